@@ -1,0 +1,279 @@
+//! Acquiring: runs the protocol's rounds on the client's nodes.
+
+use crate::client::{Call, Core};
+use crate::clock;
+use crate::error::{Error, ErrorCode, NodeReport, Result};
+use crate::lease::{Lease, Shared, Won};
+use crate::node::{Answered, vote};
+use crate::options::{Human, Options};
+use crate::protocol::{
+    Actions, Event, Loss, Moment, Next, NodeSet, Outcome, Round, Term, Waiting,
+};
+use crate::script::{Keys, Reply, Request, Subject, Verb};
+use crate::token;
+use futures_util::stream::{FuturesUnordered, StreamExt};
+use std::future::Future;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::oneshot;
+use tokio::time::sleep;
+
+/// One caller's acquire.
+pub(crate) struct Acquire {
+    core: Arc<Core>,
+    resource: Arc<str>,
+    keys: Arc<Keys>,
+    term: Term,
+    wait: Option<Duration>,
+    waiting: Waiting,
+    node_timeout: Duration,
+}
+
+type Caller = oneshot::Sender<Result<Lease>>;
+
+impl Acquire {
+    pub(crate) fn new(core: Arc<Core>, resource: &str, keys: Arc<Keys>, options: &Options) -> Self {
+        Self {
+            resource: resource.into(),
+            keys,
+            term: options.term(options.ttl),
+            wait: options.wait,
+            waiting: Waiting::new(
+                clock::now(),
+                options.wait,
+                options.connect_timeout,
+                options.retry_delay,
+            ),
+            node_timeout: options.node_timeout(options.ttl),
+            core,
+        }
+    }
+
+    /// Runs rounds until one is won, the wait is over, the client is closed, or the caller is gone.
+    pub(crate) async fn run(mut self, mut caller: Caller) {
+        let core = Arc::clone(&self.core);
+        loop {
+            if let Err(stop) = unless_stopped(&core, &mut caller, core.ready()).await {
+                return stop.tell(caller, &self.resource);
+            }
+            let mut round = match Running::start(&self) {
+                Ok(round) => round,
+                Err(error) => return answer(caller, Err(error)),
+            };
+            let outcome = match unless_stopped(&core, &mut caller, round.decide()).await {
+                Ok(outcome) => outcome,
+                Err(stop) => {
+                    round.handle(Event::Abandon);
+                    stop.tell(caller, &self.resource);
+                    return round.finish(None).await;
+                }
+            };
+            let loss = match outcome {
+                Outcome::Won { fence, end } => {
+                    let won = Won { subject: Arc::clone(&round.subject), term: self.term, fence, end };
+                    let (lease, shared) = Lease::new(&core, Arc::clone(&self.resource), won);
+                    // A caller that has gone meanwhile drops the lease, which releases it.
+                    answer(caller, Ok(lease));
+                    return round.finish(Some(shared)).await;
+                }
+                Outcome::Lost(loss) => loss,
+            };
+            match self.waiting.after(clock::now(), round.sent, loss, token::random()) {
+                Next::GiveUp => {
+                    answer(caller, Err(self.error(loss, &round.answers)));
+                    return round.finish(None).await;
+                }
+                Next::TryAt(moment) => {
+                    let leftover = async move { round.finish(None).await };
+                    if let Err(error) = core.spawn(leftover) {
+                        return answer(caller, Err(error));
+                    }
+                    let pause = sleep(moment.since(clock::now()));
+                    if let Err(stop) = unless_stopped(&core, &mut caller, pause).await {
+                        return stop.tell(caller, &self.resource);
+                    }
+                }
+            }
+        }
+    }
+
+    fn error(&self, loss: Loss, answers: &[Option<Answered>]) -> Error {
+        if loss == Loss::NoQuorum {
+            return no_quorum(&self.core, &self.resource, answers);
+        }
+        let granted = |answer: &&Answered| matches!(answer, Ok(Reply::Granted(_)));
+        let granted = answers.iter().flatten().filter(granted).count();
+        let held = match self.wait {
+            Some(wait) if !wait.is_zero() => {
+                format!("was held by others for the whole wait of {}", Human(wait))
+            }
+            _ => "is held by others".to_owned(),
+        };
+        let (nodes, needed) = (self.core.quorum.nodes(), self.core.quorum.size());
+        let message = format!(
+            "{:?} {held}: {granted} of {nodes} nodes granted it, {needed} are needed",
+            &*self.resource
+        );
+        Error::new(ErrorCode::Timeout, message)
+            .with_resource(&self.resource)
+            .with_nodes(reports(&self.core, answers))
+    }
+}
+
+/// The error for a request that too few nodes answered.
+pub(crate) fn no_quorum(core: &Core, resource: &str, answers: &[Option<Answered>]) -> Error {
+    let answered = answers.iter().flatten().filter(|answer| answer.is_ok()).count();
+    let (nodes, needed) = (core.quorum.nodes(), core.quorum.size());
+    let message = format!(
+        "too few nodes could vote on {resource:?} in time: {answered} of {nodes} answered, \
+         {needed} are needed"
+    );
+    Error::new(ErrorCode::NoQuorum, message)
+        .with_resource(resource)
+        .with_nodes(reports(core, answers))
+}
+
+pub(crate) fn reports(core: &Core, answers: &[Option<Answered>]) -> Vec<NodeReport> {
+    core.nodes.iter().zip(answers).map(|(node, answer)| node.report(answer.as_ref())).collect()
+}
+
+fn answer(caller: Caller, result: Result<Lease>) {
+    // An error means that nobody waits any more; dropping the result is all there is to do.
+    let _ = caller.send(result);
+}
+
+/// Why an acquire stops before it is decided.
+enum Stop {
+    /// The caller dropped its [`Pending`](crate::Pending).
+    Cancelled,
+    Closing,
+}
+
+impl Stop {
+    fn tell(self, caller: Caller, resource: &str) {
+        if let Self::Closing = self {
+            answer(caller, Err(Error::closed().with_resource(resource)));
+        }
+    }
+}
+
+async fn unless_stopped<T>(
+    core: &Core,
+    caller: &mut Caller,
+    work: impl Future<Output = T>,
+) -> std::result::Result<T, Stop> {
+    tokio::select! {
+        biased;
+        () = caller.closed() => Err(Stop::Cancelled),
+        () = core.closing.cancelled() => Err(Stop::Closing),
+        done = work => Ok(done),
+    }
+}
+
+/// A round on the wire.
+struct Running {
+    core: Arc<Core>,
+    subject: Arc<Subject>,
+    term: Term,
+    node_timeout: Duration,
+    sent: Moment,
+    round: Round,
+    answers: Vec<Option<Answered>>,
+    votes: FuturesUnordered<Call>,
+    raises: FuturesUnordered<Call>,
+}
+
+impl Running {
+    fn start(acquire: &Acquire) -> Result<Self> {
+        let core = Arc::clone(&acquire.core);
+        let subject =
+            Arc::new(Subject { keys: Arc::clone(&acquire.keys), token: token::token()? });
+        let proposal = clock::wall_clock_micros();
+        let sent = clock::now();
+        let verb = Verb::Acquire { ttl: acquire.term.ttl, proposal };
+        let request = Request { subject: Arc::clone(&subject), verb };
+        // An answer after the end of the validity would be of no use.
+        let node_timeout = acquire.node_timeout.min(acquire.term.end(sent).since(sent));
+        Ok(Self {
+            votes: core.call_all(&request, node_timeout),
+            raises: FuturesUnordered::new(),
+            answers: vec![None; core.nodes.len()],
+            round: Round::new(core.quorum, sent, acquire.term),
+            term: acquire.term,
+            node_timeout,
+            sent,
+            subject,
+            core,
+        })
+    }
+
+    /// Runs the round until it is decided. Can be dropped and called again.
+    async fn decide(&mut self) -> Outcome {
+        while let Some(event) = self.next_event().await {
+            if let Some(outcome) = self.handle(event) {
+                return outcome;
+            }
+        }
+        // Every node votes by its deadline, and then the protocol has decided.
+        Outcome::Lost(Loss::NoQuorum)
+    }
+
+    /// Sees the round to its end after the decision: late votes join `lease` while it is held,
+    /// and are undone otherwise.
+    async fn finish(mut self, lease: Option<Arc<Shared>>) {
+        while let Some(event) = self.next_event().await {
+            if lease.as_ref().is_none_or(|lease| lease.is_released()) {
+                self.handle(Event::Abandon);
+            }
+            self.handle(event);
+        }
+    }
+
+    /// Waits for one answer; `None` if there is none to come.
+    async fn next_event(&mut self) -> Option<Event> {
+        tokio::select! {
+            biased;
+            Some((node, answered)) = self.raises.next() => {
+                Some(Event::Raised { node, stored: matches!(answered, Ok(Reply::Yes)) })
+            }
+            Some((node, answered)) = self.votes.next() => {
+                let vote = vote(&answered);
+                self.answers[node] = Some(answered);
+                Some(Event::Vote { node, vote })
+            }
+            else => None,
+        }
+    }
+
+    fn handle(&mut self, event: Event) -> Option<Outcome> {
+        let actions = self.round.handle(clock::now(), event);
+        self.carry_out(actions)
+    }
+
+    fn carry_out(&mut self, actions: Actions) -> Option<Outcome> {
+        if let Some((nodes, fence)) = actions.raise {
+            let patience = self.node_timeout;
+            let verb = Verb::Raise { ttl: self.term.ttl, fence };
+            let request = Request { subject: Arc::clone(&self.subject), verb };
+            self.raises
+                .extend(nodes.iter().map(|node| self.core.call(node, request.clone(), patience)));
+        }
+        self.undo(actions.undo);
+        actions.outcome
+    }
+
+    /// Takes this round's token back from nodes that may have it. An UNDO is sent when the node
+    /// has voted or its deadline has passed, so it is behind the ACQUIRE on their connection.
+    fn undo(&self, nodes: NodeSet) {
+        let horizon = self.term.gone(clock::now());
+        for node in nodes.iter() {
+            let target = Arc::clone(&self.core.nodes[node]);
+            let request = Request { subject: Arc::clone(&self.subject), verb: Verb::Release };
+            let patience = self.node_timeout;
+            // Called on the runtime, which is there.
+            let _ = self.core.spawn(async move {
+                target.deliver(&request, patience, horizon).await;
+            });
+        }
+    }
+}

@@ -1,0 +1,43 @@
+//! A distributed lock for programs in Python, Node.js and Rust: quorum locking (Redlock) over N
+//! independent Redis or Valkey masters, with fencing tokens. This crate is the whole of it; the
+//! Python and Node.js packages only convert.
+//!
+//! [`Client`] is where to begin. [`protocol`] is the lock itself, without any IO.
+
+pub mod protocol;
+
+#[cfg(feature = "client")]
+mod acquire;
+#[cfg(feature = "client")]
+mod client;
+#[cfg(feature = "client")]
+mod clock;
+#[cfg(feature = "client")]
+mod endpoint;
+#[cfg(feature = "client")]
+mod error;
+#[cfg(feature = "client")]
+mod lease;
+#[cfg(feature = "client")]
+mod memory;
+#[cfg(feature = "client")]
+mod node;
+#[cfg(feature = "client")]
+mod options;
+#[cfg(feature = "client")]
+mod runtime;
+#[cfg(feature = "client")]
+mod script;
+#[cfg(feature = "client")]
+mod token;
+
+#[cfg(feature = "client")]
+pub use client::{Client, ClientBuilder, Lock};
+#[cfg(feature = "client")]
+pub use error::{Error, ErrorCode, NodeOutcome, NodeReport, Result};
+#[cfg(feature = "client")]
+pub use lease::Lease;
+#[cfg(feature = "client")]
+pub use options::{Dialect, NODES_VARIABLE, OptionValue};
+#[cfg(feature = "client")]
+pub use runtime::Pending;

@@ -1,0 +1,29 @@
+//! The lock itself: quorum, validity, fencing, waiting.
+//!
+//! Everything here is pure. There is no IO, no clock and no randomness: the caller passes in what
+//! happened and what time it is, and is told what to do. The driver, the simulation and the model
+//! checker run this same code, so what they show holds for the lock that is shipped.
+//!
+//! - [`Round`] is one attempt to win a majority: votes in; a fence round, undos and a decision out.
+//! - [`Lease`] is what a won round leaves behind: its validity, its extension and its release.
+//! - [`Waiting`] says when to try again after a lost round, and when to give up.
+//!
+//! The algorithm is the one of the "Distributed Locks with Redis" page of the Redis documentation
+//! (Redlock), completed where that page is silent: fencing tokens, unknown votes, late votes.
+
+mod acquire;
+mod backoff;
+mod fence;
+mod lease;
+mod quorum;
+mod validity;
+
+pub use acquire::{Actions, Event, Loss, Outcome, Round, Vote};
+pub use backoff::{Next, RetryDelay, Waiting};
+pub use fence::{FENCE_LIMIT, MAX_CLOCK_LEAD_MICROS, next_fence};
+pub use lease::{Answer, Extended, Extension, Lease, Release, Survey};
+pub use quorum::{MAX_NODES, NodeSet, Quorum};
+pub use validity::{Moment, Term};
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,82 @@
+//! Majorities, and sets of nodes.
+
+/// The most nodes a client may have. A majority of 32 independent masters is far beyond what
+/// fault tolerance asks for; five is usual.
+pub const MAX_NODES: usize = 32;
+
+/// How many nodes there are, and how many of them are a majority.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Quorum {
+    nodes: usize,
+}
+
+impl Quorum {
+    /// A quorum over `nodes` nodes; `None` unless there are 1 to [`MAX_NODES`] of them.
+    pub fn over(nodes: usize) -> Option<Self> {
+        (1..=MAX_NODES).contains(&nodes).then_some(Self { nodes })
+    }
+
+    /// N: the number of nodes.
+    pub fn nodes(self) -> usize {
+        self.nodes
+    }
+
+    /// q = floor(N/2) + 1: the smallest number of nodes of which any two sets overlap.
+    pub fn size(self) -> usize {
+        self.nodes / 2 + 1
+    }
+
+    /// N − q: how many nodes may fail without harm.
+    pub fn tolerated(self) -> usize {
+        self.nodes - self.size()
+    }
+}
+
+/// A set of nodes, each named by its position in the client's list.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct NodeSet(u32);
+
+impl NodeSet {
+    /// The empty set.
+    pub const EMPTY: Self = Self(0);
+
+    /// Adds `node`.
+    pub fn insert(&mut self, node: usize) {
+        debug_assert!(node < MAX_NODES);
+        self.0 |= 1 << node;
+    }
+
+    /// Takes `node` out.
+    pub fn remove(&mut self, node: usize) {
+        debug_assert!(node < MAX_NODES);
+        self.0 &= !(1 << node);
+    }
+
+    /// Whether `node` is in the set.
+    pub fn contains(self, node: usize) -> bool {
+        self.0 & (1 << node) != 0
+    }
+
+    /// How many nodes are in the set.
+    pub fn len(self) -> usize {
+        self.0.count_ones() as usize
+    }
+
+    /// Whether no node is in the set.
+    pub fn is_empty(self) -> bool {
+        self.0 == 0
+    }
+
+    /// The nodes in the set, in ascending order.
+    pub fn iter(self) -> impl Iterator<Item = usize> {
+        (0..MAX_NODES).filter(move |node| self.contains(*node))
+    }
+}
+
+impl FromIterator<usize> for NodeSet {
+    fn from_iter<I: IntoIterator<Item = usize>>(nodes: I) -> Self {
+        let mut set = Self::EMPTY;
+        nodes.into_iter().for_each(|node| set.insert(node));
+        set
+    }
+}

@@ -1,0 +1,63 @@
+//! Time: when a lease ends.
+
+use core::time::Duration;
+
+/// Rounding allowance in [`Term::end`]: nodes expire keys with a resolution of one millisecond, and
+/// reading two clocks costs at most another one.
+const CLOCK_RESOLUTION: Duration = Duration::from_millis(2);
+
+/// A point in time on one local clock that never goes back and never stops, not even while the
+/// machine is suspended. Moments of different processes can't be compared.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Moment(Duration);
+
+impl Moment {
+    /// The moment `elapsed` after the clock's origin, which is arbitrary.
+    pub const fn from_origin(elapsed: Duration) -> Self {
+        Self(elapsed)
+    }
+
+    /// How long before this moment `earlier` was; zero if it was not earlier.
+    pub fn since(self, earlier: Moment) -> Duration {
+        self.0.saturating_sub(earlier.0)
+    }
+
+    /// The moment `duration` later. Saturates after half a trillion years.
+    pub fn plus(self, duration: Duration) -> Moment {
+        Self(self.0.saturating_add(duration))
+    }
+
+    /// The moment `duration` earlier, or the clock's origin.
+    pub fn minus(self, duration: Duration) -> Moment {
+        Self(self.0.saturating_sub(duration))
+    }
+}
+
+/// What the nodes are asked for: a time to live, and by how much clocks may disagree about it.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Term {
+    /// How long the nodes keep the key.
+    pub ttl: Duration,
+    /// The clocks' largest relative rate error, 0.01 being one per cent; 0 to 0.5.
+    pub drift_factor: f64,
+}
+
+impl Term {
+    /// The allowance for clocks: `ttl × drift_factor + 2 ms`, as in the Redlock specification's
+    /// reference implementations.
+    pub fn drift(self) -> Duration {
+        self.ttl.mul_f64(self.drift_factor) + CLOCK_RESOLUTION
+    }
+
+    /// The validity end of what was asked for at `sent`: `sent + ttl − drift`. No node forgets the
+    /// key before it, since none received the request before it was sent.
+    pub fn end(self, sent: Moment) -> Moment {
+        sent.plus(self.ttl).minus(self.drift())
+    }
+
+    /// The moment by which every node that ever received a request sent at `sent`, and received it
+    /// by `received`, has expired the key of itself: the opposite rounding of [`Term::end`].
+    pub fn gone(self, received: Moment) -> Moment {
+        received.plus(self.ttl).plus(self.drift())
+    }
+}

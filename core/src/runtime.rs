@@ -1,0 +1,94 @@
+//! The background runtime, and results that it delivers.
+
+use crate::error::{Error, ErrorCode, Result};
+use once_cell::sync::OnceCell;
+use std::future::Future;
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::task::{Context, Poll, Wake, Waker};
+use std::thread::{self, Thread};
+use std::time::{Duration, Instant};
+use tokio::runtime::{Builder, Handle, Runtime};
+use tokio::sync::oneshot;
+
+/// One thread is enough for IO that never computes, and writes made at the same time go out
+/// together.
+const WORKERS: usize = 1;
+
+static RUNTIME: OnceCell<Runtime> = OnceCell::new();
+
+/// The runtime that all clients of the process share. It is started at first use, and is
+/// independent of the caller's own runtime or event loop: these may stall without harm to leases.
+pub(crate) fn handle() -> Result<&'static Handle> {
+    let runtime = RUNTIME.get_or_try_init(|| {
+        Builder::new_multi_thread()
+            .worker_threads(WORKERS)
+            .thread_name("quorlock")
+            .enable_all()
+            .build()
+    });
+    runtime.map(Runtime::handle).map_err(|error| {
+        Error::new(ErrorCode::NoQuorum, format!("the background runtime cannot start: {error}"))
+    })
+}
+
+/// An operation under way on quorlock's own runtime: a future that any executor can poll, or that
+/// a thread can wait for.
+///
+/// The operation runs whether or not it is polled. Dropping an acquire cancels it: what it may have
+/// left on the nodes is undone in the background. Everything else runs to its end.
+#[must_use = "dropping an acquire cancels it"]
+#[derive(Debug)]
+pub struct Pending<T>(oneshot::Receiver<T>);
+
+impl<T> Pending<T> {
+    pub(crate) fn new(receiver: oneshot::Receiver<T>) -> Self {
+        Self(receiver)
+    }
+
+    pub(crate) fn ready(value: T) -> Self {
+        let (sender, receiver) = oneshot::channel();
+        let _ = sender.send(value);
+        Self(receiver)
+    }
+
+    /// Blocks the calling thread until the operation is done, for at most `timeout`; `None` if it
+    /// is not done by then. Can be called again. It must not be called on an async executor's
+    /// thread, which it would block.
+    pub fn wait(&mut self, timeout: Duration) -> Option<T> {
+        let deadline = Instant::now().checked_add(timeout);
+        let waker = Waker::from(Arc::new(Unpark(thread::current())));
+        let mut context = Context::from_waker(&waker);
+        loop {
+            if let Poll::Ready(value) = pin!(&mut *self).poll(&mut context) {
+                return Some(value);
+            }
+            match deadline.map(|deadline| deadline.saturating_duration_since(Instant::now())) {
+                Some(Duration::ZERO) => return None,
+                Some(left) => thread::park_timeout(left),
+                None => thread::park(),
+            }
+        }
+    }
+}
+
+impl<T> Future for Pending<T> {
+    type Output = T;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<T> {
+        match Pin::new(&mut self.0).poll(context) {
+            Poll::Ready(Ok(value)) => Poll::Ready(value),
+            // The operation's task ended without a result: it panicked, and tokio has said so.
+            Poll::Ready(Err(_)) => panic!("a quorlock task panicked; see the message before"),
+            Poll::Pending => Poll::Pending,
+        }
+    }
+}
+
+struct Unpark(Thread);
+
+impl Wake for Unpark {
+    fn wake(self: Arc<Self>) {
+        self.0.unpark();
+    }
+}

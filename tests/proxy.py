@@ -1,0 +1,294 @@
+"""A TCP proxy in front of one Redis server that loses, holds and delays traffic on demand.
+
+    with Proxy(server.port) as proxy:
+        client = connect(proxy.url)
+        proxy.mode = "drop_replies"
+
+Modes, switchable at any time, for the connections that are open and for new ones:
+
+pass          Everything goes through.
+drop_replies  Commands go through, replies are swallowed. TCP never shows a stream with a hole in
+              it, so a connection that lost something is cut when this mode ends.
+lose_reply    One shot: the next reply to a command forwarded after the mode was set is lost, and
+              its connection closed on both sides. Then the mode is "pass" again. Replies to earlier
+              commands are delivered; pub/sub traffic is never taken for a reply.
+hold          Nothing goes through in either direction, the end of a connection included. All of it
+              is kept and goes through, in order, when the mode changes.
+refuse        Open connections are cut, new ones are closed at once.
+
+When the setter of `mode` returns, the new mode is in force. Only whole messages are passed on, for
+which the proxy has to understand the traffic: plain RESP2 or RESP3, no TLS.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import threading
+from collections import deque
+from contextlib import suppress
+from types import TracebackType
+from typing import Literal, Self, cast, get_args
+from urllib.parse import quote
+
+Mode = Literal["pass", "drop_replies", "lose_reply", "hold", "refuse"]
+
+# These commands have any number of answers, and these messages answer no command.
+_PUBSUB = frozenset(
+    b"SUBSCRIBE PSUBSCRIBE SSUBSCRIBE UNSUBSCRIBE PUNSUBSCRIBE SUNSUBSCRIBE"
+    b" MESSAGE PMESSAGE SMESSAGE".split()
+)
+
+
+def redis_url(port: int, password: str | None = None) -> str:
+    """The URL of a server on this machine."""
+    credentials = "" if password is None else f":{quote(password, safe='')}@"
+    return f"redis://{credentials}127.0.0.1:{port}"
+
+
+class Proxy:
+    """A proxy on a free port, in a thread of its own, until `close()` or the end of `with`."""
+
+    def __init__(self, target_port: int, password: str | None = None) -> None:
+        """`password` is only put into `url`."""
+        self.target_port = target_port
+        self.delay = 0.0
+        """Seconds by which each reply is late. Replies wait side by side, not one after another."""
+        self.bytes_up = 0
+        """Bytes of the commands passed on to the server."""
+        self.replies_lost = 0
+        """Messages from the server that were swallowed by drop_replies or lose_reply."""
+        self._mode: Mode = "pass"
+        self._links: set[_Link] = set()
+        self._listener = socket.create_server(("127.0.0.1", 0), backlog=128)
+        self.port: int = self._listener.getsockname()[1]
+        self.url = redis_url(self.port, password)
+        self._loop = asyncio.SelectorEventLoop()
+        self._stop = asyncio.Event()
+        self._thread = threading.Thread(target=self._run, name=f"proxy-{self.port}", daemon=True)
+        self._thread.start()
+
+    @property
+    def mode(self) -> Mode:
+        """What happens to the traffic, see the module's description."""
+        return self._mode
+
+    @mode.setter
+    def mode(self, mode: Mode) -> None:
+        if mode not in get_args(Mode):
+            raise ValueError(f"unknown proxy mode {mode!r}, expected one of {get_args(Mode)}")
+        if not self._thread.is_alive():
+            raise RuntimeError("the proxy is closed")
+        asyncio.run_coroutine_threadsafe(self._switch(mode), self._loop).result()
+
+    @property
+    def connections(self) -> int:
+        """Client connections that are open now: closed neither by the client nor by the proxy."""
+        return sum(not link.client.ended for link in tuple(self._links))
+
+    def close(self) -> None:
+        """Cut all connections and end the thread."""
+        if self._thread.is_alive():
+            self._loop.call_soon_threadsafe(self._stop.set)
+            self._thread.join()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def _run(self) -> None:
+        with asyncio.Runner(loop_factory=lambda: self._loop) as runner:
+            runner.run(self._serve())
+
+    async def _serve(self) -> None:
+        server = await self._loop.create_server(lambda: _Link(self).client, sock=self._listener)
+        await self._stop.wait()
+        server.close()
+        for link in tuple(self._links):
+            link.cut(at_once=True)
+        await asyncio.sleep(0)  # one turn of the loop, in which the transports close their sockets
+
+    async def _switch(self, mode: Mode) -> None:
+        self._mode = mode
+        for link in tuple(self._links):
+            link.mode_changed()
+
+
+class _Link:
+    """One client connection and the server connection that belongs to it."""
+
+    def __init__(self, proxy: Proxy) -> None:
+        self._proxy = proxy
+        self._loop = proxy._loop
+        self.client = _Side(self)
+        self._server = _Side(self)
+        self._connecting: asyncio.Task[None] | None = None
+        self._closed = False
+        self._unanswered = 0  # commands forwarded whose reply was not passed on yet
+        self._spared = 0  # of those, the ones forwarded before the mode was set
+        self._has_hole = False  # a reply was swallowed
+
+    def opened(self, side: _Side) -> None:
+        if side is self.client:
+            self._proxy._links.add(self)
+            self._connecting = self._loop.create_task(self._connect())
+        if self._closed or self._proxy.mode == "refuse":
+            self.cut()
+        else:
+            self.flush()
+
+    async def _connect(self) -> None:
+        try:
+            await self._loop.create_connection(
+                lambda: self._server, "127.0.0.1", self._proxy.target_port
+            )
+        except OSError:
+            self._server.end()
+
+    def due(self, side: _Side) -> float:
+        """When something that arrives now on this side is to be passed on."""
+        return self._loop.time() + self._proxy.delay if side is self._server else 0.0
+
+    def mode_changed(self) -> None:
+        mode = self._proxy.mode
+        if mode == "refuse" or (self._has_hole and mode != "drop_replies"):
+            self.cut()
+        else:
+            self._spared = self._unanswered
+            self.flush()
+
+    def flush(self) -> None:
+        """Pass on what the mode lets through and what is due."""
+        if self._closed or self._proxy.mode == "hold":
+            return
+        while self._server.transport is not None and self.client.inbox:
+            self._pass_up(self.client.inbox.popleft()[1])
+        while self._server.inbox and not self._closed:
+            due = self._server.inbox[0][0]
+            if due > self._loop.time():
+                self._loop.call_at(due, self.flush)
+                break
+            self._pass_down(self._server.inbox.popleft()[1])
+
+    def _pass_up(self, message: bytes) -> None:
+        if not message:
+            self._server.send_end()
+            return
+        self._server.send(message)
+        self._proxy.bytes_up += len(message)
+        self._unanswered += _counts(message)
+
+    def _pass_down(self, message: bytes) -> None:
+        if not message:
+            self.cut()
+            return
+        answers = _counts(message) and self._unanswered > 0
+        self._unanswered -= answers
+        if self._proxy.mode == "drop_replies":
+            self._has_hole = True
+            self._proxy.replies_lost += 1
+        elif self._proxy.mode == "lose_reply" and answers and not self._spared:
+            self._proxy.replies_lost += 1
+            self._proxy._mode = "pass"
+            self.cut()
+        else:
+            self._spared -= answers and self._spared > 0
+            self.client.send(message)
+
+    def cut(self, at_once: bool = False) -> None:
+        """Close both connections, after what was already passed on unless `at_once`."""
+        self._closed = True
+        self._proxy._links.discard(self)
+        if self._connecting is not None and at_once:
+            self._connecting.cancel()
+        for side in (self.client, self._server):
+            if side.transport is not None:
+                side.send_end()
+                side.transport.close()
+                if at_once:
+                    side.transport.abort()
+
+
+class _Side(asyncio.Protocol):
+    """One end of a link: collects the messages that arrive there in `inbox`."""
+
+    def __init__(self, link: _Link) -> None:
+        self._link = link
+        self._partial = b""
+        self.transport: asyncio.Transport | None = None
+        self.inbox: deque[tuple[float, bytes]] = deque()
+        """Messages, each with the time when it is due. An empty one stands for the end."""
+        self.ended = False
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.transport = cast(asyncio.Transport, transport)
+        self._link.opened(self)
+
+    def data_received(self, data: bytes) -> None:
+        self._partial += data
+        start = 0
+        while (end := _message_end(self._partial, start)) is not None:
+            self.inbox.append((self._link.due(self), self._partial[start:end]))
+            start = end
+        self._partial = self._partial[start:]
+        self._link.flush()
+
+    def eof_received(self) -> bool:
+        self.end()
+        return True  # the other direction stays open
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.end()
+
+    def end(self) -> None:
+        if not self.ended:
+            self.ended = True
+            self.inbox.append((self._link.due(self), b""))
+            self._link.flush()
+
+    def send(self, message: bytes) -> None:
+        if self.transport is not None and not self.transport.is_closing():
+            self.transport.write(message)
+
+    def send_end(self) -> None:
+        """Shut down, not only close: a forked child may have a copy of the socket."""
+        with suppress(OSError):  # the peer was faster
+            if self.transport is not None and not self.transport.is_closing():
+                self.transport.write_eof()
+
+
+def _message_end(data: bytes, start: int) -> int | None:
+    """The index behind the RESP message that begins at `start`; None if it is not complete."""
+    newline = data.find(b"\r\n", start)
+    if newline < 0:
+        return None
+    kind, size, end = data[start : start + 1], data[start + 1 : newline], newline + 2
+    if kind in (b"$", b"=", b"!"):
+        end += int(size) + 2 if int(size) >= 0 else 0
+        return end if end <= len(data) else None
+    parts = 0
+    if kind in (b"*", b"~", b">"):
+        parts = int(size)
+    elif kind in (b"%", b"|"):
+        parts = 2 * int(size) + (kind == b"|")  # an attribute stands before the actual message
+    for _ in range(parts):
+        inner = _message_end(data, end)
+        if inner is None:
+            return None
+        end = inner
+    return end
+
+
+def _counts(message: bytes) -> bool:
+    """Whether this is a command with one reply, or such a reply."""
+    if message.startswith(b">"):
+        return False
+    lines = message.split(b"\r\n", 3)
+    return not (message.startswith(b"*") and len(lines) > 2 and lines[2].upper() in _PUBSUB)

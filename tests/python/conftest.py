@@ -1,0 +1,46 @@
+"""What all Python tests share: the modules in tests/, and real servers."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Generator, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+from servers import Servers
+
+_failed = pytest.StashKey[bool]()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item,
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Remember failures, for the fixtures that are torn down after them."""
+    report = yield
+    if report.failed:
+        item.stash[_failed] = True
+    return report
+
+
+@pytest.fixture
+def start_servers(request: pytest.FixtureRequest) -> Iterator[Callable[..., Servers]]:
+    """`start_servers(n, **options)` returns `Servers` that live until the end of the test.
+
+    The logs are kept if the test failed.
+    """
+    started: list[Servers] = []
+
+    def start(count: int, **options: Any) -> Servers:
+        started.append(Servers(count, **options))
+        return started[-1]
+
+    yield start
+    for servers in started:
+        if request.node.stash.get(_failed, False):
+            servers.keep_logs()
+        servers.close()
