@@ -39,6 +39,8 @@ struct State {
     lease: protocol::Lease,
     /// By when every node has forgotten the key of itself.
     gone: Moment,
+    /// Why the lease was over before it was released; found out at the release, at the latest.
+    loss: Option<Error>,
 }
 
 /// What a round won.
@@ -53,7 +55,7 @@ impl Lease {
     pub(crate) fn new(core: &Arc<Core>, resource: Arc<str>, won: Won) -> (Self, Arc<Shared>) {
         let Won { subject, term, fence, end } = won;
         let lease = protocol::Lease::new(core.quorum, end);
-        let state = State { lease, gone: term.gone(clock::now()) };
+        let state = State { lease, gone: term.gone(clock::now()), loss: None };
         let shared = Arc::new(Shared {
             id: core.next_lease(),
             core: Arc::clone(core),
@@ -110,6 +112,15 @@ impl Lease {
         let state = self.shared.state();
         let now = clock::now();
         if state.lease.is_valid(now) { Ok(()) } else { Err(self.shared.over(now, &state.lease)) }
+    }
+
+    /// Why the lease was lost: the error if it ended before it was released, or if a majority of
+    /// the nodes turned out, at the release, not to hold it; `None` otherwise.
+    pub fn loss(&self) -> Option<Error> {
+        let state = self.shared.state();
+        let now = clock::now();
+        let lost = || state.lease.is_lost(now).then(|| self.shared.over(now, &state.lease));
+        state.loss.clone().or_else(lost)
     }
 
     /// Extends the lease to `ttl` from now, or by the ttl it was acquired with. It is never made
@@ -193,10 +204,18 @@ impl Shared {
         } else if now >= lease.end() {
             format!("ended {} ago, without being extended in time", Human(now.since(lease.end())))
         } else {
-            "was lost: a majority of the nodes does not hold it any more".to_owned()
+            return self.taken();
         };
         Error::new(ErrorCode::LeaseLost, format!("the lease of {resource:?} {why}"))
             .with_resource(resource)
+    }
+
+    fn taken(&self) -> Error {
+        let resource = &*self.resource;
+        let message = format!(
+            "the lease of {resource:?} was lost: a majority of the nodes does not hold it any more"
+        );
+        Error::new(ErrorCode::LeaseLost, message).with_resource(resource)
     }
 
     async fn extend(self: Arc<Self>, ttl: Duration, caller: oneshot::Sender<Result<()>>) {
@@ -256,7 +275,13 @@ impl Shared {
 
     pub(crate) fn release(self: &Arc<Self>) -> Pending<bool> {
         let now = clock::now();
-        let mut release = self.state().lease.release(now);
+        let mut release = {
+            let mut state = self.state();
+            if state.lease.is_lost(now) {
+                state.loss = Some(self.over(now, &state.lease));
+            }
+            state.lease.release(now)
+        };
         self.core.unregister(self.id);
         let (sender, receiver) = oneshot::channel();
         let mut caller = Some(sender);
@@ -273,6 +298,9 @@ impl Shared {
                     shared.deliver(node, request.clone(), patience);
                 }
                 if let Some(released) = release.released(core.quorum, node, answer(&answered)) {
+                    if release.was_valid() && release.is_disowned(core.quorum) {
+                        shared.state().loss.get_or_insert_with(|| shared.taken());
+                    }
                     tell(&mut caller, released);
                 }
             }

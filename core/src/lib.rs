@@ -40,4 +40,4 @@ pub use lease::Lease;
 #[cfg(feature = "client")]
 pub use options::{Dialect, NODES_VARIABLE, OptionValue};
 #[cfg(feature = "client")]
-pub use runtime::Pending;
+pub use runtime::{Operation, Pending};

@@ -131,6 +131,10 @@ const PER_CLIENT: [&str; 7] = [
 impl Options {
     /// Sets the client's option `name`, given in `dialect`.
     pub(crate) fn set(&mut self, dialect: Dialect, name: &str, value: &OptionValue) -> Result<()> {
+        if name == "nodes" {
+            // They have a setter of their own; what comes here was no list of strings.
+            return Err(wrong_nodes(value));
+        }
         self.set_known(dialect, name, value, &PER_CLIENT)
     }
 
@@ -305,12 +309,7 @@ pub(crate) fn endpoints(urls: Option<&[String]>) -> Result<Vec<Endpoint>> {
         }
     };
     if !(1..=MAX_NODES).contains(&urls.len()) {
-        let count = urls.len();
-        let message = format!(
-            "nodes must be 1 to {MAX_NODES} URLs, given to the client or in the environment \
-             variable {NODES_VARIABLE}, not {count}"
-        );
-        return Err(Error::config(message));
+        return Err(wrong_nodes(urls.len()));
     }
     let mut endpoints: Vec<Endpoint> = Vec::with_capacity(urls.len());
     for (index, url) in urls.iter().enumerate() {
@@ -329,10 +328,17 @@ pub(crate) fn endpoints(urls: Option<&[String]>) -> Result<Vec<Endpoint>> {
     Ok(endpoints)
 }
 
+fn wrong_nodes(given: impl fmt::Display) -> Error {
+    Error::config(format!(
+        "nodes must be a list of 1 to {MAX_NODES} URLs, given to the client or in the environment \
+         variable {NODES_VARIABLE}, not {given}"
+    ))
+}
+
 /// Checks the name of a resource.
 pub(crate) fn check_resource(resource: &str) -> Result<()> {
     if resource.is_empty() {
-        return Err(Error::config("the resource must be a string that is not empty"));
+        return Err(Error::config("the resource must be a string of Unicode characters that is not empty"));
     }
     Ok(())
 }

@@ -10,6 +10,7 @@ use std::thread::{self, Thread};
 use std::time::{Duration, Instant};
 use tokio::runtime::{Builder, Handle, Runtime};
 use tokio::sync::oneshot;
+use tokio::task::AbortHandle;
 
 /// One thread is enough for IO that never computes, and writes made at the same time go out
 /// together.
@@ -52,6 +53,27 @@ impl<T> Pending<T> {
         Self(receiver)
     }
 
+    /// Calls `then` with the result, on the thread of quorlock's runtime, where it must not block.
+    /// [`Operation::cancel`] drops both instead. For language bindings.
+    pub fn on_ready(mut self, then: impl FnOnce(T) + Send + 'static) -> Operation
+    where
+        T: Send + 'static,
+    {
+        match handle() {
+            Ok(handle) => {
+                let task = handle.spawn(async move { then(self.await) });
+                Operation(Some(task.abort_handle()))
+            }
+            // Without a runtime, nothing but a result that is there already can be under way.
+            Err(_) => {
+                if let Some(value) = self.wait(Duration::ZERO) {
+                    then(value);
+                }
+                Operation(None)
+            }
+        }
+    }
+
     /// Blocks the calling thread until the operation is done, for at most `timeout`; `None` if it
     /// is not done by then. Can be called again. It must not be called on an async executor's
     /// thread, which it would block.
@@ -68,6 +90,19 @@ impl<T> Pending<T> {
                 Some(left) => thread::park_timeout(left),
                 None => thread::park(),
             }
+        }
+    }
+}
+
+/// An operation whose result goes to a callback.
+#[derive(Debug)]
+pub struct Operation(Option<AbortHandle>);
+
+impl Operation {
+    /// Drops the operation, as if its [`Pending`] were dropped, unless it is done.
+    pub fn cancel(&self) {
+        if let Some(task) = &self.0 {
+            task.abort();
         }
     }
 }

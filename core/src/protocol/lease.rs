@@ -151,11 +151,16 @@ impl Release {
         self.was_valid
     }
 
+    /// Whether so many nodes did not hold the lease that it was lost before it was released.
+    pub fn is_disowned(&self, quorum: Quorum) -> bool {
+        self.tally.no.len() > quorum.tolerated()
+    }
+
     /// Takes in a node's answer. `Some` once it is decided: `true` if the lease was valid when it
     /// was released and a majority confirms that it held it until then, else `false`.
     pub fn released(&mut self, quorum: Quorum, node: usize, answer: Answer) -> Option<bool> {
         self.tally.add(node, answer);
-        if !self.was_valid || self.tally.no.len() > quorum.tolerated() {
+        if !self.was_valid || self.is_disowned(quorum) {
             return Some(false);
         }
         if self.tally.yes.len() >= quorum.size() {

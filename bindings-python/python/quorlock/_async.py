@@ -1,0 +1,35 @@
+"""Results of the core in event loops."""
+
+import asyncio
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any, TypeVar
+
+if TYPE_CHECKING:
+    from ._quorlock import Pending
+
+T = TypeVar("T")
+
+
+async def result(pending: "Pending[T]") -> T:
+    """Waits for an operation of the core. Cancelling it cancels an acquire."""
+    loop = asyncio.get_running_loop()
+    future: asyncio.Future[T] = loop.create_future()
+    cancel = pending.complete(loop, future)
+    try:
+        return await future
+    finally:
+        # Cancelled, perhaps in the moment in which the result came in: a lease is released when
+        # nothing refers to it, so the traceback must not.
+        cancel()
+        del future
+
+
+def deliver(results: Iterable[tuple[asyncio.Future[Any], Any, BaseException | None]]) -> None:
+    """Runs in the event loop: sets the results that came in since its last turn."""
+    for future, value, error in results:
+        if future.done():
+            continue
+        if error is None:
+            future.set_result(value)
+        else:
+            future.set_exception(error)

@@ -1,0 +1,103 @@
+"""The client."""
+
+from collections.abc import Iterable
+from types import TracebackType
+from typing import TypedDict, Unpack
+
+from . import _quorlock
+from ._async import result
+from ._lease import Duration
+from ._lock import Lock
+
+
+class LockOptions(TypedDict, total=False):
+    """What a lock can set for itself. Durations in seconds, or as `timedelta`."""
+
+    ttl: Duration
+    """How long the nodes keep a lock that is not extended: 10 ms to 24 h. 10 by default."""
+    wait: Duration | None
+    """How long an acquire waits while others hold the lock: 0 for one try, None or infinity for
+    ever. 10 by default."""
+
+
+class ClientOptions(LockOptions, total=False):
+    """What a client can set for all its locks. Durations in seconds, or as `timedelta`."""
+
+    node_timeout: Duration | None
+    """How long one node may take to answer one request: 1 ms to 1 h. By default (None) a twentieth
+    of the ttl, but at least 10 ms and at most 200 ms."""
+    connect_timeout: Duration
+    """How long connecting to a node may take, and for how long an acquire or extension that meets
+    too few nodes tries again: 1 ms to 1 h. 1 by default."""
+    drift_factor: float
+    """By how much clocks may differ in rate: 0 to 0.5. 0.01 (one per cent) by default."""
+    retry_delay: tuple[Duration, Duration]
+    """The range of the random delay between two rounds of an acquire: 1 ms to 1 h. (0.05, 0.2) by
+    default."""
+    key_prefix: str
+    """What the keys on the nodes begin with, before the resource. Nothing by default."""
+
+
+class Client:
+    """A client of N independent Redis or Valkey masters.
+
+    Nothing is connected, and no thread is started, before the first lock. Threads, tasks and event
+    loops may share it.
+    """
+
+    __slots__ = ("__weakref__", "_native")
+
+    def __init__(
+        self, nodes: Iterable[str] | None = None, **options: Unpack[ClientOptions]
+    ) -> None:
+        """
+        `nodes` are URLs: `redis://[user:password@]host[:port][/database]`, `unix:///path[?db=…]`,
+        or `memory://name` for a node in this process, which is for tests. Without it they are
+        taken from the environment variable `QUORLOCK_NODES`, separated by commas.
+
+        Raises ConfigError for a bad URL, option or node list.
+        """
+        self._native = _quorlock.Client(nodes, options)
+
+    def lock(self, resource: str, /, **options: Unpack[LockOptions]) -> Lock:
+        """The lock on a resource: a recipe for `with`, `async with`, `acquire` or a decorator.
+
+        Raises ConfigError for an empty resource or a bad option.
+        """
+        return Lock(self._native.lock(resource, options))
+
+    def close(self) -> None:
+        """Closes the client: leases that are still held are released, acquires under way end with
+        ClosedError, the connections are closed. Waits for the nodes for at most
+        `connect_timeout`. May be called again."""
+        self._native.close().wait()
+
+    async def aclose(self) -> None:
+        """`close` for asyncio."""
+        await result(self._native.close())
+
+    def __enter__(self) -> "Client":
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    async def __aenter__(self) -> "Client":
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        await self.aclose()
+
+    def __repr__(self) -> str:
+        state = "closed client" if self._native.closed else "client"
+        return f"<quorlock {state} of {', '.join(self._native.addresses)}>"
