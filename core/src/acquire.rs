@@ -11,6 +11,7 @@ use crate::protocol::{
 };
 use crate::script::{Keys, Reply, Request, Subject, Verb};
 use crate::token;
+use futures_util::future::FutureExt;
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use std::future::Future;
 use std::sync::Arc;
@@ -80,6 +81,7 @@ impl Acquire {
             };
             match self.waiting.after(clock::now(), round.sent, loss, token::random()) {
                 Next::GiveUp => {
+                    round.catch_up();
                     answer(caller, Err(self.error(loss, &round.answers)));
                     return round.finish(None).await;
                 }
@@ -225,6 +227,13 @@ impl Running {
             if lease.as_ref().is_none_or(|lease| lease.is_released()) {
                 self.handle(Event::Abandon);
             }
+            self.handle(event);
+        }
+    }
+
+    /// Takes in the answers that are there already, so that an error names them too.
+    fn catch_up(&mut self) {
+        while let Some(Some(event)) = self.next_event().now_or_never() {
             self.handle(event);
         }
     }

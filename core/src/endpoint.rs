@@ -71,9 +71,12 @@ impl Endpoint {
         #[cfg(any(target_os = "android", target_os = "fuchsia", target_os = "linux"))]
         let tcp = tcp.set_user_timeout(KEEPALIVE);
         let identity = match info.addr() {
-            ConnectionAddr::Tcp(host, port) if host.contains(':') => format!("redis://[{host}]:{port}"),
             ConnectionAddr::Unix(path) => format!("unix://{}", path.display()),
-            addr => format!("redis://{addr}"),
+            // An IPv6 address.
+            ConnectionAddr::Tcp(host, port) if host.contains(':') => {
+                format!("redis://[{host}]:{port}")
+            }
+            addr => format!("redis://{}", addr.to_string().to_lowercase()),
         };
         let address = match settings.db() {
             0 => identity.clone(),
@@ -123,5 +126,7 @@ fn reason(error: &redis::RedisError) -> String {
         Some(detail) => text.replace(detail, ""),
         None => text,
     };
-    text.trim_end_matches([':', ' ', '-', '"']).to_owned()
+    // Behind the dash stands the kind of error, which says nothing here.
+    let text = text.split(" - ").next().unwrap_or_default();
+    text.trim_end_matches([':', ' ', '"']).to_owned()
 }

@@ -1,0 +1,157 @@
+"""The vectors that all languages run: see tests/vectors/README.md."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from servers import Servers
+
+import quorlock
+
+VECTORS = Path(__file__).resolve().parent.parent / "vectors"
+ERRORS = {row["code"]: getattr(quorlock, row["class"]) for row in json.loads((VECTORS / "errors.json").read_text())}
+DURATIONS = {"ttl", "wait", "node_timeout", "connect_timeout", "retry_delay"}
+
+
+def load(name: str) -> Any:
+    return json.loads((VECTORS / name).read_text())
+
+
+def python_value(option: str, value: Any) -> Any:
+    """A value of the vectors, which give durations in milliseconds."""
+    if isinstance(value, dict):
+        return float(value["number"])
+    if option in DURATIONS and isinstance(value, list) and value:
+        return tuple(item / 1000 for item in value)
+    if option in DURATIONS and isinstance(value, int | float) and not isinstance(value, bool):
+        return value / 1000
+    return value
+
+
+def python_options(options: dict[str, Any]) -> dict[str, Any]:
+    return {name: python_value(name, value) for name, value in options.items()}
+
+
+def expect(case: dict[str, Any], action: Callable[[], Any]) -> Any:
+    """Runs the action; its error must be the expected one, with and without the given texts."""
+    if case.get("error") is None:
+        return action()
+    with pytest.raises(ERRORS[case["error"]]) as caught:
+        action()
+    error: quorlock.QuorlockError = caught.value
+    assert error.code == case["error"]
+    shown = f"{error} {error!r} {error.nodes} {error.resources}"
+    for part in case.get("contains", []):
+        assert part.replace("{name}", case.get("option", "")) in str(error)
+    for secret in case.get("never", []):
+        assert secret not in shown
+    for node, outcome in zip(error.nodes, case.get("outcomes", []), strict=False):
+        assert outcome in (None, node.outcome), error
+    if "outcomes" in case:
+        assert len(error.nodes) == len(case["outcomes"])
+    return None
+
+
+@pytest.mark.parametrize("row", load("errors.json"), ids=lambda row: row["code"])
+def test_errors(row: dict[str, str]) -> None:
+    kind = getattr(quorlock, row["class"])
+    assert issubclass(kind, quorlock.QuorlockError)
+    assert kind.code == row["code"]
+
+
+@pytest.mark.parametrize("case", load("options.json"), ids=lambda c: f"{c['in']}-{c['option']}-{c['value']}")
+def test_options(case: dict[str, Any]) -> None:
+    option = {case["option"]: python_value(case["option"], case["value"])}
+
+    def in_client() -> None:
+        quorlock.Client(["memory://options"], **option)
+
+    def in_lock() -> None:
+        quorlock.Client(["memory://options"]).lock("r", **option)
+
+    def in_extend() -> None:
+        with quorlock.Client(["memory://options"]).lock(str(case)) as lease:
+            lease.extend(**option)
+
+    expect(case, {"client": in_client, "lock": in_lock, "extend": in_extend}[case["in"]])
+
+
+@pytest.mark.parametrize("case", load("nodes.json"), ids=lambda case: str(case["nodes"]))
+def test_nodes(case: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("QUORLOCK_NODES", raising=False)
+    client = expect(case, lambda: quorlock.Client(case["nodes"]))
+    if client is not None:
+        for secret in case.get("never", []):
+            assert secret not in repr(client)
+
+
+class Story:
+    """Plays one scenario."""
+
+    def __init__(self, servers: Servers, client: quorlock.Client) -> None:
+        self.servers = servers
+        self.client = client
+        self.leases: dict[str, quorlock.Lease] = {}
+        self.fences: dict[str, int] = {}
+
+    def play(self, step: dict[str, Any]) -> None:
+        match step:
+            case {"acquire": name, "resource": resource}:
+                options = python_options(step.get("options", {}))
+                lease = expect(step, lambda: self.client.lock(resource, **options).acquire())
+                if lease is not None:
+                    assert lease.resources == (resource,)
+                    self.leases[name] = lease
+                    self.fences[name] = lease.fence
+            case {"release": name}:
+                assert self.leases[name].release() is step["returns"]
+            case {"extend": name}:
+                ttl = step.get("ttl")
+                expect(step, lambda: self.leases[name].extend(ttl and ttl / 1000))
+            case {"locked": resource}:
+                locked = expect(step, lambda: self.client.lock(resource).locked())
+                assert locked is step.get("returns")
+            case {"valid": name}:
+                assert self.leases[name].valid is step["is"]
+                assert (self.leases[name].remaining > 0) is step["is"]
+            case {"check": name}:
+                expect(step, self.leases[name].check)
+            case {"eventually_invalid": name}:
+                wait_until(lambda: not self.leases[name].valid)
+            case {"increasing": names}:
+                fences = [self.fences[name] for name in names]
+                assert fences == sorted(set(fences))
+            case {"command": [server, *command]}:
+                assert self.servers[server].command(*command) == step["reply"]
+            case {"eventually": [server, *command]}:
+                wait_until(lambda: self.servers[server].command(*command) == step["reply"])
+            case {"close": True}:
+                self.client.close()
+            case {"freeze": server} | {"thaw": server} | {"kill": server} | {"restart": server}:
+                getattr(self.servers[server], next(iter(step)))()
+            case _:
+                pytest.fail(f"unknown step {step}")
+
+
+def wait_until(condition: Callable[[], bool], timeout: float = 30.0) -> None:
+    deadline = time.monotonic() + timeout
+    while not condition():
+        assert time.monotonic() < deadline, "the condition did not come true"
+        time.sleep(0.005)
+
+
+@pytest.mark.parametrize("story", load("scenarios.json"), ids=lambda story: story["name"])
+def test_scenarios(story: dict[str, Any], start_servers: Callable[..., Servers]) -> None:
+    servers = start_servers(story["servers"], password=story.get("password"))
+    urls = [f"redis://127.0.0.1:{server.port}" for server in servers]
+    if password := story.get("url_password"):
+        urls = [url.replace("//", f"//:{password}@") for url in urls]
+    with quorlock.Client(urls, **python_options(story.get("options", {}))) as client:
+        player = Story(servers, client)
+        for step in story["steps"]:
+            player.play(step)
