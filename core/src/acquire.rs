@@ -276,13 +276,8 @@ impl Running {
     fn undo(&self, nodes: NodeSet) {
         let horizon = self.term.gone(clock::now());
         for node in nodes.iter() {
-            let target = Arc::clone(&self.core.nodes[node]);
             let request = Request { subject: Arc::clone(&self.subject), verb: Verb::Release };
-            let patience = self.node_timeout;
-            // Called on the runtime, which is there.
-            let _ = self.core.spawn(async move {
-                target.deliver(&request, patience, horizon).await;
-            });
+            self.core.deliver(node, request, self.node_timeout, horizon);
         }
     }
 }

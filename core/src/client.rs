@@ -6,7 +6,7 @@ use crate::error::{Error, Result};
 use crate::lease::{Lease, Shared};
 use crate::node::{Answered, Node, answer};
 use crate::options::{self, Dialect, OptionValue, Options};
-use crate::protocol::{Quorum, Survey};
+use crate::protocol::{Moment, Quorum, Survey};
 use crate::runtime::{self, Pending};
 use crate::script::{Keys, Request, Subject, Verb};
 use futures_util::future::{BoxFuture, FutureExt};
@@ -372,6 +372,21 @@ impl Core {
     /// Sends one request to all nodes at once.
     pub(crate) fn call_all(&self, request: &Request, patience: Duration) -> FuturesUnordered<Call> {
         (0..self.nodes.len()).map(|node| self.call(node, request.clone(), patience)).collect()
+    }
+
+    /// Sends one request to one node in the background, again and again until it is answered, or
+    /// until `horizon`. Called on the runtime.
+    pub(crate) fn deliver(
+        &self,
+        node: usize,
+        request: Request,
+        patience: Duration,
+        horizon: Moment,
+    ) {
+        let (target, closing) = (Arc::clone(&self.nodes[node]), self.closing.clone());
+        let task = async move { target.deliver(&request, patience, horizon, &closing).await };
+        // The runtime is there: this runs on it.
+        let _ = self.spawn(task);
     }
 
     async fn locked(&self, resource: &str, keys: Arc<Keys>, patience: Duration) -> Result<bool> {

@@ -295,7 +295,8 @@ impl Shared {
             let mut calls = core.call_all(&request, patience);
             while let Some((node, answered)) = calls.next().await {
                 if answered.is_err() {
-                    shared.deliver(node, request.clone(), patience);
+                    let gone = shared.state().gone;
+                    core.deliver(node, request.clone(), patience, gone);
                 }
                 if let Some(released) = release.released(core.quorum, node, answer(&answered)) {
                     if release.was_valid() && release.is_disowned(core.quorum) {
@@ -309,13 +310,6 @@ impl Shared {
             Ok(()) => Pending::new(receiver),
             Err(_) => Pending::ready(false),
         }
-    }
-
-    /// Keeps on releasing a node that did not answer, until its key has expired of itself.
-    fn deliver(&self, node: usize, request: Request, patience: Duration) {
-        let (target, gone) = (Arc::clone(&self.core.nodes[node]), self.state().gone);
-        // Called on the runtime, which is there.
-        let _ = self.core.spawn(async move { target.deliver(&request, patience, gone).await });
     }
 }
 

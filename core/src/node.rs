@@ -20,6 +20,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 use tokio::sync::{Semaphore, watch};
 use tokio::time::{sleep, timeout};
+use tokio_util::sync::CancellationToken;
 
 /// Requests in flight to one node; further ones wait in order, within their own deadlines.
 const QUEUE: usize = 1024;
@@ -190,12 +191,14 @@ impl Node {
     }
 
     /// Sends a request again and again until the node has answered it, or until `horizon`, when
-    /// it is pointless. For requests that may be repeated: RELEASE and UNDO.
+    /// it is pointless; once more and no longer when `closing` is cancelled. For requests that may
+    /// be repeated: RELEASE and UNDO.
     pub(crate) async fn deliver(
         self: &Arc<Self>,
         request: &Request,
         patience: Duration,
         horizon: Moment,
+        closing: &CancellationToken,
     ) {
         let (mut delay, longest) = RECONNECT_DELAY;
         loop {
@@ -203,14 +206,16 @@ impl Node {
                 return;
             }
             let left = horizon.since(clock::now());
-            if left.is_zero() || matches!(*self.slot.borrow(), Slot::Closed) {
+            if left.is_zero() || closing.is_cancelled() {
                 return;
             }
-            sleep(delay.min(left)).await;
+            let connected = async {
+                sleep(delay).await;
+                let mut slot = self.slot.subscribe();
+                let _ = slot.wait_for(|slot| matches!(slot, Slot::Up(_))).await;
+            };
+            let _ = timeout(left, closing.run_until_cancelled(connected)).await;
             delay = (delay * 2).min(longest);
-            let mut slot = self.slot.subscribe();
-            let back = slot.wait_for(|slot| matches!(slot, Slot::Up(_) | Slot::Closed));
-            let _ = timeout(horizon.since(clock::now()), back).await;
         }
     }
 

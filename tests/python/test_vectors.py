@@ -3,23 +3,25 @@
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 from servers import Servers
+from waiting import wait_until
 
 import quorlock
 
 VECTORS = Path(__file__).resolve().parent.parent / "vectors"
-ERRORS = {row["code"]: getattr(quorlock, row["class"]) for row in json.loads((VECTORS / "errors.json").read_text())}
 DURATIONS = {"ttl", "wait", "node_timeout", "connect_timeout", "retry_delay"}
 
 
 def load(name: str) -> Any:
     return json.loads((VECTORS / name).read_text())
+
+
+ERRORS = {row["code"]: getattr(quorlock, row["class"]) for row in load("errors.json")}
 
 
 def python_value(option: str, value: Any) -> Any:
@@ -64,7 +66,9 @@ def test_errors(row: dict[str, str]) -> None:
     assert kind.code == row["code"]
 
 
-@pytest.mark.parametrize("case", load("options.json"), ids=lambda c: f"{c['in']}-{c['option']}-{c['value']}")
+@pytest.mark.parametrize(
+    "case", load("options.json"), ids=lambda case: f"{case['in']}-{case['option']}-{case['value']}"
+)
 def test_options(case: dict[str, Any]) -> None:
     option = {case["option"]: python_value(case["option"], case["value"])}
 
@@ -136,13 +140,6 @@ class Story:
                 getattr(self.servers[server], next(iter(step)))()
             case _:
                 pytest.fail(f"unknown step {step}")
-
-
-def wait_until(condition: Callable[[], bool], timeout: float = 30.0) -> None:
-    deadline = time.monotonic() + timeout
-    while not condition():
-        assert time.monotonic() < deadline, "the condition did not come true"
-        time.sleep(0.005)
 
 
 @pytest.mark.parametrize("story", load("scenarios.json"), ids=lambda story: story["name"])

@@ -1,0 +1,280 @@
+"""The Python forms of the lock, on real servers."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from servers import Servers
+from waiting import wait_until
+
+import quorlock
+
+
+@pytest.fixture
+def servers(start_servers: Callable[..., Servers]) -> Servers:
+    return start_servers(3)
+
+
+@pytest.fixture
+def client(servers: Servers) -> Iterator[quorlock.Client]:
+    with quorlock.Client(servers.urls) as client:
+        yield client
+
+
+def is_free(servers: Servers, key: str) -> bool:
+    return all(server.command("EXISTS", key) == 0 for server in servers)
+
+
+def steal(servers: Servers, key: str) -> None:
+    for server in servers:
+        server.command("SET", key, "thief")
+
+
+def test_a_with_block_holds_the_lock_and_frees_it(client: quorlock.Client, servers: Servers) -> None:
+    with client.lock("r") as lease:
+        assert lease.valid
+        assert 0 < lease.remaining < 10
+        assert servers[0].command("GET", "r") in (lease.token, None)
+        assert client.lock("r").locked()
+    assert not lease.valid
+    wait_until(lambda: is_free(servers, "r"))
+
+
+def test_a_with_block_frees_the_lock_when_its_body_raises(
+    client: quorlock.Client, servers: Servers
+) -> None:
+    with pytest.raises(KeyError, match="body"), client.lock("r"):
+        raise KeyError("body")
+    wait_until(lambda: is_free(servers, "r"))
+
+
+def test_a_with_block_does_not_run_without_the_lock(client: quorlock.Client) -> None:
+    with client.lock("r"), pytest.raises(quorlock.LockTimeoutError):
+        with client.lock("r", wait=0):
+            pytest.fail("the body ran")
+
+
+def test_leaving_a_with_block_whose_lease_was_taken_raises(
+    client: quorlock.Client, servers: Servers
+) -> None:
+    with pytest.raises(quorlock.LeaseLostError, match="majority"):
+        with client.lock("r"):
+            steal(servers, "r")
+    assert servers[0].command("GET", "r") == "thief"
+
+
+def test_leaving_a_with_block_whose_lease_ended_raises(client: quorlock.Client) -> None:
+    with pytest.raises(quorlock.LeaseLostError, match="ended"):
+        with client.lock("r", ttl=0.2) as lease:
+            wait_until(lambda: not lease.valid)
+
+
+def test_the_error_of_the_body_goes_before_the_loss(
+    client: quorlock.Client, servers: Servers
+) -> None:
+    with pytest.raises(KeyError, match="body"), client.lock("r"):
+        steal(servers, "r")
+        raise KeyError("body")
+
+
+def test_a_lease_may_be_released_in_its_block(client: quorlock.Client) -> None:
+    with client.lock("r") as lease:
+        assert lease.release()
+        assert not lease.release()
+
+
+def test_a_lock_object_can_be_used_again_and_nested(client: quorlock.Client) -> None:
+    lock = client.lock("r", wait=0)
+    for _ in range(3):
+        with lock as outer:
+            with pytest.raises(quorlock.LockTimeoutError), lock:
+                pytest.fail("the inner block ran")
+            assert outer.valid
+
+
+def test_threads_that_share_a_lock_object_exclude_each_other(client: quorlock.Client) -> None:
+    lock = client.lock("r", wait=60)
+    inside: list[str] = []
+    overlaps: list[str] = []
+    fences: list[int] = []
+
+    def work() -> None:
+        for _ in range(10):
+            with lock as lease:
+                inside.append("x")
+                if len(inside) > 1:
+                    overlaps.append("x")
+                fences.append(lease.fence)
+                time.sleep(0.001)
+                inside.pop()
+                lease.check()
+
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(fences) == 40
+    assert not overlaps
+    assert fences == sorted(set(fences))
+
+
+def test_a_decorated_function_holds_the_lock(client: quorlock.Client) -> None:
+    @client.lock("report", wait=0)
+    def report(factor: int) -> int:
+        """Reports."""
+        assert client.lock("report").locked()
+        return 2 * factor
+
+    assert report(21) == 42
+    assert report(factor=1) == 2
+    assert report.__doc__ == "Reports."
+
+
+def test_generators_cannot_be_decorated(client: quorlock.Client) -> None:
+    with pytest.raises(TypeError, match="generator"):
+
+        @client.lock("r")
+        def generate() -> Iterator[int]:
+            yield 1
+
+
+def test_a_forgotten_lease_is_released(client: quorlock.Client, servers: Servers) -> None:
+    client.lock("r").acquire()
+    wait_until(lambda: is_free(servers, "r"))
+
+
+def test_durations_can_be_timedeltas(client: quorlock.Client) -> None:
+    with client.lock("r", ttl=timedelta(seconds=60), wait=timedelta(0)) as lease:
+        assert 30 < lease.remaining < 60
+        lease.extend(timedelta(minutes=10))
+        assert lease.remaining > 500
+
+
+def test_errors_name_every_node_and_can_be_pickled(client: quorlock.Client, servers: Servers) -> None:
+    steal(servers, "r")
+    with pytest.raises(TimeoutError) as caught:
+        client.lock("r", wait=0).acquire()
+    error = caught.value
+    assert isinstance(error, quorlock.LockTimeoutError)
+    assert (error.code, error.resource, error.resources) == ("TIMEOUT", "r", ("r",))
+    assert [node.address for node in error.nodes] == servers.urls
+    for twin in (pickle.loads(pickle.dumps(error)), copy.copy(error)):
+        assert (str(twin), twin.resources, twin.nodes) == (str(error), error.resources, error.nodes)
+
+
+def test_an_unknown_option_is_named_with_the_known_ones() -> None:
+    with pytest.raises(quorlock.ConfigError, match=r"tll is not an option.*ttl, wait"):
+        quorlock.Client(["memory://a"], tll=1)  # type: ignore[call-arg]
+    with pytest.raises(ValueError, match="connect_timeout"):
+        quorlock.Client(["memory://a"]).lock("r", connect_timeout=1)  # type: ignore[call-arg]
+
+
+@pytest.mark.parametrize("resource", ["", 7, None, b"r", "\ud800"])
+def test_a_resource_is_a_string_that_is_not_empty(resource: Any) -> None:
+    with pytest.raises(quorlock.ConfigError, match="resource"):
+        quorlock.Client(["memory://a"]).lock(resource)
+
+
+def test_nodes_can_come_from_the_environment(
+    servers: Servers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("QUORLOCK_NODES", " , ".join(servers.urls))
+    with quorlock.Client() as client, client.lock("r"):
+        assert "quorlock client of redis://" in repr(client)
+    monkeypatch.delenv("QUORLOCK_NODES")
+    with pytest.raises(quorlock.ConfigError, match="QUORLOCK_NODES"):
+        quorlock.Client()
+
+
+def test_the_gil_is_free_while_waiting(client: quorlock.Client) -> None:
+    turns = 0
+    with client.lock("r"):
+        acquire = client.lock("r", wait=0.3).acquire
+        waiter = threading.Thread(
+            target=lambda: pytest.raises(quorlock.LockTimeoutError, acquire)
+        )
+        waiter.start()
+        while waiter.is_alive():
+            turns += 1
+        waiter.join()
+    assert turns > 100
+
+
+def test_a_lost_reply_leaves_no_key(start_servers: Callable[..., Servers]) -> None:
+    servers = start_servers(3)
+    proxies = [servers.proxy(index) for index in range(2)]
+    urls = [proxy.url for proxy in proxies] + [servers[2].url]
+    with quorlock.Client(urls) as client:
+        with client.lock("warm"):
+            pass
+        for proxy in proxies:
+            proxy.mode = "lose_reply"
+        with pytest.raises(quorlock.QuorumError):
+            client.lock("r", wait=0, ttl=60).acquire()
+        wait_until(lambda: is_free(servers, "r"))
+        with client.lock("r"):
+            pass
+
+
+def test_ctrl_c_ends_a_blocking_acquire_and_leaves_no_key(servers: Servers) -> None:
+    program = """
+import sys, quorlock
+client = quorlock.Client(sys.argv[1:])
+print("waiting", flush=True)
+try:
+    client.lock("r", wait=None).acquire()
+except KeyboardInterrupt:
+    client.close()
+    print("interrupted", flush=True)
+"""
+    with quorlock.Client(servers.urls) as client:
+        with client.lock("r", ttl=600):
+            child = subprocess.Popen(
+                [sys.executable, "-c", program, *servers.urls], stdout=subprocess.PIPE, text=True
+            )
+            assert child.stdout
+            assert child.stdout.readline() == "waiting\n"
+            child.send_signal(signal.SIGINT)
+            assert child.communicate(timeout=60)[0] == "interrupted\n"
+        wait_until(lambda: is_free(servers, "r"))
+
+
+def test_an_import_and_a_client_start_no_thread() -> None:
+    if not Path("/proc/self/task").is_dir():
+        pytest.skip("the system does not show threads in /proc")
+    program = """
+import os, quorlock
+client = quorlock.Client(["memory://a"])
+print(len(os.listdir("/proc/self/task")))
+"""
+    threads = subprocess.run(
+        [sys.executable, "-c", program], check=True, capture_output=True, text=True
+    )
+    assert threads.stdout == "1\n"
+
+
+def test_a_process_exits_with_a_held_lease(servers: Servers) -> None:
+    program = "import sys, quorlock; lease = quorlock.Client(sys.argv[1:]).lock('r').acquire()"
+    subprocess.run([sys.executable, "-c", program, *servers.urls], check=True, timeout=60)
+
+
+def test_memory_nodes_are_for_unit_tests() -> None:
+    nodes = ["memory://unit-1", "memory://unit-2", "memory://unit-3"]
+    with quorlock.Client(nodes) as client, quorlock.Client(nodes) as other:
+        with client.lock("r"), pytest.raises(quorlock.LockTimeoutError):
+            other.lock("r", wait=0).acquire()
+        lease = other.lock("r", wait=0, ttl=0.1).acquire()
+        wait_until(lambda: not lease.valid)
+        wait_until(lambda: not client.lock("r").locked())
