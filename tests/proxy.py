@@ -228,7 +228,7 @@ class _Side(asyncio.Protocol):
         self.ended = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self.transport = cast(asyncio.Transport, transport)
+        self.transport = cast("asyncio.Transport", transport)
         self._link.opened(self)
 
     def data_received(self, data: bytes) -> None:

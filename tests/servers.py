@@ -400,7 +400,7 @@ class _CommandMode:
         """What to print for this line."""
         try:
             return {"ok": self._run(json.loads(line))}
-        except Exception as error:  # noqa: BLE001
+        except Exception as error:
             return {"error": f"{type(error).__name__}: {error}"}
 
     def close(self) -> None:

@@ -77,18 +77,18 @@ impl Pending {
     }
 
     /// Sets the future's result when there is one. Returns what cancels the operation.
-    fn complete(&self, event_loop: Py<PyAny>, future: Py<PyAny>) -> PyResult<Cancel> {
-        Ok(Cancel(self.take()?.complete(event_loop, future)))
+    fn complete(&self, event_loop: Py<PyAny>, future: Py<PyAny>) -> PyResult<Completing> {
+        Ok(Completing(self.take()?.complete(event_loop, future)))
     }
 }
 
-/// Cancels an operation that a future waits for.
+/// An operation that a future waits for.
 #[pyclass(frozen, module = "quorlock._quorlock")]
-pub(crate) struct Cancel(quorlock::Operation);
+pub(crate) struct Completing(quorlock::Operation);
 
 #[pymethods]
-impl Cancel {
-    fn __call__(&self) {
+impl Completing {
+    fn cancel(&self) {
         self.0.cancel();
     }
 }

@@ -6,7 +6,7 @@ mod completion;
 mod convert;
 mod waiting;
 
-use completion::Pending;
+use completion::{Completing, Pending};
 use convert::{error, value, values};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
@@ -145,5 +145,6 @@ fn _quorlock(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<Lock>()?;
     module.add_class::<Lease>()?;
     module.add_class::<Pending>()?;
+    module.add_class::<Completing>()?;
     module.add("__version__", env!("CARGO_PKG_VERSION"))
 }

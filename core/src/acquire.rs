@@ -6,9 +6,7 @@ use crate::error::{Error, ErrorCode, NodeReport, Result};
 use crate::lease::{Lease, Shared, Won};
 use crate::node::{Answered, vote};
 use crate::options::{Human, Options};
-use crate::protocol::{
-    Actions, Event, Loss, Moment, Next, NodeSet, Outcome, Round, Term, Waiting,
-};
+use crate::protocol::{Actions, Event, Loss, Moment, Next, NodeSet, Outcome, Round, Term, Waiting};
 use crate::script::{Keys, Reply, Request, Subject, Verb};
 use crate::token;
 use futures_util::future::FutureExt;
@@ -71,7 +69,8 @@ impl Acquire {
             };
             let loss = match outcome {
                 Outcome::Won { fence, end } => {
-                    let won = Won { subject: Arc::clone(&round.subject), term: self.term, fence, end };
+                    let won =
+                        Won { subject: Arc::clone(&round.subject), term: self.term, fence, end };
                     let (lease, shared) = Lease::new(&core, Arc::clone(&self.resource), won);
                     // A caller that has gone meanwhile drops the lease, which releases it.
                     answer(caller, Ok(lease));
@@ -188,8 +187,7 @@ struct Running {
 impl Running {
     fn start(acquire: &Acquire) -> Result<Self> {
         let core = Arc::clone(&acquire.core);
-        let subject =
-            Arc::new(Subject { keys: Arc::clone(&acquire.keys), token: token::token()? });
+        let subject = Arc::new(Subject { keys: Arc::clone(&acquire.keys), token: token::token()? });
         let proposal = clock::wall_clock_micros();
         let sent = clock::now();
         let verb = Verb::Acquire { ttl: acquire.term.ttl, proposal };

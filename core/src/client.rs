@@ -391,10 +391,8 @@ impl Core {
 
     async fn locked(&self, resource: &str, keys: Arc<Keys>, patience: Duration) -> Result<bool> {
         self.ready().await;
-        let request = Request {
-            subject: Arc::new(Subject { keys, token: String::new() }),
-            verb: Verb::Look,
-        };
+        let request =
+            Request { subject: Arc::new(Subject { keys, token: String::new() }), verb: Verb::Look };
         let mut calls = self.call_all(&request, patience);
         let mut answers = vec![None; self.nodes.len()];
         let mut survey = Survey::default();

@@ -32,9 +32,8 @@ impl Endpoint {
     /// Parses the node URL at `position` (from 1) in the client's list.
     pub(crate) fn parse(position: usize, url: &str) -> Result<Self> {
         let url = url.trim();
-        let fail = |why: &str| {
-            Err(Error::config(format!("node {position} ({}): {why}", redacted(url))))
-        };
+        let fail =
+            |why: &str| Err(Error::config(format!("node {position} ({}): {why}", redacted(url))));
         let Some((scheme, rest)) = url.split_once("://") else {
             return fail(&format!("a node is given by a URL that begins with {SCHEMES}"));
         };

@@ -230,7 +230,9 @@ impl Shared {
                 let begun = state.lease.extend(sent, term);
                 let patience = self.node_timeout().min(state.lease.end().since(sent));
                 state.gone = state.gone.max(term.gone(sent.plus(patience)));
-                begun.map(|extension| (extension, patience)).ok_or_else(|| self.over(sent, &state.lease))
+                begun
+                    .map(|extension| (extension, patience))
+                    .ok_or_else(|| self.over(sent, &state.lease))
             };
             let (mut extension, patience) = match begun {
                 Ok(begun) => begun,

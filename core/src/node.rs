@@ -27,8 +27,7 @@ const QUEUE: usize = 1024;
 /// After so many timeouts in a row the peer is taken for stuck, and the connection is replaced.
 const STUCK_AFTER: u32 = 3;
 /// The pause between attempts to connect grows from the first to the second of these.
-const RECONNECT_DELAY: (Duration, Duration) =
-    (Duration::from_millis(50), Duration::from_secs(1));
+const RECONNECT_DELAY: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(1));
 
 /// Why a request has no answer.
 #[derive(Clone, Debug)]
@@ -171,11 +170,7 @@ impl Node {
     }
 
     /// Sends one request and waits for its answer, for at most `patience`.
-    pub(crate) async fn call(
-        self: &Arc<Self>,
-        request: &Request,
-        patience: Duration,
-    ) -> Answered {
+    pub(crate) async fn call(self: &Arc<Self>, request: &Request, patience: Duration) -> Answered {
         let mut used = None;
         match timeout(patience, self.attempt(request, &mut used)).await {
             Ok(answered) => answered,

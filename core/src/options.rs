@@ -118,15 +118,8 @@ impl Default for Options {
 /// The options that can also be given to a single lock.
 const PER_LOCK: [&str; 2] = ["ttl", "wait"];
 /// The options of a client.
-const PER_CLIENT: [&str; 7] = [
-    "ttl",
-    "wait",
-    "node_timeout",
-    "connect_timeout",
-    "drift_factor",
-    "retry_delay",
-    "key_prefix",
-];
+const PER_CLIENT: [&str; 7] =
+    ["ttl", "wait", "node_timeout", "connect_timeout", "drift_factor", "retry_delay", "key_prefix"];
 
 impl Options {
     /// Sets the client's option `name`, given in `dialect`.
@@ -338,7 +331,9 @@ fn wrong_nodes(given: impl fmt::Display) -> Error {
 /// Checks the name of a resource.
 pub(crate) fn check_resource(resource: &str) -> Result<()> {
     if resource.is_empty() {
-        return Err(Error::config("the resource must be a string of Unicode characters that is not empty"));
+        return Err(Error::config(
+            "the resource must be a string of Unicode characters that is not empty",
+        ));
     }
     Ok(())
 }

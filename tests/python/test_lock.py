@@ -15,10 +15,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import quorlock
 from servers import Servers
 from waiting import wait_until
-
-import quorlock
 
 
 @pytest.fixture
@@ -41,7 +40,9 @@ def steal(servers: Servers, key: str) -> None:
         server.command("SET", key, "thief")
 
 
-def test_a_with_block_holds_the_lock_and_frees_it(client: quorlock.Client, servers: Servers) -> None:
+def test_a_with_block_holds_the_lock_and_frees_it(
+    client: quorlock.Client, servers: Servers
+) -> None:
     with client.lock("r") as lease:
         assert lease.valid
         assert 0 < lease.remaining < 10
@@ -60,17 +61,15 @@ def test_a_with_block_frees_the_lock_when_its_body_raises(
 
 
 def test_a_with_block_does_not_run_without_the_lock(client: quorlock.Client) -> None:
-    with client.lock("r"), pytest.raises(quorlock.LockTimeoutError):
-        with client.lock("r", wait=0):
-            pytest.fail("the body ran")
+    with client.lock("r"), pytest.raises(quorlock.LockTimeoutError), client.lock("r", wait=0):
+        pytest.fail("the body ran")
 
 
 def test_leaving_a_with_block_whose_lease_was_taken_raises(
     client: quorlock.Client, servers: Servers
 ) -> None:
-    with pytest.raises(quorlock.LeaseLostError, match="majority"):
-        with client.lock("r"):
-            steal(servers, "r")
+    with pytest.raises(quorlock.LeaseLostError, match="majority"), client.lock("r"):
+        steal(servers, "r")
     assert servers[0].command("GET", "r") == "thief"
 
 
@@ -162,7 +161,9 @@ def test_durations_can_be_timedeltas(client: quorlock.Client) -> None:
         assert lease.remaining > 500
 
 
-def test_errors_name_every_node_and_can_be_pickled(client: quorlock.Client, servers: Servers) -> None:
+def test_errors_name_every_node_and_can_be_pickled(
+    client: quorlock.Client, servers: Servers
+) -> None:
     steal(servers, "r")
     with pytest.raises(TimeoutError) as caught:
         client.lock("r", wait=0).acquire()
@@ -201,10 +202,12 @@ def test_nodes_can_come_from_the_environment(
 def test_the_gil_is_free_while_waiting(client: quorlock.Client) -> None:
     turns = 0
     with client.lock("r"):
-        acquire = client.lock("r", wait=0.3).acquire
-        waiter = threading.Thread(
-            target=lambda: pytest.raises(quorlock.LockTimeoutError, acquire)
-        )
+
+        def wait() -> None:
+            with pytest.raises(quorlock.LockTimeoutError):
+                client.lock("r", wait=0.3).acquire()
+
+        waiter = threading.Thread(target=wait)
         waiter.start()
         while waiter.is_alive():
             turns += 1

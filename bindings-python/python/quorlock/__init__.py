@@ -1,9 +1,9 @@
 """A distributed lock over independent Redis or Valkey masters.
 
-    client = quorlock.Client(["redis://10.0.0.1", "redis://10.0.0.2", "redis://10.0.0.3"])
+client = quorlock.Client(["redis://10.0.0.1", "redis://10.0.0.2", "redis://10.0.0.3"])
 
-    with client.lock("orders:42") as lease:
-        save(order, fence=lease.fence)
+with client.lock("orders:42") as lease:
+    save(order, fence=lease.fence)
 """
 
 from ._client import Client, ClientOptions, LockOptions

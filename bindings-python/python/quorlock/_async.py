@@ -14,13 +14,13 @@ async def result(pending: "Pending[T]") -> T:
     """Waits for an operation of the core. Cancelling it cancels an acquire."""
     loop = asyncio.get_running_loop()
     future: asyncio.Future[T] = loop.create_future()
-    cancel = pending.complete(loop, future)
+    completing = pending.complete(loop, future)
     try:
         return await future
     finally:
         # Cancelled, perhaps in the moment in which the result came in: a lease is released when
         # nothing refers to it, so the traceback must not.
-        cancel()
+        completing.cancel()
         del future
 
 

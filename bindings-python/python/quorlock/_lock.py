@@ -106,7 +106,7 @@ class Lock:
                 async with self:
                     return await function(*args, **kwargs)
 
-            return cast(Callable[P, R], hold_async)
+            return cast("Callable[P, R]", hold_async)
 
         @functools.wraps(function)
         def hold(*args: P.args, **kwargs: P.kwargs) -> R:

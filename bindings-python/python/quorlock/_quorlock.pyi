@@ -7,7 +7,9 @@ from typing import Any, Generic, TypeVar, final
 
 from ._lease import Duration
 
-T = TypeVar("T", covariant=True)
+_T = TypeVar("_T", covariant=True)
+
+__all__ = ["Client", "Completing", "Lease", "Lock", "Pending", "__version__"]
 
 __version__: str
 
@@ -46,10 +48,12 @@ class Lease:
     def valid(self) -> bool: ...
 
 @final
-class Pending(Generic[T]):
-    def wait(self) -> T: ...
-    def complete(self, event_loop: asyncio.AbstractEventLoop, future: asyncio.Future[T]) -> Cancel: ...
+class Pending(Generic[_T]):
+    def wait(self) -> _T: ...
+    def complete(
+        self, event_loop: asyncio.AbstractEventLoop, future: asyncio.Future[_T]
+    ) -> Completing: ...
 
 @final
-class Cancel:
-    def __call__(self) -> None: ...
+class Completing:
+    def cancel(self) -> None: ...

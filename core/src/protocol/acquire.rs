@@ -101,7 +101,12 @@ enum State {
     Voting,
     /// A majority granted with different fences; `counted` are the grants that `fence` is the
     /// largest of, and only they may acknowledge it.
-    Raising { fence: u64, counted: NodeSet, stored: NodeSet, failed: NodeSet },
+    Raising {
+        fence: u64,
+        counted: NodeSet,
+        stored: NodeSet,
+        failed: NodeSet,
+    },
     Won,
     /// Undone, but it is not settled yet whether to contention or to an outage.
     Losing,
@@ -192,7 +197,11 @@ impl Round {
             return Actions::default();
         };
         debug_assert!(counted.contains(node), "only counted nodes are asked to raise");
-        if acknowledged { stored.insert(node) } else { failed.insert(node) }
+        if acknowledged {
+            stored.insert(node)
+        } else {
+            failed.insert(node)
+        }
         let (fence, stored, left) = (*fence, stored.len(), counted.len() - failed.len());
         if now >= self.end || left < self.quorum.size() {
             self.lose(now)

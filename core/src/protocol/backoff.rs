@@ -54,12 +54,7 @@ pub struct Waiting {
 impl Waiting {
     /// A wait that began at `now`; `wait` is `None` for ever, zero for a single round.
     pub fn new(now: Moment, wait: Option<Duration>, patience: Duration, delay: RetryDelay) -> Self {
-        Self {
-            deadline: wait.map(|wait| now.plus(wait)),
-            patience,
-            delay,
-            outage_since: None,
-        }
+        Self { deadline: wait.map(|wait| now.plus(wait)), patience, delay, outage_since: None }
     }
 
     /// Decides, at `now`, what follows the round that began at `started` and was lost to `loss`.

@@ -43,10 +43,8 @@ pub(super) fn settle(
     grants: impl Iterator<Item = (usize, u64)> + Clone,
 ) -> Settlement {
     let largest = grants.clone().map(|(_, fence)| fence).max().unwrap_or(0);
-    let storing: NodeSet = grants
-        .filter(|(_, fence)| *fence == largest)
-        .map(|(node, _)| node)
-        .collect();
+    let storing: NodeSet =
+        grants.filter(|(_, fence)| *fence == largest).map(|(node, _)| node).collect();
     if storing.len() >= quorum.size() {
         Settlement::Stored(largest)
     } else {

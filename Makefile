@@ -1,0 +1,79 @@
+# `make demo` and `make test` set up what they need, say so, and take seconds when run again.
+
+PYTHON ?= python3
+LOCK ?= on
+
+VENV := .venv
+BIN := $(VENV)/bin
+STAMPS := .cache
+CORE := Cargo.toml Cargo.lock $(shell find core/src core/Cargo.toml -type f)
+
+.PHONY: help build demo test test-rust test-python test-node bench lint clean redis
+
+help:
+	@echo 'make build   both packages in release mode, in place'
+	@echo 'make demo    the lock at work on five real servers (LOCK=off: without it)'
+	@echo 'make test    all suites: Rust, Python, Node.js, cross-language'
+	@echo 'make lint    formatters, linters, type checkers'
+	@echo 'make bench   acquire + release, beside raw sockets'
+	@echo 'make clean   removes what these made, except the Rust target directory'
+
+build: $(STAMPS)/python $(STAMPS)/node
+
+demo: build redis
+	LOCK=$(LOCK) $(BIN)/python demo/run.py
+
+test: test-rust test-python test-node
+
+# The pure protocol builds, and is tested, without any dependency.
+test-rust: redis
+	cargo test --locked -p quorlock --no-default-features --lib
+	cargo test --locked -p quorlock
+
+# With the cross-language tests, which drive Node.js from Python.
+test-python: build redis
+	$(BIN)/python -m pytest -q
+
+test-node: build redis
+	npm test
+
+bench: build redis
+	$(BIN)/python bench/run.py
+
+lint: build
+	cargo fmt --all --check
+	cargo clippy --locked --workspace --all-targets -- -D warnings
+	cargo clippy --locked -p quorlock --no-default-features -- -D warnings
+	RUSTDOCFLAGS='-D warnings' cargo doc --locked -p quorlock --no-deps
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/python -m mypy.stubtest quorlock._quorlock
+	npm run types
+
+clean:
+	rm -rf $(VENV) $(STAMPS) node_modules bindings-node/*.node bindings-python/python/quorlock/*.so
+
+redis:
+	@command -v "$${REDIS_SERVER:-redis-server}" > /dev/null || command -v valkey-server > /dev/null \
+	  || tests/install-redis.sh
+
+$(STAMPS)/venv: requirements-dev.txt
+	@echo 'Python: making $(VENV)'
+	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or later is needed")'
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install --quiet --disable-pip-version-check -r requirements-dev.txt
+	@mkdir -p $(STAMPS) && touch $@
+
+$(STAMPS)/python: $(STAMPS)/venv $(CORE) pyproject.toml \
+    $(shell find bindings-python -type f \( -name '*.rs' -o -name '*.py' -o -name '*.toml' \))
+	@echo 'Python: building the package in release mode'
+	$(BIN)/maturin develop --release --locked
+	@touch $@
+
+# `npm ci` builds the addon too: it is the package's install script.
+$(STAMPS)/node: package.json package-lock.json $(CORE) \
+    $(shell find bindings-node -type f \( -name '*.rs' -o -name '*.toml' \))
+	@echo 'Node.js: installing tools and building the addon in release mode'
+	npm ci
+	@mkdir -p $(STAMPS) && touch $@
