@@ -69,11 +69,22 @@ impl Acquire {
             };
             let loss = match outcome {
                 Outcome::Won { fence, end } => {
-                    let won =
-                        Won { subject: Arc::clone(&round.subject), term: self.term, fence, end };
+                    let won = Won {
+                        subject: Arc::clone(&round.subject),
+                        term: self.term,
+                        fence,
+                        end,
+                        holders: round.round.holders(),
+                    };
                     let (lease, shared) = Lease::new(&core, Arc::clone(&self.resource), won);
-                    // A caller that has gone meanwhile drops the lease, which releases it.
-                    answer(caller, Ok(lease));
+                    // A client that was closed meanwhile may have missed the new lease. Dropping it
+                    // releases it; so does a caller that has gone.
+                    if core.closing.is_cancelled() {
+                        drop(lease);
+                        Stop::Closing.tell(caller, &self.resource);
+                    } else {
+                        answer(caller, Ok(lease));
+                    }
                     return round.finish(Some(shared)).await;
                 }
                 Outcome::Lost(loss) => loss,
@@ -226,6 +237,9 @@ impl Running {
                 self.handle(Event::Abandon);
             }
             self.handle(event);
+            if let Some(lease) = &lease {
+                lease.set_holders(self.round.holders());
+            }
         }
     }
 

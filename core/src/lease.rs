@@ -6,7 +6,7 @@ use crate::clock;
 use crate::error::{Error, ErrorCode, Result};
 use crate::node::{Answered, answer};
 use crate::options::{self, Dialect, Human, OptionValue};
-use crate::protocol::{self, Extended, Loss, Moment, Next, Term, Waiting};
+use crate::protocol::{self, Extended, Loss, Moment, Next, NodeSet, Term, Waiting};
 use crate::runtime::Pending;
 use crate::script::{Request, Subject, Verb};
 use crate::token;
@@ -39,6 +39,8 @@ struct State {
     lease: protocol::Lease,
     /// By when every node has forgotten the key of itself.
     gone: Moment,
+    /// The nodes that have the key or may come to have it.
+    holders: NodeSet,
     /// Why the lease was over before it was released; found out at the release, at the latest.
     loss: Option<Error>,
 }
@@ -49,13 +51,14 @@ pub(crate) struct Won {
     pub(crate) term: Term,
     pub(crate) fence: u64,
     pub(crate) end: Moment,
+    pub(crate) holders: NodeSet,
 }
 
 impl Lease {
     pub(crate) fn new(core: &Arc<Core>, resource: Arc<str>, won: Won) -> (Self, Arc<Shared>) {
-        let Won { subject, term, fence, end } = won;
+        let Won { subject, term, fence, end, holders } = won;
         let lease = protocol::Lease::new(core.quorum, end);
-        let state = State { lease, gone: term.gone(clock::now()), loss: None };
+        let state = State { lease, gone: term.gone(clock::now()), holders, loss: None };
         let shared = Arc::new(Shared {
             id: core.next_lease(),
             core: Arc::clone(core),
@@ -184,6 +187,10 @@ impl Shared {
         self.state().lease.is_released()
     }
 
+    pub(crate) fn set_holders(&self, holders: NodeSet) {
+        self.state().holders = holders;
+    }
+
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -275,6 +282,17 @@ impl Shared {
         }
     }
 
+    /// Keeps on releasing a node that did not answer, until its key has expired of itself.
+    fn deliver(&self, node: usize, request: &Request, patience: Duration) {
+        let (holds, gone) = {
+            let state = self.state();
+            (state.holders.contains(node), state.gone)
+        };
+        if holds {
+            self.core.deliver(node, request.clone(), patience, gone);
+        }
+    }
+
     pub(crate) fn release(self: &Arc<Self>) -> Pending<bool> {
         let now = clock::now();
         let mut release = {
@@ -297,8 +315,7 @@ impl Shared {
             let mut calls = core.call_all(&request, patience);
             while let Some((node, answered)) = calls.next().await {
                 if answered.is_err() {
-                    let gone = shared.state().gone;
-                    core.deliver(node, request.clone(), patience, gone);
+                    shared.deliver(node, &request, patience);
                 }
                 if let Some(released) = release.released(core.quorum, node, answer(&answered)) {
                     if release.was_valid() && release.is_disowned(core.quorum) {

@@ -141,6 +141,13 @@ impl Round {
         &self.votes
     }
 
+    /// The nodes that hold this round's token, or may come to hold it: all but those whose vote
+    /// says otherwise.
+    pub fn holders(&self) -> NodeSet {
+        let may_hold = |vote: &Option<Vote>| vote.is_none_or(Vote::may_be_applied);
+        (0..self.votes.len()).filter(|node| may_hold(&self.votes[*node])).collect()
+    }
+
     /// Takes in one event that the driver learned of at `now`.
     pub fn handle(&mut self, now: Moment, event: Event) -> Actions {
         match event {
