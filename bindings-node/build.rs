@@ -1,0 +1,5 @@
+//! Sets what the linker needs for a Node.js addon.
+
+fn main() {
+    napi_build::setup();
+}

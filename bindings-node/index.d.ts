@@ -1,0 +1,175 @@
+/** One node's part in an error. */
+export interface NodeReport {
+  /** The node's URL, without user and password. */
+  readonly address: string
+  /**
+   * `pending`: it had not answered when the decision was made without it. `unreachable`: there was
+   * no connection. `disconnected`: the connection broke before the answer came.
+   */
+  readonly outcome:
+    | 'granted'
+    | 'held'
+    | 'confirmed'
+    | 'missing'
+    | 'timeout'
+    | 'disconnected'
+    | 'unreachable'
+    | 'refused'
+    | 'pending'
+  /** More about it, such as the server's error text; may be empty. */
+  readonly detail: string
+}
+
+/** The base of all errors of quorlock. */
+export class QuorlockError extends Error {
+  readonly code: string
+  /** The first of `resources`. */
+  readonly resource: string | undefined
+  /** The resources it is about; empty if it is about none. */
+  readonly resources: readonly string[]
+  /** What became of the request at each node; empty if none was asked. */
+  readonly nodes: readonly NodeReport[]
+}
+
+/** A bad URL, option or node list. */
+export class ConfigError extends QuorlockError {
+  readonly code: 'CONFIG'
+}
+
+/** Others held the lock for the whole `wait`. */
+export class LockTimeoutError extends QuorlockError {
+  readonly code: 'TIMEOUT'
+}
+
+/** Too few nodes could vote: unreachable, timed out or refusing. */
+export class QuorumError extends QuorlockError {
+  readonly code: 'NO_QUORUM'
+}
+
+/** The lease ended before the work did. */
+export class LeaseLostError extends QuorlockError {
+  readonly code: 'LEASE_LOST'
+}
+
+/** The client is closed. */
+export class ClosedError extends QuorlockError {
+  readonly code: 'CLOSED'
+}
+
+/** What a client sets for all its locks, and a lock for itself. */
+interface SharedOptions {
+  /** How long the nodes keep a lock that is not extended, in ms: 10 to 86,400,000. 10,000 by default. */
+  ttl?: number | undefined
+  /**
+   * How long an acquire waits while others hold the lock, in ms: 0 for one try, `null` or `Infinity`
+   * for ever. 10,000 by default.
+   */
+  wait?: number | null | undefined
+}
+
+/** Options of a client. Durations in milliseconds. */
+export interface ClientOptions extends SharedOptions {
+  /**
+   * How long one node may take to answer one request: 1 to 3,600,000. By default (`null`) a
+   * twentieth of the ttl, but at least 10 and at most 200.
+   */
+  nodeTimeout?: number | null | undefined
+  /**
+   * How long connecting to a node may take, and for how long an acquire or extension that meets too
+   * few nodes tries again: 1 to 3,600,000. 1,000 by default.
+   */
+  connectTimeout?: number | undefined
+  /** By how much clocks may differ in rate: 0 to 0.5. 0.01 (one per cent) by default. */
+  driftFactor?: number | undefined
+  /** The range of the random delay between two rounds of an acquire: 1 to 3,600,000. [50, 200] by default. */
+  retryDelay?: readonly [shortest: number, longest: number] | undefined
+  /** What the keys on the nodes begin with, before the resource. Nothing by default. */
+  keyPrefix?: string | undefined
+}
+
+/** Options of a lock. Durations in milliseconds. */
+export interface LockOptions extends SharedOptions {
+  /** Aborts the waiting: the promise is rejected with the signal's reason, and no key stays behind. */
+  signal?: AbortSignal | undefined
+}
+
+/**
+ * A held lock. Whoever has the lease owns it. One that is garbage-collected is released in the
+ * background; it does not keep the process alive.
+ */
+export class Lease implements AsyncDisposable {
+  private constructor()
+  /** What is locked. */
+  readonly resources: readonly string[]
+  /** The value of the key on the nodes: 40 hexadecimal digits, different for every lease. */
+  readonly token: string
+  /**
+   * The fencing token: larger than that of every earlier lease of the resource, below 2^53. Send it
+   * with every write, and let the storage refuse a smaller one than it has seen.
+   */
+  readonly fence: number
+  /** Whether the lock is held now, by the local clock. Once `false`, it stays so. */
+  readonly valid: boolean
+  /** How many more milliseconds the lease is valid; 0 if it is not. */
+  readonly remaining: number
+  /** Throws {@link LeaseLostError}, with the reason, unless the lease is valid. */
+  check(): void
+  /**
+   * Extends the lease to `ttl` ms from now (10 to 86,400,000), or by the ttl it was acquired with.
+   * It is never made shorter. Rejects with {@link LeaseLostError} if the lease is over, and with
+   * {@link QuorumError} if too few nodes confirm, and still do not after `connectTimeout`: the lease
+   * then stands as it was.
+   */
+  extend(ttl?: number): Promise<void>
+  /**
+   * Releases the lock; it is not valid from this call on. `true` if it was valid until now and a
+   * majority of the nodes confirms it; `false` if it was lost or released before, or if too few
+   * nodes confirm. Never rejects: the lock is given up in any case.
+   */
+  release(): Promise<boolean>
+  /** Releases the lock. Rejects with {@link LeaseLostError} if the lease was lost meanwhile. */
+  [Symbol.asyncDispose](): Promise<void>
+}
+
+/**
+ * A client of N independent Redis or Valkey masters. Nothing is connected, and no thread is started,
+ * before the first lock. An idle client does not keep the process alive.
+ */
+export class Client implements AsyncDisposable {
+  /**
+   * `nodes` are URLs: `redis://[user:password@]host[:port][/database]`, `unix:///path[?db=…]`, or
+   * `memory://name` for a node in this process, which is for tests. Without it they are taken from
+   * the environment variable `QUORLOCK_NODES`, separated by commas.
+   *
+   * Throws {@link ConfigError} for a bad URL, option or node list.
+   */
+  constructor(nodes?: readonly string[], options?: ClientOptions)
+  /**
+   * Acquires the lock, waiting for up to `wait` while others hold it. Rejects with
+   * {@link LockTimeoutError} if they held it for all of it, and with {@link QuorumError} if too few
+   * nodes can vote, and still cannot after `connectTimeout`.
+   */
+  lock(resource: string, options?: LockOptions): Promise<Lease>
+  /**
+   * Holds the lock while `work` runs, and returns its result. Rejects with {@link LeaseLostError} if
+   * the lease was lost meanwhile, unless `work` threw: its error is never replaced.
+   */
+  using<T>(resource: string, work: (lease: Lease) => T | PromiseLike<T>): Promise<T>
+  using<T>(
+    resource: string,
+    options: LockOptions,
+    work: (lease: Lease) => T | PromiseLike<T>,
+  ): Promise<T>
+  /**
+   * Whether somebody holds so many nodes that the lock could not be acquired now. Rejects with
+   * {@link QuorumError} if too few nodes answer to tell.
+   */
+  locked(resource: string): Promise<boolean>
+  /**
+   * Closes the client: leases that are still held are released, acquires under way end with
+   * {@link ClosedError}, the connections are closed. Waits for the nodes for at most
+   * `connectTimeout`. May be called again.
+   */
+  close(): Promise<void>
+  [Symbol.asyncDispose](): Promise<void>
+}

@@ -1,0 +1,159 @@
+// The JavaScript form of the lock: promises, errors, signals. The native part is bindings-node/src.
+
+import { createRequire } from 'node:module'
+
+const native = createRequire(import.meta.url)('./quorlock.node')
+
+export class QuorlockError extends Error {
+  constructor(message = '', { resources = [], nodes = [] } = {}) {
+    super(message)
+    this.resources = resources
+    this.nodes = nodes
+  }
+
+  get resource() {
+    return this.resources[0]
+  }
+}
+
+// Shared by all instances, as the name of an error is.
+function describe(kind, name, code) {
+  Object.defineProperty(kind.prototype, 'name', { value: name, configurable: true, writable: true })
+  Object.defineProperty(kind.prototype, 'code', { value: code, configurable: true, writable: true })
+}
+
+export class ConfigError extends QuorlockError {}
+export class LockTimeoutError extends QuorlockError {}
+export class QuorumError extends QuorlockError {}
+export class LeaseLostError extends QuorlockError {}
+export class ClosedError extends QuorlockError {}
+
+describe(QuorlockError, 'QuorlockError', 'QUORLOCK')
+describe(ConfigError, 'ConfigError', 'CONFIG')
+describe(LockTimeoutError, 'LockTimeoutError', 'TIMEOUT')
+describe(QuorumError, 'QuorumError', 'NO_QUORUM')
+describe(LeaseLostError, 'LeaseLostError', 'LEASE_LOST')
+describe(ClosedError, 'ClosedError', 'CLOSED')
+
+const classes = { ConfigError, LockTimeoutError, QuorumError, LeaseLostError, ClosedError }
+
+/** Returns a result of the core; throws if it is a failure, from here, for the caller's stack. */
+function unwrap(result) {
+  if (result?.code === undefined) return result
+  throw new classes[result.class](result.message, result)
+}
+
+/** Runs an operation of the core until it calls back with its result, or the signal aborts it. */
+function run(start, signal) {
+  return new Promise((resolve, reject) => {
+    const abort = () => {
+      operation.cancel()
+      reject(signal.reason)
+    }
+    const operation = start((result) => {
+      signal?.removeEventListener('abort', abort)
+      // A lease that was won in the same moment in which it was aborted.
+      if (signal?.aborted && result instanceof native.Lease) result.release(() => {})
+      resolve(result)
+    })
+    signal?.addEventListener('abort', abort, { once: true })
+  })
+}
+
+export class Lease {
+  #native
+
+  constructor(lease) {
+    this.#native = lease
+  }
+
+  get resources() {
+    return [this.#native.resource]
+  }
+
+  get token() {
+    return this.#native.token
+  }
+
+  get fence() {
+    return this.#native.fence
+  }
+
+  get valid() {
+    return this.#native.valid
+  }
+
+  get remaining() {
+    return this.#native.remaining
+  }
+
+  check() {
+    unwrap(this.#native.check())
+  }
+
+  async extend(ttl) {
+    unwrap(await run((done) => this.#native.extend(ttl, done)))
+  }
+
+  async release() {
+    return unwrap(await run((done) => this.#native.release(done)))
+  }
+
+  async [Symbol.asyncDispose]() {
+    await this.release()
+    unwrap(this.#native.loss())
+  }
+}
+
+export class Client {
+  #native
+
+  constructor(nodes, options) {
+    this.#native = unwrap(native.open(nodes, options ?? {}))
+  }
+
+  async lock(resource, options) {
+    const { signal, ...rest } = options ?? {}
+    signal?.throwIfAborted()
+    const lock = this.#lock(resource, rest)
+    return new Lease(unwrap(await run((done) => lock.acquire(done), signal)))
+  }
+
+  async using(resource, options, work) {
+    if (work === undefined) [options, work] = [undefined, options]
+    const lease = await this.lock(resource, options)
+    let result
+    try {
+      result = await work(lease)
+    } catch (error) {
+      // Never an error, so it takes the place of none.
+      await lease.release()
+      throw error
+    }
+    await lease[Symbol.asyncDispose]()
+    return result
+  }
+
+  async locked(resource) {
+    const lock = this.#lock(resource, {})
+    return unwrap(await run((done) => lock.locked(done)))
+  }
+
+  async close() {
+    unwrap(await run((done) => this.#native.close(done)))
+  }
+
+  async [Symbol.asyncDispose]() {
+    await this.close()
+  }
+
+  [Symbol.for('nodejs.util.inspect.custom')]() {
+    return `Client { ${this.#native.addresses.join(', ')} }`
+  }
+
+  #lock(resource, options) {
+    // What is no proper string gets the same error as an empty one.
+    const name = typeof resource === 'string' && resource.isWellFormed() ? resource : ''
+    return unwrap(this.#native.lock(name, options))
+  }
+}

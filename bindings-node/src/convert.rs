@@ -1,0 +1,117 @@
+//! JavaScript values to options, errors to plain objects of which `index.js` makes errors.
+
+use napi::bindgen_prelude::{Array, Either, FromNapiValue, JsObjectValue, Object, Unknown};
+use napi::{JsValue, Result, ValueType};
+use napi_derive::napi;
+use quorlock::{Error, OptionValue};
+
+/// An error of the core.
+#[napi(object)]
+pub struct Failure {
+    pub code: String,
+    pub class: String,
+    pub message: String,
+    pub resources: Vec<String>,
+    pub nodes: Vec<NodeReport>,
+}
+
+/// One node's part in it.
+#[napi(object)]
+pub struct NodeReport {
+    pub address: String,
+    pub outcome: String,
+    pub detail: String,
+}
+
+impl From<Error> for Failure {
+    fn from(error: Error) -> Self {
+        let nodes = error.nodes().iter().map(|node| NodeReport {
+            address: node.address.clone(),
+            outcome: node.outcome.as_str().to_owned(),
+            detail: node.detail.clone(),
+        });
+        Self {
+            code: error.code().as_str().to_owned(),
+            class: error.code().class().to_owned(),
+            message: error.to_string(),
+            resources: error.resources().to_vec(),
+            nodes: nodes.collect(),
+        }
+    }
+}
+
+/// A result of the core as JavaScript gets it.
+pub(crate) fn settle<T>(result: quorlock::Result<T>) -> Either<T, Failure> {
+    match result {
+        Ok(value) => Either::A(value),
+        Err(error) => Either::B(error.into()),
+    }
+}
+
+/// The value, unless it is `undefined`.
+pub(crate) fn given(given: Unknown<'_>) -> Result<Option<Unknown<'_>>> {
+    Ok((given.get_type()? != ValueType::Undefined).then_some(given))
+}
+
+/// The options in an object.
+pub(crate) fn values(options: Object<'_>) -> Result<Vec<(String, OptionValue)>> {
+    let mut values = Vec::new();
+    for name in Object::keys(&options)? {
+        if let Some(given) = given(options.get_named_property(&name)?)? {
+            values.push((name, value(given)?));
+        }
+    }
+    Ok(values)
+}
+
+/// A JavaScript value as the core takes it. Whether it is acceptable is for the core to say.
+pub(crate) fn value(given: Unknown<'_>) -> Result<OptionValue> {
+    let name = match given.get_type()? {
+        ValueType::Null => return Ok(OptionValue::Null),
+        ValueType::Number => return Ok(OptionValue::Number(convert(given)?)),
+        ValueType::String => return Ok(OptionValue::Text(convert(given)?)),
+        ValueType::Object if given.is_array()? => match pair(&convert(given)?)? {
+            Some((first, second)) => return Ok(OptionValue::Pair(first, second)),
+            None => "Array",
+        },
+        ValueType::Boolean => "boolean",
+        ValueType::BigInt => "bigint",
+        ValueType::Function => "function",
+        ValueType::Symbol => "symbol",
+        _ => "object",
+    };
+    Ok(OptionValue::Other(name.to_owned()))
+}
+
+fn pair(array: &Array<'_>) -> Result<Option<(f64, f64)>> {
+    if array.len() != 2 {
+        return Ok(None);
+    }
+    let number = |index| -> Result<Option<f64>> {
+        match array.get::<Unknown<'_>>(index)? {
+            Some(item) if item.get_type()? == ValueType::Number => Ok(Some(convert(item)?)),
+            _ => Ok(None),
+        }
+    };
+    Ok(number(0)?.zip(number(1)?))
+}
+
+/// An array of strings.
+pub(crate) fn texts(given: Unknown<'_>) -> Result<Option<Vec<String>>> {
+    if !given.is_array()? {
+        return Ok(None);
+    }
+    let array: Array<'_> = convert(given)?;
+    let mut texts = Vec::new();
+    for index in 0..array.len() {
+        match array.get::<Unknown<'_>>(index)? {
+            Some(item) if item.get_type()? == ValueType::String => texts.push(convert(item)?),
+            _ => return Ok(None),
+        }
+    }
+    Ok(Some(texts))
+}
+
+fn convert<T: FromNapiValue>(given: Unknown<'_>) -> Result<T> {
+    T::from_unknown(given)
+}

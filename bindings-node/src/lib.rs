@@ -1,0 +1,172 @@
+//! The Node.js binding: it converts values, and hands results to the event loop. What a lock does is
+//! in the `quorlock` crate, what JavaScript makes of it (promises, errors, signals) in `index.js`.
+
+mod convert;
+
+use convert::{Failure, settle, value, values};
+use napi::bindgen_prelude::{Either, Function, Object, Unknown};
+use napi::threadsafe_function::ThreadsafeFunctionCallMode::NonBlocking;
+use napi::{Result, Status};
+use napi_derive::napi;
+use quorlock::{Dialect, Pending};
+
+/// Called with the result, or with the failure.
+type Callback<'a, T> = Function<'a, Either<T, Failure>, ()>;
+
+/// The native part of `Client`.
+#[napi]
+pub struct Client(quorlock::Client);
+
+/// Makes a client.
+#[napi]
+pub fn open(nodes: Unknown<'_>, options: Object<'_>) -> Result<Either<Client, Failure>> {
+    let mut builder = quorlock::Client::builder();
+    if let Some(nodes) = convert::given(nodes)? {
+        builder = match convert::texts(nodes)? {
+            Some(urls) => builder.nodes(urls),
+            None => builder.option(Dialect::JavaScript, "nodes", &value(nodes)?),
+        };
+    }
+    for (name, value) in values(options)? {
+        builder = builder.option(Dialect::JavaScript, &name, &value);
+    }
+    Ok(settle(builder.build().map(Client)))
+}
+
+#[napi]
+impl Client {
+    /// A lock, with its options checked.
+    #[napi]
+    pub fn lock(&self, resource: String, options: Object<'_>) -> Result<Either<Lock, Failure>> {
+        let mut lock = self.0.lock(resource);
+        for (name, value) in values(options)? {
+            lock = lock.option(Dialect::JavaScript, &name, &value);
+        }
+        Ok(settle(lock.checked().map(Lock)))
+    }
+
+    /// The nodes' URLs, without passwords.
+    #[napi(getter)]
+    pub fn addresses(&self) -> Vec<String> {
+        self.0.addresses().map(str::to_owned).collect()
+    }
+
+    /// Closes the client.
+    #[napi]
+    pub fn close(&self, done: Callback<'_, ()>) -> Result<Operation> {
+        complete(self.0.close(), Either::A, done)
+    }
+}
+
+/// A lock.
+#[napi]
+pub struct Lock(quorlock::Lock);
+
+#[napi]
+impl Lock {
+    /// Acquires it.
+    #[napi]
+    pub fn acquire(&self, done: Callback<'_, Lease>) -> Result<Operation> {
+        complete(self.0.acquire(), |acquired| settle(acquired.map(Lease)), done)
+    }
+
+    /// Whether somebody holds it.
+    #[napi]
+    pub fn locked(&self, done: Callback<'_, bool>) -> Result<Operation> {
+        complete(self.0.locked(), settle, done)
+    }
+}
+
+/// The native part of `Lease`.
+#[napi]
+pub struct Lease(quorlock::Lease);
+
+#[napi]
+impl Lease {
+    /// What is locked.
+    #[napi(getter)]
+    pub fn resource(&self) -> &str {
+        self.0.resource()
+    }
+
+    /// The value of the key.
+    #[napi(getter)]
+    pub fn token(&self) -> &str {
+        self.0.token()
+    }
+
+    /// The fencing token; below 2^53, so exact.
+    #[napi(getter)]
+    pub fn fence(&self) -> f64 {
+        self.0.fence() as f64
+    }
+
+    /// Whether the lock is held now.
+    #[napi(getter)]
+    pub fn valid(&self) -> bool {
+        self.0.is_valid()
+    }
+
+    /// For how many more milliseconds.
+    #[napi(getter)]
+    pub fn remaining(&self) -> f64 {
+        self.0.remaining().as_secs_f64() * 1e3
+    }
+
+    /// Why the lease is over; undefined while it is valid.
+    #[napi]
+    pub fn check(&self) -> Option<Failure> {
+        self.0.check().err().map(Failure::from)
+    }
+
+    /// Why the lease was lost, if it was.
+    #[napi]
+    pub fn loss(&self) -> Option<Failure> {
+        self.0.loss().map(Failure::from)
+    }
+
+    /// Extends it.
+    #[napi]
+    pub fn extend(&self, ttl: Unknown<'_>, done: Callback<'_, ()>) -> Result<Operation> {
+        let ttl = convert::given(ttl)?.map(value).transpose()?;
+        complete(self.0.extend_by(Dialect::JavaScript, ttl.as_ref()), settle, done)
+    }
+
+    /// Releases it.
+    #[napi]
+    pub fn release(&self, done: Callback<'_, bool>) -> Result<Operation> {
+        complete(self.0.release(), Either::A, done)
+    }
+}
+
+/// An operation under way.
+#[napi]
+pub struct Operation(quorlock::Operation);
+
+#[napi]
+impl Operation {
+    /// Cancels it, unless it is done: the callback is not called.
+    #[napi]
+    pub fn cancel(&self) {
+        self.0.cancel();
+    }
+}
+
+/// Calls `done` in the event loop when there is a result; until then the process does not exit.
+fn complete<T, U>(
+    pending: Pending<U>,
+    convert: fn(U) -> Either<T, Failure>,
+    done: Callback<'_, T>,
+) -> Result<Operation>
+where
+    T: napi::bindgen_prelude::ToNapiValue + Send + 'static,
+    U: Send + 'static,
+    Either<T, Failure>: napi::bindgen_prelude::JsValuesTupleIntoVec,
+{
+    let done = done.build_threadsafe_function::<Either<T, Failure>>().build()?;
+    Ok(Operation(pending.on_ready(move |value| {
+        // An environment that was torn down meanwhile refuses the call, and drops the value: a
+        // lease is released then.
+        let _: Status = done.call(convert(value), NonBlocking);
+    })))
+}
