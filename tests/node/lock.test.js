@@ -1,0 +1,193 @@
+// The JavaScript forms of the lock, on real servers.
+
+import assert from 'node:assert/strict'
+import { execFile } from 'node:child_process'
+import { createRequire } from 'node:module'
+import { test } from 'node:test'
+import { promisify } from 'node:util'
+import { Worker } from 'node:worker_threads'
+import { Client, ClosedError, LeaseLostError, LockTimeoutError, QuorumError } from 'quorlock'
+import { Servers, until } from './servers.js'
+
+const run = promisify(execFile)
+
+async function open(t, count = 3, options = {}) {
+  const servers = await Servers.start(t, count)
+  const client = new Client(servers.urls, options)
+  t.after(() => client.close())
+  return { servers, client }
+}
+
+async function steal(servers, key) {
+  for (const index of servers.all.keys()) await servers.command(index, 'SET', key, 'thief')
+}
+
+test('using holds the lock while the work runs, and returns its result', async (t) => {
+  const { servers, client } = await open(t)
+  const result = await client.using('r', { wait: 0 }, async (lease) => {
+    assert(lease.valid)
+    assert(await client.locked('r'))
+    await assert.rejects(client.lock('r', { wait: 0 }), LockTimeoutError)
+    return 42
+  })
+  assert.equal(result, 42)
+  assert.equal(await client.using('r', () => 'sync'), 'sync')
+  await until(() => servers.isFree('r'))
+})
+
+test('using frees the lock when the work throws, and throws the same', async (t) => {
+  const { servers, client } = await open(t)
+  const reason = new Error('work')
+  await assert.rejects(client.using('r', () => Promise.reject(reason)), reason)
+  await until(() => servers.isFree('r'))
+})
+
+test('using tells of a lost lease, unless the work threw', async (t) => {
+  const { servers, client } = await open(t)
+  await assert.rejects(client.using('r', () => steal(servers, 'r')), LeaseLostError)
+  const reason = new Error('work')
+  const work = async () => {
+    await steal(servers, 's')
+    throw reason
+  }
+  await assert.rejects(client.using('s', work), reason)
+  assert.equal(await servers.command(0, 'GET', 'r'), 'thief')
+})
+
+test('a lease disposes of itself', async (t) => {
+  const { servers, client } = await open(t)
+  const lease = await client.lock('r')
+  await lease[Symbol.asyncDispose]()
+  assert(!lease.valid)
+  await lease[Symbol.asyncDispose]()
+  await until(() => servers.isFree('r'))
+  const lost = await client.lock('r')
+  await steal(servers, 'r')
+  await assert.rejects(lost[Symbol.asyncDispose](), LeaseLostError)
+})
+
+test('many callers at once exclude each other', async (t) => {
+  const { client } = await open(t, 3, { wait: 120_000, retryDelay: [1, 5] })
+  let inside = 0
+  const fences = []
+  const work = async (lease) => {
+    assert.equal(++inside, 1)
+    fences.push(lease.fence)
+    await new Promise(setImmediate)
+    lease.check()
+    inside--
+  }
+  await Promise.all(Array.from({ length: 20 }, () => client.using('r', work)))
+  assert.equal(new Set(fences).size, 20)
+  assert.deepEqual(fences, fences.toSorted((a, b) => a - b))
+})
+
+test('an aborted signal ends the waiting with its reason', async (t) => {
+  const { client } = await open(t)
+  const lease = await client.lock('r')
+  const reason = new Error('enough')
+  await assert.rejects(client.lock('r', { signal: AbortSignal.abort(reason) }), reason)
+  const controller = new AbortController()
+  const waiting = client.lock('r', { wait: null, signal: controller.signal })
+  setTimeout(() => controller.abort(reason), 20)
+  await assert.rejects(waiting, reason)
+  assert(await lease.release())
+})
+
+test('acquires aborted at any moment leave no key', async (t) => {
+  const { servers, client } = await open(t, 5, { ttl: 600_000 })
+  let aborted = 0
+  for (let round = 0; round < 200; round++) {
+    const controller = new AbortController()
+    const waiting = client.lock(`r${round}`, { signal: controller.signal })
+    const turns = Math.floor(Math.random() * 30)
+    for (let turn = 0; turn < turns; turn++) await new Promise(setImmediate)
+    controller.abort()
+    await waiting.then(
+      (lease) => lease.release(),
+      (error) => {
+        assert.equal(error, controller.signal.reason)
+        aborted++
+      },
+    )
+  }
+  assert(aborted > 0)
+  await until(() => servers.isEmpty())
+})
+
+test('a lost reply leaves no key', async (t) => {
+  const servers = await Servers.start(t, 3)
+  const proxies = [await servers.ask({ proxy: 0 }), await servers.ask({ proxy: 1 })]
+  const client = new Client([...proxies.map((proxy) => proxy.url), servers.urls[2]], { ttl: 600_000 })
+  t.after(() => client.close())
+  assert(await (await client.lock('warm')).release())
+  for (const proxy of proxies) await servers.ask({ proxy_mode: [proxy.id, 'lose_reply'] })
+  await assert.rejects(client.lock('r', { wait: 0 }), QuorumError)
+  await until(() => servers.isFree('r'))
+})
+
+test('errors carry their fields, and a stack that shows the caller', async (t) => {
+  const { servers, client } = await open(t)
+  await steal(servers, 'r')
+  const error = await client.lock('r', { wait: 0 }).catch((error) => error)
+  assert.equal(error.name, 'LockTimeoutError')
+  assert.equal(error.resource, 'r')
+  assert.deepEqual(error.resources, ['r'])
+  assert.deepEqual(error.nodes.map((node) => node.address), servers.urls)
+  assert.match(error.stack, /lock\.test\.js/)
+})
+
+test('what is not a proper string is no resource', async () => {
+  const client = new Client(['memory://a'])
+  for (const resource of ['', 7, null, undefined, {}, '\ud800']) {
+    await assert.rejects(client.lock(resource), { code: 'CONFIG', message: /resource/ })
+  }
+})
+
+test('a closed client says so', async (t) => {
+  const { client } = await open(t)
+  const lease = await client.lock('r')
+  const waiting = assert.rejects(client.lock('r', { wait: null }), ClosedError)
+  await client.close()
+  await waiting
+  assert(!lease.valid)
+  await client.close()
+})
+
+test('the package can be required', () => {
+  const required = createRequire(import.meta.url)('quorlock')
+  assert.equal(required.Client, Client)
+})
+
+test('a process ends with a held lease, and waits for a pending one', async (t) => {
+  const { servers } = await open(t)
+  const program = `
+    import { Client } from 'quorlock'
+    const client = new Client(process.argv.slice(1))
+    const lease = await client.lock('r')
+    client.lock('r', { wait: 50 }).catch((error) => console.log(error.code))`
+  const args = ['--input-type=module', '--eval', program, '--', ...servers.urls]
+  const { stdout } = await run(process.execPath, args, { timeout: 60_000 })
+  assert.equal(stdout, 'TIMEOUT\n')
+})
+
+test('worker threads have locks of their own', async (t) => {
+  const { servers, client } = await open(t)
+  const program = `
+    const { parentPort, workerData } = require('node:worker_threads')
+    const { Client } = require('quorlock')
+    const client = new Client(workerData)
+    client.lock('r', { wait: 0 }).catch(async (error) => {
+      const lease = await client.lock('s')
+      parentPort.postMessage([error.code, await lease.release()])
+    })`
+  const lease = await client.lock('r')
+  const worker = new Worker(program, { eval: true, workerData: servers.urls })
+  const message = await new Promise((resolve, reject) => {
+    worker.once('message', resolve)
+    worker.once('error', reject)
+  })
+  assert.deepEqual(message, ['TIMEOUT', true])
+  await worker.terminate()
+  assert(await lease.release())
+})

@@ -1,0 +1,70 @@
+// Real servers, by tests/servers.py in its command mode.
+
+import { spawn } from 'node:child_process'
+import { createInterface } from 'node:readline'
+import { fileURLToPath } from 'node:url'
+import assert from 'node:assert/strict'
+
+const program = fileURLToPath(new URL('../servers.py', import.meta.url))
+
+export class Servers {
+  #process
+  #answers
+
+  /** Starts servers that live until the end of the test; their logs are kept if it fails. */
+  static async start(test, count, options = {}) {
+    const servers = new Servers()
+    servers.#process = spawn(process.env.PYTHON ?? 'python3', [program], {
+      stdio: ['pipe', 'pipe', 'inherit'],
+    })
+    servers.#answers = createInterface({ input: servers.#process.stdout })[Symbol.asyncIterator]()
+    test.after(() => servers.#stop(test))
+    servers.all = await servers.ask({ start: count, ...options })
+    servers.urls = servers.all.map((server) => server.url)
+    return servers
+  }
+
+  /** Sends one command and returns its answer. Commands must be awaited one after the other. */
+  async ask(command) {
+    this.#process.stdin.write(JSON.stringify(command) + '\n')
+    const { value, done } = await this.#answers.next()
+    assert(!done, 'the servers ended')
+    const answer = JSON.parse(value)
+    if (answer.error !== undefined) throw new Error(answer.error)
+    return answer.ok
+  }
+
+  command(server, ...command) {
+    return this.ask({ command: [server, ...command] })
+  }
+
+  /** Whether no node has the key. */
+  async isFree(key) {
+    for (const index of this.all.keys()) if (await this.command(index, 'EXISTS', key)) return false
+    return true
+  }
+
+  /** Whether no node has any key but fences. */
+  async isEmpty() {
+    for (const index of this.all.keys()) {
+      const keys = await this.command(index, 'KEYS', '*')
+      if (keys.some((key) => !key.endsWith(':fence'))) return false
+    }
+    return true
+  }
+
+  async #stop(test) {
+    if (test.passed === false) await this.ask({ keep_logs: true })
+    this.#process.stdin.end()
+    if (this.#process.exitCode === null) await new Promise((ended) => this.#process.once('exit', ended))
+  }
+}
+
+/** Returns when the condition is true; fails the test if it does not come true. */
+export async function until(condition) {
+  const deadline = performance.now() + 60_000
+  while (!(await condition())) {
+    assert(performance.now() < deadline, 'the condition did not come true')
+    await new Promise((resolve) => setTimeout(resolve, 5))
+  }
+}

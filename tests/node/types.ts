@@ -1,0 +1,31 @@
+// A sample program for the type checker; `npm run types` checks it.
+
+import { Client, LockTimeoutError, QuorumError, type Lease, type NodeReport } from 'quorlock'
+
+const client = new Client(['redis://127.0.0.1:6379'], {
+  ttl: 5_000,
+  wait: null,
+  retryDelay: [20, 50],
+  keyPrefix: 'lock:',
+})
+
+export async function hold(signal: AbortSignal): Promise<number> {
+  await using lease = await client.lock('orders:42', { wait: 2_000, signal })
+  await lease.extend(30_000)
+  lease.check()
+  return lease.fence
+}
+
+export const total: Promise<number> = client.using('r', async (lease: Lease) => lease.remaining)
+export const text: Promise<string> = client.using('r', { wait: 0 }, (lease) => lease.token)
+
+export function explain(error: unknown): readonly NodeReport[] {
+  if (error instanceof LockTimeoutError) return error.code === 'TIMEOUT' ? error.nodes : []
+  if (error instanceof QuorumError) return error.nodes
+  return []
+}
+
+// @ts-expect-error: a duration is a number
+new Client([], { ttl: '5s' })
+// @ts-expect-error: there is no such option
+void client.lock('r', { tll: 5 })

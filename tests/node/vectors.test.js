@@ -1,0 +1,128 @@
+// The vectors that all languages run: see tests/vectors/README.md.
+
+import assert from 'node:assert/strict'
+import { readFileSync } from 'node:fs'
+import { suite, test } from 'node:test'
+import { inspect } from 'node:util'
+import * as quorlock from 'quorlock'
+import { Servers, until } from './servers.js'
+
+const load = (name) => JSON.parse(readFileSync(new URL(`../vectors/${name}.json`, import.meta.url)))
+const camel = (name) => name.replace(/_(\w)/g, (_, letter) => letter.toUpperCase())
+const errors = Object.fromEntries(load('errors').map((row) => [row.code, quorlock[row.class]]))
+
+/** A value of the vectors: numbers that JSON lacks are spelt out. */
+const jsValue = (value) => (value?.number === undefined ? value : Number(value.number))
+const jsOptions = (options = {}) =>
+  Object.fromEntries(Object.entries(options).map(([name, value]) => [camel(name), jsValue(value)]))
+
+/** Runs the action; its error must be the expected one, with and without the given texts. */
+async function expectOutcome(expected, action) {
+  if (expected.error == null) return await action()
+  const error = await (async () => action())().then(() => assert.fail('no error'), (error) => error)
+  assert(error instanceof errors[expected.error], inspect(error))
+  assert(error instanceof quorlock.QuorlockError)
+  assert.equal(error.code, expected.error)
+  for (const part of expected.contains ?? []) {
+    const text = part.replace('{name}', camel(expected.option ?? ''))
+    assert(error.message.includes(text), `${error.message} lacks ${text}`)
+  }
+  for (const secret of expected.never ?? []) assert(!inspect(error).includes(secret))
+  if (expected.outcomes) {
+    assert.equal(error.nodes.length, expected.outcomes.length)
+    for (const [index, outcome] of expected.outcomes.entries()) {
+      if (outcome !== null) assert.equal(error.nodes[index].outcome, outcome, error.message)
+    }
+  }
+}
+
+suite('errors', () => {
+  for (const row of load('errors')) {
+    test(row.code, () => {
+      const kind = quorlock[row.class]
+      assert(kind.prototype instanceof quorlock.QuorlockError)
+      assert.equal(kind.prototype.code, row.code)
+      assert.equal(kind.prototype.name, row.class)
+    })
+  }
+})
+
+suite('options', () => {
+  for (const [index, row] of load('options').entries()) {
+    test(`${row.in} ${row.option} ${JSON.stringify(row.value)}`, async () => {
+      const options = jsOptions({ [row.option]: row.value })
+      const open = (options) => new quorlock.Client(['memory://options'], options)
+      await expectOutcome(row, async () => {
+        if (row.in === 'client') return open(options)
+        const inLock = row.in === 'lock' ? options : {}
+        const lease = await open().lock(`r${index}`, inLock)
+        if (row.in === 'extend') await lease.extend(options.ttl)
+        await lease.release()
+      })
+    })
+  }
+})
+
+suite('nodes', () => {
+  for (const row of load('nodes')) {
+    test(JSON.stringify(row.nodes), async () => {
+      const client = await expectOutcome(row, () => new quorlock.Client(row.nodes))
+      for (const secret of row.never ?? []) assert(!inspect(client).includes(secret))
+    })
+  }
+})
+
+suite('scenarios', () => {
+  for (const story of load('scenarios')) {
+    test(story.name, async (t) => {
+      const servers = await Servers.start(t, story.servers, { password: story.password ?? null })
+      const password = story.url_password ? `:${story.url_password}@` : ''
+      const urls = servers.all.map((server) => `redis://${password}127.0.0.1:${server.port}`)
+      const client = new quorlock.Client(urls, jsOptions(story.options))
+      const leases = {}
+      const play = {
+        acquire: async (step) => {
+          const options = jsOptions(step.options)
+          const lease = await expectOutcome(step, () => client.lock(step.resource, options))
+          if (!lease) return
+          assert.deepEqual(lease.resources, [step.resource])
+          leases[step.acquire] = lease
+        },
+        release: async (step) => {
+          assert.equal(await leases[step.release].release(), step.returns)
+        },
+        extend: (step) => expectOutcome(step, () => leases[step.extend].extend(step.ttl)),
+        locked: async (step) => {
+          const locked = await expectOutcome(step, () => client.locked(step.locked))
+          assert.equal(locked, step.returns)
+        },
+        valid: (step) => {
+          assert.equal(leases[step.valid].valid, step.is)
+          assert.equal(leases[step.valid].remaining > 0, step.is)
+        },
+        check: (step) => expectOutcome(step, () => leases[step.check].check()),
+        eventually_invalid: (step) => until(() => !leases[step.eventually_invalid].valid),
+        increasing: (step) => {
+          const fences = step.increasing.map((name) => leases[name].fence)
+          fences.reduce((last, fence) => (assert(fence > last), fence))
+        },
+        command: async (step) => {
+          assert.deepEqual(await servers.command(...step.command), step.reply)
+        },
+        eventually: (step) =>
+          until(async () => (await servers.command(...step.eventually)) === step.reply),
+        close: () => client.close(),
+        freeze: (step) => servers.ask(step),
+        thaw: (step) => servers.ask(step),
+        kill: (step) => servers.ask(step),
+        restart: (step) => servers.ask(step),
+      }
+      for (const step of story.steps) {
+        const name = Object.keys(play).find((name) => name in step)
+        assert(name, `unknown step ${JSON.stringify(step)}`)
+        await play[name](step)
+      }
+      await client.close()
+    })
+  }
+})
