@@ -1,0 +1,98 @@
+//! The forms of the interface: dropping, cancelling, sharing, blocking, memory nodes.
+
+use crate::servers::Servers;
+use crate::{wait, wait_until};
+use quorlock::{Client, ErrorCode, Lock};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
+use std::time::Duration;
+
+fn client(servers: &Servers) -> Client {
+    Client::builder().nodes(&servers.urls).ttl(Duration::from_secs(600)).build().unwrap()
+}
+
+#[test]
+fn a_dropped_lease_is_released() {
+    let servers = Servers::start(3);
+    let client = client(&servers);
+    drop(wait(client.lock("r").acquire()).unwrap());
+    wait_until("it is released", || servers.are_empty());
+}
+
+#[test]
+fn acquires_dropped_at_any_moment_leave_no_key() {
+    let servers = Servers::start(5);
+    let client = client(&servers);
+    for round in 0..500_u64 {
+        let mut pending = client.lock(format!("r{round}")).acquire();
+        let moment = Duration::from_micros(round * 7_919 % 800);
+        let won = pending.wait(moment);
+        drop(pending);
+        drop(won);
+    }
+    wait_until("everything is undone", || servers.are_empty());
+}
+
+#[test]
+fn a_dropped_waiter_leaves_no_key() {
+    let servers = Servers::start(3);
+    let client = client(&servers);
+    let lease = wait(client.lock("r").acquire()).unwrap();
+    let mut waiting = client.lock("r").wait_forever().acquire();
+    assert!(waiting.wait(Duration::from_millis(100)).is_none());
+    assert!(waiting.wait(Duration::from_millis(1)).is_none(), "it can be waited for again");
+    drop(waiting);
+    assert!(wait(lease.release()));
+    wait_until("nothing stays behind", || servers.are_empty());
+}
+
+#[test]
+fn threads_that_share_a_lock_exclude_each_other() {
+    let servers = Servers::start(3);
+    let lock: Lock = client(&servers).lock("r").wait(Duration::from_secs(60));
+    let inside = AtomicUsize::new(0);
+    thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| {
+                for _ in 0..10 {
+                    let lease = wait(lock.acquire()).unwrap();
+                    assert_eq!(inside.fetch_add(1, Ordering::SeqCst), 0);
+                    thread::yield_now();
+                    inside.fetch_sub(1, Ordering::SeqCst);
+                    assert!(wait(lease.release()));
+                }
+            });
+        }
+    });
+}
+
+#[tokio::test]
+async fn any_executor_can_await() {
+    let servers = Servers::start(3);
+    let client = client(&servers);
+    let lease = client.lock("r").acquire().await.unwrap();
+    assert!(client.lock("r").locked().await.unwrap());
+    lease.extend(None).await.unwrap();
+    assert!(lease.release().await);
+    client.close().await;
+    let error = client.lock("r").acquire().await.unwrap_err();
+    assert_eq!((error.code(), error.resources()), (ErrorCode::Closed, &["r".to_owned()][..]));
+}
+
+#[test]
+fn memory_nodes_expire_and_are_shared_by_name() {
+    let nodes = ["memory://forms-1", "memory://forms-2", "memory://forms-3"];
+    let open = || Client::builder().nodes(nodes).wait(Duration::ZERO).build().unwrap();
+    let (first, second) = (open(), open());
+    let lease = wait(first.lock("r").ttl(Duration::from_millis(200)).acquire()).unwrap();
+    let error = wait(second.lock("r").acquire()).unwrap_err();
+    assert_eq!(error.code(), ErrorCode::Timeout);
+    wait_until("it expires", || !wait(second.lock("r").locked()).unwrap());
+    assert!(!lease.is_valid(), "a node never forgets before the lease has ended");
+    let next = wait(second.lock("r").acquire()).unwrap();
+    assert!(next.fence() > lease.fence());
+    assert!(!wait(lease.release()));
+    assert!(wait(next.release()));
+    let other = Client::builder().nodes(["memory://forms-4"]).build().unwrap();
+    assert!(!wait(other.lock("r").locked()).unwrap());
+}

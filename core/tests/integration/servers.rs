@@ -1,0 +1,102 @@
+//! Real servers, by `tests/servers.py` in its command mode.
+
+use serde_json::{Value, json};
+use std::io::{BufRead, BufReader, Write};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::sync::Mutex;
+
+pub struct Servers {
+    process: Child,
+    pipes: Mutex<(ChildStdin, BufReader<ChildStdout>)>,
+    pub urls: Vec<String>,
+    pub ports: Vec<u64>,
+}
+
+/// A TCP proxy in front of a server.
+pub struct Proxy<'a> {
+    servers: &'a Servers,
+    id: u64,
+    pub url: String,
+}
+
+impl Servers {
+    pub fn start(count: usize) -> Self {
+        Self::start_with(json!({ "start": count }))
+    }
+
+    pub fn start_with(command: Value) -> Self {
+        let program = concat!(env!("CARGO_MANIFEST_DIR"), "/../tests/servers.py");
+        let python = std::env::var("PYTHON").unwrap_or_else(|_| "python3".to_owned());
+        let mut process = Command::new(python)
+            .arg(program)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("python3 is installed");
+        let input = process.stdin.take().unwrap();
+        let output = BufReader::new(process.stdout.take().unwrap());
+        let pipes = Mutex::new((input, output));
+        let mut servers = Self { process, pipes, urls: Vec::new(), ports: Vec::new() };
+        let started = servers.ask(command);
+        for server in started.as_array().unwrap() {
+            servers.urls.push(server["url"].as_str().unwrap().to_owned());
+            servers.ports.push(server["port"].as_u64().unwrap());
+        }
+        servers
+    }
+
+    /// Sends one command and returns its answer.
+    pub fn ask(&self, command: Value) -> Value {
+        let mut pipes = self.pipes.lock().unwrap();
+        writeln!(pipes.0, "{command}").unwrap();
+        let mut line = String::new();
+        pipes.1.read_line(&mut line).unwrap();
+        let mut answer: Value = serde_json::from_str(&line).expect("the servers ended");
+        assert!(answer["error"].is_null(), "{command}: {answer}");
+        answer["ok"].take()
+    }
+
+    pub fn command(&self, server: usize, command: &[&str]) -> Value {
+        let mut words = vec![json!(server)];
+        words.extend(command.iter().map(|word| json!(word)));
+        self.ask(json!({ "command": words }))
+    }
+
+    pub fn proxy(&self, server: usize) -> Proxy<'_> {
+        let proxy = self.ask(json!({ "proxy": server }));
+        let url = proxy["url"].as_str().unwrap().to_owned();
+        Proxy { servers: self, id: proxy["id"].as_u64().unwrap(), url }
+    }
+
+    /// The keys on one server that are no fences.
+    pub fn keys(&self, server: usize) -> Vec<String> {
+        let keys = self.command(server, &["KEYS", "*"]);
+        let keys = keys.as_array().unwrap().iter().map(|key| key.as_str().unwrap().to_owned());
+        keys.filter(|key| !key.ends_with(":fence")).collect()
+    }
+
+    /// Whether no server has any key but fences.
+    pub fn are_empty(&self) -> bool {
+        (0..self.urls.len()).all(|server| self.keys(server).is_empty())
+    }
+}
+
+impl Proxy<'_> {
+    pub fn mode(&self, mode: &str) {
+        self.servers.ask(json!({ "proxy_mode": [self.id, mode] }));
+    }
+
+    pub fn delay(&self, seconds: f64) {
+        self.servers.ask(json!({ "proxy_delay": [self.id, seconds] }));
+    }
+}
+
+impl Drop for Servers {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.ask(json!({ "keep_logs": true }));
+        }
+        self.ask(json!({ "stop": true }));
+        let _ = self.process.wait();
+    }
+}

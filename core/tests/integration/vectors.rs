@@ -1,0 +1,198 @@
+//! The vectors that all languages run: see `tests/vectors/README.md`.
+
+use crate::servers::Servers;
+use crate::{wait, wait_until};
+use quorlock::{Client, ClientBuilder, Error, ErrorCode, Lease, Lock, Result};
+use serde_json::{Value, json};
+use std::collections::HashMap;
+use std::time::Duration;
+
+fn load(name: &str) -> Vec<Value> {
+    let path = format!("{}/../tests/vectors/{name}.json", env!("CARGO_MANIFEST_DIR"));
+    serde_json::from_str(&std::fs::read_to_string(path).unwrap()).unwrap()
+}
+
+fn milliseconds(value: &Value) -> Duration {
+    Duration::from_secs_f64(value.as_f64().unwrap() / 1e3)
+}
+
+fn set(builder: ClientBuilder, option: &str, value: &Value) -> ClientBuilder {
+    match option {
+        "ttl" => builder.ttl(milliseconds(value)),
+        "wait" if value.is_null() => builder.wait_forever(),
+        "wait" => builder.wait(milliseconds(value)),
+        "node_timeout" => builder.node_timeout(milliseconds(value)),
+        "connect_timeout" => builder.connect_timeout(milliseconds(value)),
+        "drift_factor" if value.is_object() => builder.drift_factor(f64::NAN),
+        "drift_factor" => builder.drift_factor(value.as_f64().unwrap()),
+        "retry_delay" => builder.retry_delay(milliseconds(&value[0]), milliseconds(&value[1])),
+        "key_prefix" => builder.key_prefix(value.as_str().unwrap()),
+        _ => panic!("unknown option {option}"),
+    }
+}
+
+fn set_in_lock(lock: Lock, option: &str, value: &Value) -> Lock {
+    match option {
+        "ttl" => lock.ttl(milliseconds(value)),
+        "wait" => lock.wait(milliseconds(value)),
+        _ => panic!("unknown option {option} of a lock"),
+    }
+}
+
+fn texts<'a>(row: &'a Value, field: &str) -> impl Iterator<Item = &'a str> {
+    row[field].as_array().into_iter().flatten().map(|text| text.as_str().unwrap())
+}
+
+/// Checks that the result is as the row says; returns the value of a success.
+fn expect<T>(row: &Value, result: Result<T>) -> Option<T> {
+    let error: Error = match (result, row["error"].as_str()) {
+        (Ok(value), None) => return Some(value),
+        (Err(error), Some(code)) if error.code().as_str() == code => error,
+        (Ok(_), Some(_)) => panic!("{row}: no error"),
+        (Err(error), _) => panic!("{row}: {error}"),
+    };
+    let shown = format!("{error} {error:?}");
+    for part in texts(row, "contains") {
+        let part = part.replace("{name}", row["option"].as_str().unwrap_or_default());
+        assert!(error.to_string().contains(&part), "{error} lacks {part}");
+    }
+    for secret in texts(row, "never") {
+        assert!(!shown.contains(secret), "{shown}");
+    }
+    if let Some(outcomes) = row["outcomes"].as_array() {
+        assert_eq!(error.nodes().len(), outcomes.len());
+        for (node, outcome) in error.nodes().iter().zip(outcomes) {
+            assert!(outcome.is_null() || outcome == node.outcome.as_str(), "{error}");
+        }
+    }
+    None
+}
+
+#[test]
+fn errors() {
+    let named: Vec<_> =
+        ErrorCode::ALL.map(|code| json!({ "code": code.as_str(), "class": code.class() })).into();
+    assert_eq!(load("errors"), named);
+}
+
+#[test]
+fn options() {
+    for row in load("options").iter().filter(|row| row["typed"] != true) {
+        let (option, value) = (row["option"].as_str().unwrap(), &row["value"]);
+        let builder = Client::builder().nodes(["memory://options"]);
+        match row["in"].as_str() {
+            Some("client") => {
+                expect(row, set(builder, option, value).build());
+            }
+            Some("lock") => {
+                let lock = builder.build().unwrap().lock("r");
+                expect(row, set_in_lock(lock, option, value).checked());
+            }
+            _ => {
+                let lease = wait(builder.build().unwrap().lock(row.to_string()).acquire()).unwrap();
+                expect(row, wait(lease.extend(Some(milliseconds(value)))));
+            }
+        }
+    }
+}
+
+#[test]
+fn nodes() {
+    for row in load("nodes").iter().filter(|row| row["typed"] != true) {
+        let client = expect(row, Client::builder().nodes(texts(row, "nodes")).build());
+        let shown = format!("{client:?}");
+        assert!(texts(row, "never").all(|secret| !shown.contains(secret)), "{shown}");
+    }
+}
+
+#[test]
+fn scenarios() {
+    for story in load("scenarios") {
+        println!("{}", story["name"]);
+        play(&story);
+    }
+}
+
+fn play(story: &Value) {
+    let password = &story["password"];
+    let servers = Servers::start_with(json!({ "start": story["servers"], "password": password }));
+    let user = match story["url_password"].as_str() {
+        Some(password) if !password.is_empty() => format!(":{password}@"),
+        _ => String::new(),
+    };
+    let urls = servers.ports.iter().map(|port| format!("redis://{user}127.0.0.1:{port}"));
+    let mut builder = Client::builder().nodes(urls);
+    for (option, value) in story["options"].as_object().into_iter().flatten() {
+        builder = set(builder, option, value);
+    }
+    let client = builder.build().unwrap();
+    let mut leases: HashMap<String, Lease> = HashMap::new();
+    for step in story["steps"].as_array().unwrap() {
+        let (verb, subject) = step
+            .as_object()
+            .unwrap()
+            .iter()
+            .find(|(name, _)| VERBS.contains(&name.as_str()))
+            .unwrap_or_else(|| panic!("unknown step {step}"));
+        let name = subject.as_str().unwrap_or_default();
+        let reply = |words: &Value| servers.ask(json!({ "command": words }));
+        match verb.as_str() {
+            "acquire" => {
+                let mut lock = client.lock(step["resource"].as_str().unwrap());
+                for (option, value) in step["options"].as_object().into_iter().flatten() {
+                    lock = set_in_lock(lock, option, value);
+                }
+                if let Some(lease) = expect(step, wait(lock.acquire())) {
+                    assert_eq!(lease.resource(), step["resource"]);
+                    leases.insert(name.to_owned(), lease);
+                }
+            }
+            "release" => assert_eq!(json!(wait(leases[name].release())), step["returns"], "{step}"),
+            "extend" => {
+                let ttl = (!step["ttl"].is_null()).then(|| milliseconds(&step["ttl"]));
+                expect(step, wait(leases[name].extend(ttl)));
+            }
+            "locked" => {
+                let locked = expect(step, wait(client.lock(name).locked()));
+                assert_eq!(json!(locked), step["returns"]);
+            }
+            "valid" => {
+                assert_eq!(leases[name].is_valid(), step["is"]);
+                assert_eq!(!leases[name].remaining().is_zero(), step["is"]);
+            }
+            "check" => {
+                expect(step, leases[name].check());
+            }
+            "eventually_invalid" => wait_until("it ends", || !leases[name].is_valid()),
+            "increasing" => {
+                let names = subject.as_array().unwrap().iter();
+                let fences: Vec<_> =
+                    names.map(|name| leases[name.as_str().unwrap()].fence()).collect();
+                assert!(fences.is_sorted_by(|first, second| first < second), "{fences:?}");
+            }
+            "command" => assert_eq!(reply(subject), step["reply"], "{step}"),
+            "eventually" => wait_until(&step.to_string(), || reply(subject) == step["reply"]),
+            "close" => wait(client.close()),
+            _ => drop(servers.ask(step.clone())),
+        }
+    }
+    wait(client.close());
+}
+
+const VERBS: [&str; 15] = [
+    "acquire",
+    "release",
+    "extend",
+    "locked",
+    "valid",
+    "check",
+    "eventually_invalid",
+    "increasing",
+    "command",
+    "eventually",
+    "close",
+    "freeze",
+    "thaw",
+    "kill",
+    "restart",
+];
