@@ -8,6 +8,7 @@ check can fail; SECONDS sets how long it takes.
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import signal
@@ -131,9 +132,7 @@ def check(workers: list[Worker], total: int, locked: bool) -> bool:
     """Prints what went wrong, if anything; returns whether all is well."""
     turns = sorted((turn for worker in workers for turn in worker.turns), key=lambda t: t["from"])
     lost = len(turns) - total
-    overlaps = sum(
-        later["from"] < earlier["to"] for earlier, later in zip(turns, turns[1:], strict=False)
-    )
+    overlaps = sum(later["from"] < earlier["to"] for earlier, later in itertools.pairwise(turns))
     fences = [turn["fence"] for turn in turns]
     idle = [worker.name for worker in workers if not worker.turns]
     print(f"\nupdates made {len(turns)}, in the ledger {total}: lost {lost}")
@@ -142,7 +141,7 @@ def check(workers: list[Worker], total: int, locked: bool) -> bool:
     if idle:
         print(f"without any turn: {', '.join(idle)}")
     if locked:
-        disorder = sum(later <= earlier for earlier, later in zip(fences, fences[1:], strict=False))
+        disorder = sum(later <= earlier for earlier, later in itertools.pairwise(fences))
         print(f"fences that did not increase: {disorder}")
         sound = sound and disorder == 0
     return sound

@@ -28,7 +28,7 @@ class Worker:
         self.locked: bool = settings["locked"]
         self.running = True
         self._ledger = Path(settings["ledger"])
-        self._history = Path(settings["history"]).open("a", buffering=1)
+        self._history = Path(settings["history"])
         client = quorlock.Client(settings["urls"], ttl=5, wait=30, retry_delay=(0.002, 0.02))
         self.lock = client.lock("ledger")
         signal.signal(signal.SIGTERM, self._stop)
@@ -49,7 +49,8 @@ class Worker:
         self._write({"error": ERRORS.get(type(error), str(error))})
 
     def _write(self, entry: dict[str, Any]) -> None:
-        self._history.write(json.dumps(entry) + "\n")
+        with self._history.open("a") as history:
+            history.write(json.dumps(entry) + "\n")
 
     def threads(self) -> None:
         threads = [threading.Thread(target=self._thread) for _ in range(self.loops)]

@@ -7,9 +7,10 @@ import random
 from collections.abc import Callable
 
 import pytest
-import quorlock
 from servers import Servers
 from waiting import wait_until_async
+
+import quorlock
 
 
 @pytest.fixture

@@ -15,9 +15,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import quorlock
 from servers import Servers
 from waiting import wait_until
+
+import quorlock
 
 
 @pytest.fixture

@@ -8,9 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import quorlock
 from servers import Servers
 from waiting import wait_until
+
+import quorlock
 
 VECTORS = Path(__file__).resolve().parent.parent / "vectors"
 DURATIONS = {"ttl", "wait", "node_timeout", "connect_timeout", "retry_delay"}

@@ -1,4 +1,4 @@
-"""What all Python tests share: the modules in tests/, and real servers."""
+"""What all tests in Python share: the modules beside this file, and real servers."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 from servers import Servers
 

@@ -1,0 +1,30 @@
+// Node.js's part in the cross-language tests: carries out one JSON command per line.
+
+import { Client } from 'quorlock'
+import { createInterface } from 'node:readline'
+
+const client = new Client(process.argv.slice(2), { retryDelay: [2, 10] })
+const leases = {}
+
+const commands = {
+  lock: async ({ lock, options }) => {
+    const lease = await client.lock(lock, options)
+    leases[lock] = lease
+    return { fence: lease.fence, token: lease.token }
+  },
+  extend: ({ extend }) => leases[extend].extend(),
+  release: ({ release }) => leases[release].release(),
+  valid: async ({ valid }) => leases[valid].valid,
+  locked: ({ locked }) => client.locked(locked),
+}
+
+for await (const line of createInterface({ input: process.stdin })) {
+  const command = JSON.parse(line)
+  const [name] = Object.keys(command)
+  const answer = await commands[name](command).then(
+    (ok) => ({ ok }),
+    (error) => ({ error: error.code, nodes: error.nodes }),
+  )
+  console.log(JSON.stringify(answer))
+}
+await client.close()

@@ -1,0 +1,132 @@
+"""Python and Node.js processes, and foreign libraries' keys, on the same servers."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from servers import Servers
+
+import quorlock
+
+HERE = Path(__file__).resolve().parent
+
+
+class Node:
+    """A Node.js process that carries out commands."""
+
+    def __init__(self, urls: list[str]) -> None:
+        self._process = subprocess.Popen(
+            ["node", str(HERE / "holder.js"), *urls],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            bufsize=1,
+        )
+
+    def send(self, **command: Any) -> None:
+        assert self._process.stdin
+        self._process.stdin.write(json.dumps(command) + "\n")
+
+    def receive(self) -> Any:
+        assert self._process.stdout
+        return json.loads(self._process.stdout.readline())
+
+    def ask(self, **command: Any) -> Any:
+        self.send(**command)
+        return self.receive()
+
+    def close(self) -> None:
+        assert self._process.stdin
+        self._process.stdin.close()
+        self._process.wait(60)
+
+
+@pytest.fixture
+def servers(start_servers: Callable[..., Servers]) -> Servers:
+    return start_servers(3)
+
+
+@pytest.fixture
+def node(servers: Servers) -> Iterator[Node]:
+    node = Node(servers.urls)
+    yield node
+    node.close()
+
+
+@pytest.fixture
+def client(servers: Servers) -> Iterator[quorlock.Client]:
+    with quorlock.Client(servers.urls, retry_delay=(0.002, 0.01)) as client:
+        yield client
+
+
+def test_a_lease_of_one_language_keeps_the_other_out(client: quorlock.Client, node: Node) -> None:
+    with client.lock("r"):
+        assert node.ask(lock="r", options={"wait": 0})["error"] == "TIMEOUT"
+        assert node.ask(locked="r") == {"ok": True}
+    assert "fence" in node.ask(lock="r")["ok"]
+    with pytest.raises(quorlock.LockTimeoutError):
+        client.lock("r", wait=0).acquire()
+    assert client.lock("r").locked()
+    assert node.ask(extend="r") == {}
+    assert node.ask(release="r") == {"ok": True}
+    with client.lock("r", wait=0):
+        pass
+
+
+def test_fences_increase_across_languages(
+    client: quorlock.Client, node: Node, servers: Servers
+) -> None:
+    last = 0
+    for round_ in range(30):
+        with client.lock("r") as lease:
+            assert lease.fence > last
+            last = lease.fence
+        fence = node.ask(lock="r")["ok"]["fence"]
+        assert fence > last
+        last = fence
+        assert node.ask(release="r") == {"ok": True}
+        if round_ % 10 == 5:
+            servers[round_ % 3].command("FLUSHALL")
+
+
+def test_a_waiter_of_one_language_follows_a_holder_of_the_other(
+    client: quorlock.Client, node: Node
+) -> None:
+    with client.lock("r") as lease:
+        node.send(lock="r", options={"wait": 60_000})
+        lease.extend()
+    assert node.receive()["ok"]["fence"] > lease.fence
+    assert node.ask(release="r") == {"ok": True}
+
+
+def test_a_process_that_dies_blocks_nobody_for_longer_than_its_ttl(
+    client: quorlock.Client, servers: Servers
+) -> None:
+    dying = Node(servers.urls)
+    assert "ok" in dying.ask(lock="r", options={"ttl": 500})
+    dying._process.kill()
+    dying._process.wait()
+    with client.lock("r", wait=60):
+        pass
+
+
+def test_the_key_is_what_other_redlock_libraries_use(
+    client: quorlock.Client, node: Node, servers: Servers
+) -> None:
+    for server in servers:
+        assert server.command("SET", "theirs", "token", "NX", "PX", "60000") == "OK"
+    with pytest.raises(quorlock.LockTimeoutError):
+        client.lock("theirs", wait=0).acquire()
+    assert node.ask(lock="theirs", options={"wait": 0})["error"] == "TIMEOUT"
+    token = node.ask(lock="ours")["ok"]["token"]
+    holding = 0
+    for server in servers:
+        refused = server.command("SET", "ours", "x", "NX", "PX", "60000") is None
+        holding += refused and server.command("GET", "ours") == token
+    assert holding >= 2
+    assert node.ask(release="ours")["ok"] in (True, False)
