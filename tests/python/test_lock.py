@@ -103,6 +103,20 @@ def test_a_lock_object_can_be_used_again_and_nested(client: quorlock.Client) -> 
             assert outer.valid
 
 
+def test_a_block_can_be_left_in_another_thread(client: quorlock.Client, servers: Servers) -> None:
+    def generate() -> Iterator[quorlock.Lease]:
+        with client.lock("r") as lease:
+            yield lease
+
+    generator = generate()
+    thread = threading.Thread(target=lambda: next(generator))
+    thread.start()
+    thread.join()
+    assert client.lock("r").locked()
+    assert next(generator, None) is None
+    wait_until(lambda: is_free(servers, "r"))
+
+
 def test_threads_that_share_a_lock_object_exclude_each_other(client: quorlock.Client) -> None:
     lock = client.lock("r", wait=60)
     inside: list[str] = []

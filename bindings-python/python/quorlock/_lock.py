@@ -14,9 +14,9 @@ from ._lease import Lease
 P = ParamSpec("P")
 R = TypeVar("R")
 
-_entered: ContextVar[tuple[tuple["Lock", Lease], ...]] = ContextVar("quorlock_entered", default=())
-"""The `with` blocks that this thread or task is in, innermost last. A lock object may be shared,
-so the lease of a block is kept here, and a block can only ever release its own."""
+_entered: ContextVar[tuple[Lease, ...]] = ContextVar("quorlock_entered", default=())
+"""The leases of the `with` blocks that this thread or task is in, innermost last. A lock object may
+be shared, so this tells which lease is the block's own."""
 
 
 class Lock:
@@ -25,10 +25,12 @@ class Lock:
     It owns nothing, so threads and tasks may share it; every entry makes a lease of its own.
     """
 
-    __slots__ = ("_native",)
+    __slots__ = ("_native", "_open")
 
     def __init__(self, native: _quorlock.Lock) -> None:
         self._native = native
+        # The leases of all blocks that are entered and not left.
+        self._open: list[Lease] = []
 
     def acquire(self) -> Lease:
         """Acquires the lock, waiting for up to `wait` while others hold it.
@@ -82,17 +84,25 @@ class Lock:
             lease._native.check_not_lost()
 
     def _enter(self, lease: Lease) -> Lease:
-        _entered.set((*_entered.get(), (self, lease)))
+        self._open.append(lease)
+        _entered.set((*_entered.get(), lease))
         return lease
 
     def _leave(self) -> Lease:
+        """The lease of the block that is being left."""
         entered = _entered.get()
-        for index in reversed(range(len(entered))):
-            lock, lease = entered[index]
-            if lock is self:
-                _entered.set(entered[:index] + entered[index + 1 :])
-                return lease
-        raise RuntimeError("a lock must be left in the thread or task that entered it")
+        own = [lease for lease in entered if lease in self._open]
+        # A generator may be left in another context than it was entered in; a single open block
+        # is the one that is being left all the same.
+        if not own and len(self._open) != 1:
+            raise RuntimeError(
+                "this block was entered in another thread or task, and the lock is shared: "
+                "make a lock for each block"
+            )
+        lease = own[-1] if own else self._open[0]
+        self._open.remove(lease)
+        _entered.set(tuple(other for other in entered if other is not lease))
+        return lease
 
     def __call__(self, function: Callable[P, R]) -> Callable[P, R]:
         """Decorates a function, sync or async, so that each call holds the lock."""
