@@ -250,8 +250,8 @@ def test_ctrl_c_ends_a_blocking_acquire_and_leaves_no_key(servers: Servers) -> N
     program = """
 import sys, quorlock
 client = quorlock.Client(sys.argv[1:])
-print("waiting", flush=True)
 try:
+    print("waiting", flush=True)
     client.lock("r", wait=None).acquire()
 except KeyboardInterrupt:
     client.close()
@@ -264,6 +264,8 @@ except KeyboardInterrupt:
             )
             assert child.stdout
             assert child.stdout.readline() == "waiting\n"
+            # Ours, that of this look, and the child's.
+            wait_until(lambda: str(servers[0].command("CLIENT", "LIST")).count(" addr=") > 2)
             child.send_signal(signal.SIGINT)
             assert child.communicate(timeout=60)[0] == "interrupted\n"
         wait_until(lambda: is_free(servers, "r"))
