@@ -56,6 +56,9 @@ export class ClosedError extends QuorlockError {
   readonly code: 'CLOSED'
 }
 
+/** What is locked: a string of Unicode characters that is not empty, or an array of just one. */
+type Resource = string | readonly [string]
+
 /** What a client sets for all its locks, and a lock for itself. */
 interface SharedOptions {
   /** How long the nodes keep a lock that is not extended, in ms: 10 to 86,400,000. 10,000 by default. */
@@ -149,14 +152,14 @@ export class Client implements AsyncDisposable {
    * {@link LockTimeoutError} if they held it for all of it, and with {@link QuorumError} if too few
    * nodes can vote, and still cannot after `connectTimeout`.
    */
-  lock(resource: string, options?: LockOptions): Promise<Lease>
+  lock(resource: Resource, options?: LockOptions): Promise<Lease>
   /**
    * Holds the lock while `work` runs, and returns its result. Rejects with {@link LeaseLostError} if
    * the lease was lost meanwhile, unless `work` threw: its error is never replaced.
    */
-  using<T>(resource: string, work: (lease: Lease) => T | PromiseLike<T>): Promise<T>
+  using<T>(resource: Resource, work: (lease: Lease) => T | PromiseLike<T>): Promise<T>
   using<T>(
-    resource: string,
+    resource: Resource,
     options: LockOptions,
     work: (lease: Lease) => T | PromiseLike<T>,
   ): Promise<T>
@@ -164,7 +167,7 @@ export class Client implements AsyncDisposable {
    * Whether somebody holds so many nodes that the lock could not be acquired now. Rejects with
    * {@link QuorumError} if too few nodes answer to tell.
    */
-  locked(resource: string): Promise<boolean>
+  locked(resource: Resource): Promise<boolean>
   /**
    * Closes the client: leases that are still held are released, acquires under way end with
    * {@link ClosedError}, the connections are closed. Waits for the nodes for at most

@@ -152,6 +152,12 @@ export class Client {
   }
 
   #lock(resource, options) {
+    if (Array.isArray(resource)) {
+      if (resource.length !== 1) {
+        throw new ConfigError(`one resource is supported for now, not ${resource.length}`)
+      }
+      resource = resource[0]
+    }
     // What is no proper string gets the same error as an empty one.
     const name = typeof resource === 'string' && resource.isWellFormed() ? resource : ''
     return unwrap(this.#native.lock(name, options))

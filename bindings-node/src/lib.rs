@@ -18,7 +18,7 @@ type Callback<'a, T> = Function<'a, Either<T, Failure>, ()>;
 pub struct Client(quorlock::Client);
 
 /// Makes a client.
-#[napi]
+#[napi(catch_unwind)]
 pub fn open(nodes: Unknown<'_>, options: Object<'_>) -> Result<Either<Client, Failure>> {
     let mut builder = quorlock::Client::builder();
     if let Some(nodes) = convert::given(nodes)? {
@@ -36,7 +36,7 @@ pub fn open(nodes: Unknown<'_>, options: Object<'_>) -> Result<Either<Client, Fa
 #[napi]
 impl Client {
     /// A lock, with its options checked.
-    #[napi]
+    #[napi(catch_unwind)]
     pub fn lock(&self, resource: String, options: Object<'_>) -> Result<Either<Lock, Failure>> {
         let mut lock = self.0.lock(resource);
         for (name, value) in values(options)? {
@@ -46,13 +46,13 @@ impl Client {
     }
 
     /// The nodes' URLs, without passwords.
-    #[napi(getter)]
+    #[napi(getter, catch_unwind)]
     pub fn addresses(&self) -> Vec<String> {
         self.0.addresses().map(str::to_owned).collect()
     }
 
     /// Closes the client.
-    #[napi]
+    #[napi(catch_unwind)]
     pub fn close(&self, done: Callback<'_, ()>) -> Result<Operation> {
         complete(self.0.close(), Either::A, done)
     }
@@ -65,13 +65,13 @@ pub struct Lock(quorlock::Lock);
 #[napi]
 impl Lock {
     /// Acquires it.
-    #[napi]
+    #[napi(catch_unwind)]
     pub fn acquire(&self, done: Callback<'_, Lease>) -> Result<Operation> {
         complete(self.0.acquire(), |acquired| settle(acquired.map(Lease)), done)
     }
 
     /// Whether somebody holds it.
-    #[napi]
+    #[napi(catch_unwind)]
     pub fn locked(&self, done: Callback<'_, bool>) -> Result<Operation> {
         complete(self.0.locked(), settle, done)
     }
@@ -84,56 +84,56 @@ pub struct Lease(quorlock::Lease);
 #[napi]
 impl Lease {
     /// What is locked.
-    #[napi(getter)]
+    #[napi(getter, catch_unwind)]
     pub fn resource(&self) -> &str {
         self.0.resource()
     }
 
     /// The value of the key.
-    #[napi(getter)]
+    #[napi(getter, catch_unwind)]
     pub fn token(&self) -> &str {
         self.0.token()
     }
 
     /// The fencing token; below 2^53, so exact.
-    #[napi(getter)]
+    #[napi(getter, catch_unwind)]
     pub fn fence(&self) -> f64 {
         self.0.fence() as f64
     }
 
     /// Whether the lock is held now.
-    #[napi(getter)]
+    #[napi(getter, catch_unwind)]
     pub fn valid(&self) -> bool {
         self.0.is_valid()
     }
 
     /// For how many more milliseconds.
-    #[napi(getter)]
+    #[napi(getter, catch_unwind)]
     pub fn remaining(&self) -> f64 {
         self.0.remaining().as_secs_f64() * 1e3
     }
 
     /// Why the lease is over; undefined while it is valid.
-    #[napi]
+    #[napi(catch_unwind)]
     pub fn check(&self) -> Option<Failure> {
         self.0.check().err().map(Failure::from)
     }
 
     /// Why the lease was lost, if it was.
-    #[napi]
+    #[napi(catch_unwind)]
     pub fn loss(&self) -> Option<Failure> {
         self.0.loss().map(Failure::from)
     }
 
     /// Extends it.
-    #[napi]
+    #[napi(catch_unwind)]
     pub fn extend(&self, ttl: Unknown<'_>, done: Callback<'_, ()>) -> Result<Operation> {
         let ttl = convert::given(ttl)?.map(value).transpose()?;
         complete(self.0.extend_by(Dialect::JavaScript, ttl.as_ref()), settle, done)
     }
 
     /// Releases it.
-    #[napi]
+    #[napi(catch_unwind)]
     pub fn release(&self, done: Callback<'_, bool>) -> Result<Operation> {
         complete(self.0.release(), Either::A, done)
     }
@@ -146,7 +146,7 @@ pub struct Operation(quorlock::Operation);
 #[napi]
 impl Operation {
     /// Cancels it, unless it is done: the callback is not called.
-    #[napi]
+    #[napi(catch_unwind)]
     pub fn cancel(&self) {
         self.0.cancel();
     }

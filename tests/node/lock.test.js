@@ -2,6 +2,7 @@
 
 import assert from 'node:assert/strict'
 import { execFile } from 'node:child_process'
+import { getEventListeners } from 'node:events'
 import { createRequire } from 'node:module'
 import { test } from 'node:test'
 import { promisify } from 'node:util'
@@ -83,7 +84,7 @@ test('many callers at once exclude each other', async (t) => {
 })
 
 test('an aborted signal ends the waiting with its reason', async (t) => {
-  const { client } = await open(t)
+  const { servers, client } = await open(t)
   const lease = await client.lock('r')
   const reason = new Error('enough')
   await assert.rejects(client.lock('r', { signal: AbortSignal.abort(reason) }), reason)
@@ -92,6 +93,32 @@ test('an aborted signal ends the waiting with its reason', async (t) => {
   setTimeout(() => controller.abort(reason), 20)
   await assert.rejects(waiting, reason)
   assert(await lease.release())
+  await until(() => servers.isFree('r'))
+})
+
+test('a signal keeps no listener when the acquire is over', async () => {
+  const client = new Client(['memory://listeners'])
+  const { signal } = new AbortController()
+  const count = () => getEventListeners(signal, 'abort').length
+  const lease = await client.lock('r', { signal })
+  assert.equal(count(), 0)
+  const waiting = client.lock('r', { wait: 0, signal })
+  assert.equal(count(), 1)
+  await assert.rejects(waiting, LockTimeoutError)
+  assert.equal(count(), 0)
+  assert(await lease.release())
+})
+
+test('an array of one resource is that resource', async () => {
+  const client = new Client(['memory://array'])
+  const lease = await client.lock(['r'])
+  assert.deepEqual(lease.resources, ['r'])
+  assert(await client.locked(['r']))
+  assert(await lease.release())
+  assert.equal(await client.using(['r'], () => 'done'), 'done')
+  for (const resources of [[], ['r', 's']]) {
+    await assert.rejects(client.lock(resources), { code: 'CONFIG', message: /one resource/ })
+  }
 })
 
 test('acquires aborted at any moment leave no key', async (t) => {

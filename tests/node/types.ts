@@ -25,6 +25,8 @@ export function explain(error: unknown): readonly NodeReport[] {
   return []
 }
 
+export const locked: Promise<boolean> = client.locked(['r'])
+
 // @ts-expect-error: a duration is a number
 new Client([], { ttl: '5s' })
 // @ts-expect-error: there is no such option
