@@ -121,6 +121,7 @@ export class Client {
 
   async using(resource, options, work) {
     if (work === undefined) [options, work] = [undefined, options]
+    if (typeof work !== 'function') throw new TypeError('using needs a function that does the work')
     const lease = await this.lock(resource, options)
     let result
     try {

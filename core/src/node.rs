@@ -8,17 +8,20 @@ use crate::endpoint::{Endpoint, Target};
 use crate::error::{NodeOutcome, NodeReport};
 use crate::memory::MemoryNode;
 use crate::protocol::{Answer, Moment, Vote};
-use crate::script::{By, Reply, Request};
+use crate::script::{self, By, Reply, Request};
 use futures_util::future::FutureExt;
 use redis::aio::MultiplexedConnection;
 use redis::{
     AsyncConnectionConfig, ConnectionInfo, ErrorKind, PushInfo, PushKind, RedisError,
     ServerErrorKind, Value,
 };
+use std::future::{Future, poll_fn};
+use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::task::Poll;
 use std::time::Duration;
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::{Mutex, Semaphore, watch};
 use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
@@ -75,6 +78,10 @@ pub(crate) struct Node {
     endpoint: Endpoint,
     connect_timeout: Duration,
     queue: Semaphore,
+    /// Held while a request is put on the wire, so that requests reach the node in the order in
+    /// which they were made, also if they had to wait for the connection: an EXTEND or RELEASE
+    /// that overtook the ACQUIRE would be refused.
+    turn: Mutex<()>,
     slot: watch::Sender<Slot>,
 }
 
@@ -121,6 +128,7 @@ impl Node {
             endpoint,
             connect_timeout,
             queue: Semaphore::new(QUEUE),
+            turn: Mutex::new(()),
             slot: watch::Sender::new(Slot::Idle),
         })
     }
@@ -223,15 +231,24 @@ impl Node {
         let Ok(_place) = self.queue.acquire().await else {
             return Err(Failure::unreachable("the client is closed"));
         };
+        let turn = self.turn.lock().await;
         self.settled().await;
-        let mut link = match &*self.slot.borrow() {
+        let link = match &*self.slot.borrow() {
             Slot::Up(link) => link.clone(),
             Slot::Down(failure) => return Err(failure.clone()),
             Slot::Closed => return Err(Failure::unreachable("the client is closed")),
             Slot::Idle | Slot::Connecting => return Err(Failure::unreachable("connecting")),
         };
         *used = Some(link.clone());
-        let answered = link.wire.ask(request).await;
+        let mut wire = link.wire.clone();
+        let mut asking = pin!(wire.ask(request));
+        // The first poll hands the request over to the connection.
+        let handed_over = poll_fn(|context| Poll::Ready(asking.as_mut().poll(context))).await;
+        drop(turn);
+        let answered = match handed_over {
+            Poll::Ready(answered) => answered,
+            Poll::Pending => asking.await,
+        };
         match &answered {
             Err(failure) if failure.is_transport() => self.broken(&link),
             _ => link.timeouts.store(0, Ordering::Relaxed),
@@ -334,11 +351,19 @@ impl Node {
             .set_push_sender(on_push);
         let client = redis::Client::open(info.clone()).map_err(|error| failure(&error, false))?;
         // Boxed: the future is large, and this is not the hot path.
-        client
+        let mut connection = client
             .get_multiplexed_async_connection_with_config(&config)
             .boxed()
             .await
-            .map_err(|error| failure(&error, false))
+            .map_err(|error| failure(&error, false))?;
+        // So that none is missing later, which would cost a round trip, and the order of requests.
+        // A node that does not permit it gets them by EVAL.
+        for source in script::sources() {
+            let load = redis::cmd("SCRIPT").arg("LOAD").arg(source).to_owned();
+            let loaded = connection.send_packed_command(&load).boxed().await;
+            loaded.map_err(|error| failure(&error, false))?;
+        }
+        Ok(connection)
     }
 }
 

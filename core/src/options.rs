@@ -239,7 +239,11 @@ impl Setting<'_> {
             _ => None,
         }
         .ok_or_else(|| {
-            self.wrong("a duration of 0 (one try) or more, or None or Infinity (for ever)")
+            let for_ever = match self.dialect {
+                Dialect::JavaScript => "null or Infinity",
+                Dialect::Python | Dialect::Rust => "None",
+            };
+            self.wrong(&format!("a duration of 0 (one try) or more, or {for_ever} (for ever)"))
         })
     }
 

@@ -149,6 +149,11 @@ static RELEASE: Lazy<Script> = Lazy::new(|| {
     )
 });
 
+/// The source of every script.
+pub(crate) fn sources() -> [&'static str; 4] {
+    [&ACQUIRE.source, &RAISE.source, &EXTEND.source, &RELEASE.source]
+}
+
 /// The ttl in the nodes' unit. Rounded up: what the lease relies on is never less than asked for.
 fn milliseconds(ttl: Duration) -> u64 {
     u64::try_from(ttl.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX)

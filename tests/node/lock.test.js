@@ -33,6 +33,7 @@ test('using holds the lock while the work runs, and returns its result', async (
   })
   assert.equal(result, 42)
   assert.equal(await client.using('r', () => 'sync'), 'sync')
+  await assert.rejects(client.using('r'), TypeError)
   await until(() => servers.isFree('r'))
 })
 

@@ -167,6 +167,8 @@ fn connections_cut_while_idle_cost_no_error() {
         assert!(wait(lease.unwrap_or_else(|error| panic!("{round}: {error}")).release()));
         for server in 0..3 {
             servers.command(server, &["CLIENT", "KILL", "TYPE", "normal"]);
+            // The client notices, and connects again by itself.
+            wait_until("it is connected again", || servers.connections(server) == 2);
         }
     }
 }

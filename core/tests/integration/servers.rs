@@ -75,6 +75,11 @@ impl Servers {
         keys.filter(|key| !key.ends_with(":fence")).collect()
     }
 
+    /// How many connections the server has, with that of this look.
+    pub fn connections(&self, server: usize) -> usize {
+        self.command(server, &["CLIENT", "LIST"]).as_str().unwrap().lines().count()
+    }
+
     /// Whether no server has any key but fences.
     pub fn are_empty(&self) -> bool {
         (0..self.urls.len()).all(|server| self.keys(server).is_empty())
