@@ -148,7 +148,13 @@ test('a lost reply leaves no key', async (t) => {
   const proxies = [await servers.ask({ proxy: 0 }), await servers.ask({ proxy: 1 })]
   const client = new Client([...proxies.map((proxy) => proxy.url), servers.urls[2]], { ttl: 600_000 })
   t.after(() => client.close())
-  assert(await (await client.lock('warm')).release())
+  // No request may be under way any more when the replies begin to be lost.
+  const warm = await client.lock('warm')
+  for (const index of servers.all.keys()) {
+    await until(() => servers.command(index, 'EXISTS', 'warm'))
+  }
+  assert(await warm.release())
+  await until(() => servers.isFree('warm'))
   for (const proxy of proxies) await servers.ask({ proxy_mode: [proxy.id, 'lose_reply'] })
   await assert.rejects(client.lock('r', { wait: 0 }), QuorumError)
   await until(() => servers.isFree('r'))

@@ -235,8 +235,10 @@ def test_a_lost_reply_leaves_no_key(start_servers: Callable[..., Servers]) -> No
     proxies = [servers.proxy(index) for index in range(2)]
     urls = [proxy.url for proxy in proxies] + [servers[2].url]
     with quorlock.Client(urls) as client:
+        # No request may be under way any more when the replies begin to be lost.
         with client.lock("warm"):
-            pass
+            wait_until(lambda: all(server.command("EXISTS", "warm") for server in servers))
+        wait_until(lambda: is_free(servers, "warm"))
         for proxy in proxies:
             proxy.mode = "lose_reply"
         with pytest.raises(quorlock.QuorumError):

@@ -19,8 +19,12 @@ fn client(urls: impl IntoIterator<Item = impl Into<String>>) -> Client {
 fn through_proxies(servers: &Servers) -> (Client, Vec<Proxy<'_>>) {
     let proxies: Vec<_> = (0..servers.urls.len()).map(|server| servers.proxy(server)).collect();
     let client = client(proxies.iter().map(|proxy| proxy.url.clone()));
-    assert!(wait(wait(client.lock("warm").acquire()).unwrap().release()));
-    wait_until("all nodes are warm and free", || servers.are_empty());
+    // No request may be under way any more when a fault begins.
+    let lease = wait(client.lock("warm").acquire()).unwrap();
+    let is_held = |node| servers.keys(node) == ["warm"];
+    wait_until("all nodes have it", || (0..proxies.len()).all(is_held));
+    assert!(wait(lease.release()));
+    wait_until("all nodes are free", || servers.are_empty());
     (client, proxies)
 }
 
