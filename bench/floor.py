@@ -16,6 +16,10 @@ from contender import serve
 RELEASE = "if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('DEL', KEYS[1]) end"
 
 
+BACKLOG = 1000
+"""A node that owes so many answers is left out until it has caught up: it is frozen."""
+
+
 class Floor:
     """One connection per node, and the answers that are still to come on each."""
 
@@ -29,7 +33,7 @@ class Floor:
             self.nodes.append(node)
             self.poll.register(node, select.POLLIN)
         self.by_number = {node.fileno(): node for node in self.nodes}
-        self.late = dict.fromkeys(self.by_number, 0)
+        self.owed = dict.fromkeys(self.by_number, 0)
         self.majority = len(self.nodes) // 2 + 1
         self.nodes[0].sendall(encode("SCRIPT", "LOAD", RELEASE))
         self.digest = self.nodes[0].recv(4096).split(b"\r\n")[1].decode()
@@ -37,27 +41,28 @@ class Floor:
             node.sendall(encode("SCRIPT", "LOAD", RELEASE))
             node.recv(4096)
 
-    def ask(self, *words: str) -> None:
-        """Sends the command to all nodes and waits until a majority has answered it."""
+    def ask(self, asked: list[int], *words: str) -> None:
+        """Sends the command to these nodes and waits until a majority has answered it."""
         message = encode(*words)
-        for node in self.nodes:
-            node.sendall(message)
+        for number in asked:
+            self.by_number[number].sendall(message)
+            self.owed[number] += 1
         answered = 0
         while answered < self.majority:
             for number, _ in self.poll.poll():
                 # Every answer here is one line; those of earlier commands come first.
-                lines = self.by_number[number].recv(4096).count(b"\n")
-                late = min(lines, self.late[number])
-                self.late[number] -= late
-                answered += lines > late
-                self.late[number] -= lines - late
-        for number in self.late:
-            self.late[number] += 1
+                answers = self.by_number[number].recv(4096)
+                if not answers or b"-" in answers:
+                    raise SystemExit(f"the floor was refused: {answers!r}")
+                self.owed[number] -= answers.count(b"\n")
+                answered += self.owed[number] == 0 and number in asked
 
     def cycle(self, _: int) -> None:
         token = secrets.token_hex(20)
-        self.ask("SET", "floor", token, "NX", "PX", "10000")
-        self.ask("EVALSHA", self.digest, "1", "floor", token)
+        # The same nodes for both: one that gets a SET gets its release, too.
+        asked = [number for number, owed in self.owed.items() if owed < BACKLOG]
+        self.ask(asked, "SET", "floor", token, "NX", "PX", "10000")
+        self.ask(asked, "EVALSHA", self.digest, "1", "floor", token)
 
 
 def encode(*words: str) -> bytes:

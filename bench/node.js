@@ -13,7 +13,7 @@ for await (const line of createInterface({ input: process.stdin })) {
     for (let cycle = 0; cycle < cycles; cycle++) {
       const start = performance.now()
       const lease = await client.lock(`node-${key}`)
-      await lease.release()
+      if (!(await lease.release())) throw new Error('not released')
       micros.push((performance.now() - start) * 1e3)
     }
   }

@@ -7,6 +7,8 @@ import os
 import statistics
 import subprocess
 import sys
+from contextlib import ExitStack
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -16,38 +18,42 @@ sys.path.insert(0, str(ROOT / "tests"))
 
 from servers import Servers  # noqa: E402
 
-ROUNDS = int(os.environ.get("ROUNDS", "10"))
+ROUNDS = int(os.environ.get("ROUNDS", "20"))
 CYCLES = int(os.environ.get("CYCLES", "200"))
+PIN = os.environ.get("PIN", "on") != "off"
+FLOOR = "floor (raw sockets)"
 CONTENDERS = {
-    "floor (raw sockets)": [sys.executable, str(HERE / "floor.py")],
+    FLOOR: [sys.executable, str(HERE / "floor.py")],
     "Rust": [str(ROOT / "target/release/examples/bench")],
     "Python, sync": [sys.executable, str(HERE / "python_sync.py")],
     "Python, asyncio": [sys.executable, str(HERE / "python_asyncio.py")],
     "Node.js": ["node", str(HERE / "node.js")],
 }
 MANY = ["Rust", "Python, asyncio", "Node.js"]
+HEALTHY = "N = 5"
+FROZEN = "N = 5, one frozen"
+SETTINGS = {"N = 1": 1, HEALTHY: 5, FROZEN: 5}
 
 
+@dataclass
 class Contender:
-    """A process that runs cycles when it is asked to."""
+    """A process that runs cycles when it is asked to, and the times that they took."""
 
-    def __init__(self, name: str, urls: list[str]) -> None:
-        self.name = name
-        self.process = subprocess.Popen(
-            [*CONTENDERS[name], *urls],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-            bufsize=1,
-        )
-        self.run(20)
+    setting: str
+    name: str
+    process: subprocess.Popen[str]
+    micros: list[float] = field(default_factory=list)
+    rates: list[float] = field(default_factory=list)
 
     def run(self, cycles: int, concurrency: int = 1) -> dict[str, Any]:
         assert self.process.stdin
         assert self.process.stdout
         request = {"cycles": cycles, "concurrency": concurrency}
         self.process.stdin.write(json.dumps(request) + "\n")
-        answer: dict[str, Any] = json.loads(self.process.stdout.readline())
+        line = self.process.stdout.readline()
+        if not line:
+            raise SystemExit(f"{self.name}, {self.setting}: ended by itself")
+        answer: dict[str, Any] = json.loads(line)
         return answer
 
     def close(self) -> None:
@@ -55,82 +61,107 @@ class Contender:
         self.process.stdin.close()
         self.process.wait(30)
 
+    def summary(self, base: float) -> dict[str, float]:
+        low, median, high = statistics.quantiles(self.micros, n=4)
+        p99 = statistics.quantiles(self.micros, n=100)[98]
+        return {"median": median, "low": low, "high": high, "p99": p99, "ratio": median / base}
+
+
+def start(stack: ExitStack, setting: str, servers: Servers) -> list[Contender]:
+    contenders = []
+    for name, command in CONTENDERS.items():
+        process = subprocess.Popen(
+            [*command, *servers.urls],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            bufsize=1,
+        )
+        contender = Contender(setting, name, process)
+        stack.callback(contender.close)
+        contender.run(20)
+        contenders.append(contender)
+    return contenders
+
+
+def place(servers: list[Servers]) -> str:
+    """Gives servers and clients CPUs of their own; returns what to say about it.
+
+    Otherwise the scheduler chooses, differently for each contender and by what else runs: on one
+    CPU nobody has to be woken on another, which costs more than all the rest.
+    """
+    cpus = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
+    if not PIN or len(cpus) < 2:
+        return "placed by the scheduler"
+    middle = len(cpus) // 2
+    for server in (server for group in servers for server in group):
+        os.sched_setaffinity(server.pid, cpus[:middle])
+    os.sched_setaffinity(0, cpus[middle:])  # inherited by the contenders
+    return f"servers on CPU {cpus[:middle]}, clients on CPU {cpus[middle:]}"
+
 
 def progress(text: str) -> None:
-    print(text, file=sys.stderr, flush=True)
+    start, end = ("\r\x1b[K", "") if sys.stderr.isatty() else ("", "\n")
+    print(f"{start}{text}", end=end, file=sys.stderr, flush=True)
 
 
-def one_at_a_time(contenders: list[Contender]) -> dict[str, list[float]]:
-    """The times of all cycles of each contender, in rounds that take turns."""
-    micros: dict[str, list[float]] = {contender.name: [] for contender in contenders}
-    for _ in range(ROUNDS):
+def measure(contenders: list[Contender]) -> None:
+    """All take turns in every round, also the frozen with the healthy."""
+    for number in range(ROUNDS):
+        progress(f"round {number + 1} of {ROUNDS}")
         for contender in contenders:
-            micros[contender.name] += contender.run(CYCLES)["micros"]
-    return micros
-
-
-def throughput(contenders: list[Contender]) -> dict[str, float]:
-    """Cycles per second with 64 at once, the median of the rounds."""
-    rates: dict[str, list[float]] = {}
-    for _ in range(max(3, ROUNDS // 2)):
+            contender.micros += contender.run(CYCLES)["micros"]
         for contender in contenders:
-            if contender.name in MANY:
+            if contender.setting == HEALTHY and contender.name in MANY and number % 4 == 0:
                 answer = contender.run(max(1, CYCLES // 10), 64)
-                rates.setdefault(contender.name, []).append(
-                    len(answer["micros"]) / answer["seconds"]
-                )
-    return {name: statistics.median(values) for name, values in rates.items()}
+                contender.rates.append(len(answer["micros"]) / answer["seconds"])
+    progress("")
 
 
-def table(title: str, times: dict[str, list[float]], base: dict[str, float], of: str) -> None:
-    """Medians with quartiles, and the ratio of each median to its base."""
-    print(f"\n### {title}\n\n| | median | quartiles | times {of} |\n| --- | ---: | ---: | ---: |")
-    for name, micros in times.items():
-        low, median, high = statistics.quantiles(micros, n=4)
-        ratio = median / base[name]
-        print(f"| {name} | {median:.0f} µs | {low:.0f} to {high:.0f} µs | {ratio:.2f} |")
-
-
-def medians(times: dict[str, list[float]]) -> dict[str, float]:
-    return {name: statistics.median(micros) for name, micros in times.items()}
-
-
-def measure(nodes: int, results: dict[str, Any]) -> None:
-    with Servers(nodes) as servers:
-        contenders = [Contender(name, servers.urls) for name in CONTENDERS]
-        progress(f"{nodes} nodes, one at a time")
-        times = one_at_a_time(contenders)
-        healthy = medians(times)
-        floor = dict.fromkeys(times, healthy["floor (raw sockets)"])
-        table(f"acquire + release, one at a time, N = {nodes}", times, floor, "floor")
-        results[f"one at a time, N = {nodes}"] = healthy
-        if nodes > 1:
-            progress(f"{nodes} nodes, 64 at once")
-            rates = throughput(contenders)
-            print(
-                f"\n### 64 at once on distinct keys, N = {nodes}\n\n| | cycles/s |\n| --- | ---: |"
-            )
-            for name, rate in rates.items():
-                print(f"| {name} | {rate:,.0f} |")
-            results[f"64 at once, N = {nodes}, cycles per second"] = rates
-            progress(f"{nodes} nodes, one of them frozen")
-            servers[nodes // 2].freeze()
-            times = one_at_a_time(contenders)
-            table(f"one of {nodes} nodes frozen", times, healthy, "healthy")
-            results[f"one of {nodes} frozen"] = medians(times)
-            servers[nodes // 2].thaw()
+def report(contenders: list[Contender], placement: str) -> dict[str, Any]:
+    """Prints the tables, and returns what they say."""
+    print(f"Acquire + release, {ROUNDS} rounds of {CYCLES} cycles; {placement}.")
+    medians = {(c.setting, c.name): statistics.median(c.micros) for c in contenders}
+    results: dict[str, Any] = {"rounds": ROUNDS, "cycles": CYCLES, "placement": placement}
+    for setting in SETTINGS:
+        of = "healthy" if setting == FROZEN else "floor"
+        print(f"\n### One at a time, {setting}\n")
+        print(f"| | median | quartiles | p99 | times {of} |\n| --- | ---: | ---: | ---: | ---: |")
         for contender in contenders:
-            contender.close()
+            if contender.setting == setting:
+                name = contender.name
+                base = (HEALTHY, name) if setting == FROZEN else (setting, FLOOR)
+                row = contender.summary(medians[base])
+                results.setdefault(setting, {})[name] = row
+                print(
+                    f"| {name} | {row['median']:.0f} µs | {row['low']:.0f} to {row['high']:.0f} µs"
+                    f" | {row['p99']:.0f} µs | {row['ratio']:.2f} |"
+                )
+    print("\n### 64 at once on distinct keys, N = 5\n\n| | cycles/s |\n| --- | ---: |")
+    rates = {c.name: statistics.median(c.rates) for c in contenders if c.rates}
+    for name, rate in rates.items():
+        print(f"| {name} | {rate:,.0f} |")
+    return results | {"64 at once, cycles per second": rates}
 
 
 def main() -> None:
     build = ["cargo", "build", "--release", "--locked", "-p", "quorlock", "--example", "bench"]
     subprocess.run(build, check=True, cwd=ROOT)
-    results: dict[str, Any] = {}
-    for nodes in (1, 5):
-        measure(nodes, results)
+    with ExitStack() as stack:
+        progress("starting")
+        servers = {s: stack.enter_context(Servers(nodes)) for s, nodes in SETTINGS.items()}
+        placement = place(list(servers.values()))
+        contenders = []
+        for setting, group in servers.items():
+            contenders += start(stack, setting, group)
+        servers[FROZEN][2].freeze()
+        measure(contenders)
+        results = report(contenders, placement)
     (HERE / "results.json").write_text(json.dumps(results, indent=2) + "\n")
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        main()
+    except KeyboardInterrupt:
+        sys.exit(130)

@@ -17,10 +17,11 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections import Counter
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent / "tests"))
@@ -57,8 +58,8 @@ class Worker:
     def errors(self) -> list[str]:
         return [entry["error"] for entry in self.entries if "error" in entry]
 
-    def stop(self) -> None:
-        self.process.send_signal(signal.SIGTERM)
+    def wait(self) -> None:
+        """Waits for its end, which was asked for."""
         try:
             self.process.wait(30)
         except subprocess.TimeoutExpired:
@@ -88,7 +89,10 @@ def start(folder: Path, urls: list[str], locked: bool) -> list[Worker]:
             "locked": locked,
             "kind": kind,
         }
-        process = subprocess.Popen([*command, json.dumps(settings)], start_new_session=True)
+        # Ctrl-C goes to this process alone; the end of stdin tells the worker that it is over.
+        process = subprocess.Popen(
+            [*command, json.dumps(settings)], stdin=subprocess.PIPE, start_new_session=True
+        )
         workers.append(Worker(name, history, process))
     return workers
 
@@ -101,6 +105,7 @@ def watch(workers: list[Worker], servers: Servers, seconds: float) -> None:
         (0.70, "server 2 is restarted, empty", servers[1].restart),
         (0.80, "server 4 goes on", servers[3].thaw),
     ]
+    next_line = 1.0
     began = time.monotonic()
     while (elapsed := time.monotonic() - began) < seconds:
         if events and elapsed >= events[0][0] * seconds:
@@ -111,12 +116,24 @@ def watch(workers: list[Worker], servers: Servers, seconds: float) -> None:
             worker.history.read_bytes().count(b'"from"') if worker.history.exists() else 0
             for worker in workers
         ]
-        show(f"{elapsed:5.1f} s  turns of each worker: {counts}", end="")
+        due = not sys.stdout.isatty() and elapsed >= next_line
+        next_line += due
+        show(f"{elapsed:5.1f} s  turns of each worker: {counts}", end="\n" if due else "")
         for worker in workers:
             if worker.process.poll() is not None:
                 raise SystemExit(f"{worker.name} ended with status {worker.process.returncode}")
         time.sleep(0.1)
     show(f"{seconds:5.1f} s  the end")
+
+
+def stop(workers: list[Worker]) -> None:
+    """Asks all of them to end, then waits."""
+    for worker in workers:
+        worker.process.send_signal(signal.SIGTERM)
+        assert worker.process.stdin
+        worker.process.stdin.close()
+    for worker in workers:
+        worker.wait()
 
 
 def table(workers: list[Worker]) -> None:
@@ -125,7 +142,9 @@ def table(workers: list[Worker]) -> None:
         waits = sorted((turn["from"] - turn["asked"]) / 1e6 for turn in worker.turns) or [0.0]
         figures = (statistics.median(waits), waits[int(0.99 * (len(waits) - 1))], waits[-1])
         shown = "".join(f"{figure:>9.1f} ms" for figure in figures)
-        print(f"{worker.name:<18}{len(worker.turns):>8}{shown}  {worker.errors or 'none'}")
+        counted = Counter(worker.errors).items()
+        errors = ", ".join(f"{error}: {count}" for error, count in counted) or "none"
+        print(f"{worker.name:<18}{len(worker.turns):>8}{shown}  {errors}")
 
 
 def check(workers: list[Worker], total: int, locked: bool) -> bool:
@@ -133,14 +152,19 @@ def check(workers: list[Worker], total: int, locked: bool) -> bool:
     turns = sorted((turn for worker in workers for turn in worker.turns), key=lambda t: t["from"])
     lost = len(turns) - total
     overlaps = sum(later["from"] < earlier["to"] for earlier, later in itertools.pairwise(turns))
-    fences = [turn["fence"] for turn in turns]
     idle = [worker.name for worker in workers if not worker.turns]
     print(f"\nupdates made {len(turns)}, in the ledger {total}: lost {lost}")
     print(f"overlapping turns: {overlaps}")
-    sound = lost == 0 and overlaps == 0 and not idle
+    failed = [worker.name for worker in workers if worker.process.returncode]
+    sound = lost == 0 and overlaps == 0 and not idle and not failed
+    if failed:
+        print(f"ended with an error: {', '.join(failed)}")
     if idle:
         print(f"without any turn: {', '.join(idle)}")
     if locked:
+        late = sum(turn["to"] > turn["valid_until"] for turn in turns)
+        print(f"turns that outlived their lease: {late}")
+        fences = [turn["fence"] for turn in turns]
         disorder = sum(later <= earlier for earlier, later in itertools.pairwise(fences))
         print(f"fences that did not increase: {disorder}")
         sound = sound and disorder == 0
@@ -159,8 +183,7 @@ def main() -> int:
         try:
             watch(workers, servers, seconds)
         finally:
-            for worker in workers:
-                worker.stop()
+            stop(workers)
         for worker in workers:
             worker.load()
         table(workers)
@@ -174,7 +197,12 @@ def main() -> int:
     return 0 if sound else 1
 
 
+def end(number: int, _: object) -> NoReturn:
+    sys.exit(128 + number)
+
+
 if __name__ == "__main__":
+    signal.signal(signal.SIGTERM, end)
     try:
         sys.exit(main())
     except KeyboardInterrupt:

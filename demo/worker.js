@@ -9,9 +9,18 @@ const client = new Client(urls, { ttl: 5_000, wait: 30_000, retryDelay: [2, 20] 
 const now = () => Number(process.hrtime.bigint())
 let running = true
 process.on('SIGTERM', () => (running = false))
+// Its end is the end of the demo, however that came about.
+process.stdin.on('end', () => (running = false)).resume()
 
 function record(entry) {
   appendFileSync(history, JSON.stringify(entry) + '\n')
+}
+
+/** A turn that begins now; nanoseconds of CLOCK_MONOTONIC. */
+function begin(asked, lease) {
+  const from = now()
+  const held = lease && { valid_until: from + Math.floor(lease.remaining * 1e6), fence: lease.fence }
+  return { asked, from, ...held }
 }
 
 /** Read, think, write: loses updates if anybody else does the same meanwhile. */
@@ -24,13 +33,14 @@ async function update() {
 async function turn() {
   const asked = now()
   if (!locked) {
+    const entry = begin(asked)
     await update()
-    return record({ asked, from: asked, to: now(), fence: null })
+    return record({ ...entry, to: now() })
   }
   const lease = await client.lock('ledger')
-  const from = now()
+  const entry = begin(asked, lease)
   await update()
-  record({ asked, from, to: now(), fence: lease.fence })
+  record({ ...entry, to: now() })
   lease.check()
   await lease.release()
 }
@@ -51,3 +61,4 @@ async function loop() {
 
 await Promise.all(Array.from({ length: loops }, loop))
 await client.close()
+process.stdin.destroy()

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import signal
 import sys
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +34,12 @@ class Worker:
         client = quorlock.Client(settings["urls"], ttl=5, wait=30, retry_delay=(0.002, 0.02))
         self.lock = client.lock("ledger")
         signal.signal(signal.SIGTERM, self._stop)
+        threading.Thread(target=self._watch_stdin, daemon=True).start()
+
+    def _watch_stdin(self) -> None:
+        """Its end is the end of the demo, however that came about."""
+        os.read(0, 1)
+        self._stop()
 
     def _stop(self, *_: object) -> None:
         self.running = False
@@ -42,8 +50,16 @@ class Worker:
     def write(self, total: int) -> None:
         self._ledger.write_text(str(total))
 
-    def record(self, asked: int, began: int, ended: int, fence: int | None) -> None:
-        self._write({"asked": asked, "from": began, "to": ended, "fence": fence})
+    def begin(self, asked: int, lease: quorlock.Lease | None) -> dict[str, int]:
+        """A turn that begins now; nanoseconds of CLOCK_MONOTONIC."""
+        turn = {"asked": asked, "from": time.monotonic_ns()}
+        if lease is not None:
+            turn["valid_until"] = turn["from"] + int(lease.remaining * 1e9)
+            turn["fence"] = lease.fence
+        return turn
+
+    def end(self, turn: dict[str, int]) -> None:
+        self._write(turn | {"to": time.monotonic_ns()})
 
     def record_error(self, error: quorlock.QuorlockError) -> None:
         self._write({"error": ERRORS.get(type(error), str(error))})
@@ -53,11 +69,9 @@ class Worker:
             history.write(json.dumps(entry) + "\n")
 
     def threads(self) -> None:
-        threads = [threading.Thread(target=self._thread) for _ in range(self.loops)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
+        with ThreadPoolExecutor(self.loops) as pool:
+            for thread in [pool.submit(self._thread) for _ in range(self.loops)]:
+                thread.result()
 
     def _thread(self) -> None:
         while self.running:
@@ -65,13 +79,14 @@ class Worker:
             try:
                 if self.locked:
                     with self.lock as lease:
-                        began = time.monotonic_ns()
+                        turn = self.begin(asked, lease)
                         self._update()
-                        self.record(asked, began, time.monotonic_ns(), lease.fence)
+                        self.end(turn)
                         lease.check()
                 else:
+                    turn = self.begin(asked, None)
                     self._update()
-                    self.record(asked, asked, time.monotonic_ns(), None)
+                    self.end(turn)
             except quorlock.QuorlockError as error:
                 self.record_error(error)
             time.sleep(0.001)
@@ -93,13 +108,14 @@ class Worker:
             try:
                 if self.locked:
                     async with self.lock as lease:
-                        began = time.monotonic_ns()
+                        turn = self.begin(asked, lease)
                         await self._update_async()
-                        self.record(asked, began, time.monotonic_ns(), lease.fence)
+                        self.end(turn)
                         lease.check()
                 else:
+                    turn = self.begin(asked, None)
                     await self._update_async()
-                    self.record(asked, asked, time.monotonic_ns(), None)
+                    self.end(turn)
             except quorlock.QuorlockError as error:
                 self.record_error(error)
             await asyncio.sleep(0.001)
