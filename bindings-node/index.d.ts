@@ -68,6 +68,13 @@ interface SharedOptions {
    * for ever. 10,000 by default.
    */
   wait?: number | null | undefined
+  /** Whether the lease is extended, at each third of the ttl, until it is released. True by default. */
+  autoExtend?: boolean | undefined
+  /**
+   * How long a lease can be held at most, however it is extended, in ms: 10 or more, `null` or
+   * `Infinity` for ever. 3,600,000 by default. The first `ttl` is not cut short by it.
+   */
+  maxHold?: number | null | undefined
 }
 
 /** Options of a client. Durations in milliseconds. */
@@ -97,8 +104,9 @@ export interface LockOptions extends SharedOptions {
 }
 
 /**
- * A held lock. Whoever has the lease owns it. One that is garbage-collected is released in the
- * background; it does not keep the process alive.
+ * A held lock. Whoever has the lease owns it. It is extended automatically (unless `autoExtend` is
+ * off) until it is released, or has been held for `maxHold`. One that is garbage-collected is
+ * released in the background. A lease does not keep the process alive.
  */
 export class Lease implements AsyncDisposable {
   private constructor()
@@ -113,15 +121,21 @@ export class Lease implements AsyncDisposable {
   readonly fence: number
   /** Whether the lock is held now, by the local clock. Once `false`, it stays so. */
   readonly valid: boolean
-  /** How many more milliseconds the lease is valid; 0 if it is not. */
+  /** How many more milliseconds the lease is valid, if it is not extended; 0 if it is not. */
   readonly remaining: number
+  /**
+   * Aborts when the lease is lost, at its validity end at the latest, with the
+   * {@link LeaseLostError} as its reason. Not when it is released. Whoever has the signal keeps the
+   * lease from being garbage-collected.
+   */
+  readonly signal: AbortSignal
   /** Throws {@link LeaseLostError}, with the reason, unless the lease is valid. */
   check(): void
   /**
    * Extends the lease to `ttl` ms from now (10 to 86,400,000), or by the ttl it was acquired with.
-   * It is never made shorter. Rejects with {@link LeaseLostError} if the lease is over, and with
-   * {@link QuorumError} if too few nodes confirm, and still do not after `connectTimeout`: the lease
-   * then stands as it was.
+   * It is never made shorter, and never extended beyond `maxHold`. Rejects with
+   * {@link LeaseLostError} if the lease is over, and with {@link QuorumError} if too few nodes
+   * confirm, and still do not after `connectTimeout`: the lease then stands as it was.
    */
   extend(ttl?: number): Promise<void>
   /**
@@ -169,7 +183,7 @@ export class Client implements AsyncDisposable {
    */
   locked(resource: Resource): Promise<boolean>
   /**
-   * Closes the client: leases that are still held are released, acquires under way end with
+   * Closes the client: leases that are still held end and are released, acquires under way end with
    * {@link ClosedError}, the connections are closed. Waits for the nodes for at most
    * `connectTimeout`. May be called again.
    */

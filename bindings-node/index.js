@@ -1,6 +1,7 @@
 // The JavaScript form of the lock: promises, errors, signals. The native part is bindings-node/src.
 
 import { createRequire } from 'node:module'
+import { isMainThread } from 'node:worker_threads'
 
 const native = createRequire(import.meta.url)('./quorlock.node')
 
@@ -37,31 +38,43 @@ describe(ClosedError, 'ClosedError', 'CLOSED')
 
 const classes = { ConfigError, LockTimeoutError, QuorumError, LeaseLostError, ClosedError }
 
+const errorOf = (failure) => new classes[failure.class](failure.message, failure)
+
 /** Returns a result of the core; throws if it is a failure, from here, for the caller's stack. */
 function unwrap(result) {
   if (result?.code === undefined) return result
-  throw new classes[result.class](result.message, result)
+  throw errorOf(result)
 }
+
+/** Operations are cancelled when nothing refers to them any more. */
+const underWay = new Set()
 
 /** Runs an operation of the core until it calls back with its result, or the signal aborts it. */
 function run(start, signal) {
   return new Promise((resolve, reject) => {
     const abort = () => {
       operation.cancel()
+      underWay.delete(operation)
       reject(signal.reason)
     }
     const operation = start((result) => {
+      underWay.delete(operation)
       signal?.removeEventListener('abort', abort)
       // A lease that was won in the same moment in which it was aborted.
       if (signal?.aborted && result instanceof native.Lease) result.release(() => {})
       resolve(result)
     })
+    underWay.add(operation)
     signal?.addEventListener('abort', abort, { once: true })
   })
 }
 
+/** Whoever has the signal of a lease keeps the lease. */
+const leases = new WeakMap()
+
 export class Lease {
   #native
+  #controller
 
   constructor(lease) {
     this.#native = lease
@@ -87,6 +100,22 @@ export class Lease {
     return this.#native.remaining
   }
 
+  get signal() {
+    const isNew = !this.#controller
+    const controller = (this.#controller ??= new AbortController())
+    // Also when the event loop was held up for so long that the call below is still to come.
+    const loss = this.#native.loss()
+    if (loss) {
+      controller.abort(errorOf(loss))
+    } else if (isNew) {
+      leases.set(controller.signal, this)
+      // Weak: a lease that nobody refers to is released.
+      const weak = new WeakRef(controller)
+      this.#native.onLost((loss) => weak.deref()?.abort(errorOf(loss)))
+    }
+    return controller.signal
+  }
+
   check() {
     unwrap(this.#native.check())
   }
@@ -105,11 +134,16 @@ export class Lease {
   }
 }
 
+/** Others need not wait then for what is still held to expire. In ms, for all leases together. */
+const releaseAll = () => native.releaseAll(500)
+
 export class Client {
   #native
 
   constructor(nodes, options) {
     this.#native = unwrap(native.open(nodes, options ?? {}))
+    // The leases of a worker thread are released when its objects are finalized.
+    if (isMainThread && !process.listeners('exit').includes(releaseAll)) process.on('exit', releaseAll)
   }
 
   async lock(resource, options) {

@@ -74,7 +74,7 @@ pub(crate) fn value(given: Unknown<'_>) -> Result<OptionValue> {
             Some((first, second)) => return Ok(OptionValue::Pair(first, second)),
             None => "Array",
         },
-        ValueType::Boolean => "boolean",
+        ValueType::Boolean => return Ok(OptionValue::Bool(convert(given)?)),
         ValueType::BigInt => "bigint",
         ValueType::Function => "function",
         ValueType::Symbol => "symbol",

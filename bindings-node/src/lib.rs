@@ -9,6 +9,7 @@ use napi::threadsafe_function::ThreadsafeFunctionCallMode::NonBlocking;
 use napi::{Result, Status};
 use napi_derive::napi;
 use quorlock::{Dialect, Pending};
+use std::time::Duration;
 
 /// Called with the result, or with the failure.
 type Callback<'a, T> = Function<'a, Either<T, Failure>, ()>;
@@ -125,6 +126,17 @@ impl Lease {
         self.0.loss().map(Failure::from)
     }
 
+    /// Calls back when the lease is lost. That alone does not keep the process from exiting.
+    #[napi(catch_unwind)]
+    pub fn on_lost(&self, done: Function<'_, Failure, ()>) -> Result<()> {
+        let done = done.build_threadsafe_function::<Failure>().weak::<true>().build()?;
+        self.0.on_lost(move |loss| {
+            // An environment that was torn down meanwhile refuses the call.
+            let _: Status = done.call(loss.into(), NonBlocking);
+        });
+        Ok(())
+    }
+
     /// Extends it.
     #[napi(catch_unwind)]
     pub fn extend(&self, ttl: Unknown<'_>, done: Callback<'_, ()>) -> Result<Operation> {
@@ -139,9 +151,16 @@ impl Lease {
     }
 }
 
-/// An operation under way.
+/// An operation under way. It is cancelled when nothing refers to it any more, and when its worker
+/// thread is terminated.
 #[napi]
 pub struct Operation(quorlock::Operation);
+
+impl Drop for Operation {
+    fn drop(&mut self) {
+        self.0.cancel();
+    }
+}
 
 #[napi]
 impl Operation {
@@ -169,4 +188,10 @@ where
         // lease is released then.
         let _: Status = done.call(convert(value), NonBlocking);
     })))
+}
+
+/// For the end of the process: releases what is held, and waits for at most so many milliseconds.
+#[napi(catch_unwind)]
+pub fn release_all(milliseconds: u32) {
+    quorlock::release_all(Duration::from_millis(milliseconds.into()));
 }

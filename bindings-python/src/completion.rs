@@ -1,28 +1,35 @@
-//! Results for event loops.
+//! Results for event loops, and calls of functions.
 //!
 //! A runtime thread never takes the GIL: it would wait for Python code while leases have to be
 //! looked after. Results go to one thread of their own, which takes the GIL once for all results
-//! that are there, and wakes each event loop once.
+//! that are there, and wakes each event loop once. Functions that need no event loop are called by
+//! another thread, because they may take their time.
 
+use crate::convert::error;
 use crate::waiting::wait;
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::PyList;
+use quorlock::{Error, PerProcess};
 use std::sync::mpsc::{self, Receiver, Sender};
-use std::sync::{Mutex, OnceLock, PoisonError};
+use std::sync::{Mutex, PoisonError};
 use std::thread;
 
 type Finish = Box<dyn FnOnce(Python<'_>) -> PyResult<Py<PyAny>> + Send>;
 
-/// A result, and the `asyncio.Future` that waits for it in a loop.
+/// Something for an event loop: a result for an `asyncio.Future`, or for a function.
 struct Completion {
     event_loop: Py<PyAny>,
-    future: Py<PyAny>,
+    target: Py<PyAny>,
     finish: Finish,
 }
 
-static COMPLETER: OnceLock<Sender<Completion>> = OnceLock::new();
+/// A function to be called with the loss of a lease.
+struct Call(Py<PyAny>, Error);
+
+static COMPLETER: PerProcess<Sender<Completion>> = PerProcess::new();
+static CALLER: PerProcess<Sender<Call>> = PerProcess::new();
 
 /// An operation under way. It is waited for once: by a thread, or by a future of an event loop.
 #[pyclass(frozen, module = "quorlock._quorlock")]
@@ -49,8 +56,7 @@ impl<T: Send + 'static> Operation for Typed<T> {
         let Self { pending, convert } = *self;
         pending.on_ready(move |value| {
             let finish = Box::new(move |py: Python<'_>| convert(py, value));
-            // The completer ends with the process only.
-            let _ = completer().send(Completion { event_loop, future, finish });
+            complete(Completion { event_loop, target: future, finish });
         })
     }
 }
@@ -93,16 +99,47 @@ impl Completing {
     }
 }
 
-fn completer() -> &'static Sender<Completion> {
-    COMPLETER.get_or_init(|| {
-        let (sender, receiver) = mpsc::channel();
-        // Without the thread the futures would wait for ever; there is no better way to fail.
-        thread::Builder::new()
-            .name("quorlock-python".to_owned())
-            .spawn(move || complete_all(&receiver))
-            .expect("a thread can be started");
-        sender
-    })
+/// Calls `function` with the loss of `lease`: in the event loop, or on a thread where there is none.
+pub(crate) fn on_lost(lease: &quorlock::Lease, event_loop: Option<Py<PyAny>>, function: Py<PyAny>) {
+    lease.on_lost(move |loss| match event_loop {
+        Some(event_loop) => {
+            let finish =
+                Box::new(move |py: Python<'_>| Ok(error(py, &loss).into_value(py).into_any()));
+            complete(Completion { event_loop, target: function, finish });
+        }
+        None => {
+            let caller = CALLER.get_or_init(|| start("quorlock-lost", call_all));
+            // The thread ends with the process only.
+            let _ = caller.send(Call(function, loss));
+        }
+    });
+}
+
+fn complete(completion: Completion) {
+    let completer = COMPLETER.get_or_init(|| start("quorlock-python", complete_all));
+    // The thread ends with the process only.
+    let _ = completer.send(completion);
+}
+
+fn start<T: Send + 'static>(name: &str, run: fn(&Receiver<T>)) -> Sender<T> {
+    let (sender, receiver) = mpsc::channel();
+    // Without the thread the futures would wait for ever; there is no better way to fail.
+    thread::Builder::new()
+        .name(name.to_owned())
+        .spawn(move || run(&receiver))
+        .expect("a thread can be started");
+    sender
+}
+
+fn call_all(receiver: &Receiver<Call>) {
+    while let Ok(Call(function, loss)) = receiver.recv() {
+        let _ = Python::try_attach(|py| {
+            let loss = error(py, &loss).into_value(py);
+            if let Err(error) = function.call1(py, (loss,)) {
+                error.write_unraisable(py, Some(function.bind(py)));
+            }
+        });
+    }
 }
 
 fn complete_all(receiver: &Receiver<Completion>) {
@@ -116,7 +153,7 @@ fn complete_all(receiver: &Receiver<Completion>) {
 /// Hands each event loop its results with one wake-up.
 fn deliver(py: Python<'_>, batch: Vec<Completion>) {
     let mut loops: Vec<(Py<PyAny>, Bound<'_, PyList>)> = Vec::new();
-    for Completion { event_loop, future, finish } in batch {
+    for Completion { event_loop, target, finish } in batch {
         let (value, error) = match finish(py) {
             Ok(value) => (value, py.None()),
             Err(error) => (py.None(), error.into_value(py).into_any()),
@@ -127,7 +164,7 @@ fn deliver(py: Python<'_>, batch: Vec<Completion>) {
             loops.len() - 1
         });
         // Appending to a list fails for want of memory only.
-        let _ = loops[index].1.append((future, value, error));
+        let _ = loops[index].1.append((target, value, error));
     }
     for (event_loop, results) in loops {
         let called = py

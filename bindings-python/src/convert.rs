@@ -16,6 +16,9 @@ pub(crate) fn value(given: &Bound<'_, PyAny>) -> OptionValue {
     if given.is_none() {
         return OptionValue::Null;
     }
+    if let Ok(given) = given.cast::<PyBool>() {
+        return OptionValue::Bool(given.is_true());
+    }
     if let Some(number) = number(given) {
         return OptionValue::Number(number);
     }

@@ -8,9 +8,11 @@ mod waiting;
 
 use completion::{Completing, Pending};
 use convert::{error, value, values};
+use pyo3::exceptions::PyBaseException;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
 use quorlock::Dialect;
+use std::time::Duration;
 
 /// The native part of `quorlock.Client`.
 #[pyclass(frozen, module = "quorlock._quorlock")]
@@ -119,9 +121,33 @@ impl Lease {
         self.0.check().map_err(|e| error(py, &e))
     }
 
-    /// Raises why the lease was lost, if it was.
-    fn check_not_lost(&self, py: Python<'_>) -> PyResult<()> {
-        self.0.loss().map_or(Ok(()), |e| Err(error(py, &e)))
+    /// Why the lease was lost, if it was.
+    #[getter]
+    fn loss<'py>(&self, py: Python<'py>) -> Option<Bound<'py, PyBaseException>> {
+        self.0.loss().map(|loss| error(py, &loss).into_value(py).into_bound(py))
+    }
+
+    /// Calls the function when the lease is lost: in the event loop, or on a thread of its own.
+    fn on_lost(&self, event_loop: Option<Py<PyAny>>, function: Py<PyAny>) {
+        completion::on_lost(&self.0, event_loop, function);
+    }
+
+    fn lost(&self) -> Pending {
+        Pending::of(self.0.lost(), |py, loss| {
+            Ok(loss.is_some().into_pyobject(py)?.to_owned().into_any().unbind())
+        })
+    }
+
+    /// Waits on this thread, for so many seconds, for the loss of the lease.
+    fn wait_lost(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<bool> {
+        let lost = self.0.lost();
+        let loss = match timeout {
+            None => waiting::wait(py, lost)?,
+            Some(timeout) => {
+                waiting::wait_for(py, lost, Duration::from_secs_f64(timeout))?.flatten()
+            }
+        };
+        Ok(loss.is_some())
     }
 
     fn extend(&self, ttl: &Bound<'_, PyAny>) -> Pending {
@@ -139,6 +165,20 @@ impl Lease {
     }
 }
 
+/// A time to wait, in seconds; None for ever.
+#[pyfunction]
+fn timeout(given: &Bound<'_, PyAny>) -> PyResult<Option<f64>> {
+    let timeout = quorlock::timeout(Dialect::Python, &value(given));
+    let timeout = timeout.map_err(|e| error(given.py(), &e))?;
+    Ok(timeout.map(|timeout| timeout.as_secs_f64()))
+}
+
+/// For the end of the process: releases what is held, and waits for at most so many seconds.
+#[pyfunction]
+fn release_all(py: Python<'_>, seconds: f64) {
+    py.detach(|| quorlock::release_all(Duration::from_secs_f64(seconds)));
+}
+
 #[pymodule]
 fn _quorlock(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<Client>()?;
@@ -146,5 +186,7 @@ fn _quorlock(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<Lease>()?;
     module.add_class::<Pending>()?;
     module.add_class::<Completing>()?;
+    module.add_function(wrap_pyfunction!(timeout, module)?)?;
+    module.add_function(wrap_pyfunction!(release_all, module)?)?;
     module.add("__version__", env!("CARGO_PKG_VERSION"))
 }

@@ -20,7 +20,7 @@ async fn main() {
                 let mut micros = Vec::new();
                 for _ in 0..cycles {
                     let start = Instant::now();
-                    lock.acquire().await.unwrap().release().await;
+                    assert!(lock.acquire().await.unwrap().release().await, "not released");
                     micros.push(start.elapsed().as_secs_f64() * 1e6);
                 }
                 micros

@@ -1,13 +1,14 @@
 //! Acquiring: runs the protocol's rounds on the client's nodes.
 
-use crate::client::{Call, Core};
 use crate::clock;
+use crate::driver::{Call, Driver};
 use crate::error::{Error, ErrorCode, NodeReport, Result};
-use crate::lease::{Lease, Shared, Won};
+use crate::held::{Held, Won};
+use crate::lease::Lease;
 use crate::node::{Answered, vote};
 use crate::options::{Human, Options};
 use crate::protocol::{Actions, Event, Loss, Moment, Next, NodeSet, Outcome, Round, Term, Waiting};
-use crate::script::{Keys, Reply, Request, Subject, Verb};
+use crate::request::{Keys, Reply, Request, Subject};
 use crate::token;
 use futures_util::future::FutureExt;
 use futures_util::stream::{FuturesUnordered, StreamExt};
@@ -19,11 +20,13 @@ use tokio::time::sleep;
 
 /// One caller's acquire.
 pub(crate) struct Acquire {
-    core: Arc<Core>,
+    driver: Arc<Driver>,
     resource: Arc<str>,
     keys: Arc<Keys>,
     term: Term,
     wait: Option<Duration>,
+    max_hold: Option<Duration>,
+    auto_extend: bool,
     waiting: Waiting,
     node_timeout: Duration,
 }
@@ -31,12 +34,19 @@ pub(crate) struct Acquire {
 type Caller = oneshot::Sender<Result<Lease>>;
 
 impl Acquire {
-    pub(crate) fn new(core: Arc<Core>, resource: &str, keys: Arc<Keys>, options: &Options) -> Self {
+    pub(crate) fn new(
+        driver: Arc<Driver>,
+        resource: &str,
+        keys: Arc<Keys>,
+        options: &Options,
+    ) -> Self {
         Self {
             resource: resource.into(),
             keys,
             term: options.term(options.ttl),
             wait: options.wait,
+            max_hold: options.max_hold,
+            auto_extend: options.auto_extend,
             waiting: Waiting::new(
                 clock::now(),
                 options.wait,
@@ -44,22 +54,22 @@ impl Acquire {
                 options.retry_delay,
             ),
             node_timeout: options.node_timeout(options.ttl),
-            core,
+            driver,
         }
     }
 
     /// Runs rounds until one is won, the wait is over, the client is closed, or the caller is gone.
     pub(crate) async fn run(mut self, mut caller: Caller) {
-        let core = Arc::clone(&self.core);
+        let driver = Arc::clone(&self.driver);
         loop {
-            if let Err(stop) = unless_stopped(&core, &mut caller, core.ready()).await {
+            if let Err(stop) = unless_stopped(&driver, &mut caller, driver.ready()).await {
                 return stop.tell(caller, &self.resource);
             }
             let mut round = match Running::start(&self) {
                 Ok(round) => round,
                 Err(error) => return answer(caller, Err(error)),
             };
-            let outcome = match unless_stopped(&core, &mut caller, round.decide()).await {
+            let outcome = match unless_stopped(&driver, &mut caller, round.decide()).await {
                 Ok(outcome) => outcome,
                 Err(stop) => {
                     round.handle(Event::Abandon);
@@ -70,22 +80,26 @@ impl Acquire {
             let loss = match outcome {
                 Outcome::Won { fence, end } => {
                     let won = Won {
+                        resource: Arc::clone(&self.resource),
                         subject: Arc::clone(&round.subject),
-                        term: self.term,
                         fence,
+                        term: self.term,
+                        sent: round.sent,
                         end,
-                        holders: round.round.holders(),
+                        max_hold: self.max_hold,
+                        auto_extend: self.auto_extend,
                     };
-                    let (lease, shared) = Lease::new(&core, Arc::clone(&self.resource), won);
+                    let held = Held::new(&driver, won, round.round.holders());
+                    let lease = Lease::new(&held);
                     // A client that was closed meanwhile may have missed the new lease. Dropping it
                     // releases it; so does a caller that has gone.
-                    if core.closing.is_cancelled() {
+                    if driver.closing.is_cancelled() {
                         drop(lease);
                         Stop::Closing.tell(caller, &self.resource);
                     } else {
                         answer(caller, Ok(lease));
                     }
-                    return round.finish(Some(shared)).await;
+                    return round.finish(Some(held)).await;
                 }
                 Outcome::Lost(loss) => loss,
             };
@@ -97,11 +111,11 @@ impl Acquire {
                 }
                 Next::TryAt(moment) => {
                     let leftover = async move { round.finish(None).await };
-                    if let Err(error) = core.spawn(leftover) {
+                    if let Err(error) = driver.spawn(leftover) {
                         return answer(caller, Err(error));
                     }
                     let pause = sleep(moment.since(clock::now()));
-                    if let Err(stop) = unless_stopped(&core, &mut caller, pause).await {
+                    if let Err(stop) = unless_stopped(&driver, &mut caller, pause).await {
                         return stop.tell(caller, &self.resource);
                     }
                 }
@@ -111,7 +125,7 @@ impl Acquire {
 
     fn error(&self, loss: Loss, answers: &[Option<Answered>]) -> Error {
         if loss == Loss::NoQuorum {
-            return no_quorum(&self.core, &self.resource, answers);
+            return no_quorum(&self.driver, &self.resource, answers);
         }
         let granted = |answer: &&Answered| matches!(answer, Ok(Reply::Granted(_)));
         let granted = answers.iter().flatten().filter(granted).count();
@@ -121,32 +135,32 @@ impl Acquire {
             }
             _ => "is held by others".to_owned(),
         };
-        let (nodes, needed) = (self.core.quorum.nodes(), self.core.quorum.size());
+        let (nodes, needed) = (self.driver.quorum.nodes(), self.driver.quorum.size());
         let message = format!(
             "{:?} {held}: {granted} of {nodes} nodes granted it, {needed} are needed",
             &*self.resource
         );
         Error::new(ErrorCode::Timeout, message)
             .with_resource(&self.resource)
-            .with_nodes(reports(&self.core, answers))
+            .with_nodes(reports(&self.driver, answers))
     }
 }
 
 /// The error for a request that too few nodes answered.
-pub(crate) fn no_quorum(core: &Core, resource: &str, answers: &[Option<Answered>]) -> Error {
+pub(crate) fn no_quorum(driver: &Driver, resource: &str, answers: &[Option<Answered>]) -> Error {
     let answered = answers.iter().flatten().filter(|answer| answer.is_ok()).count();
-    let (nodes, needed) = (core.quorum.nodes(), core.quorum.size());
+    let (nodes, needed) = (driver.quorum.nodes(), driver.quorum.size());
     let message = format!(
         "too few nodes could vote on {resource:?} in time: {answered} of {nodes} answered, \
          {needed} are needed"
     );
     Error::new(ErrorCode::NoQuorum, message)
         .with_resource(resource)
-        .with_nodes(reports(core, answers))
+        .with_nodes(reports(driver, answers))
 }
 
-pub(crate) fn reports(core: &Core, answers: &[Option<Answered>]) -> Vec<NodeReport> {
-    core.nodes.iter().zip(answers).map(|(node, answer)| node.report(answer.as_ref())).collect()
+pub(crate) fn reports(driver: &Driver, answers: &[Option<Answered>]) -> Vec<NodeReport> {
+    driver.nodes.iter().zip(answers).map(|(node, answer)| node.report(answer.as_ref())).collect()
 }
 
 fn answer(caller: Caller, result: Result<Lease>) {
@@ -170,21 +184,21 @@ impl Stop {
 }
 
 async fn unless_stopped<T>(
-    core: &Core,
+    driver: &Driver,
     caller: &mut Caller,
     work: impl Future<Output = T>,
 ) -> std::result::Result<T, Stop> {
     tokio::select! {
         biased;
         () = caller.closed() => Err(Stop::Cancelled),
-        () = core.closing.cancelled() => Err(Stop::Closing),
+        () = driver.closing.cancelled() => Err(Stop::Closing),
         done = work => Ok(done),
     }
 }
 
 /// A round on the wire.
 struct Running {
-    core: Arc<Core>,
+    driver: Arc<Driver>,
     subject: Arc<Subject>,
     term: Term,
     node_timeout: Duration,
@@ -197,24 +211,24 @@ struct Running {
 
 impl Running {
     fn start(acquire: &Acquire) -> Result<Self> {
-        let core = Arc::clone(&acquire.core);
+        let driver = Arc::clone(&acquire.driver);
         let subject = Arc::new(Subject { keys: Arc::clone(&acquire.keys), token: token::token()? });
         let proposal = clock::wall_clock_micros();
         let sent = clock::now();
-        let verb = Verb::Acquire { ttl: acquire.term.ttl, proposal };
-        let request = Request { subject: Arc::clone(&subject), verb };
+        let ttl = acquire.term.ttl;
+        let request = Request::Acquire { subject: Arc::clone(&subject), ttl, proposal };
         // An answer after the end of the validity would be of no use.
         let node_timeout = acquire.node_timeout.min(acquire.term.end(sent).since(sent));
         Ok(Self {
-            votes: core.call_all(&request, node_timeout),
+            votes: driver.call_all(&request, node_timeout),
             raises: FuturesUnordered::new(),
-            answers: vec![None; core.nodes.len()],
-            round: Round::new(core.quorum, sent, acquire.term),
+            answers: vec![None; driver.nodes.len()],
+            round: Round::new(driver.quorum, sent, acquire.term),
             term: acquire.term,
             node_timeout,
             sent,
             subject,
-            core,
+            driver,
         })
     }
 
@@ -231,7 +245,7 @@ impl Running {
 
     /// Sees the round to its end after the decision: late votes join `lease` while it is held,
     /// and are undone otherwise.
-    async fn finish(mut self, lease: Option<Arc<Shared>>) {
+    async fn finish(mut self, lease: Option<Arc<Held>>) {
         while let Some(event) = self.next_event().await {
             if lease.as_ref().is_none_or(|lease| lease.is_released()) {
                 self.handle(Event::Abandon);
@@ -274,10 +288,10 @@ impl Running {
     fn carry_out(&mut self, actions: Actions) -> Option<Outcome> {
         if let Some((nodes, fence)) = actions.raise {
             let patience = self.node_timeout;
-            let verb = Verb::Raise { ttl: self.term.ttl, fence };
-            let request = Request { subject: Arc::clone(&self.subject), verb };
+            let (subject, ttl) = (Arc::clone(&self.subject), self.term.ttl);
+            let request = Request::Raise { subject, ttl, fence };
             self.raises
-                .extend(nodes.iter().map(|node| self.core.call(node, request.clone(), patience)));
+                .extend(nodes.iter().map(|node| self.driver.call(node, request.clone(), patience)));
         }
         self.undo(actions.undo);
         actions.outcome
@@ -288,8 +302,8 @@ impl Running {
     fn undo(&self, nodes: NodeSet) {
         let horizon = self.term.gone(clock::now());
         for node in nodes.iter() {
-            let request = Request { subject: Arc::clone(&self.subject), verb: Verb::Release };
-            self.core.deliver(node, request, self.node_timeout, horizon);
+            let request = Request::Release(Arc::clone(&self.subject));
+            self.driver.deliver(node, request, self.node_timeout, horizon);
         }
     }
 }

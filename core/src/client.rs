@@ -1,25 +1,18 @@
 //! The client: its nodes, its options, the locks it makes.
 
-use crate::acquire;
+use crate::driver::Driver;
 use crate::endpoint::Endpoint;
 use crate::error::{Error, Result};
-use crate::lease::{Lease, Shared};
-use crate::node::{Answered, Node, answer};
+use crate::fork::{self, PerProcess};
+use crate::lock::Lock;
 use crate::options::{self, Dialect, OptionValue, Options};
-use crate::protocol::{Moment, Quorum, Survey};
-use crate::runtime::{self, Pending};
-use crate::script::{Keys, Request, Subject, Verb};
-use futures_util::future::{BoxFuture, FutureExt};
-use futures_util::stream::{FuturesUnordered, StreamExt};
-use std::collections::HashMap;
+use crate::protocol::Quorum;
+use crate::runtime::Pending;
+use crate::script;
 use std::fmt;
-use std::future::Future;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
-use tokio::sync::oneshot;
-use tokio_util::sync::CancellationToken;
-use tokio_util::task::TaskTracker;
 
 /// A client of N independent nodes. Cheap to clone; all clones are one client.
 ///
@@ -43,20 +36,27 @@ use tokio_util::task::TaskTracker;
 /// ```
 #[derive(Clone)]
 pub struct Client {
-    core: Arc<Core>,
+    setup: Arc<Setup>,
 }
 
-/// What a client's clones, its leases and its background tasks share.
-pub(crate) struct Core {
+/// What a client is in every process, also after a fork; and what it is in this one.
+pub(crate) struct Setup {
     pub(crate) options: Options,
-    pub(crate) quorum: Quorum,
-    pub(crate) nodes: Vec<Arc<Node>>,
-    pub(crate) closing: CancellationToken,
-    tasks: TaskTracker,
-    used: AtomicBool,
-    /// Leases that are neither released nor dropped, for `close`.
-    leases: Mutex<HashMap<u64, Arc<Shared>>>,
-    next_lease: AtomicU64,
+    quorum: Quorum,
+    endpoints: Vec<Endpoint>,
+    closed: AtomicBool,
+    driver: PerProcess<Arc<Driver>>,
+}
+
+impl Setup {
+    /// What does the work in this process.
+    pub(crate) fn driver(&self) -> &Arc<Driver> {
+        self.driver.get_or_init(|| Driver::new(self.options.clone(), self.quorum, &self.endpoints))
+    }
+
+    pub(crate) fn is_closed(&self) -> bool {
+        self.closed.load(Ordering::Acquire)
+    }
 }
 
 /// Makes a [`Client`].
@@ -94,6 +94,25 @@ impl ClientBuilder {
     #[must_use]
     pub fn wait_forever(self) -> Self {
         self.option(Dialect::Rust, "wait", &OptionValue::Null)
+    }
+
+    /// Whether leases are extended until they are released: true by default.
+    #[must_use]
+    pub fn auto_extend(self, auto_extend: bool) -> Self {
+        self.option(Dialect::Rust, "auto_extend", &OptionValue::Bool(auto_extend))
+    }
+
+    /// How long a lease can be held at most, however it is extended: 10 ms or more, 1 h by
+    /// default. The first `ttl` of a lease is not cut short by it.
+    #[must_use]
+    pub fn max_hold(self, max_hold: Duration) -> Self {
+        self.duration("max_hold", max_hold)
+    }
+
+    /// Leases can be held for ever.
+    #[must_use]
+    pub fn unlimited_hold(self) -> Self {
+        self.option(Dialect::Rust, "max_hold", &OptionValue::Null)
     }
 
     /// How long one node may take to answer one request: 1 ms to 1 h. By default a twentieth of
@@ -153,7 +172,17 @@ impl ClientBuilder {
             return Err(mistake);
         }
         let endpoints = options::endpoints(self.urls.as_deref())?;
-        Ok(Client { core: Arc::new(Core::new(self.options, endpoints)) })
+        fork::watch();
+        // Not later: a fork while another thread does it would leave it half done for ever.
+        script::sources();
+        let setup = Setup {
+            options: self.options,
+            quorum: Quorum::over(endpoints.len()).expect("the number of nodes was checked"),
+            endpoints,
+            closed: AtomicBool::new(false),
+            driver: PerProcess::new(),
+        };
+        Ok(Client { setup: Arc::new(setup) })
     }
 }
 
@@ -165,45 +194,29 @@ impl Client {
 
     /// The lock on a resource: a recipe that owns nothing. Each acquire makes a lease of its own.
     pub fn lock(&self, resource: impl Into<String>) -> Lock {
-        let resource = resource.into();
-        let mistake = options::check_resource(&resource).err();
-        Lock { core: Arc::clone(&self.core), resource, options: self.core.options.clone(), mistake }
+        Lock::new(Arc::clone(&self.setup), resource.into())
     }
 
     /// The nodes' addresses: their URLs without user, password and query.
     pub fn addresses(&self) -> impl Iterator<Item = &str> {
-        self.core.nodes.iter().map(|node| node.address())
+        self.setup.endpoints.iter().map(|endpoint| &*endpoint.address)
     }
 
     /// Whether [`Client::close`] was called.
     pub fn is_closed(&self) -> bool {
-        self.core.closing.is_cancelled()
+        self.setup.is_closed()
     }
 
     /// Closes the client: acquires under way end with [`ErrorCode::Closed`], leases that are still
-    /// held are released, and the connections are closed. Waits for the nodes for at most
+    /// held end and are released, and the connections are closed. Waits for the nodes for at most
     /// `connect_timeout`. May be called again.
+    ///
+    /// In a forked child it closes the child's connections; the parent's are not touched.
     ///
     /// [`ErrorCode::Closed`]: crate::ErrorCode::Closed
     pub fn close(&self) -> Pending<()> {
-        let core = &self.core;
-        core.closing.cancel();
-        if !core.used.load(Ordering::Acquire) {
-            return Pending::ready(());
-        }
-        let leases: Vec<_> = core.leases().values().cloned().collect();
-        let releases: Vec<_> = leases.iter().map(|lease| lease.release()).collect();
-        let (sender, receiver) = oneshot::channel();
-        let Ok(handle) = runtime::handle() else { return Pending::ready(()) };
-        let core = Arc::clone(core);
-        handle.spawn(async move {
-            drop(releases);
-            core.tasks.close();
-            let _ = tokio::time::timeout(core.options.connect_timeout, core.tasks.wait()).await;
-            core.nodes.iter().for_each(|node| node.close());
-            let _ = sender.send(());
-        });
-        Pending::new(receiver)
+        self.setup.closed.store(true, Ordering::Release);
+        self.setup.driver.get().map_or_else(|| Pending::ready(()), Driver::close)
     }
 }
 
@@ -211,216 +224,5 @@ impl fmt::Debug for Client {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let nodes: Vec<_> = self.addresses().collect();
         f.debug_struct("Client").field("nodes", &nodes).finish_non_exhaustive()
-    }
-}
-
-/// A lock: a resource, and how to acquire it. It owns nothing, so it can be shared and used again.
-#[derive(Clone)]
-pub struct Lock {
-    core: Arc<Core>,
-    resource: String,
-    options: Options,
-    mistake: Option<Error>,
-}
-
-impl Lock {
-    /// How long the nodes keep this lock if it is not extended: 10 ms to 24 h.
-    #[must_use]
-    pub fn ttl(self, ttl: Duration) -> Self {
-        self.option(Dialect::Rust, "ttl", &OptionValue::Number(ttl.as_secs_f64()))
-    }
-
-    /// How long an acquire waits while others hold the lock; zero for one try.
-    #[must_use]
-    pub fn wait(self, wait: Duration) -> Self {
-        self.option(Dialect::Rust, "wait", &OptionValue::Number(wait.as_secs_f64()))
-    }
-
-    /// Acquires wait for ever while others hold the lock.
-    #[must_use]
-    pub fn wait_forever(self) -> Self {
-        self.option(Dialect::Rust, "wait", &OptionValue::Null)
-    }
-
-    /// Sets an option by its name, as a language binding received it.
-    #[must_use]
-    pub fn option(mut self, dialect: Dialect, name: &str, value: &OptionValue) -> Self {
-        if let Err(error) = self.options.set_per_lock(dialect, name, value) {
-            self.mistake.get_or_insert(error);
-        }
-        self
-    }
-
-    /// The lock, or the first mistake that was made in describing it.
-    ///
-    /// # Errors
-    ///
-    /// [`ErrorCode::Config`](crate::ErrorCode::Config) for an empty resource or a bad option.
-    pub fn checked(self) -> Result<Self> {
-        self.mistake.clone().map_or(Ok(self), Err)
-    }
-
-    /// The resource.
-    pub fn resource(&self) -> &str {
-        &self.resource
-    }
-
-    /// Acquires the lock. The clock of `wait` starts now; dropping the result cancels.
-    ///
-    /// Contention is waited out for `wait`; then the result is an error with
-    /// [`ErrorCode::Timeout`](crate::ErrorCode::Timeout). If too few nodes can vote, and still
-    /// cannot after `connect_timeout`, it is one with
-    /// [`ErrorCode::NoQuorum`](crate::ErrorCode::NoQuorum).
-    pub fn acquire(&self) -> Pending<Result<Lease>> {
-        let prepared = self.prepare().map(|keys| {
-            acquire::Acquire::new(Arc::clone(&self.core), &self.resource, keys, &self.options)
-        });
-        let started = prepared.and_then(|acquire| {
-            let (sender, receiver) = oneshot::channel();
-            self.core.spawn(acquire.run(sender))?;
-            Ok(Pending::new(receiver))
-        });
-        started.unwrap_or_else(|error| Pending::ready(Err(error)))
-    }
-
-    /// Whether somebody holds so many nodes that the lock could not be acquired now. It may have
-    /// changed by the time this returns.
-    ///
-    /// The result is an error with [`ErrorCode::NoQuorum`](crate::ErrorCode::NoQuorum) if too few
-    /// nodes answer to tell.
-    pub fn locked(&self) -> Pending<Result<bool>> {
-        let started = self.prepare().and_then(|keys| {
-            let (sender, receiver) = oneshot::channel();
-            let (core, resource) = (Arc::clone(&self.core), self.resource.clone());
-            let patience = self.options.node_timeout(self.options.ttl);
-            self.core.spawn(async move {
-                let _ = sender.send(core.locked(&resource, keys, patience).await);
-            })?;
-            Ok(Pending::new(receiver))
-        });
-        started.unwrap_or_else(|error| Pending::ready(Err(error)))
-    }
-
-    fn prepare(&self) -> Result<Arc<Keys>> {
-        if let Some(mistake) = &self.mistake {
-            return Err(mistake.clone());
-        }
-        if self.core.closing.is_cancelled() {
-            return Err(Error::closed().with_resource(&self.resource));
-        }
-        Ok(Arc::new(Keys::new(&self.options.key_prefix, &self.resource)))
-    }
-}
-
-impl fmt::Debug for Lock {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Lock").field("resource", &self.resource).finish_non_exhaustive()
-    }
-}
-
-/// A request to one node under way, with the node's position.
-pub(crate) type Call = BoxFuture<'static, (usize, Answered)>;
-
-impl Core {
-    fn new(options: Options, endpoints: Vec<Endpoint>) -> Self {
-        let quorum = Quorum::over(endpoints.len()).expect("the number of nodes was checked");
-        let connect_timeout = options.connect_timeout;
-        let node = |endpoint| Node::new(endpoint, connect_timeout);
-        Self {
-            quorum,
-            nodes: endpoints.into_iter().map(node).collect(),
-            options,
-            closing: CancellationToken::new(),
-            tasks: TaskTracker::new(),
-            used: AtomicBool::new(false),
-            leases: Mutex::default(),
-            next_lease: AtomicU64::new(0),
-        }
-    }
-
-    /// Runs a task in the background, which `close` waits for.
-    pub(crate) fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) -> Result<()> {
-        self.used.store(true, Ordering::Release);
-        self.tasks.spawn_on(task, runtime::handle()?);
-        Ok(())
-    }
-
-    /// Waits until a majority is connected, or until every node is connected or known to be down:
-    /// for at most `connect_timeout`, and not at all in the normal case.
-    pub(crate) async fn ready(&self) {
-        let up = |node: &&Arc<Node>| node.poke() == Some(true);
-        if self.nodes.iter().filter(up).count() >= self.quorum.size() {
-            return;
-        }
-        let mut settling: FuturesUnordered<_> =
-            self.nodes.iter().map(|node| node.settled()).collect();
-        let mut up = 0;
-        while let Some(is_up) = settling.next().await {
-            up += usize::from(is_up);
-            if up >= self.quorum.size() {
-                return;
-            }
-        }
-    }
-
-    /// Sends one request to one node.
-    pub(crate) fn call(&self, node: usize, request: Request, patience: Duration) -> Call {
-        let target = Arc::clone(&self.nodes[node]);
-        async move { (node, target.call(&request, patience).await) }.boxed()
-    }
-
-    /// Sends one request to all nodes at once.
-    pub(crate) fn call_all(&self, request: &Request, patience: Duration) -> FuturesUnordered<Call> {
-        (0..self.nodes.len()).map(|node| self.call(node, request.clone(), patience)).collect()
-    }
-
-    /// Sends one request to one node in the background, again and again until it is answered, or
-    /// until `horizon`. Called on the runtime.
-    pub(crate) fn deliver(
-        &self,
-        node: usize,
-        request: Request,
-        patience: Duration,
-        horizon: Moment,
-    ) {
-        let (target, closing) = (Arc::clone(&self.nodes[node]), self.closing.clone());
-        let task = async move { target.deliver(&request, patience, horizon, &closing).await };
-        // The runtime is there: this runs on it.
-        let _ = self.spawn(task);
-    }
-
-    async fn locked(&self, resource: &str, keys: Arc<Keys>, patience: Duration) -> Result<bool> {
-        self.ready().await;
-        let request =
-            Request { subject: Arc::new(Subject { keys, token: String::new() }), verb: Verb::Look };
-        let mut calls = self.call_all(&request, patience);
-        let mut answers = vec![None; self.nodes.len()];
-        let mut survey = Survey::default();
-        while let Some((node, answered)) = calls.next().await {
-            let seen = survey.seen(self.quorum, node, answer(&answered));
-            answers[node] = Some(answered);
-            match seen {
-                None => {}
-                Some(Ok(locked)) => return Ok(locked),
-                Some(Err(_)) => break,
-            }
-        }
-        Err(acquire::no_quorum(self, resource, &answers))
-    }
-
-    pub(crate) fn register(&self, lease: &Arc<Shared>) {
-        self.leases().insert(lease.id, Arc::clone(lease));
-    }
-
-    pub(crate) fn unregister(&self, lease: u64) {
-        self.leases().remove(&lease);
-    }
-
-    pub(crate) fn next_lease(&self) -> u64 {
-        self.next_lease.fetch_add(1, Ordering::Relaxed)
-    }
-
-    fn leases(&self) -> MutexGuard<'_, HashMap<u64, Arc<Shared>>> {
-        self.leases.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -1,109 +1,67 @@
 //! The lease that a won acquire hands out.
 
-use crate::acquire::{no_quorum, reports};
-use crate::client::Core;
 use crate::clock;
 use crate::error::{Error, ErrorCode, Result};
-use crate::node::{Answered, answer};
-use crate::options::{self, Dialect, Human, OptionValue};
-use crate::protocol::{self, Extended, Loss, Moment, Next, NodeSet, Term, Waiting};
+use crate::fork::Owned;
+use crate::held::{Held, Watcher, Won};
+use crate::options::{self, Dialect, OptionValue};
+use crate::protocol::Term;
 use crate::runtime::Pending;
-use crate::script::{Request, Subject, Verb};
-use crate::token;
-use futures_util::stream::StreamExt;
 use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::oneshot;
-use tokio::time::sleep;
 
 /// A held lock. Whoever has the lease owns it: any thread or task may use it.
 ///
-/// A dropped lease is released in the background.
+/// It is extended automatically (unless `auto_extend` is off) until it is released, or has been held
+/// for `max_hold`. A dropped lease is released in the background.
+///
+/// In a forked child, a lease of the parent is over: it is not valid, is not extended, and is not
+/// released there. The parent still holds it.
 pub struct Lease {
-    shared: Arc<Shared>,
-}
-
-/// What a lease shares with the tasks that work for it.
-pub(crate) struct Shared {
-    pub(crate) id: u64,
-    core: Arc<Core>,
-    resource: Arc<str>,
-    subject: Arc<Subject>,
-    ttl: Duration,
-    fence: u64,
-    state: Mutex<State>,
-}
-
-struct State {
-    lease: protocol::Lease,
-    /// By when every node has forgotten the key of itself.
-    gone: Moment,
-    /// The nodes that have the key or may come to have it.
-    holders: NodeSet,
-    /// Why the lease was over before it was released; found out at the release, at the latest.
-    loss: Option<Error>,
-}
-
-/// What a round won.
-pub(crate) struct Won {
-    pub(crate) subject: Arc<Subject>,
-    pub(crate) term: Term,
-    pub(crate) fence: u64,
-    pub(crate) end: Moment,
-    pub(crate) holders: NodeSet,
+    won: Arc<Won>,
+    held: Owned<Arc<Held>>,
 }
 
 impl Lease {
-    pub(crate) fn new(core: &Arc<Core>, resource: Arc<str>, won: Won) -> (Self, Arc<Shared>) {
-        let Won { subject, term, fence, end, holders } = won;
-        let lease = protocol::Lease::new(core.quorum, end);
-        let state = State { lease, gone: term.gone(clock::now()), holders, loss: None };
-        let shared = Arc::new(Shared {
-            id: core.next_lease(),
-            core: Arc::clone(core),
-            resource,
-            subject,
-            ttl: term.ttl,
-            fence,
-            state: Mutex::new(state),
-        });
-        core.register(&shared);
-        (Self { shared: Arc::clone(&shared) }, shared)
+    pub(crate) fn new(held: &Arc<Held>) -> Self {
+        Self { held: Owned::new(Arc::clone(held)), won: Arc::clone(&held.won) }
     }
 
     /// What is locked.
     pub fn resource(&self) -> &str {
-        &self.shared.resource
+        &self.won.resource
     }
 
     /// The value of the key on the nodes: 40 hexadecimal digits, different for every lease.
     pub fn token(&self) -> &str {
-        &self.shared.subject.token
+        &self.won.subject.token
     }
 
     /// The fencing token: larger than that of every earlier lease of the resource, and below 2^53.
     /// Send it with every write, and let the storage refuse a smaller one than it has seen.
     pub fn fence(&self) -> u64 {
-        self.shared.fence
+        self.won.fence
     }
 
     /// Whether the lock is held now. Decided by the local clock, without asking the nodes; once
     /// `false`, it stays so.
     pub fn is_valid(&self) -> bool {
-        self.shared.state().lease.is_valid(clock::now())
+        self.held.get().is_some_and(|held| held.state().lease.is_valid(clock::now()))
     }
 
-    /// How much longer the lease is valid; zero if it is not.
+    /// How much longer the lease is valid, if it is not extended; zero if it is not valid.
     pub fn remaining(&self) -> Duration {
+        let Some(held) = self.held.get() else { return Duration::ZERO };
         let now = clock::now();
-        let state = self.shared.state();
+        let state = held.state();
         if state.lease.is_valid(now) { state.lease.end().since(now) } else { Duration::ZERO }
     }
 
     /// Whether [`Lease::release`] was called, or the client was closed.
     pub fn is_released(&self) -> bool {
-        self.shared.is_released()
+        self.held.get().is_some_and(|held| held.state().lease.is_released())
     }
 
     /// `Ok` while the lease is valid.
@@ -112,22 +70,40 @@ impl Lease {
     ///
     /// [`ErrorCode::LeaseLost`] from its end on, with the reason.
     pub fn check(&self) -> Result<()> {
-        let state = self.shared.state();
+        let Some(held) = self.held.get() else { return Err(self.inherited()) };
         let now = clock::now();
-        if state.lease.is_valid(now) { Ok(()) } else { Err(self.shared.over(now, &state.lease)) }
+        let state = held.state();
+        state.lease.ended(now).map_or(Ok(()), |ended| Err(held.over(&state, now, ended)))
     }
 
     /// Why the lease was lost: the error if it ended before it was released, or if a majority of
     /// the nodes turned out, at the release, not to hold it; `None` otherwise.
     pub fn loss(&self) -> Option<Error> {
-        let state = self.shared.state();
-        let now = clock::now();
-        let lost = || state.lease.is_lost(now).then(|| self.shared.over(now, &state.lease));
-        state.loss.clone().or_else(lost)
+        let Some(held) = self.held.get() else { return Some(self.inherited()) };
+        held.state().loss(held, clock::now())
+    }
+
+    /// Waits for the loss of the lease: the error as soon as it is lost, at its validity end at
+    /// the latest; `None` as soon as it is released. Any number of callers may wait.
+    pub fn lost(&self) -> Pending<Option<Error>> {
+        let Some(held) = self.held.get() else { return Pending::ready(Some(self.inherited())) };
+        let (sender, receiver) = oneshot::channel();
+        held.watch(Watcher::Waiting(sender));
+        Pending::new(receiver)
+    }
+
+    /// Calls `callback` with the error when the lease is lost, on the thread of quorlock's runtime,
+    /// where it must not block; at once, on this thread, if it is lost already. It is dropped when
+    /// the lease is released. For language bindings; [`Lease::lost`] is for programs.
+    pub fn on_lost(&self, callback: impl FnOnce(Error) + Send + 'static) {
+        match self.held.get() {
+            Some(held) => held.watch(Watcher::Callback(Box::new(callback))),
+            None => callback(self.inherited()),
+        }
     }
 
     /// Extends the lease to `ttl` from now, or by the ttl it was acquired with. It is never made
-    /// shorter.
+    /// shorter, and never extended beyond `max_hold`.
     ///
     /// The result is an error with [`ErrorCode::LeaseLost`] if the lease is over, and with
     /// [`ErrorCode::NoQuorum`] if too few nodes confirm, and still do not after `connect_timeout`;
@@ -139,15 +115,19 @@ impl Lease {
 
     /// [`Lease::extend`] with a ttl as a language binding received it.
     pub fn extend_by(&self, dialect: Dialect, ttl: Option<&OptionValue>) -> Pending<Result<()>> {
-        let ttl = match ttl.map(|ttl| options::extension_ttl(dialect, ttl)) {
-            None => self.shared.ttl,
-            Some(Ok(ttl)) => ttl,
-            Some(Err(error)) => return Pending::ready(Err(error)),
+        let ttl = match ttl.map(|ttl| options::extension_ttl(dialect, ttl)).transpose() {
+            Ok(ttl) => ttl,
+            Err(error) => return Pending::ready(Err(error)),
+        };
+        if let Err(error) = self.check() {
+            return Pending::ready(Err(error));
+        }
+        let Some(held) = self.held.get() else {
+            return Pending::ready(Err(self.inherited()));
         };
         let (sender, receiver) = oneshot::channel();
-        let shared = Arc::clone(&self.shared);
-        let task = async move { shared.extend(ttl, sender).await };
-        match self.shared.core.spawn(task) {
+        let term = Term { ttl: ttl.unwrap_or(held.won.term.ttl), ..held.won.term };
+        match held.driver().spawn(Arc::clone(held).extend(term, sender)) {
             Ok(()) => Pending::new(receiver),
             Err(error) => Pending::ready(Err(error)),
         }
@@ -160,182 +140,29 @@ impl Lease {
     /// if it was lost or released before, or if too few nodes confirm. Never an error: the lock
     /// is given up in any case.
     pub fn release(&self) -> Pending<bool> {
-        self.shared.release()
+        self.held.get().map_or_else(|| Pending::ready(false), |held| held.release())
+    }
+
+    fn inherited(&self) -> Error {
+        let resource = &*self.won.resource;
+        let message =
+            format!("the lease of {resource:?} is held by the process that forked this one");
+        Error::new(ErrorCode::LeaseLost, message).with_resource(resource)
     }
 }
 
 impl Drop for Lease {
     fn drop(&mut self) {
-        if !self.shared.is_released() {
-            drop(self.shared.release());
-        }
+        drop(self.release());
     }
 }
 
 impl fmt::Debug for Lease {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Lease")
-            .field("resource", &self.resource())
+            .field("resource", &self.won.resource)
             .field("fence", &self.fence())
             .field("valid", &self.is_valid())
             .finish_non_exhaustive()
-    }
-}
-
-impl Shared {
-    pub(crate) fn is_released(&self) -> bool {
-        self.state().lease.is_released()
-    }
-
-    pub(crate) fn set_holders(&self, holders: NodeSet) {
-        self.state().holders = holders;
-    }
-
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn request(&self, verb: Verb) -> Request {
-        Request { subject: Arc::clone(&self.subject), verb }
-    }
-
-    fn node_timeout(&self) -> Duration {
-        self.core.options.node_timeout(self.ttl)
-    }
-
-    /// The error for a lease that is over.
-    fn over(&self, now: Moment, lease: &protocol::Lease) -> Error {
-        let resource = &*self.resource;
-        let why = if lease.is_released() {
-            "was released".to_owned()
-        } else if now >= lease.end() {
-            format!("ended {} ago, without being extended in time", Human(now.since(lease.end())))
-        } else {
-            return self.taken();
-        };
-        Error::new(ErrorCode::LeaseLost, format!("the lease of {resource:?} {why}"))
-            .with_resource(resource)
-    }
-
-    fn taken(&self) -> Error {
-        let resource = &*self.resource;
-        let message = format!(
-            "the lease of {resource:?} was lost: a majority of the nodes does not hold it any more"
-        );
-        Error::new(ErrorCode::LeaseLost, message).with_resource(resource)
-    }
-
-    async fn extend(self: Arc<Self>, ttl: Duration, caller: oneshot::Sender<Result<()>>) {
-        let mut caller = Some(caller);
-        let core = &self.core;
-        let (term, delay) = (core.options.term(ttl), core.options.retry_delay);
-        let mut waiting = Waiting::new(clock::now(), None, core.options.connect_timeout, delay);
-        loop {
-            let sent = clock::now();
-            let begun = {
-                let mut state = self.state();
-                let begun = state.lease.extend(sent, term);
-                let patience = self.node_timeout().min(state.lease.end().since(sent));
-                state.gone = state.gone.max(term.gone(sent.plus(patience)));
-                begun
-                    .map(|extension| (extension, patience))
-                    .ok_or_else(|| self.over(sent, &state.lease))
-            };
-            let (mut extension, patience) = match begun {
-                Ok(begun) => begun,
-                Err(error) => return tell(&mut caller, Err(error)),
-            };
-            let mut answers: Vec<Option<Answered>> = vec![None; core.nodes.len()];
-            let mut calls = core.call_all(&self.request(Verb::Extend { ttl }), patience);
-            let mut extended = Extended::Undecided;
-            while let Some((node, answered)) = calls.next().await {
-                let answer = answer(&answered);
-                answers[node] = Some(answered);
-                let now = clock::now();
-                let decided = self.state().lease.extended(now, &mut extension, node, answer);
-                if let Some(decided) = decided {
-                    extended = decided;
-                    break;
-                }
-            }
-            let result = match extended {
-                Extended::Confirmed => Ok(()),
-                Extended::Lost => {
-                    let error = self.over(clock::now(), &self.state().lease);
-                    Err(error.with_nodes(reports(core, &answers)))
-                }
-                Extended::Undecided => {
-                    let now = clock::now();
-                    match waiting.after(now, sent, Loss::NoQuorum, token::random()) {
-                        Next::GiveUp => Err(no_quorum(core, &self.resource, &answers)),
-                        Next::TryAt(moment) => {
-                            sleep(moment.since(now)).await;
-                            continue;
-                        }
-                    }
-                }
-            };
-            tell(&mut caller, result);
-            // The nodes that the decision did not wait for are extended as well.
-            while calls.next().await.is_some() {}
-            return;
-        }
-    }
-
-    /// Keeps on releasing a node that did not answer, until its key has expired of itself.
-    fn deliver(&self, node: usize, request: &Request, patience: Duration) {
-        let (holds, gone) = {
-            let state = self.state();
-            (state.holders.contains(node), state.gone)
-        };
-        if holds {
-            self.core.deliver(node, request.clone(), patience, gone);
-        }
-    }
-
-    pub(crate) fn release(self: &Arc<Self>) -> Pending<bool> {
-        let now = clock::now();
-        let mut release = {
-            let mut state = self.state();
-            if state.lease.is_lost(now) {
-                state.loss = Some(self.over(now, &state.lease));
-            }
-            state.lease.release(now)
-        };
-        self.core.unregister(self.id);
-        let (sender, receiver) = oneshot::channel();
-        let mut caller = Some(sender);
-        if !release.was_valid() {
-            tell(&mut caller, false);
-        }
-        let shared = Arc::clone(self);
-        let task = async move {
-            let (core, patience) = (&shared.core, shared.node_timeout());
-            let request = shared.request(Verb::Release);
-            let mut calls = core.call_all(&request, patience);
-            while let Some((node, answered)) = calls.next().await {
-                if answered.is_err() {
-                    shared.deliver(node, &request, patience);
-                }
-                if let Some(released) = release.released(core.quorum, node, answer(&answered)) {
-                    if release.was_valid() && release.is_disowned(core.quorum) {
-                        shared.state().loss.get_or_insert_with(|| shared.taken());
-                    }
-                    tell(&mut caller, released);
-                }
-            }
-        };
-        match self.core.spawn(task) {
-            Ok(()) => Pending::new(receiver),
-            Err(_) => Pending::ready(false),
-        }
-    }
-}
-
-/// Tells the caller, once.
-fn tell<T>(caller: &mut Option<oneshot::Sender<T>>, result: T) {
-    if let Some(caller) = caller.take() {
-        // An error means that nobody waits any more.
-        let _ = caller.send(result);
     }
 }

@@ -13,17 +13,31 @@ mod client;
 #[cfg(feature = "client")]
 mod clock;
 #[cfg(feature = "client")]
+mod driver;
+#[cfg(feature = "client")]
 mod endpoint;
 #[cfg(feature = "client")]
 mod error;
 #[cfg(feature = "client")]
+mod extend;
+#[cfg(feature = "client")]
+mod fork;
+#[cfg(feature = "client")]
+mod held;
+#[cfg(feature = "client")]
+mod keeper;
+#[cfg(feature = "client")]
 mod lease;
+#[cfg(feature = "client")]
+mod lock;
 #[cfg(feature = "client")]
 mod memory;
 #[cfg(feature = "client")]
 mod node;
 #[cfg(feature = "client")]
 mod options;
+#[cfg(feature = "client")]
+mod request;
 #[cfg(feature = "client")]
 mod runtime;
 #[cfg(feature = "client")]
@@ -32,12 +46,18 @@ mod script;
 mod token;
 
 #[cfg(feature = "client")]
-pub use client::{Client, ClientBuilder, Lock};
+pub use client::{Client, ClientBuilder};
+#[cfg(feature = "client")]
+pub use driver::release_all;
 #[cfg(feature = "client")]
 pub use error::{Error, ErrorCode, NodeOutcome, NodeReport, Result};
 #[cfg(feature = "client")]
+pub use fork::PerProcess;
+#[cfg(feature = "client")]
 pub use lease::Lease;
 #[cfg(feature = "client")]
-pub use options::{Dialect, NODES_VARIABLE, OptionValue};
+pub use lock::Lock;
+#[cfg(feature = "client")]
+pub use options::{Dialect, NODES_VARIABLE, OptionValue, timeout};
 #[cfg(feature = "client")]
 pub use runtime::{Operation, Pending};

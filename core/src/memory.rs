@@ -2,15 +2,15 @@
 //! the same requests as a server does, and expire keys by the same clock that leases are valid by.
 
 use crate::clock;
+use crate::fork::PerProcess;
 use crate::protocol::{Moment, next_fence};
-use crate::script::{Keys, Reply, Request, Verb};
-use once_cell::sync::Lazy;
+use crate::request::{Keys, Reply, Request, Subject};
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 /// The nodes of this process. They live as long as it does, like a server beside it would.
-static NODES: Lazy<Mutex<HashMap<String, Arc<MemoryNode>>>> = Lazy::new(Mutex::default);
+static NODES: PerProcess<Mutex<HashMap<String, Arc<MemoryNode>>>> = PerProcess::new();
 
 /// Expired entries are swept when there are this many entries, and twice as many as were left by
 /// the sweep before.
@@ -38,41 +38,37 @@ struct Lock {
 impl MemoryNode {
     /// The node of this name.
     pub(crate) fn named(name: &str) -> Arc<Self> {
-        Arc::clone(lock(&NODES).entry(name.to_owned()).or_default())
+        Arc::clone(lock(NODES.get_or_init(Mutex::default)).entry(name.to_owned()).or_default())
     }
 
     /// What a server would answer; an error text where it would answer with an error.
     pub(crate) fn answer(&self, request: &Request) -> Result<Reply, &'static str> {
-        let (keys, token) = (&*request.subject.keys, request.subject.token.as_str());
         let now = clock::now();
         let mut entries = lock(&self.entries);
-        let done = match request.verb {
-            Verb::Acquire { ttl, proposal } => {
-                return entries.acquire(now, keys, token, ttl, proposal);
+        let done = match request {
+            Request::Acquire { subject, ttl, proposal } => {
+                return entries.acquire(now, subject, *ttl, *proposal);
             }
-            Verb::Look => entries.live(now, keys).is_some(),
-            Verb::Raise { fence, .. } => {
-                let held = entries.held_by(now, keys, token).is_some();
+            Request::Extend(locks) => {
+                let done = locks.iter().map(|(subject, ttl)| entries.extend(now, subject, *ttl));
+                return Ok(Reply::Extended(done.collect()));
+            }
+            Request::Raise { subject, fence, .. } => {
+                let held = entries.held_by(now, subject).is_some();
                 if held {
-                    let last = entries.fences.entry(keys.fence.clone()).or_default();
-                    *last = fence.max(*last);
+                    let last = entries.fences.entry(subject.keys.fence.clone()).or_default();
+                    *last = (*fence).max(*last);
                 }
                 held
             }
-            Verb::Extend { ttl } => match entries.held_by(now, keys, token) {
-                None => false,
-                Some(lock) => {
-                    lock.expires = lock.expires.max(now.plus(ttl));
-                    true
-                }
-            },
-            Verb::Release => {
-                let held = entries.held_by(now, keys, token).is_some();
+            Request::Release(subject) => {
+                let held = entries.held_by(now, subject).is_some();
                 if held {
-                    entries.locks.remove(&keys.lock);
+                    entries.locks.remove(&subject.keys.lock);
                 }
                 held
             }
+            Request::Look(keys) => entries.live(now, keys).is_some(),
         };
         Ok(if done { Reply::Yes } else { Reply::No })
     }
@@ -83,18 +79,18 @@ impl Entries {
         self.locks.get_mut(&keys.lock).filter(|lock| now < lock.expires)
     }
 
-    fn held_by(&mut self, now: Moment, keys: &Keys, token: &str) -> Option<&mut Lock> {
-        self.live(now, keys).filter(|lock| lock.token == token)
+    fn held_by(&mut self, now: Moment, subject: &Subject) -> Option<&mut Lock> {
+        self.live(now, &subject.keys).filter(|lock| lock.token == subject.token)
     }
 
     fn acquire(
         &mut self,
         now: Moment,
-        keys: &Keys,
-        token: &str,
+        subject: &Subject,
         ttl: Duration,
         proposal: u64,
     ) -> Result<Reply, &'static str> {
+        let Subject { keys, token } = subject;
         if let Some(lock) = self.live(now, keys) {
             return Ok(Reply::Held(Some(lock.expires.since(now))));
         }
@@ -103,9 +99,14 @@ impl Entries {
             .ok_or("the fence counter is used up")?;
         self.sweep(now);
         self.fences.insert(keys.fence.clone(), fence);
-        let lock = Lock { token: token.to_owned(), expires: now.plus(ttl) };
+        let lock = Lock { token: token.clone(), expires: now.plus(ttl) };
         self.locks.insert(keys.lock.clone(), lock);
         Ok(Reply::Granted(fence))
+    }
+
+    fn extend(&mut self, now: Moment, subject: &Subject, ttl: Duration) -> bool {
+        let held = self.held_by(now, subject);
+        held.map(|lock| lock.expires = lock.expires.max(now.plus(ttl))).is_some()
     }
 
     fn sweep(&mut self, now: Moment) {

@@ -8,7 +8,8 @@ use crate::endpoint::{Endpoint, Target};
 use crate::error::{NodeOutcome, NodeReport};
 use crate::memory::MemoryNode;
 use crate::protocol::{Answer, Moment, Vote};
-use crate::script::{self, By, Reply, Request};
+use crate::request::{Reply, Request};
+use crate::script::{self, By};
 use futures_util::future::FutureExt;
 use redis::aio::MultiplexedConnection;
 use redis::{
@@ -69,7 +70,7 @@ pub(crate) fn answer(answered: &Answered) -> Answer {
     match answered {
         Ok(Reply::Yes) => Answer::Yes,
         Ok(Reply::No) => Answer::No,
-        Ok(Reply::Granted(_) | Reply::Held(_)) | Err(_) => Answer::Unknown,
+        Ok(Reply::Granted(_) | Reply::Held(_) | Reply::Extended(_)) | Err(_) => Answer::Unknown,
     }
 }
 
@@ -149,7 +150,7 @@ impl Node {
                     None => "never expires".to_owned(),
                 },
             ),
-            Some(Ok(Reply::Yes)) => (NodeOutcome::Confirmed, String::new()),
+            Some(Ok(Reply::Yes | Reply::Extended(_))) => (NodeOutcome::Confirmed, String::new()),
             Some(Ok(Reply::No)) => (NodeOutcome::Missing, String::new()),
             Some(Err(failure)) => (failure.outcome, failure.detail.clone()),
         };

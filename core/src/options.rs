@@ -16,7 +16,7 @@ const HOUR: Duration = Duration::from_secs(3600);
 const MIN_TTL: Duration = Duration::from_millis(10);
 /// Above this a dead holder would block others for longer than anybody means to.
 const MAX_TTL: Duration = Duration::from_secs(24 * 3600);
-/// The longest finite `wait`: a hundred years, so that no sum of times overflows.
+/// The longest finite `wait` and `max_hold`: a hundred years, so that no sum of times overflows.
 const MAX_WAIT: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
 /// The default deadline of one request to one node, unless a twentieth of the ttl is shorter.
 const NODE_TIMEOUT: Duration = Duration::from_millis(200);
@@ -62,6 +62,8 @@ impl Dialect {
 pub enum OptionValue {
     /// `None`, `null`: no limit, where that has a meaning.
     Null,
+    /// Yes or no.
+    Bool(bool),
     /// A number: a factor, or a duration in the [`Dialect`]'s unit.
     Number(f64),
     /// A pair of numbers.
@@ -76,6 +78,7 @@ impl fmt::Display for OptionValue {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Null => f.write_str("nothing"),
+            Self::Bool(value) => write!(f, "{value}"),
             Self::Number(number) => write!(f, "{number}"),
             Self::Pair(first, second) => write!(f, "({first}, {second})"),
             Self::Text(_) => f.write_str("a string"),
@@ -90,6 +93,9 @@ pub(crate) struct Options {
     pub(crate) ttl: Duration,
     /// `None`: for ever.
     pub(crate) wait: Option<Duration>,
+    pub(crate) auto_extend: bool,
+    /// `None`: for ever.
+    pub(crate) max_hold: Option<Duration>,
     /// `None`: derived from the ttl.
     pub(crate) node_timeout: Option<Duration>,
     pub(crate) connect_timeout: Duration,
@@ -103,6 +109,8 @@ impl Default for Options {
         Self {
             ttl: Duration::from_secs(10),
             wait: Some(Duration::from_secs(10)),
+            auto_extend: true,
+            max_hold: Some(HOUR),
             node_timeout: None,
             connect_timeout: Duration::from_secs(1),
             drift_factor: 0.01,
@@ -116,10 +124,19 @@ impl Default for Options {
 }
 
 /// The options that can also be given to a single lock.
-const PER_LOCK: [&str; 2] = ["ttl", "wait"];
+const PER_LOCK: [&str; 4] = ["ttl", "wait", "auto_extend", "max_hold"];
 /// The options of a client.
-const PER_CLIENT: [&str; 7] =
-    ["ttl", "wait", "node_timeout", "connect_timeout", "drift_factor", "retry_delay", "key_prefix"];
+const PER_CLIENT: [&str; 9] = [
+    "ttl",
+    "wait",
+    "auto_extend",
+    "max_hold",
+    "node_timeout",
+    "connect_timeout",
+    "drift_factor",
+    "retry_delay",
+    "key_prefix",
+];
 
 impl Options {
     /// Sets the client's option `name`, given in `dialect`.
@@ -157,6 +174,8 @@ impl Options {
         match *name {
             "ttl" => self.ttl = option.duration(MIN_TTL, MAX_TTL)?,
             "wait" => self.wait = option.wait()?,
+            "auto_extend" => self.auto_extend = option.yes_or_no()?,
+            "max_hold" => self.max_hold = option.max_hold()?,
             "node_timeout" => {
                 self.node_timeout = match value {
                     OptionValue::Null => None,
@@ -184,6 +203,16 @@ impl Options {
     }
 }
 
+/// Checks the time for which a caller wants to wait for something; `None`: for ever.
+///
+/// # Errors
+///
+/// [`ErrorCode::Config`](crate::ErrorCode::Config) if it is no such time.
+pub fn timeout(dialect: Dialect, value: &OptionValue) -> Result<Option<Duration>> {
+    let accepted = "a duration of 0 or more";
+    Setting { dialect, name: "timeout", value }.unless_for_ever(Duration::ZERO, accepted)
+}
+
 /// Checks a ttl given to `extend`.
 pub(crate) fn extension_ttl(dialect: Dialect, value: &OptionValue) -> Result<Duration> {
     Setting { dialect, name: "ttl", value }.duration(MIN_TTL, MAX_TTL)
@@ -206,7 +235,7 @@ impl Setting<'_> {
     }
 
     fn is_duration(&self) -> bool {
-        self.name != "drift_factor" && self.name != "key_prefix"
+        !["auto_extend", "drift_factor", "key_prefix"].contains(&self.name)
     }
 
     fn show(&self, number: f64) -> String {
@@ -232,10 +261,20 @@ impl Setting<'_> {
     }
 
     fn wait(&self) -> Result<Option<Duration>> {
+        self.unless_for_ever(Duration::ZERO, "a duration of 0 (one try) or more")
+    }
+
+    fn max_hold(&self) -> Result<Option<Duration>> {
+        let accepted = format!("a duration of {} or more", Human(MIN_TTL));
+        self.unless_for_ever(MIN_TTL, &accepted)
+    }
+
+    /// A duration, or `None` for ever.
+    fn unless_for_ever(&self, least: Duration, accepted: &str) -> Result<Option<Duration>> {
         match self.value {
             OptionValue::Null => Some(None),
             OptionValue::Number(number) if *number == f64::INFINITY => Some(None),
-            OptionValue::Number(number) => self.within(*number, Duration::ZERO, MAX_WAIT).map(Some),
+            OptionValue::Number(number) => self.within(*number, least, MAX_WAIT).map(Some),
             _ => None,
         }
         .ok_or_else(|| {
@@ -243,8 +282,15 @@ impl Setting<'_> {
                 Dialect::JavaScript => "null or Infinity",
                 Dialect::Python | Dialect::Rust => "None",
             };
-            self.wrong(&format!("a duration of 0 (one try) or more, or {for_ever} (for ever)"))
+            self.wrong(&format!("{accepted}, or {for_ever} (for ever)"))
         })
+    }
+
+    fn yes_or_no(&self) -> Result<bool> {
+        match self.value {
+            OptionValue::Bool(value) => Ok(*value),
+            _ => Err(self.wrong("true or false")),
+        }
     }
 
     fn drift_factor(&self) -> Result<f64> {
@@ -282,7 +328,7 @@ pub(crate) struct Human(pub(crate) Duration);
 impl fmt::Display for Human {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.0.as_millis() {
-            0 => write!(f, "{:?}", self.0),
+            0 => write!(f, "{} µs", self.0.as_micros()),
             ms if ms % 3_600_000 == 0 => write!(f, "{} h", ms / 3_600_000),
             ms if ms >= 1000 => write!(f, "{} s", (ms as f64) / 1000.0),
             ms => write!(f, "{ms} ms"),

@@ -1,7 +1,7 @@
 //! The background runtime, and results that it delivers.
 
 use crate::error::{Error, ErrorCode, Result};
-use once_cell::sync::OnceCell;
+use crate::fork::{Owned, PerProcess};
 use std::future::Future;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use tokio::task::AbortHandle;
 /// together.
 const WORKERS: usize = 1;
 
-static RUNTIME: OnceCell<Runtime> = OnceCell::new();
+static RUNTIME: PerProcess<Runtime> = PerProcess::new();
 
 /// The runtime that all clients of the process share. It is started at first use, and is
 /// independent of the caller's own runtime or event loop: these may stall without harm to leases.
@@ -38,19 +38,21 @@ pub(crate) fn handle() -> Result<&'static Handle> {
 ///
 /// The operation runs whether or not it is polled. Dropping an acquire cancels it: what it may have
 /// left on the nodes is undone in the background. Everything else runs to its end.
+///
+/// It belongs to the process that started it. A forked child must not wait for it.
 #[must_use = "dropping an acquire cancels it"]
 #[derive(Debug)]
-pub struct Pending<T>(oneshot::Receiver<T>);
+pub struct Pending<T>(Owned<oneshot::Receiver<T>>);
 
 impl<T> Pending<T> {
     pub(crate) fn new(receiver: oneshot::Receiver<T>) -> Self {
-        Self(receiver)
+        Self(Owned::new(receiver))
     }
 
     pub(crate) fn ready(value: T) -> Self {
         let (sender, receiver) = oneshot::channel();
         let _ = sender.send(value);
-        Self(receiver)
+        Self::new(receiver)
     }
 
     /// Calls `then` with the result, on the thread of quorlock's runtime, where it must not block.
@@ -59,19 +61,17 @@ impl<T> Pending<T> {
     where
         T: Send + 'static,
     {
-        match handle() {
-            Ok(handle) => {
-                let task = handle.spawn(async move { then(self.await) });
-                Operation(Some(task.abort_handle()))
-            }
+        let task = match handle() {
+            Ok(handle) => Some(handle.spawn(async move { then(self.await) }).abort_handle()),
             // Without a runtime, nothing but a result that is there already can be under way.
             Err(_) => {
                 if let Some(value) = self.wait(Duration::ZERO) {
                     then(value);
                 }
-                Operation(None)
+                None
             }
-        }
+        };
+        Operation(task.map(Owned::new))
     }
 
     /// Blocks the calling thread until the operation is done, for at most `timeout`; `None` if it
@@ -96,12 +96,12 @@ impl<T> Pending<T> {
 
 /// An operation whose result goes to a callback.
 #[derive(Debug)]
-pub struct Operation(Option<AbortHandle>);
+pub struct Operation(Option<Owned<AbortHandle>>);
 
 impl Operation {
     /// Drops the operation, as if its [`Pending`] were dropped, unless it is done.
     pub fn cancel(&self) {
-        if let Some(task) = &self.0 {
+        if let Some(task) = self.0.as_ref().and_then(Owned::get) {
             task.abort();
         }
     }
@@ -111,7 +111,10 @@ impl<T> Future for Pending<T> {
     type Output = T;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<T> {
-        match Pin::new(&mut self.0).poll(context) {
+        let Some(receiver) = self.0.get_mut() else {
+            panic!("this operation was started by the process that forked this one");
+        };
+        match Pin::new(receiver).poll(context) {
             Poll::Ready(Ok(value)) => Poll::Ready(value),
             // The operation's task ended without a result: it panicked, and tokio has said so.
             Poll::Ready(Err(_)) => panic!("a quorlock task panicked; see the message before"),

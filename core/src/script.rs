@@ -1,87 +1,14 @@
-//! The requests to a node, as Lua scripts. A script takes only parameters; none is built from
-//! texts. The in-memory node does the same in Rust (`memory.rs`).
+//! The requests as Lua scripts. A script takes only parameters; none is built from texts. The
+//! in-memory node does the same in Rust (`memory.rs`).
 
-use crate::protocol::{FENCE_LIMIT, MAX_CLOCK_LEAD_MICROS, Vote};
+use crate::protocol::{FENCE_LIMIT, MAX_CLOCK_LEAD_MICROS};
+use crate::request::{Keys, Reply, Request, Subject};
 use once_cell::sync::Lazy;
 use redis::{Cmd, Value};
-use std::sync::Arc;
 use std::time::Duration;
 
 /// How long a node keeps a resource's fence counter after the last lease of it would have expired.
 const FENCE_MEMORY: Duration = Duration::from_secs(24 * 3600);
-
-/// The key of a resource, and that of its fence counter.
-#[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Keys {
-    pub(crate) lock: String,
-    pub(crate) fence: String,
-}
-
-impl Keys {
-    /// The fence key shares the lock key's hash slot in a Redis Cluster: by the hash tag of the
-    /// lock key if it has one, else by making the lock key the hash tag.
-    pub(crate) fn new(prefix: &str, resource: &str) -> Self {
-        let lock = format!("{prefix}{resource}");
-        let tag = lock.split_once('{').and_then(|(_, rest)| rest.split_once('}'));
-        let fence = match tag {
-            Some((tag, _)) if !tag.is_empty() => format!("{lock}:fence"),
-            _ => format!("{{{lock}}}:fence"),
-        };
-        Self { lock, fence }
-    }
-}
-
-/// What requests are about: a resource, and one round's token for it.
-#[derive(Debug)]
-pub(crate) struct Subject {
-    pub(crate) keys: Arc<Keys>,
-    pub(crate) token: String,
-}
-
-/// A request to one node.
-#[derive(Clone, Debug)]
-pub(crate) struct Request {
-    pub(crate) subject: Arc<Subject>,
-    pub(crate) verb: Verb,
-}
-
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum Verb {
-    /// Take the lock for a new token.
-    Acquire { ttl: Duration, proposal: u64 },
-    /// Store a fence that is at least this.
-    Raise { ttl: Duration, fence: u64 },
-    /// Keep the lock for at least `ttl` from now on.
-    Extend { ttl: Duration },
-    /// Delete the token: RELEASE, and UNDO of a round that was lost.
-    Release,
-    /// Is anything there? The token does not matter.
-    Look,
-}
-
-/// A node's answer to a request that it understood.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Reply {
-    /// To ACQUIRE.
-    Granted(u64),
-    /// To ACQUIRE: the key exists, and expires in so long, or never.
-    Held(Option<Duration>),
-    /// To all others.
-    Yes,
-    /// To all others.
-    No,
-}
-
-impl Reply {
-    /// The reply to ACQUIRE as the vote it is.
-    pub(crate) fn vote(self) -> Vote {
-        match self {
-            Self::Granted(fence) => Vote::Granted { fence },
-            Self::Held(expires_in) => Vote::Held { expires_in },
-            Self::Yes | Self::No => Vote::Unknown,
-        }
-    }
-}
 
 struct Script {
     source: String,
@@ -130,14 +57,24 @@ static RAISE: Lazy<Script> = Lazy::new(|| {
 });
 
 // A key is never shortened: an EXTEND that arrives late, after a longer one, must not undo it.
+// For each lock there are two keys and three parameters.
 static EXTEND: Lazy<Script> = Lazy::new(|| {
     Script::new(
-        "if redis.pcall('GET', KEYS[1]) ~= ARGV[1] then return 0 end
-         if redis.call('PTTL', KEYS[1]) < tonumber(ARGV[2]) then
-           redis.call('PEXPIRE', KEYS[1], ARGV[2])
-           redis.call('PEXPIRE', KEYS[2], ARGV[3])
+        "local done = {}
+         for i = 1, #KEYS / 2 do
+           local key, fence = KEYS[2 * i - 1], KEYS[2 * i]
+           local token, ttl, memory = ARGV[3 * i - 2], ARGV[3 * i - 1], ARGV[3 * i]
+           if redis.pcall('GET', key) ~= token then
+             done[i] = 0
+           else
+             if redis.call('PTTL', key) < tonumber(ttl) then
+               redis.call('PEXPIRE', key, ttl)
+               redis.call('PEXPIRE', fence, memory)
+             end
+             done[i] = 1
+           end
          end
-         return 1",
+         return done",
     )
 });
 
@@ -171,28 +108,34 @@ pub(crate) enum By {
 impl Request {
     /// The Redis command for this request.
     pub(crate) fn command(&self, by: By) -> Cmd {
-        let Keys { lock, fence } = &*self.subject.keys;
-        let token = &self.subject.token;
-        match self.verb {
-            Verb::Acquire { ttl, proposal } => {
-                let mut cmd = invoke(&ACQUIRE, by, &[lock, fence], token);
-                cmd.arg(milliseconds(ttl)).arg(proposal).arg(milliseconds(ttl + FENCE_MEMORY));
+        match self {
+            Self::Acquire { subject, ttl, proposal } => {
+                let mut cmd = about(&ACQUIRE, by, subject);
+                cmd.arg(milliseconds(*ttl)).arg(proposal).arg(milliseconds(*ttl + FENCE_MEMORY));
                 cmd
             }
-            Verb::Raise { ttl, fence: value } => {
-                let mut cmd = invoke(&RAISE, by, &[lock, fence], token);
-                cmd.arg(value).arg(milliseconds(ttl + FENCE_MEMORY));
+            Self::Raise { subject, ttl, fence } => {
+                let mut cmd = about(&RAISE, by, subject);
+                cmd.arg(fence).arg(milliseconds(*ttl + FENCE_MEMORY));
                 cmd
             }
-            Verb::Extend { ttl } => {
-                let mut cmd = invoke(&EXTEND, by, &[lock, fence], token);
-                cmd.arg(milliseconds(ttl)).arg(milliseconds(ttl + FENCE_MEMORY));
+            Self::Extend(locks) => {
+                let keys: Vec<_> = locks.iter().flat_map(|(lock, _)| both(&lock.keys)).collect();
+                let mut cmd = invoke(&EXTEND, by, &keys);
+                for (lock, ttl) in locks.iter() {
+                    cmd.arg(&lock.token);
+                    cmd.arg(milliseconds(*ttl)).arg(milliseconds(*ttl + FENCE_MEMORY));
+                }
                 cmd
             }
-            Verb::Release => invoke(&RELEASE, by, &[lock], token),
-            Verb::Look => {
+            Self::Release(subject) => {
+                let mut cmd = invoke(&RELEASE, by, &[&subject.keys.lock]);
+                cmd.arg(&subject.token);
+                cmd
+            }
+            Self::Look(keys) => {
                 let mut cmd = redis::cmd("EXISTS");
-                cmd.arg(lock);
+                cmd.arg(&keys.lock);
                 cmd
             }
         }
@@ -200,8 +143,8 @@ impl Request {
 
     /// Understands the server's answer to [`Request::command`]; `None` if it makes no sense.
     pub(crate) fn understand(&self, value: &Value) -> Option<Reply> {
-        match (self.verb, value) {
-            (Verb::Acquire { .. }, Value::Array(parts)) => match parts[..] {
+        match (self, value) {
+            (Self::Acquire { .. }, Value::Array(parts)) => match parts[..] {
                 [Value::Int(1), Value::Int(fence)] => {
                     let fence = u64::try_from(fence).ok().filter(|fence| *fence < FENCE_LIMIT)?;
                     Some(Reply::Granted(fence))
@@ -211,7 +154,15 @@ impl Request {
                 }
                 _ => None,
             },
-            (Verb::Acquire { .. }, _) => None,
+            (Self::Extend(locks), Value::Array(parts)) if parts.len() == locks.len() => {
+                let done = |part: &Value| match part {
+                    Value::Int(0) => Some(false),
+                    Value::Int(1) => Some(true),
+                    _ => None,
+                };
+                parts.iter().map(done).collect::<Option<_>>().map(Reply::Extended)
+            }
+            (Self::Acquire { .. } | Self::Extend(_), _) => None,
             (_, Value::Int(1)) => Some(Reply::Yes),
             (_, Value::Int(0)) => Some(Reply::No),
             _ => None,
@@ -219,12 +170,23 @@ impl Request {
     }
 }
 
-fn invoke(script: &Script, by: By, keys: &[&str], token: &str) -> Cmd {
+fn both(keys: &Keys) -> [&String; 2] {
+    [&keys.lock, &keys.fence]
+}
+
+/// A script with both keys of a resource, and the token as its first parameter.
+fn about(script: &Script, by: By, subject: &Subject) -> Cmd {
+    let mut cmd = invoke(script, by, &both(&subject.keys));
+    cmd.arg(&subject.token);
+    cmd
+}
+
+fn invoke(script: &Script, by: By, keys: &[&String]) -> Cmd {
     let (name, script) = match by {
         By::Hash => ("EVALSHA", &script.hash),
         By::Source => ("EVAL", &script.source),
     };
     let mut cmd = redis::cmd(name);
-    cmd.arg(script).arg(keys.len()).arg(keys).arg(token);
+    cmd.arg(script).arg(keys.len()).arg(keys);
     cmd
 }

@@ -101,7 +101,21 @@ suite('scenarios', () => {
           assert.equal(leases[step.valid].remaining > 0, step.is)
         },
         check: (step) => expectOutcome(step, () => leases[step.check].check()),
-        eventually_invalid: (step) => until(() => !leases[step.eventually_invalid].valid),
+        lost: async (step) => {
+          const { signal } = leases[step.lost]
+          await until(() => signal.aborted)
+          const expected = { ...step, error: 'LEASE_LOST' }
+          await expectOutcome(expected, () => signal.throwIfAborted())
+          await expectOutcome(expected, () => leases[step.lost].check())
+        },
+        not_lost: (step) => assert(!leases[step.not_lost].signal.aborted),
+        hold: async (step) => {
+          const end = performance.now() + step.for
+          while (performance.now() < end) {
+            assert(leases[step.hold].valid)
+            await new Promise((resolve) => setTimeout(resolve, 5))
+          }
+        },
         increasing: (step) => {
           const fences = step.increasing.map((name) => leases[name].fence)
           fences.reduce((last, fence) => (assert(fence > last), fence))

@@ -76,7 +76,7 @@ def test_leaving_a_with_block_whose_lease_was_taken_raises(
 
 def test_leaving_a_with_block_whose_lease_ended_raises(client: quorlock.Client) -> None:
     with pytest.raises(quorlock.LeaseLostError, match="ended"):
-        with client.lock("r", ttl=0.2) as lease:
+        with client.lock("r", ttl=0.2, auto_extend=False) as lease:
             wait_until(lambda: not lease.valid)
 
 
@@ -191,7 +191,7 @@ def test_errors_name_every_node_and_can_be_pickled(
 
 
 def test_an_unknown_option_is_named_with_the_known_ones() -> None:
-    with pytest.raises(quorlock.ConfigError, match=r"tll is not an option.*ttl, wait"):
+    with pytest.raises(quorlock.ConfigError, match=r"tll is not an option.*ttl, wait, auto_extend, max_hold"):
         quorlock.Client(["memory://a"], tll=1)  # type: ignore[call-arg]
     with pytest.raises(ValueError, match="connect_timeout"):
         quorlock.Client(["memory://a"]).lock("r", connect_timeout=1)  # type: ignore[call-arg]
@@ -297,6 +297,6 @@ def test_memory_nodes_are_for_unit_tests() -> None:
     with quorlock.Client(nodes) as client, quorlock.Client(nodes) as other:
         with client.lock("r"), pytest.raises(quorlock.LockTimeoutError):
             other.lock("r", wait=0).acquire()
-        lease = other.lock("r", wait=0, ttl=0.1).acquire()
+        lease = other.lock("r", wait=0, ttl=0.1, auto_extend=False).acquire()
         wait_until(lambda: not lease.valid)
         wait_until(lambda: not client.lock("r").locked())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ from waiting import wait_until
 import quorlock
 
 VECTORS = Path(__file__).resolve().parent.parent / "vectors"
-DURATIONS = {"ttl", "wait", "node_timeout", "connect_timeout", "retry_delay"}
+DURATIONS = {"ttl", "wait", "max_hold", "node_timeout", "connect_timeout", "retry_delay"}
 
 
 def load(name: str) -> Any:
@@ -125,8 +126,16 @@ class Story:
                 assert (self.leases[name].remaining > 0) is step["is"]
             case {"check": name}:
                 expect(step, self.leases[name].check)
-            case {"eventually_invalid": name}:
-                wait_until(lambda: not self.leases[name].valid)
+            case {"lost": name}:
+                assert self.leases[name].wait_lost(60)
+                expect({**step, "error": "LEASE_LOST"}, self.leases[name].check)
+            case {"not_lost": name}:
+                assert not self.leases[name].wait_lost()
+            case {"hold": name, "for": milliseconds}:
+                until = time.monotonic() + milliseconds / 1000
+                while time.monotonic() < until:
+                    assert self.leases[name].valid
+                    time.sleep(0.005)
             case {"increasing": names}:
                 fences = [self.fences[name] for name in names]
                 assert fences == sorted(set(fences))

@@ -6,6 +6,8 @@ with client.lock("orders:42") as lease:
     save(order, fence=lease.fence)
 """
 
+import atexit
+
 from ._client import Client, ClientOptions, LockOptions
 from ._errors import (
     ClosedError,
@@ -18,7 +20,7 @@ from ._errors import (
 )
 from ._lease import Lease
 from ._lock import Lock
-from ._quorlock import __version__
+from ._quorlock import __version__, release_all
 
 __all__ = [
     "Client",
@@ -35,3 +37,7 @@ __all__ = [
     "QuorumError",
     "__version__",
 ]
+
+# Others need not wait then for what is still held to expire. In seconds, for all leases together.
+atexit.register(release_all, 0.5)
+del atexit, release_all

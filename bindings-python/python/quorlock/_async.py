@@ -1,7 +1,7 @@
 """Results of the core in event loops."""
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, TypeVar
 
 if TYPE_CHECKING:
@@ -24,12 +24,19 @@ async def result(pending: "Pending[T]") -> T:
         del future
 
 
-def deliver(results: Iterable[tuple[asyncio.Future[Any], Any, BaseException | None]]) -> None:
-    """Runs in the event loop: sets the results that came in since its last turn."""
-    for future, value, error in results:
-        if future.done():
+def deliver(
+    results: Iterable[
+        tuple["asyncio.Future[Any] | Callable[[Any], object]", Any, BaseException | None]
+    ],
+) -> None:
+    """Runs in the event loop: hands out the results that came in since its last turn."""
+    for target, value, error in results:
+        if not asyncio.isfuture(target):
+            # An exception of this function is the loop's to report, and not in the others' way.
+            asyncio.get_running_loop().call_soon(target, value)
+        elif target.done():
             continue
-        if error is None:
-            future.set_result(value)
+        elif error is None:
+            target.set_result(value)
         else:
-            future.set_exception(error)
+            target.set_exception(error)

@@ -18,6 +18,12 @@ class LockOptions(TypedDict, total=False):
     wait: Duration | None
     """How long an acquire waits while others hold the lock: 0 for one try, None or infinity for
     ever. 10 by default."""
+    auto_extend: bool
+    """Whether the lease is extended, at each third of the ttl, until it is released. True by
+    default."""
+    max_hold: Duration | None
+    """How long a lease can be held at most, however it is extended: 10 ms or more, None or infinity
+    for ever. 3600 by default. The first `ttl` is not cut short by it."""
 
 
 class ClientOptions(LockOptions, total=False):
@@ -41,8 +47,8 @@ class ClientOptions(LockOptions, total=False):
 class Client:
     """A client of N independent Redis or Valkey masters.
 
-    Nothing is connected, and no thread is started, before the first lock. Threads, tasks and event
-    loops may share it.
+    Nothing is connected, and no thread is started, before the first lock. Threads, tasks, event
+    loops and forked children may share it.
     """
 
     __slots__ = ("__weakref__", "_native")
@@ -67,9 +73,9 @@ class Client:
         return Lock(self._native.lock(resource, options))
 
     def close(self) -> None:
-        """Closes the client: leases that are still held are released, acquires under way end with
-        ClosedError, the connections are closed. Waits for the nodes for at most
-        `connect_timeout`. May be called again."""
+        """Closes the client: leases that are still held end and are released, acquires under way
+        raise ClosedError, the connections are closed. Waits for the nodes for at most
+        `connect_timeout`. May be called again. A forked child closes its own connections only."""
         self._native.close().wait()
 
     async def aclose(self) -> None:

@@ -1,9 +1,15 @@
 """Leases: locks that are held."""
 
+import asyncio
+import inspect
+from collections.abc import Callable
+from contextvars import copy_context
 from datetime import timedelta
+from typing import Any
 
 from . import _quorlock
 from ._async import result
+from ._errors import LeaseLostError
 
 Duration = float | timedelta
 """Seconds, or a `timedelta`."""
@@ -12,7 +18,11 @@ Duration = float | timedelta
 class Lease:
     """A held lock. Whoever has the lease owns it: any thread or task may use it.
 
-    A lease that is garbage-collected is released in the background.
+    It is extended automatically (unless `auto_extend` is off) until it is released, or has been
+    held for `max_hold`. A lease that is garbage-collected is released in the background.
+
+    In a forked child, a lease of the parent is over: it is not valid, is not extended, and is not
+    released there. The parent still holds it.
     """
 
     __slots__ = ("__weakref__", "_native")
@@ -48,7 +58,7 @@ class Lease:
 
     @property
     def remaining(self) -> float:
-        """How many more seconds the lease is valid; 0.0 if it is not."""
+        """How many more seconds the lease is valid, if it is not extended; 0.0 if it is not."""
         return self._native.remaining
 
     def check(self) -> None:
@@ -58,9 +68,9 @@ class Lease:
     def extend(self, ttl: Duration | None = None) -> None:
         """Extends the lease to `ttl` from now (10 ms to 24 h), or by the ttl it was acquired with.
 
-        It is never made shorter. Raises LeaseLostError if the lease is over, and QuorumError if
-        too few nodes confirm, and still do not after `connect_timeout`: the lease then stands as
-        it was.
+        It is never made shorter, and never extended beyond `max_hold`. Raises LeaseLostError if the
+        lease is over, and QuorumError if too few nodes confirm, and still do not after
+        `connect_timeout`: the lease then stands as it was.
         """
         self._native.extend(ttl).wait()
 
@@ -81,6 +91,53 @@ class Lease:
         """`release` for asyncio. Cancelling it does not stop the release."""
         return await result(self._native.release())
 
+    def on_lost(self, callback: Callable[[LeaseLostError], object] | Callable[[], object]) -> None:
+        """Calls the function when the lease is lost: at its validity end at the latest, and at once
+        if it is lost already. Not if it is released.
+
+        It is called with the LeaseLostError, or with nothing if it takes no argument. Where this
+        is called in an event loop, so is the function; elsewhere it is called on a thread that
+        calls all such functions, one after another.
+        """
+        call = _taking_loss(callback)
+        try:
+            loop = asyncio.get_running_loop()
+        except RuntimeError:
+            self._native.on_lost(None, call)
+        else:
+            context = copy_context()
+            self._native.on_lost(loop, lambda loss: context.run(call, loss))
+
+    def wait_lost(self, timeout: Duration | None = None) -> bool:
+        """Waits until the lease is lost, for at most `timeout` (None: for ever).
+
+        Returns True as soon as it is lost, at its validity end at the latest; False as soon as it
+        is released, or when the time is up.
+        """
+        return self._native.wait_lost(_quorlock.timeout(timeout))
+
+    async def wait_lost_async(self, timeout: Duration | None = None) -> bool:
+        """`wait_lost` for asyncio."""
+        seconds = _quorlock.timeout(timeout)
+        try:
+            async with asyncio.timeout(seconds):
+                return await result(self._native.lost())
+        except TimeoutError:
+            return False
+
     def __repr__(self) -> str:
         state = f"valid for {self.remaining:.3f} s" if self.valid else "not valid"
         return f"<quorlock.Lease of {self._native.resource!r}, fence {self.fence}, {state}>"
+
+
+def _taking_loss(callback: Callable[..., object]) -> Callable[[Any], object]:
+    """The function as one that takes the loss."""
+    if not callable(callback):
+        raise TypeError(f"the callback must be callable, not {callback!r}")
+    try:
+        inspect.signature(callback).bind(None)
+    except TypeError:
+        return lambda _: callback()
+    except ValueError:  # its signature is not known
+        pass
+    return callback

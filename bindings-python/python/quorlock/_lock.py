@@ -3,20 +3,16 @@
 import functools
 import inspect
 from collections.abc import Callable
-from contextvars import ContextVar
 from types import TracebackType
 from typing import Any, ParamSpec, TypeVar, cast
 
 from . import _quorlock
 from ._async import result
 from ._lease import Lease
+from ._scope import Scopes
 
 P = ParamSpec("P")
 R = TypeVar("R")
-
-_entered: ContextVar[tuple[Lease, ...]] = ContextVar("quorlock_entered", default=())
-"""The leases of the `with` blocks that this thread or task is in, innermost last. A lock object may
-be shared, so this tells which lease is the block's own."""
 
 
 class Lock:
@@ -25,12 +21,11 @@ class Lock:
     It owns nothing, so threads and tasks may share it; every entry makes a lease of its own.
     """
 
-    __slots__ = ("_native", "_open")
+    __slots__ = ("_native", "_scopes")
 
     def __init__(self, native: _quorlock.Lock) -> None:
         self._native = native
-        # The leases of all blocks that are entered and not left.
-        self._open: list[Lease] = []
+        self._scopes = Scopes()
 
     def acquire(self) -> Lease:
         """Acquires the lock, waiting for up to `wait` while others hold it.
@@ -56,7 +51,13 @@ class Lock:
         return await result(self._native.locked())
 
     def __enter__(self) -> Lease:
-        return self._enter(self.acquire())
+        lease = self.acquire()
+        scope = self._scopes.enter(lease)
+        try:
+            return lease
+        except BaseException:  # an interrupt that came in just now
+            self._scopes.forget(scope)
+            raise
 
     def __exit__(
         self,
@@ -64,13 +65,16 @@ class Lock:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        lease = self._leave()
-        lease.release()
+        scope = self._scopes.leave()
+        scope.lease.release()
         if error is None:
-            lease._native.check_not_lost()
+            scope.check_not_lost()
 
     async def __aenter__(self) -> Lease:
-        return self._enter(await self.acquire_async())
+        lease = await self.acquire_async()
+        scope = self._scopes.enter(lease)
+        scope.cancel_on_loss()
+        return lease
 
     async def __aexit__(
         self,
@@ -78,31 +82,13 @@ class Lock:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        lease = self._leave()
-        await lease.release_async()
+        scope = self._scopes.leave()
+        releasing = scope.lease._native.release()
+        if await scope.was_cancelled(error):
+            scope.check_not_lost(error)
+        await result(releasing)
         if error is None:
-            lease._native.check_not_lost()
-
-    def _enter(self, lease: Lease) -> Lease:
-        self._open.append(lease)
-        _entered.set((*_entered.get(), lease))
-        return lease
-
-    def _leave(self) -> Lease:
-        """The lease of the block that is being left."""
-        entered = _entered.get()
-        own = [lease for lease in entered if lease in self._open]
-        # A generator may be left in another context than it was entered in; a single open block
-        # is the one that is being left all the same.
-        if not own and len(self._open) != 1:
-            raise RuntimeError(
-                "this block was entered in another thread or task, and the lock is shared: "
-                "make a lock for each block"
-            )
-        lease = own[-1] if own else self._open[0]
-        self._open.remove(lease)
-        _entered.set(tuple(other for other in entered if other is not lease))
-        return lease
+            scope.check_not_lost()
 
     def __call__(self, function: Callable[P, R]) -> Callable[P, R]:
         """Decorates a function, sync or async, so that each call holds the lock."""

@@ -2,14 +2,24 @@
 # by a future of an event loop (`complete`).
 
 import asyncio
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Generic, TypeVar, final
 
+from ._errors import LeaseLostError
 from ._lease import Duration
 
 _T = TypeVar("_T", covariant=True)
 
-__all__ = ["Client", "Completing", "Lease", "Lock", "Pending", "__version__"]
+__all__ = [
+    "Client",
+    "Completing",
+    "Lease",
+    "Lock",
+    "Pending",
+    "__version__",
+    "release_all",
+    "timeout",
+]
 
 __version__: str
 
@@ -33,11 +43,19 @@ class Lock:
 @final
 class Lease:
     def check(self) -> None: ...
-    def check_not_lost(self) -> None: ...
     def extend(self, ttl: Duration | None) -> Pending[None]: ...
+    def lost(self) -> Pending[bool]: ...
+    def on_lost(
+        self,
+        event_loop: asyncio.AbstractEventLoop | None,
+        function: Callable[[LeaseLostError], object],
+    ) -> None: ...
     def release(self) -> Pending[bool]: ...
+    def wait_lost(self, timeout: float | None) -> bool: ...
     @property
     def fence(self) -> int: ...
+    @property
+    def loss(self) -> LeaseLostError | None: ...
     @property
     def remaining(self) -> float: ...
     @property
@@ -57,3 +75,6 @@ class Pending(Generic[_T]):
 @final
 class Completing:
     def cancel(self) -> None: ...
+
+def release_all(seconds: float) -> None: ...
+def timeout(given: Duration | None) -> float | None: ...

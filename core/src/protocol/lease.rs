@@ -1,62 +1,44 @@
 //! A won lock: whether it is valid, how it is extended, how it ends.
 
-use super::{Moment, NodeSet, Quorum, Term};
+use super::{Answer, Moment, Quorum, Tally, Term};
+use core::time::Duration;
 
-/// What one node answered to EXTEND, RELEASE or a look at the key.
+/// Why a lease is over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Answer {
-    /// EXTEND, RELEASE: the node held this lease's token and did it. A look: the key exists.
-    Yes,
-    /// EXTEND, RELEASE: the node does not hold this lease's token. A look: the key is free.
-    No,
-    /// No usable answer within the node's deadline.
-    Unknown,
-}
-
-#[derive(Clone, Copy, Debug, Default)]
-struct Tally {
-    yes: NodeSet,
-    no: NodeSet,
-    unknown: NodeSet,
-}
-
-impl Tally {
-    fn add(&mut self, node: usize, answer: Answer) {
-        match answer {
-            Answer::Yes => self.yes.insert(node),
-            Answer::No => self.no.insert(node),
-            Answer::Unknown => self.unknown.insert(node),
-        }
-    }
-
-    fn is_complete(&self, quorum: Quorum) -> bool {
-        self.yes.len() + self.no.len() + self.unknown.len() == quorum.nodes()
-    }
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum State {
-    Held,
-    Lost,
+pub enum Ended {
+    /// Its validity end passed without an extension in time.
+    Expired,
+    /// Its validity end passed, and it had been extended as far as its limit allows.
+    AtLimit,
+    /// More nodes than may be missing turned out not to hold it.
+    Taken,
+    /// Its client was closed while it was held.
+    ClientClosed,
+    /// Its holder released it.
     Released,
 }
 
 /// The validity of one lease.
 ///
 /// It is valid from the round that won it until its validity end, which only a confirmed
-/// extension moves; until a majority turned out not to hold it; or until it is released. An end
-/// is final.
+/// extension moves, and never beyond its limit; until a majority turned out not to hold it; or
+/// until it is released. An end is final.
 #[derive(Clone, Debug)]
 pub struct Lease {
     quorum: Quorum,
     end: Moment,
-    state: State,
+    limit: Option<Moment>,
+    /// What ended it, other than the validity end.
+    ended: Option<Ended>,
+    released: bool,
 }
 
 impl Lease {
-    /// The lease of a round won with this validity end.
-    pub fn new(quorum: Quorum, end: Moment) -> Self {
-        Self { quorum, end, state: State::Held }
+    /// The lease of a round won with this validity end. No extension moves the end beyond `limit`:
+    /// the Redlock specification asks for such a limit, so that a holder that hangs does not keep
+    /// the lock for ever.
+    pub fn new(quorum: Quorum, end: Moment, limit: Option<Moment>) -> Self {
+        Self { quorum, end, limit, ended: None, released: false }
     }
 
     /// The validity end as it stands: the moment from which the lease is not valid.
@@ -64,25 +46,43 @@ impl Lease {
         self.end
     }
 
+    /// Whether the validity end is as late as the limit allows.
+    pub fn is_at_limit(&self) -> bool {
+        self.limit.is_some_and(|limit| self.end >= limit)
+    }
+
+    /// Why the lease is over; `None` while it is valid.
+    pub fn ended(&self, now: Moment) -> Option<Ended> {
+        self.ended.or_else(|| {
+            let expired = if self.is_at_limit() { Ended::AtLimit } else { Ended::Expired };
+            (now >= self.end).then_some(expired)
+        })
+    }
+
     /// Whether the holder may still rely on the lease.
     pub fn is_valid(&self, now: Moment) -> bool {
-        self.state == State::Held && now < self.end
+        self.ended(now).is_none()
     }
 
-    /// Whether the lease ended without being released.
+    /// Whether the lease ended before its holder released it.
     pub fn is_lost(&self, now: Moment) -> bool {
-        self.state == State::Lost || (self.state == State::Held && now >= self.end)
+        self.ended(now).is_some_and(|ended| ended != Ended::Released)
     }
 
-    /// Whether the lease was released, be it before or after it was lost.
+    /// Whether the nodes were asked to give it up, be it before or after it was lost.
     pub fn is_released(&self) -> bool {
-        self.state == State::Released
+        self.released
     }
 
     /// Begins an extension whose first EXTEND is sent at `sent` or later; `None` if the lease is
     /// over. EXTEND never shortens the life of a key, so neither does an extension the lease.
     pub fn extend(&self, sent: Moment, term: Term) -> Option<Extension> {
-        self.is_valid(sent).then(|| Extension { end: term.end(sent), tally: Tally::default() })
+        let (term, latest) = match self.limit {
+            Some(limit) => (term.until(sent, limit), limit),
+            None => (term, term.end(sent)),
+        };
+        let end = term.end(sent).min(latest);
+        self.is_valid(sent).then(|| Extension { term, end, tally: Tally::default() })
     }
 
     /// Takes in a node's answer to `extension`, learned of at `now`. `Some` once it is decided.
@@ -101,7 +101,7 @@ impl Lease {
             return Some(Extended::Lost);
         }
         if extension.tally.no.len() > self.quorum.tolerated() {
-            self.state = State::Lost;
+            self.ended = Some(Ended::Taken);
             return Some(Extended::Lost);
         }
         if extension.tally.yes.len() >= self.quorum.size() {
@@ -111,11 +111,39 @@ impl Lease {
         extension.tally.is_complete(self.quorum).then_some(Extended::Undecided)
     }
 
-    /// Ends the lease: from `now` on it is not valid, whatever the nodes will answer.
+    /// Ends the lease for its holder: from `now` on it is not valid, whatever the nodes answer.
     pub fn release(&mut self, now: Moment) -> Release {
-        let release = Release { was_valid: self.is_valid(now), tally: Tally::default() };
-        self.state = State::Released;
-        release
+        self.finish(now, Ended::Released)
+    }
+
+    /// Ends the lease because its client is closed, which its holder has to learn of.
+    pub fn close(&mut self, now: Moment) -> Release {
+        self.finish(now, Ended::ClientClosed)
+    }
+
+    fn finish(&mut self, now: Moment, why: Ended) -> Release {
+        let ended = self.ended(now);
+        self.ended = ended.or(Some(why));
+        self.released = true;
+        Release { was_valid: ended.is_none(), tally: Tally::default() }
+    }
+
+    /// Takes in a node's answer to `release`. `Some` once it is decided: `true` if the lease was
+    /// valid when it was released and a majority confirms that it held it until then, else
+    /// `false`. If a majority did not, the lease was lost before.
+    pub fn released(&mut self, release: &mut Release, node: usize, answer: Answer) -> Option<bool> {
+        release.tally.add(node, answer);
+        if !release.was_valid {
+            return Some(false);
+        }
+        if release.tally.no.len() > self.quorum.tolerated() {
+            self.ended = Some(Ended::Taken);
+            return Some(false);
+        }
+        if release.tally.yes.len() >= self.quorum.size() {
+            return Some(true);
+        }
+        release.tally.is_complete(self.quorum).then_some(false)
     }
 }
 
@@ -133,11 +161,19 @@ pub enum Extended {
 /// One extension under way.
 #[derive(Clone, Debug)]
 pub struct Extension {
+    term: Term,
     end: Moment,
     tally: Tally,
 }
 
-/// A release under way.
+impl Extension {
+    /// What the nodes are asked for.
+    pub fn ttl(&self) -> Duration {
+        self.term.ttl
+    }
+}
+
+/// One release under way.
 #[derive(Clone, Debug)]
 pub struct Release {
     was_valid: bool,
@@ -149,54 +185,5 @@ impl Release {
     /// any answer: `false`.
     pub fn was_valid(&self) -> bool {
         self.was_valid
-    }
-
-    /// Whether so many nodes did not hold the lease that it was lost before it was released.
-    pub fn is_disowned(&self, quorum: Quorum) -> bool {
-        self.tally.no.len() > quorum.tolerated()
-    }
-
-    /// Takes in a node's answer. `Some` once it is decided: `true` if the lease was valid when it
-    /// was released and a majority confirms that it held it until then, else `false`.
-    pub fn released(&mut self, quorum: Quorum, node: usize, answer: Answer) -> Option<bool> {
-        self.tally.add(node, answer);
-        if !self.was_valid || self.is_disowned(quorum) {
-            return Some(false);
-        }
-        if self.tally.yes.len() >= quorum.size() {
-            return Some(true);
-        }
-        self.tally.is_complete(quorum).then_some(false)
-    }
-}
-
-/// A look at the key on all nodes, which changes nothing.
-#[derive(Clone, Debug, Default)]
-pub struct Survey {
-    tally: Tally,
-}
-
-impl Survey {
-    /// Takes in a node's answer. `Some` once it is decided: `Ok(true)` if somebody holds so many
-    /// nodes that no majority is free, `Ok(false)` if a majority is free, `Err` if too few nodes
-    /// answered to tell.
-    pub fn seen(
-        &mut self,
-        quorum: Quorum,
-        node: usize,
-        answer: Answer,
-    ) -> Option<Result<bool, super::Loss>> {
-        self.tally.add(node, answer);
-        let Tally { yes, no, unknown } = self.tally;
-        if no.len() >= quorum.size() {
-            return Some(Ok(false));
-        }
-        if yes.len() > quorum.tolerated() {
-            return Some(Ok(true));
-        }
-        if unknown.len() > quorum.tolerated() {
-            return Some(Err(super::Loss::NoQuorum));
-        }
-        self.tally.is_complete(quorum).then_some(Ok(true))
     }
 }

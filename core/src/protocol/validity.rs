@@ -31,6 +31,13 @@ impl Moment {
     pub fn minus(self, duration: Duration) -> Moment {
         Self(self.0.saturating_sub(duration))
     }
+
+    /// This moment, or the next one that is a whole number of `tick`s after the clock's origin.
+    pub(super) fn ceil(self, tick: Duration) -> Moment {
+        let (now, tick) = (self.0.as_nanos(), tick.as_nanos().max(1));
+        let rounded = u64::try_from(now.div_ceil(tick) * tick);
+        rounded.map_or(self, |nanoseconds| Self(Duration::from_nanos(nanoseconds)))
+    }
 }
 
 /// What the nodes are asked for: a time to live, and by how much clocks may disagree about it.
@@ -53,6 +60,14 @@ impl Term {
     /// key before it, since none received the request before it was sent.
     pub fn end(self, sent: Moment) -> Moment {
         sent.plus(self.ttl).minus(self.drift())
+    }
+
+    /// This term, or the shorter one whose validity, if it is sent at `sent`, ends at `limit`.
+    pub(super) fn until(self, sent: Moment, limit: Moment) -> Term {
+        let validity = limit.since(sent) + CLOCK_RESOLUTION;
+        // A microsecond more than enough: the validity must not end before the limit by rounding.
+        let ttl = validity.div_f64(1.0 - self.drift_factor) + Duration::from_micros(1);
+        Term { ttl: self.ttl.min(ttl), ..self }
     }
 
     /// The moment by which every node that ever received a request sent at `sent`, and received it

@@ -23,7 +23,7 @@ fn a_dropped_lease_is_released() {
 fn acquires_dropped_at_any_moment_leave_no_key() {
     let servers = Servers::start(5);
     let client = client(&servers);
-    for round in 0..500_u64 {
+    for round in 0..1_000_u64 {
         let mut pending = client.lock(format!("r{round}")).acquire();
         let moment = Duration::from_micros(round * 7_919 % 800);
         let won = pending.wait(moment);
@@ -84,7 +84,8 @@ fn memory_nodes_expire_and_are_shared_by_name() {
     let nodes = ["memory://forms-1", "memory://forms-2", "memory://forms-3"];
     let open = || Client::builder().nodes(nodes).wait(Duration::ZERO).build().unwrap();
     let (first, second) = (open(), open());
-    let lease = wait(first.lock("r").ttl(Duration::from_millis(200)).acquire()).unwrap();
+    let lock = first.lock("r").ttl(Duration::from_millis(200)).auto_extend(false);
+    let lease = wait(lock.acquire()).unwrap();
     let error = wait(second.lock("r").acquire()).unwrap_err();
     assert_eq!(error.code(), ErrorCode::Timeout);
     wait_until("it expires", || !wait(second.lock("r").locked()).unwrap());

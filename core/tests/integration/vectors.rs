@@ -5,7 +5,7 @@ use crate::{wait, wait_until};
 use quorlock::{Client, ClientBuilder, Error, ErrorCode, Lease, Lock, Result};
 use serde_json::{Value, json};
 use std::collections::HashMap;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 fn load(name: &str) -> Vec<Value> {
     let path = format!("{}/../tests/vectors/{name}.json", env!("CARGO_MANIFEST_DIR"));
@@ -21,6 +21,9 @@ fn set(builder: ClientBuilder, option: &str, value: &Value) -> ClientBuilder {
         "ttl" => builder.ttl(milliseconds(value)),
         "wait" if value.is_null() => builder.wait_forever(),
         "wait" => builder.wait(milliseconds(value)),
+        "auto_extend" => builder.auto_extend(value.as_bool().unwrap()),
+        "max_hold" if value.is_null() => builder.unlimited_hold(),
+        "max_hold" => builder.max_hold(milliseconds(value)),
         "node_timeout" => builder.node_timeout(milliseconds(value)),
         "connect_timeout" => builder.connect_timeout(milliseconds(value)),
         "drift_factor" if value.is_object() => builder.drift_factor(f64::NAN),
@@ -35,6 +38,9 @@ fn set_in_lock(lock: Lock, option: &str, value: &Value) -> Lock {
     match option {
         "ttl" => lock.ttl(milliseconds(value)),
         "wait" => lock.wait(milliseconds(value)),
+        "auto_extend" => lock.auto_extend(value.as_bool().unwrap()),
+        "max_hold" if value.is_null() => lock.unlimited_hold(),
+        "max_hold" => lock.max_hold(milliseconds(value)),
         _ => panic!("unknown option {option} of a lock"),
     }
 }
@@ -163,7 +169,23 @@ fn play(story: &Value) {
             "check" => {
                 expect(step, leases[name].check());
             }
-            "eventually_invalid" => wait_until("it ends", || !leases[name].is_valid()),
+            "lost" => {
+                let loss = wait(leases[name].lost()).unwrap_or_else(|| panic!("{step}: no loss"));
+                let lost = json!({ "error": "LEASE_LOST", "contains": step["contains"] });
+                expect::<()>(&lost, Err(loss));
+                expect::<()>(&lost, Err(leases[name].loss().expect("it is lost")));
+            }
+            "not_lost" => {
+                assert!(wait(leases[name].lost()).is_none(), "{step}");
+                assert!(leases[name].loss().is_none(), "{step}");
+            }
+            "hold" => {
+                let until = Instant::now() + milliseconds(&step["for"]);
+                while Instant::now() < until {
+                    assert!(leases[name].is_valid(), "{step}");
+                    std::thread::sleep(Duration::from_millis(5));
+                }
+            }
             "increasing" => {
                 let names = subject.as_array().unwrap().iter();
                 let fences: Vec<_> =
@@ -179,14 +201,16 @@ fn play(story: &Value) {
     wait(client.close());
 }
 
-const VERBS: [&str; 15] = [
+const VERBS: [&str; 17] = [
     "acquire",
     "release",
     "extend",
     "locked",
     "valid",
     "check",
-    "eventually_invalid",
+    "lost",
+    "not_lost",
+    "hold",
     "increasing",
     "command",
     "eventually",

@@ -1,6 +1,6 @@
 //! Leases: validity, extension, release, a look.
 
-use super::super::{Answer, Extended, Lease, Loss, Quorum, Survey, Term};
+use super::super::{Answer, Ended, Extended, Lease, Loss, Quorum, Survey, Term};
 use super::{END, TERM, at, digits, orders};
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ const ANSWERS: [Answer; 3] = [Answer::Yes, Answer::No, Answer::Unknown];
 
 fn lease(nodes: usize) -> (Quorum, Lease) {
     let quorum = Quorum::over(nodes).expect("valid");
-    (quorum, Lease::new(quorum, at(END)))
+    (quorum, Lease::new(quorum, at(END), None))
 }
 
 /// Feeds the answers in the order to `decide`, and returns its first decision and the index of the
@@ -130,12 +130,15 @@ fn a_release_is_decided_by_the_answer_that_fixes_it() {
     for_all(|quorum, answers, order| {
         let (_, mut lease) = lease(quorum.nodes());
         let mut release = lease.release(at(1));
-        let decided = first(order, answers, |node, answer| release.released(quorum, node, answer));
+        let decided =
+            first(order, answers, |node, answer| lease.released(&mut release, node, answer));
         let confirmed = nth(order, answers, 0, quorum.size());
         let refused = nth(order, answers, 1, quorum.tolerated() + 1);
         let expected = earliest([(confirmed, true), (refused, false)], (order.len() - 1, false));
         assert_eq!(decided, Some(expected), "{answers:?} in order {order:?}");
-        assert_eq!(release.is_disowned(quorum), refused == Some(expected.0));
+        let disowned = refused == Some(expected.0);
+        assert_eq!(lease.ended(at(2)), Some(if disowned { Ended::Taken } else { Ended::Released }));
+        assert_eq!(lease.is_lost(at(2)), disowned);
     });
 }
 

@@ -1,0 +1,110 @@
+"""Blocks that hold a lock: which lease is whose, and what becomes of a body whose lease is lost."""
+
+import asyncio
+import weakref
+from contextvars import ContextVar
+
+from ._lease import Lease
+
+
+class Scope:
+    """One block, from its entry until it is left."""
+
+    __slots__ = ("_cancelled", "_cancelling", "_is_left", "_task", "lease")
+
+    def __init__(self, lease: Lease) -> None:
+        self.lease = lease
+        # Weak: a task that is thrown away with its loop must not be kept by what waits here.
+        self._task: weakref.ref[asyncio.Task[object]] | None = None
+        self._cancelling = 0
+        self._cancelled = False
+        self._is_left = False
+
+    def leave(self) -> None:
+        """From now on the body is not cancelled."""
+        self._is_left = True
+
+    def check_not_lost(self, cause: BaseException | None = None) -> None:
+        """Raises why the lease was lost, if it was."""
+        if (loss := self.lease._native.loss) is not None:
+            raise loss from cause
+
+    # What follows is the pattern of asyncio.timeout.
+
+    def cancel_on_loss(self) -> None:
+        """Cancels the task that this runs in when the lease is lost before the block is left."""
+        task = asyncio.current_task()
+        if task is not None:
+            self._task = weakref.ref(task)
+            self._cancelling = task.cancelling()
+            self.lease._native.on_lost(task.get_loop(), self._cancel)
+
+    def _owner(self) -> "asyncio.Task[object] | None":
+        return None if self._task is None else self._task()
+
+    def _cancel(self, loss: BaseException) -> None:
+        task = self._owner()
+        if task is not None and not self._is_left:
+            self._cancelled = task.cancel(str(loss))
+
+    async def was_cancelled(self, error: BaseException | None) -> bool:
+        """Whether the body was cancelled for the loss of the lease, and for nothing else."""
+        task = self._owner()
+        if not self._cancelled or task is None or task.uncancel() > self._cancelling:
+            return False
+        if isinstance(error, asyncio.CancelledError):
+            return True
+        # The body was over in the same moment. Before Python 3.13 the request to cancel is still
+        # there, for the next `await`.
+        try:
+            await asyncio.sleep(0)
+        except asyncio.CancelledError:
+            if task.cancelling() > self._cancelling:
+                raise
+        return False
+
+
+_entered: ContextVar[tuple[Scope, ...]] = ContextVar("quorlock_entered", default=())
+"""The blocks that this thread or task is in, innermost last. A lock object may be shared, so this
+tells which of its open blocks is being left."""
+
+
+class Scopes:
+    """The open blocks of one lock object."""
+
+    __slots__ = ("_open",)
+
+    def __init__(self) -> None:
+        self._open: list[Scope] = []
+
+    def enter(self, lease: Lease) -> Scope:
+        """Begins a block. If that is interrupted, there is none."""
+        scope = Scope(lease)
+        try:
+            self._open.append(scope)
+            _entered.set((*_entered.get(), scope))
+        except BaseException:
+            self.forget(scope)
+            raise
+        return scope
+
+    def forget(self, scope: Scope) -> None:
+        """The block is left, or was never entered."""
+        scope.leave()
+        if scope in self._open:
+            self._open.remove(scope)
+        _entered.set(tuple(other for other in _entered.get() if other is not scope))
+
+    def leave(self) -> Scope:
+        """The block that is being left."""
+        own = [scope for scope in _entered.get() if scope in self._open]
+        # A generator may be left in another context than it was entered in; a single open block
+        # is the one that is being left all the same.
+        if not own and len(self._open) != 1:
+            raise RuntimeError(
+                "this block was entered in another thread or task, and the lock is shared: "
+                "make a lock for each block"
+            )
+        scope = own[-1] if own else self._open[0]
+        self.forget(scope)
+        return scope

@@ -1,0 +1,179 @@
+//! What runs a client's requests in one process: its nodes, its background tasks, its leases.
+
+use crate::acquire;
+use crate::endpoint::Endpoint;
+use crate::error::Result;
+use crate::fork::PerProcess;
+use crate::keeper::Keeper;
+use crate::node::{Answered, Node, answer};
+use crate::options::Options;
+use crate::protocol::{Moment, Quorum, Survey};
+use crate::request::{Keys, Request};
+use crate::runtime::{self, Pending};
+use futures_util::future::{BoxFuture, FutureExt};
+use futures_util::stream::{FuturesUnordered, StreamExt};
+use std::future::Future;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::time::{Duration, Instant};
+use tokio::sync::oneshot;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+/// The drivers of this process, for [`release_all`].
+static DRIVERS: PerProcess<Mutex<Vec<Weak<Driver>>>> = PerProcess::new();
+
+/// A client in one process. Its clones, its leases and its background tasks share it.
+pub(crate) struct Driver {
+    pub(crate) options: Options,
+    pub(crate) quorum: Quorum,
+    pub(crate) nodes: Vec<Arc<Node>>,
+    pub(crate) keeper: Keeper,
+    pub(crate) closing: CancellationToken,
+    tasks: TaskTracker,
+    used: AtomicBool,
+}
+
+/// A request to one node under way, with the node's position.
+pub(crate) type Call = BoxFuture<'static, (usize, Answered)>;
+
+impl Driver {
+    pub(crate) fn new(options: Options, quorum: Quorum, endpoints: &[Endpoint]) -> Arc<Self> {
+        let connect_timeout = options.connect_timeout;
+        let node = |endpoint: &Endpoint| Node::new(endpoint.clone(), connect_timeout);
+        let closing = CancellationToken::new();
+        let driver = Arc::new(Self {
+            quorum,
+            nodes: endpoints.iter().map(node).collect(),
+            options,
+            keeper: Keeper::new(closing.clone()),
+            closing,
+            tasks: TaskTracker::new(),
+            used: AtomicBool::new(false),
+        });
+        let drivers = DRIVERS.get_or_init(Mutex::default);
+        let mut drivers = drivers.lock().unwrap_or_else(PoisonError::into_inner);
+        drivers.retain(|driver| driver.strong_count() > 0);
+        drivers.push(Arc::downgrade(&driver));
+        driver
+    }
+
+    /// Runs a task in the background, which `close` waits for.
+    pub(crate) fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) -> Result<()> {
+        self.used.store(true, Ordering::Release);
+        self.tasks.spawn_on(task, runtime::handle()?);
+        Ok(())
+    }
+
+    /// Ends everything; see `Client::close`.
+    pub(crate) fn close(self: &Arc<Self>) -> Pending<()> {
+        self.closing.cancel();
+        if !self.used.load(Ordering::Acquire) {
+            return Pending::ready(());
+        }
+        for lease in self.keeper.all() {
+            drop(lease.close());
+        }
+        let (sender, receiver) = oneshot::channel();
+        let Ok(handle) = runtime::handle() else { return Pending::ready(()) };
+        let driver = Arc::clone(self);
+        handle.spawn(async move {
+            driver.tasks.close();
+            let _ = tokio::time::timeout(driver.options.connect_timeout, driver.tasks.wait()).await;
+            driver.nodes.iter().for_each(|node| node.close());
+            let _ = sender.send(());
+        });
+        Pending::new(receiver)
+    }
+
+    /// Waits until a majority is connected, or until every node is connected or known to be down:
+    /// for at most `connect_timeout`, and not at all in the normal case.
+    pub(crate) async fn ready(&self) {
+        let up = |node: &&Arc<Node>| node.poke() == Some(true);
+        if self.nodes.iter().filter(up).count() >= self.quorum.size() {
+            return;
+        }
+        let mut settling: FuturesUnordered<_> =
+            self.nodes.iter().map(|node| node.settled()).collect();
+        let mut up = 0;
+        while let Some(is_up) = settling.next().await {
+            up += usize::from(is_up);
+            if up >= self.quorum.size() {
+                return;
+            }
+        }
+    }
+
+    /// Sends one request to one node.
+    pub(crate) fn call(&self, node: usize, request: Request, patience: Duration) -> Call {
+        let target = Arc::clone(&self.nodes[node]);
+        async move { (node, target.call(&request, patience).await) }.boxed()
+    }
+
+    /// Sends one request to all nodes at once.
+    pub(crate) fn call_all(&self, request: &Request, patience: Duration) -> FuturesUnordered<Call> {
+        (0..self.nodes.len()).map(|node| self.call(node, request.clone(), patience)).collect()
+    }
+
+    /// Sends one request to one node in the background, again and again until it is answered, or
+    /// until `horizon`. Called on the runtime.
+    pub(crate) fn deliver(
+        &self,
+        node: usize,
+        request: Request,
+        patience: Duration,
+        horizon: Moment,
+    ) {
+        let (target, closing) = (Arc::clone(&self.nodes[node]), self.closing.clone());
+        let task = async move { target.deliver(&request, patience, horizon, &closing).await };
+        // The runtime is there: this runs on it.
+        let _ = self.spawn(task);
+    }
+
+    /// Asks the nodes whether anybody holds the resource.
+    pub(crate) async fn locked(
+        &self,
+        resource: &str,
+        keys: Arc<Keys>,
+        patience: Duration,
+    ) -> Result<bool> {
+        self.ready().await;
+        let mut calls = self.call_all(&Request::Look(keys), patience);
+        let mut answers = vec![None; self.nodes.len()];
+        let mut survey = Survey::default();
+        while let Some((node, answered)) = calls.next().await {
+            let seen = survey.seen(self.quorum, node, answer(&answered));
+            answers[node] = Some(answered);
+            match seen {
+                None => {}
+                Some(Ok(locked)) => return Ok(locked),
+                Some(Err(_)) => break,
+            }
+        }
+        Err(acquire::no_quorum(self, resource, &answers))
+    }
+}
+
+impl Drop for Driver {
+    fn drop(&mut self) {
+        // Ends the keeper's task.
+        self.closing.cancel();
+    }
+}
+
+/// Releases every lease that is held in this process, of all clients, and waits for a majority of
+/// the nodes to confirm, for at most `patience` in all. For the end of a process: others need not
+/// wait for the leases to expire then.
+pub fn release_all(patience: Duration) {
+    let Some(drivers) = DRIVERS.get() else { return };
+    let drivers: Vec<_> = {
+        let drivers = drivers.lock().unwrap_or_else(PoisonError::into_inner);
+        drivers.iter().filter_map(Weak::upgrade).collect()
+    };
+    let began = Instant::now();
+    let leases = drivers.iter().flat_map(|driver| driver.keeper.all());
+    let releases: Vec<_> = leases.map(|lease| lease.release()).collect();
+    for mut release in releases {
+        let _ = release.wait(patience.saturating_sub(began.elapsed()));
+    }
+}

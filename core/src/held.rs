@@ -1,0 +1,386 @@
+//! What a lease shares with the tasks that work for it: its state, its extension, its release.
+
+use crate::acquire::no_quorum;
+use crate::clock;
+use crate::driver::Driver;
+use crate::error::{Error, ErrorCode, NodeReport, Result};
+use crate::extend::{Extending, Item};
+use crate::node::answer;
+use crate::options::Human;
+use crate::protocol::{
+    self, Answer, Ended, Extended, Extension, Loss, Moment, Next, NodeSet, Release, Term, Upkeep,
+    Waiting,
+};
+use crate::request::{Request, Subject};
+use crate::runtime::Pending;
+use crate::token;
+use futures_util::stream::StreamExt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+use tokio::sync::oneshot;
+use tokio::time::sleep;
+
+/// Somebody who wants to know of the loss of a lease.
+pub(crate) enum Watcher {
+    /// Gets the error, or nothing if the lease is released first.
+    Waiting(oneshot::Sender<Option<Error>>),
+    /// Is called with the error, or dropped if the lease is released first.
+    Callback(Box<dyn FnOnce(Error) + Send>),
+}
+
+impl Watcher {
+    fn tell(self, loss: Option<Error>) {
+        match (self, loss) {
+            // An error means that nobody waits any more.
+            (Self::Waiting(waiting), loss) => drop(waiting.send(loss)),
+            (Self::Callback(call), Some(loss)) => call(loss),
+            (Self::Callback(_), None) => {}
+        }
+    }
+}
+
+/// What a round won.
+pub(crate) struct Won {
+    pub(crate) resource: Arc<str>,
+    pub(crate) subject: Arc<Subject>,
+    pub(crate) fence: u64,
+    pub(crate) term: Term,
+    pub(crate) sent: Moment,
+    pub(crate) end: Moment,
+    pub(crate) max_hold: Option<Duration>,
+    pub(crate) auto_extend: bool,
+}
+
+/// What a lease shares with the tasks that work for it.
+pub(crate) struct Held {
+    pub(crate) id: u64,
+    pub(crate) won: Arc<Won>,
+    driver: Arc<Driver>,
+    state: Mutex<State>,
+}
+
+pub(crate) struct State {
+    pub(crate) lease: protocol::Lease,
+    /// `None` if the lease is not extended automatically.
+    upkeep: Option<Upkeep>,
+    /// When the automatic extension that is under way was sent.
+    extending: Option<Moment>,
+    /// What became of the last extension at each node, unless it was confirmed.
+    trouble: Vec<NodeReport>,
+    /// By when every node has forgotten the key of itself.
+    gone: Moment,
+    /// The nodes that have the key or may come to have it.
+    holders: NodeSet,
+    /// Who wants to know of the loss.
+    watchers: Vec<Watcher>,
+}
+
+/// What the keeper has to do for a lease.
+pub(crate) enum Tending {
+    /// Nothing any more.
+    Over,
+    /// Nothing until then.
+    Wait(Moment),
+    /// Extend it, and look again at this moment, its validity end.
+    Extend(Item, Moment),
+}
+
+impl State {
+    /// When the keeper has to look at the lease.
+    fn wake(&self) -> Moment {
+        let upkeep = self.upkeep.filter(|_| self.extending.is_none());
+        upkeep.and_then(|upkeep| upkeep.due(&self.lease)).unwrap_or(self.lease.end())
+    }
+
+    pub(crate) fn loss(&self, held: &Held, now: Moment) -> Option<Error> {
+        let ended = self.lease.ended(now).filter(|ended| *ended != Ended::Released);
+        ended.map(|ended| held.over(self, now, ended))
+    }
+}
+
+impl Held {
+    /// The lease of a round that was won. Called on the runtime.
+    pub(crate) fn new(driver: &Arc<Driver>, won: Won, holders: NodeSet) -> Arc<Self> {
+        let limit = won.max_hold.map(|max_hold| won.sent.plus(max_hold));
+        let state = State {
+            lease: protocol::Lease::new(driver.quorum, won.end, limit),
+            upkeep: won.auto_extend.then(|| Upkeep::new(won.term)),
+            extending: None,
+            trouble: Vec::new(),
+            gone: won.term.gone(clock::now()),
+            holders,
+            watchers: Vec::new(),
+        };
+        let wake = state.wake();
+        let held = Arc::new(Self {
+            id: driver.keeper.next_id(),
+            driver: Arc::clone(driver),
+            won: Arc::new(won),
+            state: Mutex::new(state),
+        });
+        driver.keeper.add(driver, &held, wake);
+        held
+    }
+
+    pub(crate) fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn driver(&self) -> &Driver {
+        &self.driver
+    }
+
+    pub(crate) fn is_released(&self) -> bool {
+        self.state().lease.is_released()
+    }
+
+    pub(crate) fn set_holders(&self, holders: NodeSet) {
+        self.state().holders = holders;
+    }
+
+    pub(crate) fn to_extend(&self, extension: &Extension) -> (Arc<Subject>, Duration) {
+        (Arc::clone(&self.won.subject), extension.ttl())
+    }
+
+    /// The error for a lease that is over.
+    pub(crate) fn over(&self, state: &State, now: Moment, ended: Ended) -> Error {
+        let ago = Human(now.since(state.lease.end()));
+        let why = match ended {
+            Ended::Expired => format!("ended {ago} ago, without being extended in time"),
+            Ended::AtLimit => {
+                let limit =
+                    self.won.max_hold.map_or_else(String::new, |limit| Human(limit).to_string());
+                format!("ended {ago} ago: it may be held for {limit} at most")
+            }
+            Ended::Taken => {
+                "was lost: a majority of the nodes does not hold it any more".to_owned()
+            }
+            Ended::ClientClosed => "ended when its client was closed".to_owned(),
+            Ended::Released => "was released".to_owned(),
+        };
+        let resource = &*self.won.resource;
+        let error = Error::new(ErrorCode::LeaseLost, format!("the lease of {resource:?} {why}"))
+            .with_resource(resource);
+        match ended {
+            Ended::Expired | Ended::Taken => error.with_nodes(state.trouble.clone()),
+            Ended::AtLimit | Ended::ClientClosed | Ended::Released => error,
+        }
+    }
+
+    /// Looks after the lease, for the keeper.
+    pub(crate) fn tend(self: &Arc<Self>, now: Moment) -> Tending {
+        let mut state = self.state();
+        if state.lease.ended(now).is_some() {
+            drop(state);
+            self.tell_watchers(now);
+            return Tending::Over;
+        }
+        let wake = state.wake();
+        let end = state.lease.end();
+        match state.upkeep.filter(|_| wake <= now) {
+            None => Tending::Wait(wake),
+            Some(upkeep) => {
+                state.extending = Some(now);
+                let item = self.begin(&mut state, now, upkeep.term(), upkeep.patience());
+                item.map_or(Tending::Over, |item| Tending::Extend(item, end))
+            }
+        }
+    }
+
+    /// An automatic extension was decided. Returns when to look at the lease again.
+    pub(crate) fn tended(&self, extended: Extended) -> Option<Moment> {
+        let mut state = self.state();
+        let sent = state.extending.take();
+        if let (Extended::Undecided, Some(sent), Some(upkeep)) = (extended, sent, &mut state.upkeep)
+        {
+            upkeep.undecided(sent);
+        }
+        (extended != Extended::Lost).then(|| state.wake())
+    }
+
+    /// Begins an extension; `None` if the lease is over.
+    fn begin(
+        self: &Arc<Self>,
+        state: &mut State,
+        now: Moment,
+        term: Term,
+        patience: Duration,
+    ) -> Option<Item> {
+        let extension = state.lease.extend(now, term)?;
+        let patience = patience.min(state.lease.end().since(now));
+        state.gone = state.gone.max(term.gone(now.plus(patience)));
+        Some(Item { lease: Arc::clone(self), extension, patience })
+    }
+
+    /// Takes in one node's answer to an extension.
+    pub(crate) fn extended(
+        &self,
+        extension: &mut Extension,
+        node: usize,
+        answer: Answer,
+    ) -> Option<Extended> {
+        let mut state = self.state();
+        let decided = state.lease.extended(clock::now(), extension, node, answer);
+        if decided == Some(Extended::Confirmed) {
+            state.trouble.clear();
+        }
+        decided
+    }
+
+    /// An extension failed in this way.
+    pub(crate) fn not_extended(&self, trouble: Vec<NodeReport>) {
+        self.state().trouble = trouble;
+        self.tell_watchers(clock::now());
+    }
+
+    /// Tells the watcher of the loss of the lease, now or later.
+    pub(crate) fn watch(&self, watcher: Watcher) {
+        let loss = {
+            let (now, mut state) = (clock::now(), self.state());
+            if state.lease.is_valid(now) {
+                let waits = |other: &Watcher| match other {
+                    Watcher::Waiting(waiting) => !waiting.is_closed(),
+                    Watcher::Callback(_) => true,
+                };
+                state.watchers.retain(waits);
+                state.watchers.push(watcher);
+                return;
+            }
+            state.loss(self, now)
+        };
+        watcher.tell(loss);
+    }
+
+    /// Tells those who wait for the loss, if the lease is over.
+    fn tell_watchers(&self, now: Moment) {
+        let (watchers, loss) = {
+            let mut state = self.state();
+            if state.lease.is_valid(now) {
+                return;
+            }
+            (std::mem::take(&mut state.watchers), state.loss(self, now))
+        };
+        for watcher in watchers {
+            watcher.tell(loss.clone());
+        }
+    }
+
+    /// Extends the lease for a caller.
+    pub(crate) async fn extend(self: Arc<Self>, term: Term, caller: oneshot::Sender<Result<()>>) {
+        let mut caller = Some(caller);
+        let driver = &self.driver;
+        let (delay, patience) = (driver.options.retry_delay, driver.options.connect_timeout);
+        let mut waiting = Waiting::new(clock::now(), None, patience, delay);
+        loop {
+            let sent = clock::now();
+            let node_timeout = driver.options.node_timeout(self.won.term.ttl);
+            let begun = self.begin(&mut self.state(), sent, term, node_timeout);
+            let Some(item) = begun else { return tell(&mut caller, Err(self.lost_now())) };
+            let mut extending = Extending::start(driver, vec![item]);
+            let mut extended = Extended::Undecided;
+            while extending.step().await {
+                if let Some((_, decided)) = extending.take_decided().pop() {
+                    extended = decided;
+                    break;
+                }
+            }
+            let result = match extended {
+                Extended::Confirmed => Ok(()),
+                Extended::Lost => Err(self.lost_now()),
+                Extended::Undecided => {
+                    let now = clock::now();
+                    match waiting.after(now, sent, Loss::NoQuorum, token::random()) {
+                        Next::GiveUp => {
+                            Err(no_quorum(driver, &self.won.resource, &extending.answers(0)))
+                        }
+                        Next::TryAt(moment) => {
+                            sleep(moment.since(now)).await;
+                            continue;
+                        }
+                    }
+                }
+            };
+            tell(&mut caller, result);
+            // The nodes that the decision did not wait for are extended as well.
+            while extending.step().await {}
+            return;
+        }
+    }
+
+    /// The error for a lease that is found to be over.
+    fn lost_now(&self) -> Error {
+        let (now, state) = (clock::now(), self.state());
+        self.over(&state, now, state.lease.ended(now).unwrap_or(Ended::Expired))
+    }
+
+    /// Releases the lease for its holder.
+    pub(crate) fn release(self: &Arc<Self>) -> Pending<bool> {
+        self.finish(protocol::Lease::release)
+    }
+
+    /// Releases the lease because its client is closed.
+    pub(crate) fn close(self: &Arc<Self>) -> Pending<bool> {
+        self.finish(protocol::Lease::close)
+    }
+
+    fn finish(
+        self: &Arc<Self>,
+        begin: impl FnOnce(&mut protocol::Lease, Moment) -> Release,
+    ) -> Pending<bool> {
+        let now = clock::now();
+        let mut release = {
+            let mut state = self.state();
+            if state.lease.is_released() {
+                return Pending::ready(false);
+            }
+            begin(&mut state.lease, now)
+        };
+        self.driver.keeper.remove(self.id);
+        self.tell_watchers(now);
+        let (sender, receiver) = oneshot::channel();
+        let mut caller = Some(sender);
+        if !release.was_valid() {
+            tell(&mut caller, false);
+        }
+        let held = Arc::clone(self);
+        let task = async move {
+            let driver = &held.driver;
+            let patience = driver.options.node_timeout(held.won.term.ttl);
+            let request = Request::Release(Arc::clone(&held.won.subject));
+            let mut calls = driver.call_all(&request, patience);
+            while let Some((node, answered)) = calls.next().await {
+                if answered.is_err() {
+                    held.deliver(node, &request, patience);
+                }
+                let answer = answer(&answered);
+                let released = held.state().lease.released(&mut release, node, answer);
+                if let Some(released) = released {
+                    tell(&mut caller, released);
+                }
+            }
+        };
+        match self.driver.spawn(task) {
+            Ok(()) => Pending::new(receiver),
+            Err(_) => Pending::ready(false),
+        }
+    }
+
+    /// Keeps on releasing a node that did not answer, until its key has expired of itself.
+    fn deliver(&self, node: usize, request: &Request, patience: Duration) {
+        let (holds, gone) = {
+            let state = self.state();
+            (state.holders.contains(node), state.gone)
+        };
+        if holds {
+            self.driver.deliver(node, request.clone(), patience, gone);
+        }
+    }
+}
+
+/// Tells the caller, once.
+fn tell<T>(caller: &mut Option<oneshot::Sender<T>>, result: T) {
+    if let Some(caller) = caller.take() {
+        // An error means that nobody waits any more.
+        let _ = caller.send(result);
+    }
+}

@@ -1,0 +1,141 @@
+//! Locks: recipes for leases.
+
+use crate::acquire::Acquire;
+use crate::client::Setup;
+use crate::error::{Error, Result};
+use crate::lease::Lease;
+use crate::options::{self, Dialect, OptionValue, Options};
+use crate::request::Keys;
+use crate::runtime::Pending;
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::oneshot;
+
+/// A lock: a resource, and how to acquire it. It owns nothing, so it can be shared and used again.
+#[derive(Clone)]
+pub struct Lock {
+    setup: Arc<Setup>,
+    resource: String,
+    options: Options,
+    mistake: Option<Error>,
+}
+
+impl Lock {
+    pub(crate) fn new(setup: Arc<Setup>, resource: String) -> Self {
+        let mistake = options::check_resource(&resource).err();
+        let options = setup.options.clone();
+        Self { setup, resource, options, mistake }
+    }
+
+    /// How long the nodes keep this lock if it is not extended: 10 ms to 24 h.
+    #[must_use]
+    pub fn ttl(self, ttl: Duration) -> Self {
+        self.option(Dialect::Rust, "ttl", &OptionValue::Number(ttl.as_secs_f64()))
+    }
+
+    /// How long an acquire waits while others hold the lock; zero for one try.
+    #[must_use]
+    pub fn wait(self, wait: Duration) -> Self {
+        self.option(Dialect::Rust, "wait", &OptionValue::Number(wait.as_secs_f64()))
+    }
+
+    /// Acquires wait for ever while others hold the lock.
+    #[must_use]
+    pub fn wait_forever(self) -> Self {
+        self.option(Dialect::Rust, "wait", &OptionValue::Null)
+    }
+
+    /// Whether leases are extended until they are released.
+    #[must_use]
+    pub fn auto_extend(self, auto_extend: bool) -> Self {
+        self.option(Dialect::Rust, "auto_extend", &OptionValue::Bool(auto_extend))
+    }
+
+    /// How long a lease can be held at most, however it is extended: 10 ms or more.
+    #[must_use]
+    pub fn max_hold(self, max_hold: Duration) -> Self {
+        self.option(Dialect::Rust, "max_hold", &OptionValue::Number(max_hold.as_secs_f64()))
+    }
+
+    /// Leases can be held for ever.
+    #[must_use]
+    pub fn unlimited_hold(self) -> Self {
+        self.option(Dialect::Rust, "max_hold", &OptionValue::Null)
+    }
+
+    /// Sets an option by its name, as a language binding received it.
+    #[must_use]
+    pub fn option(mut self, dialect: Dialect, name: &str, value: &OptionValue) -> Self {
+        if let Err(error) = self.options.set_per_lock(dialect, name, value) {
+            self.mistake.get_or_insert(error);
+        }
+        self
+    }
+
+    /// The lock, or the first mistake that was made in describing it.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorCode::Config`](crate::ErrorCode::Config) for an empty resource or a bad option.
+    pub fn checked(self) -> Result<Self> {
+        self.mistake.clone().map_or(Ok(self), Err)
+    }
+
+    /// The resource.
+    pub fn resource(&self) -> &str {
+        &self.resource
+    }
+
+    /// Acquires the lock. The clock of `wait` starts now; dropping the result cancels.
+    ///
+    /// Contention is waited out for `wait`; then the result is an error with
+    /// [`ErrorCode::Timeout`](crate::ErrorCode::Timeout). If too few nodes can vote, and still
+    /// cannot after `connect_timeout`, it is one with
+    /// [`ErrorCode::NoQuorum`](crate::ErrorCode::NoQuorum).
+    pub fn acquire(&self) -> Pending<Result<Lease>> {
+        let started = self.prepare().and_then(|keys| {
+            let driver = self.setup.driver();
+            let acquire = Acquire::new(Arc::clone(driver), &self.resource, keys, &self.options);
+            let (sender, receiver) = oneshot::channel();
+            driver.spawn(acquire.run(sender))?;
+            Ok(Pending::new(receiver))
+        });
+        started.unwrap_or_else(|error| Pending::ready(Err(error)))
+    }
+
+    /// Whether somebody holds so many nodes that the lock could not be acquired now. It may have
+    /// changed by the time this returns.
+    ///
+    /// The result is an error with [`ErrorCode::NoQuorum`](crate::ErrorCode::NoQuorum) if too few
+    /// nodes answer to tell.
+    pub fn locked(&self) -> Pending<Result<bool>> {
+        let started = self.prepare().and_then(|keys| {
+            let (sender, receiver) = oneshot::channel();
+            let (driver, resource) = (self.setup.driver(), self.resource.clone());
+            let patience = self.options.node_timeout(self.options.ttl);
+            let asking = Arc::clone(driver);
+            driver.spawn(async move {
+                let _ = sender.send(asking.locked(&resource, keys, patience).await);
+            })?;
+            Ok(Pending::new(receiver))
+        });
+        started.unwrap_or_else(|error| Pending::ready(Err(error)))
+    }
+
+    fn prepare(&self) -> Result<Arc<Keys>> {
+        if let Some(mistake) = &self.mistake {
+            return Err(mistake.clone());
+        }
+        if self.setup.is_closed() {
+            return Err(Error::closed().with_resource(&self.resource));
+        }
+        Ok(Arc::new(Keys::new(&self.options.key_prefix, &self.resource)))
+    }
+}
+
+impl fmt::Debug for Lock {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Lock").field("resource", &self.resource).finish_non_exhaustive()
+    }
+}
