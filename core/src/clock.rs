@@ -7,7 +7,10 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 /// Linux, CLOCK_MONOTONIC on the other Unixes (which on macOS includes sleep), the performance
 /// counter on Windows (which includes sleep).
 pub(crate) fn now() -> Moment {
-    Moment::from_origin(elapsed())
+    let now = Moment::from_origin(elapsed());
+    #[cfg(test)]
+    let now = now.plus(suspended::total());
+    now
 }
 
 #[cfg(unix)]
@@ -34,4 +37,23 @@ fn elapsed() -> Duration {
 pub(crate) fn wall_clock_micros() -> u64 {
     let elapsed = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     u64::try_from(elapsed.as_micros()).unwrap_or(u64::MAX)
+}
+
+/// Tests cannot suspend the machine. They can let this clock go ahead of the one that timers run by,
+/// which is what a suspension does.
+#[cfg(test)]
+pub(crate) mod suspended {
+    use std::sync::atomic::{AtomicU64, Ordering};
+    use std::time::Duration;
+
+    static MILLISECONDS: AtomicU64 = AtomicU64::new(0);
+
+    pub(super) fn total() -> Duration {
+        Duration::from_millis(MILLISECONDS.load(Ordering::SeqCst))
+    }
+
+    pub(crate) fn suspend(time: Duration) {
+        let milliseconds = u64::try_from(time.as_millis()).expect("it is short");
+        MILLISECONDS.fetch_add(milliseconds, Ordering::SeqCst);
+    }
 }

@@ -3,6 +3,7 @@
 mod exhaustive;
 mod fencing;
 mod leases;
+mod upkeep;
 mod waiting;
 
 use super::{Moment, Term};

@@ -5,6 +5,7 @@ mod endurance;
 mod faults;
 mod forms;
 mod servers;
+mod upkeep;
 mod vectors;
 
 use std::time::{Duration, Instant};
