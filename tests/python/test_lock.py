@@ -191,7 +191,9 @@ def test_errors_name_every_node_and_can_be_pickled(
 
 
 def test_an_unknown_option_is_named_with_the_known_ones() -> None:
-    with pytest.raises(quorlock.ConfigError, match=r"tll is not an option.*ttl, wait, auto_extend, max_hold"):
+    with pytest.raises(
+        quorlock.ConfigError, match=r"tll is not an option.*ttl, wait, auto_extend, max_hold"
+    ):
         quorlock.Client(["memory://a"], tll=1)  # type: ignore[call-arg]
     with pytest.raises(ValueError, match="connect_timeout"):
         quorlock.Client(["memory://a"]).lock("r", connect_timeout=1)  # type: ignore[call-arg]
