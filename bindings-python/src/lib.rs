@@ -4,10 +4,12 @@
 
 mod completion;
 mod convert;
+mod lock;
 mod waiting;
 
 use completion::{Completing, Pending};
 use convert::{error, value, values};
+use lock::Lock;
 use pyo3::exceptions::PyBaseException;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
@@ -36,15 +38,6 @@ impl Client {
         Ok(Self(builder.build().map_err(|e| error(py, &e))?))
     }
 
-    fn lock(&self, resource: &Bound<'_, PyAny>, options: &Bound<'_, PyDict>) -> PyResult<Lock> {
-        // What is not a string gets the same error as an empty one.
-        let mut lock = self.0.lock(resource.extract::<String>().unwrap_or_default());
-        for (name, value) in values(options)? {
-            lock = lock.option(Dialect::Python, &name, &value);
-        }
-        Ok(Lock(lock.checked().map_err(|e| error(resource.py(), &e))?))
-    }
-
     #[getter]
     fn addresses<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
         PyTuple::new(py, self.0.addresses().collect::<Vec<_>>())
@@ -57,32 +50,6 @@ impl Client {
 
     fn close(&self) -> Pending {
         Pending::of(self.0.close(), |py, ()| Ok(py.None()))
-    }
-}
-
-/// The native part of `quorlock.Lock`.
-#[pyclass(frozen, module = "quorlock._quorlock")]
-struct Lock(quorlock::Lock);
-
-#[pymethods]
-impl Lock {
-    #[getter]
-    fn resource(&self) -> &str {
-        self.0.resource()
-    }
-
-    fn acquire(&self) -> Pending {
-        Pending::of(self.0.acquire(), |py, acquired| {
-            let lease = acquired.map_err(|e| error(py, &e))?;
-            Ok(Py::new(py, Lease(lease))?.into_any())
-        })
-    }
-
-    fn locked(&self) -> Pending {
-        Pending::of(self.0.locked(), |py, locked| {
-            let locked = locked.map_err(|e| error(py, &e))?;
-            Ok(locked.into_pyobject(py)?.to_owned().into_any().unbind())
-        })
     }
 }
 

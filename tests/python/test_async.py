@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import random
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
+from nodes import keys, steal
 from servers import Servers
 from waiting import wait_until_async
 
@@ -16,16 +17,6 @@ import quorlock
 @pytest.fixture
 def servers(start_servers: Callable[..., Servers]) -> Servers:
     return start_servers(5)
-
-
-def keys(servers: Servers) -> list[object]:
-    """The keys on all nodes that are no fences."""
-    found: list[object] = []
-    for server in servers:
-        reply = server.command("KEYS", "*")
-        assert isinstance(reply, list)
-        found += [key for key in reply if not str(key).endswith(":fence")]
-    return found
 
 
 def test_an_async_with_block_holds_the_lock_and_frees_it(servers: Servers) -> None:
@@ -102,45 +93,14 @@ def test_leaving_an_async_with_block_whose_lease_was_taken_raises(servers: Serve
         async with quorlock.Client(servers.urls) as client:
             with pytest.raises(quorlock.LeaseLostError):
                 async with client.lock("r"):
-                    for server in servers:
-                        server.command("SET", "r", "thief")
+                    steal(servers, "r")
             with pytest.raises(KeyError):
                 async with client.lock("s"):
-                    for server in servers:
-                        server.command("SET", "s", "thief")
+                    steal(servers, "s")
                     raise KeyError
 
     asyncio.run(main())
     assert [server.command("GET", "r") for server in servers] == ["thief"] * 5
-
-
-def test_cancelled_acquires_leave_no_key(servers: Servers) -> None:
-    async def main() -> None:
-        async with quorlock.Client(servers.urls, ttl=600) as client:
-            outcomes = []
-            for round_ in range(200):
-                task = asyncio.create_task(client.lock(f"r{round_}").acquire_async())
-                await asyncio.sleep(random.random() * 0.001)
-                task.cancel()
-                outcome = (await asyncio.gather(task, return_exceptions=True))[0]
-                outcomes.append(isinstance(outcome, asyncio.CancelledError))
-                del outcome, task
-            assert any(outcomes)
-            await wait_until_async(lambda: not keys(servers))
-
-    asyncio.run(main())
-
-
-def test_a_cancelled_waiter_leaves_no_key(servers: Servers) -> None:
-    async def main() -> None:
-        async with quorlock.Client(servers.urls, ttl=600) as client:
-            async with client.lock("r"):
-                with pytest.raises(TimeoutError):
-                    async with asyncio.timeout(0.2), client.lock("r", wait=None):
-                        pytest.fail("the body ran")
-            await wait_until_async(lambda: not keys(servers))
-
-    asyncio.run(main())
 
 
 def test_a_client_serves_one_event_loop_after_another(servers: Servers) -> None:
@@ -157,13 +117,24 @@ def test_a_client_serves_one_event_loop_after_another(servers: Servers) -> None:
     client.close()
 
 
-def test_a_loop_closed_under_an_acquire_leaves_no_key(servers: Servers) -> None:
-    with quorlock.Client(servers.urls, ttl=600) as client, client.lock("r") as lease:
-        loop = asyncio.new_event_loop()
-        task = loop.create_task(client.lock("r", wait=None).acquire_async())
-        loop.run_until_complete(asyncio.sleep(0.01))
-        task.cancel()
-        loop.run_until_complete(asyncio.gather(task, return_exceptions=True))
-        loop.close()
-        lease.release()
-        asyncio.run(wait_until_async(lambda: not keys(servers)))
+def test_two_event_loops_in_two_threads_share_a_client(servers: Servers) -> None:
+    inside: list[int] = []
+    fences: list[int] = []
+
+    async def work(lock: quorlock.Lock) -> None:
+        for _ in range(10):
+            async with lock as lease:
+                inside.append(1)
+                assert len(inside) == 1
+                await asyncio.sleep(0)
+                fences.append(lease.fence)
+                inside.pop()
+
+    with quorlock.Client(servers.urls, wait=60, retry_delay=(0.001, 0.01)) as client:
+        lock = client.lock("r")
+        with ThreadPoolExecutor(2) as threads:
+            runs = [threads.submit(lambda: asyncio.run(work(lock))) for _ in range(2)]
+        for run in runs:
+            run.result()
+    assert fences == sorted(set(fences))
+    assert len(fences) == 20

@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import copy
 import pickle
-import signal
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
 from datetime import timedelta
-from pathlib import Path
 from typing import Any
 
 import pytest
+from nodes import is_free, steal
 from servers import Servers
 from waiting import wait_until
 
@@ -30,15 +27,6 @@ def servers(start_servers: Callable[..., Servers]) -> Servers:
 def client(servers: Servers) -> Iterator[quorlock.Client]:
     with quorlock.Client(servers.urls) as client:
         yield client
-
-
-def is_free(servers: Servers, key: str) -> bool:
-    return all(server.command("EXISTS", key) == 0 for server in servers)
-
-
-def steal(servers: Servers, key: str) -> None:
-    for server in servers:
-        server.command("SET", key, "thief")
 
 
 def test_a_with_block_holds_the_lock_and_frees_it(
@@ -248,50 +236,6 @@ def test_a_lost_reply_leaves_no_key(start_servers: Callable[..., Servers]) -> No
         wait_until(lambda: is_free(servers, "r"))
         with client.lock("r"):
             pass
-
-
-def test_ctrl_c_ends_a_blocking_acquire_and_leaves_no_key(servers: Servers) -> None:
-    program = """
-import sys, quorlock
-client = quorlock.Client(sys.argv[1:])
-try:
-    print("waiting", flush=True)
-    client.lock("r", wait=None).acquire()
-except KeyboardInterrupt:
-    client.close()
-    print("interrupted", flush=True)
-"""
-    with quorlock.Client(servers.urls) as client:
-        with client.lock("r", ttl=600):
-            child = subprocess.Popen(
-                [sys.executable, "-c", program, *servers.urls], stdout=subprocess.PIPE, text=True
-            )
-            assert child.stdout
-            assert child.stdout.readline() == "waiting\n"
-            # Ours, that of this look, and the child's.
-            wait_until(lambda: str(servers[0].command("CLIENT", "LIST")).count(" addr=") > 2)
-            child.send_signal(signal.SIGINT)
-            assert child.communicate(timeout=60)[0] == "interrupted\n"
-        wait_until(lambda: is_free(servers, "r"))
-
-
-def test_an_import_and_a_client_start_no_thread() -> None:
-    if not Path("/proc/self/task").is_dir():
-        pytest.skip("the system does not show threads in /proc")
-    program = """
-import os, quorlock
-client = quorlock.Client(["memory://a"])
-print(len(os.listdir("/proc/self/task")))
-"""
-    threads = subprocess.run(
-        [sys.executable, "-c", program], check=True, capture_output=True, text=True
-    )
-    assert threads.stdout == "1\n"
-
-
-def test_a_process_exits_with_a_held_lease(servers: Servers) -> None:
-    program = "import sys, quorlock; lease = quorlock.Client(sys.argv[1:]).lock('r').acquire()"
-    subprocess.run([sys.executable, "-c", program, *servers.urls], check=True, timeout=60)
 
 
 def test_memory_nodes_are_for_unit_tests() -> None:

@@ -15,6 +15,7 @@ from servers import Servers
 from waiting import TIMEOUT, wait_until
 
 import quorlock
+from quorlock import _scope
 
 Run = Callable[[Coroutine[Any, Any, None]], None]
 
@@ -305,12 +306,11 @@ def test_a_body_that_ends_in_the_moment_of_the_loss(
 ) -> None:
     async def main() -> None:
         with pytest.raises(type(own) if own else quorlock.LeaseLostError):
-            lock = client.lock("r")
-            async with lock as lease:
+            async with client.lock("r") as lease:
                 steal(servers, "r")
                 assert lease.wait_lost()  # and the loop has not had its turn yet
                 # What the loop would do between two steps of this task.
-                lock._scopes._open[0]._cancel(RuntimeError("lost"))
+                _scope.entered.get()[-1]._cancel(RuntimeError("lost"))
                 if own:
                     raise own
 

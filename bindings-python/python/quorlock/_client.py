@@ -70,7 +70,7 @@ class Client:
 
         Raises ConfigError for an empty resource or a bad option.
         """
-        return Lock(self._native.lock(resource, options))
+        return Lock(self._native, resource, options)
 
     def close(self) -> None:
         """Closes the client: leases that are still held end and are released, acquires under way

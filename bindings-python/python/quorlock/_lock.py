@@ -9,23 +9,19 @@ from typing import Any, ParamSpec, TypeVar, cast
 from . import _quorlock
 from ._async import result
 from ._lease import Lease
-from ._scope import Scopes
+from ._scope import Scope
 
 P = ParamSpec("P")
 R = TypeVar("R")
 
 
-class Lock:
+class Lock(_quorlock.Lock):
     """A lock: a resource, and how to acquire it. Made by `Client.lock`.
 
     It owns nothing, so threads and tasks may share it; every entry makes a lease of its own.
     """
 
-    __slots__ = ("_native", "_scopes")
-
-    def __init__(self, native: _quorlock.Lock) -> None:
-        self._native = native
-        self._scopes = Scopes()
+    __slots__ = ()
 
     def acquire(self) -> Lease:
         """Acquires the lock, waiting for up to `wait` while others hold it.
@@ -33,48 +29,29 @@ class Lock:
         Raises LockTimeoutError if others held it for the whole `wait`, and QuorumError if too few
         nodes can vote, and still cannot after `connect_timeout`.
         """
-        return Lease(self._native.acquire().wait())
+        return Lease(self._acquire().wait())
 
     async def acquire_async(self) -> Lease:
         """`acquire` for asyncio. Cancelling it leaves no key behind."""
-        return Lease(await result(self._native.acquire()))
+        return Lease(await result(self._acquire()))
 
     def locked(self) -> bool:
         """Whether somebody holds so many nodes that the lock could not be acquired now.
 
         Raises QuorumError if too few nodes answer to tell.
         """
-        return self._native.locked().wait()
+        return self._locked().wait()
 
     async def locked_async(self) -> bool:
         """`locked` for asyncio."""
-        return await result(self._native.locked())
-
-    def __enter__(self) -> Lease:
-        lease = self.acquire()
-        scope = self._scopes.enter(lease)
-        try:
-            return lease
-        except BaseException:  # an interrupt that came in just now
-            self._scopes.forget(scope)
-            raise
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        scope = self._scopes.leave()
-        scope.lease.release()
-        if error is None:
-            scope.check_not_lost()
+        return await result(self._locked())
 
     async def __aenter__(self) -> Lease:
-        lease = await self.acquire_async()
-        scope = self._scopes.enter(lease)
+        lease = await result(self._acquire())
+        scope = Scope(lease)
+        self._enter(scope, lease)
         scope.cancel_on_loss()
-        return lease
+        return scope.lease
 
     async def __aexit__(
         self,
@@ -82,7 +59,8 @@ class Lock:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        scope = self._scopes.leave()
+        scope = self._leave()
+        scope.is_left = True
         releasing = scope.lease._native.release()
         if await scope.was_cancelled(error):
             scope.check_not_lost(error)
@@ -112,4 +90,4 @@ class Lock:
         return hold
 
     def __repr__(self) -> str:
-        return f"<quorlock.Lock on {self._native.resource!r}>"
+        return f"<quorlock.Lock on {self._resource!r}>"

@@ -5,24 +5,22 @@ import weakref
 from contextvars import ContextVar
 
 from ._lease import Lease
+from ._quorlock import Lease as NativeLease
 
 
 class Scope:
     """One block, from its entry until it is left."""
 
-    __slots__ = ("_cancelled", "_cancelling", "_is_left", "_task", "lease")
+    __slots__ = ("_cancelled", "_cancelling", "_task", "is_left", "lease")
 
-    def __init__(self, lease: Lease) -> None:
-        self.lease = lease
+    def __init__(self, lease: NativeLease) -> None:
+        self.lease = Lease(lease)
         # Weak: a task that is thrown away with its loop must not be kept by what waits here.
         self._task: weakref.ref[asyncio.Task[object]] | None = None
         self._cancelling = 0
         self._cancelled = False
-        self._is_left = False
-
-    def leave(self) -> None:
-        """From now on the body is not cancelled."""
-        self._is_left = True
+        self.is_left = False
+        """From then on the body is not cancelled."""
 
     def check_not_lost(self, cause: BaseException | None = None) -> None:
         """Raises why the lease was lost, if it was."""
@@ -44,7 +42,7 @@ class Scope:
 
     def _cancel(self, loss: BaseException) -> None:
         task = self._owner()
-        if task is not None and not self._is_left:
+        if task is not None and not self.is_left:
             self._cancelled = task.cancel(str(loss))
 
     async def was_cancelled(self, error: BaseException | None) -> bool:
@@ -64,47 +62,6 @@ class Scope:
         return False
 
 
-_entered: ContextVar[tuple[Scope, ...]] = ContextVar("quorlock_entered", default=())
+entered: ContextVar[tuple[Scope, ...]] = ContextVar("quorlock_entered", default=())
 """The blocks that this thread or task is in, innermost last. A lock object may be shared, so this
 tells which of its open blocks is being left."""
-
-
-class Scopes:
-    """The open blocks of one lock object."""
-
-    __slots__ = ("_open",)
-
-    def __init__(self) -> None:
-        self._open: list[Scope] = []
-
-    def enter(self, lease: Lease) -> Scope:
-        """Begins a block. If that is interrupted, there is none."""
-        scope = Scope(lease)
-        try:
-            self._open.append(scope)
-            _entered.set((*_entered.get(), scope))
-        except BaseException:
-            self.forget(scope)
-            raise
-        return scope
-
-    def forget(self, scope: Scope) -> None:
-        """The block is left, or was never entered."""
-        scope.leave()
-        if scope in self._open:
-            self._open.remove(scope)
-        _entered.set(tuple(other for other in _entered.get() if other is not scope))
-
-    def leave(self) -> Scope:
-        """The block that is being left."""
-        own = [scope for scope in _entered.get() if scope in self._open]
-        # A generator may be left in another context than it was entered in; a single open block
-        # is the one that is being left all the same.
-        if not own and len(self._open) != 1:
-            raise RuntimeError(
-                "this block was entered in another thread or task, and the lock is shared: "
-                "make a lock for each block"
-            )
-        scope = own[-1] if own else self._open[0]
-        self.forget(scope)
-        return scope

@@ -1,0 +1,158 @@
+//! The native part of `quorlock.Lock`, with its `with` block.
+//!
+//! `with` is native because a signal, such as Ctrl-C, may raise an exception between any two steps of
+//! Python code: also on entry, when the lock is held already, and at the beginning of the exit. Here
+//! exceptions come up only where they are asked for.
+
+use crate::Lease;
+use crate::completion::Pending;
+use crate::convert::{error, values};
+use crate::waiting::wait;
+use pyo3::exceptions::PyRuntimeError;
+use pyo3::intern;
+use pyo3::prelude::*;
+use pyo3::sync::PyOnceLock;
+use pyo3::types::{PyDict, PyTuple};
+use quorlock::Dialect;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+#[pyclass(frozen, subclass, module = "quorlock._quorlock")]
+pub(crate) struct Lock {
+    lock: quorlock::Lock,
+    /// The blocks that are entered and not left. The lock object may be shared, so there may be
+    /// several.
+    open: Mutex<Vec<Block>>,
+}
+
+/// A block: the `quorlock._scope.Scope` that Python has of it, and the lease that it holds.
+struct Block {
+    scope: Py<PyAny>,
+    lease: Py<Lease>,
+}
+
+#[pymethods]
+impl Lock {
+    #[new]
+    fn new(
+        client: &crate::Client,
+        resource: &Bound<'_, PyAny>,
+        options: &Bound<'_, PyDict>,
+    ) -> PyResult<Self> {
+        // What is not a string gets the same error as an empty one.
+        let mut lock = client.0.lock(resource.extract::<String>().unwrap_or_default());
+        for (name, value) in values(options)? {
+            lock = lock.option(Dialect::Python, &name, &value);
+        }
+        let lock = lock.checked().map_err(|e| error(resource.py(), &e))?;
+        Ok(Self { lock, open: Mutex::default() })
+    }
+
+    #[getter]
+    fn _resource(&self) -> &str {
+        self.lock.resource()
+    }
+
+    fn _acquire(&self) -> Pending {
+        Pending::of(self.lock.acquire(), |py, acquired| {
+            let lease = acquired.map_err(|e| error(py, &e))?;
+            Ok(Py::new(py, Lease(lease))?.into_any())
+        })
+    }
+
+    fn _locked(&self) -> Pending {
+        Pending::of(self.lock.locked(), |py, locked| {
+            let locked = locked.map_err(|e| error(py, &e))?;
+            Ok(locked.into_pyobject(py)?.to_owned().into_any().unbind())
+        })
+    }
+
+    fn __enter__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        let lease = wait(py, self.lock.acquire())?.map_err(|e| error(py, &e))?;
+        let lease = Py::new(py, Lease(lease))?;
+        // The last Python code, where an interrupt drops the lease, which releases it.
+        let scope = python(py, &SCOPE, "Scope")?.call1((lease.clone_ref(py),))?;
+        self._enter(scope.clone(), lease)?;
+        scope.getattr(intern!(py, "lease"))
+    }
+
+    fn __exit__(
+        &self,
+        py: Python<'_>,
+        _kind: &Bound<'_, PyAny>,
+        raised: &Bound<'_, PyAny>,
+        _traceback: &Bound<'_, PyAny>,
+    ) -> PyResult<()> {
+        let Block { lease, .. } = self.leave(py)?;
+        let lease = &lease.get().0;
+        wait(py, lease.release())?;
+        match lease.loss() {
+            Some(loss) if raised.is_none() => Err(error(py, &loss)),
+            _ => Ok(()),
+        }
+    }
+
+    /// Begins a block.
+    fn _enter(&self, scope: Bound<'_, PyAny>, lease: Py<Lease>) -> PyResult<()> {
+        let py = scope.py();
+        let entered = entered(py)?.into_iter().chain([scope.clone()]);
+        set_entered(py, entered.collect())?;
+        self.open().push(Block { scope: scope.unbind(), lease });
+        Ok(())
+    }
+
+    /// Ends the block that is being left, and returns its scope.
+    fn _leave(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
+        Ok(self.leave(py)?.scope)
+    }
+}
+
+impl Lock {
+    fn open(&self) -> MutexGuard<'_, Vec<Block>> {
+        self.open.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn leave(&self, py: Python<'_>) -> PyResult<Block> {
+        let entered = entered(py)?;
+        let block = {
+            let mut open = self.open();
+            let own = |scope: &Bound<'_, PyAny>| open.iter().position(|b| b.scope.is(scope));
+            // A generator may be left in another context than it was entered in; a single open
+            // block is the one that is being left all the same.
+            match entered.iter().rev().find_map(own) {
+                Some(index) => open.remove(index),
+                None if open.len() == 1 => open.remove(0),
+                None => {
+                    return Err(PyRuntimeError::new_err(
+                        "this block was entered in another thread or task, and the lock is \
+                         shared: make a lock for each block",
+                    ));
+                }
+            }
+        };
+        let others = entered.into_iter().filter(|scope| !block.scope.is(scope));
+        set_entered(py, others.collect())?;
+        Ok(block)
+    }
+}
+
+static SCOPE: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
+static ENTERED: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
+
+fn python<'py>(
+    py: Python<'py>,
+    cell: &'static PyOnceLock<Py<PyAny>>,
+    name: &str,
+) -> PyResult<&'py Bound<'py, PyAny>> {
+    cell.import(py, "quorlock._scope", name)
+}
+
+/// The blocks that this thread or task is in, innermost last.
+fn entered(py: Python<'_>) -> PyResult<Vec<Bound<'_, PyAny>>> {
+    python(py, &ENTERED, "entered")?.call_method0(intern!(py, "get"))?.extract()
+}
+
+fn set_entered(py: Python<'_>, scopes: Vec<Bound<'_, PyAny>>) -> PyResult<()> {
+    let scopes = PyTuple::new(py, scopes)?;
+    python(py, &ENTERED, "entered")?.call_method1(intern!(py, "set"), (scopes,))?;
+    Ok(())
+}
