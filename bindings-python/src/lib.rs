@@ -10,10 +10,11 @@ mod waiting;
 use completion::{Completing, Pending};
 use convert::{error, value, values};
 use lock::Lock;
-use pyo3::exceptions::PyBaseException;
+use pyo3::exceptions::{PyBaseException, PyImportError};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
 use quorlock::Dialect;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 /// The native part of `quorlock.Client`.
@@ -146,8 +147,23 @@ fn release_all(py: Python<'_>, seconds: f64) {
     py.detach(|| quorlock::release_all(Duration::from_secs_f64(seconds)));
 }
 
+/// The types of this module, and the threads that call into Python, belong to one interpreter.
+fn check_interpreter(py: Python<'_>) -> PyResult<()> {
+    static HOME: AtomicUsize = AtomicUsize::new(0);
+    // Every interpreter has a `sys` module of its own.
+    let sys = py.import("sys")?.as_ptr() as usize;
+    match HOME.compare_exchange(0, sys, Ordering::Relaxed, Ordering::Relaxed) {
+        Err(home) if home != sys => Err(PyImportError::new_err(
+            "quorlock is in use in another interpreter of this process; it does not support \
+             subinterpreters",
+        )),
+        _ => Ok(()),
+    }
+}
+
 #[pymodule]
 fn _quorlock(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    check_interpreter(module.py())?;
     module.add_class::<Client>()?;
     module.add_class::<Lock>()?;
     module.add_class::<Lease>()?;

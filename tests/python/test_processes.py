@@ -1,0 +1,275 @@
+"""Processes that fork, and processes that end."""
+
+from __future__ import annotations
+
+import http.client
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+from nodes import freeze, keys, thaw
+from servers import Servers
+from waiting import TIMEOUT, wait_until
+
+PROGRAMS = Path(__file__).resolve().parent / "programs"
+
+
+@pytest.fixture
+def servers(start_servers: Callable[..., Servers]) -> Servers:
+    return start_servers(3)
+
+
+@pytest.fixture
+def environment(servers: Servers) -> dict[str, str]:
+    return os.environ | {"QUORLOCK_NODES": ",".join(servers.urls)}
+
+
+def run(program: str, environment: dict[str, str]) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-c", program],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=TIMEOUT,
+        check=False,
+    )
+
+
+def test_clients_survive_a_fork_and_leases_do_not(
+    servers: Servers, environment: dict[str, str]
+) -> None:
+    forks = subprocess.run(
+        [sys.executable, PROGRAMS / "forks.py"],
+        env=environment,
+        stdout=subprocess.PIPE,
+        text=True,
+        timeout=4 * TIMEOUT,
+        check=True,
+    )
+    assert forks.stdout == "60\n"
+    wait_until(lambda: not keys(servers))
+
+
+class UnixConnection(http.client.HTTPConnection):
+    def __init__(self, path: Path) -> None:
+        super().__init__("localhost", timeout=TIMEOUT)
+        self._path = path
+
+    def connect(self) -> None:
+        self.sock = socket.socket(socket.AF_UNIX)
+        self.sock.settimeout(TIMEOUT)
+        self.sock.connect(str(self._path))
+
+
+def test_gunicorn_with_preload(
+    servers: Servers, environment: dict[str, str], tmp_path: Path
+) -> None:
+    counter, address = tmp_path / "counter", tmp_path / "socket"
+    counter.write_text("0")
+    options = ["--preload", "--workers", "3", "--bind", f"unix:{address}", "--log-level", "warning"]
+    gunicorn = subprocess.Popen(
+        [sys.executable, "-m", "gunicorn", *options, "web:application"],
+        env=environment | {"COUNTER": str(counter)},
+        cwd=PROGRAMS,
+    )
+    try:
+        wait_until(address.exists)
+
+        def ask(_: int) -> str:
+            connection = UnixConnection(address)
+            connection.request("GET", "/")
+            response = connection.getresponse()
+            assert response.status == 200
+            return response.read().decode()
+
+        with ThreadPoolExecutor(6) as pool:
+            workers = list(pool.map(ask, range(60)))
+        assert counter.read_text() == "60"
+        assert len(set(workers)) > 1
+        assert str(gunicorn.pid) not in workers
+        assert "master" in keys(servers)
+        gunicorn.send_signal(signal.SIGTERM)
+        assert gunicorn.wait(TIMEOUT) == 0
+    finally:
+        gunicorn.kill()
+    wait_until(lambda: not keys(servers))
+
+
+def test_celery_with_prefork(servers: Servers, environment: dict[str, str], tmp_path: Path) -> None:
+    environment |= {"QUEUE": str(tmp_path), "HOLD": "yes"}
+    (tmp_path / "counter").write_text("0")
+    (tmp_path / "workers").mkdir()
+    options = ["--pool", "prefork", "--concurrency", "3", "--without-mingle", "--without-gossip"]
+    celery = subprocess.Popen(
+        [sys.executable, "-m", "celery", "--app", "jobs", "worker", "-l", "ERROR", *options],
+        env=environment,
+        cwd=PROGRAMS,
+        stdout=subprocess.DEVNULL,
+    )
+    try:
+        wait_until(lambda: "parent" in keys(servers))
+        program = "import jobs; [jobs.count.delay() for _ in range(30)]"
+        sender = environment | {"PYTHONPATH": str(PROGRAMS), "HOLD": ""}
+        sent = run(program, sender)
+        assert sent.returncode == 0, sent.stderr
+        wait_until(lambda: (tmp_path / "counter").read_text() == "30")
+        assert len(list((tmp_path / "workers").iterdir())) > 1
+        assert "parent" in keys(servers)
+        celery.send_signal(signal.SIGTERM)
+        assert celery.wait(TIMEOUT) == 0
+    finally:
+        celery.kill()
+    wait_until(lambda: not keys(servers))
+
+
+def test_an_import_and_a_client_start_no_thread() -> None:
+    if not Path("/proc/self/task").is_dir():
+        pytest.skip("the system does not show threads in /proc")
+    program = """
+import os, quorlock
+client = quorlock.Client(["memory://a"])
+lock = client.lock("r")
+print(len(os.listdir("/proc/self/task")))
+"""
+    assert run(program, dict(os.environ)).stdout == "1\n"
+
+
+BUSY = """
+import asyncio, sys, threading, time, quorlock
+
+client = quorlock.Client(ttl=600, wait=None)
+held = [client.lock(f"held-{i}").acquire() for i in range(5)]
+held[0].on_lost(print)
+
+def wait():
+    client.lock("held-0").acquire()
+
+def wait_for_loss():
+    held[1].wait_lost()
+
+def hammer():
+    while True:
+        with client.lock("hammer"):
+            pass
+
+async def wait_async():
+    await client.lock("held-0").acquire_async()
+
+def wait_in_loop():
+    asyncio.run(wait_async())
+
+for work in (wait, wait, wait_for_loss, wait_in_loop, hammer, hammer):
+    threading.Thread(target=work, daemon=True).start()
+time.sleep(0.05)
+print("leaving", flush=True)
+"""
+
+
+def test_a_process_ends_with_held_leases_and_running_threads(
+    servers: Servers, environment: dict[str, str]
+) -> None:
+    for _ in range(10):
+        ended = run(BUSY, environment)
+        assert (ended.returncode, ended.stdout, ended.stderr) == (0, "leaving\n", "")
+        # What was held is released before the end. The threads may have acquired something since.
+        assert set(keys(servers)) <= {"hammer", "held-0"}
+        for server in servers:
+            server.command("FLUSHALL")
+
+
+def test_a_process_ends_when_no_node_answers(servers: Servers, environment: dict[str, str]) -> None:
+    process = subprocess.Popen(
+        [sys.executable, "-c", BUSY.replace("time.sleep(0.05)", "sys.stdin.readline()")],
+        env=environment,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        wait_until(lambda: "held-4" in keys(servers))
+        assert process.stdin
+        assert process.stdout
+        freeze(servers)
+        process.stdin.write("\n")
+        process.stdin.flush()
+        assert process.stdout.readline() == "leaving\n"
+        began = time.monotonic()
+        assert process.communicate(timeout=TIMEOUT)[1] == ""
+        # Half a second on an idle machine; this is for the slowest.
+        assert time.monotonic() - began < 10
+        assert process.returncode == 0
+    finally:
+        process.kill()
+        thaw(servers)
+
+
+def test_sigterm_ends_a_process_at_once(servers: Servers, environment: dict[str, str]) -> None:
+    program = BUSY + "client.lock('held-0').acquire()"
+    process = subprocess.Popen(
+        [sys.executable, "-c", program], env=environment, stdout=subprocess.PIPE, text=True
+    )
+    assert process.stdout
+    assert process.stdout.readline() == "leaving\n"
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(TIMEOUT) == -signal.SIGTERM
+
+
+def test_a_script_that_fails_releases_what_it_holds(
+    servers: Servers, environment: dict[str, str]
+) -> None:
+    program = "import quorlock; lease = quorlock.Client(ttl=600).lock('r').acquire(); 1 / 0"
+    ended = run(program, environment)
+    assert ended.returncode == 1
+    assert "ZeroDivisionError" in ended.stderr
+    assert not keys(servers)
+
+
+def test_an_event_loop_ends_with_a_held_lease(
+    servers: Servers, environment: dict[str, str]
+) -> None:
+    program = """
+import asyncio, quorlock
+client = quorlock.Client(ttl=0.3)
+
+async def main():
+    global lease
+    lease = await client.lock("r").acquire_async()
+    lease.on_lost(print)
+    waiting = asyncio.create_task(client.lock("r", wait=None).acquire_async())
+    await asyncio.sleep(0.01)
+
+asyncio.run(main())
+for _ in range(3):
+    assert not lease.wait_lost(0.3) and lease.valid
+print("left the loop")
+"""
+    ended = run(program, environment)
+    assert (ended.returncode, ended.stdout, ended.stderr) == (0, "left the loop\n", "")
+    assert not keys(servers)
+
+
+def test_a_subinterpreter_is_told(environment: dict[str, str]) -> None:
+    program = """
+try:
+    import _interpreters as interpreters  # Python 3.13
+except ImportError:
+    import _xxsubinterpreters as interpreters
+import quorlock
+other = interpreters.create()
+interpreters.run_string(other, "try: import quorlock\\nexcept ImportError as error: print(error)")
+interpreters.destroy(other)
+with quorlock.Client().lock("r"):
+    print("this one goes on")
+"""
+    ended = run(program, environment)
+    first, second = ended.stdout.splitlines()
+    assert "does not support subinterpreters" in first
+    assert second == "this one goes on"
