@@ -4,15 +4,17 @@
 mod convert;
 
 use convert::{Failure, settle, value, values};
-use napi::bindgen_prelude::{Either, Function, Object, Unknown};
+use napi::bindgen_prelude::{Either, Function, Object, ToNapiValue, Unknown};
 use napi::threadsafe_function::ThreadsafeFunctionCallMode::NonBlocking;
 use napi::{Result, Status};
 use napi_derive::napi;
 use quorlock::{Dialect, Pending};
+use std::any::Any;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 /// Called with the result, or with the failure.
-type Callback<'a, T> = Function<'a, Either<T, Failure>, ()>;
+type Callback<'a, T> = Function<'a, Option<Either<T, Failure>>, ()>;
 
 /// The native part of `Client`.
 #[napi]
@@ -151,14 +153,18 @@ impl Lease {
     }
 }
 
-/// An operation under way. It is cancelled when nothing refers to it any more, and when its worker
-/// thread is terminated.
+/// An operation under way, and its result until JavaScript gets it. When nothing refers to it any
+/// more, and when its worker thread is terminated, the operation is cancelled, and the result
+/// dropped: a lease is released then.
 #[napi]
-pub struct Operation(quorlock::Operation);
+pub struct Operation {
+    operation: quorlock::Operation,
+    _result: Box<dyn Any + Send>,
+}
 
 impl Drop for Operation {
     fn drop(&mut self) {
-        self.0.cancel();
+        self.operation.cancel();
     }
 }
 
@@ -167,8 +173,16 @@ impl Operation {
     /// Cancels it, unless it is done: the callback is not called.
     #[napi(catch_unwind)]
     pub fn cancel(&self) {
-        self.0.cancel();
+        self.operation.cancel();
     }
+}
+
+/// Where a result waits for JavaScript. What is queued for a thread that is terminated is never
+/// dropped, so the queue has but a weak reference to it.
+type Slot<T> = Mutex<Option<Either<T, Failure>>>;
+
+fn open_slot<T>(slot: &Slot<T>) -> MutexGuard<'_, Option<Either<T, Failure>>> {
+    slot.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Calls `done` in the event loop when there is a result; until then the process does not exit.
@@ -178,16 +192,23 @@ fn complete<T, U>(
     done: Callback<'_, T>,
 ) -> Result<Operation>
 where
-    T: napi::bindgen_prelude::ToNapiValue + Send + 'static,
+    T: ToNapiValue + Send + 'static,
     U: Send + 'static,
-    Either<T, Failure>: napi::bindgen_prelude::JsValuesTupleIntoVec,
 {
-    let done = done.build_threadsafe_function::<Either<T, Failure>>().build()?;
-    Ok(Operation(pending.on_ready(move |value| {
-        // An environment that was torn down meanwhile refuses the call, and drops the value: a
-        // lease is released then.
-        let _: Status = done.call(convert(value), NonBlocking);
-    })))
+    let done = done.build_threadsafe_function::<Weak<Slot<T>>>().build_callback(|context| {
+        // There is none if JavaScript has cancelled and forgotten the operation.
+        Ok(context.value.upgrade().and_then(|slot| open_slot(&slot).take()))
+    })?;
+    let slot: Arc<Slot<T>> = Arc::default();
+    let weak = Arc::downgrade(&slot);
+    let operation = pending.on_ready(move |value| {
+        if let Some(slot) = weak.upgrade() {
+            *open_slot(&slot) = Some(convert(value));
+        }
+        // An environment that was torn down meanwhile refuses the call.
+        let _: Status = done.call(weak, NonBlocking);
+    });
+    Ok(Operation { operation, _result: Box::new(slot) })
 }
 
 /// For the end of the process: releases what is held, and waits for at most so many milliseconds.

@@ -8,20 +8,9 @@ import { test } from 'node:test'
 import { promisify } from 'node:util'
 import { Worker } from 'node:worker_threads'
 import { Client, ClosedError, LeaseLostError, LockTimeoutError, QuorumError } from 'quorlock'
-import { Servers, until } from './servers.js'
+import { Servers, open, steal, until } from './servers.js'
 
 const run = promisify(execFile)
-
-async function open(t, count = 3, options = {}) {
-  const servers = await Servers.start(t, count)
-  const client = new Client(servers.urls, options)
-  t.after(() => client.close())
-  return { servers, client }
-}
-
-async function steal(servers, key) {
-  for (const index of servers.all.keys()) await servers.command(index, 'SET', key, 'thief')
-}
 
 test('using holds the lock while the work runs, and returns its result', async (t) => {
   const { servers, client } = await open(t)
@@ -125,7 +114,7 @@ test('an array of one resource is that resource', async () => {
 test('acquires aborted at any moment leave no key', async (t) => {
   const { servers, client } = await open(t, 5, { ttl: 600_000 })
   let aborted = 0
-  for (let round = 0; round < 200; round++) {
+  for (let round = 0; round < 1_000; round++) {
     const controller = new AbortController()
     const waiting = client.lock(`r${round}`, { signal: controller.signal })
     const turns = Math.floor(Math.random() * 30)

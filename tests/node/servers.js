@@ -4,6 +4,7 @@ import { spawn } from 'node:child_process'
 import { createInterface } from 'node:readline'
 import { fileURLToPath } from 'node:url'
 import assert from 'node:assert/strict'
+import { Client } from 'quorlock'
 
 const program = fileURLToPath(new URL('../servers.py', import.meta.url))
 
@@ -67,4 +68,17 @@ export async function until(condition) {
     assert(performance.now() < deadline, 'the condition did not come true')
     await new Promise((resolve) => setTimeout(resolve, 5))
   }
+}
+
+/** Servers, and a client of them, for one test. */
+export async function open(t, count = 3, options = {}) {
+  const servers = await Servers.start(t, count)
+  const client = new Client(servers.urls, options)
+  t.after(() => client.close())
+  return { servers, client }
+}
+
+/** Puts another holder's token in place of the key, on all nodes. */
+export async function steal(servers, key) {
+  for (const index of servers.all.keys()) await servers.command(index, 'SET', key, 'thief')
 }

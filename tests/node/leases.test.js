@@ -1,0 +1,273 @@
+// Leases that are held for long, lost and forgotten, and processes and workers that end.
+
+import assert from 'node:assert/strict'
+import { execFile, spawn } from 'node:child_process'
+import { once } from 'node:events'
+import { test } from 'node:test'
+import { promisify } from 'node:util'
+import { Worker } from 'node:worker_threads'
+import { Client, LeaseLostError } from 'quorlock'
+import { open, steal, until } from './servers.js'
+
+const run = promisify(execFile)
+const TIMEOUT = 60_000
+
+const sleep = (ms) => new Promise((resolve) => setTimeout(resolve, ms))
+
+function stall(ms) {
+  const end = performance.now() + ms
+  while (performance.now() < end);
+}
+
+/** Runs a module in a process of its own; returns what it prints. */
+async function runModule(program, servers, ...flags) {
+  const args = [...flags, '--input-type=module', '--eval', program, '--', ...servers.urls]
+  const { stdout, stderr } = await run(process.execPath, args, { timeout: TIMEOUT })
+  assert.equal(stderr, '')
+  return stdout
+}
+
+test('a lease outlives an event loop that stalls', async (t) => {
+  const { client } = await open(t, 3, { ttl: 500 })
+  await client.using('r', async (lease) => {
+    for (let turn = 0; turn < 3; turn++) {
+      stall(700)
+      assert(lease.valid)
+      await sleep(1)
+    }
+    assert(!lease.signal.aborted)
+  })
+})
+
+test('the signal aborts when the lease is lost, with the error as its reason', async (t) => {
+  const { servers, client } = await open(t, 3, { ttl: 500 })
+  const lease = await client.lock('r')
+  const { signal } = lease
+  assert.equal(lease.signal, signal)
+  await steal(servers, 'r')
+  await once(signal, 'abort')
+  assert(signal.reason instanceof LeaseLostError)
+  assert.match(signal.reason.message, /majority/)
+  assert.deepEqual(signal.reason.resources, ['r'])
+  assert(!lease.valid)
+  assert.equal(await lease.release(), false)
+  assert.equal(await servers.command(0, 'GET', 'r'), 'thief')
+})
+
+test('the signal aborts at the validity end when all nodes hang', async (t) => {
+  const { servers, client } = await open(t, 3, { ttl: 900 })
+  const lease = await client.lock('r')
+  const { signal } = lease
+  for (const node of servers.all.keys()) await servers.ask({ freeze: node })
+  const promised = performance.now() + lease.remaining
+  await once(signal, 'abort')
+  assert(performance.now() >= promised - 2)
+  assert(!lease.valid)
+  for (const node of servers.all.keys()) await servers.ask({ thaw: node })
+  // The extensions that were under way are confirmed now, which must not revive the lease.
+  for (let turn = 0; turn < 50; turn++) {
+    assert(!lease.valid)
+    await sleep(10)
+  }
+  await assert.rejects(lease.extend(), LeaseLostError)
+  assert.equal(await lease.release(), false)
+  await until(() => servers.isFree('r'))
+})
+
+test('a stalled event loop sees the loss at its first look', async (t) => {
+  const { servers, client } = await open(t, 3, { ttl: 300, autoExtend: false })
+  const lease = await client.lock('r')
+  assert(!lease.signal.aborted)
+  stall(400)
+  assert(!lease.valid)
+  assert.throws(() => lease.check(), LeaseLostError)
+  assert(lease.signal.aborted)
+  assert.equal(await lease.release(), false)
+  await until(() => servers.isFree('r'))
+})
+
+test('the signal of a lost lease is aborted when it is asked for', async (t) => {
+  const { servers, client } = await open(t, 3, { ttl: 300 })
+  const lease = await client.lock('r')
+  await steal(servers, 'r')
+  await until(() => !lease.valid)
+  assert(lease.signal.aborted)
+  assert(lease.signal.reason instanceof LeaseLostError)
+})
+
+test('the signal of a released lease never aborts', async (t) => {
+  const { client } = await open(t, 3, { ttl: 200 })
+  const lease = await client.lock('r')
+  const { signal } = lease
+  const aborted = []
+  signal.addEventListener('abort', () => aborted.push('abort'))
+  assert(await lease.release())
+  await sleep(300)
+  assert.deepEqual(aborted, [])
+  assert(!lease.signal.aborted)
+})
+
+test('closing the client aborts the work', async (t) => {
+  const { client } = await open(t)
+  const work = client.using('r', async (lease) => {
+    const { signal } = lease
+    setImmediate(() => client.close())
+    await once(signal, 'abort')
+    signal.throwIfAborted()
+  })
+  await assert.rejects(work, { code: 'LEASE_LOST', message: /client was closed/ })
+})
+
+test('using tells of the loss, and does not replace an error of the work', async (t) => {
+  const { servers, client } = await open(t, 3, { ttl: 300 })
+  const ignoring = client.using('r', async (lease) => {
+    await steal(servers, 'r')
+    await once(lease.signal, 'abort')
+    return 'done all the same'
+  })
+  await assert.rejects(ignoring, LeaseLostError)
+  const own = new Error('work')
+  const failing = client.using('s', async (lease) => {
+    await steal(servers, 's')
+    await once(lease.signal, 'abort')
+    throw own
+  })
+  await assert.rejects(failing, own)
+})
+
+test('a forgotten lease is released, unless its signal is in use', async (t) => {
+  const { servers } = await open(t)
+  const program = `
+    import { Client } from 'quorlock'
+    import { setTimeout as sleep } from 'node:timers/promises'
+    const client = new Client(process.argv.slice(1), { ttl: 600_000 })
+    const signals = []
+    async function forget(key, look, keep) {
+      const lease = await client.lock(key)
+      if (look) lease.signal.addEventListener('abort', () => console.log('aborted'))
+      if (keep) signals.push(lease.signal)
+    }
+    await forget('plain', false, false)
+    await forget('looked', true, false)
+    await forget('kept', true, true)
+    const isFree = async (key) => { gc(); await sleep(5); return !(await client.locked(key)) }
+    while (!(await isFree('plain')));
+    while (!(await isFree('looked')));
+    for (let turn = 0; turn < 20; turn++) if (await isFree('kept')) console.log('lost')
+    console.log(signals.length)`
+  assert.equal(await runModule(program, servers, '--expose-gc'), '1\n')
+  // What was kept to the end was released with the process.
+  assert(await servers.isFree('kept'))
+})
+
+test('a process ends with held leases, and frees them', async (t) => {
+  const { servers } = await open(t)
+  const program = `
+    import { Client } from 'quorlock'
+    const client = new Client(process.argv.slice(1), { ttl: 600_000 })
+    const leases = await Promise.all([1, 2, 3].map((number) => client.lock('r' + number)))
+    leases[0].signal.addEventListener('abort', () => console.log('aborted'))
+    console.log('leaving')`
+  assert.equal(await runModule(program, servers), 'leaving\n')
+  assert(await servers.isEmpty())
+  assert.equal(await runModule(`${program}; process.exit(0)`, servers), 'leaving\n')
+  assert(await servers.isEmpty())
+})
+
+test('a process ends when no node answers', async (t) => {
+  const { servers } = await open(t)
+  const program = `
+    import { Client } from 'quorlock'
+    const client = new Client(process.argv.slice(1), { ttl: 600_000 })
+    const lease = await client.lock('r')
+    console.log('held')
+    await new Promise((go) => process.stdin.once('data', go))
+    process.stdin.destroy()`
+  const args = ['--input-type=module', '--eval', program, '--', ...servers.urls]
+  const child = spawn(process.execPath, args, { stdio: ['pipe', 'pipe', 'inherit'] })
+  const ended = once(child, 'exit')
+  await once(child.stdout, 'data')
+  for (const node of servers.all.keys()) await servers.ask({ freeze: node })
+  const began = performance.now()
+  child.stdin.write('go\n')
+  assert.deepEqual(await ended, [0, null])
+  // Half a second on an idle machine; this is for the slowest.
+  assert(performance.now() - began < 20_000)
+  for (const node of servers.all.keys()) await servers.ask({ thaw: node })
+})
+
+/** Starts a worker with the servers' URLs, and returns it with its first message. */
+async function startWorker(program, servers) {
+  const worker = new Worker(
+    `const { parentPort, workerData } = require('node:worker_threads')
+     const { Client } = require('quorlock')
+     const client = new Client(workerData, { ttl: 600_000 })
+     ${program}`,
+    { eval: true, workerData: servers.urls },
+  )
+  const [message] = await once(worker, 'message')
+  return { worker, message }
+}
+
+test('a worker that is terminated holds nothing and waits for nothing', async (t) => {
+  const { servers, client } = await open(t, 3, { ttl: 600_000 })
+  const lease = await client.lock('awaited')
+  for (let turn = 0; turn < 10; turn++) {
+    const { worker } = await startWorker(
+      `client.lock('held').then((lease) => {
+         globalThis.lease = lease
+         lease.signal.addEventListener('abort', () => {})
+         client.lock('awaited', { wait: null })
+         setTimeout(() => parentPort.postMessage('waiting'), 20)
+       })`,
+      servers,
+    )
+    assert(await client.locked('held'))
+    await worker.terminate()
+    await until(() => servers.isFree('held'))
+  }
+  assert(await lease.release())
+  await until(() => servers.isFree('awaited'))
+  // Nobody is left who would take it now.
+  for (let turn = 0; turn < 30; turn++) {
+    assert(!(await client.locked('awaited')))
+    await sleep(10)
+  }
+})
+
+test('a worker that ends by itself frees what it held, and nothing of others', async (t) => {
+  const { servers, client } = await open(t, 3, { ttl: 600_000 })
+  const lease = await client.lock('mine')
+  const { worker, message } = await startWorker(
+    `client.lock('held').then((lease) => {
+       globalThis.lease = lease
+       parentPort.postMessage(lease.valid)
+     })`,
+    servers,
+  )
+  assert.equal(message, true)
+  await once(worker, 'exit')
+  await until(() => servers.isFree('held'))
+  assert(lease.valid)
+  assert(await lease.release())
+})
+
+test('workers terminated at any moment do no harm', async (t) => {
+  const { servers, client } = await open(t, 3, { ttl: 600_000 })
+  for (let turn = 0; turn < 20; turn++) {
+    const { worker } = await startWorker(
+      `;(async () => {
+         parentPort.postMessage('begun')
+         for (;;) {
+           const leases = await Promise.all([1, 2, 3, 4].map((number) => client.lock('w' + number)))
+           await Promise.all(leases.map((lease) => lease.release()))
+         }
+       })()`,
+      servers,
+    )
+    await sleep(Math.random() * 5)
+    await worker.terminate()
+    assert(await (await client.lock('r')).release())
+  }
+  await until(() => servers.isEmpty())
+})
