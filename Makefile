@@ -15,7 +15,7 @@ help:
 	@echo 'make demo    the lock at work on five real servers (LOCK=off: without it)'
 	@echo 'make test    all suites: Rust, Python, Node.js, cross-language'
 	@echo 'make lint    formatters, linters, type checkers'
-	@echo 'make bench   acquire + release, beside raw sockets'
+	@echo 'make bench   acquire + release beside raw sockets; what held leases cost'
 	@echo 'make clean   removes what these made, except the Rust target directory'
 
 build: $(STAMPS)/python $(STAMPS)/node
@@ -39,6 +39,7 @@ test-node: build redis
 
 bench: build redis
 	$(BIN)/python bench/run.py
+	$(BIN)/python bench/held.py
 
 lint: build
 	cargo fmt --all --check
