@@ -156,8 +156,8 @@ impl Driver {
 
 impl Drop for Driver {
     fn drop(&mut self) {
-        // Ends the keeper's task.
-        self.closing.cancel();
+        // Not `closing.cancel()`: what is still to be undone or released goes on.
+        self.keeper.end();
     }
 }
 

@@ -236,7 +236,8 @@ impl Held {
     /// Tells the watcher of the loss of the lease, now or later.
     pub(crate) fn watch(&self, watcher: Watcher) {
         let loss = {
-            let (now, mut state) = (clock::now(), self.state());
+            let mut state = self.state();
+            let now = clock::now();
             if state.lease.is_valid(now) {
                 let waits = |other: &Watcher| match other {
                     Watcher::Waiting(waiting) => !waiting.is_closed(),
@@ -309,7 +310,8 @@ impl Held {
 
     /// The error for a lease that is found to be over.
     fn lost_now(&self) -> Error {
-        let (now, state) = (clock::now(), self.state());
+        let state = self.state();
+        let now = clock::now();
         self.over(&state, now, state.lease.ended(now).unwrap_or(Ended::Expired))
     }
 

@@ -25,7 +25,7 @@ const LONGEST_SLEEP: Duration = Duration::from_secs(1);
 
 pub(crate) struct Keeper {
     schedule: Mutex<Schedule>,
-    /// Notified when something is to be done earlier than the task expects.
+    /// Notified when something is to be done earlier than the task expects, and in the end.
     sooner: Arc<Notify>,
     closing: CancellationToken,
 }
@@ -96,6 +96,11 @@ impl Keeper {
         let mut schedule = self.schedule();
         schedule.set(id, None);
         schedule.leases.remove(&id);
+    }
+
+    /// Ends the task. Called when the driver is gone.
+    pub(crate) fn end(&self) {
+        self.sooner.notify_one();
     }
 
     /// All leases that are not released.

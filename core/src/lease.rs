@@ -54,8 +54,8 @@ impl Lease {
     /// How much longer the lease is valid, if it is not extended; zero if it is not valid.
     pub fn remaining(&self) -> Duration {
         let Some(held) = self.held.get() else { return Duration::ZERO };
-        let now = clock::now();
         let state = held.state();
+        let now = clock::now();
         if state.lease.is_valid(now) { state.lease.end().since(now) } else { Duration::ZERO }
     }
 
@@ -71,8 +71,8 @@ impl Lease {
     /// [`ErrorCode::LeaseLost`] from its end on, with the reason.
     pub fn check(&self) -> Result<()> {
         let Some(held) = self.held.get() else { return Err(self.inherited()) };
-        let now = clock::now();
         let state = held.state();
+        let now = clock::now();
         state.lease.ended(now).map_or(Ok(()), |ended| Err(held.over(&state, now, ended)))
     }
 

@@ -25,9 +25,16 @@ export function explain(error: unknown): readonly NodeReport[] {
   return []
 }
 
+export async function fetchWhileHeld(url: string): Promise<Response> {
+  const options = { autoExtend: true, maxHold: null }
+  return client.using('r', options, ({ signal }) => fetch(url, { signal }))
+}
+
 export const locked: Promise<boolean> = client.locked(['r'])
 
 // @ts-expect-error: a duration is a number
 new Client([], { ttl: '5s' })
+// @ts-expect-error: yes or no
+void client.lock('r', { autoExtend: 1 })
 // @ts-expect-error: there is no such option
 void client.lock('r', { tll: 5 })

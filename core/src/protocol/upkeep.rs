@@ -7,13 +7,17 @@ use core::time::Duration;
 /// that many leases are extended together.
 const TICKS_PER_TTL: u32 = 32;
 
+/// The longest time for which an extension waits for answers: after this, with a long ttl, the
+/// connections are more likely to be stuck than the nodes to be slow.
+const LONGEST_PATIENCE: Duration = Duration::from_secs(10);
+
 /// The automatic extension of one lease.
 ///
 /// An extension is due when a third of the ttl has passed since the last one that was confirmed.
-/// Its answers are waited for until the next would be due; only if so many nodes fail at once that
-/// no majority is left, it is tried again earlier, a twelfth of the ttl after it began. So a lease
-/// that is held for a time `t` is extended at most `t / (ttl / 3)` times, except in an outage, in
-/// which most of the requests cannot be sent anyway.
+/// Its answers are waited for until the next would be due. Only if so many nodes fail that no
+/// majority is left, it is tried again earlier, a twelfth of the ttl after it began. So a lease that
+/// is held for a time `t` is extended at most `t / (ttl / 3)` times; except in an outage, in which
+/// it is at most four times as often, and most of the requests cannot be sent anyway.
 #[derive(Clone, Copy, Debug)]
 pub struct Upkeep {
     term: Term,
@@ -33,7 +37,7 @@ impl Upkeep {
 
     /// How long an extension waits for the nodes' answers; not beyond the validity end.
     pub fn patience(&self) -> Duration {
-        self.term.ttl / 3
+        (self.term.ttl / 3).min(LONGEST_PATIENCE)
     }
 
     /// When the lease is to be extended next; `None` if it can't be any more, because it is at its

@@ -158,6 +158,8 @@ fn a_release_that_a_node_missed_is_delivered_later() {
     proxies[2].mode("refuse");
     assert!(wait(lease.release()));
     assert_eq!(servers.keys(2), ["r"]);
+    // Nobody refers to the client any more.
+    drop((lease, client));
     proxies[2].mode("pass");
     wait_until("the node is told", || servers.keys(2).is_empty());
 }
