@@ -1,17 +1,12 @@
 //! The client: its nodes, its options, the locks it makes.
 
-use crate::driver::Driver;
-use crate::endpoint::Endpoint;
+use crate::engine::Setup;
 use crate::error::{Error, Result};
-use crate::fork::{self, PerProcess};
 use crate::lock::Lock;
 use crate::options::{self, Dialect, OptionValue, Options};
-use crate::protocol::Quorum;
 use crate::runtime::Pending;
-use crate::script;
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 /// A client of N independent nodes. Cheap to clone; all clones are one client.
@@ -37,26 +32,6 @@ use std::time::Duration;
 #[derive(Clone)]
 pub struct Client {
     setup: Arc<Setup>,
-}
-
-/// What a client is in every process, also after a fork; and what it is in this one.
-pub(crate) struct Setup {
-    pub(crate) options: Options,
-    quorum: Quorum,
-    endpoints: Vec<Endpoint>,
-    closed: AtomicBool,
-    driver: PerProcess<Arc<Driver>>,
-}
-
-impl Setup {
-    /// What does the work in this process.
-    pub(crate) fn driver(&self) -> &Arc<Driver> {
-        self.driver.get_or_init(|| Driver::new(self.options.clone(), self.quorum, &self.endpoints))
-    }
-
-    pub(crate) fn is_closed(&self) -> bool {
-        self.closed.load(Ordering::Acquire)
-    }
 }
 
 /// Makes a [`Client`].
@@ -172,17 +147,7 @@ impl ClientBuilder {
             return Err(mistake);
         }
         let endpoints = options::endpoints(self.urls.as_deref())?;
-        fork::watch();
-        // Not later: a fork while another thread does it would leave it half done for ever.
-        script::sources();
-        let setup = Setup {
-            options: self.options,
-            quorum: Quorum::over(endpoints.len()).expect("the number of nodes was checked"),
-            endpoints,
-            closed: AtomicBool::new(false),
-            driver: PerProcess::new(),
-        };
-        Ok(Client { setup: Arc::new(setup) })
+        Ok(Client { setup: Setup::new(self.options, endpoints) })
     }
 }
 
@@ -215,8 +180,7 @@ impl Client {
     ///
     /// [`ErrorCode::Closed`]: crate::ErrorCode::Closed
     pub fn close(&self) -> Pending<()> {
-        self.setup.closed.store(true, Ordering::Release);
-        self.setup.driver.get().map_or_else(|| Pending::ready(()), Driver::close)
+        self.setup.close()
     }
 }
 

@@ -1,10 +1,7 @@
-//! What runs a client's requests in one process: its nodes, its background tasks, its leases.
+//! What runs a client's requests in one process: its nodes and its background tasks.
 
-use crate::acquire;
 use crate::endpoint::Endpoint;
-use crate::error::Result;
-use crate::fork::PerProcess;
-use crate::keeper::Keeper;
+use crate::error::{Error, ErrorCode, NodeReport, Result};
 use crate::node::{Answered, Node, answer};
 use crate::options::Options;
 use crate::protocol::{Moment, Quorum, Survey};
@@ -13,22 +10,18 @@ use crate::runtime::{self, Pending};
 use futures_util::future::{BoxFuture, FutureExt};
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use std::future::Future;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, Weak};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-/// The drivers of this process, for [`release_all`].
-static DRIVERS: PerProcess<Mutex<Vec<Weak<Driver>>>> = PerProcess::new();
-
-/// A client in one process. Its clones, its leases and its background tasks share it.
+/// A client's way to its nodes. Its leases and its background tasks share it.
 pub(crate) struct Driver {
     pub(crate) options: Options,
     pub(crate) quorum: Quorum,
     pub(crate) nodes: Vec<Arc<Node>>,
-    pub(crate) keeper: Keeper,
     pub(crate) closing: CancellationToken,
     tasks: TaskTracker,
     used: AtomicBool,
@@ -41,21 +34,14 @@ impl Driver {
     pub(crate) fn new(options: Options, quorum: Quorum, endpoints: &[Endpoint]) -> Arc<Self> {
         let connect_timeout = options.connect_timeout;
         let node = |endpoint: &Endpoint| Node::new(endpoint.clone(), connect_timeout);
-        let closing = CancellationToken::new();
-        let driver = Arc::new(Self {
+        Arc::new(Self {
             quorum,
             nodes: endpoints.iter().map(node).collect(),
             options,
-            keeper: Keeper::new(closing.clone()),
-            closing,
+            closing: CancellationToken::new(),
             tasks: TaskTracker::new(),
             used: AtomicBool::new(false),
-        });
-        let drivers = DRIVERS.get_or_init(Mutex::default);
-        let mut drivers = drivers.lock().unwrap_or_else(PoisonError::into_inner);
-        drivers.retain(|driver| driver.strong_count() > 0);
-        drivers.push(Arc::downgrade(&driver));
-        driver
+        })
     }
 
     /// Runs a task in the background, which `close` waits for.
@@ -65,14 +51,10 @@ impl Driver {
         Ok(())
     }
 
-    /// Ends everything; see `Client::close`.
+    /// Lets the tasks end, for at most `connect_timeout`, and then closes the connections.
     pub(crate) fn close(self: &Arc<Self>) -> Pending<()> {
-        self.closing.cancel();
         if !self.used.load(Ordering::Acquire) {
             return Pending::ready(());
-        }
-        for lease in self.keeper.all() {
-            drop(lease.close());
         }
         let (sender, receiver) = oneshot::channel();
         let Ok(handle) = runtime::handle() else { return Pending::ready(()) };
@@ -150,30 +132,24 @@ impl Driver {
                 Some(Err(_)) => break,
             }
         }
-        Err(acquire::no_quorum(self, resource, &answers))
+        Err(self.no_quorum(resource, &answers))
     }
-}
 
-impl Drop for Driver {
-    fn drop(&mut self) {
-        // Not `closing.cancel()`: what is still to be undone or released goes on.
-        self.keeper.end();
+    /// The nodes' parts in an error.
+    pub(crate) fn reports(&self, answers: &[Option<Answered>]) -> Vec<NodeReport> {
+        self.nodes.iter().zip(answers).map(|(node, answer)| node.report(answer.as_ref())).collect()
     }
-}
 
-/// Releases every lease that is held in this process, of all clients, and waits for a majority of
-/// the nodes to confirm, for at most `patience` in all. For the end of a process: others need not
-/// wait for the leases to expire then.
-pub fn release_all(patience: Duration) {
-    let Some(drivers) = DRIVERS.get() else { return };
-    let drivers: Vec<_> = {
-        let drivers = drivers.lock().unwrap_or_else(PoisonError::into_inner);
-        drivers.iter().filter_map(Weak::upgrade).collect()
-    };
-    let began = Instant::now();
-    let leases = drivers.iter().flat_map(|driver| driver.keeper.all());
-    let releases: Vec<_> = leases.map(|lease| lease.release()).collect();
-    for mut release in releases {
-        let _ = release.wait(patience.saturating_sub(began.elapsed()));
+    /// The error for a request that too few nodes answered.
+    pub(crate) fn no_quorum(&self, resource: &str, answers: &[Option<Answered>]) -> Error {
+        let answered = answers.iter().flatten().filter(|answer| answer.is_ok()).count();
+        let (nodes, needed) = (self.quorum.nodes(), self.quorum.size());
+        let message = format!(
+            "too few nodes could vote on {resource:?} in time: {answered} of {nodes} answered, \
+             {needed} are needed"
+        );
+        Error::new(ErrorCode::NoQuorum, message)
+            .with_resource(resource)
+            .with_nodes(self.reports(answers))
     }
 }

@@ -1,22 +1,17 @@
 //! Extensions on the wire: one EXTEND to all nodes, for one lease or for many.
 
-use crate::acquire::reports;
-use crate::driver::{Call, Driver};
-use crate::held::Held;
+use crate::clock;
+use crate::driver::Call;
+use crate::error::Result;
+use crate::held::{Held, Item, tell};
 use crate::node::{Answered, answer};
-use crate::protocol::{Extended, Extension};
+use crate::protocol::{Extended, Loss, Next, Term, Waiting};
 use crate::request::{Reply, Request};
+use crate::token;
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use std::sync::Arc;
-use std::time::Duration;
-
-/// One lease's extension.
-pub(crate) struct Item {
-    pub(crate) lease: Arc<Held>,
-    pub(crate) extension: Extension,
-    /// How long to wait for the nodes' answers.
-    pub(crate) patience: Duration,
-}
+use tokio::sync::oneshot;
+use tokio::time::sleep;
 
 /// Extensions under way that share their requests.
 pub(crate) struct Extending {
@@ -25,12 +20,13 @@ pub(crate) struct Extending {
     answers: Vec<Option<Answered>>,
     /// The positions of those that are not decided yet.
     undecided: Vec<usize>,
-    decided: Vec<(Arc<Held>, Extended)>,
+    decided: Vec<(usize, Arc<Held>, Extended)>,
 }
 
 impl Extending {
-    /// Sends them.
-    pub(crate) fn start(driver: &Driver, items: Vec<Item>) -> Self {
+    /// Sends them. They are at least one, and all of one client.
+    pub(crate) fn start(items: Vec<Item>) -> Self {
+        let driver = Arc::clone(items[0].lease.driver());
         let locks = items.iter().map(|Item { lease, extension, .. }| lease.to_extend(extension));
         let request = Request::Extend(locks.collect());
         let patience = items.iter().map(|item| item.patience).max().unwrap_or_default();
@@ -53,16 +49,16 @@ impl Extending {
             let answer = answer(&answered.clone().map(|reply| reply.about(position)));
             let Some(extended) = lease.extended(extension, node, answer) else { return true };
             if extended != Extended::Confirmed {
-                lease.not_extended(reports(lease.driver(), &about(answers, position)));
+                lease.not_extended(lease.driver().reports(&about(answers, position)));
             }
-            decided.push((Arc::clone(lease), extended));
+            decided.push((position, Arc::clone(lease), extended));
             false
         });
         true
     }
 
-    /// The leases whose extensions were decided since this was called last.
-    pub(crate) fn take_decided(&mut self) -> Vec<(Arc<Held>, Extended)> {
+    /// The leases whose extensions were decided since this was called last, with their positions.
+    pub(crate) fn take_decided(&mut self) -> Vec<(usize, Arc<Held>, Extended)> {
         std::mem::take(&mut self.decided)
     }
 
@@ -75,4 +71,46 @@ impl Extending {
 fn about(answers: &[Option<Answered>], position: usize) -> Vec<Option<Answered>> {
     let about = |answered: Answered| answered.map(|reply: Reply| reply.about(position));
     answers.iter().map(|answered| answered.clone().map(about)).collect()
+}
+
+/// Extends a lease by hand, and tells the caller.
+pub(crate) async fn extend(lease: Arc<Held>, term: Term, caller: oneshot::Sender<Result<()>>) {
+    let mut caller = Some(caller);
+    let driver = lease.driver();
+    let (delay, patience) = (driver.options.retry_delay, driver.options.connect_timeout);
+    let mut waiting = Waiting::new(clock::now(), None, patience, delay);
+    loop {
+        let sent = clock::now();
+        let Some(item) = lease.begin_now(sent, term) else {
+            return tell(&mut caller, Err(lease.lost_now()));
+        };
+        let mut extending = Extending::start(vec![item]);
+        let mut extended = Extended::Undecided;
+        while extending.step().await {
+            if let Some((_, _, decided)) = extending.take_decided().pop() {
+                extended = decided;
+                break;
+            }
+        }
+        let result = match extended {
+            Extended::Confirmed => Ok(()),
+            Extended::Lost => Err(lease.lost_now()),
+            Extended::Undecided => {
+                let now = clock::now();
+                match waiting.after(now, sent, Loss::NoQuorum, token::random()) {
+                    Next::GiveUp => {
+                        Err(driver.no_quorum(&lease.won.resource, &extending.answers(0)))
+                    }
+                    Next::TryAt(moment) => {
+                        sleep(moment.since(now)).await;
+                        continue;
+                    }
+                }
+            }
+        };
+        tell(&mut caller, result);
+        // The nodes that the decision did not wait for are extended as well.
+        while extending.step().await {}
+        return;
+    }
 }

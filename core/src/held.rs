@@ -1,24 +1,19 @@
 //! What a lease shares with the tasks that work for it: its state, its extension, its release.
 
-use crate::acquire::no_quorum;
 use crate::clock;
 use crate::driver::Driver;
-use crate::error::{Error, ErrorCode, NodeReport, Result};
-use crate::extend::{Extending, Item};
+use crate::error::{Error, ErrorCode, NodeReport};
 use crate::node::answer;
 use crate::options::Human;
 use crate::protocol::{
-    self, Answer, Ended, Extended, Extension, Loss, Moment, Next, NodeSet, Release, Term, Upkeep,
-    Waiting,
+    self, Answer, Ended, Extended, Extension, Moment, NodeSet, Release, Term, Upkeep,
 };
 use crate::request::{Request, Subject};
 use crate::runtime::Pending;
-use crate::token;
 use futures_util::stream::StreamExt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::sync::oneshot;
-use tokio::time::sleep;
 
 /// Somebody who wants to know of the loss of a lease.
 pub(crate) enum Watcher {
@@ -53,7 +48,6 @@ pub(crate) struct Won {
 
 /// What a lease shares with the tasks that work for it.
 pub(crate) struct Held {
-    pub(crate) id: u64,
     pub(crate) won: Arc<Won>,
     driver: Arc<Driver>,
     state: Mutex<State>,
@@ -75,6 +69,14 @@ pub(crate) struct State {
     watchers: Vec<Watcher>,
 }
 
+/// An extension that is to be sent.
+pub(crate) struct Item {
+    pub(crate) lease: Arc<Held>,
+    pub(crate) extension: Extension,
+    /// How long to wait for the nodes' answers.
+    pub(crate) patience: Duration,
+}
+
 /// What the keeper has to do for a lease.
 pub(crate) enum Tending {
     /// Nothing any more.
@@ -87,7 +89,7 @@ pub(crate) enum Tending {
 
 impl State {
     /// When the keeper has to look at the lease.
-    fn wake(&self) -> Moment {
+    pub(crate) fn wake(&self) -> Moment {
         let upkeep = self.upkeep.filter(|_| self.extending.is_none());
         upkeep.and_then(|upkeep| upkeep.due(&self.lease)).unwrap_or(self.lease.end())
     }
@@ -99,7 +101,7 @@ impl State {
 }
 
 impl Held {
-    /// The lease of a round that was won. Called on the runtime.
+    /// The lease of a round that was won.
     pub(crate) fn new(driver: &Arc<Driver>, won: Won, holders: NodeSet) -> Arc<Self> {
         let limit = won.max_hold.map(|max_hold| won.sent.plus(max_hold));
         let state = State {
@@ -111,22 +113,15 @@ impl Held {
             holders,
             watchers: Vec::new(),
         };
-        let wake = state.wake();
-        let held = Arc::new(Self {
-            id: driver.keeper.next_id(),
-            driver: Arc::clone(driver),
-            won: Arc::new(won),
-            state: Mutex::new(state),
-        });
-        driver.keeper.add(driver, &held, wake);
-        held
+        let (driver, won) = (Arc::clone(driver), Arc::new(won));
+        Arc::new(Self { driver, won, state: Mutex::new(state) })
     }
 
     pub(crate) fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(crate) fn driver(&self) -> &Driver {
+    pub(crate) fn driver(&self) -> &Arc<Driver> {
         &self.driver
     }
 
@@ -187,6 +182,12 @@ impl Held {
         }
     }
 
+    /// Begins an extension by hand; `None` if the lease is over.
+    pub(crate) fn begin_now(self: &Arc<Self>, now: Moment, term: Term) -> Option<Item> {
+        let patience = self.driver.options.node_timeout(self.won.term.ttl);
+        self.begin(&mut self.state(), now, term, patience)
+    }
+
     /// An automatic extension was decided. Returns when to look at the lease again.
     pub(crate) fn tended(&self, extended: Extended) -> Option<Moment> {
         let mut state = self.state();
@@ -198,7 +199,7 @@ impl Held {
         (extended != Extended::Lost).then(|| state.wake())
     }
 
-    /// Begins an extension; `None` if the lease is over.
+    /// Begins an extension that waits so long for the nodes' answers; `None` if the lease is over.
     fn begin(
         self: &Arc<Self>,
         state: &mut State,
@@ -266,50 +267,8 @@ impl Held {
         }
     }
 
-    /// Extends the lease for a caller.
-    pub(crate) async fn extend(self: Arc<Self>, term: Term, caller: oneshot::Sender<Result<()>>) {
-        let mut caller = Some(caller);
-        let driver = &self.driver;
-        let (delay, patience) = (driver.options.retry_delay, driver.options.connect_timeout);
-        let mut waiting = Waiting::new(clock::now(), None, patience, delay);
-        loop {
-            let sent = clock::now();
-            let node_timeout = driver.options.node_timeout(self.won.term.ttl);
-            let begun = self.begin(&mut self.state(), sent, term, node_timeout);
-            let Some(item) = begun else { return tell(&mut caller, Err(self.lost_now())) };
-            let mut extending = Extending::start(driver, vec![item]);
-            let mut extended = Extended::Undecided;
-            while extending.step().await {
-                if let Some((_, decided)) = extending.take_decided().pop() {
-                    extended = decided;
-                    break;
-                }
-            }
-            let result = match extended {
-                Extended::Confirmed => Ok(()),
-                Extended::Lost => Err(self.lost_now()),
-                Extended::Undecided => {
-                    let now = clock::now();
-                    match waiting.after(now, sent, Loss::NoQuorum, token::random()) {
-                        Next::GiveUp => {
-                            Err(no_quorum(driver, &self.won.resource, &extending.answers(0)))
-                        }
-                        Next::TryAt(moment) => {
-                            sleep(moment.since(now)).await;
-                            continue;
-                        }
-                    }
-                }
-            };
-            tell(&mut caller, result);
-            // The nodes that the decision did not wait for are extended as well.
-            while extending.step().await {}
-            return;
-        }
-    }
-
     /// The error for a lease that is found to be over.
-    fn lost_now(&self) -> Error {
+    pub(crate) fn lost_now(&self) -> Error {
         let state = self.state();
         let now = clock::now();
         self.over(&state, now, state.lease.ended(now).unwrap_or(Ended::Expired))
@@ -337,7 +296,6 @@ impl Held {
             }
             begin(&mut state.lease, now)
         };
-        self.driver.keeper.remove(self.id);
         self.tell_watchers(now);
         let (sender, receiver) = oneshot::channel();
         let mut caller = Some(sender);
@@ -380,7 +338,7 @@ impl Held {
 }
 
 /// Tells the caller, once.
-fn tell<T>(caller: &mut Option<oneshot::Sender<T>>, result: T) {
+pub(crate) fn tell<T>(caller: &mut Option<oneshot::Sender<T>>, result: T) {
     if let Some(caller) = caller.take() {
         // An error means that nobody waits any more.
         let _ = caller.send(result);

@@ -4,16 +4,19 @@
 //! neither Python's GIL nor a stalled event loop can hold it up.
 
 use crate::clock;
-use crate::driver::Driver;
 use crate::extend::Extending;
+use crate::fork::PerProcess;
 use crate::held::{Held, Tending};
 use crate::protocol::Moment;
 use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tokio::sync::Notify;
 use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
+
+/// The keepers of this process, for [`release_all`].
+static KEEPERS: PerProcess<Mutex<Vec<Weak<Keeper>>>> = PerProcess::new();
 
 /// So many leases are extended by one request. It keeps a server busy for a fraction of a
 /// millisecond.
@@ -37,7 +40,7 @@ struct Schedule {
     wakes: BTreeSet<(Moment, u64)>,
     /// When the task will wake up by itself; `None` while there is nothing to wait for.
     armed: Option<Moment>,
-    next_id: u64,
+    last_id: u64,
     is_running: bool,
 }
 
@@ -65,86 +68,98 @@ impl Schedule {
 }
 
 impl Keeper {
-    pub(crate) fn new(closing: CancellationToken) -> Self {
-        Self { schedule: Mutex::default(), sooner: Arc::default(), closing }
+    pub(crate) fn new(closing: CancellationToken) -> Arc<Self> {
+        let keeper = Arc::new(Self { schedule: Mutex::default(), sooner: Arc::default(), closing });
+        let mut keepers = lock(KEEPERS.get_or_init(Mutex::default));
+        keepers.retain(|keeper| keeper.strong_count() > 0);
+        keepers.push(Arc::downgrade(&keeper));
+        keeper
     }
 
-    /// A number for a new lease.
-    pub(crate) fn next_id(&self) -> u64 {
-        let mut schedule = self.schedule();
-        schedule.next_id += 1;
-        schedule.next_id
-    }
-
-    /// Begins to look after a lease. Called on the runtime.
-    pub(crate) fn add(&self, driver: &Arc<Driver>, lease: &Arc<Held>, wake: Moment) {
-        let mut schedule = self.schedule();
-        schedule.leases.insert(lease.id, (Arc::clone(lease), None));
-        schedule.set(lease.id, Some(wake));
+    /// Begins to look after a lease; returns its number. Called on the runtime.
+    pub(crate) fn add(self: &Arc<Self>, lease: &Arc<Held>) -> u64 {
+        let wake = lease.state().wake();
+        let mut schedule = lock(&self.schedule);
+        schedule.last_id += 1;
+        let id = schedule.last_id;
+        schedule.leases.insert(id, (Arc::clone(lease), None));
+        schedule.set(id, Some(wake));
         if !schedule.is_running {
             schedule.is_running = true;
-            let task = run(Arc::downgrade(driver), Arc::clone(&self.sooner), self.closing.clone());
-            tokio::spawn(task);
+            tokio::spawn(run(Arc::downgrade(self), Arc::clone(&self.sooner), self.closing.clone()));
         }
+        self.wake_for(&schedule, wake);
+        id
+    }
+
+    /// Stops looking after a lease, because it is released.
+    pub(crate) fn remove(&self, id: u64) {
+        let mut schedule = lock(&self.schedule);
+        schedule.set(id, None);
+        schedule.leases.remove(&id);
+    }
+
+    /// Ends and releases all leases, because their client is closed.
+    pub(crate) fn close(&self) {
+        for lease in self.take() {
+            drop(lease.close());
+        }
+    }
+
+    /// All leases, which are to be released now.
+    fn take(&self) -> Vec<Arc<Held>> {
+        let mut schedule = lock(&self.schedule);
+        schedule.wakes.clear();
+        schedule.leases.drain().map(|(_, (lease, _))| lease).collect()
+    }
+
+    fn wake_for(&self, schedule: &Schedule, wake: Moment) {
         if schedule.armed.is_none_or(|armed| wake < armed) {
             self.sooner.notify_one();
         }
     }
 
-    /// Stops looking after a lease.
-    pub(crate) fn remove(&self, id: u64) {
-        let mut schedule = self.schedule();
-        schedule.set(id, None);
-        schedule.leases.remove(&id);
-    }
-
-    /// Ends the task. Called when the driver is gone.
-    pub(crate) fn end(&self) {
-        self.sooner.notify_one();
-    }
-
-    /// All leases that are not released.
-    pub(crate) fn all(&self) -> Vec<Arc<Held>> {
-        self.schedule().leases.values().map(|(lease, _)| Arc::clone(lease)).collect()
-    }
-
-    fn schedule(&self) -> MutexGuard<'_, Schedule> {
-        self.schedule.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Does what is due, and returns when to come back.
-    fn tend(&self, driver: &Arc<Driver>) -> Option<Moment> {
+    fn tend(self: &Arc<Self>) -> Option<Moment> {
         let now = clock::now();
-        let due = self.schedule().due(now);
-        let mut extensions = Vec::new();
+        let due = lock(&self.schedule).due(now);
+        let (mut ids, mut items) = (Vec::new(), Vec::new());
         for (id, lease) in due {
             let wake = match lease.tend(now) {
                 Tending::Over => None,
                 Tending::Wait(until) => Some(until),
-                Tending::Extend(extension, end) => {
-                    extensions.push(extension);
+                Tending::Extend(item, end) => {
+                    ids.push(id);
+                    items.push(item);
                     Some(end)
                 }
             };
-            self.schedule().set(id, wake);
+            lock(&self.schedule).set(id, wake);
         }
-        while !extensions.is_empty() {
-            let rest = extensions.split_off(extensions.len().min(BATCH));
-            let extending = Extending::start(driver, extensions);
+        while !items.is_empty() {
+            let batch = items.len().min(BATCH);
+            let (later_ids, later) = (ids.split_off(batch), items.split_off(batch));
+            let extend = extend(Arc::downgrade(self), ids, Extending::start(items));
             // Not for `close` to wait for: the release comes behind the extension, and is enough.
-            let extend = extend(Arc::downgrade(driver), extending);
             tokio::spawn(self.closing.clone().run_until_cancelled_owned(extend));
-            extensions = rest;
+            (ids, items) = (later_ids, later);
         }
-        let mut schedule = self.schedule();
+        let mut schedule = lock(&self.schedule);
         schedule.armed = schedule.wakes.first().map(|(moment, _)| *moment);
         schedule.armed
     }
 }
 
-async fn run(driver: Weak<Driver>, sooner: Arc<Notify>, closing: CancellationToken) {
-    while let Some(strong) = driver.upgrade() {
-        let next = strong.keeper.tend(&strong);
+impl Drop for Keeper {
+    fn drop(&mut self) {
+        // The task finds out that it has nothing to keep any more.
+        self.sooner.notify_one();
+    }
+}
+
+async fn run(keeper: Weak<Keeper>, sooner: Arc<Notify>, closing: CancellationToken) {
+    while let Some(strong) = keeper.upgrade() {
+        let next = strong.tend();
         // The task must not keep alive what nobody uses any more.
         drop(strong);
         let pause = async {
@@ -162,18 +177,34 @@ async fn run(driver: Weak<Driver>, sooner: Arc<Notify>, closing: CancellationTok
 }
 
 /// Sees automatic extensions through.
-async fn extend(driver: Weak<Driver>, mut extending: Extending) {
+async fn extend(keeper: Weak<Keeper>, ids: Vec<u64>, mut extending: Extending) {
     while extending.step().await {
-        for (lease, extended) in extending.take_decided() {
+        for (position, lease, extended) in extending.take_decided() {
             let Some(wake) = lease.tended(extended) else { continue };
-            let Some(driver) = driver.upgrade() else { return };
-            let mut schedule = driver.keeper.schedule();
-            schedule.set(lease.id, Some(wake));
-            if schedule.armed.is_none_or(|armed| wake < armed) {
-                driver.keeper.sooner.notify_one();
-            }
+            let Some(keeper) = keeper.upgrade() else { return };
+            let mut schedule = lock(&keeper.schedule);
+            schedule.set(ids[position], Some(wake));
+            keeper.wake_for(&schedule, wake);
         }
     }
+}
+
+/// Releases every lease that is held in this process, of all clients, and waits for a majority of
+/// the nodes to confirm, for at most `patience` in all. For the end of a process: others need not
+/// wait for the leases to expire then.
+pub fn release_all(patience: Duration) {
+    let Some(keepers) = KEEPERS.get() else { return };
+    let keepers: Vec<_> = lock(keepers).iter().filter_map(Weak::upgrade).collect();
+    let began = Instant::now();
+    let leases = keepers.iter().flat_map(|keeper| keeper.take());
+    let releases: Vec<_> = leases.map(|lease| lease.release()).collect();
+    for mut release in releases {
+        let _ = release.wait(patience.saturating_sub(began.elapsed()));
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]

@@ -2,8 +2,10 @@
 
 use crate::clock;
 use crate::error::{Error, ErrorCode, Result};
+use crate::extend::extend;
 use crate::fork::Owned;
 use crate::held::{Held, Watcher, Won};
+use crate::keeper::Keeper;
 use crate::options::{self, Dialect, OptionValue};
 use crate::protocol::Term;
 use crate::runtime::Pending;
@@ -21,12 +23,26 @@ use tokio::sync::oneshot;
 /// released there. The parent still holds it.
 pub struct Lease {
     won: Arc<Won>,
-    held: Owned<Arc<Held>>,
+    kept: Owned<Kept>,
+}
+
+/// What a lease is in the process that holds it.
+struct Kept {
+    held: Arc<Held>,
+    keeper: Arc<Keeper>,
+    id: u64,
 }
 
 impl Lease {
-    pub(crate) fn new(held: &Arc<Held>) -> Self {
-        Self { held: Owned::new(Arc::clone(held)), won: Arc::clone(&held.won) }
+    /// Called on the runtime.
+    pub(crate) fn new(keeper: &Arc<Keeper>, held: Arc<Held>) -> Self {
+        let (won, id) = (Arc::clone(&held.won), keeper.add(&held));
+        Self { won, kept: Owned::new(Kept { held, keeper: Arc::clone(keeper), id }) }
+    }
+
+    /// `None` in a process that inherited the lease.
+    pub(crate) fn held(&self) -> Option<&Arc<Held>> {
+        self.kept.get().map(|kept| &kept.held)
     }
 
     /// What is locked.
@@ -48,12 +64,12 @@ impl Lease {
     /// Whether the lock is held now. Decided by the local clock, without asking the nodes; once
     /// `false`, it stays so.
     pub fn is_valid(&self) -> bool {
-        self.held.get().is_some_and(|held| held.state().lease.is_valid(clock::now()))
+        self.held().is_some_and(|held| held.state().lease.is_valid(clock::now()))
     }
 
     /// How much longer the lease is valid, if it is not extended; zero if it is not valid.
     pub fn remaining(&self) -> Duration {
-        let Some(held) = self.held.get() else { return Duration::ZERO };
+        let Some(held) = self.held() else { return Duration::ZERO };
         let state = held.state();
         let now = clock::now();
         if state.lease.is_valid(now) { state.lease.end().since(now) } else { Duration::ZERO }
@@ -61,7 +77,7 @@ impl Lease {
 
     /// Whether [`Lease::release`] was called, or the client was closed.
     pub fn is_released(&self) -> bool {
-        self.held.get().is_some_and(|held| held.state().lease.is_released())
+        self.held().is_some_and(|held| held.state().lease.is_released())
     }
 
     /// `Ok` while the lease is valid.
@@ -70,7 +86,7 @@ impl Lease {
     ///
     /// [`ErrorCode::LeaseLost`] from its end on, with the reason.
     pub fn check(&self) -> Result<()> {
-        let Some(held) = self.held.get() else { return Err(self.inherited()) };
+        let Some(held) = self.held() else { return Err(self.inherited()) };
         let state = held.state();
         let now = clock::now();
         state.lease.ended(now).map_or(Ok(()), |ended| Err(held.over(&state, now, ended)))
@@ -79,14 +95,14 @@ impl Lease {
     /// Why the lease was lost: the error if it ended before it was released, or if a majority of
     /// the nodes turned out, at the release, not to hold it; `None` otherwise.
     pub fn loss(&self) -> Option<Error> {
-        let Some(held) = self.held.get() else { return Some(self.inherited()) };
+        let Some(held) = self.held() else { return Some(self.inherited()) };
         held.state().loss(held, clock::now())
     }
 
     /// Waits for the loss of the lease: the error as soon as it is lost, at its validity end at
     /// the latest; `None` as soon as it is released. Any number of callers may wait.
     pub fn lost(&self) -> Pending<Option<Error>> {
-        let Some(held) = self.held.get() else { return Pending::ready(Some(self.inherited())) };
+        let Some(held) = self.held() else { return Pending::ready(Some(self.inherited())) };
         let (sender, receiver) = oneshot::channel();
         held.watch(Watcher::Waiting(sender));
         Pending::new(receiver)
@@ -96,7 +112,7 @@ impl Lease {
     /// where it must not block; at once, on this thread, if it is lost already. It is dropped when
     /// the lease is released. For language bindings; [`Lease::lost`] is for programs.
     pub fn on_lost(&self, callback: impl FnOnce(Error) + Send + 'static) {
-        match self.held.get() {
+        match self.held() {
             Some(held) => held.watch(Watcher::Callback(Box::new(callback))),
             None => callback(self.inherited()),
         }
@@ -122,12 +138,12 @@ impl Lease {
         if let Err(error) = self.check() {
             return Pending::ready(Err(error));
         }
-        let Some(held) = self.held.get() else {
+        let Some(held) = self.held() else {
             return Pending::ready(Err(self.inherited()));
         };
         let (sender, receiver) = oneshot::channel();
         let term = Term { ttl: ttl.unwrap_or(held.won.term.ttl), ..held.won.term };
-        match held.driver().spawn(Arc::clone(held).extend(term, sender)) {
+        match held.driver().spawn(extend(Arc::clone(held), term, sender)) {
             Ok(()) => Pending::new(receiver),
             Err(error) => Pending::ready(Err(error)),
         }
@@ -140,7 +156,11 @@ impl Lease {
     /// if it was lost or released before, or if too few nodes confirm. Never an error: the lock
     /// is given up in any case.
     pub fn release(&self) -> Pending<bool> {
-        self.held.get().map_or_else(|| Pending::ready(false), |held| held.release())
+        let Some(Kept { held, keeper, id }) = self.kept.get() else {
+            return Pending::ready(false);
+        };
+        keeper.remove(*id);
+        held.release()
     }
 
     fn inherited(&self) -> Error {

@@ -17,6 +17,8 @@ mod driver;
 #[cfg(feature = "client")]
 mod endpoint;
 #[cfg(feature = "client")]
+mod engine;
+#[cfg(feature = "client")]
 mod error;
 #[cfg(feature = "client")]
 mod extend;
@@ -39,6 +41,8 @@ mod options;
 #[cfg(feature = "client")]
 mod request;
 #[cfg(feature = "client")]
+mod round;
+#[cfg(feature = "client")]
 mod runtime;
 #[cfg(feature = "client")]
 mod script;
@@ -48,11 +52,11 @@ mod token;
 #[cfg(feature = "client")]
 pub use client::{Client, ClientBuilder};
 #[cfg(feature = "client")]
-pub use driver::release_all;
-#[cfg(feature = "client")]
 pub use error::{Error, ErrorCode, NodeOutcome, NodeReport, Result};
 #[cfg(feature = "client")]
 pub use fork::PerProcess;
+#[cfg(feature = "client")]
+pub use keeper::release_all;
 #[cfg(feature = "client")]
 pub use lease::Lease;
 #[cfg(feature = "client")]

@@ -1,7 +1,7 @@
 //! Locks: recipes for leases.
 
 use crate::acquire::Acquire;
-use crate::client::Setup;
+use crate::engine::Setup;
 use crate::error::{Error, Result};
 use crate::lease::Lease;
 use crate::options::{self, Dialect, OptionValue, Options};
@@ -95,10 +95,10 @@ impl Lock {
     /// [`ErrorCode::NoQuorum`](crate::ErrorCode::NoQuorum).
     pub fn acquire(&self) -> Pending<Result<Lease>> {
         let started = self.prepare().and_then(|keys| {
-            let driver = self.setup.driver();
-            let acquire = Acquire::new(Arc::clone(driver), &self.resource, keys, &self.options);
+            let engine = self.setup.engine();
+            let acquire = Acquire::new(engine, &self.resource, keys, &self.options);
             let (sender, receiver) = oneshot::channel();
-            driver.spawn(acquire.run(sender))?;
+            engine.driver.spawn(acquire.run(sender))?;
             Ok(Pending::new(receiver))
         });
         started.unwrap_or_else(|error| Pending::ready(Err(error)))
@@ -112,7 +112,7 @@ impl Lock {
     pub fn locked(&self) -> Pending<Result<bool>> {
         let started = self.prepare().and_then(|keys| {
             let (sender, receiver) = oneshot::channel();
-            let (driver, resource) = (self.setup.driver(), self.resource.clone());
+            let (driver, resource) = (&self.setup.engine().driver, self.resource.clone());
             let patience = self.options.node_timeout(self.options.ttl);
             let asking = Arc::clone(driver);
             driver.spawn(async move {

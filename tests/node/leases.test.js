@@ -196,7 +196,7 @@ test('a process ends when no node answers', async (t) => {
   for (const node of servers.all.keys()) await servers.ask({ thaw: node })
 })
 
-/** Starts a worker with the servers' URLs, and returns it with its first message. */
+/** Starts a worker with the servers' URLs, and returns it with its first message and its end. */
 async function startWorker(program, servers) {
   const worker = new Worker(
     `const { parentPort, workerData } = require('node:worker_threads')
@@ -205,8 +205,10 @@ async function startWorker(program, servers) {
      ${program}`,
     { eval: true, workerData: servers.urls },
   )
+  // A worker that ends at once does both in the same turn of the event loop.
+  const exited = once(worker, 'exit')
   const [message] = await once(worker, 'message')
-  return { worker, message }
+  return { worker, message, exited }
 }
 
 test('a worker that is terminated holds nothing and waits for nothing', async (t) => {
@@ -238,7 +240,7 @@ test('a worker that is terminated holds nothing and waits for nothing', async (t
 test('a worker that ends by itself frees what it held, and nothing of others', async (t) => {
   const { servers, client } = await open(t, 3, { ttl: 600_000 })
   const lease = await client.lock('mine')
-  const { worker, message } = await startWorker(
+  const { message, exited } = await startWorker(
     `client.lock('held').then((lease) => {
        globalThis.lease = lease
        parentPort.postMessage(lease.valid)
@@ -246,7 +248,7 @@ test('a worker that ends by itself frees what it held, and nothing of others', a
     servers,
   )
   assert.equal(message, true)
-  await once(worker, 'exit')
+  await exited
   await until(() => servers.isFree('held'))
   assert(lease.valid)
   assert(await lease.release())
