@@ -8,7 +8,7 @@
 use once_cell::race::OnceBox;
 use once_cell::sync::OnceCell;
 use std::mem;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// How many forks lie between the first process that used quorlock and this one, at least.
 static GENERATION: AtomicU64 = AtomicU64::new(0);
@@ -16,6 +16,7 @@ static GENERATION: AtomicU64 = AtomicU64::new(0);
 /// Begins to count forks. To be called before anything that belongs to a process is made.
 #[cfg(unix)]
 pub(crate) fn watch() {
+    use std::sync::atomic::AtomicBool;
     static WATCHING: AtomicBool = AtomicBool::new(false);
     extern "C" fn in_child() {
         // Nothing but atomics is safe here.

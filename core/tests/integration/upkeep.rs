@@ -2,7 +2,7 @@
 
 use crate::servers::Servers;
 use crate::{wait, wait_until};
-use quorlock::{Client, ErrorCode, Lease};
+use quorlock::{Client, ErrorCode, Lease, NodeOutcome};
 use serde_json::json;
 use std::sync::mpsc;
 use std::thread;
@@ -61,6 +61,23 @@ fn many_leases_share_requests() {
     assert!((40..600).contains(&requests), "{requests} requests");
     drop(leases);
     wait_until("all are released", || servers.are_empty());
+}
+
+#[test]
+fn the_loss_of_one_of_many_leases_is_its_own() {
+    let servers = Servers::start(3);
+    let client = client(&servers, Duration::from_millis(900));
+    let pending: Vec<_> = (0..10).map(|i| client.lock(format!("r{i}")).acquire()).collect();
+    let leases: Vec<_> = pending.into_iter().map(|pending| wait(pending).unwrap()).collect();
+    (0..3).for_each(|node| drop(servers.command(node, &["SET", "r7", "thief"])));
+    let loss = wait(leases[7].lost()).expect("it is lost");
+    assert_eq!(loss.resources(), ["r7"]);
+    let outcomes: Vec<_> = loss.nodes().iter().map(|node| node.outcome).collect();
+    assert!(outcomes.contains(&NodeOutcome::Missing), "{outcomes:?}");
+    for (number, lease) in leases.iter().enumerate().filter(|(number, _)| *number != 7) {
+        hold(lease, Duration::from_millis(200));
+        assert!(wait(lease.release()), "{number}");
+    }
 }
 
 /// How long after `moment` the loss of the lease is told.
