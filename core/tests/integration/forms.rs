@@ -7,6 +7,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::Duration;
 
+const SHORT: Duration = Duration::from_secs(60);
+
 fn client(servers: &Servers) -> Client {
     Client::builder().nodes(&servers.urls).ttl(Duration::from_secs(600)).build().unwrap()
 }
@@ -31,6 +33,23 @@ fn acquires_dropped_at_any_moment_leave_no_key() {
         drop(won);
     }
     wait_until("everything is undone", || servers.are_empty());
+}
+
+#[test]
+fn a_dropped_release_or_extension_completes() {
+    let servers = Servers::start(5);
+    let client = client(&servers);
+    for round in 0..100_u64 {
+        let lease = wait(client.lock(format!("r{round}")).ttl(SHORT).acquire()).unwrap();
+        drop(lease.extend(Some(Duration::from_secs(600))));
+        wait_until("it is extended", || lease.remaining() > SHORT);
+        let mut release = lease.release();
+        let moment = Duration::from_micros(round * 37 % 300);
+        let released = release.wait(moment);
+        drop(release);
+        assert_ne!(released, Some(false));
+    }
+    wait_until("all are released", || servers.are_empty());
 }
 
 #[test]

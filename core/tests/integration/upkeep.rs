@@ -160,6 +160,7 @@ fn a_released_lease_is_never_told_lost_and_is_extended_no_more() {
     let servers = Servers::start(3);
     let client = client(&servers, Duration::from_millis(200));
     let lease = wait(client.lock("r").acquire()).unwrap();
+    wait_until("all nodes have it", || (0..3).all(|node| servers.keys(node) == ["r"]));
     let lost = lease.lost();
     let dropped = mpsc::channel::<()>();
     lease.on_lost(move |_| drop(dropped.0));

@@ -38,6 +38,7 @@ fn keep(
         let mut extension = lease.extend(due, upkeep.term()).expect("valid");
         let answer = if answers(extensions) { Answer::Yes } else { Answer::Unknown };
         extensions += 1;
+        assert!(extensions < 1_000, "it is extended without end");
         let answered = due.plus(if answer == Answer::Yes { delay } else { upkeep.patience() });
         now = answered;
         match lease.extended(answered, &mut extension, 0, answer) {
