@@ -64,6 +64,19 @@ fn many_leases_share_requests() {
 }
 
 #[test]
+fn no_extension_shortens_what_the_nodes_keep() {
+    let servers = Servers::start(3);
+    let lease = wait(client(&servers, Duration::from_secs(60)).lock("r").acquire()).unwrap();
+    wait_until("all nodes have it", || (0..3).all(|node| servers.keys(node) == ["r"]));
+    wait(lease.extend(Some(Duration::from_secs(600)))).unwrap();
+    wait(lease.extend(Some(Duration::from_secs(10)))).unwrap();
+    assert!(lease.remaining() > Duration::from_secs(300));
+    let kept = |node| servers.command(node, &["PTTL", "r"]).as_i64().unwrap();
+    wait_until("all nodes keep it", || (0..3).all(|node| kept(node) > 300_000));
+    assert!(wait(lease.release()));
+}
+
+#[test]
 fn the_loss_of_one_of_many_leases_is_its_own() {
     let servers = Servers::start(3);
     let client = client(&servers, Duration::from_millis(900));
