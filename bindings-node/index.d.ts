@@ -4,7 +4,9 @@ export interface NodeReport {
   readonly address: string
   /**
    * `pending`: it had not answered when the decision was made without it. `unreachable`: there was
-   * no connection. `disconnected`: the connection broke before the answer came.
+   * no connection. `disconnected`: the connection broke before the answer came. `guarded`: it may
+   * have restarted not long ago, see `restartGuard`. `duplicate`: it is the same server as another
+   * node. From `loading` to `refused`: it answered with an error, `refused` being any other one.
    */
   readonly outcome:
     | 'granted'
@@ -14,6 +16,14 @@ export interface NodeReport {
     | 'timeout'
     | 'disconnected'
     | 'unreachable'
+    | 'guarded'
+    | 'duplicate'
+    | 'loading'
+    | 'readonly'
+    | 'masterdown'
+    | 'oom'
+    | 'misconf'
+    | 'noperm'
     | 'refused'
     | 'pending'
   /** More about it, such as the server's error text; may be empty. */
@@ -41,7 +51,7 @@ export class LockTimeoutError extends QuorlockError {
   readonly code: 'TIMEOUT'
 }
 
-/** Too few nodes could vote: unreachable, timed out or refusing. */
+/** Too few nodes could vote: unreachable, timed out, guarded or refusing. */
 export class QuorumError extends QuorlockError {
   readonly code: 'NO_QUORUM'
 }
@@ -93,6 +103,11 @@ export interface ClientOptions extends SharedOptions {
   driftFactor?: number | undefined
   /** The range of the random delay between two rounds of an acquire: 1 to 3,600,000. [50, 200] by default. */
   retryDelay?: readonly [shortest: number, longest: number] | undefined
+  /**
+   * For how long a node that has restarted does not count: 10 to 86,400,000, and not shorter than any
+   * ttl that any client uses; `null` or 0 for off, the default.
+   */
+  restartGuard?: number | null | undefined
   /** What the keys on the nodes begin with, before the resource. Nothing by default. */
   keyPrefix?: string | undefined
 }

@@ -1,5 +1,6 @@
 //! Acquiring: runs the protocol's rounds on the client's nodes.
 
+use crate::answer::Answered;
 use crate::clock;
 use crate::driver::Driver;
 use crate::engine::Engine;
@@ -7,12 +8,12 @@ use crate::error::{Error, ErrorCode, Result};
 use crate::held::{Held, Won};
 use crate::keeper::Keeper;
 use crate::lease::Lease;
-use crate::node::Answered;
 use crate::options::{Human, Options};
 use crate::protocol::{Event, Loss, Next, Outcome, Term, Waiting};
-use crate::request::{Keys, Reply};
+use crate::request::{Keys, Reply, Subject};
 use crate::round::Running;
 use crate::token;
+use crate::twins::expose;
 use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
@@ -60,8 +61,10 @@ impl Acquire {
     pub(crate) async fn run(mut self, mut caller: Caller) {
         let driver = Arc::clone(&self.driver);
         loop {
-            if let Err(stop) = unless_stopped(&driver, &mut caller, driver.ready()).await {
-                return stop.tell(caller, &self.resource);
+            match unless_stopped(&driver, &mut caller, driver.ready()).await {
+                Ok(Ok(())) => {}
+                Ok(Err(mistake)) => return self.fail(caller, mistake),
+                Err(stop) => return stop.tell(caller, &self.resource),
             }
             let mut round = match Running::start(&driver, &self.keys, self.term, self.node_timeout)
             {
@@ -90,6 +93,20 @@ impl Acquire {
                     };
                     let held = Held::new(&driver, won, round.holders());
                     let lease = Lease::new(&self.keeper, Arc::clone(&held));
+                    if driver.identities.needs_proof() {
+                        let complete = round.complete();
+                        if let Err(stop) = unless_stopped(&driver, &mut caller, complete).await {
+                            drop(lease);
+                            stop.tell(caller, &self.resource);
+                            return round.finish(Some(held)).await;
+                        }
+                        round.prove();
+                    }
+                    if let Some(mistake) = self.mistake(round.twin(), &round.subject).await {
+                        drop(lease);
+                        self.fail(caller, mistake);
+                        return round.finish(Some(held)).await;
+                    }
                     // A client that was closed meanwhile may have missed the new lease. Dropping it
                     // releases it; so does a caller that has gone.
                     if driver.closing.is_cancelled() {
@@ -102,6 +119,10 @@ impl Acquire {
                 }
                 Outcome::Lost(loss) => loss,
             };
+            if let Some(mistake) = self.mistake(round.twin(), &round.subject).await {
+                self.fail(caller, mistake);
+                return round.finish(None).await;
+            }
             match self.waiting.after(clock::now(), round.sent, loss, token::random()) {
                 Next::GiveUp => {
                     round.catch_up();
@@ -120,6 +141,22 @@ impl Acquire {
                 }
             }
         }
+    }
+
+    /// The mistake in the list of nodes that this round revealed, or that was found meanwhile.
+    async fn mistake(&self, twin: Option<usize>, subject: &Arc<Subject>) -> Option<Error> {
+        if let Some(node) = twin {
+            let subject = Arc::clone(subject);
+            let exposed = expose(&self.driver, node, subject, self.term, self.node_timeout);
+            if let Err(error) = exposed.await {
+                return Some(error);
+            }
+        }
+        self.driver.identities.mistake()
+    }
+
+    fn fail(&self, caller: Caller, error: Error) {
+        answer(caller, Err(error.with_resource(&self.resource)));
     }
 
     fn error(&self, loss: Loss, answers: &[Option<Answered>]) -> Error {

@@ -39,6 +39,8 @@ pub struct Client {
 pub struct ClientBuilder {
     urls: Option<Vec<String>>,
     options: Options,
+    /// How the last option was written.
+    dialect: Option<Dialect>,
     /// The first mistake, reported by `build`.
     mistake: Option<Error>,
 }
@@ -118,6 +120,14 @@ impl ClientBuilder {
         self.option(Dialect::Rust, "retry_delay", &pair)
     }
 
+    /// For how long a node that has restarted does not count: 10 ms to 24 h, and not shorter than
+    /// any ttl that any client uses. Off by default: a node that keeps nothing over a restart then
+    /// may grant a lock again that it granted before, while that lease is valid.
+    #[must_use]
+    pub fn restart_guard(self, guard: Duration) -> Self {
+        self.duration("restart_guard", guard)
+    }
+
     /// What the keys on the nodes begin with, before the resource: nothing by default.
     #[must_use]
     pub fn key_prefix(self, prefix: impl Into<String>) -> Self {
@@ -127,6 +137,7 @@ impl ClientBuilder {
     /// Sets an option by its name, as a language binding received it.
     #[must_use]
     pub fn option(mut self, dialect: Dialect, name: &str, value: &OptionValue) -> Self {
+        self.dialect = Some(dialect);
         if let Err(error) = self.options.set(dialect, name, value) {
             self.mistake.get_or_insert(error);
         }
@@ -146,6 +157,7 @@ impl ClientBuilder {
         if let Some(mistake) = self.mistake {
             return Err(mistake);
         }
+        self.options.check_guard(self.dialect.unwrap_or(Dialect::Rust))?;
         let endpoints = options::endpoints(self.urls.as_deref())?;
         Ok(Client { setup: Setup::new(self.options, endpoints) })
     }

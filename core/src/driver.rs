@@ -1,8 +1,11 @@
 //! What runs a client's requests in one process: its nodes and its background tasks.
 
+use crate::answer::{self, Answered};
+use crate::clock;
 use crate::endpoint::Endpoint;
-use crate::error::{Error, ErrorCode, NodeReport, Result};
-use crate::node::{Answered, Node, answer};
+use crate::error::{Error, ErrorCode, NodeOutcome, NodeReport, Result};
+use crate::identities::Identities;
+use crate::node::Node;
 use crate::options::Options;
 use crate::protocol::{Moment, Quorum, Survey};
 use crate::request::{Keys, Request};
@@ -13,7 +16,8 @@ use std::future::Future;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
-use tokio::sync::oneshot;
+use tokio::sync::{OnceCell, oneshot};
+use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
@@ -22,9 +26,12 @@ pub(crate) struct Driver {
     pub(crate) options: Options,
     pub(crate) quorum: Quorum,
     pub(crate) nodes: Vec<Arc<Node>>,
+    pub(crate) identities: Arc<Identities>,
     pub(crate) closing: CancellationToken,
     tasks: TaskTracker,
     used: AtomicBool,
+    /// Set when all nodes had their chance to be met, before the first lock is granted.
+    met: OnceCell<()>,
 }
 
 /// A request to one node under way, with the node's position.
@@ -32,15 +39,20 @@ pub(crate) type Call = BoxFuture<'static, (usize, Answered)>;
 
 impl Driver {
     pub(crate) fn new(options: Options, quorum: Quorum, endpoints: &[Endpoint]) -> Arc<Self> {
-        let connect_timeout = options.connect_timeout;
-        let node = |endpoint: &Endpoint| Node::new(endpoint.clone(), connect_timeout);
+        let addresses = endpoints.iter().map(|endpoint| endpoint.address.clone()).collect();
+        let identities = Identities::new(addresses);
+        let node = |(position, endpoint): (usize, &Endpoint)| {
+            Node::new(endpoint.clone(), position, &options, &identities)
+        };
         Arc::new(Self {
             quorum,
-            nodes: endpoints.iter().map(node).collect(),
+            nodes: endpoints.iter().enumerate().map(node).collect(),
+            identities,
             options,
             closing: CancellationToken::new(),
             tasks: TaskTracker::new(),
             used: AtomicBool::new(false),
+            met: OnceCell::new(),
         })
     }
 
@@ -61,7 +73,7 @@ impl Driver {
         let driver = Arc::clone(self);
         handle.spawn(async move {
             driver.tasks.close();
-            let _ = tokio::time::timeout(driver.options.connect_timeout, driver.tasks.wait()).await;
+            let _ = timeout(driver.options.connect_timeout, driver.tasks.wait()).await;
             driver.nodes.iter().for_each(|node| node.close());
             let _ = sender.send(());
         });
@@ -69,32 +81,57 @@ impl Driver {
     }
 
     /// Waits until a majority is connected, or until every node is connected or known to be down:
-    /// for at most `connect_timeout`, and not at all in the normal case.
-    pub(crate) async fn ready(&self) {
+    /// for at most `connect_timeout`, and not at all in the normal case. The first time, the others
+    /// get a chance, too, so that two nodes that are one server are found before a lock is granted.
+    ///
+    /// Fails if two nodes are known to be one server.
+    pub(crate) async fn ready(&self) -> Result<()> {
         let up = |node: &&Arc<Node>| node.poke() == Some(true);
-        if self.nodes.iter().filter(up).count() >= self.quorum.size() {
-            return;
+        if self.nodes.iter().filter(up).count() < self.quorum.size() || !self.met.initialized() {
+            self.meet().await;
         }
+        self.identities.mistake().map_or(Ok(()), Err)
+    }
+
+    async fn meet(&self) {
+        let began = clock::now();
         let mut settling: FuturesUnordered<_> =
             self.nodes.iter().map(|node| node.settled()).collect();
         let mut up = 0;
-        while let Some(is_up) = settling.next().await {
+        while up < self.quorum.size()
+            && let Some(is_up) = settling.next().await
+        {
             up += usize::from(is_up);
-            if up >= self.quorum.size() {
-                return;
-            }
         }
+        let others = async {
+            let patience = self.options.connect_timeout / 4;
+            let patience = patience.max(clock::now().since(began));
+            let _ = timeout(patience, settling.count()).await;
+        };
+        self.met.get_or_init(|| others).await;
     }
 
-    /// Sends one request to one node.
-    pub(crate) fn call(&self, node: usize, request: Request, patience: Duration) -> Call {
+    /// Sends one request, which is part of something begun at `began`, to one node.
+    pub(crate) fn call(
+        &self,
+        node: usize,
+        request: Request,
+        began: Moment,
+        patience: Duration,
+    ) -> Call {
         let target = Arc::clone(&self.nodes[node]);
-        async move { (node, target.call(&request, patience).await) }.boxed()
+        async move { (node, target.call(&request, began, patience).await) }.boxed()
     }
 
     /// Sends one request to all nodes at once.
-    pub(crate) fn call_all(&self, request: &Request, patience: Duration) -> FuturesUnordered<Call> {
-        (0..self.nodes.len()).map(|node| self.call(node, request.clone(), patience)).collect()
+    pub(crate) fn call_all(
+        &self,
+        request: &Request,
+        began: Moment,
+        patience: Duration,
+    ) -> FuturesUnordered<Call> {
+        let call = |node| self.call(node, request.clone(), began, patience);
+        (0..self.nodes.len()).map(call).collect()
     }
 
     /// Sends one request to one node in the background, again and again until it is answered, or
@@ -119,12 +156,12 @@ impl Driver {
         keys: Arc<Keys>,
         patience: Duration,
     ) -> Result<bool> {
-        self.ready().await;
-        let mut calls = self.call_all(&Request::Look(keys), patience);
+        self.ready().await.map_err(|error| error.with_resource(resource))?;
+        let mut calls = self.call_all(&Request::Look(keys), clock::now(), patience);
         let mut answers = vec![None; self.nodes.len()];
         let mut survey = Survey::default();
         while let Some((node, answered)) = calls.next().await {
-            let seen = survey.seen(self.quorum, node, answer(&answered));
+            let seen = survey.seen(self.quorum, node, answer::look(&answered));
             answers[node] = Some(answered);
             match seen {
                 None => {}
@@ -137,16 +174,22 @@ impl Driver {
 
     /// The nodes' parts in an error.
     pub(crate) fn reports(&self, answers: &[Option<Answered>]) -> Vec<NodeReport> {
-        self.nodes.iter().zip(answers).map(|(node, answer)| node.report(answer.as_ref())).collect()
+        let nodes = self.nodes.iter().zip(answers);
+        nodes.map(|(node, answer)| answer::report(node.address(), answer.as_ref())).collect()
     }
 
     /// The error for a request that too few nodes answered.
     pub(crate) fn no_quorum(&self, resource: &str, answers: &[Option<Answered>]) -> Error {
-        let answered = answers.iter().flatten().filter(|answer| answer.is_ok()).count();
+        let answered = answers.iter().flatten().filter(|answer| answer::is_counted(answer)).count();
+        let guarded = |answer: &&Answered| answer::outcome(answer) == NodeOutcome::Guarded;
+        let guarded = match answers.iter().flatten().filter(guarded).count() {
+            0 => String::new(),
+            count => format!(", {count} may have restarted not long ago"),
+        };
         let (nodes, needed) = (self.quorum.nodes(), self.quorum.size());
         let message = format!(
-            "too few nodes could vote on {resource:?} in time: {answered} of {nodes} answered, \
-             {needed} are needed"
+            "too few nodes could vote on {resource:?} in time: {answered} of {nodes} \
+             answered{guarded}, {needed} are needed"
         );
         Error::new(ErrorCode::NoQuorum, message)
             .with_resource(resource)

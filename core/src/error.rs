@@ -11,7 +11,7 @@ pub enum ErrorCode {
     Config,
     /// Others held the lock for the whole `wait`.
     Timeout,
-    /// Too few nodes could vote: unreachable, timed out or refusing.
+    /// Too few nodes could vote: unreachable, timed out, guarded or refusing.
     NoQuorum,
     /// The lease ended before the work did.
     LeaseLost,
@@ -65,7 +65,24 @@ pub enum NodeOutcome {
     Disconnected,
     /// There was no connection to send the request on.
     Unreachable,
-    /// It answered with an error.
+    /// It answered, but may have restarted not long ago: its word does not count before it has
+    /// been up for `restart_guard`.
+    Guarded,
+    /// It is the same server as another node.
+    Duplicate,
+    /// It is loading its data (`LOADING`).
+    Loading,
+    /// It is a replica (`READONLY`), such as a master that was demoted.
+    Readonly,
+    /// It is a replica that has lost its master (`MASTERDOWN`).
+    Masterdown,
+    /// Its memory is used up (`OOM`).
+    Oom,
+    /// It can't save its data, and is set to take no writes then (`MISCONF`).
+    Misconf,
+    /// The user is not permitted to run what is needed, or not on this key (`NOPERM`).
+    Noperm,
+    /// It answered with any other error.
     Refused,
     /// It had not answered yet when the decision was made without it.
     Pending,
@@ -82,6 +99,14 @@ impl NodeOutcome {
             Self::Timeout => "timeout",
             Self::Disconnected => "disconnected",
             Self::Unreachable => "unreachable",
+            Self::Guarded => "guarded",
+            Self::Duplicate => "duplicate",
+            Self::Loading => "loading",
+            Self::Readonly => "readonly",
+            Self::Masterdown => "masterdown",
+            Self::Oom => "oom",
+            Self::Misconf => "misconf",
+            Self::Noperm => "noperm",
             Self::Refused => "refused",
             Self::Pending => "pending",
         }

@@ -1,12 +1,13 @@
 //! Extensions on the wire: one EXTEND to all nodes, for one lease or for many.
 
+use crate::answer::{Answered, about, answer};
 use crate::clock;
-use crate::driver::Call;
+use crate::driver::{Call, Driver};
 use crate::error::Result;
+use crate::heal::heal;
 use crate::held::{Held, Item, tell};
-use crate::node::{Answered, answer};
-use crate::protocol::{Extended, Loss, Next, Term, Waiting};
-use crate::request::{Reply, Request};
+use crate::protocol::{Answer, Extended, Loss, Next, Term, Waiting};
+use crate::request::Request;
 use crate::token;
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use std::sync::Arc;
@@ -15,12 +16,15 @@ use tokio::time::sleep;
 
 /// Extensions under way that share their requests.
 pub(crate) struct Extending {
+    driver: Arc<Driver>,
     items: Vec<Item>,
     calls: FuturesUnordered<Call>,
     answers: Vec<Option<Answered>>,
-    /// The positions of those that are not decided yet.
-    undecided: Vec<usize>,
+    /// Which of them are decided.
+    is_decided: Vec<bool>,
     decided: Vec<(usize, Arc<Held>, Extended)>,
+    /// Whether any node lacks any of the keys.
+    some_missing: bool,
 }
 
 impl Extending {
@@ -29,12 +33,15 @@ impl Extending {
         let driver = Arc::clone(items[0].lease.driver());
         let locks = items.iter().map(|Item { lease, extension, .. }| lease.to_extend(extension));
         let request = Request::Extend(locks.collect());
+        let began = items.iter().map(|item| item.sent).min().unwrap_or_else(clock::now);
         let patience = items.iter().map(|item| item.patience).max().unwrap_or_default();
         Self {
-            calls: driver.call_all(&request, patience),
+            calls: driver.call_all(&request, began, patience),
             answers: vec![None; driver.nodes.len()],
-            undecided: (0..items.len()).collect(),
+            is_decided: vec![false; items.len()],
             decided: Vec::new(),
+            some_missing: false,
+            driver,
             items,
         }
     }
@@ -43,18 +50,40 @@ impl Extending {
     pub(crate) async fn step(&mut self) -> bool {
         let Some((node, answered)) = self.calls.next().await else { return false };
         self.answers[node] = Some(answered.clone());
-        let Self { items, answers, decided, .. } = self;
-        self.undecided.retain(|&position| {
-            let Item { lease, extension, .. } = &mut items[position];
-            let answer = answer(&answered.clone().map(|reply| reply.about(position)));
-            let Some(extended) = lease.extended(extension, node, answer) else { return true };
-            if extended != Extended::Confirmed {
-                lease.not_extended(lease.driver().reports(&about(answers, position)));
+        for position in 0..self.items.len() {
+            let answer = answer(&about(&answered, position));
+            self.some_missing |= answer == Answer::No;
+            // Of what is decided, only what there is to heal matters.
+            if self.is_decided[position] && answer != Answer::No {
+                continue;
             }
-            decided.push((position, Arc::clone(lease), extended));
-            false
-        });
+            let Item { lease, extension, .. } = &mut self.items[position];
+            let Some(extended) = lease.extended(extension, node, answer) else { continue };
+            if !std::mem::replace(&mut self.is_decided[position], true) {
+                let lease = Arc::clone(lease);
+                if extended != Extended::Confirmed {
+                    lease.not_extended(self.driver.reports(&self.answers(position)));
+                }
+                self.decided.push((position, lease, extended));
+            }
+        }
+        if self.some_missing {
+            self.heal();
+        }
         true
+    }
+
+    fn heal(&mut self) {
+        let mut batches = vec![Vec::new(); self.driver.nodes.len()];
+        for Item { lease, extension, .. } in &mut self.items {
+            let (nodes, ttl) = lease.heal(extension);
+            nodes.iter().for_each(|node| batches[node].push((Arc::clone(lease), ttl)));
+        }
+        let batches = batches.into_iter().enumerate().filter(|(_, leases)| !leases.is_empty());
+        for (node, leases) in batches {
+            // The runtime is there: this runs on it.
+            let _ = self.driver.spawn(heal(Arc::clone(&self.driver), node, leases));
+        }
     }
 
     /// The leases whose extensions were decided since this was called last, with their positions.
@@ -64,13 +93,9 @@ impl Extending {
 
     /// The nodes' answers so far about the lease at this position.
     pub(crate) fn answers(&self, position: usize) -> Vec<Option<Answered>> {
-        about(&self.answers, position)
+        let about = |answered: &Option<Answered>| answered.as_ref().map(|a| about(a, position));
+        self.answers.iter().map(about).collect()
     }
-}
-
-fn about(answers: &[Option<Answered>], position: usize) -> Vec<Option<Answered>> {
-    let about = |answered: Answered| answered.map(|reply: Reply| reply.about(position));
-    answers.iter().map(|answered| answered.clone().map(about)).collect()
 }
 
 /// Extends a lease by hand, and tells the caller.

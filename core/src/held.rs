@@ -1,9 +1,9 @@
 //! What a lease shares with the tasks that work for it: its state, its extension, its release.
 
+use crate::answer::answer;
 use crate::clock;
 use crate::driver::Driver;
 use crate::error::{Error, ErrorCode, NodeReport};
-use crate::node::answer;
 use crate::options::Human;
 use crate::protocol::{
     self, Answer, Ended, Extended, Extension, Moment, NodeSet, Release, Term, Upkeep,
@@ -63,8 +63,10 @@ pub(crate) struct State {
     trouble: Vec<NodeReport>,
     /// By when every node has forgotten the key of itself.
     gone: Moment,
-    /// The nodes that have the key or may come to have it.
+    /// The nodes that have the key of the round that won it, or may come to have it.
     holders: NodeSet,
+    /// The nodes that the key was or may have been set on later.
+    healed: NodeSet,
     /// Who wants to know of the loss.
     watchers: Vec<Watcher>,
 }
@@ -73,6 +75,7 @@ pub(crate) struct State {
 pub(crate) struct Item {
     pub(crate) lease: Arc<Held>,
     pub(crate) extension: Extension,
+    pub(crate) sent: Moment,
     /// How long to wait for the nodes' answers.
     pub(crate) patience: Duration,
 }
@@ -111,6 +114,7 @@ impl Held {
             trouble: Vec::new(),
             gone: won.term.gone(clock::now()),
             holders,
+            healed: NodeSet::EMPTY,
             watchers: Vec::new(),
         };
         let (driver, won) = (Arc::clone(driver), Arc::new(won));
@@ -210,7 +214,7 @@ impl Held {
         let extension = state.lease.extend(now, term)?;
         let patience = patience.min(state.lease.end().since(now));
         state.gone = state.gone.max(term.gone(now.plus(patience)));
-        Some(Item { lease: Arc::clone(self), extension, patience })
+        Some(Item { lease: Arc::clone(self), extension, sent: now, patience })
     }
 
     /// Takes in one node's answer to an extension.
@@ -226,6 +230,22 @@ impl Held {
             state.trouble.clear();
         }
         decided
+    }
+
+    /// The nodes to be healed by now, and for how long they are to keep the key.
+    pub(crate) fn heal(&self, extension: &mut Extension) -> (NodeSet, Duration) {
+        let mut state = self.state();
+        let (nodes, ttl) = state.lease.heal(clock::now(), extension);
+        nodes.iter().for_each(|node| state.healed.insert(node));
+        (nodes, ttl)
+    }
+
+    /// A node may have been healed after the lease was released: takes the key back.
+    pub(crate) fn healed(&self, node: usize) {
+        if self.is_released() {
+            let patience = self.driver.options.node_timeout(self.won.term.ttl);
+            self.deliver(node, &Request::Release(Arc::clone(&self.won.subject)), patience);
+        }
     }
 
     /// An extension failed in this way.
@@ -307,7 +327,7 @@ impl Held {
             let driver = &held.driver;
             let patience = driver.options.node_timeout(held.won.term.ttl);
             let request = Request::Release(Arc::clone(&held.won.subject));
-            let mut calls = driver.call_all(&request, patience);
+            let mut calls = driver.call_all(&request, now, patience);
             while let Some((node, answered)) = calls.next().await {
                 if answered.is_err() {
                     held.deliver(node, &request, patience);
@@ -329,7 +349,7 @@ impl Held {
     fn deliver(&self, node: usize, request: &Request, patience: Duration) {
         let (holds, gone) = {
             let state = self.state();
-            (state.holders.contains(node), state.gone)
+            (state.holders.contains(node) || state.healed.contains(node), state.gone)
         };
         if holds {
             self.driver.deliver(node, request.clone(), patience, gone);

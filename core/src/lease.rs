@@ -6,7 +6,7 @@ use crate::extend::extend;
 use crate::fork::Owned;
 use crate::held::{Held, Watcher, Won};
 use crate::keeper::Keeper;
-use crate::options::{self, Dialect, OptionValue};
+use crate::options::{Dialect, OptionValue};
 use crate::protocol::Term;
 use crate::runtime::Pending;
 use std::fmt;
@@ -131,16 +131,17 @@ impl Lease {
 
     /// [`Lease::extend`] with a ttl as a language binding received it.
     pub fn extend_by(&self, dialect: Dialect, ttl: Option<&OptionValue>) -> Pending<Result<()>> {
-        let ttl = match ttl.map(|ttl| options::extension_ttl(dialect, ttl)).transpose() {
+        let Some(held) = self.held() else {
+            return Pending::ready(Err(self.inherited()));
+        };
+        let options = &held.driver().options;
+        let ttl = match ttl.map(|ttl| options.extension_ttl(dialect, ttl)).transpose() {
             Ok(ttl) => ttl,
             Err(error) => return Pending::ready(Err(error)),
         };
         if let Err(error) = self.check() {
             return Pending::ready(Err(error));
         }
-        let Some(held) = self.held() else {
-            return Pending::ready(Err(self.inherited()));
-        };
         let (sender, receiver) = oneshot::channel();
         let term = Term { ttl: ttl.unwrap_or(held.won.term.ttl), ..held.won.term };
         match held.driver().spawn(extend(Arc::clone(held), term, sender)) {

@@ -9,6 +9,8 @@ pub mod protocol;
 #[cfg(feature = "client")]
 mod acquire;
 #[cfg(feature = "client")]
+mod answer;
+#[cfg(feature = "client")]
 mod client;
 #[cfg(feature = "client")]
 mod clock;
@@ -25,7 +27,11 @@ mod extend;
 #[cfg(feature = "client")]
 mod fork;
 #[cfg(feature = "client")]
+mod heal;
+#[cfg(feature = "client")]
 mod held;
+#[cfg(feature = "client")]
+mod identities;
 #[cfg(feature = "client")]
 mod keeper;
 #[cfg(feature = "client")]
@@ -48,6 +54,10 @@ mod runtime;
 mod script;
 #[cfg(feature = "client")]
 mod token;
+#[cfg(feature = "client")]
+mod twins;
+#[cfg(feature = "client")]
+mod wire;
 
 #[cfg(feature = "client")]
 pub use client::{Client, ClientBuilder};

@@ -51,13 +51,18 @@ impl MemoryNode {
             }
             Request::Extend(locks) => {
                 let done = locks.iter().map(|(subject, ttl)| entries.extend(now, subject, *ttl));
-                return Ok(Reply::Extended(done.collect()));
+                return Ok(Reply::Each(done.collect()));
+            }
+            Request::Heal(locks) => {
+                let done = locks
+                    .iter()
+                    .map(|(subject, ttl, fence)| entries.heal(now, subject, *ttl, *fence));
+                return Ok(Reply::Each(done.collect()));
             }
             Request::Raise { subject, fence, .. } => {
                 let held = entries.held_by(now, subject).is_some();
                 if held {
-                    let last = entries.fences.entry(subject.keys.fence.clone()).or_default();
-                    *last = (*fence).max(*last);
+                    entries.raise(subject, *fence);
                 }
                 held
             }
@@ -107,6 +112,21 @@ impl Entries {
     fn extend(&mut self, now: Moment, subject: &Subject, ttl: Duration) -> bool {
         let held = self.held_by(now, subject);
         held.map(|lock| lock.expires = lock.expires.max(now.plus(ttl))).is_some()
+    }
+
+    fn heal(&mut self, now: Moment, subject: &Subject, ttl: Duration, fence: u64) -> bool {
+        if self.live(now, &subject.keys).is_some() {
+            return false;
+        }
+        self.raise(subject, fence);
+        let lock = Lock { token: subject.token.clone(), expires: now.plus(ttl) };
+        self.locks.insert(subject.keys.lock.clone(), lock);
+        true
+    }
+
+    fn raise(&mut self, subject: &Subject, fence: u64) {
+        let last = self.fences.entry(subject.keys.fence.clone()).or_default();
+        *last = fence.max(*last);
     }
 
     fn sweep(&mut self, now: Moment) {

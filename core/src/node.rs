@@ -3,86 +3,49 @@
 //! A node owns at most one connection. While there is none, requests fail at once and one
 //! background task reconnects; a connection whose peer stopped answering is replaced.
 
+use crate::answer::{Answered, Failure, outcome};
 use crate::clock;
-use crate::endpoint::{Endpoint, Target};
-use crate::error::{NodeOutcome, NodeReport};
-use crate::memory::MemoryNode;
-use crate::protocol::{Answer, Moment, Vote};
+use crate::endpoint::Endpoint;
+use crate::error::NodeOutcome;
+use crate::identities::Identities;
+use crate::options::Options;
+use crate::protocol::{Guard, Moment};
 use crate::request::{Reply, Request};
-use crate::script::{self, By};
-use futures_util::future::FutureExt;
-use redis::aio::MultiplexedConnection;
-use redis::{
-    AsyncConnectionConfig, ConnectionInfo, ErrorKind, PushInfo, PushKind, RedisError,
-    ServerErrorKind, Value,
-};
+use crate::wire::{QUEUE, Sight, Wire};
 use std::future::{Future, poll_fn};
 use std::pin::pin;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::task::Poll;
 use std::time::Duration;
-use tokio::sync::{Mutex, Semaphore, watch};
+use tokio::sync::{Semaphore, watch};
 use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
-/// Requests in flight to one node; further ones wait in order, within their own deadlines.
-const QUEUE: usize = 1024;
 /// After so many timeouts in a row the peer is taken for stuck, and the connection is replaced.
 const STUCK_AFTER: u32 = 3;
+/// With the restart guard on, a node is looked at again after this part of its length: a proxy may
+/// have put another server in its place without breaking the connection.
+const LOOKS_PER_GUARD: u32 = 4;
+const LEAST_LOOK_INTERVAL: Duration = Duration::from_secs(1);
 /// The pause between attempts to connect grows from the first to the second of these.
 const RECONNECT_DELAY: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(1));
-
-/// Why a request has no answer.
-#[derive(Clone, Debug)]
-pub(crate) struct Failure {
-    pub(crate) outcome: NodeOutcome,
-    pub(crate) detail: String,
-    /// Whether the node may have received the request.
-    pub(crate) sent: bool,
-}
-
-pub(crate) type Answered = Result<Reply, Failure>;
-
-impl Failure {
-    fn unreachable(detail: impl Into<String>) -> Self {
-        Self { outcome: NodeOutcome::Unreachable, detail: detail.into(), sent: false }
-    }
-
-    /// A failure of the way to the node, not an answer of the node.
-    fn is_transport(&self) -> bool {
-        self.outcome != NodeOutcome::Refused
-    }
-}
-
-/// What an answer to ACQUIRE means to the protocol.
-pub(crate) fn vote(answered: &Answered) -> Vote {
-    match answered {
-        Ok(reply) => reply.vote(),
-        Err(Failure { outcome: NodeOutcome::Refused, .. }) => Vote::Refused,
-        Err(failure) if failure.sent => Vote::Unknown,
-        Err(_) => Vote::Refused,
-    }
-}
-
-/// What an answer to any other request means to the protocol.
-pub(crate) fn answer(answered: &Answered) -> Answer {
-    match answered {
-        Ok(Reply::Yes) => Answer::Yes,
-        Ok(Reply::No) => Answer::No,
-        Ok(Reply::Granted(_) | Reply::Held(_) | Reply::Extended(_)) | Err(_) => Answer::Unknown,
-    }
-}
 
 #[derive(Debug)]
 pub(crate) struct Node {
     endpoint: Endpoint,
+    /// Its position in the client's list.
+    position: usize,
+    identities: Arc<Identities>,
     connect_timeout: Duration,
+    /// `None` if the restart guard is off.
+    guard: Option<Mutex<Guard>>,
+    look_interval: Duration,
     queue: Semaphore,
     /// Held while a request is put on the wire, so that requests reach the node in the order in
     /// which they were made, also if they had to wait for the connection: an EXTEND or RELEASE
     /// that overtook the ACQUIRE would be refused.
-    turn: Mutex<()>,
+    turn: tokio::sync::Mutex<()>,
     slot: watch::Sender<Slot>,
 }
 
@@ -108,53 +71,29 @@ struct Link {
     timeouts: Arc<AtomicU32>,
 }
 
-#[derive(Clone)]
-enum Wire {
-    Redis(MultiplexedConnection),
-    Memory(Arc<MemoryNode>),
-}
-
-impl std::fmt::Debug for Wire {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(match self {
-            Self::Redis(_) => "Redis",
-            Self::Memory(_) => "Memory",
-        })
-    }
-}
-
 impl Node {
-    pub(crate) fn new(endpoint: Endpoint, connect_timeout: Duration) -> Arc<Self> {
+    pub(crate) fn new(
+        endpoint: Endpoint,
+        position: usize,
+        options: &Options,
+        identities: &Arc<Identities>,
+    ) -> Arc<Self> {
+        let guard = options.restart_guard;
         Arc::new(Self {
             endpoint,
-            connect_timeout,
+            position,
+            identities: Arc::clone(identities),
+            connect_timeout: options.connect_timeout,
+            guard: guard.map(|guard| Mutex::new(Guard::new(options.term(guard)))),
+            look_interval: (guard.unwrap_or_default() / LOOKS_PER_GUARD).max(LEAST_LOOK_INTERVAL),
             queue: Semaphore::new(QUEUE),
-            turn: Mutex::new(()),
+            turn: tokio::sync::Mutex::new(()),
             slot: watch::Sender::new(Slot::Idle),
         })
     }
 
     pub(crate) fn address(&self) -> &str {
         &self.endpoint.address
-    }
-
-    /// This node's part in an error.
-    pub(crate) fn report(&self, answered: Option<&Answered>) -> NodeReport {
-        let (outcome, detail) = match answered {
-            None => (NodeOutcome::Pending, String::new()),
-            Some(Ok(Reply::Granted(_))) => (NodeOutcome::Granted, String::new()),
-            Some(Ok(Reply::Held(expires_in))) => (
-                NodeOutcome::Held,
-                match expires_in {
-                    Some(left) => format!("expires in {} ms", left.as_millis()),
-                    None => "never expires".to_owned(),
-                },
-            ),
-            Some(Ok(Reply::Yes | Reply::Extended(_))) => (NodeOutcome::Confirmed, String::new()),
-            Some(Ok(Reply::No)) => (NodeOutcome::Missing, String::new()),
-            Some(Err(failure)) => (failure.outcome, failure.detail.clone()),
-        };
-        NodeReport { address: self.address().to_owned(), outcome, detail }
     }
 
     /// Starts the first connection, if nobody has. Returns whether the node can be asked now;
@@ -178,11 +117,20 @@ impl Node {
         settled.is_ok_and(|slot| matches!(*slot, Slot::Up(_)))
     }
 
-    /// Sends one request and waits for its answer, for at most `patience`.
-    pub(crate) async fn call(self: &Arc<Self>, request: &Request, patience: Duration) -> Answered {
+    /// Sends one request, which is part of something begun at `began`, and waits for its answer, for
+    /// at most `patience`.
+    pub(crate) async fn call(
+        self: &Arc<Self>,
+        request: &Request,
+        began: Moment,
+        patience: Duration,
+    ) -> Answered {
+        if request.is_vote() {
+            self.identities.check(self.position)?;
+        }
         let mut used = None;
         match timeout(patience, self.attempt(request, &mut used)).await {
-            Ok(answered) => answered,
+            Ok(answered) => self.weigh(request, began, answered),
             Err(_) => {
                 let sent = used.is_some();
                 if let Some(link) = used {
@@ -192,6 +140,19 @@ impl Node {
                 Err(Failure { outcome: NodeOutcome::Timeout, detail, sent })
             }
         }
+    }
+
+    /// Marks a vote that does not count.
+    fn weigh(&self, request: &Request, began: Moment, answered: Answered) -> Answered {
+        let Some(mut guard) = self.guard() else { return answered };
+        let doubtful = [NodeOutcome::Loading, NodeOutcome::Readonly, NodeOutcome::Masterdown];
+        if doubtful.contains(&outcome(&answered)) {
+            guard.doubted(clock::now());
+        }
+        if !request.is_vote() || guard.counts(began) {
+            return answered;
+        }
+        answered.map(|reply| Reply::Uncounted(Box::new(reply), guard.counts_from()))
     }
 
     /// Sends a request again and again until the node has answered it, or until `horizon`, when
@@ -206,7 +167,7 @@ impl Node {
     ) {
         let (mut delay, longest) = RECONNECT_DELAY;
         loop {
-            if self.call(request, patience).await.is_ok() {
+            if self.call(request, clock::now(), patience).await.is_ok() {
                 return;
             }
             let left = horizon.since(clock::now());
@@ -323,48 +284,61 @@ impl Node {
 
     async fn open(self: &Arc<Self>) -> Result<Link, Failure> {
         let id = Arc::new(());
-        let wire = match &self.endpoint.target {
-            Target::Memory(name) => Wire::Memory(MemoryNode::named(name)),
-            Target::Redis(info) => Wire::Redis(self.open_redis(info, &id).await?),
+        let (node, weak_id) = (Arc::downgrade(self), Arc::downgrade(&id));
+        let on_broken = move || {
+            if let (Some(node), Some(id)) = (node.upgrade(), weak_id.upgrade()) {
+                node.leave(|slot| slot.has(&id), Slot::Connecting);
+            }
         };
-        Ok(Link { wire, id, since: clock::now(), timeouts: Arc::default() })
+        let mut wire = Wire::open(&self.endpoint.target, on_broken).await?;
+        if let Wire::Redis(_) = wire {
+            let sight = wire.prepare().await?;
+            self.saw(sight)?;
+        } else if let Some(mut guard) = self.guard() {
+            // A node in this process lives as long as the process.
+            guard.looked(clock::now(), Some(("", Duration::MAX)));
+        }
+        let link = Link { wire, id, since: clock::now(), timeouts: Arc::default() };
+        if self.guard.is_some() {
+            let (node, id) = (Arc::downgrade(self), Arc::downgrade(&link.id));
+            tokio::spawn(keep_looking(node, id, link.wire.clone()));
+        }
+        Ok(link)
     }
 
-    async fn open_redis(
-        self: &Arc<Self>,
-        info: &ConnectionInfo,
-        id: &Arc<()>,
-    ) -> Result<MultiplexedConnection, Failure> {
-        let node = Arc::downgrade(self);
-        let link = Arc::downgrade(id);
-        let on_push = move |push: PushInfo| -> Result<(), ()> {
-            if push.kind == PushKind::Disconnection
-                && let (Some(node), Some(link)) = (node.upgrade(), link.upgrade())
-            {
-                node.leave(|slot| slot.has(&link), Slot::Connecting);
+    /// Takes in what the server told of itself. Fails if it is the same server as another node.
+    fn saw(&self, sight: Option<Sight>) -> Result<(), Failure> {
+        let now = clock::now();
+        if let Some(mut guard) = self.guard() {
+            guard.looked(now, sight.as_ref().map(|sight| (&*sight.memory, sight.uptime)));
+            if sight.as_ref().is_some_and(|sight| sight.is_replica) {
+                guard.doubted(now);
             }
-            Ok(())
-        };
-        let config = AsyncConnectionConfig::new()
-            .set_connection_timeout(None)
-            .set_response_timeout(None)
-            .set_pipeline_buffer_size(QUEUE)
-            .set_push_sender(on_push);
-        let client = redis::Client::open(info.clone()).map_err(|error| failure(&error, false))?;
-        // Boxed: the future is large, and this is not the hot path.
-        let mut connection = client
-            .get_multiplexed_async_connection_with_config(&config)
-            .boxed()
-            .await
-            .map_err(|error| failure(&error, false))?;
-        // So that none is missing later, which would cost a round trip, and the order of requests.
-        // A node that does not permit it gets them by EVAL.
-        for source in script::sources() {
-            let load = redis::cmd("SCRIPT").arg("LOAD").arg(source).to_owned();
-            let loaded = connection.send_packed_command(&load).boxed().await;
-            loaded.map_err(|error| failure(&error, false))?;
         }
-        Ok(connection)
+        self.identities.reached(self.position, sight.as_ref().map(|sight| &*sight.run_id))
+    }
+
+    fn guard(&self) -> Option<MutexGuard<'_, Guard>> {
+        let guard = self.guard.as_ref();
+        guard.map(|guard| guard.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+/// Looks at the server again and again, for as long as this connection is in use.
+async fn keep_looking(node: Weak<Node>, id: Weak<()>, mut wire: Wire) {
+    while let Some(interval) = node.upgrade().map(|node| node.look_interval) {
+        sleep(interval).await;
+        let (Some(node), Some(id)) = (node.upgrade(), id.upgrade()) else { return };
+        if !node.slot.borrow().has(&id) {
+            return;
+        }
+        // That it does not answer is for the requests to find out.
+        let looked = timeout(node.connect_timeout, wire.look()).await;
+        if let Ok(Ok(Some(sight))) = looked
+            && node.saw(Some(sight)).is_err()
+        {
+            return node.leave(|slot| slot.has(&id), Slot::Connecting);
+        }
     }
 }
 
@@ -376,58 +350,6 @@ impl Slot {
     fn has(&self, id: &Arc<()>) -> bool {
         matches!(self, Self::Up(current) if Arc::ptr_eq(&current.id, id))
     }
-}
-
-impl Wire {
-    async fn ask(&mut self, request: &Request) -> Answered {
-        let connection = match self {
-            Self::Redis(connection) => connection,
-            Self::Memory(node) => {
-                return node.answer(request).map_err(|detail| Failure {
-                    outcome: NodeOutcome::Refused,
-                    detail: detail.to_owned(),
-                    sent: true,
-                });
-            }
-        };
-        let mut value = ask_redis(connection, request, By::Hash).await;
-        if let Err(error) = &value
-            && error.kind() == ErrorKind::Server(ServerErrorKind::NoScript)
-        {
-            value = ask_redis(connection, request, By::Source).await;
-        }
-        let value = value.map_err(|error| failure(&error, true))?;
-        request.understand(&value).ok_or_else(|| Failure {
-            outcome: NodeOutcome::Disconnected,
-            detail: "the answer makes no sense".to_owned(),
-            sent: true,
-        })
-    }
-}
-
-async fn ask_redis(
-    connection: &mut MultiplexedConnection,
-    request: &Request,
-    by: By,
-) -> Result<Value, RedisError> {
-    connection.send_packed_command(&request.command(by)).await?.extract_error()
-}
-
-/// `sent`: whether a request was under way when the connection failed.
-fn failure(error: &RedisError, sent: bool) -> Failure {
-    // A server's error has a code; what fails on the way to it has none.
-    let refused = error.code().is_some()
-        || matches!(error.kind(), ErrorKind::AuthenticationFailed | ErrorKind::RESP3NotSupported);
-    let outcome = match (refused, sent) {
-        (true, _) => NodeOutcome::Refused,
-        (false, true) => NodeOutcome::Disconnected,
-        (false, false) => NodeOutcome::Unreachable,
-    };
-    let detail = match (error.code(), error.detail()) {
-        (Some(code), Some(detail)) => format!("{code} {detail}"),
-        _ => error.to_string(),
-    };
-    Failure { outcome, detail, sent }
 }
 
 /// A factor between a half and one, so that clients do not reconnect in step.

@@ -101,6 +101,8 @@ pub(crate) struct Options {
     pub(crate) connect_timeout: Duration,
     pub(crate) drift_factor: f64,
     pub(crate) retry_delay: RetryDelay,
+    /// `None`: off.
+    pub(crate) restart_guard: Option<Duration>,
     pub(crate) key_prefix: String,
 }
 
@@ -118,6 +120,7 @@ impl Default for Options {
                 shortest: Duration::from_millis(50),
                 longest: Duration::from_millis(200),
             },
+            restart_guard: None,
             key_prefix: String::new(),
         }
     }
@@ -126,7 +129,7 @@ impl Default for Options {
 /// The options that can also be given to a single lock.
 const PER_LOCK: [&str; 4] = ["ttl", "wait", "auto_extend", "max_hold"];
 /// The options of a client.
-const PER_CLIENT: [&str; 9] = [
+const PER_CLIENT: [&str; 10] = [
     "ttl",
     "wait",
     "auto_extend",
@@ -135,6 +138,7 @@ const PER_CLIENT: [&str; 9] = [
     "connect_timeout",
     "drift_factor",
     "retry_delay",
+    "restart_guard",
     "key_prefix",
 ];
 
@@ -155,7 +159,33 @@ impl Options {
         name: &str,
         value: &OptionValue,
     ) -> Result<()> {
-        self.set_known(dialect, name, value, &PER_LOCK)
+        self.set_known(dialect, name, value, &PER_LOCK)?;
+        self.check_guard(dialect)
+    }
+
+    /// Checks that no lease can outlive the restart guard.
+    pub(crate) fn check_guard(&self, dialect: Dialect) -> Result<()> {
+        let too_long = self.restart_guard.is_some_and(|guard| self.ttl > guard);
+        if too_long { Err(self.longer_than_guard(dialect, self.ttl)) } else { Ok(()) }
+    }
+
+    /// Checks a ttl given to `extend`.
+    pub(crate) fn extension_ttl(&self, dialect: Dialect, value: &OptionValue) -> Result<Duration> {
+        let ttl = Setting { dialect, name: "ttl", value }.duration(MIN_TTL, MAX_TTL)?;
+        match self.restart_guard {
+            Some(guard) if ttl > guard => Err(self.longer_than_guard(dialect, ttl)),
+            _ => Ok(ttl),
+        }
+    }
+
+    fn longer_than_guard(&self, dialect: Dialect, ttl: Duration) -> Error {
+        let (name, guard) = (dialect.name("restart_guard"), self.restart_guard.unwrap_or_default());
+        Error::config(format!(
+            "ttl must not be longer than {name}, which is {}, not {}: a node that restarts could \
+             forget a lease and be counted again before its end",
+            Human(guard),
+            Human(ttl),
+        ))
     }
 
     fn set_known(
@@ -185,6 +215,7 @@ impl Options {
             "connect_timeout" => self.connect_timeout = option.duration(MILLISECOND, HOUR)?,
             "drift_factor" => self.drift_factor = option.drift_factor()?,
             "retry_delay" => self.retry_delay = option.retry_delay()?,
+            "restart_guard" => self.restart_guard = option.restart_guard()?,
             "key_prefix" => self.key_prefix = option.text()?,
             _ => unreachable!("every listed option is set above"),
         }
@@ -211,11 +242,6 @@ impl Options {
 pub fn timeout(dialect: Dialect, value: &OptionValue) -> Result<Option<Duration>> {
     let accepted = "a duration of 0 or more";
     Setting { dialect, name: "timeout", value }.unless_for_ever(Duration::ZERO, accepted)
-}
-
-/// Checks a ttl given to `extend`.
-pub(crate) fn extension_ttl(dialect: Dialect, value: &OptionValue) -> Result<Duration> {
-    Setting { dialect, name: "ttl", value }.duration(MIN_TTL, MAX_TTL)
 }
 
 struct Setting<'a> {
@@ -267,6 +293,21 @@ impl Setting<'_> {
     fn max_hold(&self) -> Result<Option<Duration>> {
         let accepted = format!("a duration of {} or more", Human(MIN_TTL));
         self.unless_for_ever(MIN_TTL, &accepted)
+    }
+
+    fn restart_guard(&self) -> Result<Option<Duration>> {
+        let (off, least, most) = (self.null(), Human(MIN_TTL), Human(MAX_TTL));
+        match self.value {
+            OptionValue::Null => Some(None),
+            OptionValue::Number(0.0) => Some(None),
+            OptionValue::Number(number) => self.within(*number, MIN_TTL, MAX_TTL).map(Some),
+            _ => None,
+        }
+        .ok_or_else(|| self.wrong(&format!("a duration from {least} to {most}, or {off} (off)")))
+    }
+
+    fn null(&self) -> &'static str {
+        if self.dialect == Dialect::JavaScript { "null" } else { "None" }
     }
 
     /// A duration, or `None` for ever.

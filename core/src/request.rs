@@ -1,7 +1,8 @@
 //! The requests to a node, and its replies. What a server does with them is in `script.rs`, what an
 //! in-memory node does in `memory.rs`.
 
-use crate::protocol::Vote;
+use crate::error::NodeOutcome;
+use crate::protocol::{Answer, Moment, Vote};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -42,10 +43,19 @@ pub(crate) enum Request {
     Raise { subject: Arc<Subject>, ttl: Duration, fence: u64 },
     /// Keep each of these locks for at least so long from now on.
     Extend(Arc<[(Arc<Subject>, Duration)]>),
+    /// Take each of these locks again, where it is free, for so long; with its fence.
+    Heal(Arc<[(Arc<Subject>, Duration, u64)]>),
     /// Delete the token: RELEASE, and UNDO of a round that was lost.
     Release(Arc<Subject>),
     /// Is anything there?
     Look(Arc<Keys>),
+}
+
+impl Request {
+    /// Whether the answer relies on what the node remembers.
+    pub(crate) fn is_vote(&self) -> bool {
+        matches!(self, Self::Acquire { .. } | Self::Extend(_) | Self::Look(_))
+    }
 }
 
 /// A node's answer to a request that it understood.
@@ -55,12 +65,16 @@ pub(crate) enum Reply {
     Granted(u64),
     /// To ACQUIRE: the key exists, and expires in so long, or never.
     Held(Option<Duration>),
-    /// To EXTEND: for each lock whether it was done.
-    Extended(Vec<bool>),
+    /// To ACQUIRE: the key exists, and holds this very token. Another node is the same server.
+    Own,
+    /// To EXTEND and HEAL: for each lock whether it was done.
+    Each(Vec<bool>),
     /// To all others.
     Yes,
     /// To all others.
     No,
+    /// To requests that are votes, of a node whose word does not count before this moment.
+    Uncounted(Box<Reply>, Moment),
 }
 
 impl Reply {
@@ -69,16 +83,42 @@ impl Reply {
         match *self {
             Self::Granted(fence) => Vote::Granted { fence },
             Self::Held(expires_in) => Vote::Held { expires_in },
-            Self::Extended(_) | Self::Yes | Self::No => Vote::Unknown,
+            // What is there was put there by the request to the other node, and is undone there.
+            Self::Own => Vote::Refused,
+            Self::Each(_) | Self::Yes | Self::No | Self::Uncounted(..) => Vote::Unknown,
         }
     }
 
-    /// What a reply to EXTEND says about the lock at this position, as a reply about one lock.
-    pub(crate) fn about(self, position: usize) -> Self {
+    /// The reply about one lock as the answer it is.
+    pub(crate) fn answer(&self) -> Answer {
         match self {
-            Self::Extended(all) if all.get(position) == Some(&true) => Self::Yes,
-            Self::Extended(_) => Self::No,
-            other => other,
+            Self::Yes => Answer::Yes,
+            Self::No => Answer::No,
+            _ => Answer::Unknown,
+        }
+    }
+
+    /// What a reply about many locks says about the one at this position.
+    pub(crate) fn about(&self, position: usize) -> Self {
+        match self {
+            Self::Each(all) if all.get(position) == Some(&true) => Self::Yes,
+            Self::Each(_) => Self::No,
+            Self::Uncounted(reply, from) => Self::Uncounted(Box::new(reply.about(position)), *from),
+            other => other.clone(),
+        }
+    }
+
+    /// The reply in a word.
+    pub(crate) fn outcome(&self) -> NodeOutcome {
+        match self {
+            Self::Granted(_) => NodeOutcome::Granted,
+            Self::Held(_) => NodeOutcome::Held,
+            Self::Own => NodeOutcome::Duplicate,
+            Self::Yes | Self::Each(_) => NodeOutcome::Confirmed,
+            Self::No => NodeOutcome::Missing,
+            // That a key is missing is certain; see `Answer::uncounted`.
+            Self::Uncounted(reply, _) if **reply == Self::No => NodeOutcome::Missing,
+            Self::Uncounted(..) => NodeOutcome::Guarded,
         }
     }
 }

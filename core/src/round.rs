@@ -1,10 +1,10 @@
 //! One round of an acquire on the wire.
 
+use crate::answer::{Answered, is_counted, vote};
 use crate::clock;
 use crate::driver::{Call, Driver};
 use crate::error::Result;
 use crate::held::Held;
-use crate::node::{Answered, vote};
 use crate::protocol::{Actions, Event, Loss, Moment, NodeSet, Outcome, Round, Term};
 use crate::request::{Keys, Reply, Request, Subject};
 use crate::token;
@@ -36,14 +36,15 @@ impl Running {
     ) -> Result<Self> {
         let driver = Arc::clone(driver);
         let subject = Arc::new(Subject { keys: Arc::clone(keys), token: token::token()? });
-        let proposal = clock::wall_clock_micros();
         let sent = clock::now();
+        // After `sent`: a node that counts from a moment on is met by later proposals only.
+        let proposal = clock::wall_clock_micros();
         let ttl = term.ttl;
         let request = Request::Acquire { subject: Arc::clone(&subject), ttl, proposal };
         // An answer after the end of the validity would be of no use.
         let node_timeout = node_timeout.min(term.end(sent).since(sent));
         Ok(Self {
-            votes: driver.call_all(&request, node_timeout),
+            votes: driver.call_all(&request, sent, node_timeout),
             raises: FuturesUnordered::new(),
             answers: vec![None; driver.nodes.len()],
             round: Round::new(driver.quorum, sent, term),
@@ -85,6 +86,27 @@ impl Running {
         }
     }
 
+    /// Waits for the answers that the decision did not wait for.
+    pub(crate) async fn complete(&mut self) {
+        while let Some(event) = self.next_event().await {
+            self.handle(event);
+        }
+    }
+
+    /// The node that answered that it holds this round's token already, if there is one.
+    pub(crate) fn twin(&self) -> Option<usize> {
+        self.answers.iter().position(|answer| matches!(answer, Some(Ok(Reply::Own))))
+    }
+
+    /// Nodes that granted this round's token are different servers.
+    pub(crate) fn prove(&self) {
+        for (node, answer) in self.answers.iter().enumerate() {
+            if answer.as_ref().is_some_and(is_counted) {
+                self.driver.identities.proven(node);
+            }
+        }
+    }
+
     /// Takes in the answers that are there already, so that an error names them too.
     pub(crate) fn catch_up(&mut self) {
         while let Some(Some(event)) = self.next_event().now_or_never() {
@@ -116,11 +138,11 @@ impl Running {
 
     fn carry_out(&mut self, actions: Actions) -> Option<Outcome> {
         if let Some((nodes, fence)) = actions.raise {
-            let patience = self.node_timeout;
+            let (sent, patience) = (self.sent, self.node_timeout);
             let (subject, ttl) = (Arc::clone(&self.subject), self.term.ttl);
             let request = Request::Raise { subject, ttl, fence };
-            self.raises
-                .extend(nodes.iter().map(|node| self.driver.call(node, request.clone(), patience)));
+            let call = |node| self.driver.call(node, request.clone(), sent, patience);
+            self.raises.extend(nodes.iter().map(call));
         }
         self.undo(actions.undo);
         actions.outcome

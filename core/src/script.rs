@@ -40,6 +40,7 @@ static ACQUIRE: Lazy<Script> = Lazy::new(|| {
            return redis.error_reply('ERR the fence key ' .. KEYS[2] .. ' is used up')
          end
          if not redis.call('SET', KEYS[1], ARGV[1], 'NX', 'PX', ARGV[2]) then
+           if redis.pcall('GET', KEYS[1]) == ARGV[1] then return {{2, 0}} end
            return {{0, redis.call('PTTL', KEYS[1])}}
          end
          redis.call('SET', KEYS[2], string.format('%.0f', fence), 'PX', ARGV[4])
@@ -78,6 +79,26 @@ static EXTEND: Lazy<Script> = Lazy::new(|| {
     )
 });
 
+// For each lock there are two keys and four parameters. A foreign value under the fence's name is
+// not touched, and then neither is the key.
+static HEAL: Lazy<Script> = Lazy::new(|| {
+    Script::new(
+        "local done = {}
+         for i = 1, #KEYS / 2 do
+           local key, counter = KEYS[2 * i - 1], KEYS[2 * i]
+           local token, ttl, fence, memory = unpack(ARGV, 4 * i - 3, 4 * i)
+           local last = redis.pcall('GET', counter) or '0'
+           last = type(last) == 'string' and tonumber(last)
+           done[i] = 0
+           if last and redis.call('SET', key, token, 'NX', 'PX', ttl) then
+             if last < tonumber(fence) then redis.call('SET', counter, fence, 'PX', memory) end
+             done[i] = 1
+           end
+         end
+         return done",
+    )
+});
+
 static RELEASE: Lazy<Script> = Lazy::new(|| {
     Script::new(
         "if redis.pcall('GET', KEYS[1]) ~= ARGV[1] then return 0 end
@@ -87,8 +108,8 @@ static RELEASE: Lazy<Script> = Lazy::new(|| {
 });
 
 /// The source of every script.
-pub(crate) fn sources() -> [&'static str; 4] {
-    [&ACQUIRE.source, &RAISE.source, &EXTEND.source, &RELEASE.source]
+pub(crate) fn sources() -> [&'static str; 5] {
+    [&ACQUIRE.source, &RAISE.source, &EXTEND.source, &HEAL.source, &RELEASE.source]
 }
 
 /// The ttl in the nodes' unit. Rounded up: what the lease relies on is never less than asked for.
@@ -128,6 +149,15 @@ impl Request {
                 }
                 cmd
             }
+            Self::Heal(locks) => {
+                let keys: Vec<_> = locks.iter().flat_map(|(lock, ..)| both(&lock.keys)).collect();
+                let mut cmd = invoke(&HEAL, by, &keys);
+                for (lock, ttl, fence) in locks.iter() {
+                    cmd.arg(&lock.token).arg(milliseconds(*ttl)).arg(fence);
+                    cmd.arg(milliseconds(*ttl + FENCE_MEMORY));
+                }
+                cmd
+            }
             Self::Release(subject) => {
                 let mut cmd = invoke(&RELEASE, by, &[&subject.keys.lock]);
                 cmd.arg(&subject.token);
@@ -152,17 +182,24 @@ impl Request {
                 [Value::Int(0), Value::Int(pttl)] => {
                     Some(Reply::Held(u64::try_from(pttl).ok().map(Duration::from_millis)))
                 }
+                [Value::Int(2), Value::Int(_)] => Some(Reply::Own),
                 _ => None,
             },
-            (Self::Extend(locks), Value::Array(parts)) if parts.len() == locks.len() => {
+            (Self::Extend(_) | Self::Heal(_), Value::Array(parts)) => {
                 let done = |part: &Value| match part {
                     Value::Int(0) => Some(false),
                     Value::Int(1) => Some(true),
                     _ => None,
                 };
-                parts.iter().map(done).collect::<Option<_>>().map(Reply::Extended)
+                let asked = match self {
+                    Self::Extend(locks) => locks.len(),
+                    Self::Heal(locks) => locks.len(),
+                    _ => 0,
+                };
+                let done: Vec<bool> = parts.iter().map(done).collect::<Option<_>>()?;
+                (done.len() == asked).then_some(Reply::Each(done))
             }
-            (Self::Acquire { .. } | Self::Extend(_), _) => None,
+            (Self::Acquire { .. } | Self::Extend(_) | Self::Heal(_), _) => None,
             (_, Value::Int(1)) => Some(Reply::Yes),
             (_, Value::Int(0)) => Some(Reply::No),
             _ => None,

@@ -48,6 +48,6 @@ def test_a_missing_permission_is_named(start_servers: Callable[..., Servers]) ->
         with pytest.raises(quorlock.QuorumError) as caught:
             client.lock("r", wait=0).acquire()
     [node] = caught.value.nodes
-    assert node.outcome == "refused"
+    assert node.outcome == "noperm"
     assert re.search("permission|can't run this command", node.detail)
     assert servers[0].command("EXISTS", "r") == 0

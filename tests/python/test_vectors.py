@@ -15,7 +15,15 @@ from waiting import wait_until
 import quorlock
 
 VECTORS = Path(__file__).resolve().parent.parent / "vectors"
-DURATIONS = {"ttl", "wait", "max_hold", "node_timeout", "connect_timeout", "retry_delay"}
+DURATIONS = {
+    "ttl",
+    "wait",
+    "max_hold",
+    "node_timeout",
+    "connect_timeout",
+    "retry_delay",
+    "restart_guard",
+}
 
 
 def load(name: str) -> Any:

@@ -40,6 +40,9 @@ class ClientOptions(LockOptions, total=False):
     retry_delay: tuple[Duration, Duration]
     """The range of the random delay between two rounds of an acquire: 1 ms to 1 h. (0.05, 0.2) by
     default."""
+    restart_guard: Duration | None
+    """For how long a node that has restarted does not count: 10 ms to 24 h, not shorter than any ttl
+    that any client uses; None or 0 for off, the default."""
     key_prefix: str
     """What the keys on the nodes begin with, before the resource. Nothing by default."""
 

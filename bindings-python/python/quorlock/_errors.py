@@ -10,8 +10,11 @@ class NodeReport(NamedTuple):
     address: str
     """The node's URL, without user and password."""
     outcome: str
-    """`granted`, `held`, `confirmed`, `missing`, `timeout`, `disconnected`, `unreachable`,
-    `refused` or `pending` (it had not answered when the decision was made without it)."""
+    """`granted`, `held`, `confirmed`, `missing`; `guarded` (it may have restarted not long ago, see
+    `restart_guard`), `duplicate` (it is the same server as another node); `timeout`,
+    `disconnected`, `unreachable`; the server's error: `loading`, `readonly`, `masterdown`, `oom`,
+    `misconf`, `noperm`, or `refused` for any other; or `pending` (it had not answered when the
+    decision was made without it)."""
     detail: str
     """More about it, such as the server's error text; may be empty."""
 
@@ -55,7 +58,7 @@ class LockTimeoutError(QuorlockError, TimeoutError):
 
 
 class QuorumError(QuorlockError):
-    """Too few nodes could vote: unreachable, timed out or refusing."""
+    """Too few nodes could vote: unreachable, timed out, guarded or refusing."""
 
     code = "NO_QUORUM"
 

@@ -21,12 +21,14 @@ pub enum Vote {
     Unknown,
     /// The node certainly did not apply the request: it was never sent, or answered by an error.
     Refused,
+    /// The node may have stored the token, but its word does not count: see [`Guard`](super::Guard).
+    Guarded,
 }
 
 impl Vote {
     /// Whether this round's token may be, or may come to be, on the node.
     fn may_be_applied(self) -> bool {
-        matches!(self, Vote::Granted { .. } | Vote::Unknown)
+        matches!(self, Vote::Granted { .. } | Vote::Unknown | Vote::Guarded)
     }
 
     /// Whether the node could vote at all.

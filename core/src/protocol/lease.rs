@@ -1,6 +1,6 @@
 //! A won lock: whether it is valid, how it is extended, how it ends.
 
-use super::{Answer, Moment, Quorum, Tally, Term};
+use super::{Answer, Moment, NodeSet, Quorum, Tally, Term};
 use core::time::Duration;
 
 /// Why a lease is over.
@@ -82,10 +82,13 @@ impl Lease {
             None => (term, term.end(sent)),
         };
         let end = term.end(sent).min(latest);
-        self.is_valid(sent).then(|| Extension { term, end, tally: Tally::default() })
+        let tally = Tally::default();
+        let missing = NodeSet::EMPTY;
+        self.is_valid(sent).then_some(Extension { term, end, tally, confirmed: false, missing })
     }
 
-    /// Takes in a node's answer to `extension`, learned of at `now`. `Some` once it is decided.
+    /// Takes in a node's answer to `extension`, learned of at `now`. `Some` once it is decided; what
+    /// comes later is taken in for [`Lease::heal`].
     ///
     /// A majority has to confirm before the *old* validity end: later, its confirmations would
     /// each have been true at some time, but not together.
@@ -97,6 +100,9 @@ impl Lease {
         answer: Answer,
     ) -> Option<Extended> {
         extension.tally.add(node, answer);
+        if answer == Answer::No {
+            extension.missing.insert(node);
+        }
         if !self.is_valid(now) {
             return Some(Extended::Lost);
         }
@@ -106,9 +112,21 @@ impl Lease {
         }
         if extension.tally.yes.len() >= self.quorum.size() {
             self.end = self.end.max(extension.end);
+            extension.confirmed = true;
             return Some(Extended::Confirmed);
         }
         extension.tally.is_complete(self.quorum).then_some(Extended::Undecided)
+    }
+
+    /// The nodes that turned out in `extension` not to hold the key, and for how long they are to
+    /// keep it: it is set again where it is free. Each is named once; none before a majority has
+    /// confirmed, nor after the end: a majority then excludes everybody else, with or without them.
+    pub fn heal(&self, now: Moment, extension: &mut Extension) -> (NodeSet, Duration) {
+        let ttl = self.end.since(now) + extension.term.drift();
+        if !extension.confirmed || !self.is_valid(now) {
+            return (NodeSet::EMPTY, ttl);
+        }
+        (core::mem::take(&mut extension.missing), ttl)
     }
 
     /// Ends the lease for its holder: from `now` on it is not valid, whatever the nodes answer.
@@ -164,6 +182,9 @@ pub struct Extension {
     term: Term,
     end: Moment,
     tally: Tally,
+    confirmed: bool,
+    /// The nodes without the key that were not healed yet.
+    missing: NodeSet,
 }
 
 impl Extension {

@@ -7,6 +7,7 @@
 //! - [`Round`] is one attempt to win a majority: votes in; a fence round, undos and a decision out.
 //! - [`Lease`] is what a won round leaves behind: its validity, its extension and its release.
 //! - [`Upkeep`] says when a lease is to be extended.
+//! - [`Guard`] says whether a node that may have restarted counts.
 //! - [`Waiting`] says when to try again after a lost round, and when to give up.
 //!
 //! The algorithm is the one of the "Distributed Locks with Redis" page of the Redis documentation
@@ -15,6 +16,7 @@
 mod acquire;
 mod backoff;
 mod fence;
+mod guard;
 mod lease;
 mod quorum;
 mod survey;
@@ -24,6 +26,7 @@ mod validity;
 pub use acquire::{Actions, Event, Loss, Outcome, Round, Vote};
 pub use backoff::{Next, RetryDelay, Waiting};
 pub use fence::{FENCE_LIMIT, MAX_CLOCK_LEAD_MICROS, next_fence};
+pub use guard::Guard;
 pub use lease::{Ended, Extended, Extension, Lease, Release};
 pub use quorum::{MAX_NODES, NodeSet, Quorum};
 use survey::Tally;

@@ -9,7 +9,7 @@ pub enum Answer {
     Yes,
     /// EXTEND, RELEASE: the node does not hold this lease's token. A look: the key is free.
     No,
-    /// No usable answer within the node's deadline.
+    /// No usable answer within the node's deadline, or one that does not count.
     Unknown,
 }
 

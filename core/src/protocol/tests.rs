@@ -2,6 +2,7 @@
 
 mod exhaustive;
 mod fencing;
+mod forgetting;
 mod leases;
 mod upkeep;
 mod waiting;

@@ -29,6 +29,7 @@ fn set(builder: ClientBuilder, option: &str, value: &Value) -> ClientBuilder {
         "drift_factor" if value.is_object() => builder.drift_factor(f64::NAN),
         "drift_factor" => builder.drift_factor(value.as_f64().unwrap()),
         "retry_delay" => builder.retry_delay(milliseconds(&value[0]), milliseconds(&value[1])),
+        "restart_guard" => builder.restart_guard(milliseconds(value)),
         "key_prefix" => builder.key_prefix(value.as_str().unwrap()),
         _ => panic!("unknown option {option}"),
     }

@@ -16,10 +16,12 @@ enum Kind {
     Slow,
     /// Grants, but the answer is lost, so its deadline passes.
     ReplyLost,
+    /// Grants, but has just restarted.
+    Young,
 }
 
-const KINDS: [Kind; 6] =
-    [Kind::Free, Kind::Taken, Kind::Down, Kind::Hung, Kind::Slow, Kind::ReplyLost];
+const KINDS: [Kind; 7] =
+    [Kind::Free, Kind::Taken, Kind::Down, Kind::Hung, Kind::Slow, Kind::ReplyLost, Kind::Young];
 
 impl Kind {
     fn vote(self) -> Vote {
@@ -28,6 +30,7 @@ impl Kind {
             Kind::Taken => Vote::Held { expires_in: Some(Duration::from_secs(1)) },
             Kind::Down => Vote::Refused,
             Kind::Hung | Kind::ReplyLost => Vote::Unknown,
+            Kind::Young => Vote::Guarded,
         }
     }
 
@@ -39,7 +42,7 @@ impl Kind {
     /// slow ones before the deadlines.
     fn turn(self, slow_last: bool) -> usize {
         match self {
-            Kind::Free | Kind::Taken | Kind::Down => 0,
+            Kind::Free | Kind::Taken | Kind::Down | Kind::Young => 0,
             Kind::Slow if !slow_last => 1,
             Kind::Hung | Kind::ReplyLost => 2,
             Kind::Slow => 3,
@@ -62,7 +65,7 @@ fn expected(kinds: &[Kind], order: &[usize], late_from: usize) -> Expected {
         match kinds[*node] {
             Kind::Free | Kind::Slow => granted += 1,
             Kind::Taken => held += 1,
-            Kind::Down | Kind::Hung | Kind::ReplyLost => silent += 1,
+            Kind::Down | Kind::Hung | Kind::ReplyLost | Kind::Young => silent += 1,
         }
         let (pending, late) = (nodes - index - 1, index >= late_from);
         if lost.is_none() && granted >= majority && !late {

@@ -1,0 +1,93 @@
+//! What became of a request to one node, and what that means to the protocol and in an error.
+
+use crate::clock;
+use crate::error::{NodeOutcome, NodeReport};
+use crate::options::Human;
+use crate::protocol::{Answer, Vote};
+use crate::request::Reply;
+
+/// Why a request has no answer.
+#[derive(Clone, Debug)]
+pub(crate) struct Failure {
+    pub(crate) outcome: NodeOutcome,
+    pub(crate) detail: String,
+    /// Whether the node may have received the request.
+    pub(crate) sent: bool,
+}
+
+pub(crate) type Answered = Result<Reply, Failure>;
+
+impl Failure {
+    pub(crate) fn unreachable(detail: impl Into<String>) -> Self {
+        Self { outcome: NodeOutcome::Unreachable, detail: detail.into(), sent: false }
+    }
+
+    /// A failure of the way to the node, not an answer of the node.
+    pub(crate) fn is_transport(&self) -> bool {
+        use NodeOutcome::{Disconnected, Timeout, Unreachable};
+        matches!(self.outcome, Disconnected | Timeout | Unreachable)
+    }
+}
+
+/// What an answer to ACQUIRE means to the protocol.
+pub(crate) fn vote(answered: &Answered) -> Vote {
+    match answered {
+        Ok(Reply::Uncounted(reply, _)) => reply.vote().uncounted(),
+        Ok(reply) => reply.vote(),
+        Err(failure) if failure.sent && failure.is_transport() => Vote::Unknown,
+        Err(_) => Vote::Refused,
+    }
+}
+
+/// What an answer to EXTEND or RELEASE, about one lock, means to the protocol.
+pub(crate) fn answer(answered: &Answered) -> Answer {
+    match answered {
+        Ok(Reply::Uncounted(reply, _)) => reply.answer().uncounted(),
+        Ok(reply) => reply.answer(),
+        Err(_) => Answer::Unknown,
+    }
+}
+
+/// What an answer to a look at the key means to the protocol: a node that may have forgotten a key
+/// can't tell that it is free.
+pub(crate) fn look(answered: &Answered) -> Answer {
+    match answered {
+        Ok(reply @ (Reply::Yes | Reply::No)) => reply.answer(),
+        _ => Answer::Unknown,
+    }
+}
+
+/// What the answer to a request about many locks says about the one at this position.
+pub(crate) fn about(answered: &Answered, position: usize) -> Answered {
+    answered.as_ref().map(|reply| reply.about(position)).map_err(Clone::clone)
+}
+
+/// Whether the node answered, and its word counts.
+pub(crate) fn is_counted(answered: &Answered) -> bool {
+    !matches!(answered, Err(_) | Ok(Reply::Uncounted(..) | Reply::Own))
+}
+
+/// What became of the request, in a word.
+pub(crate) fn outcome(answered: &Answered) -> NodeOutcome {
+    match answered {
+        Ok(reply) => reply.outcome(),
+        Err(failure) => failure.outcome,
+    }
+}
+
+/// A node's part in an error; `None` if it has not answered yet.
+pub(crate) fn report(address: &str, answered: Option<&Answered>) -> NodeReport {
+    let detail = match answered {
+        Some(Ok(Reply::Held(Some(left)))) => format!("expires in {} ms", left.as_millis()),
+        Some(Ok(Reply::Held(None))) => "never expires".to_owned(),
+        Some(Ok(Reply::Own)) => "the same server as another node".to_owned(),
+        Some(Ok(reply @ Reply::Uncounted(_, from))) if reply.outcome() == NodeOutcome::Guarded => {
+            let left = Human(from.since(clock::now()));
+            format!("it may have restarted not long ago; its votes count in {left}")
+        }
+        Some(Err(failure)) => failure.detail.clone(),
+        _ => String::new(),
+    };
+    let outcome = answered.map_or(NodeOutcome::Pending, outcome);
+    NodeReport { address: address.to_owned(), outcome, detail }
+}

@@ -1,0 +1,133 @@
+//! Which servers a client's nodes are. Two nodes that are one server would have two votes with but
+//! one memory, which no majority can rely on.
+
+use crate::answer::Failure;
+use crate::error::{Error, NodeOutcome};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// What is known of the nodes of one client.
+#[derive(Debug)]
+pub(crate) struct Identities {
+    addresses: Vec<String>,
+    known: Mutex<Vec<Identity>>,
+    /// Whether two are known to be one server; so that the usual case costs nothing.
+    has_twins: AtomicBool,
+    /// Whether it takes the answers of all nodes to a token to find out whether two are one.
+    needs_proof: AtomicBool,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+enum Identity {
+    /// It was never reached.
+    Unknown,
+    /// It does not tell. `proven` once it granted a token that all other nodes answered to.
+    Untold { proven: bool },
+    /// The server process of this id.
+    Server(String),
+    /// The same server as this other node, if that is known.
+    Twin(Option<usize>),
+}
+
+impl Identities {
+    pub(crate) fn new(addresses: Vec<String>) -> Arc<Self> {
+        Arc::new(Self {
+            known: Mutex::new(vec![Identity::Unknown; addresses.len()]),
+            addresses,
+            has_twins: AtomicBool::new(false),
+            needs_proof: AtomicBool::new(false),
+        })
+    }
+
+    /// A node was reached, and told the id of its process, if any. Fails if it is the same server
+    /// as another node: the one that was reached first stays.
+    pub(crate) fn reached(&self, node: usize, run_id: Option<&str>) -> Result<(), Failure> {
+        self.change(|known| {
+            known[node] = match run_id {
+                None => Identity::Untold { proven: false },
+                Some(run_id) => {
+                    let server = Identity::Server(run_id.to_owned());
+                    let is_twin = |other: &usize| *other != node && known[*other] == server;
+                    let twin = (0..known.len()).find(is_twin);
+                    twin.map_or(server, |twin| Identity::Twin(Some(twin)))
+                }
+            };
+        });
+        self.check(node)
+    }
+
+    /// A node answered that it holds a token that was sent to it but once: so did `twin`.
+    pub(crate) fn found_twin(&self, node: usize, twin: Option<usize>) {
+        self.change(|known| known[node] = Identity::Twin(twin));
+    }
+
+    /// The node granted a token that no other node said to hold already.
+    pub(crate) fn proven(&self, node: usize) {
+        self.change(|known| {
+            if let Identity::Untold { proven } = &mut known[node] {
+                *proven = true;
+            }
+        });
+    }
+
+    pub(crate) fn needs_proof(&self) -> bool {
+        self.needs_proof.load(Ordering::Acquire)
+    }
+
+    /// Fails if the node is the same server as another one.
+    pub(crate) fn check(&self, node: usize) -> Result<(), Failure> {
+        if !self.has_twins.load(Ordering::Acquire) {
+            return Ok(());
+        }
+        let Identity::Twin(twin) = self.known()[node] else { return Ok(()) };
+        let other = twin.map_or("another node", |twin| &self.addresses[twin]);
+        let detail = format!("the same server as {other}");
+        Err(Failure { outcome: NodeOutcome::Duplicate, detail, sent: false })
+    }
+
+    /// The error that names two nodes that are one server, if any are.
+    pub(crate) fn mistake(&self) -> Option<Error> {
+        if !self.has_twins.load(Ordering::Acquire) {
+            return None;
+        }
+        let known = self.known();
+        let twin = |node: usize| match known[node] {
+            Identity::Twin(twin) => Some((node, twin)),
+            _ => None,
+        };
+        let (node, twin) = (0..known.len()).find_map(twin)?;
+        let address = &self.addresses[node];
+        let message = match twin {
+            Some(twin) => {
+                let (first, second) = (node.min(twin), node.max(twin));
+                format!(
+                    "nodes {} ({}) and {} ({}) are the same server, whose vote would count twice",
+                    first + 1,
+                    self.addresses[first],
+                    second + 1,
+                    self.addresses[second],
+                )
+            }
+            None => format!(
+                "node {} ({address}) is the same server as another one of {}, whose vote would \
+                 count twice",
+                node + 1,
+                self.addresses.join(", "),
+            ),
+        };
+        Some(Error::config(message))
+    }
+
+    fn known(&self) -> MutexGuard<'_, Vec<Identity>> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn change(&self, change: impl FnOnce(&mut Vec<Identity>)) {
+        let mut known = self.known();
+        change(&mut known);
+        let is_twin = |identity: &Identity| matches!(identity, Identity::Twin(_));
+        self.has_twins.store(known.iter().any(is_twin), Ordering::Release);
+        let needs_proof = known.contains(&Identity::Untold { proven: false });
+        self.needs_proof.store(needs_proof, Ordering::Release);
+    }
+}

@@ -1,0 +1,78 @@
+//! The restart guard: whether a node has been up for long enough for its word to count.
+//!
+//! A node that restarts without persistence has forgotten what it granted, and would grant it
+//! again. The Redlock specification asks its operator to keep it away until all leases that it may
+//! have forgotten are over ("delayed restarts"). Here the clients do not count it until then.
+
+use super::{Answer, Moment, Term, Vote};
+use core::time::Duration;
+
+/// Servers tell their uptime in whole seconds: they may be that much younger.
+const UPTIME_ERROR: Duration = Duration::from_secs(1);
+
+/// What one client knows of the memory of one node.
+#[derive(Clone, Debug)]
+pub struct Guard {
+    /// The longest lease that the node may have forgotten.
+    term: Term,
+    memory: Option<String>,
+    counts_from: Moment,
+}
+
+impl Guard {
+    /// For a node that nobody has looked at. The ttl of `term` is the longest one in use.
+    pub fn new(term: Term) -> Self {
+        Self { term, memory: None, counts_from: Moment::from_origin(Duration::MAX) }
+    }
+
+    /// Takes in a look at the node that was answered at `now`: what names its memory (as long as
+    /// that is the same, it has forgotten nothing) and its uptime; `None` if it does not tell.
+    pub fn looked(&mut self, now: Moment, seen: Option<(&str, Duration)>) {
+        let (memory, age) = match seen {
+            Some((memory, _)) if self.memory.as_deref() == Some(memory) => return,
+            // The first look of this client: there is nothing but the uptime to go by.
+            Some((memory, uptime)) if self.memory.is_none() => (Some(memory), uptime),
+            // Its memory was exchanged, by a restart or a failover, perhaps just now: what has
+            // come in its place may have been up for long without knowing what the other knew.
+            Some((memory, _)) => (Some(memory), Duration::ZERO),
+            None => (None, Duration::ZERO),
+        };
+        self.memory = memory.map(str::to_owned);
+        self.counts_from = self.term.gone(now).minus(age.saturating_sub(UPTIME_ERROR));
+    }
+
+    /// The node said at `now` that it is loading its data, or that it is a replica: what it will
+    /// remember is not what it was told.
+    pub fn doubted(&mut self, now: Moment) {
+        self.counts_from = self.counts_from.max(self.term.gone(now));
+    }
+
+    /// The moment from which its word counts.
+    pub fn counts_from(&self) -> Moment {
+        self.counts_from
+    }
+
+    /// Whether the answer to a request counts that is part of something begun at `began`.
+    pub fn counts(&self, began: Moment) -> bool {
+        began >= self.counts_from
+    }
+}
+
+impl Vote {
+    /// The vote, of a node whose word does not count.
+    pub fn uncounted(self) -> Self {
+        match self {
+            Self::Granted { .. } | Self::Held { .. } => Self::Guarded,
+            other => other,
+        }
+    }
+}
+
+impl Answer {
+    /// The answer to EXTEND, of a node whose word does not count. A key that is there now may have
+    /// been put there by healing, where a grant to somebody else was forgotten. One that is missing
+    /// is missing.
+    pub fn uncounted(self) -> Self {
+        if self == Self::Yes { Self::Unknown } else { self }
+    }
+}

@@ -1,0 +1,44 @@
+//! Finds out which two nodes are one server, where the servers do not tell who they are.
+
+use crate::clock;
+use crate::driver::Driver;
+use crate::error::Result;
+use crate::protocol::Term;
+use crate::request::{Reply, Request, Subject};
+use crate::token;
+use futures_util::stream::StreamExt;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// `node` answered that it holds the token of `subject`, which was sent to it but once: another one
+/// is the same server. Takes the lock there once more, and sees which other node knows of it.
+pub(crate) async fn expose(
+    driver: &Arc<Driver>,
+    node: usize,
+    subject: Arc<Subject>,
+    term: Term,
+    patience: Duration,
+) -> Result<()> {
+    let now = clock::now();
+    let keys = Arc::clone(&subject.keys);
+    let _ = driver.call(node, Request::Release(subject), now, patience).await;
+    let subject = Arc::new(Subject { keys, token: token::token()? });
+    let (ttl, proposal) = (term.ttl, clock::wall_clock_micros());
+    let request = Request::Acquire { subject: Arc::clone(&subject), ttl, proposal };
+    let (_, first) = driver.call(node, request.clone(), now, patience).await;
+    let mut twin = None;
+    // Others may have been quicker. Then the one stays unnamed until the next time.
+    if let Ok(Reply::Granted(_) | Reply::Uncounted(..)) = first {
+        let mut calls = driver.call_all(&request, now, patience);
+        while let Some((other, answered)) = calls.next().await {
+            let knows = matches!(answered, Ok(Reply::Own));
+            twin = if knows && other != node { Some(other) } else { twin };
+        }
+    }
+    let horizon = term.gone(clock::now());
+    for node in 0..driver.nodes.len() {
+        driver.deliver(node, Request::Release(Arc::clone(&subject)), patience, horizon);
+    }
+    driver.identities.found_twin(node, twin);
+    Ok(())
+}

@@ -1,0 +1,205 @@
+//! One connection to a node: how it is opened, what is asked on it, and what its errors mean.
+
+use crate::answer::{Answered, Failure};
+use crate::endpoint::Target;
+use crate::error::NodeOutcome;
+use crate::memory::MemoryNode;
+use crate::request::Request;
+use crate::script::{self, By};
+use futures_util::future::FutureExt;
+use redis::aio::MultiplexedConnection;
+use redis::{
+    AsyncConnectionConfig, Cmd, ConnectionInfo, ErrorKind, InfoDict, PushInfo, PushKind,
+    RedisError, ServerErrorKind, Value, from_redis_value,
+};
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Requests in flight to one node; further ones wait in order, within their own deadlines.
+pub(crate) const QUEUE: usize = 1024;
+
+/// A connection. All clones are one.
+#[derive(Clone)]
+pub(crate) enum Wire {
+    Redis(MultiplexedConnection),
+    Memory(Arc<MemoryNode>),
+}
+
+/// What a server tells of itself.
+pub(crate) struct Sight {
+    /// Names the server process.
+    pub(crate) run_id: String,
+    /// Names its memory. That of a process is exchanged when it becomes the replica of another.
+    pub(crate) memory: String,
+    pub(crate) uptime: Duration,
+    pub(crate) is_replica: bool,
+}
+
+impl Wire {
+    /// Connects; `on_broken` is called when the connection is closed from the other side.
+    pub(crate) async fn open(
+        target: &Target,
+        on_broken: impl Fn() + Send + Sync + 'static,
+    ) -> Result<Self, Failure> {
+        match target {
+            Target::Memory(name) => Ok(Self::Memory(MemoryNode::named(name))),
+            Target::Redis(info) => {
+                let opened = open(info, on_broken).await;
+                opened.map(Self::Redis).map_err(|error| failure(&error, false))
+            }
+        }
+    }
+
+    /// Looks at the server, and loads the scripts, so that none is missing later, which would cost
+    /// a round trip, and the order of requests. A server that does not permit it gets them by EVAL.
+    pub(crate) async fn prepare(&mut self) -> Result<Option<Sight>, Failure> {
+        let mut commands = sight_commands();
+        for source in script::sources() {
+            commands.push(redis::cmd("SCRIPT").arg("LOAD").arg(source).to_owned());
+        }
+        self.look_with(&commands).await
+    }
+
+    /// Looks at the server; `None` if it does not tell, for want of permission.
+    pub(crate) async fn look(&mut self) -> Result<Option<Sight>, Failure> {
+        self.look_with(&sight_commands()).await
+    }
+
+    async fn look_with(&mut self, commands: &[Cmd]) -> Result<Option<Sight>, Failure> {
+        let Self::Redis(connection) = self else { return Ok(None) };
+        let replies =
+            ask_all(connection, commands).await.map_err(|error| failure(&error, false))?;
+        Ok(sight(replies))
+    }
+
+    /// Sends one request and waits for its answer.
+    pub(crate) async fn ask(&mut self, request: &Request) -> Answered {
+        let connection = match self {
+            Self::Redis(connection) => connection,
+            Self::Memory(node) => {
+                return node.answer(request).map_err(|detail| Failure {
+                    outcome: NodeOutcome::Refused,
+                    detail: detail.to_owned(),
+                    sent: true,
+                });
+            }
+        };
+        let mut value = ask(connection, request, By::Hash).await;
+        if let Err(error) = &value
+            && error.kind() == ErrorKind::Server(ServerErrorKind::NoScript)
+        {
+            value = ask(connection, request, By::Source).await;
+        }
+        let value = value.map_err(|error| failure(&error, true))?;
+        request.understand(&value).ok_or_else(|| Failure {
+            outcome: NodeOutcome::Disconnected,
+            detail: "the answer makes no sense".to_owned(),
+            sent: true,
+        })
+    }
+}
+
+impl fmt::Debug for Wire {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Redis(_) => "Redis",
+            Self::Memory(_) => "Memory",
+        })
+    }
+}
+
+/// Opens a connection to a server, without a time limit.
+pub(crate) async fn open(
+    info: &ConnectionInfo,
+    on_broken: impl Fn() + Send + Sync + 'static,
+) -> Result<MultiplexedConnection, RedisError> {
+    let on_push = move |push: PushInfo| -> Result<(), ()> {
+        if push.kind == PushKind::Disconnection {
+            on_broken();
+        }
+        Ok(())
+    };
+    let config = AsyncConnectionConfig::new()
+        .set_connection_timeout(None)
+        .set_response_timeout(None)
+        .set_pipeline_buffer_size(QUEUE)
+        .set_push_sender(on_push);
+    let client = redis::Client::open(info.clone())?;
+    // Boxed: the future is large, and this is not the hot path.
+    client.get_multiplexed_async_connection_with_config(&config).boxed().await
+}
+
+/// Sends commands together. The errors of single ones are among the replies.
+pub(crate) async fn ask_all(
+    connection: &mut MultiplexedConnection,
+    commands: &[Cmd],
+) -> Result<Vec<Value>, RedisError> {
+    let mut pipeline = redis::pipe();
+    for command in commands {
+        pipeline.add_command(command.clone());
+    }
+    connection.send_packed_commands(&pipeline, 0, commands.len()).boxed().await
+}
+
+async fn ask(
+    connection: &mut MultiplexedConnection,
+    request: &Request,
+    by: By,
+) -> Result<Value, RedisError> {
+    connection.send_packed_command(&request.command(by)).await?.extract_error()
+}
+
+// Two commands: servers before Redis 7 know but one section in each.
+fn sight_commands() -> Vec<Cmd> {
+    let info = |section| redis::cmd("INFO").arg(section).to_owned();
+    vec![info("server"), info("replication")]
+}
+
+fn sight(replies: Vec<Value>) -> Option<Sight> {
+    let mut sections = replies.into_iter().map(|reply| from_redis_value::<InfoDict>(reply).ok());
+    let (server, replication) = (sections.next()??, sections.next()??);
+    let run_id: String = server.get("run_id")?;
+    let replication_id: String = replication.get("master_replid").unwrap_or_default();
+    let role: String = replication.get("role").unwrap_or_default();
+    Some(Sight {
+        memory: format!("{run_id} {replication_id}"),
+        uptime: Duration::from_secs(server.get("uptime_in_seconds")?),
+        is_replica: role == "slave",
+        run_id,
+    })
+}
+
+/// `sent`: whether a request was under way when the connection failed.
+pub(crate) fn failure(error: &RedisError, sent: bool) -> Failure {
+    let detail = match (error.code(), error.detail()) {
+        (Some(code), Some(detail)) => format!("{code} {detail}"),
+        _ => error.to_string(),
+    };
+    // A server's error has a code; what fails on the way to it has none.
+    let refused = error.code().is_some()
+        || matches!(error.kind(), ErrorKind::AuthenticationFailed | ErrorKind::RESP3NotSupported);
+    let outcome = match (refused, sent) {
+        (true, _) => refusal(&detail),
+        (false, true) => NodeOutcome::Disconnected,
+        (false, false) => NodeOutcome::Unreachable,
+    };
+    Failure { outcome, detail, sent }
+}
+
+/// The name of a server's error. Before Redis 7, that of a command in a script stands in the text.
+pub(crate) fn refusal(text: &str) -> NodeOutcome {
+    let named = |code: &str| text.starts_with(code) || text.contains(&format!("-{code} "));
+    match text {
+        _ if named("LOADING") => NodeOutcome::Loading,
+        _ if named("READONLY") => NodeOutcome::Readonly,
+        _ if named("MASTERDOWN") => NodeOutcome::Masterdown,
+        _ if named("OOM") => NodeOutcome::Oom,
+        _ if named("MISCONF") => NodeOutcome::Misconf,
+        // Of a command in a script, Redis 7 says it in words.
+        _ if named("NOPERM") || text.contains("user executing the script can't") => {
+            NodeOutcome::Noperm
+        }
+        _ => NodeOutcome::Refused,
+    }
+}
