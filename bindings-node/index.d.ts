@@ -163,6 +163,82 @@ export class Lease implements AsyncDisposable {
   [Symbol.asyncDispose](): Promise<void>
 }
 
+/** One thing that the doctor looked at. */
+export interface Finding {
+  /**
+   * `warning`: the lock works, but a promise hangs on something that may fail, or it was not
+   * permitted to look. `error`: the node cannot vote, or a promise of the lock does not hold.
+   */
+  readonly level: 'ok' | 'warning' | 'error'
+  /** What was looked at, in a word, such as `eviction`. */
+  readonly check: string
+  /** What was found, and what can go wrong. */
+  readonly message: string
+  /** What to do; empty where nothing is to be done. */
+  readonly advice: string
+}
+
+/** What the doctor found at one node. What could not be seen is `null`. */
+export interface NodeDiagnosis {
+  /** The node's URL, without user and password. */
+  readonly address: string
+  readonly reachable: boolean
+  /** The median of a few round trips. */
+  readonly latencyMs: number | null
+  /** `Redis`, `Valkey`, or whatever else it calls itself; `memory` for a node in this process. */
+  readonly kind: string | null
+  readonly version: string | null
+  /** Names the server process. */
+  readonly runId: string | null
+  readonly uptimeSeconds: number | null
+  /** `master` or `slave`. */
+  readonly role: string | null
+  readonly replicas: number | null
+  /** Whether it is a node of a Redis Cluster. */
+  readonly cluster: boolean | null
+  /** In bytes; 0 for no limit. */
+  readonly maxmemory: number | null
+  /** In bytes. */
+  readonly usedMemory: number | null
+  readonly maxmemoryPolicy: string | null
+  readonly appendonly: boolean | null
+  /** `always`, `everysec` or `no`. */
+  readonly appendfsync: string | null
+  /** How far its clock is ahead of that of this machine. */
+  readonly clockOffsetMs: number | null
+  readonly database: number
+  readonly tls: boolean
+  /** The commands that quorlock uses. */
+  readonly permissions: Readonly<Record<string, 'allowed' | 'denied'>>
+  readonly findings: readonly Finding[]
+}
+
+/** What the doctor found. `String()` of it is a readable text. */
+export class Diagnosis {
+  private constructor()
+  /** The worst level of all findings. */
+  readonly level: Finding['level']
+  /** What concerns the nodes together. */
+  readonly findings: readonly Finding[]
+  /** The nodes, in the order in which the client was given them. */
+  readonly nodes: readonly NodeDiagnosis[]
+  toString(): string
+}
+
+/** What a client has counted in this process since it was first used here. */
+export interface Stats {
+  /** The nodes, in the order in which the client was given them. */
+  readonly nodes: readonly {
+    /** The node's URL, without user and password. */
+    readonly address: string
+    /**
+     * How many requests had this outcome; those that none had are left out. An extension of many
+     * leases is one request.
+     */
+    readonly outcomes: Readonly<Partial<Record<NodeReport['outcome'], number>>>
+  }[]
+}
+
 /**
  * A client of N independent Redis or Valkey masters. Nothing is connected, and no thread is started,
  * before the first lock. An idle client does not keep the process alive.
@@ -197,6 +273,14 @@ export class Client implements AsyncDisposable {
    * {@link QuorumError} if too few nodes answer to tell.
    */
   locked(resource: Resource): Promise<boolean>
+  /** What became of the requests to each node, counted in this process. */
+  stats(): Stats
+  /**
+   * Looks at all nodes, and says what is amiss with them: what cannot vote, and what may break a
+   * promise of the lock. It changes nothing on them, and takes at most `connectTimeout` to connect
+   * and as long again to look. Rejects with {@link ClosedError} on a closed client, and nothing else.
+   */
+  doctor(): Promise<Diagnosis>
   /**
    * Closes the client: leases that are still held end and are released, acquires under way end with
    * {@link ClosedError}, the connections are closed. Waits for the nodes for at most

@@ -134,6 +134,27 @@ export class Lease {
   }
 }
 
+/** The names of the core's JSON as JavaScript writes them. Those of commands and outcomes stay. */
+function camelCase(told) {
+  if (Array.isArray(told)) return told.map(camelCase)
+  if (told === null || typeof told !== 'object') return told
+  const camel = (name) => name.replace(/_[a-z]/g, (letter) => letter[1].toUpperCase())
+  return Object.fromEntries(Object.entries(told).map(([name, value]) => [camel(name), camelCase(value)]))
+}
+
+export class Diagnosis {
+  #text
+
+  constructor(text, json) {
+    this.#text = text
+    Object.assign(this, camelCase(JSON.parse(json)))
+  }
+
+  toString() {
+    return this.#text
+  }
+}
+
 /** Others need not wait then for what is still held to expire. In ms, for all leases together. */
 const releaseAll = () => native.releaseAll(500)
 
@@ -172,6 +193,14 @@ export class Client {
   async locked(resource) {
     const lock = this.#lock(resource, {})
     return unwrap(await run((done) => lock.locked(done)))
+  }
+
+  stats() {
+    return camelCase(JSON.parse(this.#native.stats()))
+  }
+
+  async doctor() {
+    return new Diagnosis(...unwrap(await run((done) => this.#native.doctor(done))))
   }
 
   async close() {

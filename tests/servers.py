@@ -12,7 +12,8 @@ As a program, `python3 tests/servers.py` reads one JSON object per line on stdin
 with one JSON line on stdout, {"ok": result} or {"error": "why"}:
 
     {"start": 5}                           [{"url": ..., "port": ..., "pid": ...}, ...]; options:
-                                           "args": [...], "password": "...", "unix_socket": true
+                                           "args": [...], "password": "...", "unix_socket": true,
+                                           "environment": {...}
     {"freeze": 2} {"thaw": 2} {"kill": 2}  null
     {"restart": 2}                         {"url": ..., "port": ..., "pid": ...}
     {"command": [2, "GET", "key"]}         the reply
@@ -42,7 +43,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
@@ -151,6 +152,7 @@ class Server:
         process_group: int,
         password: str | None,
         unix_socket: bool,
+        environment: Mapping[str, str],
     ) -> None:
         directory.mkdir()
         self.log_path = directory / "server.log"
@@ -159,6 +161,7 @@ class Server:
         self._password = password
         self._socket_path = directory / "redis.sock" if unix_socket else None
         self._command = list(command)
+        self._environment = environment
         self._process: subprocess.Popen[bytes] | None = None
         self._log_start = 0
         self.port, self._reservation = reserve_port()
@@ -242,6 +245,7 @@ class Server:
                 stdout=log,
                 stderr=log,
                 process_group=self._process_group,
+                env={**os.environ, **self._environment},
             )
 
     def wait_ready(self, *, may_move: bool = False) -> None:
@@ -286,7 +290,8 @@ class Server:
 class Servers:
     """Several empty servers, until `close()` or the end of `with`. None of them knows the others.
 
-    `args` are further arguments for the server program, such as ["--appendonly", "yes"].
+    `args` are further arguments for the server program, such as ["--appendonly", "yes"],
+    `environment` is what its environment has beside that of this process.
     """
 
     def __init__(
@@ -296,6 +301,7 @@ class Servers:
         args: Sequence[str] = (),
         unix_socket: bool = False,
         password: str | None = None,
+        environment: Mapping[str, str] | None = None,
     ) -> None:
         command = [find_binary(), "--bind", "127.0.0.1", "--save", "", "--appendonly", "no"]
         if password is not None:
@@ -320,7 +326,14 @@ class Servers:
                 raise ServerError("the watchdog did not start")
             for index in range(count):
                 directory = self._directory / str(index)
-                server = Server(command, directory, self._watchdog.pid, password, unix_socket)
+                server = Server(
+                    command,
+                    directory,
+                    self._watchdog.pid,
+                    password,
+                    unix_socket,
+                    environment or {},
+                )
                 self._servers.append(server)
                 server.spawn()
             for server in self._servers:

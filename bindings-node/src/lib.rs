@@ -54,6 +54,21 @@ impl Client {
         self.0.addresses().map(str::to_owned).collect()
     }
 
+    /// The diagnosis as text and as JSON.
+    #[napi(catch_unwind)]
+    pub fn doctor(&self, done: Callback<'_, Vec<String>>) -> Result<Operation> {
+        let forms = |diagnosis: quorlock::Result<quorlock::Diagnosis>| {
+            settle(diagnosis.map(|diagnosis| vec![diagnosis.to_string(), diagnosis.to_json()]))
+        };
+        complete(self.0.doctor(), forms, done)
+    }
+
+    /// The counts as JSON.
+    #[napi(catch_unwind)]
+    pub fn stats(&self) -> String {
+        self.0.stats().to_json()
+    }
+
     /// Closes the client.
     #[napi(catch_unwind)]
     pub fn close(&self, done: Callback<'_, ()>) -> Result<Operation> {

@@ -49,6 +49,20 @@ impl Client {
         self.0.is_closed()
     }
 
+    /// The diagnosis as text and as JSON.
+    fn doctor(&self) -> Pending {
+        Pending::of(self.0.doctor(), |py, diagnosis| {
+            let diagnosis = diagnosis.map_err(|e| error(py, &e))?;
+            let forms = (diagnosis.to_string(), diagnosis.to_json());
+            Ok(forms.into_pyobject(py)?.into_any().unbind())
+        })
+    }
+
+    /// The counts as JSON.
+    fn stats(&self) -> String {
+        self.0.stats().to_json()
+    }
+
     fn close(&self) -> Pending {
         Pending::of(self.0.close(), |py, ()| Ok(py.None()))
     }

@@ -1,13 +1,16 @@
 //! The client: its nodes, its options, the locks it makes.
 
+use crate::doctor::{Diagnosis, diagnose};
 use crate::engine::Setup;
 use crate::error::{Error, Result};
 use crate::lock::Lock;
 use crate::options::{self, Dialect, OptionValue, Options};
 use crate::runtime::Pending;
+use crate::stats::Stats;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
+use tokio::sync::oneshot;
 
 /// A client of N independent nodes. Cheap to clone; all clones are one client.
 ///
@@ -177,6 +180,34 @@ impl Client {
     /// The nodes' addresses: their URLs without user, password and query.
     pub fn addresses(&self) -> impl Iterator<Item = &str> {
         self.setup.endpoints.iter().map(|endpoint| &*endpoint.address)
+    }
+
+    /// What became of the requests to each node, counted in this process.
+    pub fn stats(&self) -> Stats {
+        Stats { nodes: self.setup.engine().driver.nodes.iter().map(|node| node.stats()).collect() }
+    }
+
+    /// Looks at all nodes, and says what is amiss with them: what cannot vote, and what may break
+    /// a promise of the lock. It changes nothing on them, and takes at most `connect_timeout` to
+    /// connect and as long again to look.
+    ///
+    /// The result is an error with [`ErrorCode::Closed`] if the client is closed, and no other.
+    ///
+    /// [`ErrorCode::Closed`]: crate::ErrorCode::Closed
+    pub fn doctor(&self) -> Pending<Result<Diagnosis>> {
+        if self.is_closed() {
+            return Pending::ready(Err(Error::closed()));
+        }
+        let (sender, receiver) = oneshot::channel();
+        let setup = Arc::clone(&self.setup);
+        let task = async move {
+            // An error means that nobody waits any more.
+            let _ = sender.send(Ok(diagnose(&setup.endpoints, &setup.options).await));
+        };
+        match self.setup.engine().driver.spawn(task) {
+            Ok(()) => Pending::new(receiver),
+            Err(error) => Pending::ready(Err(error)),
+        }
     }
 
     /// Whether [`Client::close`] was called.

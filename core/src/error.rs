@@ -89,6 +89,27 @@ pub enum NodeOutcome {
 }
 
 impl NodeOutcome {
+    /// All outcomes.
+    pub const ALL: [NodeOutcome; 17] = [
+        Self::Granted,
+        Self::Held,
+        Self::Confirmed,
+        Self::Missing,
+        Self::Timeout,
+        Self::Disconnected,
+        Self::Unreachable,
+        Self::Guarded,
+        Self::Duplicate,
+        Self::Loading,
+        Self::Readonly,
+        Self::Masterdown,
+        Self::Oom,
+        Self::Misconf,
+        Self::Noperm,
+        Self::Refused,
+        Self::Pending,
+    ];
+
     /// The outcome as programs see it, such as `held`.
     pub fn as_str(self) -> &'static str {
         match self {

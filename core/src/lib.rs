@@ -15,6 +15,8 @@ mod client;
 #[cfg(feature = "client")]
 mod clock;
 #[cfg(feature = "client")]
+mod doctor;
+#[cfg(feature = "client")]
 mod driver;
 #[cfg(feature = "client")]
 mod endpoint;
@@ -53,6 +55,8 @@ mod runtime;
 #[cfg(feature = "client")]
 mod script;
 #[cfg(feature = "client")]
+mod stats;
+#[cfg(feature = "client")]
 mod token;
 #[cfg(feature = "client")]
 mod twins;
@@ -61,6 +65,8 @@ mod wire;
 
 #[cfg(feature = "client")]
 pub use client::{Client, ClientBuilder};
+#[cfg(feature = "client")]
+pub use doctor::{Diagnosis, Finding, Level, NodeDiagnosis, Permission};
 #[cfg(feature = "client")]
 pub use error::{Error, ErrorCode, NodeOutcome, NodeReport, Result};
 #[cfg(feature = "client")]
@@ -75,3 +81,5 @@ pub use lock::Lock;
 pub use options::{Dialect, NODES_VARIABLE, OptionValue, timeout};
 #[cfg(feature = "client")]
 pub use runtime::{Operation, Pending};
+#[cfg(feature = "client")]
+pub use stats::{NodeStats, Stats};

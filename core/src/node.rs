@@ -11,6 +11,7 @@ use crate::identities::Identities;
 use crate::options::Options;
 use crate::protocol::{Guard, Moment};
 use crate::request::{Reply, Request};
+use crate::stats::{Counters, NodeStats};
 use crate::wire::{QUEUE, Sight, Wire};
 use std::future::{Future, poll_fn};
 use std::pin::pin;
@@ -41,6 +42,7 @@ pub(crate) struct Node {
     /// `None` if the restart guard is off.
     guard: Option<Mutex<Guard>>,
     look_interval: Duration,
+    counters: Counters,
     queue: Semaphore,
     /// Held while a request is put on the wire, so that requests reach the node in the order in
     /// which they were made, also if they had to wait for the connection: an EXTEND or RELEASE
@@ -86,6 +88,7 @@ impl Node {
             connect_timeout: options.connect_timeout,
             guard: guard.map(|guard| Mutex::new(Guard::new(options.term(guard)))),
             look_interval: (guard.unwrap_or_default() / LOOKS_PER_GUARD).max(LEAST_LOOK_INTERVAL),
+            counters: Counters::default(),
             queue: Semaphore::new(QUEUE),
             turn: tokio::sync::Mutex::new(()),
             slot: watch::Sender::new(Slot::Idle),
@@ -94,6 +97,10 @@ impl Node {
 
     pub(crate) fn address(&self) -> &str {
         &self.endpoint.address
+    }
+
+    pub(crate) fn stats(&self) -> NodeStats {
+        NodeStats { address: self.address().to_owned(), outcomes: self.counters.outcomes() }
     }
 
     /// Starts the first connection, if nobody has. Returns whether the node can be asked now;
@@ -120,6 +127,17 @@ impl Node {
     /// Sends one request, which is part of something begun at `began`, and waits for its answer, for
     /// at most `patience`.
     pub(crate) async fn call(
+        self: &Arc<Self>,
+        request: &Request,
+        began: Moment,
+        patience: Duration,
+    ) -> Answered {
+        let answered = self.ask(request, began, patience).await;
+        self.counters.count(outcome(&answered));
+        answered
+    }
+
+    async fn ask(
         self: &Arc<Self>,
         request: &Request,
         began: Moment,

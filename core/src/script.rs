@@ -112,6 +112,11 @@ pub(crate) fn sources() -> [&'static str; 5] {
     [&ACQUIRE.source, &RAISE.source, &EXTEND.source, &HEAL.source, &RELEASE.source]
 }
 
+/// A script that does nothing to a key that does not exist: its source and its hash.
+pub(crate) fn harmless() -> (&'static str, &'static str) {
+    (&RELEASE.source, &RELEASE.hash)
+}
+
 /// The ttl in the nodes' unit. Rounded up: what the lease relies on is never less than asked for.
 fn milliseconds(ttl: Duration) -> u64 {
     u64::try_from(ttl.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX)

@@ -21,20 +21,26 @@ from ._errors import (
 from ._lease import Lease
 from ._lock import Lock
 from ._quorlock import __version__, release_all
+from ._reports import Diagnosis, Finding, NodeDiagnosis, NodeStats, Stats
 
 __all__ = [
     "Client",
     "ClientOptions",
     "ClosedError",
     "ConfigError",
+    "Diagnosis",
+    "Finding",
     "Lease",
     "LeaseLostError",
     "Lock",
     "LockOptions",
     "LockTimeoutError",
+    "NodeDiagnosis",
     "NodeReport",
+    "NodeStats",
     "QuorlockError",
     "QuorumError",
+    "Stats",
     "__version__",
 ]
 

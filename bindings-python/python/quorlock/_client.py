@@ -8,6 +8,7 @@ from . import _quorlock
 from ._async import result
 from ._lease import Duration
 from ._lock import Lock
+from ._reports import Diagnosis, Stats
 
 
 class LockOptions(TypedDict, total=False):
@@ -74,6 +75,21 @@ class Client:
         Raises ConfigError for an empty resource or a bad option.
         """
         return Lock(self._native, resource, options)
+
+    def stats(self) -> Stats:
+        """What became of the requests to each node, counted in this process."""
+        return Stats._of(self._native.stats())
+
+    def doctor(self) -> Diagnosis:
+        """Looks at all nodes, and says what is amiss with them: what cannot vote, and what may break
+        a promise of the lock. It changes nothing on them, and takes at most `connect_timeout` to
+        connect and as long again to look. Raises ClosedError on a closed client, and nothing else.
+        """
+        return Diagnosis(*self._native.doctor().wait())
+
+    async def doctor_async(self) -> Diagnosis:
+        """`doctor` for asyncio."""
+        return Diagnosis(*await result(self._native.doctor()))
 
     def close(self) -> None:
         """Closes the client: leases that are still held end and are released, acquires under way

@@ -1,0 +1,217 @@
+//! Looks at a node: on a connection of its own, and without changing anything.
+
+use super::diagnosis::{NodeDiagnosis, Permission};
+use crate::answer::Failure;
+use crate::clock;
+use crate::endpoint::{Endpoint, Target};
+use crate::error::NodeOutcome;
+use crate::options::Options;
+use crate::request::Keys;
+use crate::script;
+use crate::token;
+use crate::wire::{ask_all, failure, open, refusal};
+use redis::aio::MultiplexedConnection;
+use redis::{Cmd, ConnectionAddr, ConnectionInfo, InfoDict, RedisError, Value, from_redis_value};
+use std::collections::HashMap;
+use std::time::{Duration, Instant};
+use tokio::time::timeout;
+
+/// Round trips that are timed. An odd number, so that one is in the middle.
+const ROUND_TRIPS: usize = 7;
+
+/// What was seen at one node, also beside what is shown.
+#[derive(Default)]
+pub(super) struct Examined {
+    pub(super) diagnosis: NodeDiagnosis,
+    /// Why the node could not be reached, or not be looked at to the end.
+    pub(super) trouble: Option<Failure>,
+    /// Why the node would not take a write, other than for want of permission.
+    pub(super) refusal: Option<Failure>,
+    pub(super) is_local: bool,
+    /// By how much the clock's offset may be wrong, at most: half a round trip.
+    pub(super) clock_error_ms: f64,
+}
+
+/// Looks at one node. It has `connect_timeout` to be connected, and as long to answer.
+pub(super) async fn examine(endpoint: &Endpoint, options: &Options) -> Examined {
+    let mut examined = Examined::default();
+    examined.diagnosis.address.clone_from(&endpoint.address);
+    let info = match &endpoint.target {
+        Target::Redis(info) => info,
+        Target::Memory(_) => {
+            examined.diagnosis.reachable = true;
+            examined.diagnosis.kind = Some("memory".to_owned());
+            examined.is_local = true;
+            return examined;
+        }
+    };
+    examined.is_local = is_local(info);
+    examined.diagnosis.database = info.redis_settings().db();
+    let limit = options.connect_timeout;
+    let mut connection = match timeout(limit, open(info, || ())).await {
+        Ok(Ok(connection)) => connection,
+        Ok(Err(error)) => {
+            examined.trouble = Some(failure(&error, false));
+            return examined;
+        }
+        Err(_) => {
+            examined.trouble = Some(timed_out("no connection", limit));
+            return examined;
+        }
+    };
+    examined.diagnosis.reachable = true;
+    let looked = timeout(limit, look(&mut connection, options, &mut examined)).await;
+    examined.trouble = match looked {
+        Ok(Ok(())) => None,
+        Ok(Err(error)) => Some(failure(&error, true)),
+        Err(_) => Some(timed_out("no answer", limit)),
+    };
+    examined
+}
+
+fn timed_out(what: &str, limit: Duration) -> Failure {
+    let detail = format!("{what} within {} ms", limit.as_millis());
+    Failure { outcome: NodeOutcome::Timeout, detail, sent: false }
+}
+
+fn is_local(info: &ConnectionInfo) -> bool {
+    match info.addr() {
+        ConnectionAddr::Tcp(host, _) => {
+            let address = host.parse::<std::net::IpAddr>();
+            host == "localhost" || address.is_ok_and(|address| address.is_loopback())
+        }
+        ConnectionAddr::Unix(_) => true,
+        _ => false,
+    }
+}
+
+async fn look(
+    connection: &mut MultiplexedConnection,
+    options: &Options,
+    examined: &mut Examined,
+) -> Result<(), RedisError> {
+    measure(connection, examined).await?;
+    try_commands(connection, options, examined).await?;
+    let sections = ["server", "replication", "memory", "persistence", "cluster"];
+    let mut commands: Vec<Cmd> =
+        sections.iter().map(|section| redis::cmd("INFO").arg(*section).to_owned()).collect();
+    commands.push(redis::cmd("CONFIG").arg("GET").arg("appendfsync").to_owned());
+    let mut replies = ask_all(connection, &commands).await?.into_iter();
+    let sections: Vec<Option<InfoDict>> =
+        replies.by_ref().take(sections.len()).map(|reply| from_redis_value(reply).ok()).collect();
+    let config = replies.next().and_then(|reply| from_redis_value(reply).ok());
+    let config: HashMap<String, String> = config.unwrap_or_default();
+    let allowed = if sections[0].is_some() { Permission::Allowed } else { Permission::Denied };
+    let node = &mut examined.diagnosis;
+    node.permissions.insert("INFO", allowed);
+    node.appendfsync = config.get("appendfsync").cloned();
+    if let [server, replication, memory, persistence, cluster] = &sections[..] {
+        fill(node, server, replication, memory, persistence, cluster);
+    }
+    Ok(())
+}
+
+fn fill(
+    node: &mut NodeDiagnosis,
+    server: &Option<InfoDict>,
+    replication: &Option<InfoDict>,
+    memory: &Option<InfoDict>,
+    persistence: &Option<InfoDict>,
+    cluster: &Option<InfoDict>,
+) {
+    fn get<T: redis::FromRedisValue>(section: &Option<InfoDict>, name: &str) -> Option<T> {
+        section.as_ref()?.get(name)
+    }
+    // Others say that they are some version of Redis, for the sake of old clients.
+    let others = ["valkey", "dragonfly", "garnet", "kvrocks"];
+    let other = others.iter().find_map(|kind| {
+        let version: String = get(server, &format!("{kind}_version"))?;
+        Some((kind[..1].to_uppercase() + &kind[1..], version))
+    });
+    let redis = || Some(("Redis".to_owned(), get(server, "redis_version")?));
+    if let Some((kind, version)) = other.or_else(redis) {
+        (node.kind, node.version) = (Some(kind), Some(version));
+    }
+    node.run_id = get(server, "run_id");
+    node.uptime_seconds = get(server, "uptime_in_seconds");
+    node.role = get(replication, "role");
+    node.replicas = get(replication, "connected_slaves");
+    node.cluster = get(cluster, "cluster_enabled");
+    node.maxmemory = get(memory, "maxmemory");
+    node.used_memory = get(memory, "used_memory");
+    node.maxmemory_policy = get(memory, "maxmemory_policy");
+    node.appendonly = get(persistence, "aof_enabled");
+}
+
+/// Times round trips, and reads the node's clock in the quickest one.
+async fn measure(
+    connection: &mut MultiplexedConnection,
+    examined: &mut Examined,
+) -> Result<(), RedisError> {
+    let mut trips = Vec::new();
+    for _ in 0..ROUND_TRIPS {
+        let (sent, began) = (clock::wall_clock_micros(), Instant::now());
+        let reply = connection.send_packed_command(&redis::cmd("TIME")).await?;
+        let took = began.elapsed().as_secs_f64() * 1e3;
+        let Ok((seconds, micros)) = from_redis_value::<(u64, u64)>(reply) else { return Ok(()) };
+        let node_ms = seconds as f64 * 1e3 + micros as f64 / 1e3;
+        trips.push((took, node_ms - (sent as f64 / 1e3 + took / 2.0)));
+    }
+    trips.sort_by(|first, second| first.0.total_cmp(&second.0));
+    examined.diagnosis.latency_ms = Some(trips[ROUND_TRIPS / 2].0);
+    examined.diagnosis.clock_offset_ms = Some(trips[0].1);
+    examined.clock_error_ms = trips[0].0 / 2.0;
+    Ok(())
+}
+
+/// Tries every command that quorlock uses, on keys that do not exist, so that nothing comes of it.
+async fn try_commands(
+    connection: &mut MultiplexedConnection,
+    options: &Options,
+    examined: &mut Examined,
+) -> Result<(), RedisError> {
+    let random = token::random();
+    let keys = Keys::new(&options.key_prefix, &format!("quorlock-doctor-{random:08x}"));
+    let (source, hash) = script::harmless();
+    let mut tries: Vec<(&'static str, Cmd)> = Vec::new();
+    let mut add = |name: &'static str, arguments: &[&str]| {
+        let mut words = name.split(' ');
+        let mut cmd = redis::cmd(words.next().unwrap_or_default());
+        words.for_each(|word| {
+            cmd.arg(word);
+        });
+        cmd.arg(arguments);
+        tries.push((name, cmd));
+    };
+    add("SCRIPT LOAD", &[source]);
+    add("EVALSHA", &[hash, "1", &keys.lock, "x"]);
+    add("EVAL", &[source, "1", &keys.lock, "x"]);
+    add("TIME", &[]);
+    for key in [&keys.lock, &keys.fence] {
+        add("GET", &[key]);
+        // XX: only if it exists.
+        add("SET", &[key, "x", "XX", "PX", "1"]);
+        add("PEXPIRE", &[key, "1"]);
+    }
+    add("DEL", &[&keys.lock]);
+    add("PTTL", &[&keys.lock]);
+    add("EXISTS", &[&keys.lock]);
+    let (names, commands): (Vec<_>, Vec<_>) = tries.into_iter().unzip();
+    let replies = ask_all(connection, &commands).await?;
+    for (name, reply) in names.into_iter().zip(replies) {
+        let permissions = &mut examined.diagnosis.permissions;
+        let permission = permissions.entry(name).or_insert(Permission::Allowed);
+        let Value::ServerError(error) = reply else { continue };
+        let detail = format!("{} {}", error.code(), error.details().unwrap_or_default());
+        match refusal(&detail) {
+            NodeOutcome::Noperm => *permission = Permission::Denied,
+            // Where scripts may not be loaded, they are not known.
+            _ if error.code() == "NOSCRIPT" => {}
+            outcome if examined.refusal.is_none() => {
+                examined.refusal = Some(Failure { outcome, detail, sent: true });
+            }
+            _ => {}
+        }
+    }
+    Ok(())
+}

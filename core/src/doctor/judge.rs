@@ -1,0 +1,403 @@
+//! What to make of what was seen. No IO.
+
+use super::diagnosis::{Finding, Level, NodeDiagnosis, Permission};
+use super::examine::Examined;
+use crate::error::NodeOutcome;
+use crate::options::{Human, Options};
+use crate::protocol::{MAX_CLOCK_LEAD_MICROS, Quorum};
+use std::time::Duration;
+
+/// Clocks of machines with NTP are closer by far.
+const USUAL_CLOCK_ERROR_MS: f64 = 1_000.0;
+const MAX_CLOCK_LEAD_MS: f64 = MAX_CLOCK_LEAD_MICROS as f64 / 1e3;
+/// A node that has used this much of its memory will soon refuse writes.
+const NEARLY_FULL: f64 = 0.9;
+/// What quorlock can do without.
+const OPTIONAL: [&str; 2] = ["INFO", "SCRIPT LOAD"];
+
+/// Said in place of "ok" where the server does not permit to look.
+const NOT_PERMITTED: &str = "not permitted to look";
+
+fn ok(check: &'static str, message: impl Into<String>) -> Finding {
+    Finding { level: Level::Ok, check, message: message.into(), advice: String::new() }
+}
+
+fn warning(check: &'static str, message: impl Into<String>, advice: impl Into<String>) -> Finding {
+    Finding { level: Level::Warning, check, message: message.into(), advice: advice.into() }
+}
+
+fn error(check: &'static str, message: impl Into<String>, advice: impl Into<String>) -> Finding {
+    Finding { level: Level::Error, check, message: message.into(), advice: advice.into() }
+}
+
+fn unseen(check: &'static str, command: &str) -> Finding {
+    warning(check, NOT_PERMITTED, format!("permit {command} to the user of this client"))
+}
+
+/// The findings at one node.
+pub(super) fn judge(examined: &Examined, options: &Options) -> Vec<Finding> {
+    let Examined { diagnosis: node, trouble, .. } = examined;
+    if node.kind.as_deref() == Some("memory") {
+        let message = "a node in this process, which no other process shares";
+        return vec![warning("server", message, "use it for tests only")];
+    }
+    let mut findings = vec![connection(examined), encryption(examined)];
+    if !node.reachable || trouble.is_some() {
+        return findings;
+    }
+    findings.extend([
+        latency(node, options),
+        permissions(node),
+        writes(examined),
+        server(node),
+        replication(node),
+        cluster(node),
+        eviction(node),
+        memory(node),
+        persistence(node, options),
+        clock(node),
+        ok("database", format!("number {}; all clients have to use the same", node.database)),
+    ]);
+    findings.extend(restart(node, options));
+    findings
+}
+
+fn connection(examined: &Examined) -> Finding {
+    match &examined.trouble {
+        None => ok("connection", "reachable"),
+        Some(failure) => error(
+            "connection",
+            format!("{}: {}; it cannot vote", failure.outcome.as_str(), failure.detail),
+            "see that it runs, that the URL is right, and that nothing stands in between",
+        ),
+    }
+}
+
+fn encryption(examined: &Examined) -> Finding {
+    if examined.is_local || examined.diagnosis.tls {
+        return ok("encryption", "nothing leaves this machine in clear text");
+    }
+    warning(
+        "encryption",
+        "passwords and tokens go over the network in clear text: who can read along can release \
+         locks",
+        "use a private network or an encrypted tunnel",
+    )
+}
+
+fn latency(node: &NodeDiagnosis, options: &Options) -> Finding {
+    let Some(latency) = node.latency_ms else { return unseen("latency", "TIME") };
+    let limit = options.node_timeout(options.ttl);
+    let shown = format!("{latency:.2} ms for a round trip, of {} ms", limit.as_millis());
+    if latency <= limit.as_secs_f64() * 1e3 / 2.0 {
+        return ok("latency", shown);
+    }
+    warning(
+        "latency",
+        format!("{shown} that node_timeout allows: it will often be taken for dead"),
+        "move it closer, or set a longer node_timeout",
+    )
+}
+
+fn permissions(node: &NodeDiagnosis) -> Finding {
+    let denied = |is_needed: bool| -> Vec<&str> {
+        let denied = node.permissions.iter().filter(|(_, given)| **given == Permission::Denied);
+        denied.map(|(name, _)| *name).filter(|name| OPTIONAL.contains(name) != is_needed).collect()
+    };
+    let (needed, useful) = (denied(true).join(", "), denied(false).join(", "));
+    if !needed.is_empty() {
+        return error(
+            "permissions",
+            format!("the user may not run {needed} on keys like quorlock-doctor: it cannot vote"),
+            "permit these commands to the user, on the keys that are locked and their fences",
+        );
+    }
+    if !useful.is_empty() {
+        return warning(
+            "permissions",
+            format!("the user may not run {useful}: restarts and duplicate nodes may go unnoticed"),
+            "permit these commands to the user",
+        );
+    }
+    ok("permissions", "the user may run all that is needed")
+}
+
+fn writes(examined: &Examined) -> Finding {
+    let Some(failure) = &examined.refusal else { return ok("writes", "it takes writes") };
+    let advice = match failure.outcome {
+        NodeOutcome::Loading => "wait until it has loaded its data",
+        NodeOutcome::Readonly | NodeOutcome::Masterdown => "give the client a master",
+        NodeOutcome::Oom => "give it more memory, or nothing else to keep",
+        NodeOutcome::Misconf => "see in its log why it cannot save",
+        _ => "see its log",
+    };
+    error("writes", format!("it refuses writes ({}), so it cannot vote", failure.detail), advice)
+}
+
+fn server(node: &NodeDiagnosis) -> Finding {
+    let (Some(kind), Some(version)) = (&node.kind, &node.version) else {
+        return unseen("server", "INFO");
+    };
+    let shown = format!("{kind} {version}");
+    let mut numbers = version.split('.').map_while(|part| part.parse::<u32>().ok());
+    let version = (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0));
+    match &**kind {
+        "Redis" if version < (6, 2) => warning(
+            "server",
+            format!("{shown} is older than any that quorlock is tested with"),
+            "use Redis 6.2 or later, or Valkey",
+        ),
+        "Redis" | "Valkey" => ok("server", shown),
+        _ => warning(
+            "server",
+            format!(
+                "quorlock is not tested with {shown}, which may expire keys or run scripts in \
+                 its own way"
+            ),
+            "use Redis 6.2 or later, or Valkey",
+        ),
+    }
+}
+
+fn replication(node: &NodeDiagnosis) -> Finding {
+    match (node.role.as_deref(), node.replicas) {
+        (None, _) => unseen("replication", "INFO"),
+        (Some("master"), Some(0)) => ok("replication", "an independent master"),
+        (Some("master"), replicas) => warning(
+            "replication",
+            format!(
+                "a master with replicas ({}): one that is promoted in its place lacks what was not \
+                 replicated yet, and would grant it again",
+                replicas.unwrap_or_default()
+            ),
+            "use independent masters without failover, or set restart_guard",
+        ),
+        (Some(role), _) => error(
+            "replication",
+            format!("it is no master ({role}): it cannot vote"),
+            "give the client the master, and better one that has no replicas",
+        ),
+    }
+}
+
+fn cluster(node: &NodeDiagnosis) -> Finding {
+    match node.cluster {
+        None => unseen("cluster", "INFO"),
+        Some(false) => ok("cluster", "no node of a cluster"),
+        Some(true) => error(
+            "cluster",
+            "a node of a Redis Cluster has but a part of all keys, and refuses the others: it \
+             cannot vote on them",
+            "use independent masters",
+        ),
+    }
+}
+
+fn eviction(node: &NodeDiagnosis) -> Finding {
+    let (Some(policy), Some(limit)) = (&node.maxmemory_policy, node.maxmemory) else {
+        return unseen("eviction", "INFO");
+    };
+    let shown = format!("maxmemory-policy is {policy}");
+    let advice = "set maxmemory-policy to noeviction";
+    match (&**policy, limit) {
+        ("noeviction", _) => ok("eviction", shown),
+        (_, 0) => warning(
+            "eviction",
+            format!("{shown}: as soon as maxmemory is set, a lock may be evicted while it is held"),
+            advice,
+        ),
+        _ => error(
+            "eviction",
+            format!("{shown}: a lock may be evicted while it is held, and granted again"),
+            advice,
+        ),
+    }
+}
+
+fn memory(node: &NodeDiagnosis) -> Finding {
+    let (Some(used), Some(limit)) = (node.used_memory, node.maxmemory) else {
+        return unseen("memory", "INFO");
+    };
+    let shown = format!("{used} bytes in use");
+    match limit {
+        0 => ok("memory", format!("{shown}, without a limit")),
+        _ if (used as f64) < NEARLY_FULL * limit as f64 => {
+            ok("memory", format!("{shown} of {limit}"))
+        }
+        _ => warning(
+            "memory",
+            format!("{shown} of {limit}: when it is full, it refuses locks"),
+            "give it more memory, or nothing else to keep",
+        ),
+    }
+}
+
+fn persistence(node: &NodeDiagnosis, options: &Options) -> Finding {
+    let shown = match (node.appendonly, node.appendfsync.as_deref()) {
+        (None, _) => return unseen("persistence", "INFO"),
+        (Some(true), None) => return unseen("persistence", "CONFIG GET"),
+        (Some(true), Some("always")) => {
+            return ok("persistence", "appendonly, and every write is on the disk (fsync always)");
+        }
+        (Some(true), Some(fsync)) => {
+            format!("appendfsync is {fsync}: after a crash the last locks are forgotten")
+        }
+        (Some(false), _) => "appendonly is off: after a restart all locks are forgotten".to_owned(),
+    };
+    match options.restart_guard {
+        Some(guard) => {
+            ok("persistence", format!("{shown}; restart_guard ({}) covers that", Human(guard)))
+        }
+        None => warning(
+            "persistence",
+            format!("{shown}, and may be granted again while they are held"),
+            "set restart_guard in all clients, or appendonly yes and appendfsync always",
+        ),
+    }
+}
+
+fn restart(node: &NodeDiagnosis, options: &Options) -> Option<Finding> {
+    let guard = options.restart_guard?;
+    let Some(uptime) = node.uptime_seconds else {
+        let message = "not permitted to look: the node does not count for the restart_guard after \
+                       every new connection";
+        return Some(warning("restart", message, "permit INFO to the user of this client"));
+    };
+    let uptime = Duration::from_secs(uptime);
+    if uptime > guard {
+        return Some(ok("restart", format!("up for longer than restart_guard ({})", Human(guard))));
+    }
+    Some(warning(
+        "restart",
+        format!("it has been up for {} s: it does not vote yet", uptime.as_secs()),
+        format!("wait until restart_guard ({}) has passed", Human(guard)),
+    ))
+}
+
+fn clock(node: &NodeDiagnosis) -> Finding {
+    let Some(offset) = node.clock_offset_ms else { return unseen("clock", "TIME") };
+    let shown = format!("its clock is {offset:+.1} ms off that of this machine");
+    let advice = "run NTP on both machines";
+    match offset.abs() {
+        off if off > MAX_CLOCK_LEAD_MS => error(
+            "clock",
+            format!("{shown}: a node that forgets its counters may give out a smaller fence"),
+            advice,
+        ),
+        off if off > USUAL_CLOCK_ERROR_MS => warning(
+            "clock",
+            format!("{shown}: if the clocks' rates differ as well, leases are not what they seem"),
+            advice,
+        ),
+        _ => ok("clock", shown),
+    }
+}
+
+/// The findings that concern the nodes together.
+pub(super) fn judge_together(examined: &[Examined]) -> Vec<Finding> {
+    let quorum = Quorum::over(examined.len()).expect("the number of nodes was checked");
+    let mut findings = vec![size(quorum), majority(quorum, examined)];
+    findings.extend(duplicates(examined));
+    findings.extend(clocks(examined));
+    findings
+}
+
+fn size(quorum: Quorum) -> Finding {
+    let (nodes, tolerated) = (quorum.nodes(), quorum.tolerated());
+    match nodes {
+        1 => warning(
+            "nodes",
+            "a single node: when it is down, nothing can be locked",
+            "use three or five independent masters if that matters",
+        ),
+        _ if nodes % 2 == 0 => warning(
+            "nodes",
+            format!("{nodes} nodes tolerate the loss of {tolerated}, as {} would", nodes - 1),
+            "use an odd number of nodes",
+        ),
+        _ => ok("nodes", format!("{nodes} nodes tolerate the loss of {tolerated}")),
+    }
+}
+
+fn majority(quorum: Quorum, examined: &[Examined]) -> Finding {
+    let can_vote = |node: &&Examined| {
+        let denied = node
+            .diagnosis
+            .permissions
+            .iter()
+            .any(|(name, given)| *given == Permission::Denied && !OPTIONAL.contains(name));
+        node.trouble.is_none() && node.refusal.is_none() && !denied
+    };
+    // One server has one vote.
+    let is_first = |node: usize| twin_of(examined, node).is_none();
+    let able = examined.iter().enumerate().filter(|(_, node)| can_vote(node));
+    let able = able.filter(|(node, _)| is_first(*node)).count();
+    let shown =
+        format!("{able} of {} nodes can vote, {} are needed", quorum.nodes(), quorum.size());
+    match able {
+        able if able < quorum.size() => {
+            error("majority", format!("{shown}: nothing can be locked"), "see the nodes' findings")
+        }
+        able if able == quorum.size() && able < quorum.nodes() => warning(
+            "majority",
+            format!("{shown}: nothing can be locked when one more fails"),
+            "see the nodes' findings",
+        ),
+        _ => ok("majority", shown),
+    }
+}
+
+/// The first node that is the same server as this one, which comes later.
+fn twin_of(examined: &[Examined], node: usize) -> Option<usize> {
+    let run_id = |node: usize| examined[node].diagnosis.run_id.as_ref();
+    (0..node).find(|first| run_id(*first).is_some() && run_id(*first) == run_id(node))
+}
+
+fn duplicates(examined: &[Examined]) -> Option<Finding> {
+    let twins = |second| twin_of(examined, second).map(|first| (first, second));
+    let twins = (0..examined.len()).find_map(twins);
+    if let Some((first, second)) = twins {
+        let address = |node: usize| &examined[node].diagnosis.address;
+        return Some(error(
+            "duplicates",
+            format!(
+                "nodes {} ({}) and {} ({}) are the same server, whose vote would count twice",
+                first + 1,
+                address(first),
+                second + 1,
+                address(second)
+            ),
+            "give every server once",
+        ));
+    }
+    let seen = examined.iter().filter(|node| node.diagnosis.reachable);
+    let seen: Vec<_> =
+        seen.filter(|node| node.diagnosis.kind.as_deref() != Some("memory")).collect();
+    match seen.iter().all(|node| node.diagnosis.run_id.is_some()) {
+        _ if examined.len() == 1 => None,
+        true => Some(ok("duplicates", "no server is given twice")),
+        false => Some(unseen("duplicates", "INFO")),
+    }
+}
+
+fn clocks(examined: &[Examined]) -> Option<Finding> {
+    let offsets: Vec<(f64, f64)> = examined
+        .iter()
+        .filter_map(|node| Some((node.diagnosis.clock_offset_ms?, node.clock_error_ms)))
+        .collect();
+    let ends = |sign: f64| {
+        let ends = offsets.iter().map(|(offset, error)| sign * (offset - sign * error));
+        ends.fold(f64::NEG_INFINITY, f64::max)
+    };
+    // What the errors of measurement cannot explain.
+    let apart = ends(1.0) + ends(-1.0);
+    match offsets.len() {
+        0 | 1 => None,
+        _ if apart > USUAL_CLOCK_ERROR_MS => Some(warning(
+            "clocks",
+            format!("the nodes' clocks are {apart:.0} ms apart"),
+            "run NTP on all of them",
+        )),
+        _ => Some(ok("clocks", "the nodes' clocks agree")),
+    }
+}
