@@ -4,6 +4,7 @@
 mod endurance;
 mod faults;
 mod forms;
+mod nodes;
 mod servers;
 mod upkeep;
 mod vectors;

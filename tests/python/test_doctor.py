@@ -1,0 +1,349 @@
+"""Every finding of the doctor, provoked on real servers."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from refusing import LOADING_ARGS, REFUSALS, be_replica, deny
+from servers import Server, Servers
+
+import quorlock
+
+SKEWED = Path(__file__).resolve().parent.parent / "skewed.c"
+
+
+def findings(diagnosis: quorlock.Diagnosis, node: int | None = 0) -> dict[str, quorlock.Finding]:
+    """What was found at one node, or about all of them, by the name of the check."""
+    found = diagnosis.findings if node is None else diagnosis.nodes[node].findings
+    named = {finding.check: finding for finding in found}
+    assert len(named) == len(found)
+    for finding in found:
+        assert finding.message
+        assert bool(finding.advice) == (finding.level != "ok"), finding
+        if finding.level != "ok":
+            assert f"{finding.check}: {finding.message}" in str(diagnosis)
+            assert finding.advice in str(diagnosis)
+    return named
+
+
+def examine(
+    urls: list[str] | str, node: int | None = 0, **options: float
+) -> dict[str, quorlock.Finding]:
+    urls = [urls] if isinstance(urls, str) else urls
+    with quorlock.Client(urls, **options) as client:
+        return findings(client.doctor(), node)
+
+
+def levels(found: dict[str, quorlock.Finding]) -> dict[str, str]:
+    """What is not in order."""
+    return {check: finding.level for check, finding in found.items() if finding.level != "ok"}
+
+
+DURABLE = ["--appendonly", "yes", "--appendfsync", "always"]
+
+
+def test_a_healthy_quorum(start_servers: Callable[..., Servers]) -> None:
+    servers = start_servers(3, args=DURABLE)
+    with quorlock.Client(servers.urls) as client:
+        diagnosis = client.doctor()
+        assert diagnosis.level == "ok"
+        for place in (0, 1, 2, None):
+            assert levels(findings(diagnosis, place)) == {}
+        assert {"connection", "latency", "permissions", "writes", "server", "replication"} < set(
+            findings(diagnosis)
+        )
+        assert set(findings(diagnosis, None)) == {"nodes", "majority", "duplicates", "clocks"}
+        node = diagnosis.nodes[1]
+        assert node.address == servers.urls[1]
+        assert node.reachable
+        info = str(servers[1].command("INFO"))
+        assert f"run_id:{node.run_id}\r\n" in info
+        assert f"redis_version:{node.version}\r\n" in info or node.kind == "Valkey"
+        assert (node.role, node.replicas, node.cluster, node.database, node.tls) == (
+            "master",
+            0,
+            False,
+            0,
+            False,
+        )
+        assert (node.appendonly, node.appendfsync) == (True, "always")
+        assert (node.maxmemory, node.maxmemory_policy) == (0, "noeviction")
+        assert 0 < (node.latency_ms or 0) < 1000
+        assert abs(node.clock_offset_ms or 0) < 1000
+        assert set(node.permissions.values()) == {"allowed"}
+        assert "3 nodes: ok" in str(diagnosis)
+        told = json.loads(diagnosis.to_json())
+        assert told["level"] == "ok"
+        assert told["nodes"][1]["run_id"] == node.run_id
+        assert asyncio.run(client.doctor_async()).level == "ok"
+    # Nothing was written, and nothing stays.
+    assert all(server.command("DBSIZE") == 0 for server in servers)
+    for server in servers:
+        info = str(server.command("INFO"))
+        assert "expired_keys:0\r\n" in info
+        assert "rdb_changes_since_last_save:0\r\n" in info
+    with pytest.raises(quorlock.ClosedError):
+        client.doctor()
+
+
+def test_it_does_not_wait_for_ever(start_servers: Callable[..., Servers]) -> None:
+    servers = start_servers(3, args=DURABLE)
+    servers[0].kill()
+    servers[1].freeze()
+    silent = servers.proxy(2)
+    with quorlock.Client([*servers.urls[:2], silent.url], connect_timeout=0.3) as client:
+        diagnosis = client.doctor()
+        for node, outcome in ((0, "unreachable"), (1, "timeout")):
+            assert not diagnosis.nodes[node].reachable
+            found = findings(diagnosis, node)["connection"]
+            assert found.level == "error"
+            assert found.message.startswith(outcome)
+        assert findings(diagnosis, None)["majority"].level == "error"
+        silent.mode = "drop_replies"
+        assert levels(findings(client.doctor(), 2)) == {"connection": "error"}
+
+
+def test_the_number_of_nodes(start_servers: Callable[..., Servers]) -> None:
+    servers = start_servers(3, args=DURABLE)
+    assert levels(examine(servers.urls[0], None)) == {"nodes": "warning"}
+    assert levels(examine(servers.urls[:2], None)) == {"nodes": "warning"}
+    servers[2].kill()
+    assert levels(examine(servers.urls, None)) == {"majority": "warning"}
+    servers[1].kill()
+    assert levels(examine(servers.urls, None)) == {"majority": "error"}
+
+
+def test_a_server_twice(start_servers: Callable[..., Servers]) -> None:
+    servers = start_servers(2, args=DURABLE)
+    urls = [*servers.urls, servers.urls[1].replace("127.0.0.1", "localhost") + "/1"]
+    found = examine(urls, None)
+    assert found["duplicates"].level == "error"
+    assert urls[1] in found["duplicates"].message
+    assert urls[2] in found["duplicates"].message
+    assert "2 of 3 nodes can vote" in found["majority"].message
+    user = [deny(server, "-info") for server in servers]
+    assert examine(user, None)["duplicates"].message == "not permitted to look"
+
+
+def test_eviction(start_servers: Callable[..., Servers]) -> None:
+    servers = start_servers(1, args=DURABLE)
+    servers[0].command("CONFIG", "SET", "maxmemory-policy", "volatile-ttl")
+    assert levels(examine(servers.urls)) == {"eviction": "warning"}
+    servers[0].command("CONFIG", "SET", "maxmemory", "1gb")
+    found = examine(servers.urls)
+    assert levels(found) == {"eviction": "error"}
+    assert "volatile-ttl" in found["eviction"].message
+    servers[0].command("CONFIG", "SET", "maxmemory-policy", "noeviction")
+    assert levels(examine(servers.urls)) == {}
+
+
+def test_memory(start_servers: Callable[..., Servers]) -> None:
+    servers = start_servers(1, args=DURABLE)
+    info = str(servers[0].command("INFO", "memory"))
+    used = int(info.split("used_memory:")[1].split("\r")[0])
+    servers[0].command("CONFIG", "SET", "maxmemory", int(used * 1.05) + 200_000)
+    assert levels(examine(servers.urls)) == {"memory": "warning"}
+
+
+def test_persistence(start_servers: Callable[..., Servers]) -> None:
+    servers = start_servers(1)
+    found = examine(servers.urls)
+    assert levels(found) == {"persistence": "warning"}
+    assert "appendonly is off" in found["persistence"].message
+    guarded = examine(servers.urls, restart_guard=3600)
+    assert "restart_guard (1 h) covers" in guarded["persistence"].message
+    assert levels(guarded) == {"restart": "warning"}, "it has just started"
+    assert "restart" not in found
+    servers[0].command("CONFIG", "SET", "appendonly", "yes")
+    found = examine(servers.urls)
+    assert levels(found) == {"persistence": "warning"}
+    assert "everysec" in found["persistence"].message
+    servers[0].command("CONFIG", "SET", "appendfsync", "always")
+    assert levels(examine(servers.urls)) == {}
+
+
+def test_replication(start_servers: Callable[..., Servers]) -> None:
+    servers = start_servers(2, args=[*DURABLE, "--repl-diskless-sync-delay", "0"])
+    be_replica(servers[1], servers[0])
+    assert levels(examine(servers.urls, 0)) == {"replication": "warning"}
+    found = examine(servers.urls, 1)
+    assert levels(found) == {"replication": "error", "writes": "error"}
+    assert "slave" in found["replication"].message
+
+
+def test_a_cluster(start_servers: Callable[..., Servers]) -> None:
+    servers = start_servers(1, args=[*DURABLE, "--cluster-enabled", "yes"])
+    assert levels(examine(servers.urls))["cluster"] == "error"
+
+
+@pytest.mark.parametrize("outcome", REFUSALS)
+def test_refused_writes(start_servers: Callable[..., Servers], outcome: str) -> None:
+    servers = start_servers(2, args=[*LOADING_ARGS, "--repl-diskless-sync-delay", "0"])
+    REFUSALS[outcome](servers[0], servers[1])
+    with quorlock.Client(servers.urls[:1], connect_timeout=20) as client:
+        diagnosis = client.doctor()
+    found = findings(diagnosis)["writes"]
+    assert found.level == "error"
+    assert outcome.upper() in found.message
+    assert findings(diagnosis, None)["majority"].level == "error"
+
+
+def test_permissions(start_servers: Callable[..., Servers]) -> None:
+    servers = start_servers(1, args=DURABLE)
+    for needed in ("set", "get", "del", "pexpire", "pttl", "time", "exists", "eval", "evalsha"):
+        with quorlock.Client([deny(servers[0], f"-{needed}")]) as client:
+            diagnosis = client.doctor()
+        found = findings(diagnosis)["permissions"]
+        assert found.level == "error"
+        assert needed.upper() in found.message
+        node = diagnosis.nodes[0]
+        denied = [name for name, given in node.permissions.items() if given == "denied"]
+        assert denied == [needed.upper()]
+        assert findings(diagnosis, None)["majority"].level == "error"
+        if needed == "time":
+            assert findings(diagnosis)["clock"].message == "not permitted to look"
+            assert findings(diagnosis)["latency"].message == "not permitted to look"
+    # What quorlock can do without.
+    for useful, name in (("-script", "SCRIPT LOAD"), ("-info", "INFO")):
+        found = examine(deny(servers[0], useful))["permissions"]
+        assert found.level == "warning"
+        assert name in found.message
+    # Keys.
+    servers[0].command("ACL", "SETUSER", "keys", "on", ">s", "~orders:*", "~{orders:*", "+@all")
+    url = servers.urls[0].replace("//", "//keys:s@")
+    assert examine(url)["permissions"].level == "error"
+    with quorlock.Client([url], key_prefix="orders:") as client:
+        assert levels(findings(client.doctor())) == {}
+
+
+def test_what_it_is_not_permitted_to_see_is_not_called_fine(
+    start_servers: Callable[..., Servers],
+) -> None:
+    servers = start_servers(1, args=DURABLE)
+    found = examine(deny(servers[0], "-@dangerous"), restart_guard=60)
+    unseen = {
+        check for check, finding in found.items() if "not permitted to look" in finding.message
+    }
+    expected = {"server", "replication", "cluster", "eviction", "memory", "persistence", "restart"}
+    assert unseen == expected
+    assert {found[check].level for check in unseen} == {"warning"}
+    found = examine(deny(servers[0], "-config"))
+    assert levels(found) == {"persistence": "warning"}
+    assert found["persistence"].message == "not permitted to look"
+
+
+def test_latency(start_servers: Callable[..., Servers]) -> None:
+    servers = start_servers(1, args=DURABLE)
+    proxy = servers.proxy(0)
+    proxy.delay = 0.15
+    with quorlock.Client([proxy.url], node_timeout=0.2, connect_timeout=20) as client:
+        assert levels(findings(client.doctor())) == {"latency": "warning"}
+
+
+def test_a_database_and_encryption(start_servers: Callable[..., Servers]) -> None:
+    servers = start_servers(1, args=DURABLE)
+    found = examine(f"{servers.urls[0]}/3")
+    assert "number 3" in found["database"].message
+    assert found["encryption"].level == "ok"
+    # An address for documentation, where nobody is.
+    found = examine("redis://:secret@192.0.2.1", connect_timeout=0.1)
+    assert levels(found) == {"connection": "error", "encryption": "warning"}
+
+
+def test_nodes_in_the_process() -> None:
+    assert levels(examine("memory://doctor")) == {"server": "warning"}
+
+
+@pytest.fixture(scope="module")
+def skewed(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """A library that shifts the clock of a program."""
+    if sys.platform != "linux":
+        pytest.skip("needs LD_PRELOAD")
+    library = tmp_path_factory.mktemp("skewed") / "skewed.so"
+    subprocess.run(["cc", "-shared", "-fPIC", "-o", library, SKEWED, "-ldl"], check=True)
+    return str(library)
+
+
+@pytest.mark.parametrize(("skew", "level"), [(-30, "warning"), (3600, "error")])
+def test_clocks(start_servers: Callable[..., Servers], skewed: str, skew: int, level: str) -> None:
+    right = start_servers(1, args=DURABLE)
+    wrong = start_servers(1, args=DURABLE, environment={"LD_PRELOAD": skewed, "SKEW": str(skew)})
+    urls = [*right.urls, *wrong.urls]
+    with quorlock.Client(urls) as client:
+        diagnosis = client.doctor()
+        assert levels(findings(diagnosis, 0)) == {}
+        assert levels(findings(diagnosis, 1)) == {"clock": level}
+        assert abs((diagnosis.nodes[1].clock_offset_ms or 0) - skew * 1000) < 1000
+        apart = findings(diagnosis, None)["clocks"]
+        assert apart.level == "warning"
+        assert abs(abs(skew) * 1000 - float(apart.message.split()[4])) < 1000
+        # And the lock works all the same.
+        with client.lock("r") as lease:
+            fence = lease.fence
+        with client.lock("r") as lease:
+            assert lease.fence > fence
+
+
+@contextmanager
+def pretending(server: Server, real: bytes, told: bytes) -> Iterator[str]:
+    """A relay to the server that has it tell something else of itself, of the same length."""
+    assert len(real) == len(told)
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def relay(source: socket.socket, target: socket.socket) -> None:
+            with source, target:
+                while data := source.recv(1 << 16):
+                    target.sendall(data.replace(real, told))
+
+        def serve() -> None:
+            while True:
+                try:
+                    client, _ = listener.accept()
+                except OSError:
+                    return
+                upstream = socket.create_connection(("127.0.0.1", server.port))
+                for pair in ((client, upstream), (upstream, client)):
+                    threading.Thread(target=relay, args=pair, daemon=True).start()
+
+        threading.Thread(target=serve, daemon=True).start()
+        yield f"redis://127.0.0.1:{listener.getsockname()[1]}"
+        listener.shutdown(socket.SHUT_RDWR)
+
+
+@pytest.mark.parametrize(
+    ("told", "level", "kind", "version"),
+    [
+        (b"redis_version:5", "warning", "Redis", "5"),
+        (b"redis_version:6.1", "warning", "Redis", "6.1"),
+        (b"garnet_version:1.0.58", "warning", "Garnet", "1.0.58"),
+        (b"valkey_version:8.0.1", "ok", "Valkey", "8.0.1"),
+    ],
+)
+def test_kinds_of_servers(
+    start_servers: Callable[..., Servers], told: bytes, level: str, kind: str, version: str
+) -> None:
+    servers = start_servers(1, args=DURABLE)
+    line = next(
+        line
+        for line in str(servers[0].command("INFO", "server")).split("\r\n")
+        if line.startswith("redis_version" if kind == "Redis" else "redis_git_sha1")
+    )
+    real = line.encode()
+    if kind == "Redis":
+        told = told + b"." + b"0" * (len(real) - len(told) - 1)
+    else:
+        told = told.ljust(len(real), b"0")
+    with pretending(servers[0], real, told) as url, quorlock.Client([url]) as client:
+        diagnosis = client.doctor()
+    assert findings(diagnosis)["server"].level == level
+    assert diagnosis.nodes[0].kind == kind
+    assert str(diagnosis.nodes[0].version).startswith(version)
