@@ -81,7 +81,7 @@ pub(crate) fn report(address: &str, answered: Option<&Answered>) -> NodeReport {
         Some(Ok(Reply::Held(Some(left)))) => format!("expires in {} ms", left.as_millis()),
         Some(Ok(Reply::Held(None))) => "never expires".to_owned(),
         Some(Ok(Reply::Own)) => "the same server as another node".to_owned(),
-        Some(Ok(reply @ Reply::Uncounted(_, from))) if reply.outcome() == NodeOutcome::Guarded => {
+        Some(Ok(Reply::Uncounted(_, from))) => {
             let left = Human(from.since(clock::now()));
             format!("it may have restarted not long ago; its votes count in {left}")
         }

@@ -103,7 +103,12 @@ impl Reply {
         match self {
             Self::Each(all) if all.get(position) == Some(&true) => Self::Yes,
             Self::Each(_) => Self::No,
-            Self::Uncounted(reply, from) => Self::Uncounted(Box::new(reply.about(position)), *from),
+            Self::Uncounted(reply, from) => {
+                let reply = reply.about(position);
+                // Some answers count all the same.
+                let counts = reply.answer() == reply.answer().uncounted();
+                if counts { reply } else { Self::Uncounted(Box::new(reply), *from) }
+            }
             other => other.clone(),
         }
     }
@@ -116,8 +121,6 @@ impl Reply {
             Self::Own => NodeOutcome::Duplicate,
             Self::Yes | Self::Each(_) => NodeOutcome::Confirmed,
             Self::No => NodeOutcome::Missing,
-            // That a key is missing is certain; see `Answer::uncounted`.
-            Self::Uncounted(reply, _) if **reply == Self::No => NodeOutcome::Missing,
             Self::Uncounted(..) => NodeOutcome::Guarded,
         }
     }

@@ -11,6 +11,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 from refusing import LOADING_ARGS, REFUSALS, be_replica, deny
@@ -36,7 +37,7 @@ def findings(diagnosis: quorlock.Diagnosis, node: int | None = 0) -> dict[str, q
 
 
 def examine(
-    urls: list[str] | str, node: int | None = 0, **options: float
+    urls: list[str] | str, node: int | None = 0, **options: Any
 ) -> dict[str, quorlock.Finding]:
     urls = [urls] if isinstance(urls, str) else urls
     with quorlock.Client(urls, **options) as client:

@@ -42,8 +42,8 @@ class ClientOptions(LockOptions, total=False):
     """The range of the random delay between two rounds of an acquire: 1 ms to 1 h. (0.05, 0.2) by
     default."""
     restart_guard: Duration | None
-    """For how long a node that has restarted does not count: 10 ms to 24 h, not shorter than any ttl
-    that any client uses; None or 0 for off, the default."""
+    """For how long a node that has restarted does not count: 10 ms to 24 h, not shorter than any
+    ttl that any client uses; None or 0 for off, the default."""
     key_prefix: str
     """What the keys on the nodes begin with, before the resource. Nothing by default."""
 
@@ -81,9 +81,11 @@ class Client:
         return Stats._of(self._native.stats())
 
     def doctor(self) -> Diagnosis:
-        """Looks at all nodes, and says what is amiss with them: what cannot vote, and what may break
-        a promise of the lock. It changes nothing on them, and takes at most `connect_timeout` to
-        connect and as long again to look. Raises ClosedError on a closed client, and nothing else.
+        """Looks at all nodes, and says what is amiss with them: what cannot vote, and what may
+        break a promise of the lock. It changes nothing on them, and takes at most `connect_timeout`
+        to connect and as long again to look.
+
+        Raises ClosedError on a closed client, and nothing else.
         """
         return Diagnosis(*self._native.doctor().wait())
 

@@ -12,8 +12,8 @@ class Finding:
     """One thing that was looked at."""
 
     level: Level
-    """`ok`; `warning`: the lock works, but a promise hangs on something that may fail, or it was not
-    permitted to look; `error`: the node cannot vote, or a promise of the lock does not hold."""
+    """`ok`; `warning`: the lock works, but a promise hangs on something that may fail, or it was
+    not permitted to look; `error`: the node cannot vote, or a promise of the lock does not hold."""
     check: str
     """What was looked at, in a word, such as `eviction`."""
     message: str

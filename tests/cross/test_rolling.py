@@ -1,0 +1,126 @@
+"""All nodes forget everything, one after the other and again and again, while locks are in use."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+from nodes import is_free
+from servers import Server, Servers
+from waiting import wait_until
+
+import quorlock
+
+HERE = Path(__file__).resolve().parent
+SECONDS = float(os.environ.get("ROLLING_SECONDS", "20"))
+"""How long it goes on; CI takes two minutes."""
+WORKERS = {
+    "held by Python": [sys.executable, str(HERE / "rolling.py")],
+    "held by Node.js": ["node", str(HERE / "rolling.js")],
+    "held by Python too": [sys.executable, str(HERE / "rolling.py")],
+    "held by Node.js too": ["node", str(HERE / "rolling.js")],
+}
+TTL = 2.0
+"""Seconds, also of the guard."""
+
+
+class Worker:
+    """One process."""
+
+    def __init__(self, name: str, urls: list[str], history: Path) -> None:
+        self.history = history
+        settings = {
+            "name": name,
+            "others": [other for other in WORKERS if other != name],
+            "urls": urls,
+            "ttl": TTL * 1000,
+            "guard": TTL * 1000,
+            "history": str(history),
+        }
+        self.process = subprocess.Popen(
+            [*WORKERS[name], json.dumps(settings)], stdin=subprocess.PIPE
+        )
+
+    @property
+    def entries(self) -> list[dict[str, Any]]:
+        lines = self.history.read_text().splitlines() if self.history.exists() else []
+        return [json.loads(line) for line in lines]
+
+    def end(self) -> None:
+        assert self.process.stdin
+        self.process.stdin.close()
+        assert self.process.wait(60) == 0
+
+
+def granted(client: quorlock.Client, number: int) -> bool:
+    """Whether this node's votes count."""
+    before = client.stats().nodes[number].outcomes.get("granted", 0)
+    client.lock("probe").acquire().release()
+    return client.stats().nodes[number].outcomes.get("granted", 0) > before
+
+
+@pytest.mark.parametrize("how", ["restart", "FLUSHALL"])
+def test_nodes_forget_one_after_the_other(
+    start_servers: Callable[..., Servers], tmp_path: Path, how: str
+) -> None:
+    servers = start_servers(5)
+    client = quorlock.Client(servers.urls, ttl=TTL, restart_guard=TTL, node_timeout=1)
+
+    def counts() -> bool:
+        # Longer, for the sake of those who ask but once.
+        with quorlock.Client(servers.urls, restart_guard=TTL + 1, ttl=TTL, node_timeout=1) as new:
+            try:
+                return all(granted(new, number) for number in range(5))
+            except quorlock.QuorumError:
+                return False
+
+    wait_until(counts)
+    workers = [Worker(name, servers.urls, tmp_path / name) for name in WORKERS]
+    try:
+
+        def is_healed(*these: Server) -> bool:
+            assert all(worker.process.poll() is None for worker in workers)
+            return all(server.command("EXISTS", *WORKERS) == len(WORKERS) for server in these)
+
+        wait_until(lambda: is_healed(*servers))
+        began = time.monotonic()
+        rounds = 0
+        while time.monotonic() < began + SECONDS:
+            rounds += 1
+            for number, server in enumerate(servers):
+                if how == "restart":
+                    server.restart()
+                else:
+                    server.command("FLUSHALL")
+                wait_until(partial(is_healed, server))
+                wait_until(partial(granted, client, number))
+        for worker in workers:
+            worker.end()
+    finally:
+        for worker in workers:
+            worker.process.kill()
+            worker.process.wait()
+    entries = [entry for worker in workers for entry in worker.entries]
+    kept = [entry for entry in entries if "kept" in entry]
+    assert [entry["kept"] for entry in kept] == [True] * len(WORKERS)
+    # Before and after, all take the others' locks where they can.
+    since = max(entry["at"] for entry in entries if "held" in entry)
+    until = min(entry["at"] for entry in kept)
+    assert until - since > SECONDS * 1e9 / 2
+    assert not [e for e in entries if "intruded" in e and since < e["at"] < until]
+    turns = sorted((entry for entry in entries if "fence" in entry), key=lambda t: t["begun"])
+    print(f"{how}: {rounds} rounds, {len(turns)} turns in {time.monotonic() - began:.0f} s")
+    assert len(turns) > SECONDS
+    for earlier, later in itertools.pairwise(turns):
+        assert earlier["ended"] <= later["begun"]
+        assert earlier["fence"] < later["fence"]
+    wait_until(lambda: all(is_free(servers, name) for name in [*WORKERS, "turns", "probe"]))
