@@ -76,8 +76,10 @@ impl Extending {
     fn heal(&mut self) {
         let mut batches = vec![Vec::new(); self.driver.nodes.len()];
         for Item { lease, extension, .. } in &mut self.items {
-            let (nodes, ttl) = lease.heal(extension);
-            nodes.iter().for_each(|node| batches[node].push((Arc::clone(lease), ttl)));
+            let nodes = extension.take_missing();
+            if let Some(ttl) = lease.heal(nodes) {
+                nodes.iter().for_each(|node| batches[node].push((Arc::clone(lease), ttl)));
+            }
         }
         let batches = batches.into_iter().enumerate().filter(|(_, leases)| !leases.is_empty());
         for (node, leases) in batches {

@@ -1,12 +1,15 @@
-//! Healing: after an extension that a majority confirmed, the nodes that lost the key get it back.
-//! So a lease survives that all nodes are restarted, one after the other.
+//! Healing: after a majority has granted a lock or confirmed its extension, the nodes that lack the
+//! key get it. So a lease survives that all nodes are restarted, one after the other.
 
 use crate::clock;
 use crate::driver::Driver;
 use crate::held::Held;
+use crate::protocol::NodeSet;
 use crate::request::Request;
+use futures_util::future::join_all;
 use std::sync::Arc;
 use std::time::Duration;
+use tokio::time::sleep;
 
 /// Sets the keys of these leases again on one node, where they are free, each for so long.
 pub(crate) async fn heal(driver: Arc<Driver>, node: usize, leases: Vec<(Arc<Held>, Duration)>) {
@@ -20,5 +23,18 @@ pub(crate) async fn heal(driver: Arc<Driver>, node: usize, leases: Vec<(Arc<Held
     let _ = driver.call(node, request, clock::now(), patience).await;
     for (lease, _) in leases {
         lease.healed(node);
+    }
+}
+
+/// Sets the key of a new lease on the nodes where those were who lost to it, as soon as they have
+/// left: a lease that a bare majority holds is lost when one more node forgets it.
+pub(crate) async fn spread(driver: &Arc<Driver>, lease: Arc<Held>, lacking: NodeSet) {
+    if lacking.is_empty() {
+        return;
+    }
+    sleep(driver.options.retry_delay.shortest).await;
+    if let Some(ttl) = lease.heal(lacking) {
+        let healing = |node| heal(Arc::clone(driver), node, vec![(Arc::clone(&lease), ttl)]);
+        join_all(lacking.iter().map(healing)).await;
     }
 }

@@ -138,7 +138,7 @@ impl Held {
     }
 
     pub(crate) fn to_extend(&self, extension: &Extension) -> (Arc<Subject>, Duration) {
-        (Arc::clone(&self.won.subject), extension.ttl())
+        (Arc::clone(&self.won.subject), extension.term().ttl)
     }
 
     /// The error for a lease that is over.
@@ -232,12 +232,13 @@ impl Held {
         decided
     }
 
-    /// The nodes to be healed by now, and for how long they are to keep the key.
-    pub(crate) fn heal(&self, extension: &mut Extension) -> (NodeSet, Duration) {
+    /// For how long these nodes, which are to be healed now, are to keep the key; `None` if the
+    /// lease is over.
+    pub(crate) fn heal(&self, nodes: NodeSet) -> Option<Duration> {
         let mut state = self.state();
-        let (nodes, ttl) = state.lease.heal(clock::now(), extension);
+        let ttl = state.lease.heal(clock::now(), self.won.term)?;
         nodes.iter().for_each(|node| state.healed.insert(node));
-        (nodes, ttl)
+        Some(ttl)
     }
 
     /// A node may have been healed after the lease was released: takes the key back.

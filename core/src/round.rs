@@ -4,6 +4,7 @@ use crate::answer::{Answered, is_counted, vote};
 use crate::clock;
 use crate::driver::{Call, Driver};
 use crate::error::Result;
+use crate::heal::spread;
 use crate::held::Held;
 use crate::protocol::{Actions, Event, Loss, Moment, NodeSet, Outcome, Round, Term};
 use crate::request::{Keys, Reply, Request, Subject};
@@ -83,6 +84,9 @@ impl Running {
             if let Some(lease) = &lease {
                 lease.set_holders(self.round.holders());
             }
+        }
+        if let Some(lease) = lease {
+            spread(&self.driver, lease, self.round.lacking()).await;
         }
     }
 

@@ -1,6 +1,6 @@
 // A Node.js worker of test_rolling.py; see rolling.py.
 
-import { Client, LockTimeoutError } from 'quorlock'
+import { Client, LeaseLostError, LockTimeoutError } from 'quorlock'
 import { appendFileSync } from 'node:fs'
 import { setTimeout as sleep } from 'node:timers/promises'
 
@@ -36,12 +36,19 @@ async function intrude() {
 
 async function takeTurns() {
   while (!over) {
-    await client.using('turns', async (lease) => {
-      const begun = now()
-      await sleep(3)
-      lease.check()
-      record({ begun, ended: now(), fence: lease.fence })
-    })
+    let fence
+    try {
+      await client.using('turns', async (lease) => {
+        fence = lease.fence
+        const begun = now()
+        await sleep(3)
+        lease.check()
+        record({ begun, ended: now(), fence })
+      })
+    } catch (error) {
+      if (!(error instanceof LeaseLostError)) throw error
+      record({ lost: fence })
+    }
     await sleep(1)
   }
 }

@@ -56,11 +56,16 @@ async def intrude(over: asyncio.Event) -> None:
 
 async def take_turns(over: asyncio.Event) -> None:
     while not over.is_set():
-        async with client.lock("turns") as lease:
-            begun = time.monotonic_ns()
-            await asyncio.sleep(0.003)
-            lease.check()
-            record(begun=begun, ended=time.monotonic_ns(), fence=lease.fence)
+        lease = None
+        try:
+            async with client.lock("turns") as lease:
+                begun = time.monotonic_ns()
+                await asyncio.sleep(0.003)
+                lease.check()
+                record(begun=begun, ended=time.monotonic_ns(), fence=lease.fence)
+        except quorlock.LeaseLostError:
+            assert lease
+            record(lost=lease.fence)
         await asyncio.sleep(0.001)
 
 

@@ -118,9 +118,15 @@ def test_nodes_forget_one_after_the_other(
     assert until - since > SECONDS * 1e9 / 2
     assert not [e for e in entries if "intruded" in e and since < e["at"] < until]
     turns = sorted((entry for entry in entries if "fence" in entry), key=lambda t: t["begun"])
-    print(f"{how}: {rounds} rounds, {len(turns)} turns in {time.monotonic() - began:.0f} s")
+    lost = {entry["lost"] for entry in entries if "lost" in entry}
+    seconds = time.monotonic() - began
+    print(f"{how}: {rounds} rounds, {len(turns)} turns in {seconds:.0f} s, {len(lost)} lost")
     assert len(turns) > SECONDS
+    # Of one that just a majority holds, in contention and for a few milliseconds, a flush can leave
+    # less than a majority, and nobody notices a flush before the release. So it has no exclusion,
+    # and says so. A restart is noticed.
+    assert len(lost) <= rounds
     for earlier, later in itertools.pairwise(turns):
-        assert earlier["ended"] <= later["begun"]
+        assert earlier["ended"] <= later["begun"] or (how != "restart" and earlier["fence"] in lost)
         assert earlier["fence"] < later["fence"]
     wait_until(lambda: all(is_free(servers, name) for name in [*WORKERS, "turns", "probe"]))

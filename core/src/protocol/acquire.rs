@@ -150,6 +150,12 @@ impl Round {
         (0..self.votes.len()).filter(|node| may_hold(&self.votes[*node])).collect()
     }
 
+    /// The nodes that somebody else held, who does not hold a majority: to be healed if it is won.
+    pub fn lacking(&self) -> NodeSet {
+        let is_held = |node: &usize| matches!(self.votes[*node], Some(Vote::Held { .. }));
+        (0..self.votes.len()).filter(is_held).collect()
+    }
+
     /// Takes in one event that the driver learned of at `now`.
     pub fn handle(&mut self, now: Moment, event: Event) -> Actions {
         match event {

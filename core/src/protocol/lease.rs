@@ -88,7 +88,7 @@ impl Lease {
     }
 
     /// Takes in a node's answer to `extension`, learned of at `now`. `Some` once it is decided; what
-    /// comes later is taken in for [`Lease::heal`].
+    /// comes later is taken in for [`Extension::take_missing`].
     ///
     /// A majority has to confirm before the *old* validity end: later, its confirmations would
     /// each have been true at some time, but not together.
@@ -118,15 +118,11 @@ impl Lease {
         extension.tally.is_complete(self.quorum).then_some(Extended::Undecided)
     }
 
-    /// The nodes that turned out in `extension` not to hold the key, and for how long they are to
-    /// keep it: it is set again where it is free. Each is named once; none before a majority has
-    /// confirmed, nor after the end: a majority then excludes everybody else, with or without them.
-    pub fn heal(&self, now: Moment, extension: &mut Extension) -> (NodeSet, Duration) {
-        let ttl = self.end.since(now) + extension.term.drift();
-        if !extension.confirmed || !self.is_valid(now) {
-            return (NodeSet::EMPTY, ttl);
-        }
-        (core::mem::take(&mut extension.missing), ttl)
+    /// For how long a node that lacks the key is to keep it, as long as the others do, if it is set
+    /// there now, where it is free; `None` if the lease is over. A majority excludes everybody
+    /// else as long as the lease is valid, so that this is no acquisition.
+    pub fn heal(&self, now: Moment, term: Term) -> Option<Duration> {
+        self.is_valid(now).then(|| self.end.since(now) + term.drift())
     }
 
     /// Ends the lease for its holder: from `now` on it is not valid, whatever the nodes answer.
@@ -189,8 +185,14 @@ pub struct Extension {
 
 impl Extension {
     /// What the nodes are asked for.
-    pub fn ttl(&self) -> Duration {
-        self.term.ttl
+    pub fn term(&self) -> Term {
+        self.term
+    }
+
+    /// The nodes that turned out to lack the key, each named once; none before a majority has
+    /// confirmed. They are to be healed.
+    pub fn take_missing(&mut self) -> NodeSet {
+        if self.confirmed { core::mem::take(&mut self.missing) } else { NodeSet::EMPTY }
     }
 }
 

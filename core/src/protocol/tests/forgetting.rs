@@ -146,7 +146,7 @@ fn healed(lease: &mut Lease, sent: Moment, answers: [Answer; 5]) -> Vec<Vec<usiz
     let mut healed = Vec::new();
     for (node, answer) in answers.into_iter().enumerate() {
         lease.extended(now, &mut extension, node, answer);
-        healed.push(lease.heal(now, &mut extension).0.iter().collect());
+        healed.push(extension.take_missing().iter().collect());
     }
     healed
 }
@@ -172,45 +172,33 @@ fn nodes_are_healed_once_a_majority_has_confirmed_and_never_before() {
 
 #[test]
 fn a_lease_that_is_over_heals_nothing() {
-    use Answer::{No, Yes};
-    let extend = |lease: &mut Lease| {
-        let mut extension = lease.extend(at(5_000), TERM).expect("valid");
-        for (node, answer) in [No, Yes, Yes, Yes].into_iter().enumerate() {
-            lease.extended(at(5_001), &mut extension, node, answer);
-        }
-        extension
-    };
-    let mut held = lease();
-    let mut extension = extend(&mut held);
-    assert!(held.heal(at(5_000 + END), &mut extension).0.is_empty(), "it has expired");
-
-    let mut released = lease();
-    let mut extension = extend(&mut released);
-    let _ = released.release(at(5_002));
-    assert!(released.heal(at(5_003), &mut extension).0.is_empty(), "it was released");
-
-    // The same extension of a lease that lives.
-    let mut held = lease();
-    let mut extension = extend(&mut held);
-    assert_eq!(held.heal(at(5_003), &mut extension).0, NodeSet::from_iter([0]));
-    assert!(held.heal(at(5_003), &mut extension).0.is_empty(), "once is enough");
+    let mut lease = lease();
+    assert!(lease.heal(at(END - 1), TERM).is_some());
+    assert!(lease.heal(at(END), TERM).is_none(), "it has expired");
+    let _ = lease.release(at(5_002));
+    assert!(lease.heal(at(5_003), TERM).is_none(), "it was released");
 }
 
 #[test]
 fn a_healed_key_lasts_as_long_as_the_others() {
     let mut lease = lease();
+    assert_eq!(lease.heal(at(600), TERM), Some(Duration::from_millis(9_400)));
     let mut extension = lease.extend(at(5_000), TERM).expect("valid");
     for node in 0..3 {
-        lease.extended(at(5_001), &mut extension, node, Answer::Yes);
-    }
-    assert_eq!(extension.ttl(), seconds(10));
-    assert_eq!(lease.heal(at(5_600), &mut extension).1, Duration::from_millis(9_400));
-    // A shorter extension does not shorten what the others keep.
-    let shorter = Term { ttl: seconds(1), drift_factor: 0.01 };
-    let mut extension = lease.extend(at(6_000), shorter).expect("valid");
-    for node in 0..3 {
-        let decided = lease.extended(at(6_001), &mut extension, node, Answer::Yes);
+        let decided = lease.extended(at(5_001), &mut extension, node, Answer::Yes);
         assert_eq!(decided, (node == 2).then_some(Extended::Confirmed));
     }
-    assert!(lease.heal(at(6_002), &mut extension).1 > seconds(8));
+    assert_eq!(lease.heal(at(5_600), TERM), Some(Duration::from_millis(9_400)));
+}
+
+#[test]
+fn a_round_that_is_won_knows_where_others_were() {
+    let granted = Vote::Granted { fence: 7 };
+    let held = Vote::Held { expires_in: None };
+    let mut round = Round::new(Quorum::over(5).expect("valid"), at(0), TERM);
+    let votes = [held, granted, granted, granted, held, Vote::Refused];
+    for (node, vote) in votes.into_iter().take(5).enumerate() {
+        let _ = round.handle(at(1), Event::Vote { node, vote });
+    }
+    assert_eq!(round.lacking(), NodeSet::from_iter([0, 4]));
 }

@@ -139,7 +139,7 @@ fn what_the_nodes_keep_lasts_until_the_limit() {
     let limit = at(12_000);
     let mut lease = lease(at(END), Some(limit));
     let mut extension = lease.extend(at(6_000), TERM).expect("valid");
-    let kept = Term { ttl: extension.ttl(), ..TERM };
+    let kept = Term { ttl: extension.term().ttl, ..TERM };
     assert!(kept.ttl < TERM.ttl && kept.end(at(6_000)) >= limit);
     let decided = lease.extended(at(6_001), &mut extension, 0, Answer::Yes);
     assert_eq!((decided, lease.end()), (Some(Extended::Confirmed), limit));
