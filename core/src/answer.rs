@@ -48,15 +48,6 @@ pub(crate) fn answer(answered: &Answered) -> Answer {
     }
 }
 
-/// What an answer to a look at the key means to the protocol: a node that may have forgotten a key
-/// can't tell that it is free.
-pub(crate) fn look(answered: &Answered) -> Answer {
-    match answered {
-        Ok(reply @ (Reply::Yes | Reply::No)) => reply.answer(),
-        _ => Answer::Unknown,
-    }
-}
-
 /// What the answer to a request about many locks says about the one at this position.
 pub(crate) fn about(answered: &Answered, position: usize) -> Answered {
     answered.as_ref().map(|reply| reply.about(position)).map_err(Clone::clone)

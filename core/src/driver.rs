@@ -7,8 +7,8 @@ use crate::error::{Error, ErrorCode, NodeOutcome, NodeReport, Result};
 use crate::identities::Identities;
 use crate::node::Node;
 use crate::options::Options;
-use crate::protocol::{Moment, Quorum, Survey};
-use crate::request::{Keys, Request};
+use crate::protocol::{Moment, Quorum};
+use crate::request::Request;
 use crate::runtime::{self, Pending};
 use futures_util::future::{BoxFuture, FutureExt};
 use futures_util::stream::{FuturesUnordered, StreamExt};
@@ -147,29 +147,6 @@ impl Driver {
         let task = async move { target.deliver(&request, patience, horizon, &closing).await };
         // The runtime is there: this runs on it.
         let _ = self.spawn(task);
-    }
-
-    /// Asks the nodes whether anybody holds the resource.
-    pub(crate) async fn locked(
-        &self,
-        resource: &str,
-        keys: Arc<Keys>,
-        patience: Duration,
-    ) -> Result<bool> {
-        self.ready().await.map_err(|error| error.with_resource(resource))?;
-        let mut calls = self.call_all(&Request::Look(keys), clock::now(), patience);
-        let mut answers = vec![None; self.nodes.len()];
-        let mut survey = Survey::default();
-        while let Some((node, answered)) = calls.next().await {
-            let seen = survey.seen(self.quorum, node, answer::look(&answered));
-            answers[node] = Some(answered);
-            match seen {
-                None => {}
-                Some(Ok(locked)) => return Ok(locked),
-                Some(Err(_)) => break,
-            }
-        }
-        Err(self.no_quorum(resource, &answers))
     }
 
     /// The nodes' parts in an error.

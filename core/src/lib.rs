@@ -41,6 +41,8 @@ mod lease;
 #[cfg(feature = "client")]
 mod lock;
 #[cfg(feature = "client")]
+mod look;
+#[cfg(feature = "client")]
 mod memory;
 #[cfg(feature = "client")]
 mod node;

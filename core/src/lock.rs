@@ -4,6 +4,7 @@ use crate::acquire::Acquire;
 use crate::engine::Setup;
 use crate::error::{Error, Result};
 use crate::lease::Lease;
+use crate::look::locked;
 use crate::options::{self, Dialect, OptionValue, Options};
 use crate::request::Keys;
 use crate::runtime::Pending;
@@ -116,7 +117,7 @@ impl Lock {
             let patience = self.options.node_timeout(self.options.ttl);
             let asking = Arc::clone(driver);
             driver.spawn(async move {
-                let _ = sender.send(asking.locked(&resource, keys, patience).await);
+                let _ = sender.send(locked(&asking, &resource, keys, patience).await);
             })?;
             Ok(Pending::new(receiver))
         });

@@ -138,11 +138,6 @@ impl Round {
         }
     }
 
-    /// The votes so far, by node; `None` where a node has not voted yet.
-    pub fn votes(&self) -> &[Option<Vote>] {
-        &self.votes
-    }
-
     /// The nodes that hold this round's token, or may come to hold it: all but those whose vote
     /// says otherwise.
     pub fn holders(&self) -> NodeSet {
@@ -196,12 +191,8 @@ impl Round {
             Settlement::Stored(fence) => self.win(fence),
             Settlement::Raise(fence) => {
                 let counted = self.grants().map(|(node, _)| node).collect();
-                self.state = State::Raising {
-                    fence,
-                    counted,
-                    stored: NodeSet::EMPTY,
-                    failed: NodeSet::EMPTY,
-                };
+                let (stored, failed) = Default::default();
+                self.state = State::Raising { fence, counted, stored, failed };
                 Actions { raise: Some((counted, fence)), ..Actions::default() }
             }
         }

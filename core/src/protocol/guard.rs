@@ -1,8 +1,7 @@
 //! The restart guard: whether a node has been up for long enough for its word to count.
 //!
-//! A node that restarts without persistence has forgotten what it granted, and would grant it
-//! again. The Redlock specification asks its operator to keep it away until all leases that it may
-//! have forgotten are over ("delayed restarts"). Here the clients do not count it until then.
+//! A node that restarts may have forgotten what it granted. The Redlock specification asks to keep it
+//! away until the leases that it forgot are over ("delayed restarts"); here it is not counted.
 
 use super::{Answer, Moment, Term, Vote};
 use core::time::Duration;
@@ -25,15 +24,15 @@ impl Guard {
         Self { term, memory: None, counts_from: Moment::from_origin(Duration::MAX) }
     }
 
-    /// Takes in a look at the node that was answered at `now`: what names its memory (as long as
-    /// that is the same, it has forgotten nothing) and its uptime; `None` if it does not tell.
+    /// Takes in a look at the node, answered at `now`: what names its memory (while that is the same,
+    /// it has forgotten nothing) and its uptime; `None` if it does not tell.
     pub fn looked(&mut self, now: Moment, seen: Option<(&str, Duration)>) {
         let (memory, age) = match seen {
             Some((memory, _)) if self.memory.as_deref() == Some(memory) => return,
             // The first look of this client: there is nothing but the uptime to go by.
             Some((memory, uptime)) if self.memory.is_none() => (Some(memory), uptime),
-            // Its memory was exchanged, by a restart or a failover, perhaps just now: what has
-            // come in its place may have been up for long without knowing what the other knew.
+            // A restart or a failover, perhaps just now: what has come in its place may have been
+            // up for long without knowing what the other knew.
             Some((memory, _)) => (Some(memory), Duration::ZERO),
             None => (None, Duration::ZERO),
         };
@@ -41,8 +40,8 @@ impl Guard {
         self.counts_from = self.term.gone(now).minus(age.saturating_sub(UPTIME_ERROR));
     }
 
-    /// The node said at `now` that it is loading its data, or that it is a replica: what it will
-    /// remember is not what it was told.
+    /// The node said at `now` that it is loading its data, or that it is a replica: its memory is
+    /// being exchanged.
     pub fn doubted(&mut self, now: Moment) {
         self.counts_from = self.counts_from.max(self.term.gone(now));
     }
@@ -69,9 +68,8 @@ impl Vote {
 }
 
 impl Answer {
-    /// The answer to EXTEND, of a node whose word does not count. A key that is there now may have
-    /// been put there by healing, where a grant to somebody else was forgotten. One that is missing
-    /// is missing.
+    /// The answer to EXTEND, of a node whose word does not count. A key that is there may have been
+    /// healed, where a grant to somebody else was forgotten; one that is missing is missing.
     pub fn uncounted(self) -> Self {
         if self == Self::Yes { Self::Unknown } else { self }
     }

@@ -64,11 +64,6 @@ impl Lease {
         self.ended(now).is_none()
     }
 
-    /// Whether the lease ended before its holder released it.
-    pub fn is_lost(&self, now: Moment) -> bool {
-        self.ended(now).is_some_and(|ended| ended != Ended::Released)
-    }
-
     /// Whether the nodes were asked to give it up, be it before or after it was lost.
     pub fn is_released(&self) -> bool {
         self.released
@@ -82,8 +77,7 @@ impl Lease {
             None => (term, term.end(sent)),
         };
         let end = term.end(sent).min(latest);
-        let tally = Tally::default();
-        let missing = NodeSet::EMPTY;
+        let (tally, missing) = Default::default();
         self.is_valid(sent).then_some(Extension { term, end, tally, confirmed: false, missing })
     }
 
@@ -118,9 +112,8 @@ impl Lease {
         extension.tally.is_complete(self.quorum).then_some(Extended::Undecided)
     }
 
-    /// For how long a node that lacks the key is to keep it, as long as the others do, if it is set
-    /// there now, where it is free; `None` if the lease is over. A majority excludes everybody
-    /// else as long as the lease is valid, so that this is no acquisition.
+    /// For how long a node that lacks the key is to keep it if it is set there now; `None` if the
+    /// lease is over. While it is valid a majority excludes everybody else: it is no acquisition.
     pub fn heal(&self, now: Moment, term: Term) -> Option<Duration> {
         self.is_valid(now).then(|| self.end.since(now) + term.drift())
     }
@@ -189,8 +182,8 @@ impl Extension {
         self.term
     }
 
-    /// The nodes that turned out to lack the key, each named once; none before a majority has
-    /// confirmed. They are to be healed.
+    /// The nodes that lack the key and are to be healed, each named once; none before a majority has
+    /// confirmed.
     pub fn take_missing(&mut self) -> NodeSet {
         if self.confirmed { core::mem::take(&mut self.missing) } else { NodeSet::EMPTY }
     }

@@ -14,23 +14,23 @@
 //! (Redlock), completed where that page is silent: fencing tokens, unknown votes, late votes.
 
 mod acquire;
+mod answer;
 mod backoff;
 mod fence;
 mod guard;
 mod lease;
 mod quorum;
-mod survey;
 mod upkeep;
 mod validity;
 
 pub use acquire::{Actions, Event, Loss, Outcome, Round, Vote};
+pub use answer::Answer;
+use answer::Tally;
 pub use backoff::{Next, RetryDelay, Waiting};
 pub use fence::{FENCE_LIMIT, MAX_CLOCK_LEAD_MICROS, next_fence};
 pub use guard::Guard;
 pub use lease::{Ended, Extended, Extension, Lease, Release};
 pub use quorum::{MAX_NODES, NodeSet, Quorum};
-use survey::Tally;
-pub use survey::{Answer, Survey};
 pub use upkeep::Upkeep;
 pub use validity::{Moment, Term};
 

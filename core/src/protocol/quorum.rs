@@ -46,12 +46,6 @@ impl NodeSet {
         self.0 |= 1 << node;
     }
 
-    /// Takes `node` out.
-    pub fn remove(&mut self, node: usize) {
-        debug_assert!(node < MAX_NODES);
-        self.0 &= !(1 << node);
-    }
-
     /// Whether `node` is in the set.
     pub fn contains(self, node: usize) -> bool {
         self.0 & (1 << node) != 0

@@ -7,7 +7,7 @@ mod leases;
 mod upkeep;
 mod waiting;
 
-use super::{Moment, Term};
+use super::{Ended, Lease, Moment, Term};
 use std::time::Duration;
 
 const TERM: Term = Term { ttl: Duration::from_secs(10), drift_factor: 0.01 };
@@ -19,6 +19,11 @@ fn at(milliseconds: u64) -> Moment {
 
 /// When a round with [`TERM`] that is sent at `at(0)` ends: 10 s − 100 ms − 2 ms.
 const END: u64 = 9_898;
+
+/// Whether the lease ended before its holder released it.
+fn is_lost(lease: &Lease, now: Moment) -> bool {
+    lease.ended(now).is_some_and(|ended| ended != Ended::Released)
+}
 
 /// All sequences of `length` digits below `base`.
 fn digits(base: usize, length: usize) -> impl Iterator<Item = Vec<usize>> {

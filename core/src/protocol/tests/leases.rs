@@ -1,7 +1,7 @@
 //! Leases: validity, extension, release, a look.
 
-use super::super::{Answer, Ended, Extended, Lease, Loss, Quorum, Survey, Term};
-use super::{END, TERM, at, digits, orders};
+use super::super::{Answer, Ended, Extended, Lease, Quorum, Term};
+use super::{END, TERM, at, digits, is_lost, orders};
 use std::time::Duration;
 
 const ANSWERS: [Answer; 3] = [Answer::Yes, Answer::No, Answer::Unknown];
@@ -72,7 +72,7 @@ fn an_extension_is_decided_by_the_answer_that_fixes_it() {
         };
         let lost = expected.1 == Extended::Lost;
         assert_eq!(lease.is_valid(at(end - 1)), !lost);
-        assert_eq!(lease.is_lost(at(5_002)), lost);
+        assert_eq!(is_lost(&lease, at(5_002)), lost);
         assert!(!lease.is_valid(at(end)));
     });
 }
@@ -98,7 +98,7 @@ fn confirmations_after_the_old_end_do_not_count() {
     let mut extension = lease.extend(at(END - 2), TERM).expect("valid");
     assert_eq!(lease.extended(at(END - 1), &mut extension, 0, Answer::Yes), None);
     assert_eq!(lease.extended(at(END), &mut extension, 1, Answer::Yes), Some(Extended::Lost));
-    assert!(!lease.is_valid(at(END)) && lease.is_lost(at(END)));
+    assert!(!lease.is_valid(at(END)) && is_lost(&lease, at(END)));
 }
 
 #[test]
@@ -116,7 +116,7 @@ fn a_lease_is_over_when_it_is_released() {
     let (_, mut lease) = lease(3);
     let mut extension = lease.extend(at(1), TERM).expect("valid");
     assert!(lease.release(at(2)).was_valid());
-    assert!(lease.is_released() && !lease.is_valid(at(2)) && !lease.is_lost(at(END)));
+    assert!(lease.is_released() && !lease.is_valid(at(2)) && !is_lost(&lease, at(END)));
     assert!(lease.extend(at(3), TERM).is_none());
     let decided = lease.extended(at(3), &mut extension, 0, Answer::Yes);
     assert_eq!(decided, Some(Extended::Lost));
@@ -138,24 +138,7 @@ fn a_release_is_decided_by_the_answer_that_fixes_it() {
         assert_eq!(decided, Some(expected), "{answers:?} in order {order:?}");
         let disowned = refused == Some(expected.0);
         assert_eq!(lease.ended(at(2)), Some(if disowned { Ended::Taken } else { Ended::Released }));
-        assert_eq!(lease.is_lost(at(2)), disowned);
-    });
-}
-
-#[test]
-fn a_look_is_decided_by_the_answer_that_fixes_it() {
-    for_all(|quorum, answers, order| {
-        let mut survey = Survey::default();
-        let decided = first(order, answers, |node, answer| survey.seen(quorum, node, answer));
-        let expected = earliest(
-            [
-                (nth(order, answers, 1, quorum.size()), Ok(false)),
-                (nth(order, answers, 0, quorum.tolerated() + 1), Ok(true)),
-                (nth(order, answers, 2, quorum.tolerated() + 1), Err(Loss::NoQuorum)),
-            ],
-            (order.len() - 1, Ok(true)),
-        );
-        assert_eq!(decided, Some(expected), "{answers:?} in order {order:?}");
+        assert_eq!(is_lost(&lease, at(2)), disowned);
     });
 }
 

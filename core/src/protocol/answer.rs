@@ -1,0 +1,36 @@
+//! Answers of nodes to EXTEND and RELEASE.
+
+use super::{NodeSet, Quorum};
+
+/// What one node answered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Answer {
+    /// The node held this lease's token, and did it.
+    Yes,
+    /// The node does not hold this lease's token.
+    No,
+    /// No usable answer within the node's deadline, or one that does not count.
+    Unknown,
+}
+
+/// Who answered what.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Tally {
+    pub(super) yes: NodeSet,
+    pub(super) no: NodeSet,
+    unknown: NodeSet,
+}
+
+impl Tally {
+    pub(super) fn add(&mut self, node: usize, answer: Answer) {
+        match answer {
+            Answer::Yes => self.yes.insert(node),
+            Answer::No => self.no.insert(node),
+            Answer::Unknown => self.unknown.insert(node),
+        }
+    }
+
+    pub(super) fn is_complete(&self, quorum: Quorum) -> bool {
+        self.yes.len() + self.no.len() + self.unknown.len() == quorum.nodes()
+    }
+}
