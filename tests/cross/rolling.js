@@ -17,7 +17,7 @@ const record = (entry) => appendFileSync(history, JSON.stringify(entry) + '\n')
 let over = false
 
 const held = await client.lock(name)
-record({ held: true, at: now() })
+record({ held: held.token, at: now() })
 process.stdin.on('end', () => (over = true)).resume()
 
 async function intrude() {

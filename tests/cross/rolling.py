@@ -35,7 +35,7 @@ def record(**entry: Any) -> None:
 
 async def hold(over: asyncio.Event) -> None:
     lease = await client.lock(settings["name"]).acquire_async()
-    record(held=True, at=time.monotonic_ns())
+    record(held=lease.token, at=time.monotonic_ns())
     await over.wait()
     at = time.monotonic_ns()
     # False if it was not the holder's all the time.

@@ -55,6 +55,11 @@ class Worker:
         lines = self.history.read_text().splitlines() if self.history.exists() else []
         return [json.loads(line) for line in lines]
 
+    @property
+    def token(self) -> str | None:
+        """That of the lease that it holds."""
+        return next((entry["held"] for entry in self.entries if "held" in entry), None)
+
     def end(self) -> None:
         assert self.process.stdin
         self.process.stdin.close()
@@ -89,7 +94,10 @@ def test_nodes_forget_one_after_the_other(
 
         def is_healed(*these: Server) -> bool:
             assert all(worker.process.poll() is None for worker in workers)
-            return all(server.command("EXISTS", *WORKERS) == len(WORKERS) for server in these)
+            return all(server.command("MGET", *WORKERS) == tokens for server in these)
+
+        wait_until(lambda: all(worker.token for worker in workers))
+        tokens = [worker.token for worker in workers]
 
         wait_until(lambda: is_healed(*servers))
         began = time.monotonic()
