@@ -7,6 +7,7 @@ import os
 import statistics
 import subprocess
 import sys
+import time
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,15 +17,17 @@ HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent
 sys.path.insert(0, str(ROOT / "tests"))
 
-from servers import Servers  # noqa: E402
+from servers import Server, Servers  # noqa: E402
 
 ROUNDS = int(os.environ.get("ROUNDS", "20"))
 CYCLES = int(os.environ.get("CYCLES", "200"))
 PIN = os.environ.get("PIN", "on") != "off"
 FLOOR = "floor (raw sockets)"
+GUARDED = "Rust, restart guard on"
 CONTENDERS = {
     FLOOR: [sys.executable, str(HERE / "floor.py")],
     "Rust": [str(ROOT / "target/release/examples/bench")],
+    GUARDED: ["env", "RESTART_GUARD=on", str(ROOT / "target/release/examples/bench")],
     "Python, sync": [sys.executable, str(HERE / "python_sync.py")],
     "Python, asyncio": [sys.executable, str(HERE / "python_asyncio.py")],
     "Node.js": ["node", str(HERE / "node.js")],
@@ -82,6 +85,18 @@ def start(stack: ExitStack, setting: str, servers: Servers) -> list[Contender]:
         contender.run(20)
         contenders.append(contender)
     return contenders
+
+
+def uptime(server: Server) -> int:
+    info = str(server.command("INFO", "server"))
+    return int(info.split("uptime_in_seconds:")[1].split("\r")[0])
+
+
+def wait_for_votes(servers: list[Servers]) -> None:
+    """Until the nodes have been up for so long that the guard of a second counts them."""
+    for server in (server for group in servers for server in group):
+        while uptime(server) < 3:
+            time.sleep(0.1)
 
 
 def place(servers: list[Servers]) -> str:
@@ -151,6 +166,7 @@ def main() -> None:
         progress("starting")
         servers = {s: stack.enter_context(Servers(nodes)) for s, nodes in SETTINGS.items()}
         placement = place(list(servers.values()))
+        wait_for_votes(list(servers.values()))
         contenders = []
         for setting, group in servers.items():
             contenders += start(stack, setting, group)

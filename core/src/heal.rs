@@ -22,7 +22,7 @@ pub(crate) async fn heal(driver: Arc<Driver>, node: usize, leases: Vec<(Arc<Held
     // What it did not reach is healed with the next extension.
     let _ = driver.call(node, request, clock::now(), patience).await;
     for (lease, _) in leases {
-        lease.healed(node);
+        lease.healed(node).await;
     }
 }
 

@@ -14,6 +14,7 @@ use futures_util::stream::StreamExt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::sync::oneshot;
+use tokio_util::sync::CancellationToken;
 
 /// Somebody who wants to know of the loss of a lease.
 pub(crate) enum Watcher {
@@ -51,6 +52,8 @@ pub(crate) struct Held {
     pub(crate) won: Arc<Won>,
     driver: Arc<Driver>,
     state: Mutex<State>,
+    /// Cancelled when all nodes have answered to the release, or had their time to.
+    release_done: CancellationToken,
 }
 
 pub(crate) struct State {
@@ -118,7 +121,8 @@ impl Held {
             watchers: Vec::new(),
         };
         let (driver, won) = (Arc::clone(driver), Arc::new(won));
-        Arc::new(Self { driver, won, state: Mutex::new(state) })
+        let (state, release_done) = (Mutex::new(state), CancellationToken::new());
+        Arc::new(Self { driver, won, state, release_done })
     }
 
     pub(crate) fn state(&self) -> MutexGuard<'_, State> {
@@ -129,8 +133,14 @@ impl Held {
         &self.driver
     }
 
-    pub(crate) fn is_released(&self) -> bool {
-        self.state().lease.is_released()
+    /// Whether the lease is released. If so, waits until all nodes have answered to that, or had
+    /// their time to: what is taken back from a node before would not be found by the release.
+    pub(crate) async fn was_released(&self) -> bool {
+        let released = self.state().lease.is_released();
+        if released {
+            self.release_done.cancelled().await;
+        }
+        released
     }
 
     pub(crate) fn set_holders(&self, holders: NodeSet) {
@@ -242,8 +252,8 @@ impl Held {
     }
 
     /// A node may have been healed after the lease was released: takes the key back.
-    pub(crate) fn healed(&self, node: usize) {
-        if self.is_released() {
+    pub(crate) async fn healed(&self, node: usize) {
+        if self.was_released().await {
             let patience = self.driver.options.node_timeout(self.won.term.ttl);
             self.deliver(node, &Request::Release(Arc::clone(&self.won.subject)), patience);
         }
@@ -339,10 +349,14 @@ impl Held {
                     tell(&mut caller, released);
                 }
             }
+            held.release_done.cancel();
         };
         match self.driver.spawn(task) {
             Ok(()) => Pending::new(receiver),
-            Err(_) => Pending::ready(false),
+            Err(_) => {
+                self.release_done.cancel();
+                Pending::ready(false)
+            }
         }
     }
 

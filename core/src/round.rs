@@ -77,7 +77,11 @@ impl Running {
     /// and are undone otherwise.
     pub(crate) async fn finish(mut self, lease: Option<Arc<Held>>) {
         while let Some(event) = self.next_event().await {
-            if lease.as_ref().is_none_or(|lease| lease.is_released()) {
+            let is_over = match &lease {
+                Some(lease) => lease.was_released().await,
+                None => true,
+            };
+            if is_over {
                 self.handle(Event::Abandon);
             }
             self.handle(event);

@@ -9,13 +9,13 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 from refusing import LOADING_ARGS, REFUSALS, be_replica, deny
-from servers import Server, Servers
+from servers import Server, Servers, reserve_port
 
 import quorlock
 
@@ -182,7 +182,11 @@ def test_replication(start_servers: Callable[..., Servers]) -> None:
 
 
 def test_a_cluster(start_servers: Callable[..., Servers]) -> None:
-    servers = start_servers(1, args=[*DURABLE, "--cluster-enabled", "yes"])
+    bus, reservation = reserve_port()
+    reservation.close()
+    servers = start_servers(
+        1, args=[*DURABLE, "--cluster-enabled", "yes", "--cluster-port", str(bus)]
+    )
     assert levels(examine(servers.urls))["cluster"] == "error"
 
 
@@ -301,7 +305,7 @@ def pretending(server: Server, real: bytes, told: bytes) -> Iterator[str]:
     with socket.create_server(("127.0.0.1", 0)) as listener:
 
         def relay(source: socket.socket, target: socket.socket) -> None:
-            with source, target:
+            with suppress(OSError), source, target:
                 while data := source.recv(1 << 16):
                     target.sendall(data.replace(real, told))
 

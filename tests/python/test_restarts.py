@@ -231,7 +231,7 @@ def test_healing_leaves_nothing_of_a_lease_that_is_released(
 ) -> None:
     servers = start_servers(3)
     client = quorlock.Client(servers.urls, ttl=60, node_timeout=1)
-    for _ in range(100):
+    for _ in range(500):
         lease = client.lock("r").acquire()
         wait_until(lambda: servers[2].command("DEL", "r") == 1)
         lease.extend()  # heals in the background
