@@ -25,10 +25,10 @@ use tokio_util::sync::CancellationToken;
 
 /// After so many timeouts in a row the peer is taken for stuck, and the connection is replaced.
 const STUCK_AFTER: u32 = 3;
-/// With the restart guard on, a node is looked at again after this part of its length: a proxy may
-/// have put another server in its place without breaking the connection.
+/// With the restart guard on, a node is looked at again after this part of its length, within these
+/// limits: a proxy may have put another server in its place without breaking the connection.
 const LOOKS_PER_GUARD: u32 = 4;
-const LEAST_LOOK_INTERVAL: Duration = Duration::from_secs(1);
+const LOOK_INTERVAL: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(10));
 /// The pause between attempts to connect grows from the first to the second of these.
 const RECONNECT_DELAY: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(1));
 
@@ -81,13 +81,14 @@ impl Node {
         identities: &Arc<Identities>,
     ) -> Arc<Self> {
         let guard = options.restart_guard;
+        let (often, seldom) = LOOK_INTERVAL;
         Arc::new(Self {
             endpoint,
             position,
             identities: Arc::clone(identities),
             connect_timeout: options.connect_timeout,
             guard: guard.map(|guard| Mutex::new(Guard::new(options.term(guard)))),
-            look_interval: (guard.unwrap_or_default() / LOOKS_PER_GUARD).max(LEAST_LOOK_INTERVAL),
+            look_interval: (guard.unwrap_or_default() / LOOKS_PER_GUARD).clamp(often, seldom),
             counters: Counters::default(),
             queue: Semaphore::new(QUEUE),
             turn: tokio::sync::Mutex::new(()),
@@ -318,8 +319,7 @@ impl Node {
         }
         let link = Link { wire, id, since: clock::now(), timeouts: Arc::default() };
         if self.guard.is_some() {
-            let (node, id) = (Arc::downgrade(self), Arc::downgrade(&link.id));
-            tokio::spawn(keep_looking(node, id, link.wire.clone()));
+            tokio::spawn(keep_looking(Arc::downgrade(self), Arc::downgrade(&link.id)));
         }
         Ok(link)
     }
@@ -343,13 +343,14 @@ impl Node {
 }
 
 /// Looks at the server again and again, for as long as this connection is in use.
-async fn keep_looking(node: Weak<Node>, id: Weak<()>, mut wire: Wire) {
+async fn keep_looking(node: Weak<Node>, id: Weak<()>) {
     while let Some(interval) = node.upgrade().map(|node| node.look_interval) {
         sleep(interval).await;
         let (Some(node), Some(id)) = (node.upgrade(), id.upgrade()) else { return };
-        if !node.slot.borrow().has(&id) {
-            return;
-        }
+        let mut wire = match &*node.slot.borrow() {
+            Slot::Up(link) if Arc::ptr_eq(&link.id, &id) => link.wire.clone(),
+            _ => return,
+        };
         // That it does not answer is for the requests to find out.
         let looked = timeout(node.connect_timeout, wire.look()).await;
         if let Ok(Ok(Some(sight))) = looked
