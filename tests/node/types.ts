@@ -6,6 +6,7 @@ const client = new Client(['redis://127.0.0.1:6379'], {
   ttl: 5_000,
   wait: null,
   retryDelay: [20, 50],
+  restartGuard: 30_000,
   keyPrefix: 'lock:',
 })
 
@@ -30,6 +31,14 @@ export async function fetchWhileHeld(url: string): Promise<Response> {
   return client.using('r', options, ({ signal }) => fetch(url, { signal }))
 }
 
+export async function examine(): Promise<string[]> {
+  const diagnosis = await client.doctor()
+  if (diagnosis.level === 'ok') return []
+  const found = [...diagnosis.findings, ...diagnosis.nodes.flatMap((node) => node.findings)]
+  return found.filter(({ level }) => level !== 'ok').map(({ check, advice }) => `${check}: ${advice}`)
+}
+
+export const guarded: number = client.stats().nodes[0]?.outcomes.guarded ?? 0
 export const locked: Promise<boolean> = client.locked(['r'])
 
 // @ts-expect-error: a duration is a number
