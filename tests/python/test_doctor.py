@@ -163,6 +163,8 @@ def test_persistence(start_servers: Callable[..., Servers]) -> None:
     guarded = examine(servers.urls, restart_guard=3600)
     assert "restart_guard (1 h) covers" in guarded["persistence"].message
     assert levels(guarded) == {"restart": "warning"}, "it has just started"
+    young = examine(servers.urls, None, restart_guard=3600)["majority"]
+    assert young.message.startswith("0 of 1 nodes can vote")
     assert "restart" not in found
     servers[0].command("CONFIG", "SET", "appendonly", "yes")
     found = examine(servers.urls)

@@ -212,6 +212,24 @@ def test_a_rolling_restart_does_not_end_a_lease(start_servers: Callable[..., Ser
     assert other.lock("r").acquire().fence > lease.fence
 
 
+def test_a_guarded_node_does_not_confirm(start_servers: Callable[..., Servers]) -> None:
+    servers = start_servers(3)
+    options = quorlock.ClientOptions(ttl=GUARD, restart_guard=GUARD, connect_timeout=0.5)
+    client = quorlock.Client(servers.urls, **options)
+    wait_until(lambda: all_count(client))
+    lease = client.lock("r", auto_extend=False).acquire()
+    servers[0].restart()
+    wait_until(lambda: all_voted(client, "granted", "guarded"))
+    lease.extend()
+    wait_until(lambda: servers[0].command("EXISTS", "r") == 1)
+    # It has the key again, but that is no majority.
+    servers[1].kill()
+    with pytest.raises(quorlock.QuorumError) as caught:
+        lease.extend()
+    assert votes(caught.value)[:2] == ["guarded", "unreachable"]
+    assert lease.valid
+
+
 def test_many_leases_are_healed_together(start_servers: Callable[..., Servers]) -> None:
     servers = start_servers(3)
     client = quorlock.Client(servers.urls, ttl=3, node_timeout=1)

@@ -156,7 +156,7 @@ impl fmt::Display for NodeDiagnosis {
             write!(f, ", {latency:.2} ms away")?;
         }
         if let Some(offset) = self.clock_offset_ms {
-            write!(f, ", clock {offset:+.1} ms")?;
+            write!(f, ", clock {:+.1} ms", tenths(offset))?;
         }
         Ok(())
     }
@@ -180,4 +180,9 @@ fn write_findings(f: &mut fmt::Formatter<'_>, findings: &[Finding]) -> fmt::Resu
 
 fn plural(count: usize) -> &'static str {
     if count == 1 { "" } else { "s" }
+}
+
+/// Without the sign of a zero.
+pub(super) fn tenths(number: f64) -> f64 {
+    (number * 10.0).round() / 10.0 + 0.0
 }

@@ -1,6 +1,6 @@
 //! What to make of what was seen. No IO.
 
-use super::diagnosis::{Finding, Level, NodeDiagnosis, Permission};
+use super::diagnosis::{Finding, Level, NodeDiagnosis, Permission, tenths};
 use super::examine::Examined;
 use crate::error::NodeOutcome;
 use crate::options::{Human, Options};
@@ -256,6 +256,12 @@ fn persistence(node: &NodeDiagnosis, options: &Options) -> Finding {
     }
 }
 
+/// Whether the restart guard keeps it from voting, as far as its uptime goes.
+fn is_young(node: &NodeDiagnosis, options: &Options) -> bool {
+    let uptime = node.uptime_seconds.map(Duration::from_secs);
+    options.restart_guard.zip(uptime).is_some_and(|(guard, uptime)| uptime <= guard)
+}
+
 fn restart(node: &NodeDiagnosis, options: &Options) -> Option<Finding> {
     let guard = options.restart_guard?;
     let Some(uptime) = node.uptime_seconds else {
@@ -263,20 +269,19 @@ fn restart(node: &NodeDiagnosis, options: &Options) -> Option<Finding> {
                        every new connection";
         return Some(warning("restart", message, "permit INFO to the user of this client"));
     };
-    let uptime = Duration::from_secs(uptime);
-    if uptime > guard {
+    if !is_young(node, options) {
         return Some(ok("restart", format!("up for longer than restart_guard ({})", Human(guard))));
     }
     Some(warning(
         "restart",
-        format!("it has been up for {} s: it does not vote yet", uptime.as_secs()),
+        format!("it has been up for {uptime} s: it does not vote yet"),
         format!("wait until restart_guard ({}) has passed", Human(guard)),
     ))
 }
 
 fn clock(node: &NodeDiagnosis) -> Finding {
     let Some(offset) = node.clock_offset_ms else { return unseen("clock", "TIME") };
-    let shown = format!("its clock is {offset:+.1} ms off that of this machine");
+    let shown = format!("its clock is {:+.1} ms off that of this machine", tenths(offset));
     let advice = "run NTP on both machines";
     match offset.abs() {
         off if off > MAX_CLOCK_LEAD_MS => error(
@@ -294,9 +299,9 @@ fn clock(node: &NodeDiagnosis) -> Finding {
 }
 
 /// The findings that concern the nodes together.
-pub(super) fn judge_together(examined: &[Examined]) -> Vec<Finding> {
+pub(super) fn judge_together(examined: &[Examined], options: &Options) -> Vec<Finding> {
     let quorum = Quorum::over(examined.len()).expect("the number of nodes was checked");
-    let mut findings = vec![size(quorum), majority(quorum, examined)];
+    let mut findings = vec![size(quorum), majority(quorum, examined, options)];
     findings.extend(duplicates(examined));
     findings.extend(clocks(examined));
     findings
@@ -319,14 +324,15 @@ fn size(quorum: Quorum) -> Finding {
     }
 }
 
-fn majority(quorum: Quorum, examined: &[Examined]) -> Finding {
+fn majority(quorum: Quorum, examined: &[Examined], options: &Options) -> Finding {
     let can_vote = |node: &&Examined| {
         let denied = node
             .diagnosis
             .permissions
             .iter()
             .any(|(name, given)| *given == Permission::Denied && !OPTIONAL.contains(name));
-        node.trouble.is_none() && node.refusal.is_none() && !denied
+        let young = is_young(&node.diagnosis, options);
+        node.trouble.is_none() && node.refusal.is_none() && !denied && !young
     };
     // One server has one vote.
     let is_first = |node: usize| twin_of(examined, node).is_none();

@@ -16,7 +16,7 @@ use judge::{judge, judge_together};
 /// Looks at all nodes at once.
 pub(crate) async fn diagnose(endpoints: &[Endpoint], options: &Options) -> Diagnosis {
     let examined = join_all(endpoints.iter().map(|endpoint| examine(endpoint, options))).await;
-    let findings = judge_together(&examined);
+    let findings = judge_together(&examined, options);
     let judged = examined.into_iter().map(|mut examined| {
         examined.diagnosis.findings = judge(&examined, options);
         examined.diagnosis
