@@ -38,3 +38,30 @@ pub(crate) async fn spread(driver: &Arc<Driver>, lease: Arc<Held>, lacking: Node
         join_all(lacking.iter().map(healing)).await;
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::heal;
+    use crate::{Client, runtime};
+    use std::sync::Arc;
+    use std::time::{Duration, Instant};
+
+    const PATIENCE: Duration = Duration::from_secs(60);
+
+    #[test]
+    fn a_node_that_is_healed_after_the_release_is_released_again() {
+        let client = Client::builder().nodes(["memory://healed-late"]).build().expect("valid");
+        let lock = client.lock("r");
+        let lease = lock.acquire().wait(PATIENCE).expect("in time").expect("free");
+        let held = Arc::clone(lease.held().expect("it is of this process"));
+        assert!(lease.release().wait(PATIENCE).expect("in time"));
+
+        let healing = heal(Arc::clone(held.driver()), 0, vec![(held, 10 * PATIENCE)]);
+        runtime::handle().expect("a runtime").block_on(healing);
+        let began = Instant::now();
+        while lock.locked().wait(PATIENCE).expect("in time").expect("a node") {
+            assert!(began.elapsed() < PATIENCE, "the key stays");
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+}

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import pytest
 from nodes import is_free
+from refusing import deny
 from servers import Servers
 from waiting import wait_until
 
@@ -57,23 +58,33 @@ def test_two_proxies_to_one_server(start_servers: Callable[..., Servers]) -> Non
         assert mistake(client, urls[0], urls[2])
 
 
-def test_a_server_that_is_reached_later(start_servers: Callable[..., Servers]) -> None:
+@pytest.mark.parametrize("tells", [True, False])
+def test_a_server_that_is_reached_later(start_servers: Callable[..., Servers], tells: bool) -> None:
     servers = start_servers(3)
     late = servers.proxy(0)
     late.mode = "refuse"
-    urls = [*servers.urls[:2], late.url]
+    shown = [*servers.urls[:2], late.url]
+    urls = shown
+    if not tells:
+        for server in servers:
+            deny(server, "-info")
+        urls = [url.replace("//", "//locker:secret@") for url in shown]
     with quorlock.Client(urls, ttl=60, connect_timeout=0.5) as client:
         with client.lock("held") as lease:
             assert not mistake(client)
             late.mode = "pass"
-            wait_until(lambda: mistake(client, urls[0], urls[2]))
+            wait_until(lambda: mistake(client, shown[0], shown[2]))
             # What is held already was granted by two servers, and is kept by two.
             lease.extend()
             servers[1].kill()
             with pytest.raises(quorlock.QuorumError) as caught:
                 lease.extend()
-            assert caught.value.nodes[2].outcome == "duplicate"
+            # The one that was second.
+            votes = {caught.value.nodes[number].outcome for number in (0, 2)}
+            assert votes == {"confirmed", "duplicate"}
             servers[1].restart()
+            if not tells:
+                deny(servers[1], "-info")
         # Mended behind the client's back.
         late.target_port = servers[2].port
         late.mode = "refuse"
@@ -93,6 +104,13 @@ def test_servers_that_do_not_tell_who_they_are(start_servers: Callable[..., Serv
                 assert mistake(client, shown, localhost(shown))
                 assert mistake(client, shown, localhost(shown)), "and again"
             wait_until(lambda: is_free(servers, "r"))
+    # Also if it answers when a majority has granted the lock already.
+    slow = servers.proxy(0)
+    url = slow.url.replace("//", "//locker:s@")
+    with quorlock.Client([one, two, url], node_timeout=1) as client:
+        slow.delay = 0.05
+        assert mistake(client, shown, slow.url)
+    wait_until(lambda: is_free(servers, "r"))
     # Two servers are two.
     with quorlock.Client([one, two]) as client:
         assert not mistake(client)

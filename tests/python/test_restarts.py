@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 import pytest
 from nodes import is_free, keys
+from refusing import be_replica
 from servers import Servers
 from waiting import wait_until
 
@@ -162,8 +163,7 @@ def test_a_node_that_was_a_replica_meanwhile_is_guarded(
     client = quorlock.Client([servers.urls[0]], ttl=2, restart_guard=2)
     wait_until(lambda: counts(client))
     # Between two requests of the client. Only the periodic look can tell.
-    servers[0].command("REPLICAOF", "127.0.0.1", servers[1].port)
-    wait_until(lambda: "master_link_status:up" in str(servers[0].command("INFO", "replication")))
+    be_replica(servers[0], servers[1])
     servers[0].command("REPLICAOF", "NO", "ONE")
     wait_until(lambda: is_guarded(client))
     wait_until(lambda: counts(client))
@@ -172,6 +172,22 @@ def test_a_node_that_was_a_replica_meanwhile_is_guarded(
     with pytest.raises(quorlock.QuorumError) as caught:
         client.lock("r", wait=0).acquire()
     assert votes(caught.value) == ["readonly"]
+    servers[0].command("REPLICAOF", "NO", "ONE")
+    assert is_guarded(client)
+    wait_until(lambda: counts(client))
+
+
+def test_a_replica_that_was_just_promoted_is_guarded(
+    start_servers: Callable[..., Servers],
+) -> None:
+    servers = start_servers(2, args=["--repl-diskless-sync-delay", "0"])
+    be_replica(servers[0], servers[1])
+    wait_until(lambda: counts(quorlock.Client([servers.urls[1]], ttl=3, restart_guard=3)))
+    # As old as the other one.
+    client = quorlock.Client([servers.urls[0]], ttl=2, restart_guard=2)
+    with pytest.raises(quorlock.QuorumError) as caught:
+        client.lock("r").locked()  # no write, so the server does not say that it is a replica
+    assert votes(caught.value) == ["guarded"]
     servers[0].command("REPLICAOF", "NO", "ONE")
     assert is_guarded(client)
     wait_until(lambda: counts(client))
