@@ -25,8 +25,8 @@ enum Identity {
     Untold { proven: bool },
     /// The server process of this id.
     Server(String),
-    /// The same server as this other node, if that is known.
-    Twin(Option<usize>),
+    /// The same server as this other node, if it is known which; `told` by itself, or found out.
+    Twin { of: Option<usize>, told: bool },
 }
 
 impl Identities {
@@ -49,16 +49,24 @@ impl Identities {
                     let server = Identity::Server(run_id.to_owned());
                     let is_twin = |other: &usize| *other != node && known[*other] == server;
                     let twin = (0..known.len()).find(is_twin);
-                    twin.map_or(server, |twin| Identity::Twin(Some(twin)))
+                    twin.map_or(server, |twin| Identity::Twin { of: Some(twin), told: true })
                 }
             };
+            // Another server may be there now than when this was found out.
+            for identity in known.iter_mut() {
+                if let Identity::Twin { of, told: false } = identity
+                    && of.is_none_or(|of| of == node)
+                {
+                    *identity = Identity::Untold { proven: false };
+                }
+            }
         });
         self.check(node)
     }
 
     /// A node answered that it holds a token that was sent to it but once: so did `twin`.
     pub(crate) fn found_twin(&self, node: usize, twin: Option<usize>) {
-        self.change(|known| known[node] = Identity::Twin(twin));
+        self.change(|known| known[node] = Identity::Twin { of: twin, told: false });
     }
 
     /// The node granted a token that no other node said to hold already.
@@ -79,7 +87,7 @@ impl Identities {
         if !self.has_twins.load(Ordering::Acquire) {
             return Ok(());
         }
-        let Identity::Twin(twin) = self.known()[node] else { return Ok(()) };
+        let Identity::Twin { of: twin, .. } = self.known()[node] else { return Ok(()) };
         let other = twin.map_or("another node", |twin| &self.addresses[twin]);
         let detail = format!("the same server as {other}");
         Err(Failure { outcome: NodeOutcome::Duplicate, detail, sent: false })
@@ -92,7 +100,7 @@ impl Identities {
         }
         let known = self.known();
         let twin = |node: usize| match known[node] {
-            Identity::Twin(twin) => Some((node, twin)),
+            Identity::Twin { of, .. } => Some((node, of)),
             _ => None,
         };
         let (node, twin) = (0..known.len()).find_map(twin)?;
@@ -125,7 +133,7 @@ impl Identities {
     fn change(&self, change: impl FnOnce(&mut Vec<Identity>)) {
         let mut known = self.known();
         change(&mut known);
-        let is_twin = |identity: &Identity| matches!(identity, Identity::Twin(_));
+        let is_twin = |identity: &Identity| matches!(identity, Identity::Twin { .. });
         self.has_twins.store(known.iter().any(is_twin), Ordering::Release);
         let needs_proof = known.contains(&Identity::Untold { proven: false });
         self.needs_proof.store(needs_proof, Ordering::Release);

@@ -51,6 +51,18 @@ def test_a_socket_and_a_port_of_one_server(start_servers: Callable[..., Servers]
         assert mistake(client, port, servers.urls[0])
 
 
+def test_a_server_that_takes_its_time_to_be_reached(
+    start_servers: Callable[..., Servers],
+) -> None:
+    servers = start_servers(2)
+    slow = servers.proxy(0)
+    slow.delay = 0.1
+    urls = [*servers.urls, slow.url]
+    with quorlock.Client(urls, connect_timeout=20) as client:
+        assert mistake(client, urls[0], urls[2])
+    assert servers[1].command("DBSIZE") == 0, "nothing was granted"
+
+
 def test_two_proxies_to_one_server(start_servers: Callable[..., Servers]) -> None:
     servers = start_servers(2)
     urls = [servers.proxy(0).url, servers.urls[1], servers.proxy(0).url]
