@@ -168,7 +168,9 @@ impl Node {
         if doubtful.contains(&outcome(&answered)) {
             guard.doubted(clock::now());
         }
-        if !request.is_vote() || guard.counts(began) {
+        // That it is the same server as another node is certain, however young it is.
+        let is_twin = matches!(answered, Ok(Reply::Own));
+        if !request.is_vote() || guard.counts(began) || is_twin {
             return answered;
         }
         answered.map(|reply| Reply::Uncounted(Box::new(reply), guard.counts_from()))

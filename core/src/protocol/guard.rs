@@ -8,6 +8,7 @@ use core::time::Duration;
 
 /// Servers tell their uptime in whole seconds: they may be that much younger.
 const UPTIME_ERROR: Duration = Duration::from_secs(1);
+const NEVER: Moment = Moment::from_origin(Duration::MAX);
 
 /// What one client knows of the memory of one node.
 #[derive(Clone, Debug)]
@@ -21,27 +22,25 @@ pub struct Guard {
 impl Guard {
     /// For a node that nobody has looked at. The ttl of `term` is the longest one in use.
     pub fn new(term: Term) -> Self {
-        Self { term, memory: None, counts_from: Moment::from_origin(Duration::MAX) }
+        Self { term, memory: None, counts_from: NEVER }
     }
 
     /// Takes in a look at the node, answered at `now`: what names its memory (while that is the same,
     /// it has forgotten nothing) and its uptime; `None` if it does not tell.
     pub fn looked(&mut self, now: Moment, seen: Option<(&str, Duration)>) {
-        let (memory, age) = match seen {
+        let age = match seen {
             Some((memory, _)) if self.memory.as_deref() == Some(memory) => return,
             // The first look of this client: there is nothing but the uptime to go by.
-            Some((memory, uptime)) if self.memory.is_none() => (Some(memory), uptime),
+            Some((_, uptime)) if self.counts_from == NEVER => uptime.saturating_sub(UPTIME_ERROR),
             // A restart or a failover, perhaps just now: what has come in its place may have been
-            // up for long without knowing what the other knew.
-            Some((memory, _)) => (Some(memory), Duration::ZERO),
-            None => (None, Duration::ZERO),
+            // up for long without knowing what the other knew. Or one that does not tell.
+            _ => Duration::ZERO,
         };
-        self.memory = memory.map(str::to_owned);
-        self.counts_from = self.term.gone(now).minus(age.saturating_sub(UPTIME_ERROR));
+        self.memory = seen.map(|(memory, _)| memory.to_owned()).or(self.memory.take());
+        self.counts_from = self.term.gone(now).minus(age);
     }
 
-    /// The node said at `now` that it is loading its data, or that it is a replica: its memory is
-    /// being exchanged.
+    /// The node said at `now` that its memory is being exchanged: it is loading it, or a replica.
     pub fn doubted(&mut self, now: Moment) {
         self.counts_from = self.counts_from.max(self.term.gone(now));
     }

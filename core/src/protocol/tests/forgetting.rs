@@ -73,8 +73,13 @@ fn a_node_that_does_not_tell_is_guarded_after_every_connection() {
         guard.looked(at(connected), None);
         assert_eq!(guard.counts_from(), at(connected + LENGTH));
     }
+    // It tells now, but who knows what was there before.
     guard.looked(at(95_000), Some(("a", seconds(1_000))));
-    assert!(guard.counts(at(95_000)), "it tells now");
+    assert_eq!(guard.counts_from(), at(95_000 + LENGTH));
+    // And the other way round.
+    guard.looked(at(120_000), None);
+    guard.looked(at(140_000), Some(("b", seconds(1_000))));
+    assert_eq!(guard.counts_from(), at(140_000 + LENGTH));
 }
 
 #[test]
