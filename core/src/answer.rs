@@ -5,6 +5,7 @@ use crate::error::{NodeOutcome, NodeReport};
 use crate::options::Human;
 use crate::protocol::{Answer, Vote};
 use crate::request::Reply;
+use std::time::Duration;
 
 /// Why a request has no answer.
 #[derive(Clone, Debug)]
@@ -20,6 +21,12 @@ pub(crate) type Answered = Result<Reply, Failure>;
 impl Failure {
     pub(crate) fn unreachable(detail: impl Into<String>) -> Self {
         Self { outcome: NodeOutcome::Unreachable, detail: detail.into(), sent: false }
+    }
+
+    /// `sent`: whether the node may have received a request.
+    pub(crate) fn timeout(what: &str, limit: Duration, sent: bool) -> Self {
+        let detail = format!("{what} within {} ms", limit.as_millis());
+        Self { outcome: NodeOutcome::Timeout, detail, sent }
     }
 
     /// A failure of the way to the node, not an answer of the node.

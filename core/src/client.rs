@@ -160,7 +160,7 @@ impl ClientBuilder {
         if let Some(mistake) = self.mistake {
             return Err(mistake);
         }
-        self.options.check_guard(self.dialect.unwrap_or(Dialect::Rust))?;
+        self.options.check_guard(self.dialect.unwrap_or(Dialect::Rust), self.options.ttl)?;
         let endpoints = options::endpoints(self.urls.as_deref())?;
         Ok(Client { setup: Setup::new(self.options, endpoints) })
     }

@@ -91,6 +91,17 @@ impl Endpoint {
     }
 }
 
+/// What is wrong with two nodes that are one server, by their positions (from 0) and addresses.
+pub(crate) fn same_server(one: (usize, &str), other: (usize, &str)) -> String {
+    let ((first, first_address), (second, second_address)) = (one.min(other), one.max(other));
+    format!(
+        "nodes {} ({first_address}) and {} ({second_address}) are the same server, whose vote \
+         would count twice",
+        first + 1,
+        second + 1,
+    )
+}
+
 impl fmt::Debug for Endpoint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.address)

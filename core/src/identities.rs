@@ -2,6 +2,7 @@
 //! one memory, which no majority can rely on.
 
 use crate::answer::Failure;
+use crate::endpoint::same_server;
 use crate::error::{Error, NodeOutcome};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -106,16 +107,7 @@ impl Identities {
         let (node, twin) = (0..known.len()).find_map(twin)?;
         let address = &self.addresses[node];
         let message = match twin {
-            Some(twin) => {
-                let (first, second) = (node.min(twin), node.max(twin));
-                format!(
-                    "nodes {} ({}) and {} ({}) are the same server, whose vote would count twice",
-                    first + 1,
-                    self.addresses[first],
-                    second + 1,
-                    self.addresses[second],
-                )
-            }
+            Some(twin) => same_server((node, address), (twin, &self.addresses[twin])),
             None => format!(
                 "node {} ({address}) is the same server as another one of {}, whose vote would \
                  count twice",

@@ -155,8 +155,7 @@ impl Node {
                 if let Some(link) = used {
                     self.timed_out(&link);
                 }
-                let detail = format!("no answer within {} ms", patience.as_millis());
-                Err(Failure { outcome: NodeOutcome::Timeout, detail, sent })
+                Err(Failure::timeout("no answer", patience, sent))
             }
         }
     }
@@ -281,9 +280,7 @@ impl Node {
                 Ok(Ok(link)) => Slot::Up(link),
                 Ok(Err(failure)) => Slot::Down(failure),
                 Err(_) => {
-                    let limit = node.connect_timeout.as_millis();
-                    let detail = format!("no connection within {limit} ms");
-                    Slot::Down(Failure { outcome: NodeOutcome::Timeout, detail, sent: false })
+                    Slot::Down(Failure::timeout("no connection", node.connect_timeout, false))
                 }
             };
             let done = matches!(slot, Slot::Up(_));
@@ -312,13 +309,8 @@ impl Node {
             }
         };
         let mut wire = Wire::open(&self.endpoint.target, on_broken).await?;
-        if let Wire::Redis(_) = wire {
-            let sight = wire.prepare().await?;
-            self.saw(sight)?;
-        } else if let Some(mut guard) = self.guard() {
-            // A node in this process lives as long as the process.
-            guard.looked(clock::now(), Some(("", Duration::MAX)));
-        }
+        let sight = wire.prepare().await?;
+        self.saw(sight)?;
         let link = Link { wire, id, since: clock::now(), timeouts: Arc::default() };
         if self.guard.is_some() {
             tokio::spawn(keep_looking(Arc::downgrade(self), Arc::downgrade(&link.id)));

@@ -1,6 +1,6 @@
 //! Options: their names, ranges and defaults, defined here for all languages.
 
-use crate::endpoint::Endpoint;
+use crate::endpoint::{Endpoint, same_server};
 use crate::error::{Error, Result};
 use crate::protocol::{MAX_NODES, RetryDelay, Term};
 use std::fmt;
@@ -160,32 +160,25 @@ impl Options {
         value: &OptionValue,
     ) -> Result<()> {
         self.set_known(dialect, name, value, &PER_LOCK)?;
-        self.check_guard(dialect)
+        self.check_guard(dialect, self.ttl)
     }
 
-    /// Checks that no lease can outlive the restart guard.
-    pub(crate) fn check_guard(&self, dialect: Dialect) -> Result<()> {
-        let too_long = self.restart_guard.is_some_and(|guard| self.ttl > guard);
-        if too_long { Err(self.longer_than_guard(dialect, self.ttl)) } else { Ok(()) }
+    /// Checks that a lease of this ttl cannot outlive the restart guard.
+    pub(crate) fn check_guard(&self, dialect: Dialect, ttl: Duration) -> Result<()> {
+        let Some(guard) = self.restart_guard.filter(|guard| ttl > *guard) else { return Ok(()) };
+        Err(Error::config(format!(
+            "ttl must not be longer than {}, which is {}, not {}: a node that restarts could \
+             forget a lease and be counted again before its end",
+            dialect.name("restart_guard"),
+            Human(guard),
+            Human(ttl),
+        )))
     }
 
     /// Checks a ttl given to `extend`.
     pub(crate) fn extension_ttl(&self, dialect: Dialect, value: &OptionValue) -> Result<Duration> {
         let ttl = Setting { dialect, name: "ttl", value }.duration(MIN_TTL, MAX_TTL)?;
-        match self.restart_guard {
-            Some(guard) if ttl > guard => Err(self.longer_than_guard(dialect, ttl)),
-            _ => Ok(ttl),
-        }
-    }
-
-    fn longer_than_guard(&self, dialect: Dialect, ttl: Duration) -> Error {
-        let (name, guard) = (dialect.name("restart_guard"), self.restart_guard.unwrap_or_default());
-        Error::config(format!(
-            "ttl must not be longer than {name}, which is {}, not {}: a node that restarts could \
-             forget a lease and be counted again before its end",
-            Human(guard),
-            Human(ttl),
-        ))
+        self.check_guard(dialect, ttl).map(|()| ttl)
     }
 
     fn set_known(
@@ -298,8 +291,7 @@ impl Setting<'_> {
     fn restart_guard(&self) -> Result<Option<Duration>> {
         let (off, least, most) = (self.null(), Human(MIN_TTL), Human(MAX_TTL));
         match self.value {
-            OptionValue::Null => Some(None),
-            OptionValue::Number(0.0) => Some(None),
+            OptionValue::Null | OptionValue::Number(0.0) => Some(None),
             OptionValue::Number(number) => self.within(*number, MIN_TTL, MAX_TTL).map(Some),
             _ => None,
         }
@@ -399,13 +391,8 @@ pub(crate) fn endpoints(urls: Option<&[String]>) -> Result<Vec<Endpoint>> {
     for (index, url) in urls.iter().enumerate() {
         let endpoint = Endpoint::parse(index + 1, url)?;
         if let Some(twin) = endpoints.iter().position(|other| other.is_same_server(&endpoint)) {
-            let (first, second) = (&endpoints[twin].address, &endpoint.address);
-            return Err(Error::config(format!(
-                "nodes {} ({first}) and {} ({second}) are the same server, whose vote would \
-                 count twice",
-                twin + 1,
-                index + 1,
-            )));
+            let (first, second) = (&*endpoints[twin].address, &*endpoint.address);
+            return Err(Error::config(same_server((twin, first), (index, second))));
         }
         endpoints.push(endpoint);
     }

@@ -67,10 +67,19 @@ impl Wire {
     }
 
     async fn look_with(&mut self, commands: &[Cmd]) -> Result<Option<Sight>, Failure> {
-        let Self::Redis(connection) = self else { return Ok(None) };
-        let replies =
-            ask_all(connection, commands).await.map_err(|error| failure(&error, false))?;
-        Ok(sight(replies))
+        match self {
+            Self::Redis(connection) => {
+                let replies = ask_all(connection, commands).await;
+                replies.map(sight).map_err(|error| failure(&error, false))
+            }
+            // A node in this process lives as long as the process.
+            Self::Memory(node) => Ok(Some(Sight {
+                run_id: format!("{:p}", Arc::as_ptr(node)),
+                memory: String::new(),
+                uptime: Duration::MAX,
+                is_replica: false,
+            })),
+        }
     }
 
     /// Sends one request and waits for its answer.
@@ -188,7 +197,7 @@ pub(crate) fn failure(error: &RedisError, sent: bool) -> Failure {
 }
 
 /// The name of a server's error. Before Redis 7, that of a command in a script stands in the text.
-pub(crate) fn refusal(text: &str) -> NodeOutcome {
+fn refusal(text: &str) -> NodeOutcome {
     let named = |code: &str| text.starts_with(code) || text.contains(&format!("-{code} "));
     match text {
         _ if named("LOADING") => NodeOutcome::Loading,

@@ -106,9 +106,7 @@ def test_a_server_that_is_reached_later(start_servers: Callable[..., Servers], t
 
 def test_servers_that_do_not_tell_who_they_are(start_servers: Callable[..., Servers]) -> None:
     servers = start_servers(2)
-    for server in servers:
-        server.command("ACL", "SETUSER", "locker", "on", ">s", "~*", "+@all", "-@dangerous")
-    one, two = (url.replace("//", "//locker:s@") for url in servers.urls)
+    one, two = (deny(server, "-@dangerous") for server in servers)
     shown = servers.urls[0]
     for order in ([one, two, localhost(one)], [localhost(one), one], [two, localhost(one), one]):
         for _ in range(5):
@@ -118,7 +116,7 @@ def test_servers_that_do_not_tell_who_they_are(start_servers: Callable[..., Serv
             wait_until(lambda: is_free(servers, "r"))
     # Also if it answers when a majority has granted the lock already.
     slow = servers.proxy(0)
-    url = slow.url.replace("//", "//locker:s@")
+    url = slow.url.replace("//", "//locker:secret@")
     with quorlock.Client([one, two, url], node_timeout=1) as client:
         slow.delay = 0.05
         assert mistake(client, shown, slow.url)

@@ -9,11 +9,11 @@ use crate::options::Options;
 use crate::request::Keys;
 use crate::script;
 use crate::token;
-use crate::wire::{ask_all, failure, open, refusal};
+use crate::wire::{ask_all, failure, open};
 use redis::aio::MultiplexedConnection;
-use redis::{Cmd, ConnectionAddr, ConnectionInfo, InfoDict, RedisError, Value, from_redis_value};
+use redis::{Cmd, ConnectionAddr, ConnectionInfo, InfoDict, RedisError, from_redis_value};
 use std::collections::HashMap;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 use tokio::time::timeout;
 
 /// Round trips that are timed. An odd number, so that one is in the middle.
@@ -55,7 +55,7 @@ pub(super) async fn examine(endpoint: &Endpoint, options: &Options) -> Examined 
             return examined;
         }
         Err(_) => {
-            examined.trouble = Some(timed_out("no connection", limit));
+            examined.trouble = Some(Failure::timeout("no connection", limit, false));
             return examined;
         }
     };
@@ -64,14 +64,9 @@ pub(super) async fn examine(endpoint: &Endpoint, options: &Options) -> Examined 
     examined.trouble = match looked {
         Ok(Ok(())) => None,
         Ok(Err(error)) => Some(failure(&error, true)),
-        Err(_) => Some(timed_out("no answer", limit)),
+        Err(_) => Some(Failure::timeout("no answer", limit, true)),
     };
     examined
-}
-
-fn timed_out(what: &str, limit: Duration) -> Failure {
-    let detail = format!("{what} within {} ms", limit.as_millis());
-    Failure { outcome: NodeOutcome::Timeout, detail, sent: false }
 }
 
 fn is_local(info: &ConnectionInfo) -> bool {
@@ -97,50 +92,39 @@ async fn look(
         sections.iter().map(|section| redis::cmd("INFO").arg(*section).to_owned()).collect();
     commands.push(redis::cmd("CONFIG").arg("GET").arg("appendfsync").to_owned());
     let mut replies = ask_all(connection, &commands).await?.into_iter();
-    let sections: Vec<Option<InfoDict>> =
-        replies.by_ref().take(sections.len()).map(|reply| from_redis_value(reply).ok()).collect();
+    // No name is in two sections.
+    let told = replies.by_ref().take(sections.len());
+    let info: String = told.filter_map(|reply| from_redis_value::<String>(reply).ok()).collect();
     let config = replies.next().and_then(|reply| from_redis_value(reply).ok());
     let config: HashMap<String, String> = config.unwrap_or_default();
-    let allowed = if sections[0].is_some() { Permission::Allowed } else { Permission::Denied };
+    let allowed = if info.is_empty() { Permission::Denied } else { Permission::Allowed };
     let node = &mut examined.diagnosis;
     node.permissions.insert("INFO", allowed);
     node.appendfsync = config.get("appendfsync").cloned();
-    if let [server, replication, memory, persistence, cluster] = &sections[..] {
-        fill(node, server, replication, memory, persistence, cluster);
-    }
+    fill(node, &InfoDict::new(&info));
     Ok(())
 }
 
-fn fill(
-    node: &mut NodeDiagnosis,
-    server: &Option<InfoDict>,
-    replication: &Option<InfoDict>,
-    memory: &Option<InfoDict>,
-    persistence: &Option<InfoDict>,
-    cluster: &Option<InfoDict>,
-) {
-    fn get<T: redis::FromRedisValue>(section: &Option<InfoDict>, name: &str) -> Option<T> {
-        section.as_ref()?.get(name)
-    }
+fn fill(node: &mut NodeDiagnosis, info: &InfoDict) {
     // Others say that they are some version of Redis, for the sake of old clients.
     let others = ["valkey", "dragonfly", "garnet", "kvrocks"];
     let other = others.iter().find_map(|kind| {
-        let version: String = get(server, &format!("{kind}_version"))?;
+        let version: String = info.get(&format!("{kind}_version"))?;
         Some((kind[..1].to_uppercase() + &kind[1..], version))
     });
-    let redis = || Some(("Redis".to_owned(), get(server, "redis_version")?));
+    let redis = || Some(("Redis".to_owned(), info.get("redis_version")?));
     if let Some((kind, version)) = other.or_else(redis) {
         (node.kind, node.version) = (Some(kind), Some(version));
     }
-    node.run_id = get(server, "run_id");
-    node.uptime_seconds = get(server, "uptime_in_seconds");
-    node.role = get(replication, "role");
-    node.replicas = get(replication, "connected_slaves");
-    node.cluster = get(cluster, "cluster_enabled");
-    node.maxmemory = get(memory, "maxmemory");
-    node.used_memory = get(memory, "used_memory");
-    node.maxmemory_policy = get(memory, "maxmemory_policy");
-    node.appendonly = get(persistence, "aof_enabled");
+    node.run_id = info.get("run_id");
+    node.uptime_seconds = info.get("uptime_in_seconds");
+    node.role = info.get("role");
+    node.replicas = info.get("connected_slaves");
+    node.cluster = info.get("cluster_enabled");
+    node.maxmemory = info.get("maxmemory");
+    node.used_memory = info.get("used_memory");
+    node.maxmemory_policy = info.get("maxmemory_policy");
+    node.appendonly = info.get("aof_enabled");
 }
 
 /// Times round trips, and reads the node's clock in the quickest one.
@@ -201,15 +185,13 @@ async fn try_commands(
     for (name, reply) in names.into_iter().zip(replies) {
         let permissions = &mut examined.diagnosis.permissions;
         let permission = permissions.entry(name).or_insert(Permission::Allowed);
-        let Value::ServerError(error) = reply else { continue };
-        let detail = format!("{} {}", error.code(), error.details().unwrap_or_default());
-        match refusal(&detail) {
+        let Err(error) = reply.extract_error() else { continue };
+        let failure = failure(&error, true);
+        match failure.outcome {
             NodeOutcome::Noperm => *permission = Permission::Denied,
             // Where scripts may not be loaded, they are not known.
-            _ if error.code() == "NOSCRIPT" => {}
-            outcome if examined.refusal.is_none() => {
-                examined.refusal = Some(Failure { outcome, detail, sent: true });
-            }
+            _ if error.code() == Some("NOSCRIPT") => {}
+            _ if examined.refusal.is_none() => examined.refusal = Some(failure),
             _ => {}
         }
     }

@@ -2,6 +2,7 @@
 
 use super::diagnosis::{Finding, Level, NodeDiagnosis, Permission, tenths};
 use super::examine::Examined;
+use crate::endpoint::same_server;
 use crate::error::NodeOutcome;
 use crate::options::{Human, Options};
 use crate::protocol::{MAX_CLOCK_LEAD_MICROS, Quorum};
@@ -99,12 +100,14 @@ fn latency(node: &NodeDiagnosis, options: &Options) -> Finding {
     )
 }
 
+/// The commands that the user may not run, of those that quorlock needs or of the others.
+fn denied(node: &NodeDiagnosis, is_needed: bool) -> Vec<&'static str> {
+    let denied = node.permissions.iter().filter(|(_, given)| **given == Permission::Denied);
+    denied.map(|(name, _)| *name).filter(|name| OPTIONAL.contains(name) != is_needed).collect()
+}
+
 fn permissions(node: &NodeDiagnosis) -> Finding {
-    let denied = |is_needed: bool| -> Vec<&str> {
-        let denied = node.permissions.iter().filter(|(_, given)| **given == Permission::Denied);
-        denied.map(|(name, _)| *name).filter(|name| OPTIONAL.contains(name) != is_needed).collect()
-    };
-    let (needed, useful) = (denied(true).join(", "), denied(false).join(", "));
+    let (needed, useful) = (denied(node, true).join(", "), denied(node, false).join(", "));
     if !needed.is_empty() {
         return error(
             "permissions",
@@ -326,11 +329,7 @@ fn size(quorum: Quorum) -> Finding {
 
 fn majority(quorum: Quorum, examined: &[Examined], options: &Options) -> Finding {
     let can_vote = |node: &&Examined| {
-        let denied = node
-            .diagnosis
-            .permissions
-            .iter()
-            .any(|(name, given)| *given == Permission::Denied && !OPTIONAL.contains(name));
+        let denied = !denied(&node.diagnosis, true).is_empty();
         let young = is_young(&node.diagnosis, options);
         node.trouble.is_none() && node.refusal.is_none() && !denied && !young
     };
@@ -363,16 +362,10 @@ fn duplicates(examined: &[Examined]) -> Option<Finding> {
     let twins = |second| twin_of(examined, second).map(|first| (first, second));
     let twins = (0..examined.len()).find_map(twins);
     if let Some((first, second)) = twins {
-        let address = |node: usize| &examined[node].diagnosis.address;
+        let node = |node: usize| (node, &*examined[node].diagnosis.address);
         return Some(error(
             "duplicates",
-            format!(
-                "nodes {} ({}) and {} ({}) are the same server, whose vote would count twice",
-                first + 1,
-                address(first),
-                second + 1,
-                address(second)
-            ),
+            same_server(node(first), node(second)),
             "give every server once",
         ));
     }
