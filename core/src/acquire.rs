@@ -12,13 +12,13 @@ use crate::options::{Human, Options};
 use crate::protocol::{Event, Loss, Next, Outcome, Term, Waiting};
 use crate::request::{Keys, Reply, Subject};
 use crate::round::Running;
+use crate::timer::sleep;
 use crate::token;
 use crate::twins::expose;
 use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::oneshot;
-use tokio::time::sleep;
 
 /// One caller's acquire.
 pub(crate) struct Acquire {

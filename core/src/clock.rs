@@ -7,6 +7,10 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 /// Linux, CLOCK_MONOTONIC on the other Unixes (which on macOS includes sleep), the performance
 /// counter on Windows (which includes sleep).
 pub(crate) fn now() -> Moment {
+    #[cfg(test)]
+    if let Some(process) = crate::simulation::process() {
+        return process.now();
+    }
     let now = Moment::from_origin(elapsed());
     #[cfg(test)]
     let now = now.plus(suspended::total());
@@ -35,6 +39,10 @@ fn elapsed() -> Duration {
 
 /// The wall clock in microseconds since the Unix epoch: a fence proposal, never a measure of time.
 pub(crate) fn wall_clock_micros() -> u64 {
+    #[cfg(test)]
+    if let Some(process) = crate::simulation::process() {
+        return process.wall_clock_micros();
+    }
     let elapsed = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     u64::try_from(elapsed.as_micros()).unwrap_or(u64::MAX)
 }

@@ -10,6 +10,7 @@ use crate::options::Options;
 use crate::protocol::{Moment, Quorum};
 use crate::request::Request;
 use crate::runtime::{self, Pending};
+use crate::timer::timeout;
 use futures_util::future::{BoxFuture, FutureExt};
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use std::future::Future;
@@ -17,7 +18,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use tokio::sync::{OnceCell, oneshot};
-use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
@@ -59,8 +59,7 @@ impl Driver {
     /// Runs a task in the background, which `close` waits for.
     pub(crate) fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) -> Result<()> {
         self.used.store(true, Ordering::Release);
-        self.tasks.spawn_on(task, runtime::handle()?);
-        Ok(())
+        runtime::spawn(self.tasks.track_future(task)).map(drop)
     }
 
     /// Lets the tasks end, for at most `connect_timeout`, and then closes the connections.
@@ -69,15 +68,17 @@ impl Driver {
             return Pending::ready(());
         }
         let (sender, receiver) = oneshot::channel();
-        let Ok(handle) = runtime::handle() else { return Pending::ready(()) };
         let driver = Arc::clone(self);
-        handle.spawn(async move {
+        let closing = async move {
             driver.tasks.close();
             let _ = timeout(driver.options.connect_timeout, driver.tasks.wait()).await;
             driver.nodes.iter().for_each(|node| node.close());
             let _ = sender.send(());
-        });
-        Pending::new(receiver)
+        };
+        match runtime::spawn(closing) {
+            Ok(_) => Pending::new(receiver),
+            Err(_) => Pending::ready(()),
+        }
     }
 
     /// Waits until a majority is connected, or until every node is connected or known to be down:

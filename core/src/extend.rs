@@ -8,11 +8,11 @@ use crate::heal::heal;
 use crate::held::{Held, Item, tell};
 use crate::protocol::{Answer, Extended, Loss, Next, Term, Waiting};
 use crate::request::Request;
+use crate::timer::sleep;
 use crate::token;
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use std::sync::Arc;
 use tokio::sync::oneshot;
-use tokio::time::sleep;
 
 /// Extensions under way that share their requests.
 pub(crate) struct Extending {

@@ -6,10 +6,10 @@ use crate::driver::Driver;
 use crate::held::Held;
 use crate::protocol::NodeSet;
 use crate::request::Request;
+use crate::timer::sleep;
 use futures_util::future::join_all;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::time::sleep;
 
 /// Sets the keys of these leases again on one node, where they are free, each for so long.
 pub(crate) async fn heal(driver: Arc<Driver>, node: usize, leases: Vec<(Arc<Held>, Duration)>) {
@@ -59,7 +59,10 @@ mod tests {
         assert!(lease.release().wait(PATIENCE).expect("in time"));
 
         let healing = heal(Arc::clone(held.driver()), 0, vec![(held, 60 * PATIENCE)]);
-        runtime::handle().expect("a runtime").block_on(healing);
+        let healed = runtime::spawn(async move { healing.await });
+        while !healed.as_ref().is_ok_and(|healed| healed.is_finished()) {
+            std::thread::sleep(Duration::from_millis(1));
+        }
         let began = Instant::now();
         while lock.locked().wait(PATIENCE).expect("in time").expect("a node") {
             assert!(began.elapsed() < PATIENCE, "the key stays");

@@ -8,11 +8,12 @@ use crate::extend::Extending;
 use crate::fork::PerProcess;
 use crate::held::{Held, Tending};
 use crate::protocol::Moment;
-use std::collections::{BTreeSet, HashMap};
+use crate::runtime;
+use crate::timer::sleep;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 use tokio::sync::Notify;
-use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 
 /// The keepers of this process, for [`release_all`].
@@ -36,7 +37,7 @@ pub(crate) struct Keeper {
 #[derive(Default)]
 struct Schedule {
     /// Leases that are not released, and when to look at each; `None` once it is lost.
-    leases: HashMap<u64, (Arc<Held>, Option<Moment>)>,
+    leases: BTreeMap<u64, (Arc<Held>, Option<Moment>)>,
     wakes: BTreeSet<(Moment, u64)>,
     /// When the task will wake up by itself; `None` while there is nothing to wait for.
     armed: Option<Moment>,
@@ -86,7 +87,9 @@ impl Keeper {
         schedule.set(id, Some(wake));
         if !schedule.is_running {
             schedule.is_running = true;
-            tokio::spawn(run(Arc::downgrade(self), Arc::clone(&self.sooner), self.closing.clone()));
+            let task = run(Arc::downgrade(self), Arc::clone(&self.sooner), self.closing.clone());
+            // The runtime is there: this runs on it.
+            let _ = runtime::spawn(task);
         }
         self.wake_for(&schedule, wake);
         id
@@ -110,7 +113,7 @@ impl Keeper {
     fn take(&self) -> Vec<Arc<Held>> {
         let mut schedule = lock(&self.schedule);
         schedule.wakes.clear();
-        schedule.leases.drain().map(|(_, (lease, _))| lease).collect()
+        std::mem::take(&mut schedule.leases).into_values().map(|(lease, _)| lease).collect()
     }
 
     fn wake_for(&self, schedule: &Schedule, wake: Moment) {
@@ -141,7 +144,7 @@ impl Keeper {
             let (later_ids, later) = (ids.split_off(batch), items.split_off(batch));
             let extend = extend(Arc::downgrade(self), ids, Extending::start(items));
             // Not for `close` to wait for: the release comes behind the extension, and is enough.
-            tokio::spawn(self.closing.clone().run_until_cancelled_owned(extend));
+            let _ = runtime::spawn(self.closing.clone().run_until_cancelled_owned(extend));
             (ids, items) = (later_ids, later);
         }
         let mut schedule = lock(&self.schedule);
@@ -169,8 +172,9 @@ async fn run(keeper: Weak<Keeper>, sooner: Arc<Notify>, closing: CancellationTok
             }
         };
         tokio::select! {
-            () = sooner.notified() => {}
+            biased;
             () = closing.cancelled() => return,
+            () = sooner.notified() => {}
             () = pause => {}
         }
     }

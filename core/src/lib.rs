@@ -6,6 +6,9 @@
 
 pub mod protocol;
 
+#[cfg(test)]
+mod model;
+
 #[cfg(feature = "client")]
 mod acquire;
 #[cfg(feature = "client")]
@@ -22,6 +25,8 @@ mod driver;
 mod endpoint;
 #[cfg(feature = "client")]
 mod engine;
+#[cfg(any(test, feature = "client"))]
+mod entry;
 #[cfg(feature = "client")]
 mod error;
 #[cfg(feature = "client")]
@@ -56,8 +61,12 @@ mod round;
 mod runtime;
 #[cfg(feature = "client")]
 mod script;
+#[cfg(all(test, feature = "client"))]
+mod simulation;
 #[cfg(feature = "client")]
 mod stats;
+#[cfg(feature = "client")]
+mod timer;
 #[cfg(feature = "client")]
 mod token;
 #[cfg(feature = "client")]

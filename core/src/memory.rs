@@ -2,38 +2,24 @@
 //! the same requests as a server does, and expire keys by the same clock that leases are valid by.
 
 use crate::clock;
+use crate::entry::Entry;
 use crate::fork::PerProcess;
-use crate::protocol::{Moment, next_fence};
+use crate::protocol::{Moment, Vote};
 use crate::request::{Keys, Reply, Request, Subject};
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
 
 /// The nodes of this process. They live as long as it does, like a server beside it would.
 static NODES: PerProcess<Mutex<HashMap<String, Arc<MemoryNode>>>> = PerProcess::new();
-
-/// Expired entries are swept when there are this many entries, and twice as many as were left by
-/// the sweep before.
-const FIRST_SWEEP: usize = 1024;
 
 #[derive(Debug, Default)]
 pub(crate) struct MemoryNode {
     entries: Mutex<Entries>,
 }
 
+/// What a node keeps, by the lock key.
 #[derive(Debug, Default)]
-struct Entries {
-    locks: HashMap<String, Lock>,
-    /// Fence counters never expire here; they are forgotten with the process.
-    fences: HashMap<String, u64>,
-    sweep_at: usize,
-}
-
-#[derive(Debug)]
-struct Lock {
-    token: String,
-    expires: Moment,
-}
+pub(crate) struct Entries(HashMap<String, Entry<String>>);
 
 impl MemoryNode {
     /// The node of this name.
@@ -43,97 +29,67 @@ impl MemoryNode {
 
     /// What a server would answer; an error text where it would answer with an error.
     pub(crate) fn answer(&self, request: &Request) -> Result<Reply, &'static str> {
-        let now = clock::now();
-        let mut entries = lock(&self.entries);
-        let done = match request {
-            Request::Acquire { subject, ttl, proposal } => {
-                return entries.acquire(now, subject, *ttl, *proposal);
-            }
-            Request::Extend(locks) => {
-                let done = locks.iter().map(|(subject, ttl)| entries.extend(now, subject, *ttl));
-                return Ok(Reply::Each(done.collect()));
-            }
-            Request::Heal(locks) => {
-                let done = locks
-                    .iter()
-                    .map(|(subject, ttl, fence)| entries.heal(now, subject, *ttl, *fence));
-                return Ok(Reply::Each(done.collect()));
-            }
-            Request::Raise { subject, fence, .. } => {
-                let held = entries.held_by(now, subject).is_some();
-                if held {
-                    entries.raise(subject, *fence);
-                }
-                held
-            }
-            Request::Release(subject) => {
-                let held = entries.held_by(now, subject).is_some();
-                if held {
-                    entries.locks.remove(&subject.keys.lock);
-                }
-                held
-            }
-            Request::Look(keys) => entries.live(now, keys).is_some(),
-        };
-        Ok(if done { Reply::Yes } else { Reply::No })
+        lock(&self.entries).answer(clock::now(), clock::wall_clock_micros(), request)
     }
 }
 
 impl Entries {
-    fn live(&mut self, now: Moment, keys: &Keys) -> Option<&mut Lock> {
-        self.locks.get_mut(&keys.lock).filter(|lock| now < lock.expires)
-    }
-
-    fn held_by(&mut self, now: Moment, subject: &Subject) -> Option<&mut Lock> {
-        self.live(now, &subject.keys).filter(|lock| lock.token == subject.token)
-    }
-
-    fn acquire(
+    /// Answers a request at this time of the node's clocks; `wall_clock` is in microseconds.
+    pub(crate) fn answer(
         &mut self,
         now: Moment,
-        subject: &Subject,
-        ttl: Duration,
-        proposal: u64,
+        wall_clock: u64,
+        request: &Request,
     ) -> Result<Reply, &'static str> {
-        let Subject { keys, token } = subject;
-        if let Some(lock) = self.live(now, keys) {
-            return Ok(Reply::Held(Some(lock.expires.since(now))));
-        }
-        let last = self.fences.get(&keys.fence).copied().unwrap_or_default();
-        let fence = next_fence(last, proposal, clock::wall_clock_micros())
-            .ok_or("the fence counter is used up")?;
-        self.sweep(now);
-        self.fences.insert(keys.fence.clone(), fence);
-        let lock = Lock { token: token.clone(), expires: now.plus(ttl) };
-        self.locks.insert(keys.lock.clone(), lock);
-        Ok(Reply::Granted(fence))
+        let done = match request {
+            Request::Acquire { subject, ttl, proposal } => {
+                let entry = self.entry(&subject.keys);
+                let is_own = entry.token(now) == Some(&subject.token);
+                return match entry.acquire(now, &subject.token, *ttl, *proposal, wall_clock) {
+                    Some(Vote::Granted { fence }) => Ok(Reply::Granted(fence)),
+                    Some(Vote::Held { .. }) if is_own => Ok(Reply::Own),
+                    Some(Vote::Held { expires_in }) => Ok(Reply::Held(expires_in)),
+                    _ => Err("the fence counter is used up"),
+                };
+            }
+            Request::Extend(locks) => {
+                let extend = |(subject, ttl): &(Arc<Subject>, _)| {
+                    let entry = self.known(&subject.keys);
+                    entry.is_some_and(|entry| entry.extend(now, &subject.token, *ttl))
+                };
+                return Ok(Reply::Each(locks.iter().map(extend).collect()));
+            }
+            Request::Heal(locks) => {
+                let heal = |(subject, ttl, fence): &(Arc<Subject>, _, _)| {
+                    self.entry(&subject.keys).heal(now, &subject.token, *ttl, *fence)
+                };
+                return Ok(Reply::Each(locks.iter().map(heal).collect()));
+            }
+            Request::Raise { subject, fence, .. } => {
+                let entry = self.known(&subject.keys);
+                entry.is_some_and(|entry| entry.raise(now, &subject.token, *fence))
+            }
+            Request::Release(subject) => {
+                let entry = self.known(&subject.keys);
+                entry.is_some_and(|entry| entry.release(now, &subject.token))
+            }
+            Request::Look(keys) => self.known(keys).is_some_and(|entry| entry.token(now).is_some()),
+        };
+        Ok(if done { Reply::Yes } else { Reply::No })
     }
 
-    fn extend(&mut self, now: Moment, subject: &Subject, ttl: Duration) -> bool {
-        let held = self.held_by(now, subject);
-        held.map(|lock| lock.expires = lock.expires.max(now.plus(ttl))).is_some()
+    /// The tokens that are there.
+    #[cfg(test)]
+    pub(crate) fn tokens(&self, now: Moment) -> Vec<String> {
+        self.0.values().filter_map(|entry| entry.token(now).cloned()).collect()
     }
 
-    fn heal(&mut self, now: Moment, subject: &Subject, ttl: Duration, fence: u64) -> bool {
-        if self.live(now, &subject.keys).is_some() {
-            return false;
-        }
-        self.raise(subject, fence);
-        let lock = Lock { token: subject.token.clone(), expires: now.plus(ttl) };
-        self.locks.insert(subject.keys.lock.clone(), lock);
-        true
+    fn known(&mut self, keys: &Keys) -> Option<&mut Entry<String>> {
+        self.0.get_mut(&keys.lock)
     }
 
-    fn raise(&mut self, subject: &Subject, fence: u64) {
-        let last = self.fences.entry(subject.keys.fence.clone()).or_default();
-        *last = fence.max(*last);
-    }
-
-    fn sweep(&mut self, now: Moment) {
-        if self.locks.len() >= self.sweep_at.max(FIRST_SWEEP) {
-            self.locks.retain(|_, lock| now < lock.expires);
-            self.sweep_at = 2 * self.locks.len();
-        }
+    fn entry(&mut self, keys: &Keys) -> &mut Entry<String> {
+        self.0.entry(keys.lock.clone()).or_default()
     }
 }
 

@@ -11,7 +11,9 @@ use crate::identities::Identities;
 use crate::options::Options;
 use crate::protocol::{Guard, Moment};
 use crate::request::{Reply, Request};
+use crate::runtime;
 use crate::stats::{Counters, NodeStats};
+use crate::timer::{sleep, timeout};
 use crate::wire::{QUEUE, Sight, Wire};
 use std::future::{Future, poll_fn};
 use std::pin::pin;
@@ -20,7 +22,6 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::task::Poll;
 use std::time::Duration;
 use tokio::sync::{Semaphore, watch};
-use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
 /// After so many timeouts in a row the peer is taken for stuck, and the connection is replaced.
@@ -265,7 +266,8 @@ impl Node {
             leaves
         });
         if left {
-            tokio::spawn(Arc::clone(self).connect());
+            // The runtime is there: this runs on it.
+            let _ = runtime::spawn(Arc::clone(self).connect());
         }
     }
 
@@ -313,7 +315,7 @@ impl Node {
         self.saw(sight)?;
         let link = Link { wire, id, since: clock::now(), timeouts: Arc::default() };
         if self.guard.is_some() {
-            tokio::spawn(keep_looking(Arc::downgrade(self), Arc::downgrade(&link.id)));
+            let _ = runtime::spawn(keep_looking(Arc::downgrade(self), Arc::downgrade(&link.id)));
         }
         Ok(link)
     }

@@ -10,7 +10,7 @@ use std::thread::{self, Thread};
 use std::time::{Duration, Instant};
 use tokio::runtime::{Builder, Handle, Runtime};
 use tokio::sync::oneshot;
-use tokio::task::AbortHandle;
+use tokio::task::{AbortHandle, JoinHandle};
 
 /// One thread is enough for IO that never computes, and writes made at the same time go out
 /// together.
@@ -20,7 +20,7 @@ static RUNTIME: PerProcess<Runtime> = PerProcess::new();
 
 /// The runtime that all clients of the process share. It is started at first use, and is
 /// independent of the caller's own runtime or event loop: these may stall without harm to leases.
-pub(crate) fn handle() -> Result<&'static Handle> {
+fn handle() -> Result<&'static Handle> {
     let runtime = RUNTIME.get_or_try_init(|| {
         Builder::new_multi_thread()
             .worker_threads(WORKERS)
@@ -31,6 +31,17 @@ pub(crate) fn handle() -> Result<&'static Handle> {
     runtime.map(Runtime::handle).map_err(|error| {
         Error::new(ErrorCode::NoQuorum, format!("the background runtime cannot start: {error}"))
     })
+}
+
+/// Runs a task on the runtime. It cannot fail there.
+pub(crate) fn spawn<T: Send + 'static>(
+    task: impl Future<Output = T> + Send + 'static,
+) -> Result<JoinHandle<T>> {
+    #[cfg(test)]
+    if let Some(process) = crate::simulation::process() {
+        return Ok(process.spawn(task));
+    }
+    Ok(handle()?.spawn(task))
 }
 
 /// An operation under way on quorlock's own runtime: a future that any executor can poll, or that

@@ -9,7 +9,7 @@ const TOKEN_BYTES: usize = 20;
 /// A new token, as 40 hexadecimal digits. Every round has its own.
 pub(crate) fn token() -> Result<String> {
     let mut bytes = [0; TOKEN_BYTES];
-    getrandom::fill(&mut bytes).map_err(|error| {
+    fill(&mut bytes).map_err(|error| {
         let message = format!("the operating system gives no random numbers: {error}");
         Error::new(ErrorCode::NoQuorum, message)
     })?;
@@ -23,5 +23,15 @@ pub(crate) fn token() -> Result<String> {
 
 /// A random number for delays; where there is none, delays are the shortest.
 pub(crate) fn random() -> u32 {
-    getrandom::u32().unwrap_or_default()
+    let mut bytes = [0; 4];
+    fill(&mut bytes).map_or(0, |()| u32::from_ne_bytes(bytes))
+}
+
+fn fill(bytes: &mut [u8]) -> std::result::Result<(), getrandom::Error> {
+    #[cfg(test)]
+    if let Some(process) = crate::simulation::process() {
+        process.fill(bytes);
+        return Ok(());
+    }
+    getrandom::fill(bytes)
 }

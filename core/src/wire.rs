@@ -24,6 +24,8 @@ pub(crate) const QUEUE: usize = 1024;
 pub(crate) enum Wire {
     Redis(MultiplexedConnection),
     Memory(Arc<MemoryNode>),
+    #[cfg(test)]
+    Simulated(crate::simulation::Connection),
 }
 
 /// What a server tells of itself.
@@ -43,6 +45,10 @@ impl Wire {
         on_broken: impl Fn() + Send + Sync + 'static,
     ) -> Result<Self, Failure> {
         match target {
+            #[cfg(test)]
+            Target::Memory(name) if crate::simulation::process().is_some() => {
+                crate::simulation::connect(name, on_broken).await.map(Self::Simulated)
+            }
             Target::Memory(name) => Ok(Self::Memory(MemoryNode::named(name))),
             Target::Redis(info) => {
                 let opened = open(info, on_broken).await;
@@ -79,6 +85,8 @@ impl Wire {
                 uptime: Duration::MAX,
                 is_replica: false,
             })),
+            #[cfg(test)]
+            Self::Simulated(connection) => connection.look().await.map(Some),
         }
     }
 
@@ -93,6 +101,8 @@ impl Wire {
                     sent: true,
                 });
             }
+            #[cfg(test)]
+            Self::Simulated(connection) => return connection.ask(request).await,
         };
         let mut value = ask(connection, request, By::Hash).await;
         if let Err(error) = &value
@@ -114,6 +124,8 @@ impl fmt::Debug for Wire {
         f.write_str(match self {
             Self::Redis(_) => "Redis",
             Self::Memory(_) => "Memory",
+            #[cfg(test)]
+            Self::Simulated(_) => "Simulated",
         })
     }
 }

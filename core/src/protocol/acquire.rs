@@ -5,7 +5,7 @@ use super::{Moment, NodeSet, Quorum, Term};
 use core::time::Duration;
 
 /// What one node answered to ACQUIRE.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Vote {
     /// The node stored this round's token and gave out this fence.
     Granted {
@@ -98,7 +98,7 @@ pub struct Actions {
     pub outcome: Option<Outcome>,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum State {
     Voting,
     /// A majority granted with different fences; `counted` are the grants that `fence` is the
@@ -119,7 +119,7 @@ enum State {
 ///
 /// Create it with the moment before the first ACQUIRE is sent, feed it every [`Event`], carry out
 /// the [`Actions`]. Keep feeding it after the decision: a late grant joins the lease or is undone.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Round {
     quorum: Quorum,
     end: Moment,

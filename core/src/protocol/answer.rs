@@ -3,7 +3,7 @@
 use super::{NodeSet, Quorum};
 
 /// What one node answered.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Answer {
     /// The node held this lease's token, and did it.
     Yes,
@@ -14,7 +14,7 @@ pub enum Answer {
 }
 
 /// Who answered what.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(super) struct Tally {
     pub(super) yes: NodeSet,
     pub(super) no: NodeSet,

@@ -11,7 +11,8 @@ const UPTIME_ERROR: Duration = Duration::from_secs(1);
 const NEVER: Moment = Moment::from_origin(Duration::MAX);
 
 /// What one client knows of the memory of one node.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
+#[cfg_attr(test, derive(Hash))]
 pub struct Guard {
     /// The longest lease that the node may have forgotten.
     term: Term,

@@ -4,7 +4,7 @@ use super::{Answer, Moment, NodeSet, Quorum, Tally, Term};
 use core::time::Duration;
 
 /// Why a lease is over.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Ended {
     /// Its validity end passed without an extension in time.
     Expired,
@@ -23,7 +23,7 @@ pub enum Ended {
 /// It is valid from the round that won it until its validity end, which only a confirmed
 /// extension moves, and never beyond its limit; until a majority turned out not to hold it; or
 /// until it is released. An end is final.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Lease {
     quorum: Quorum,
     end: Moment,
@@ -166,7 +166,7 @@ pub enum Extended {
 }
 
 /// One extension under way.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Extension {
     term: Term,
     end: Moment,
@@ -190,7 +190,7 @@ impl Extension {
 }
 
 /// One release under way.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Release {
     was_valid: bool,
     tally: Tally,

@@ -5,7 +5,7 @@
 pub const MAX_NODES: usize = 32;
 
 /// How many nodes there are, and how many of them are a majority.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Quorum {
     nodes: usize,
 }
@@ -33,7 +33,7 @@ impl Quorum {
 }
 
 /// A set of nodes, each named by its position in the client's list.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct NodeSet(u32);
 
 impl NodeSet {

@@ -8,7 +8,7 @@ const CLOCK_RESOLUTION: Duration = Duration::from_millis(2);
 
 /// A point in time on one local clock that never goes back and never stops, not even while the
 /// machine is suspended. Moments of different processes can't be compared.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Moment(Duration);
 
 impl Moment {

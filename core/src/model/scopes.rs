@@ -1,0 +1,156 @@
+//! What is searched, and how far.
+
+use super::clocks::{ALL_CLOCKS, BROKEN_CLOCKS, NODES_FAST, Rates};
+use super::properties::happens::{self, Happens};
+use super::world::Faults;
+
+/// The bounds of one search.
+#[derive(Clone)]
+pub(super) struct Scope {
+    pub(super) name: &'static str,
+    /// How many rounds each client may begin.
+    pub(super) rounds: &'static [u8],
+    /// How often the first client may extend its leases.
+    pub(super) extensions: u8,
+    /// Whether leases are released. If not, they end by time.
+    pub(super) releases: bool,
+    /// How much time passes; the ttl is three ticks.
+    pub(super) ticks: u8,
+    pub(super) faults: Faults,
+    /// Whether the restart guard is on.
+    pub(super) guard: bool,
+    /// The rates of the clients' clocks and of the nodes'; each of these is searched.
+    pub(super) clocks: &'static [Rates],
+    /// By how much each client's wall clock is ahead of the nodes', in microseconds.
+    pub(super) wall_clocks: [i64; 3],
+    pub(super) claim: Claim,
+    pub(super) happens: Vec<Happens>,
+}
+
+/// What is claimed beside what always is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Claim {
+    /// At most one lease is valid, and each has a larger fence than all before.
+    Exclusion,
+    /// No two leases have the same fence, however wrong clocks are.
+    Uniqueness,
+}
+
+/// A wall clock that is far behind: the nodes' counters decide.
+const BEHIND: i64 = i64::MIN / 2;
+/// A wall clock that is so far ahead that nodes do not follow it.
+const AHEAD: i64 = 100_000_000;
+
+const NONE: Faults =
+    Faults { timeouts: 0, breaks: 0, restarts: 0, memory_losses: 0, crashes: 0, cancels: 0 };
+
+impl Scope {
+    fn new(name: &'static str) -> Self {
+        Self {
+            name,
+            rounds: &[1, 1],
+            extensions: 0,
+            releases: true,
+            ticks: 2,
+            faults: NONE,
+            guard: false,
+            clocks: NODES_FAST,
+            wall_clocks: [0; 3],
+            claim: Claim::Exclusion,
+            happens: Vec::new(),
+        }
+    }
+
+    /// Whether nodes may forget.
+    pub(super) fn memory_is_lost(&self) -> bool {
+        self.faults.memory_losses > 0
+    }
+}
+
+/// All searches. `deep` is as far as a good machine gets in some minutes, else it is half a minute.
+pub(super) fn scopes(deep: bool) -> Vec<Scope> {
+    let further = u8::from(deep);
+    let odd_wall_clocks = [0, BEHIND, AHEAD];
+    vec![
+        Scope {
+            clocks: ALL_CLOCKS,
+            ticks: 2 + further,
+            happens: vec![happens::SECOND_WINS, happens::UNDONE],
+            ..Scope::new("clocks: two clients, clocks as far apart as may be")
+        },
+        Scope {
+            ticks: 1 + further,
+            faults: Faults { timeouts: 2, ..NONE },
+            happens: vec![happens::SECOND_WINS, happens::UNDONE],
+            ..Scope::new("timeouts: clients give up on requests")
+        },
+        Scope {
+            ticks: 1 + further,
+            faults: Faults { breaks: 1, ..NONE },
+            happens: vec![happens::OVERTAKEN],
+            ..Scope::new("breaks: connections break, requests are lost or late")
+        },
+        Scope {
+            faults: Faults { crashes: 1, cancels: 1, ..NONE },
+            clocks: if deep { ALL_CLOCKS } else { NODES_FAST },
+            happens: vec![happens::SECOND_WINS, happens::UNDONE],
+            ..Scope::new("crashes: clients crash, callers go away")
+        },
+        Scope {
+            rounds: if deep { &[2, 2] } else { &[2, 1] },
+            ticks: 0,
+            wall_clocks: odd_wall_clocks,
+            happens: vec![happens::THIRD_WINS, happens::FENCE_IS_RAISED],
+            ..Scope::new("rounds: clients try again, wall clocks are wrong")
+        },
+        Scope {
+            rounds: &[1, 1, 1],
+            releases: deep,
+            ticks: 0,
+            wall_clocks: odd_wall_clocks,
+            happens: vec![happens::SPLIT, happens::FENCE_IS_RAISED],
+            ..Scope::new("three clients: split votes, wall clocks are wrong")
+        },
+        Scope {
+            extensions: 1 + further,
+            releases: deep,
+            ticks: 3 + further,
+            happens: vec![happens::EXTENDED, happens::SECOND_WINS],
+            ..Scope::new("extension: a lease is extended")
+        },
+        Scope {
+            releases: deep,
+            ticks: 1 + further,
+            faults: Faults { restarts: 1, ..NONE },
+            happens: vec![happens::SECOND_WINS],
+            ..Scope::new("restarts: nodes restart and remember")
+        },
+        Scope {
+            guard: true,
+            releases: false,
+            ticks: 2 + 3 * further,
+            faults: Faults { memory_losses: 1, ..NONE },
+            happens: vec![happens::REMEMBERED],
+            ..Scope::new("memory loss: nodes restart empty, the guard is on")
+        },
+        Scope {
+            guard: true,
+            extensions: 1,
+            releases: false,
+            ticks: 1 + 2 * further,
+            faults: Faults { memory_losses: 1, ..NONE },
+            happens: vec![happens::HEALED],
+            ..Scope::new("healing: nodes restart empty, a lease is extended and heals them")
+        },
+        Scope {
+            rounds: if deep { &[1, 1, 1] } else { &[1, 1] },
+            releases: false,
+            ticks: 1,
+            clocks: BROKEN_CLOCKS,
+            wall_clocks: odd_wall_clocks,
+            claim: Claim::Uniqueness,
+            happens: vec![happens::SECOND_WINS, happens::OVERLAP],
+            ..Scope::new("broken clocks: nodes forget much too early")
+        },
+    ]
+}

@@ -1,0 +1,269 @@
+//! The state of the model.
+
+use super::clocks::Rates;
+use super::scopes::{Claim, Scope};
+use crate::entry::Entry;
+use crate::protocol::{Answer, Extension, Guard, Lease, Moment, Quorum, Round, Term, Vote};
+use std::time::Duration;
+
+/// Enough for majorities that overlap in a single node.
+pub(super) const NODES: usize = 3;
+
+/// The time to live: three ticks, one of which is for clocks.
+pub(super) const TERM: Term = Term { ttl: Duration::from_secs(3), drift_factor: 1.0 / 3.0 };
+
+/// The wall clock of the nodes at the beginning, in microseconds.
+pub(super) const EPOCH: u64 = 1_000_000_000;
+
+/// A round's token.
+pub(super) type Token = u8;
+
+/// Everything there is at one moment.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct World {
+    /// The time that has passed.
+    pub(super) tick: u8,
+    /// See [`Rates`].
+    pub(super) client_rates: [u64; 3],
+    pub(super) node_rates: [u64; NODES],
+    pub(super) nodes: [Node; NODES],
+    pub(super) clients: Vec<Client>,
+    /// What may still go wrong.
+    pub(super) left: Faults,
+    pub(super) last_token: Token,
+    /// The largest fence of all leases so far.
+    pub(super) last_fence: u64,
+    /// The fences of all leases, if they are claimed to be different but not to grow.
+    pub(super) fences: Option<Vec<u64>>,
+    /// A request that can leave a key was delivered on a connection that was replaced already.
+    pub(super) overtaken: bool,
+    /// What went wrong in a step, as opposed to what is wrong with a state.
+    pub(super) wrong: Option<&'static str>,
+}
+
+/// How often each of these may still happen.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub(super) struct Faults {
+    /// A client gives up on a request.
+    pub(super) timeouts: u8,
+    /// A connection breaks. What was sent on it is lost, or delivered later.
+    pub(super) breaks: u8,
+    /// A node restarts and remembers everything.
+    pub(super) restarts: u8,
+    /// A node restarts empty.
+    pub(super) memory_losses: u8,
+    /// A client ends without a word.
+    pub(super) crashes: u8,
+    /// A caller goes away before its acquire is decided.
+    pub(super) cancels: u8,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Hash)]
+pub(super) struct Node {
+    pub(super) entry: Entry<Token>,
+    /// Grows when the memory is lost.
+    pub(super) memory: u8,
+    /// The tick in which it was started; long ago in the beginning.
+    pub(super) started: i8,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Client {
+    pub(super) crashed: bool,
+    pub(super) rounds_left: u8,
+    pub(super) extensions_left: u8,
+    /// Rounds that not all votes are in of, oldest first.
+    pub(super) attempts: Vec<Attempt>,
+    pub(super) held: Option<Held>,
+    pub(super) links: [Link; NODES],
+}
+
+/// A client's way to a node.
+#[derive(Clone, Debug, Default, PartialEq, Hash)]
+pub(super) struct Link {
+    /// Requests on the way, in order.
+    pub(super) up: Vec<Request>,
+    /// Replies on the way, in order; only those that somebody waits for.
+    pub(super) down: Vec<Reply>,
+    /// Requests of connections that are replaced, on the way still.
+    pub(super) late: Vec<Request>,
+    /// The node has restarted, and the client does not know yet. What it has to deliver meanwhile, it
+    /// delivers when it is connected again.
+    pub(super) broken: bool,
+    /// `None` if the restart guard is off.
+    pub(super) guard: Option<Guard>,
+}
+
+/// A round, and what it was told.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Attempt {
+    pub(super) token: Token,
+    pub(super) round: Round,
+    pub(super) began: Moment,
+    pub(super) decided: Option<Decided>,
+    /// `None` while the vote is awaited.
+    pub(super) votes: [Option<Vote>; NODES],
+    pub(super) raises: [Raise; NODES],
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) enum Decided {
+    Won,
+    Lost,
+    Abandoned,
+}
+
+/// Whether a node was told to raise the fence.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) enum Raise {
+    Unasked,
+    Awaited,
+    Answered { stored: bool },
+}
+
+/// A lease, from when it was won.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Held {
+    pub(super) token: Token,
+    pub(super) fence: u64,
+    pub(super) lease: Lease,
+    pub(super) extending: Option<Extending>,
+    /// It was seen not to be valid.
+    pub(super) was_over: bool,
+}
+
+/// An extension, and what it was told.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Extending {
+    pub(super) number: u8,
+    pub(super) extension: Extension,
+    pub(super) began: Moment,
+    pub(super) is_confirmed: bool,
+    /// `None` while the answer is awaited.
+    pub(super) answers: [Option<Answer>; NODES],
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) enum Request {
+    Acquire {
+        token: Token,
+        proposal: u64,
+    },
+    Raise {
+        token: Token,
+        fence: u64,
+    },
+    /// With the extension's number.
+    Extend {
+        token: Token,
+        ttl: Duration,
+        number: u8,
+    },
+    Heal {
+        token: Token,
+        ttl: Duration,
+        fence: u64,
+    },
+    /// RELEASE, and UNDO. What the holder learns of it changes nothing, so it is not answered.
+    Release {
+        token: Token,
+        is_undo: bool,
+    },
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) enum Reply {
+    Vote(Token, crate::protocol::Vote),
+    Raised(Token, bool),
+    Extended(u8, bool),
+}
+
+impl World {
+    pub(super) fn new(scope: &Scope, (client_rates, node_rates): Rates) -> Self {
+        let node = Node { entry: Entry::default(), memory: 0, started: -100 };
+        let mut world = Self {
+            tick: 0,
+            client_rates,
+            node_rates,
+            nodes: [node.clone(), node.clone(), node],
+            clients: Vec::new(),
+            left: scope.faults,
+            last_token: 0,
+            last_fence: 0,
+            fences: (scope.claim == Claim::Uniqueness).then(Vec::new),
+            overtaken: false,
+            wrong: None,
+        };
+        for rounds in scope.rounds {
+            let is_first = world.clients.is_empty();
+            world.clients.push(Client {
+                crashed: false,
+                rounds_left: *rounds,
+                extensions_left: if is_first { scope.extensions } else { 0 },
+                attempts: Vec::new(),
+                held: None,
+                links: Default::default(),
+            });
+        }
+        if scope.guard {
+            for client in 0..world.clients.len() {
+                for node in 0..NODES {
+                    world.clients[client].links[node].guard = Some(Guard::new(TERM));
+                    world.look(client, node);
+                }
+            }
+        }
+        world
+    }
+
+    pub(super) fn quorum() -> Quorum {
+        Quorum::over(NODES).expect("a valid number")
+    }
+
+    /// Whether any client has done anything. Before, time makes no difference.
+    pub(super) fn has_begun(&self) -> bool {
+        self.last_token > 0
+    }
+
+    /// The time by a client's clock.
+    pub(super) fn now(&self, client: usize) -> Moment {
+        // Later than any uptime, so that no moment is before the origin.
+        let milliseconds = 1_000_000 + u64::from(self.tick) * self.client_rates[client];
+        Moment::from_origin(Duration::from_millis(milliseconds))
+    }
+
+    /// The time by a node's clock.
+    pub(super) fn node_now(&self, node: usize) -> Moment {
+        Moment::from_origin(Duration::from_millis(u64::from(self.tick) * self.node_rates[node]))
+    }
+
+    /// The nodes' wall clock, in microseconds.
+    pub(super) fn wall_clock(&self) -> u64 {
+        EPOCH + u64::from(self.tick) * 1_000_000
+    }
+
+    /// A client has connected to a node, and looks at it.
+    pub(super) fn look(&mut self, client: usize, node: usize) {
+        let now = self.now(client);
+        let Node { memory, started, .. } = self.nodes[node];
+        let uptime = u64::try_from(self.tick as i8 - started).expect("it was started before");
+        let uptime = Duration::from_secs(uptime);
+        if let Some(guard) = &mut self.clients[client].links[node].guard {
+            // A restart also changes the name of the memory that was kept.
+            guard.looked(now, Some((&format!("{memory} {started}"), uptime)));
+        }
+    }
+
+    /// The token that a node has.
+    pub(super) fn token_on(&self, node: usize) -> Option<Token> {
+        self.nodes[node].entry.token(self.node_now(node)).copied()
+    }
+
+    /// The leases that their holders may rely on.
+    pub(super) fn valid(&self) -> impl Iterator<Item = &Held> {
+        let held = self.clients.iter().enumerate().filter(|(_, client)| !client.crashed);
+        held.filter_map(|(number, client)| {
+            client.held.as_ref().filter(|held| held.lease.is_valid(self.now(number)))
+        })
+    }
+}

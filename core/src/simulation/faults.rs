@@ -1,0 +1,144 @@
+//! What goes wrong in a simulation. Every fault ends by itself.
+
+use super::process::Process;
+use super::scenario::Scenario;
+use super::witness::Witness;
+use super::world::World;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+use tokio::task::JoinSet;
+use tokio::time::sleep;
+
+/// The longest that a fault lasts, in milliseconds.
+const LONGEST: u64 = 4_000;
+
+pub(super) type Processes = Arc<Mutex<Vec<Arc<Process>>>>;
+
+/// Makes things go wrong, one after the other and several at once, until the time is over; returns
+/// when the last fault has ended.
+pub(super) async fn run(
+    world: Arc<World>,
+    scenario: Arc<Scenario>,
+    processes: Processes,
+    witness: Arc<Witness>,
+) {
+    let mut faults = JoinSet::new();
+    while let Some(pause) = scenario.faults.pause
+        && world.elapsed() < scenario.length
+    {
+        sleep(world.milliseconds(0..pause)).await;
+        let process = {
+            let processes = processes.lock().expect("nobody panics");
+            Arc::clone(&processes[world.random(0..processes.len() as u64) as usize])
+        };
+        let lasts = match world.random(0..3) {
+            0 => world.milliseconds(1..50),
+            1 => world.milliseconds(1..500),
+            _ => world.milliseconds(1..LONGEST),
+        };
+        let node = world.random(0..scenario.nodes as u64) as usize;
+        let world = Arc::clone(&world);
+        match world.random(0..100) {
+            0..35 => faults.spawn(disturb(world, process, node, lasts)),
+            35..45 => faults.spawn(freeze(world, node, lasts)),
+            45..60 => faults.spawn(restart(world, node, lasts, scenario.faults.memory_loss)),
+            60..80 => faults.spawn(stop(world, process, lasts)),
+            80..90 => faults.spawn(slow_down(world, process, node, lasts)),
+            _ => {
+                let error = scenario.wall_clock_error;
+                let error = world.random(0..2 * error as u64 + 1) as i64 - error;
+                world.count("faults: wall clocks set");
+                world.tell(format!("the wall clock of {} is set", process.name));
+                process.step_wall_clock(error);
+                continue;
+            }
+        };
+    }
+    if scenario.faults.pause.is_none() {
+        sleep(scenario.length).await;
+    }
+    while faults.join_next().await.is_some() {}
+    witness.end();
+}
+
+/// A partition, in one direction or both; or a connection that breaks.
+async fn disturb(world: Arc<World>, process: Arc<Process>, node: usize, lasts: Duration) {
+    let (name, link) = (&process.name, &process.links[node]);
+    let kind = world.random(0..5);
+    match kind {
+        3 | 4 => {
+            let is_lost = kind == 3;
+            world.count("faults: connections cut");
+            world.tell(format!("{name}: connection to node {node} is cut, lost: {is_lost}"));
+            return link.cut(is_lost);
+        }
+        _ => world.count("faults: partitions"),
+    }
+    let (up, down) = (kind != 0, kind != 1);
+    world.tell(format!("{name}: node {node} is cut off for {lasts:?}: to {up}, from {down}"));
+    if up {
+        link.up.send_replace(false);
+    }
+    if down {
+        link.down.send_replace(false);
+    }
+    sleep(lasts).await;
+    link.up.send_replace(true);
+    link.down.send_replace(true);
+    world.tell(format!("{name}: node {node} can be reached again"));
+}
+
+async fn slow_down(world: Arc<World>, process: Arc<Process>, node: usize, lasts: Duration) {
+    world.count("faults: slow links");
+    world.tell(format!("{}: node {node} is slow for {lasts:?}", process.name));
+    process.links[node].set_delay(0..world.random(5..200));
+    sleep(lasts).await;
+    process.links[node].set_delay(0..2);
+}
+
+async fn freeze(world: Arc<World>, node: usize, lasts: Duration) {
+    world.count("faults: nodes frozen");
+    world.tell(format!("node {node} is frozen for {lasts:?}"));
+    world.nodes[node].freeze();
+    sleep(lasts).await;
+    world.nodes[node].thaw();
+    world.tell(format!("node {node} runs again"));
+}
+
+async fn restart(world: Arc<World>, node: usize, lasts: Duration, may_forget: bool) {
+    if !world.nodes[node].is_up() {
+        return;
+    }
+    let forgets = may_forget && world.chance(70);
+    world.count(if forgets { "faults: nodes emptied" } else { "faults: nodes restarted" });
+    world.tell(format!("node {node} is down for {lasts:?}, forgets: {forgets}"));
+    world.nodes[node].kill();
+    sleep(lasts).await;
+    world.nodes[node].start(forgets);
+    world.tell(format!("node {node} is up again"));
+}
+
+/// A process stands still, or its whole machine does; or it ends.
+async fn stop(world: Arc<World>, process: Arc<Process>, lasts: Duration) {
+    if process.is_stopped() || process.is_dead() {
+        return;
+    }
+    let name = &process.name;
+    match world.random(0..4) {
+        0 => {
+            world.count("faults: processes killed");
+            world.tell(format!("{name} is killed"));
+            process.kill();
+        }
+        kind => {
+            let suspended = kind == 1;
+            let what = if suspended { "faults: suspensions" } else { "faults: processes stopped" };
+            world.count(what);
+            world.tell(format!("{name} is stopped for {lasts:?}, suspended: {suspended}"));
+            process.stop();
+            sleep(lasts).await;
+            process.go_on(if suspended { lasts } else { Duration::ZERO });
+            world.tell(format!("{name} goes on"));
+        }
+    }
+}

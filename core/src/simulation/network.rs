@@ -1,0 +1,255 @@
+//! The simulated network: a connection keeps the order of what is sent on it, and delays it.
+
+use super::node::Node;
+use super::process::Process;
+use crate::answer::{Answered, Failure};
+use crate::error::NodeOutcome;
+use crate::request::Request;
+use crate::wire::Sight;
+use std::ops::Range;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::Duration;
+use tokio::sync::{mpsc, oneshot, watch};
+use tokio::time::{Instant, sleep, sleep_until};
+use tokio_util::sync::CancellationToken;
+
+/// The way between a process and a node, in both directions.
+pub(super) struct Link {
+    pub(super) up: watch::Sender<bool>,
+    pub(super) down: watch::Sender<bool>,
+    /// The shortest and the longest delay of a message, in milliseconds.
+    delay: (AtomicU64, AtomicU64),
+    connections: Mutex<Vec<Weak<Shared>>>,
+}
+
+/// One end of a connection; it is closed when the last clone is dropped.
+#[derive(Clone)]
+pub(crate) struct Connection(Arc<End>);
+
+struct End {
+    up: mpsc::UnboundedSender<Message>,
+    link: Arc<Link>,
+    process: Weak<Process>,
+    shared: Arc<Shared>,
+}
+
+/// What both ends know.
+struct Shared {
+    /// The client hears nothing on it any more, and knows.
+    broken: CancellationToken,
+    /// What was sent on it is lost, too.
+    is_lost: AtomicBool,
+    /// The client does not use it any more.
+    is_abandoned: AtomicBool,
+}
+
+struct Message {
+    due: Instant,
+    body: Body,
+}
+
+enum Body {
+    Ask(Request, oneshot::Sender<Answered>),
+    Look(oneshot::Sender<Sight>),
+}
+
+/// A reply on its way to the client.
+struct Reply {
+    due: Instant,
+    deliver: Box<dyn FnOnce() + Send>,
+}
+
+impl Link {
+    pub(super) fn new() -> Arc<Self> {
+        Arc::new(Self {
+            up: watch::Sender::new(true),
+            down: watch::Sender::new(true),
+            delay: (AtomicU64::new(0), AtomicU64::new(2)),
+            connections: Mutex::default(),
+        })
+    }
+
+    pub(super) fn set_delay(&self, milliseconds: Range<u64>) {
+        self.delay.0.store(milliseconds.start, Ordering::Relaxed);
+        self.delay.1.store(milliseconds.end, Ordering::Relaxed);
+    }
+
+    fn delay(&self) -> Range<u64> {
+        self.delay.0.load(Ordering::Relaxed)..self.delay.1.load(Ordering::Relaxed)
+    }
+
+    fn connections(&self) -> MutexGuard<'_, Vec<Weak<Shared>>> {
+        self.connections.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Breaks all connections. What was sent on them is lost, or else comes late.
+    pub(super) fn cut(&self, is_lost: bool) {
+        for shared in self.connections().drain(..).filter_map(|shared| shared.upgrade()) {
+            shared.is_lost.fetch_or(is_lost, Ordering::Relaxed);
+            shared.broken.cancel();
+        }
+    }
+
+    /// The process is gone.
+    pub(super) fn abandon(&self) {
+        for shared in self.connections().drain(..).filter_map(|shared| shared.upgrade()) {
+            shared.is_abandoned.store(true, Ordering::Relaxed);
+        }
+    }
+}
+
+/// Connects the process that runs to a node of its world, by its number.
+pub(crate) async fn connect(
+    name: &str,
+    on_broken: impl Fn() + Send + Sync + 'static,
+) -> Result<Connection, Failure> {
+    let process = super::process().expect("it is one that runs");
+    process.connect(name, on_broken).await
+}
+
+impl Process {
+    async fn connect(
+        self: Arc<Self>,
+        name: &str,
+        on_broken: impl Fn() + Send + Sync + 'static,
+    ) -> Result<Connection, Failure> {
+        let number: usize = name.parse().expect("nodes have numbers for names");
+        let (node, link) = (Arc::clone(&self.world.nodes[number]), Arc::clone(&self.links[number]));
+        self.travel(&link).await;
+        open(&link.up).await;
+        node.runs().await;
+        if !node.is_up() {
+            return Err(Failure::unreachable("connection refused"));
+        }
+        self.travel(&link).await;
+        open(&link.down).await;
+        let shared = Arc::new(Shared {
+            broken: CancellationToken::new(),
+            is_lost: AtomicBool::new(false),
+            is_abandoned: AtomicBool::new(false),
+        });
+        link.connections().push(Arc::downgrade(&shared));
+        let broken = shared.broken.clone();
+        drop(self.spawn(async move {
+            broken.cancelled().await;
+            on_broken();
+        }));
+        let (up, messages) = mpsc::unbounded_channel();
+        let (down, replies) = mpsc::unbounded_channel();
+        let (world, process) = (Arc::clone(&self.world), Arc::downgrade(&self));
+        let serving = serve(node, Arc::clone(&link), Arc::clone(&shared), world, messages, down);
+        tokio::spawn(serving);
+        tokio::spawn(deliver(Arc::clone(&link), Arc::clone(&shared), replies));
+        Ok(Connection(Arc::new(End { up, link, process, shared })))
+    }
+
+    async fn travel(&self, link: &Link) {
+        sleep(Duration::from_millis(self.world.random(link.delay()))).await;
+    }
+}
+
+/// Waits until what travels this way arrives.
+async fn open(way: &watch::Sender<bool>) {
+    // It fails if nobody can open it any more, which ends the simulation.
+    let _ = way.subscribe().wait_for(|is_open| *is_open).await;
+}
+
+/// Lets the messages of one connection arrive at the node, in order.
+async fn serve(
+    node: Arc<Node>,
+    link: Arc<Link>,
+    shared: Arc<Shared>,
+    world: Arc<super::world::World>,
+    mut messages: mpsc::UnboundedReceiver<Message>,
+    down: mpsc::UnboundedSender<Reply>,
+) {
+    let started = node.started();
+    while let Some(Message { due, body }) = messages.recv().await {
+        sleep_until(due).await;
+        open(&link.up).await;
+        node.runs().await;
+        if !node.is_up() || node.started() != started || shared.is_lost.load(Ordering::Relaxed) {
+            // The client is told of it, if it can be reached.
+            open(&link.down).await;
+            shared.broken.cancel();
+            return;
+        }
+        let is_late = shared.broken.is_cancelled() || shared.is_abandoned.load(Ordering::Relaxed);
+        let deliver: Box<dyn FnOnce() + Send> = match body {
+            Body::Ask(request, reply) => {
+                if is_late {
+                    world.came_late(&request);
+                }
+                let answered = node.answer(&request);
+                Box::new(move || drop(reply.send(answered)))
+            }
+            Body::Look(reply) => {
+                let sight = node.sight();
+                Box::new(move || drop(reply.send(sight)))
+            }
+        };
+        let due = Instant::now() + Duration::from_millis(world.random(link.delay()));
+        // An error means that nobody waits for it.
+        let _ = down.send(Reply { due, deliver });
+    }
+}
+
+/// Lets the replies on one connection arrive at the client, in order.
+async fn deliver(
+    link: Arc<Link>,
+    shared: Arc<Shared>,
+    mut replies: mpsc::UnboundedReceiver<Reply>,
+) {
+    while let Some(Reply { due, deliver }) = replies.recv().await {
+        sleep_until(due).await;
+        open(&link.down).await;
+        if !shared.broken.is_cancelled() {
+            deliver();
+        }
+    }
+}
+
+impl Connection {
+    /// Sends a request when it is polled first, and waits for its answer.
+    pub(crate) async fn ask(&self, request: &Request) -> Answered {
+        let (reply, answered) = oneshot::channel();
+        self.send(Body::Ask(request.clone(), reply));
+        tokio::select! {
+            biased;
+            Ok(answered) = answered => answered,
+            () = self.0.shared.broken.cancelled() => Err(disconnected(true)),
+        }
+    }
+
+    pub(crate) async fn look(&self) -> Result<Sight, Failure> {
+        let (reply, sight) = oneshot::channel();
+        self.send(Body::Look(reply));
+        tokio::select! {
+            biased;
+            Ok(sight) = sight => Ok(sight),
+            () = self.0.shared.broken.cancelled() => Err(disconnected(false)),
+        }
+    }
+
+    fn send(&self, body: Body) {
+        let Some(process) = self.0.process.upgrade() else { return };
+        if self.0.shared.broken.is_cancelled() {
+            return;
+        }
+        let delay = Duration::from_millis(process.world.random(self.0.link.delay()));
+        // An error means that the connection is broken, which `broken` tells.
+        let _ = self.0.up.send(Message { due: Instant::now() + delay, body });
+    }
+}
+
+impl Drop for End {
+    fn drop(&mut self) {
+        self.shared.is_abandoned.store(true, Ordering::Relaxed);
+    }
+}
+
+fn disconnected(sent: bool) -> Failure {
+    let outcome = if sent { NodeOutcome::Disconnected } else { NodeOutcome::Unreachable };
+    Failure { outcome, detail: "the connection broke".to_owned(), sent }
+}

@@ -1,0 +1,127 @@
+//! A simulated server: the in-memory node, with clocks of its own, which can freeze and restart.
+
+use super::world::World;
+use crate::answer::{Answered, Failure};
+use crate::error::NodeOutcome;
+use crate::memory::Entries;
+use crate::protocol::Moment;
+use crate::request::Request;
+use crate::wire::Sight;
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
+use std::time::Duration;
+use tokio::sync::watch;
+
+pub(super) struct Node {
+    pub(super) number: usize,
+    world: OnceLock<Weak<World>>,
+    rate: f64,
+    wall_clock_error: i64,
+    runs: watch::Sender<bool>,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    entries: Entries,
+    is_up: bool,
+    /// How often it was started.
+    started: u64,
+    /// When it was started last, by its own clock.
+    since: Duration,
+}
+
+impl Node {
+    pub(super) fn new(number: usize, rate: f64, wall_clock_error: i64) -> Arc<Self> {
+        let state = State { is_up: true, ..State::default() };
+        Arc::new(Self {
+            number,
+            world: OnceLock::new(),
+            rate,
+            wall_clock_error,
+            runs: watch::Sender::new(true),
+            state: Mutex::new(state),
+        })
+    }
+
+    pub(super) fn belongs_to(&self, world: &Arc<World>) {
+        let _ = self.world.set(Arc::downgrade(world));
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn world(&self) -> Arc<World> {
+        self.world.get().and_then(Weak::upgrade).expect("nodes live as long as their world")
+    }
+
+    /// Its own clock. It was started long before the simulation.
+    fn clock(&self) -> Duration {
+        Duration::from_secs(1_000_000) + self.world().elapsed().mul_f64(self.rate)
+    }
+
+    /// Waits until it is not frozen.
+    pub(super) async fn runs(&self) {
+        let _ = self.runs.subscribe().wait_for(|runs| *runs).await;
+    }
+
+    pub(super) fn freeze(&self) {
+        self.runs.send_replace(false);
+    }
+
+    pub(super) fn thaw(&self) {
+        self.runs.send_replace(true);
+    }
+
+    pub(super) fn is_up(&self) -> bool {
+        self.state().is_up
+    }
+
+    pub(super) fn started(&self) -> u64 {
+        self.state().started
+    }
+
+    pub(super) fn kill(&self) {
+        self.state().is_up = false;
+    }
+
+    pub(super) fn start(&self, forgets: bool) {
+        let since = self.clock();
+        let mut state = self.state();
+        if forgets {
+            state.entries = Entries::default();
+        }
+        (state.is_up, state.since) = (true, since);
+        state.started += 1;
+    }
+
+    pub(super) fn answer(&self, request: &Request) -> Answered {
+        let now = Moment::from_origin(self.clock());
+        let wall_clock = self.world().wall_clock_micros();
+        let wall_clock = wall_clock.saturating_add_signed(self.wall_clock_error);
+        let answered = self.state().entries.answer(now, wall_clock, request);
+        answered.map_err(|detail| Failure {
+            outcome: NodeOutcome::Refused,
+            detail: detail.to_owned(),
+            sent: true,
+        })
+    }
+
+    pub(super) fn sight(&self) -> Sight {
+        let now = self.clock();
+        let state = self.state();
+        let run_id = format!("{} {}", self.number, state.started);
+        Sight {
+            memory: run_id.clone(),
+            run_id,
+            uptime: Duration::from_secs((now - state.since).as_secs()),
+            is_replica: false,
+        }
+    }
+
+    /// The tokens that are there.
+    pub(super) fn tokens(&self) -> Vec<String> {
+        let now = Moment::from_origin(self.clock());
+        self.state().entries.tokens(now)
+    }
+}

@@ -1,0 +1,188 @@
+//! What the simulated processes do: they take locks, hold them, and give them back, in every way that
+//! a program may.
+
+use super::process::Process;
+use super::scenario::Scenario;
+use super::witness::Witness;
+use crate::{Client, ErrorCode, Lease};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::time::{sleep as truly, timeout};
+
+/// How long anything may take beyond what it was asked for, with all faults there are: connections
+/// that are opened, a last round, the ends of freezes and partitions.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// How long it may take until a loss is told, by a machine that was suspended meanwhile.
+const TOLD: Duration = Duration::from_secs(3);
+
+/// One task of a process.
+pub(super) struct Program {
+    pub(super) process: Arc<Process>,
+    pub(super) client: Client,
+    pub(super) scenario: Arc<Scenario>,
+    pub(super) witness: Arc<Witness>,
+}
+
+impl Program {
+    fn random(&self, range: std::ops::Range<u64>) -> u64 {
+        self.process.world.random(range)
+    }
+
+    fn milliseconds(&self, range: std::ops::Range<u64>) -> Duration {
+        self.process.world.milliseconds(range)
+    }
+
+    fn chance(&self, percent: u64) -> bool {
+        self.process.world.chance(percent)
+    }
+
+    /// Takes turns until the faults are over.
+    pub(super) async fn run(self) {
+        while !self.witness.is_over() {
+            self.turn().await;
+            truly(self.milliseconds(0..40)).await;
+        }
+    }
+
+    /// When all is well, everybody gets everything, and gives it back.
+    pub(super) async fn run_undisturbed(self) {
+        for resource in 0..self.scenario.resources {
+            let wait = PATIENCE + 2 * self.scenario.ttl;
+            match self.client.lock(resource.to_string()).wait(wait).acquire().await {
+                Ok(lease) => {
+                    self.witness.granted(&self.process, resource, &lease);
+                    if !lease.release().await {
+                        self.wrong(&lease, "was not released, though nothing was wrong");
+                    }
+                }
+                Err(error) => {
+                    self.process.world.violation(format!(
+                        "{}: {resource} cannot be acquired, though nothing is wrong: {error}",
+                        self.process.name
+                    ));
+                }
+            }
+        }
+    }
+
+    async fn turn(&self) {
+        let resource = self.random(0..self.scenario.resources as u64) as usize;
+        let shortest = (self.scenario.ttl.as_millis() as u64 / 2).max(10);
+        let ttl = self.milliseconds(shortest..self.scenario.ttl.as_millis() as u64 + 1);
+        let wait = Duration::from_millis([0, 50, 500, 2_000, 5_000][self.random(0..5) as usize]);
+        let lock = self.client.lock(resource.to_string()).ttl(ttl).wait(wait);
+        let lock = lock.auto_extend(self.chance(50));
+        let began = self.process.world.elapsed();
+        let acquiring = lock.acquire();
+        let acquired = if self.chance(10) {
+            // The caller loses patience, which cancels the acquire.
+            tokio::select! {
+                biased;
+                acquired = acquiring => acquired,
+                () = truly(self.milliseconds(0..30)) => {
+                    return self.process.world.count("acquires cancelled");
+                }
+            }
+        } else {
+            acquiring.await
+        };
+        self.in_time("an acquire", began, wait);
+        match acquired {
+            Ok(lease) => {
+                self.witness.granted(&self.process, resource, &lease);
+                self.hold(lease).await;
+            }
+            Err(error) => match error.code() {
+                ErrorCode::Timeout => self.process.world.count("acquires timed out"),
+                ErrorCode::NoQuorum if self.scenario.faults.pause.is_some() => {
+                    self.process.world.count("acquires without a quorum");
+                }
+                _ => self.process.world.violation(format!("{}: {error}", self.process.name)),
+            },
+        }
+    }
+
+    async fn hold(&self, lease: Lease) {
+        let mut was_lost = false;
+        // Most work is short.
+        let longest = [2, 20, self.scenario.ttl.as_millis() as u64 / 2 + 2];
+        for _ in 0..self.random(0..4) {
+            truly(self.milliseconds(0..longest[self.random(0..3) as usize])).await;
+            self.look(&lease, &mut was_lost);
+            if self.chance(15) {
+                let began = self.process.world.elapsed();
+                let extended = lease.extend(None).await;
+                self.in_time("an extension", began, Duration::ZERO);
+                if extended.is_ok() {
+                    self.process.world.count("leases extended by hand");
+                }
+            }
+        }
+        let world = &self.process.world;
+        match self.random(0..10) {
+            // It is lost sooner or later, if it is not extended, and then that is told.
+            0 if !self.witness.is_over() => {
+                let mut lost = lease.lost();
+                let mut is_told = false;
+                let limit = self.milliseconds(0..3 * self.scenario.ttl.as_millis() as u64);
+                tokio::select! {
+                    biased;
+                    loss = &mut lost => {
+                        if loss.is_some() && lease.is_valid() {
+                            self.wrong(&lease, "is valid after its loss was told");
+                        }
+                        is_told = true;
+                        world.count("losses told");
+                    }
+                    () = truly(limit) => {}
+                }
+                if !is_told && !lease.is_valid() && timeout(TOLD, lost).await.is_err() {
+                    self.wrong(&lease, "was lost, and nobody said so");
+                }
+            }
+            1 => return world.count("leases dropped"),
+            _ => {}
+        }
+        self.look(&lease, &mut was_lost);
+        let was_valid = lease.is_valid();
+        let began = world.elapsed();
+        let released = lease.release();
+        if lease.is_valid() {
+            self.wrong(&lease, "is valid after its release");
+        }
+        let released = released.await;
+        self.in_time("a release", began, Duration::ZERO);
+        if released && !was_valid {
+            self.wrong(&lease, "was released as if it had been valid");
+        }
+        if was_valid && !released && self.scenario.faults.pause.is_none() {
+            self.wrong(&lease, "was not released, though nothing was wrong");
+        }
+        world.tell(format!("{}: {} released: {released}", self.process.name, lease.fence()));
+        world.count(if was_valid { "leases released" } else { "leases lost" });
+    }
+
+    fn look(&self, lease: &Lease, was_lost: &mut bool) {
+        let is_valid = lease.is_valid();
+        if is_valid && *was_lost {
+            self.wrong(lease, "is valid again after it was lost");
+        }
+        if !is_valid && lease.check().is_ok() {
+            self.wrong(lease, "is not valid, but its check succeeds");
+        }
+        *was_lost |= !is_valid;
+    }
+
+    fn wrong(&self, lease: &Lease, what: &str) {
+        let name = &self.process.name;
+        self.process.world.violation(format!("{name}: lease {} {what}", lease.fence()));
+    }
+
+    fn in_time(&self, what: &str, began: Duration, wait: Duration) {
+        let took = self.process.world.elapsed() - began;
+        if took > wait.mul_f64(2.0) + PATIENCE {
+            self.process.world.violation(format!("{}: {what} took {took:?}", self.process.name));
+        }
+    }
+}
