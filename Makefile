@@ -8,12 +8,16 @@ BIN := $(VENV)/bin
 STAMPS := .cache
 CORE := Cargo.toml Cargo.lock $(shell find core/src core/Cargo.toml -type f)
 
-.PHONY: help build demo test test-rust test-python test-node bench lint clean redis
+.PHONY: help build demo test test-rust test-python test-node bench lint clean redis \
+    model simulate mutants
 
 help:
 	@echo 'make build   both packages in release mode, in place'
 	@echo 'make demo    the lock at work on five real servers (LOCK=off: without it)'
 	@echo 'make test    all suites: Rust, Python, Node.js, cross-language'
+	@echo 'make model     every order of events, up to a bound (MODEL=deep: further)'
+	@echo 'make simulate  whole clients under simulated faults (SEEDS=..., FIRST_SEED=...; SEED=... shows one)'
+	@echo 'make mutants   breaks the protocol on purpose, and shows what catches it'
 	@echo 'make lint    formatters, linters, type checkers'
 	@echo 'make bench   acquire + release beside raw sockets; what held leases cost'
 	@echo 'make clean   removes what these made, except the Rust target directory'
@@ -25,10 +29,14 @@ demo: build redis
 
 test: test-rust test-python test-node
 
-# The pure protocol builds, and is tested, without any dependency.
+# Tokio's unstable interface makes a simulation repeatable: tasks that are woken together go on in the
+# same order.
+CARGO_TEST := RUSTFLAGS='--cfg tokio_unstable' cargo test --locked -p quorlock
+
+# The pure protocol builds, and is tested, without any dependency; and the model, which needs no more.
 test-rust: redis
-	cargo test --locked -p quorlock --no-default-features --lib
-	cargo test --locked -p quorlock
+	$(CARGO_TEST) --no-default-features --lib
+	$(CARGO_TEST) -- --skip model::
 
 # With the cross-language tests, which drive Node.js from Python.
 test-python: build redis
@@ -36,6 +44,15 @@ test-python: build redis
 
 test-node: build redis
 	npm test
+
+model:
+	$(CARGO_TEST) --quiet --no-default-features --lib model:: -- --nocapture
+
+simulate:
+	$(CARGO_TEST) --quiet --lib simulation:: -- --nocapture
+
+mutants:
+	$(PYTHON) tests/mutants/run.py
 
 bench: build redis
 	$(BIN)/python bench/run.py

@@ -20,12 +20,14 @@ ROOT = HERE.parents[1]
 COPY = ROOT / ".cache" / "mutants"
 """A copy of the sources, to be broken, and what is built of them."""
 
-TEST = ["cargo", "test", "--locked", "--release", "--quiet", "-p", "quorlock", "--lib"]
-CHECKS = {  # TEMP
+TEST = ["cargo", "test", "--locked", "--quiet", "-p", "quorlock", "--lib"]
+CHECKS = {
     "model": [*TEST, "--no-default-features", "model::"],
-    # "simulation": [*TEST, "simulation::"],
+    "simulation": [*TEST, "simulation::"],
 }
 """What may catch a mutant, the quicker first."""
+
+ENVIRONMENT = {"CARGO_TARGET_DIR": str(COPY / "target"), "RUSTFLAGS": "--cfg tokio_unstable"}
 
 PATIENCE = 900
 """Seconds for a check. One that hangs has noticed something, too."""
@@ -55,7 +57,7 @@ def is_passed(command: list[str]) -> bool:
         done = subprocess.run(
             command,
             cwd=COPY,
-            env=os.environ | {"CARGO_TARGET_DIR": str(COPY / "target")},
+            env=os.environ | ENVIRONMENT,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,

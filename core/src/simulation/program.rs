@@ -4,17 +4,18 @@
 use super::process::Process;
 use super::scenario::Scenario;
 use super::witness::Witness;
+use crate::timer::timeout;
 use crate::{Client, ErrorCode, Lease};
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::time::{sleep as truly, timeout};
+use tokio::time::sleep as truly;
 
 /// How long anything may take beyond what it was asked for, with all faults there are: connections
 /// that are opened, a last round, the ends of freezes and partitions.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// How long it may take until a loss is told, by a machine that was suspended meanwhile.
-const TOLD: Duration = Duration::from_secs(3);
+/// For how long a machine that was suspended may run until a loss is told.
+const TOLD: Duration = Duration::from_secs(2);
 
 /// One task of a process.
 pub(super) struct Program {
