@@ -14,10 +14,13 @@ lose_reply    One shot: the next reply to a command forwarded after the mode was
               commands are delivered; pub/sub traffic is never taken for a reply.
 hold          Nothing goes through in either direction, the end of a connection included. All of it
               is kept and goes through, in order, when the mode changes.
+hold_commands, hold_replies
+              Half-open: the same in one direction only, while the other goes on.
 refuse        Open connections are cut, new ones are closed at once.
 
-When the setter of `mode` returns, the new mode is in force. Only whole messages are passed on, for
-which the proxy has to understand the traffic: plain RESP2 or RESP3, no TLS.
+When the setter of `mode` returns, the new mode is in force. `cut()` cuts the connections that are
+open, in any mode. Only whole messages are passed on, for which the proxy has to understand the
+traffic: plain RESP2 or RESP3, no TLS.
 """
 
 from __future__ import annotations
@@ -26,12 +29,15 @@ import asyncio
 import socket
 import threading
 from collections import deque
+from collections.abc import Coroutine
 from contextlib import suppress
 from types import TracebackType
 from typing import Literal, Self, cast, get_args
 from urllib.parse import quote
 
-Mode = Literal["pass", "drop_replies", "lose_reply", "hold", "refuse"]
+Mode = Literal[
+    "pass", "drop_replies", "lose_reply", "hold", "hold_commands", "hold_replies", "refuse"
+]
 
 # These commands have any number of answers, and these messages answer no command.
 _PUBSUB = frozenset(
@@ -77,9 +83,11 @@ class Proxy:
     def mode(self, mode: Mode) -> None:
         if mode not in get_args(Mode):
             raise ValueError(f"unknown proxy mode {mode!r}, expected one of {get_args(Mode)}")
-        if not self._thread.is_alive():
-            raise RuntimeError("the proxy is closed")
-        asyncio.run_coroutine_threadsafe(self._switch(mode), self._loop).result()
+        self._run_in_thread(self._switch(mode))
+
+    def cut(self) -> None:
+        """Close the connections that are open now, on both sides. New ones are accepted."""
+        self._run_in_thread(self._cut())
 
     @property
     def connections(self) -> int:
@@ -103,6 +111,12 @@ class Proxy:
     ) -> None:
         self.close()
 
+    def _run_in_thread(self, change: Coroutine[None, None, None]) -> None:
+        if not self._thread.is_alive():
+            change.close()
+            raise RuntimeError("the proxy is closed")
+        asyncio.run_coroutine_threadsafe(change, self._loop).result()
+
     def _run(self) -> None:
         with asyncio.Runner(loop_factory=lambda: self._loop) as runner:
             runner.run(self._serve())
@@ -119,6 +133,10 @@ class Proxy:
         self._mode = mode
         for link in tuple(self._links):
             link.mode_changed()
+
+    async def _cut(self) -> None:
+        for link in tuple(self._links):
+            link.cut()
 
 
 class _Link:
@@ -166,11 +184,13 @@ class _Link:
 
     def flush(self) -> None:
         """Pass on what the mode lets through and what is due."""
-        if self._closed or self._proxy.mode == "hold":
+        if self._closed:
             return
-        while self._server.transport is not None and self.client.inbox:
+        commands_pass = self._proxy.mode not in ("hold", "hold_commands")
+        replies_pass = self._proxy.mode not in ("hold", "hold_replies")
+        while commands_pass and self._server.transport is not None and self.client.inbox:
             self._pass_up(self.client.inbox.popleft()[1])
-        while self._server.inbox and not self._closed:
+        while replies_pass and self._server.inbox and not self._closed:
             due = self._server.inbox[0][0]
             if due > self._loop.time():
                 self._loop.call_at(due, self.flush)
