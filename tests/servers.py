@@ -346,6 +346,11 @@ class Servers:
         self._password = password
 
     @property
+    def process_group(self) -> int:
+        """A process that is started in this group ends with the servers, even if it is stopped."""
+        return self._watchdog.pid
+
+    @property
     def urls(self) -> list[str]:
         """The URLs of all servers, running or not."""
         return [server.url for server in self._servers]

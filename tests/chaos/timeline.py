@@ -1,0 +1,5 @@
+from chaos.history import Run
+
+
+def draw(run: Run) -> str:
+    return ""
