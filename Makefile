@@ -8,12 +8,13 @@ BIN := $(VENV)/bin
 STAMPS := .cache
 CORE := Cargo.toml Cargo.lock $(shell find core/src core/Cargo.toml -type f)
 
-.PHONY: help build demo test test-rust test-python test-node bench lint clean redis
+.PHONY: help build demo test test-rust test-python test-node chaos bench lint clean redis
 
 help:
 	@echo 'make build   both packages in release mode, in place'
 	@echo 'make demo    the lock at work on five real servers (LOCK=off: without it)'
 	@echo 'make test    all suites: Rust, Python, Node.js, cross-language'
+	@echo 'make chaos   clients in three languages under faults for 5 minutes (SECONDS=300, SEED=random)'
 	@echo 'make lint    formatters, linters, type checkers'
 	@echo 'make bench   acquire + release beside raw sockets; what held leases cost'
 	@echo 'make clean   removes what these made, except the Rust target directory'
@@ -36,6 +37,10 @@ test-python: build redis
 
 test-node: build redis
 	npm test
+
+# The run itself builds the Rust client, also in `make test`.
+chaos: build redis
+	$(BIN)/python tests/chaos/run.py --seconds $(or $(SECONDS),300) $(if $(SEED),--seed $(SEED))
 
 bench: build redis
 	$(BIN)/python bench/run.py

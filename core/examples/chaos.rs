@@ -111,11 +111,11 @@ impl Worker {
             "op": op, "resource": lease.resource(), "fence": lease.fence(), "value": value,
             "client": self.settings["name"],
         }));
-        if answer["ok"] == false {
+        let value = answer["value"].as_u64();
+        if value.is_none() {
             self.observe("refused", lease);
-            return None;
         }
-        Some(answer["value"].as_u64().unwrap_or_default())
+        value
     }
 }
 

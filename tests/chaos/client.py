@@ -96,7 +96,7 @@ class Turn:
         if not answer["ok"]:
             look("refused", lease)
             return None
-        return int(answer.get("value", 0))
+        return int(answer["value"])
 
     def steps(self) -> list[int]:
         """For how many milliseconds to think, between two looks each."""

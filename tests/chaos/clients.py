@@ -105,9 +105,14 @@ class Client:
             if status:
                 self._violation("crash", f"{self.name} ended with status {status}; see its log")
 
+    @property
+    def is_running(self) -> bool:
+        """Whether there is a process, stopped or not."""
+        return self._process is not None and self._process.poll() is None
+
     def check_running(self) -> None:
-        """Nobody but this one ends it."""
-        if self._process is not None and self._process.poll() is not None:
+        """A process that was not killed has not ended."""
+        if self._process is not None and not self.is_running:
             text = f"{self.name} ended by itself with status {self._process.returncode}"
             self._violation("crash", f"{text}; see its log")
             raise CrashError

@@ -38,7 +38,7 @@ SLOTS = SERVER_FAULTS | PROXY_FAULTS | CLIENT_FAULTS
 """The kinds of faults. What has the same slot cannot strike the same target at once."""
 
 MAJORITY = 0.4
-"""How often a storm has a fault that strikes more nodes than may fail."""
+"""How often a fault strikes more nodes than may fail, and how often so many restart."""
 
 
 @dataclass(frozen=True)
@@ -67,38 +67,56 @@ class Storm:
 def storms(seed: int, nodes: int, clients: int) -> Iterator[Storm]:
     """Storm after storm, without end. Each has every kind of fault, most of which strike alone."""
     for number in count():
-        yield _Planner(random.Random(f"{seed} {number}"), nodes, clients).storm()
+        planner = _Planner(random.Random(f"{seed} {number}"), nodes, clients)
+        planner.every_kind()
+        if planner.random.random() < MAJORITY:
+            planner.majority(planner.random.choice([*SERVER_FAULTS, *PROXY_FAULTS]), LONG)
+        if planner.random.random() < MAJORITY:
+            planner.majority("server killed", SHORT)
+        yield planner.storm()
+
+
+def restarts(seed: int, nodes: int) -> Iterator[Storm]:
+    """Storms in which nothing happens but that majorities restart: see what the guard is for."""
+    for number in count():
+        planner = _Planner(random.Random(f"{seed} {number}"), nodes, 0)
+        for _ in range(4):
+            planner.majority("server killed", SHORT)
+        yield planner.storm()
 
 
 class _Planner:
     def __init__(self, randomness: random.Random, nodes: int, clients: int) -> None:
-        self._random = randomness
-        self._targets = {"node": nodes, "client": clients}
+        self.random = randomness
+        self._nodes = nodes
+        self._clients = clients
         self._seconds = randomness.uniform(5, 9)
         self._faults: list[Fault] = []
 
-    def storm(self) -> Storm:
+    def every_kind(self) -> None:
         kinds = list(SLOTS)
-        self._random.shuffle(kinds)
+        self.random.shuffle(kinds)
         for kind in kinds:
-            self._add(kind, *self._times())
-        if self._random.random() < MAJORITY:
-            kind = self._random.choice([*SERVER_FAULTS, *PROXY_FAULTS])
-            begins, ends = self._times()
-            for _ in range(self._random.randint(3, self._targets["node"])):
-                # A moment apart: five nodes never fail in the same microsecond.
-                self._add(kind, begins + self._random.uniform(0, 0.05), ends)
-        faults = tuple(sorted(self._faults, key=lambda fault: fault.begins))
-        return Storm(self._seconds, faults, self._random.uniform(0.5, 2))
+            self._add(kind, *self._times(self.random.choice([SHORT, LONG, LONG])))
 
-    def _times(self) -> tuple[float, float]:
-        lasts = self._random.uniform(*self._random.choice([SHORT, LONG, LONG]))
-        begins = self._random.uniform(0, self._seconds - lasts)
+    def majority(self, kind: str, lasting: tuple[float, float]) -> None:
+        begins, ends = self._times(lasting)
+        for _ in range(self.random.randint(self._nodes // 2 + 1, self._nodes)):
+            # A moment apart: nodes do not fail in the same microsecond.
+            self._add(kind, begins + self.random.uniform(0, 0.05), ends)
+
+    def storm(self) -> Storm:
+        faults = tuple(sorted(self._faults, key=lambda fault: fault.begins))
+        return Storm(self._seconds, faults, self.random.uniform(0.5, 2))
+
+    def _times(self, lasting: tuple[float, float]) -> tuple[float, float]:
+        lasts = self.random.uniform(*lasting)
+        begins = self.random.uniform(0, self._seconds - lasts)
         return begins, begins + lasts
 
     def _add(self, kind: str, begins: float, ends: float) -> None:
         """Adds a fault to a target that has none of its slot then, if there is one."""
-        number = self._targets["client" if kind in CLIENT_FAULTS else "node"]
+        number = self._clients if kind in CLIENT_FAULTS else self._nodes
         busy = {
             fault.target
             for fault in self._faults
@@ -106,7 +124,7 @@ class _Planner:
         }
         if free := [target for target in range(number) if target not in busy]:
             ends = max(begins, ends) if kind != "cut" else begins
-            target, delay = self._random.choice(free), self._random.uniform(0.01, 0.6)
+            target, delay = self.random.choice(free), self.random.uniform(0.01, 0.6)
             self._faults.append(Fault(kind, target, begins, ends, delay))
 
 

@@ -5,7 +5,7 @@ any storage behind a lock should: reading and writing both say the fence of the 
 is smaller than the largest seen is refused. One JSON object per line, over TCP:
 
     {"op": "read", "resource": "stock", "client": "Rust 1", "fence": 7}  {"ok": true, "value": 3}
-    {"op": "write", ..., "fence": 7, "value": 4}                         {"ok": true}
+    {"op": "write", ..., "fence": 7, "value": 4}                         {"ok": true, "value": 4}
     {"op": "write", ..., "fence": 6, "value": 4}                         {"ok": false}
 
 What it accepted and refused goes to its history, with the time in nanoseconds of CLOCK_MONOTONIC.
@@ -70,12 +70,11 @@ class Register:
         """What the register does with a request: everything in one step."""
         resource, fence = request["resource"], request["fence"]
         accepted = fence >= self._fences.get(resource, 0)
+        value = self._values.get(resource, 0) if request["op"] == "read" else request["value"]
         if accepted:
             self._fences[resource] = fence
-            if request["op"] == "write":
-                self._values[resource] = request["value"]
-        entry = request | {"event": request["op"], "at": time.monotonic_ns(), "ok": accepted}
+            self._values[resource] = value
+        entry = {"event": request["op"], "resource": resource, "client": request["client"]}
+        entry |= {"fence": fence, "value": value, "at": time.monotonic_ns(), "ok": accepted}
         self._history.write(json.dumps(entry) + "\n")
-        if accepted and request["op"] == "read":
-            return {"ok": True, "value": self._values.get(resource, 0)}
-        return {"ok": accepted}
+        return {"ok": True, "value": value} if accepted else {"ok": False}

@@ -11,7 +11,7 @@ from chaos.check import Entry, Violation
 from chaos.faults import SLOTS
 from chaos.history import Run, language
 
-BEFORE, AFTER = 1_000_000_000, 300_000_000
+BEFORE, AFTER = 500_000_000, 100_000_000
 """What is shown around a violation, in nanoseconds."""
 
 

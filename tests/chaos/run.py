@@ -30,7 +30,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from chaos.check import Violation, check
 from chaos.clients import Clients, CrashError
-from chaos.faults import Faults, storms
+from chaos.faults import Faults, restarts, storms
 from chaos.history import History, Run
 from chaos.register import Register
 from chaos.report import excerpt, show, summary
@@ -76,11 +76,14 @@ def run(seconds: float, seed: int, folder: Path, broken: str | None = None) -> R
         until = time.monotonic() + seconds
         try:
             calm(happened, clients, 0)
-            for storm in storms(seed, NODES, len(clients)):
-                if time.monotonic() > until:
-                    break
+            plan = storms(seed, NODES, len(clients))
+            if broken == "no-guard":
+                plan = restarts(seed, NODES)
+            for storm in plan:
                 faults.storm(storm)
                 calm(happened, clients, storm.calm)
+                if time.monotonic() > until:
+                    break
             clients.end()
             check_litter(happened, servers)
         except CrashError:
@@ -129,7 +132,7 @@ def report(happened: Run) -> bool:
     figures = summary(happened)
     (happened.folder / "summary.json").write_text(json.dumps(figures, indent=2) + "\n")
     timeline = happened.folder / "timeline.html"
-    timeline.write_text(draw(happened))
+    timeline.write_text(draw(happened, figures))
     show(figures)
     for violation in happened.violations[:3]:
         print(f"\n{violation.kind}: {violation.text}\n{excerpt(happened, violation)}")
