@@ -46,17 +46,19 @@ _PUBSUB = frozenset(
 )
 
 
-def redis_url(port: int, password: str | None = None) -> str:
+def redis_url(port: int, password: str | None = None, host: str = "127.0.0.1") -> str:
     """The URL of a server on this machine."""
     credentials = "" if password is None else f":{quote(password, safe='')}@"
-    return f"redis://{credentials}127.0.0.1:{port}"
+    return f"redis://{credentials}{host}:{port}"
 
 
 class Proxy:
     """A proxy on a free port, in a thread of its own, until `close()` or the end of `with`."""
 
-    def __init__(self, target_port: int, password: str | None = None) -> None:
-        """`password` is only put into `url`."""
+    def __init__(
+        self, target_port: int, password: str | None = None, host: str = "127.0.0.1"
+    ) -> None:
+        """`password` is only put into `url`; `host` is the address to listen on."""
         self.target_port = target_port
         self.delay = 0.0
         """Seconds by which each reply is late. Replies wait side by side, not one after another."""
@@ -66,9 +68,9 @@ class Proxy:
         """Messages from the server that were swallowed by drop_replies or lose_reply."""
         self._mode: Mode = "pass"
         self._links: set[_Link] = set()
-        self._listener = socket.create_server(("127.0.0.1", 0), backlog=128)
+        self._listener = socket.create_server((host, 0), backlog=128)
         self.port: int = self._listener.getsockname()[1]
-        self.url = redis_url(self.port, password)
+        self.url = redis_url(self.port, password, host)
         self._loop = asyncio.SelectorEventLoop()
         self._stop = asyncio.Event()
         self._thread = threading.Thread(target=self._run, name=f"proxy-{self.port}", daemon=True)

@@ -6,7 +6,7 @@ use rustix::time::{ClockId, clock_gettime};
 use serde_json::{Value, json};
 use std::fs::{File, OpenOptions};
 use std::io::{BufRead, BufReader, Read, Write, stdin};
-use std::net::TcpStream;
+use std::os::unix::net::UnixStream;
 use std::panic;
 use std::process::exit;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -119,14 +119,12 @@ impl Worker {
     }
 }
 
-struct Register(BufReader<TcpStream>);
+struct Register(BufReader<UnixStream>);
 
 impl Register {
     fn connect(settings: &Value) -> Self {
-        let port = u16::try_from(settings["register"].as_u64().unwrap()).unwrap();
-        let stream = TcpStream::connect(("127.0.0.1", port)).unwrap();
-        stream.set_nodelay(true).unwrap();
-        Self(BufReader::new(stream))
+        let path = settings["register"].as_str().unwrap();
+        Self(BufReader::new(UnixStream::connect(path).unwrap()))
     }
 
     fn ask(&mut self, request: &Value) -> Value {

@@ -34,7 +34,7 @@ function look(event, lease, entry) {
   record(event, { token: lease.token, at, left, ...entry })
 }
 
-const register = connect(settings.register, '127.0.0.1').setNoDelay()
+const register = connect(settings.register)
 const asking = []
 createInterface(register).on('line', (line) => asking.shift()(JSON.parse(line)))
 await once(register, 'connect')

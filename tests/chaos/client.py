@@ -105,10 +105,8 @@ class Turn:
 
 
 def work_in_thread() -> None:
-    with (
-        socket.create_connection(("127.0.0.1", settings["register"])) as connection,
-        connection.makefile("rb") as reader,
-    ):
+    with socket.socket(socket.AF_UNIX) as connection, connection.makefile("rb") as reader:
+        connection.connect(settings["register"])
 
         def ask(turn: Turn, lease: quorlock.Lease, op: str, value: int = 0) -> int | None:
             connection.sendall(turn.request(lease, op, value))
@@ -134,7 +132,7 @@ def work_in_thread() -> None:
 
 
 async def work_in_task() -> None:
-    reader, writer = await asyncio.open_connection("127.0.0.1", settings["register"])
+    reader, writer = await asyncio.open_unix_connection(settings["register"])
 
     async def ask(turn: Turn, lease: quorlock.Lease, op: str, value: int = 0) -> int | None:
         writer.write(turn.request(lease, op, value))

@@ -14,6 +14,7 @@ from typing import Any
 
 from chaos.check import Entry, Violation
 from chaos.history import History
+from chaos.network import Network
 
 HERE = Path(__file__).resolve().parent
 PYTHON = [sys.executable, str(HERE / "client.py")]
@@ -33,9 +34,10 @@ END_TIMEOUT = 60.0
 
 def build_rust() -> Path:
     """The Rust client, which is built if it is not up to date."""
-    command = "cargo build --locked --release -p quorlock --example chaos --message-format=json"
+    command = "cargo build --locked --release -p quorlock --example chaos "
+    command += "--quiet --message-format=json-render-diagnostics"
     done = subprocess.run(
-        [*command.split(), "--quiet"], cwd=HERE.parent.parent, stdout=subprocess.PIPE, check=False
+        command.split(), cwd=HERE.parent.parent, stdout=subprocess.PIPE, check=False
     )
     if done.returncode:
         raise SystemExit("the Rust client of the chaos run cannot be built; see above")
@@ -84,7 +86,8 @@ class Client:
 
     def stop(self) -> None:
         self._running.send_signal(signal.SIGSTOP)
-        os.waitid(os.P_PID, self._running.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
+        if hasattr(os, "waitid"):  # until all its threads stand still
+            os.waitid(os.P_PID, self._running.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
 
     def go_on(self) -> None:
         self._running.send_signal(signal.SIGCONT)
@@ -149,13 +152,20 @@ class Clients:
     """All clients."""
 
     def __init__(
-        self, urls: Sequence[Sequence[str]], settings: dict[str, Any], group: int, folder: Path
+        self,
+        urls: Sequence[Sequence[str]],
+        settings: dict[str, Any],
+        group: int,
+        folder: Path,
+        network: Network | None,
     ) -> None:
         """Each client in turn gets the next list of URLs; there is but one, if all is well."""
         rust = str(build_rust())
         self._clients = []
         for number, (name, command) in enumerate(KINDS.items()):
             words = [rust if word == RUST else word for word in command]
+            if network is not None:
+                words = [*network.command(number), *words]
             own = {"name": name, "kind": name.split()[1], "urls": urls[number % len(urls)]}
             self._clients.append(Client(name, words, settings | own, group, folder))
         for client in self._clients:

@@ -14,6 +14,7 @@ from typing import get_args
 
 from chaos.clients import Clients
 from chaos.history import Stroke
+from chaos.network import Network
 from proxy import Mode
 from servers import Servers
 
@@ -32,7 +33,14 @@ PROXY_FAULTS = {
     "drop replies": "mode",
     "lose reply": "mode",
 }
-CLIENT_FAULTS = {"client killed": "client", "client stopped": "client"}
+PROCESS_FAULTS = {"client killed": "client", "client stopped": "client"}
+NETWORK_FAULTS = {
+    "client cut off": "network",
+    "client unheard": "network",
+    "client deaf": "network",
+}
+"""Those of client processes, and those that need network namespaces."""
+CLIENT_FAULTS = PROCESS_FAULTS | NETWORK_FAULTS
 
 SLOTS = SERVER_FAULTS | PROXY_FAULTS | CLIENT_FAULTS
 """The kinds of faults. What has the same slot cannot strike the same target at once."""
@@ -64,11 +72,12 @@ class Storm:
     """How long it is quiet after it, at least."""
 
 
-def storms(seed: int, nodes: int, clients: int) -> Iterator[Storm]:
+def storms(seed: int, nodes: int, clients: int, namespaces: bool) -> Iterator[Storm]:
     """Storm after storm, without end. Each has every kind of fault, most of which strike alone."""
+    kinds = [kind for kind in SLOTS if namespaces or kind not in NETWORK_FAULTS]
     for number in count():
         planner = _Planner(random.Random(f"{seed} {number}"), nodes, clients)
-        planner.every_kind()
+        planner.each_of(kinds)
         if planner.random.random() < MAJORITY:
             planner.majority(planner.random.choice([*SERVER_FAULTS, *PROXY_FAULTS]), LONG)
         if planner.random.random() < MAJORITY:
@@ -93,10 +102,8 @@ class _Planner:
         self._seconds = randomness.uniform(5, 9)
         self._faults: list[Fault] = []
 
-    def every_kind(self) -> None:
-        kinds = list(SLOTS)
-        self.random.shuffle(kinds)
-        for kind in kinds:
+    def each_of(self, kinds: list[str]) -> None:
+        for kind in self.random.sample(kinds, len(kinds)):
             self._add(kind, *self._times(self.random.choice([SHORT, LONG, LONG])))
 
     def majority(self, kind: str, lasting: tuple[float, float]) -> None:
@@ -131,9 +138,10 @@ class _Planner:
 class Faults:
     """Inflicts faults on real servers and clients, and remembers which."""
 
-    def __init__(self, servers: Servers, clients: Clients) -> None:
+    def __init__(self, servers: Servers, clients: Clients, network: Network | None) -> None:
         self._servers = servers
         self._clients = clients
+        self._network = network
         self._open: dict[Fault, Stroke] = {}
         self.strokes: list[Stroke] = []
 
@@ -167,6 +175,11 @@ class Faults:
                 self._clients[fault.target].kill()
             case "client stopped":
                 self._clients[fault.target].stop()
+            case "client cut off" | "client unheard" | "client deaf" as kind:
+                assert self._network is not None
+                self._network.lose(
+                    fault.target, requests=kind != "client deaf", replies=kind != "client unheard"
+                )
             case "delay":
                 self._servers.proxies[fault.target].delay = fault.delay
             case "cut":
@@ -186,6 +199,9 @@ class Faults:
                 self._clients[fault.target].start()
             case "client stopped":
                 self._clients[fault.target].go_on()
+            case "client cut off" | "client unheard" | "client deaf":
+                assert self._network is not None
+                self._network.heal(fault.target)
             case "delay":
                 self._servers.proxies[fault.target].delay = 0
             case "cut":

@@ -2,7 +2,8 @@
 
 A number for each resource, in this process, so that it outlives every client. It applies fences as
 any storage behind a lock should: reading and writing both say the fence of the lease, and one that
-is smaller than the largest seen is refused. One JSON object per line, over TCP:
+is smaller than the largest seen is refused. One JSON object per line, over a Unix socket, which no
+fault of a network can touch:
 
     {"op": "read", "resource": "stock", "client": "Rust 1", "fence": 7}  {"ok": true, "value": 3}
     {"op": "write", ..., "fence": 7, "value": 4}                         {"ok": true, "value": 4}
@@ -16,6 +17,7 @@ from __future__ import annotations
 import asyncio
 import json
 import socket
+import tempfile
 import threading
 import time
 from contextlib import suppress
@@ -25,14 +27,18 @@ from typing import Any, Self
 
 
 class Register:
-    """A server on a free port, in a thread of its own, until the end of `with`."""
+    """A server in a thread of its own, until the end of `with`."""
 
     def __init__(self, history: Path) -> None:
         self._values: dict[str, int] = {}
         self._fences: dict[str, int] = {}
         self._history = history.open("a")
-        self._listener = socket.create_server(("127.0.0.1", 0))
-        self.port: int = self._listener.getsockname()[1]
+        # The path of a socket must be short, which that of a test's folder is not.
+        self._folder = tempfile.TemporaryDirectory(prefix="quorlock-")
+        self.path = f"{self._folder.name}/register"
+        self._listener = socket.socket(socket.AF_UNIX)
+        self._listener.bind(self.path)
+        self._listener.listen()
         self._loop = asyncio.new_event_loop()
         self._stop = asyncio.Event()
         self._thread = threading.Thread(target=self._run, name="register", daemon=True)
@@ -50,13 +56,14 @@ class Register:
         self._loop.call_soon_threadsafe(self._stop.set)
         self._thread.join()
         self._history.close()
+        self._folder.cleanup()
 
     def _run(self) -> None:
         with asyncio.Runner(loop_factory=lambda: self._loop) as runner:
             runner.run(self._listen())
 
     async def _listen(self) -> None:
-        async with await asyncio.start_server(self._serve, sock=self._listener):
+        async with await asyncio.start_unix_server(self._serve, sock=self._listener):
             await self._stop.wait()
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

@@ -8,6 +8,9 @@ one or both directions, and robbed of replies. Between the storms all is well, a
 get a lock. All that happens is written down, and then checked: see check.py. In DIRECTORY there are
 afterwards all histories, summary.json and timeline.html. Exit status 1 if anything was amiss.
 
+Where the machine allows network namespaces, each client is in one, and what it sends or is sent to
+it is lost at times. `--namespaces` says whether to try that, or to insist on it.
+
 `--broken` breaks an assumption of the lock, to see that the checker finds what comes of it:
 `split` gives the clients two lists of nodes that have none in common, `no-guard` lets nodes vote at
 once after a restart, though they have forgotten everything.
@@ -29,9 +32,10 @@ from typing import NoReturn
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from chaos.check import Violation, check
-from chaos.clients import Clients, CrashError
+from chaos.clients import KINDS, Clients, CrashError, build_rust
 from chaos.faults import Faults, restarts, storms
 from chaos.history import History, Run
+from chaos.network import HOST, Network, enter, prepare, why_not
 from chaos.register import Register
 from chaos.report import excerpt, show, summary
 from chaos.timeline import draw
@@ -59,24 +63,28 @@ PROGRESS_TIMEOUT = 60.0
 """Seconds in which every client has to get a lock when all is well, on a machine that is busy."""
 
 
-def run(seconds: float, seed: int, folder: Path, broken: str | None = None) -> Run:
+def run(
+    seconds: float, seed: int, folder: Path, broken: str | None = None, namespaces: bool = False
+) -> Run:
     """A whole run, which leaves its histories in the folder."""
     folder.mkdir(parents=True, exist_ok=True)
     for old in [*folder.glob("*.jsonl"), *folder.glob("*.log")]:
         old.unlink()
     with Servers(NODES) as servers, Register(folder / "register.jsonl") as register:
-        proxies = [servers.proxy(number).url for number in range(NODES)]
+        network = Network(len(KINDS), servers.process_group) if namespaces else None
+        host = HOST if namespaces else "127.0.0.1"
+        proxies = [servers.proxy(number, host).url for number in range(NODES)]
         urls = [proxies[:2], proxies[2:]] if broken == "split" else [proxies]
-        settings = SETTINGS | {"register": register.port}
+        settings = SETTINGS | {"register": register.path}
         if broken == "no-guard":
             settings["guard"] = None
-        clients = Clients(urls, settings, servers.process_group, folder)
-        faults = Faults(servers, clients)
+        clients = Clients(urls, settings, servers.process_group, folder, network)
+        faults = Faults(servers, clients, network)
         happened = Run(seed, folder, time.monotonic_ns())
         until = time.monotonic() + seconds
         try:
             calm(happened, clients, 0)
-            plan = storms(seed, NODES, len(clients))
+            plan = storms(seed, NODES, len(clients), namespaces)
             if broken == "no-guard":
                 plan = restarts(seed, NODES)
             for storm in plan:
@@ -149,9 +157,22 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--seed", type=int, default=random.randrange(1_000_000))
     parser.add_argument("--out", type=Path, default=Path("build/chaos"))
     parser.add_argument("--broken", choices=["split", "no-guard"])
+    parser.add_argument("--namespaces", choices=["on", "off", "auto"], default="auto")
+    parser.add_argument("--inside", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args(arguments)
-    print(f"seed {options.seed}, {options.seconds:g} s; the seed repeats the faults", flush=True)
-    happened = run(options.seconds, options.seed, options.out, options.broken)
+    if options.inside:
+        prepare()
+    else:
+        reason = "not wanted" if options.namespaces == "off" else why_not()
+        if reason and options.namespaces == "on":
+            raise SystemExit(f"no network namespaces: {reason}")
+        print(f"seed {options.seed}, {options.seconds:g} s; the seed repeats the faults")
+        print(f"network namespaces: {reason or 'each client in one of its own'}", flush=True)
+        if not reason:
+            build_rust()  # while there is a network, from which cargo may need something
+            again = [*arguments, f"--seed={options.seed}", "--inside"]
+            enter([sys.executable, str(Path(__file__).resolve()), *again])
+    happened = run(options.seconds, options.seed, options.out, options.broken, options.inside)
     if report(happened):
         print("All is well.")
         return 0

@@ -35,6 +35,9 @@ FAULTS = {
     "lose reply": "#f08fb1",
     "client killed": "#111111",
     "client stopped": "#8a8f98",
+    "client cut off": "#7a4b2b",
+    "client unheard": "#d98e5f",
+    "client deaf": "#a8b545",
 }
 NODE_ROWS = {"process": 0, "mode": 1, "cut": 1, "delay": 2}
 
@@ -42,7 +45,7 @@ STYLE = """
 body { font: 13px/1.5 system-ui, sans-serif; margin: 20px; color: #222; background: #fff }
 h1 { font-size: 19px; margin: 0 0 6px } table { border-collapse: collapse; margin: 6px 0 }
 td, th { padding: 1px 12px 1px 0; text-align: left; vertical-align: top; font-weight: normal }
-th { color: #777 } .bad { color: #d00; font-weight: bold }
+th { color: #777 } .bad { color: #d00 } p { margin: 3px 0 }
 .legend { display: flex; flex-wrap: wrap; gap: 2px 16px; margin: 8px 0; max-width: 1400px }
 .legend span { white-space: nowrap } .legend svg { vertical-align: -2px; margin-right: 5px }
 svg.row { display: block; margin-bottom: 14px } svg text { font: 11px system-ui, sans-serif }
@@ -59,7 +62,7 @@ def draw(run: Run, figures: dict[str, Any]) -> str:
     violations = "".join(
         f"<p class=bad>{run.seconds(violation.at):.3f} s: {escape(violation.kind)}:"
         f" {escape(violation.text)}</p>"
-        for violation in run.violations[:20]
+        for violation in run.violations[:10]
     )
     return (
         f"<!doctype html><meta charset=utf-8><title>quorlock chaos, seed {run.seed}</title>"
@@ -115,7 +118,7 @@ def _resources(leases: list[Lease]) -> list[str]:
 
 
 def _violation(x: float, height: float) -> str:
-    return f'<path d="M{x:.2f} 0V{height}" stroke="#e00000" stroke-width="2"/>'
+    return f'<path d="M{x:.2f} 0V{height}" stroke="#e00000" opacity=".6"/>'
 
 
 def _text(x: float, y: float, anchor: str, colour: str, text: str) -> str:
