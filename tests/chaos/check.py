@@ -141,7 +141,11 @@ def end_seen(lease: Lease) -> int:
 
 
 def end_promised(lease: Lease) -> int:
-    """It was to be valid until then."""
+    """It was to be valid until then.
+
+    Nobody may get it earlier, not even if it was lost because most of its nodes restarted: with
+    the guard, these have no vote for at least as long as the lease was promised for.
+    """
     return lease.promised if lease.given_up is None else min(lease.promised, lease.given_up)
 
 

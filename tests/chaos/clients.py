@@ -63,6 +63,8 @@ class Client:
         self._group = group
         self._file = name.lower().replace(" ", "-").replace(".", "")
         self._folder = folder
+        self.log = folder / f"{self._file}.log"
+        """What its processes complained of."""
         self._process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
@@ -71,7 +73,7 @@ class Client:
         settings = self._settings | {"history": str(path)}
         # The end of stdin tells it that it is over. It is one of the servers' group, so that none
         # survives when this process is killed, not even one that is stopped.
-        with (self._folder / f"{self._file}.log").open("ab") as log:
+        with self.log.open("ab") as log:
             self._process = subprocess.Popen(
                 [*self._command, json.dumps(settings)],
                 stdin=subprocess.PIPE,
@@ -106,7 +108,7 @@ class Client:
             self.kill()
         else:
             if status:
-                self._violation("crash", f"{self.name} ended with status {status}; see its log")
+                self._violation("crash", f"{self.name} ended with status {status}; see {self.log}")
 
     @property
     def is_running(self) -> bool:
@@ -117,7 +119,7 @@ class Client:
         """A process that was not killed has not ended."""
         if self._process is not None and not self.is_running:
             text = f"{self.name} ended by itself with status {self._process.returncode}"
-            self._violation("crash", f"{text}; see its log")
+            self._violation("crash", f"{text}; see {self.log}")
             raise CrashError
 
     @property

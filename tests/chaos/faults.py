@@ -104,7 +104,8 @@ class _Planner:
 
     def each_of(self, kinds: list[str]) -> None:
         for kind in self.random.sample(kinds, len(kinds)):
-            self._add(kind, *self._times(self.random.choice([SHORT, LONG, LONG])))
+            while not self._add(kind, *self._times(self.random.choice([SHORT, LONG, LONG]))):
+                pass  # at that time, all targets are busy
 
     def majority(self, kind: str, lasting: tuple[float, float]) -> None:
         begins, ends = self._times(lasting)
@@ -121,7 +122,7 @@ class _Planner:
         begins = self.random.uniform(0, self._seconds - lasts)
         return begins, begins + lasts
 
-    def _add(self, kind: str, begins: float, ends: float) -> None:
+    def _add(self, kind: str, begins: float, ends: float) -> bool:
         """Adds a fault to a target that has none of its slot then, if there is one."""
         number = self._clients if kind in CLIENT_FAULTS else self._nodes
         busy = {
@@ -129,10 +130,12 @@ class _Planner:
             for fault in self._faults
             if SLOTS[fault.kind] == SLOTS[kind] and fault.begins <= ends and begins <= fault.ends
         }
-        if free := [target for target in range(number) if target not in busy]:
+        free = [target for target in range(number) if target not in busy]
+        if free:
             ends = max(begins, ends) if kind != "cut" else begins
             target, delay = self.random.choice(free), self.random.uniform(0.01, 0.6)
             self._faults.append(Fault(kind, target, begins, ends, delay))
+        return bool(free)
 
 
 class Faults:
