@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from chaos import run
-from chaos.clients import Client, CrashError
+from chaos import clients, run
+from chaos.clients import Client, Clients, CrashError
 from chaos.history import Run
 from servers import Servers
 
@@ -19,16 +19,16 @@ GOOD = "import sys; sys.stdin.read()"
 @pytest.fixture
 def start(tmp_path: Path) -> Iterator[Callable[[str], Client]]:
     """`start(program)` runs a Python program as a client."""
-    clients = []
+    started = []
 
     def start_client(program: str) -> Client:
         client = Client("Python 1", [sys.executable, "-c", program], {}, 0, tmp_path)
-        clients.append(client)
+        started.append(client)
         client.start()
         return client
 
     yield start_client
-    for client in clients:
+    for client in started:
         if client.is_running:
             client.kill()
 
@@ -65,6 +65,17 @@ def test_a_client_that_ends_by_itself(start: Callable[[str], Client]) -> None:
         while True:
             client.check_running()
     assert kinds(client) == ["crash"]
+
+
+def test_a_client_that_gets_no_lock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(clients, "KINDS", {"Python idle": [sys.executable, "-c", GOOD]})
+    monkeypatch.setattr(run, "PROGRESS_TIMEOUT", 0.1)
+    idle = Clients([[]], {}, 0, tmp_path, None)
+    happened = Run(0, tmp_path, 0)
+    run.calm(happened, idle, 0)
+    idle.end()
+    assert idle.violations == []
+    assert [violation.kind for violation in happened.violations] == ["no progress"]
 
 
 def test_keys_that_stay(start_servers: Callable[..., Servers], tmp_path: Path) -> None:
