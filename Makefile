@@ -8,16 +8,17 @@ BIN := $(VENV)/bin
 STAMPS := .cache
 CORE := Cargo.toml Cargo.lock $(shell find core/src core/Cargo.toml -type f)
 
-.PHONY: help build demo test test-rust test-python test-node bench lint clean redis \
-    model simulate mutants
+.PHONY: help build demo test test-rust test-python test-node model simulate chaos mutants bench lint \
+    clean redis
 
 help:
 	@echo 'make build   both packages in release mode, in place'
 	@echo 'make demo    the lock at work on five real servers (LOCK=off: without it)'
 	@echo 'make test    all suites: Rust, Python, Node.js, cross-language'
-	@echo 'make model     every order of events, up to a bound (MODEL=deep: further)'
-	@echo 'make simulate  whole clients under simulated faults (SEEDS=..., FIRST_SEED=...; SEED=... shows one)'
+	@echo 'make model   every order of events, up to a bound (MODEL=deep: further)'
+	@echo 'make simulate  whole clients under simulated faults (SEEDS=1000, FIRST_SEED=1; SEED=n shows one)'
 	@echo 'make mutants   breaks the protocol on purpose, and shows what catches it'
+	@echo 'make chaos   clients in three languages under faults for 5 minutes (SECONDS=300, SEED=random)'
 	@echo 'make lint    formatters, linters, type checkers'
 	@echo 'make bench   acquire + release beside raw sockets; what held leases cost'
 	@echo 'make clean   removes what these made, except the Rust target directory'
@@ -53,6 +54,9 @@ simulate:
 
 mutants:
 	$(PYTHON) tests/mutants/run.py
+# The run itself builds the Rust client, also in `make test`.
+chaos: build redis
+	$(BIN)/python tests/chaos/run.py --seconds $(or $(SECONDS),300) $(if $(SEED),--seed $(SEED))
 
 bench: build redis
 	$(BIN)/python bench/run.py

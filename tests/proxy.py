@@ -14,10 +14,13 @@ lose_reply    One shot: the next reply to a command forwarded after the mode was
               commands are delivered; pub/sub traffic is never taken for a reply.
 hold          Nothing goes through in either direction, the end of a connection included. All of it
               is kept and goes through, in order, when the mode changes.
+hold_commands, hold_replies
+              Half-open: the same in one direction only, while the other goes on.
 refuse        Open connections are cut, new ones are closed at once.
 
-When the setter of `mode` returns, the new mode is in force. Only whole messages are passed on, for
-which the proxy has to understand the traffic: plain RESP2 or RESP3, no TLS.
+When the setter of `mode` returns, the new mode is in force. `cut()` cuts the connections that are
+open, in any mode. Only whole messages are passed on, for which the proxy has to understand the
+traffic: plain RESP2 or RESP3, no TLS.
 """
 
 from __future__ import annotations
@@ -26,12 +29,15 @@ import asyncio
 import socket
 import threading
 from collections import deque
+from collections.abc import Coroutine
 from contextlib import suppress
 from types import TracebackType
 from typing import Literal, Self, cast, get_args
 from urllib.parse import quote
 
-Mode = Literal["pass", "drop_replies", "lose_reply", "hold", "refuse"]
+Mode = Literal[
+    "pass", "drop_replies", "lose_reply", "hold", "hold_commands", "hold_replies", "refuse"
+]
 
 # These commands have any number of answers, and these messages answer no command.
 _PUBSUB = frozenset(
@@ -40,17 +46,19 @@ _PUBSUB = frozenset(
 )
 
 
-def redis_url(port: int, password: str | None = None) -> str:
+def redis_url(port: int, password: str | None = None, host: str = "127.0.0.1") -> str:
     """The URL of a server on this machine."""
     credentials = "" if password is None else f":{quote(password, safe='')}@"
-    return f"redis://{credentials}127.0.0.1:{port}"
+    return f"redis://{credentials}{host}:{port}"
 
 
 class Proxy:
     """A proxy on a free port, in a thread of its own, until `close()` or the end of `with`."""
 
-    def __init__(self, target_port: int, password: str | None = None) -> None:
-        """`password` is only put into `url`."""
+    def __init__(
+        self, target_port: int, password: str | None = None, host: str = "127.0.0.1"
+    ) -> None:
+        """`password` is only put into `url`; `host` is the address to listen on."""
         self.target_port = target_port
         self.delay = 0.0
         """Seconds by which each reply is late. Replies wait side by side, not one after another."""
@@ -60,9 +68,9 @@ class Proxy:
         """Messages from the server that were swallowed by drop_replies or lose_reply."""
         self._mode: Mode = "pass"
         self._links: set[_Link] = set()
-        self._listener = socket.create_server(("127.0.0.1", 0), backlog=128)
+        self._listener = socket.create_server((host, 0), backlog=128)
         self.port: int = self._listener.getsockname()[1]
-        self.url = redis_url(self.port, password)
+        self.url = redis_url(self.port, password, host)
         self._loop = asyncio.SelectorEventLoop()
         self._stop = asyncio.Event()
         self._thread = threading.Thread(target=self._run, name=f"proxy-{self.port}", daemon=True)
@@ -77,9 +85,11 @@ class Proxy:
     def mode(self, mode: Mode) -> None:
         if mode not in get_args(Mode):
             raise ValueError(f"unknown proxy mode {mode!r}, expected one of {get_args(Mode)}")
-        if not self._thread.is_alive():
-            raise RuntimeError("the proxy is closed")
-        asyncio.run_coroutine_threadsafe(self._switch(mode), self._loop).result()
+        self._run_in_thread(self._switch(mode))
+
+    def cut(self) -> None:
+        """Close the connections that are open now, on both sides. New ones are accepted."""
+        self._run_in_thread(self._cut())
 
     @property
     def connections(self) -> int:
@@ -103,6 +113,12 @@ class Proxy:
     ) -> None:
         self.close()
 
+    def _run_in_thread(self, change: Coroutine[None, None, None]) -> None:
+        if not self._thread.is_alive():
+            change.close()
+            raise RuntimeError("the proxy is closed")
+        asyncio.run_coroutine_threadsafe(change, self._loop).result()
+
     def _run(self) -> None:
         with asyncio.Runner(loop_factory=lambda: self._loop) as runner:
             runner.run(self._serve())
@@ -119,6 +135,10 @@ class Proxy:
         self._mode = mode
         for link in tuple(self._links):
             link.mode_changed()
+
+    async def _cut(self) -> None:
+        for link in tuple(self._links):
+            link.cut()
 
 
 class _Link:
@@ -166,11 +186,13 @@ class _Link:
 
     def flush(self) -> None:
         """Pass on what the mode lets through and what is due."""
-        if self._closed or self._proxy.mode == "hold":
+        if self._closed:
             return
-        while self._server.transport is not None and self.client.inbox:
+        commands_pass = self._proxy.mode not in ("hold", "hold_commands")
+        replies_pass = self._proxy.mode not in ("hold", "hold_replies")
+        while commands_pass and self._server.transport is not None and self.client.inbox:
             self._pass_up(self.client.inbox.popleft()[1])
-        while self._server.inbox and not self._closed:
+        while replies_pass and self._server.inbox and not self._closed:
             due = self._server.inbox[0][0]
             if due > self._loop.time():
                 self._loop.call_at(due, self.flush)

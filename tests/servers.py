@@ -346,13 +346,18 @@ class Servers:
         self._password = password
 
     @property
+    def process_group(self) -> int:
+        """A process that is started in this group ends with the servers, even if it is stopped."""
+        return self._watchdog.pid
+
+    @property
     def urls(self) -> list[str]:
         """The URLs of all servers, running or not."""
         return [server.url for server in self._servers]
 
-    def proxy(self, index: int) -> Proxy:
+    def proxy(self, index: int, host: str = "127.0.0.1") -> Proxy:
         """A new proxy in front of a server, closed together with the servers."""
-        proxy = Proxy(self._servers[index].port, self._password)
+        proxy = Proxy(self._servers[index].port, self._password, host)
         self.proxies.append(proxy)
         return proxy
 

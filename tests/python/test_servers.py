@@ -816,6 +816,45 @@ def test_proxy_hold_hides_the_end_of_the_server(
     assert new.at_end()
 
 
+def test_proxy_holds_commands_alone(server: Server, proxy: Proxy, connect: Connect) -> None:
+    client = connect(proxy.port)
+    client.send("BLPOP", "list", 0)
+    wait_until(lambda: "cmd=blpop" in str(server.command("CLIENT", "LIST")))
+
+    proxy.mode = "hold_commands"
+    server.command("RPUSH", "list", "1")
+    assert client.reply() == ["list", "1"]
+    client.send("SET", "a", "1")
+    new = connect(proxy.port)
+    new.send("SET", "b", "1")
+    assert client.silent()
+    assert new.silent()
+    assert server.command("DBSIZE") == 0
+
+    proxy.mode = "pass"
+    assert client.reply() == new.reply() == "OK"
+    assert server.command("DBSIZE") == 2
+
+
+def test_proxy_holds_replies_alone(server: Server, proxy: Proxy, connect: Connect) -> None:
+    client = connect(proxy.port)
+    assert client.call("PING") == "PONG"
+
+    proxy.mode = "hold_replies"
+    client.send("SET", "a", "1")
+    new = connect(proxy.port)
+    new.send("SET", "b", "1")
+    wait_until(lambda: server.command("DBSIZE") == 2)
+    server.kill()
+    assert client.silent()
+    assert new.silent()
+
+    proxy.mode = "pass"
+    assert client.reply() == new.reply() == "OK"
+    assert client.at_end()
+    assert new.at_end()
+
+
 def test_proxy_can_hold_a_command_and_then_lose_its_reply(
     server: Server, proxy: Proxy, connect: Connect
 ) -> None:
@@ -837,6 +876,17 @@ def test_proxy_refuse(server: Server, proxy: Proxy, connect: Connect) -> None:
     wait_until(lambda: clients(server) == 1)
     proxy.mode = "pass"
     assert connect(proxy.port).call("PING") == "PONG"
+
+
+def test_proxy_cut(server: Server, proxy: Proxy, connect: Connect) -> None:
+    old, other = connect(proxy.port), connect(proxy.port)
+    assert old.call("PING") == other.call("PING") == "PONG"
+    proxy.cut()
+    assert old.at_end()
+    assert other.at_end()
+    assert proxy.connections == 0
+    assert connect(proxy.port).call("PING") == "PONG"
+    wait_until(lambda: clients(server) == 2)  # the new one and the one that asks
 
 
 def test_proxy_delays_replies_side_by_side(proxy: Proxy, connect: Connect) -> None:
@@ -885,6 +935,8 @@ def test_proxy_close_ends_connections_and_threads(server: Server, connect: Conne
         Connection(proxy.port)
     with pytest.raises(RuntimeError, match="closed"):
         proxy.mode = "pass"
+    with pytest.raises(RuntimeError, match="closed"):
+        proxy.cut()
 
 
 def test_proxies_are_closed_with_their_servers() -> None:

@@ -1,0 +1,192 @@
+"""`make chaos`: real servers, and Python, Node.js and Rust clients side by side, under faults.
+
+    python tests/chaos/run.py --seconds 300 --seed 7 --out DIRECTORY
+
+Five servers, each behind a proxy, six client processes that fight for a few resources, and storms
+of faults: servers and clients are killed and stopped, connections cut, refused, delayed, held in
+one or both directions, and robbed of replies. Between the storms all is well, and everybody has to
+get a lock. All that happens is written down, and then checked: see check.py. In DIRECTORY there are
+afterwards all histories, summary.json and timeline.html. Exit status 1 if anything was amiss.
+
+Where the machine allows network namespaces, each client is in one, and what it sends or is sent to
+it is lost at times. `--namespaces` says whether to try that, or to insist on it.
+
+`--broken` breaks an assumption of the lock, to see that the checker finds what comes of it:
+`split` gives the clients two lists of nodes that have none in common, `no-guard` lets nodes vote at
+once after a restart, though they have forgotten everything.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+import signal
+import sys
+import time
+from collections.abc import Sequence
+from itertools import product
+from pathlib import Path
+from typing import NoReturn
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+from chaos.check import Violation, check
+from chaos.clients import KINDS, Clients, CrashError, build_rust
+from chaos.faults import Faults, restarts, storms
+from chaos.history import History, Run
+from chaos.network import HOST, Network, enter, prepare, why_not
+from chaos.register import Register
+from chaos.report import excerpt, show, summary
+from chaos.timeline import draw
+from nodes import keys
+from servers import Servers
+
+NODES = 5
+TTL = 1000
+"""Milliseconds, also of the guard: it must not be shorter, and is most likely to fail if equal."""
+RESOURCES = ["orders", "stock", "report"]
+SETTINGS = {
+    "resources": RESOURCES,
+    "loops": 3,
+    "ttl": TTL,
+    "guard": TTL,
+    # A machine that is busy with other things is no fault.
+    "node_timeout": 500,
+    # Milliseconds, of which the clients choose at random. Most turns are short; some holders
+    # think for longer than a lease lasts that is not extended.
+    "waits": [0, 300, 3000],
+    "thinks": [*[1, 2, 3, 4, 5, 6, 8, 10, 12, 15] * 6, 40, 80, 300, 1400, 2500],
+    "pauses": [0, 1, 2, 5, 10, 20],
+}
+PROGRESS_TIMEOUT = 60.0
+"""Seconds in which every client has to get a lock when all is well, on a machine that is busy."""
+
+
+def run(
+    seconds: float, seed: int, folder: Path, broken: str | None = None, namespaces: bool = False
+) -> Run:
+    """A whole run, which leaves its histories in the folder."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for old in [*folder.glob("*.jsonl"), *folder.glob("*.log")]:
+        old.unlink()
+    with Servers(NODES) as servers, Register(folder / "register.jsonl") as register:
+        network = Network(len(KINDS), servers.process_group) if namespaces else None
+        host = HOST if namespaces else "127.0.0.1"
+        proxies = [servers.proxy(number, host).url for number in range(NODES)]
+        urls = [proxies[:2], proxies[2:]] if broken == "split" else [proxies]
+        settings = SETTINGS | {"register": register.path}
+        if broken == "no-guard":
+            settings["guard"] = None
+        clients = Clients(urls, settings, servers.process_group, folder, network)
+        faults = Faults(servers, clients, network)
+        happened = Run(seed, folder, time.monotonic_ns())
+        until = time.monotonic() + seconds
+        try:
+            calm(happened, clients, 0)
+            plan = storms(seed, NODES, len(clients), namespaces)
+            if broken == "no-guard":
+                plan = restarts(seed, NODES)
+            for storm in plan:
+                faults.storm(storm)
+                calm(happened, clients, storm.calm)
+                if time.monotonic() > until:
+                    break
+            clients.end()
+            check_litter(happened, servers)
+        except CrashError:
+            pass  # a violation, which leaves nothing to go on with
+        happened.ended = time.monotonic_ns()
+        happened.strokes = faults.strokes
+        happened.violations += clients.violations
+        happened.histories = [(client.name, client.entries) for client in clients]
+    happened.register = History(folder / "register.jsonl").load()
+    happened.violations += check(happened.histories, happened.register, TTL * 1_000_000)
+    return happened
+
+
+def calm(happened: Run, clients: Clients, seconds: float) -> None:
+    """All is well for at least so long, and until everybody has got a lock."""
+    began = time.monotonic_ns()
+
+    def waiting() -> list[str]:
+        return [client.name for client in clients if not client.granted_since(began)]
+
+    deadline = time.monotonic() + PROGRESS_TIMEOUT
+    while (names := waiting()) and time.monotonic() < deadline:
+        clients.watch(time.monotonic() + 0.02)
+    if names:
+        text = f"no lock for {', '.join(names)} in {PROGRESS_TIMEOUT:g} s, though all is well"
+        happened.violations.append(Violation("no progress", time.monotonic_ns(), text))
+    clients.watch(time.monotonic() + seconds)
+    happened.calms.append((began, time.monotonic_ns()))
+
+
+def check_litter(happened: Run, servers: Servers) -> None:
+    """All clients have ended; what the killed ones left is gone when the ttl is over."""
+    # Requests of theirs may have been on their way, so the guard's time is allowed as well.
+    deadline = time.monotonic() + 2 * TTL / 1000
+    while keys(servers) and time.monotonic() < deadline:
+        time.sleep(0.02)
+    left = [f"{key} stays on a node" for key in keys(servers)]
+    for server, resource in product(servers, RESOURCES):
+        if server.command("PTTL", f"{resource}:fence") == -1:
+            left.append(f"the fence of {resource} stays on a node for ever")
+    happened.violations += [Violation("litter", time.monotonic_ns(), text) for text in left]
+
+
+def report(happened: Run) -> bool:
+    """Writes summary.json and timeline.html, and prints what a person wants to know."""
+    figures = summary(happened)
+    (happened.folder / "summary.json").write_text(json.dumps(figures, indent=2) + "\n")
+    timeline = happened.folder / "timeline.html"
+    timeline.write_text(draw(happened, figures))
+    show(figures)
+    for violation in happened.violations[:3]:
+        print(f"\n{violation.kind}: {violation.text}\n{excerpt(happened, violation)}")
+    print(f"\nWho held what, and which faults there were: {timeline}")
+    return not happened.violations
+
+
+def main(arguments: Sequence[str]) -> int:
+    assert __doc__
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--seconds", type=float, default=300)
+    parser.add_argument("--seed", type=int, default=random.randrange(1_000_000))
+    parser.add_argument("--out", type=Path, default=Path("build/chaos"))
+    parser.add_argument("--broken", choices=["split", "no-guard"])
+    parser.add_argument("--namespaces", choices=["on", "off", "auto"], default="auto")
+    parser.add_argument("--inside", action="store_true", help=argparse.SUPPRESS)
+    options = parser.parse_args(arguments)
+    if options.inside:
+        prepare()
+    else:
+        reason = "not wanted" if options.namespaces == "off" else why_not()
+        if reason and options.namespaces == "on":
+            raise SystemExit(f"no network namespaces: {reason}")
+        print(f"seed {options.seed}, {options.seconds:g} s; the seed repeats the faults")
+        print(f"network namespaces: {reason or 'each client in one of its own'}", flush=True)
+        if not reason:
+            build_rust()  # while there is a network, from which cargo may need something
+            again = [*arguments, f"--seed={options.seed}", "--inside"]
+            enter([sys.executable, str(Path(__file__).resolve()), *again])
+    happened = run(options.seconds, options.seed, options.out, options.broken, options.inside)
+    if report(happened):
+        print("All is well.")
+        return 0
+    print("THE LOCK FAILED, or a client did.")
+    return 1
+
+
+def end(number: int, _: object) -> NoReturn:
+    sys.exit(128 + number)
+
+
+if __name__ == "__main__":
+    signal.signal(signal.SIGTERM, end)
+    try:
+        sys.exit(main(sys.argv[1:]))
+    except KeyboardInterrupt:
+        sys.exit(130)

@@ -1,0 +1,153 @@
+"""The checker finds each kind of violation in histories made by hand, and none where none is."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from chaos.check import Entry, check
+
+TTL = 1000
+
+History = list[Entry]
+
+
+def granted(token: str, asked: int, at: int, fence: int, left: int = TTL, **entry: Any) -> Entry:
+    return {
+        "event": "granted",
+        "resource": "r",
+        "token": token,
+        "fence": fence,
+        "extended": False,
+        "asked": asked,
+        "at": at,
+        "left": left,
+        **entry,
+    }
+
+
+def look(token: str, at: int, left: int, event: str = "look") -> Entry:
+    return {"event": event, "token": token, "at": at, "left": left}
+
+
+def released(token: str, at: int, ok: bool = True) -> History:
+    return [
+        {"event": "release", "token": token, "at": at},
+        {"event": "released", "token": token, "at": at + 1, "ok": ok},
+    ]
+
+
+def write(value: int, ok: bool = True, resource: str = "r") -> Entry:
+    return {
+        "event": "write",
+        "resource": resource,
+        "client": "a",
+        "fence": 1,
+        "value": value,
+        "at": value,
+        "ok": ok,
+    }
+
+
+def kinds(*histories: History, written: History | None = None) -> list[str]:
+    """The violations in the histories of clients a, b, ..."""
+    named = list(zip("abc", histories, strict=False))
+    return [violation.kind for violation in check(named, written or [], TTL)]
+
+
+def test_turns_one_after_the_other_are_no_violation() -> None:
+    a = [granted("1", 0, 10, fence=1), look("1", 50, 960), *released("1", 100)]
+    b = [granted("2", 5, 110, fence=2), *released("2", 200)]
+    c = [granted("3", 205, 210, fence=3)]
+    written = [write(1), write(1, resource="other"), write(7, ok=False), write(2)]
+    assert kinds(a, b, c, written=written) == []
+
+
+def test_two_holders_as_they_saw_it() -> None:
+    a = [granted("1", 0, 10, fence=1), look("1", 200, 810)]
+    b = [granted("2", 5, 199, fence=2)]
+    assert kinds(a, b) == ["overlap"]
+    assert kinds(b, a) == ["overlap"]
+
+
+def test_a_confirmed_release_means_that_the_lease_was_valid_until_then() -> None:
+    b = [granted("2", 5, 400, fence=2)]
+    assert kinds([granted("1", 0, 10, fence=1), *released("1", 401)], b) == ["overlap"]
+    assert kinds([granted("1", 0, 10, fence=1), *released("1", 400)], b) == []
+
+
+def test_a_lease_is_over_when_its_release_is_called_whatever_comes_of_that() -> None:
+    a = [granted("1", 0, 10, fence=1), *released("1", 100, ok=False)]
+    assert kinds(a, [granted("2", 5, 101, fence=2)]) == []
+
+
+@pytest.mark.parametrize(
+    "a",
+    [
+        [granted("1", 0, 10, fence=1, left=900)],
+        [granted("1", 0, 10, fence=1, left=500), look("1", 110, 800)],
+        [granted("1", 0, 10, fence=1, left=900), look("1", 800, 0)],
+    ],
+    ids=["killed", "killed after an extension", "lost early"],
+)
+def test_nobody_may_get_what_a_holder_was_promised(a: History) -> None:
+    assert kinds(a, [granted("2", 5, 909, fence=2)]) == ["broken promise"]
+    assert kinds(a, [granted("2", 5, 911, fence=2)]) == []
+
+
+def test_a_long_lease_is_compared_with_all_that_come_later() -> None:
+    a = [granted("1", 0, 10, fence=1), look("1", 900, 100)]
+    b = [granted("2", 5, 100, fence=2), *released("2", 110)]
+    c = [granted("3", 5, 200, fence=3), *released("3", 210)]
+    assert kinds(a, b, c) == ["overlap", "overlap"]
+
+
+def test_a_lease_that_was_over_when_it_was_returned_overlaps_nothing() -> None:
+    a = [granted("1", 0, 5000, fence=1, left=0)]
+    b = [granted("2", 5, 2000, fence=2), look("2", 6000, 0)]
+    assert kinds(a, b) == []
+
+
+def test_other_resources_are_free() -> None:
+    a = [granted("1", 0, 10, fence=7), look("1", 200, 810)]
+    b = [granted("2", 5, 100, fence=7, resource="other")]
+    assert kinds(a, b) == []
+
+
+def test_the_same_fence_twice() -> None:
+    a = [granted("1", 0, 10, fence=7), *released("1", 20)]
+    b = [granted("2", 5, 100, fence=7)]
+    assert kinds(a, b) == ["fence twice"]
+
+
+def test_a_smaller_fence_for_one_who_asked_later() -> None:
+    a = [granted("1", 0, 10, fence=7, left=0)]
+    b = [granted("2", 11, 100, fence=6, left=0)]
+    assert kinds(a, b) == ["fence order"]
+    # It asked earlier, and neither of them was seen valid: perhaps it was granted earlier, too.
+    b = [granted("2", 9, 100, fence=6, left=0)]
+    assert kinds(a, b) == []
+
+
+def test_a_smaller_fence_for_one_who_was_valid_later() -> None:
+    a = [granted("1", 0, 10, fence=7), *released("1", 20)]
+    b = [granted("2", 5, 100, fence=6)]
+    assert kinds(a, b) == ["fence order"]
+
+
+def test_a_lease_that_is_said_to_be_valid_for_too_long() -> None:
+    a = [granted("1", 0, 10, fence=1), look("1", 200, TTL)]
+    assert kinds(a) == ["untruth"]
+    assert kinds([{**a[0], "extended": True}, a[1]]) == []
+
+
+@pytest.mark.parametrize("values", [[1, 1], [1, 3], [2], [1, 2, 2]])
+def test_a_lost_update(values: list[int]) -> None:
+    assert kinds(written=[write(value) for value in values]) == ["lost update"]
+
+
+def test_a_refusal_while_the_lease_is_valid() -> None:
+    a = [granted("1", 0, 10, fence=1), look("1", 200, 5, "refused")]
+    assert kinds(a) == ["refused while valid"]
+    a = [granted("1", 0, 10, fence=1), look("1", 2000, 0, "refused")]
+    assert kinds(a) == []

@@ -1,0 +1,234 @@
+"""The picture of a chaos run: who held what when, and which faults there were. One HTML file."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from html import escape
+from typing import Any
+
+from chaos.check import Lease, end_promised, end_seen
+from chaos.faults import CLIENT_FAULTS, SLOTS
+from chaos.history import Run, Stroke, language
+
+SECTION = 20
+"""Seconds in one row of the picture; a long run has many rows, one below the other."""
+WIDTH, LEFT = 1400, 130
+SCALE = (WIDTH - LEFT) / SECTION
+ROW = 7
+"""The height of what is held of one resource, and of a fault of one slot."""
+GAP = 6
+AXIS = 18
+NAMED = 50_000_000
+"""Leases that were held for longer, in nanoseconds, tell about themselves under the pointer."""
+
+LANGUAGES = {"Python": "#2f6db5", "Node.js": "#2e8b3d", "Rust": "#c2541b"}
+FAULTS = {
+    "server killed": "#111111",
+    "server stopped": "#8a8f98",
+    "delay": "#e8c33c",
+    "cut": "#e0218a",
+    "refuse": "#b04fc9",
+    "hold": "#7a4b2b",
+    "hold commands": "#d98e5f",
+    "hold replies": "#a8b545",
+    "drop replies": "#3fb7c4",
+    "lose reply": "#f08fb1",
+    "client killed": "#111111",
+    "client stopped": "#8a8f98",
+    "client cut off": "#7a4b2b",
+    "client unheard": "#d98e5f",
+    "client deaf": "#a8b545",
+}
+NODE_ROWS = {"process": 0, "mode": 1, "cut": 1, "delay": 2}
+
+STYLE = """
+body { font: 13px/1.5 system-ui, sans-serif; margin: 20px; color: #222; background: #fff }
+h1 { font-size: 19px; margin: 0 0 6px } table { border-collapse: collapse; margin: 6px 0 }
+td, th { padding: 1px 12px 1px 0; text-align: left; vertical-align: top; font-weight: normal }
+th { color: #777 } .bad { color: #d00 } p { margin: 3px 0 }
+.legend { display: flex; flex-wrap: wrap; gap: 2px 16px; margin: 8px 0; max-width: 1400px }
+.legend span { white-space: nowrap } .legend svg { vertical-align: -2px; margin-right: 5px }
+svg.row { display: block; margin-bottom: 14px } svg text { font: 11px system-ui, sans-serif }
+"""
+
+
+def draw(run: Run, figures: dict[str, Any]) -> str:
+    """The whole page."""
+    leases = run.leases
+    rows = "\n".join(
+        _Row(run, leases, begins).svg()
+        for begins in range(0, int(run.seconds(run.ended)) + 1, SECTION)
+    )
+    violations = "".join(
+        f"<p class=bad>{run.seconds(violation.at):.3f} s: {escape(violation.kind)}:"
+        f" {escape(violation.text)}</p>"
+        for violation in run.violations[:10]
+    )
+    return (
+        f"<!doctype html><meta charset=utf-8><title>quorlock chaos, seed {run.seed}</title>"
+        f"<style>{STYLE}</style><h1>quorlock under faults: who held what</h1>"
+        f"{_table(figures)}{violations}{_legend()}"
+        f"<p>Each client has a line for each of {', '.join(_resources(leases))}.</p>{rows}"
+    )
+
+
+def _table(figures: dict[str, Any]) -> str:
+    def words(figure: object) -> str:
+        if isinstance(figure, dict):
+            return ", ".join(f"{name} {value}" for name, value in figure.items())
+        if isinstance(figure, list):
+            return f"<span class=bad>{len(figure)}</span>" if figure else "none"
+        return str(figure)
+
+    return (
+        "<table>"
+        + "".join(f"<tr><th>{name}<td>{words(figure)}" for name, figure in figures.items())
+        + "</table>"
+    )
+
+
+def _legend() -> str:
+    def item(shape: str, text: str) -> str:
+        return f"<span><svg width=24 height=12>{shape}</svg>{text}</span>"
+
+    def box(attributes: str) -> str:
+        return f'<rect width="24" height="12" {attributes}/>'
+
+    items = [item(box(f'fill="{colour}"'), f"held by {name}") for name, colour in LANGUAGES.items()]
+    blue = LANGUAGES["Python"]
+    items += [
+        item(box(f'fill="{blue}" opacity=".3"'), "promised, but not seen any more by its holder"),
+        item(
+            f'<rect y="5" width="24" height="2" fill="{blue}"/>', "over, and its holder not ready"
+        ),
+        item(box('fill="#e9f7e9"'), "calm: all is well, everybody gets a lock"),
+        item(_violation(12, 12), "violation"),
+    ]
+    for kind, colour in FAULTS.items():
+        opacity = ' opacity=".35"' if kind in CLIENT_FAULTS else ""
+        shape = box(f'fill="{colour}"{opacity}')
+        if kind == "cut":
+            shape = f'<rect x="11" width="2" height="12" fill="{colour}"/>'
+        items.append(item(shape, kind))
+    return f"<div class=legend>{''.join(items)}</div>"
+
+
+def _resources(leases: list[Lease]) -> list[str]:
+    return sorted({lease.resource for lease in leases})
+
+
+def _violation(x: float, height: float) -> str:
+    return f'<path d="M{x:.2f} 0V{height}" stroke="#e00000" opacity=".6"/>'
+
+
+def _text(x: float, y: float, anchor: str, colour: str, text: str) -> str:
+    return f'<text x="{x:.1f}" y="{y}" text-anchor="{anchor}" fill="{colour}">{text}</text>'
+
+
+class _Row:
+    """Some seconds of the run."""
+
+    def __init__(self, run: Run, leases: list[Lease], begins: int) -> None:
+        self._run = run
+        self._leases = leases
+        self._begins = begins
+        self._resources = _resources(leases)
+        self._lanes: dict[str, tuple[int, int]] = {}
+        """Where the lane of each client and node begins, and how high it is."""
+        y = AXIS
+        for client, _ in run.histories:
+            self._lanes[client] = (y, ROW * len(self._resources))
+            y += ROW * len(self._resources) + GAP
+        for node in sorted({s.target for s in run.strokes if s.kind not in CLIENT_FAULTS}):
+            self._lanes[node] = (y, ROW * (max(NODE_ROWS.values()) + 1))
+            y += ROW * (max(NODE_ROWS.values()) + 1) + GAP
+        self._height = y
+
+    def svg(self) -> str:
+        parts = [*self._background(), *self._held(), *self._strokes(), *self._violations()]
+        body = "".join(parts)
+        return f'<svg class=row width="{WIDTH}" height="{self._height}">{body}</svg>'
+
+    def _x(self, at: int) -> float:
+        inside = min(max(self._run.seconds(at) - self._begins, 0), SECTION)
+        return LEFT + inside * SCALE
+
+    def _is_shown(self, begins: int, ends: int) -> bool:
+        since, until = self._run.seconds(begins), self._run.seconds(ends)
+        return since < self._begins + SECTION and until >= self._begins
+
+    def _rect(self, begins: int, ends: int, y: float, height: float, style: str, title: str) -> str:
+        if not self._is_shown(begins, ends):
+            return ""
+        x = self._x(begins)
+        width = max(self._x(ends) - x, 0.7)
+        inner = f"<title>{escape(title)}</title>" if title else ""
+        place = f'x="{x:.2f}" y="{y}" width="{width:.2f}" height="{height}"'
+        return f"<rect {place} {style}>{inner}</rect>" if inner else f"<rect {place} {style}/>"
+
+    def _background(self) -> Iterator[str]:
+        for begins, ends in self._run.calms:
+            height = self._height - AXIS
+            yield self._rect(begins, ends, AXIS, height, 'fill="#e9f7e9"', "")
+        for second in range(SECTION + 1):
+            x = LEFT + second * SCALE
+            yield f'<path d="M{x:.1f} {AXIS}V{self._height}" stroke="#ddd" stroke-width=".6"/>'
+            text = f"{self._begins + second}{' s' if second == 0 else ''}"
+            anchor = "end" if second == SECTION else "middle"
+            yield _text(x, 12, anchor, "#777", text)
+        for name, (y, height) in self._lanes.items():
+            colour = LANGUAGES.get(language(name), "#444")
+            yield _text(LEFT - 10, y + height / 2 + 4, "end", colour, name)
+            under = y + height + GAP / 2
+            yield f'<path d="M{LEFT} {under}H{WIDTH}" stroke="#eee" stroke-width=".8"/>'
+
+    def _held(self) -> Iterator[str]:
+        for lease in self._leases:
+            y = self._lanes[lease.client][0] + ROW * self._resources.index(lease.resource)
+            seen = end_seen(lease)
+            given_up = lease.given_up or seen
+            fill = f'fill="{LANGUAGES[language(lease.client)]}"'
+            title = ""
+            if max(seen, given_up) - lease.granted > NAMED:
+                title = (
+                    f"{lease.client}: {lease.resource}, fence {lease.fence},"
+                    f" from {self._run.seconds(lease.granted):.3f} s"
+                    f" to {self._run.seconds(given_up):.3f} s{', lost' if lease.lost else ''}"
+                )
+            promised = max(seen, end_promised(lease))
+            if promised - seen > NAMED / 10:
+                yield self._rect(seen, promised, y, ROW - 1, f'{fill} opacity=".3"', title)
+            if given_up > promised:
+                yield self._rect(promised, given_up, y + ROW / 2 - 1.5, 2, fill, title)
+            yield self._rect(lease.granted, seen, y, ROW - 1, fill, title)
+
+    def _strokes(self) -> Iterator[str]:
+        for stroke in self._run.strokes:
+            if stroke.kind in CLIENT_FAULTS:
+                yield self._client_stroke(stroke)
+                continue
+            y = self._lanes[stroke.target][0] + ROW * NODE_ROWS[SLOTS[stroke.kind]]
+            ends = max(stroke.ends, stroke.begins + int(2 / SCALE * 1e9))
+            style = f'fill="{FAULTS[stroke.kind]}"'
+            yield self._rect(stroke.begins, ends, y, ROW - 1, style, self._title(stroke))
+
+    def _client_stroke(self, stroke: Stroke) -> str:
+        y, height = self._lanes[stroke.target]
+        style = f'fill="{FAULTS[stroke.kind]}" opacity=".35"'
+        band = self._rect(stroke.begins, stroke.ends, y - 2, height + 3, style, self._title(stroke))
+        if stroke.kind == "client killed" and self._is_shown(stroke.begins, stroke.begins):
+            x, middle = self._x(stroke.begins), y + height / 2
+            band += (
+                f'<path d="M{x - 5:.1f} {middle - 5}l10 10m0 -10l-10 10" stroke="#d00"'
+                ' stroke-width="2.5"/>'
+            )
+        return band
+
+    def _title(self, stroke: Stroke) -> str:
+        since, until = self._run.seconds(stroke.begins), self._run.seconds(stroke.ends)
+        return f"{stroke.target}: {stroke.kind} from {since:.3f} s to {until:.3f} s"
+
+    def _violations(self) -> Iterator[str]:
+        for violation in self._run.violations:
+            if self._is_shown(violation.at, violation.at):
+                yield _violation(self._x(violation.at), self._height)
