@@ -4,6 +4,7 @@
 mod endurance;
 mod faults;
 mod forms;
+mod garbage;
 mod nodes;
 mod servers;
 mod upkeep;
