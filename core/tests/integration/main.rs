@@ -5,6 +5,7 @@ mod endurance;
 mod faults;
 mod forms;
 mod garbage;
+mod hand_over;
 mod nodes;
 mod servers;
 mod upkeep;
