@@ -48,7 +48,7 @@ impl Endpoint {
             },
             // The URL would be taken to end, or its host to begin, within the password.
             "redis" if rest.find(['/', '?', '#']).is_some_and(|end| rest[end..].contains('@')) => {
-                fail("the characters @ / ? # in a user or password must be percent-encoded")
+                fail("the characters @ / ? # in a name or password must be percent-encoded")
             }
             "redis" | "unix" => match url.into_connection_info() {
                 Ok(info) if info.redis_settings().db() < 0 => {

@@ -4,7 +4,6 @@
 mod endurance;
 mod faults;
 mod forms;
-mod garbage;
 mod hand_over;
 mod nodes;
 mod servers;

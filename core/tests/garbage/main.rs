@@ -1,16 +1,24 @@
 //! Nodes that answer with anything at all: no answer makes the client panic, hang, use up the memory,
 //! or hold a lock that nobody granted.
+#![allow(clippy::unwrap_used, reason = "tests")]
 
-use crate::{TIMEOUT, wait};
 use proptest::collection::vec;
 use proptest::prelude::*;
-use quorlock::{Client, ErrorCode};
+use quorlock::{Client, ErrorCode, Pending};
 use std::io::{BufRead, BufReader, Write};
 use std::net::{TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, Once, PoisonError};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
+
+/// Far more than anything here takes, also on a loaded machine.
+const TIMEOUT: Duration = Duration::from_secs(60);
+
+/// Waits for an operation on this thread.
+fn wait<T>(mut pending: Pending<T>) -> T {
+    pending.wait(TIMEOUT).expect("an operation hangs")
+}
 
 /// How long the client waits for the nodes; some never answer.
 const PATIENCE: Duration = Duration::from_millis(100);
@@ -317,7 +325,5 @@ fn acquire_is_the_request_that_it_is_taken_for() {
     let client = Client::builder().nodes([&node.url]).connect_timeout(TIMEOUT).build().unwrap();
     let lease = wait(client.lock("r").acquire()).unwrap();
     assert_eq!(lease.fence(), 5);
-    let began = Instant::now();
     wait(client.close());
-    assert!(began.elapsed() < TIMEOUT);
 }
