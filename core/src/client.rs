@@ -38,7 +38,7 @@ pub struct Client {
 }
 
 /// Makes a [`Client`].
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Default)]
 pub struct ClientBuilder {
     urls: Option<Vec<String>>,
     options: Options,
@@ -163,6 +163,13 @@ impl ClientBuilder {
         self.options.check_guard(self.dialect.unwrap_or(Dialect::Rust), self.options.ttl)?;
         let endpoints = options::endpoints(self.urls.as_deref())?;
         Ok(Client { setup: Setup::new(self.options, endpoints) })
+    }
+}
+
+impl fmt::Debug for ClientBuilder {
+    // The URLs may hold passwords.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ClientBuilder").field("options", &self.options).finish_non_exhaustive()
     }
 }
 

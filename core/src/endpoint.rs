@@ -46,6 +46,10 @@ impl Endpoint {
                     target: Target::Memory(name.to_owned()),
                 }),
             },
+            // The URL would be taken to end, or its host to begin, within the password.
+            "redis" if rest.find(['/', '?', '#']).is_some_and(|end| rest[end..].contains('@')) => {
+                fail("the characters @ / ? # in a name or password must be percent-encoded")
+            }
             "redis" | "unix" => match url.into_connection_info() {
                 Ok(info) if info.redis_settings().db() < 0 => {
                     fail("the database number must not be negative")

@@ -33,6 +33,10 @@ mod error;
 mod extend;
 #[cfg(feature = "client")]
 mod fork;
+/// For the fuzz targets in `fuzz/`; not part of the interface.
+#[cfg(all(feature = "client", any(test, feature = "fuzzing")))]
+#[doc(hidden)]
+pub mod fuzzing;
 #[cfg(feature = "client")]
 mod heal;
 #[cfg(feature = "client")]

@@ -177,7 +177,7 @@ fn sight_commands() -> Vec<Cmd> {
     vec![info("server"), info("replication")]
 }
 
-fn sight(replies: Vec<Value>) -> Option<Sight> {
+pub(crate) fn sight(replies: Vec<Value>) -> Option<Sight> {
     let mut sections = replies.into_iter().map(|reply| from_redis_value::<InfoDict>(reply).ok());
     let (server, replication) = (sections.next()??, sections.next()??);
     let run_id: String = server.get("run_id")?;

@@ -24,7 +24,8 @@ pub const MAX_CLOCK_LEAD_MICROS: u64 = 60_000_000;
 /// The ACQUIRE script computes the same on a server. `None` if the numbers are used up.
 pub fn next_fence(last: u64, proposal: u64, node_clock: u64) -> Option<u64> {
     let trusted = proposal <= node_clock.saturating_add(MAX_CLOCK_LEAD_MICROS);
-    let fence = if trusted { proposal.max(last + 1) } else { last + 1 };
+    let next = last.saturating_add(1);
+    let fence = if trusted { proposal.max(next) } else { next };
     (fence < FENCE_LIMIT).then_some(fence)
 }
 

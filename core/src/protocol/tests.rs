@@ -4,6 +4,7 @@ mod exhaustive;
 mod fencing;
 mod forgetting;
 mod leases;
+mod properties;
 mod upkeep;
 mod waiting;
 

@@ -1,0 +1,155 @@
+//! The fuzz targets' bodies on the committed corpus, and on what proptest makes.
+
+use super::{OPTION_LENGTH, options, reply, url, value};
+use proptest::collection::vec;
+use proptest::prelude::*;
+use redis::{PushKind, ServerError, Value, VerbatimFormat, parse_redis_value};
+use std::path::Path;
+
+fn cases(cases: u32) -> ProptestConfig {
+    ProptestConfig { cases, failure_persistence: None, ..ProptestConfig::default() }
+}
+
+/// The files of one target's corpus.
+fn corpus(target: &str) -> Vec<Vec<u8>> {
+    let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("../fuzz/corpus").join(target);
+    let files = directory.read_dir().expect("the corpus");
+    let read = |file: std::io::Result<std::fs::DirEntry>| std::fs::read(file?.path());
+    let files: Vec<_> = files.map(read).collect::<Result<_, _>>().expect("readable files");
+    assert!(!files.is_empty());
+    files
+}
+
+#[test]
+fn the_corpus() {
+    for bytes in corpus("url") {
+        url(&String::from_utf8_lossy(&bytes));
+    }
+    corpus("options").iter().for_each(|bytes| options(bytes));
+    corpus("reply").iter().for_each(|bytes| reply(bytes));
+}
+
+/// Texts made of what means something in a URL, and of anything else.
+fn part() -> impl Strategy<Value = String> {
+    let piece = prop_oneof![
+        6 => prop::sample::select(vec![
+            "redis", "unix", "memory", "://", ":", "//", "/", "@", "?", "#", "&", "=", "%", "%40", "[", "]",
+            "::1", "127.0.0.1", "localhost", "6379", "65536", "0", "-1", "db", "pass", "user", "protocol",
+            "resp3", " ", "\t", "..", "\u{0}", "é",
+        ])
+        .prop_map(str::to_owned),
+        1 => any::<char>().prop_filter("it parts the parts", |c| *c != '\n').prop_map(String::from),
+    ];
+    vec(piece, 0..6).prop_map(|pieces| pieces.concat())
+}
+
+fn server_error() -> impl Strategy<Value = ServerError> {
+    let code = prop::sample::select(vec![
+        "ERR",
+        "NOSCRIPT",
+        "OOM",
+        "LOADING",
+        "READONLY",
+        "MASTERDOWN",
+        "NOPERM",
+        "MISCONF",
+        "WRONGTYPE",
+        "",
+    ]);
+    (code, "[^\r\n]{0,20}").prop_map(|(code, text)| {
+        let line = format!("-{code} {text}\r\n");
+        match parse_redis_value(line.as_bytes()) {
+            Ok(Value::ServerError(error)) => error,
+            other => unreachable!("an error line was read as {other:?}"),
+        }
+    })
+}
+
+/// Numbers that mean something, and any other.
+fn number() -> impl Strategy<Value = i64> {
+    prop_oneof![3 => -1..4_i64, 1 => any::<i64>(), 1 => (1_i64 << 53) - 2..(1 << 53) + 2]
+}
+
+fn info() -> impl Strategy<Value = String> {
+    let name = prop::sample::select(vec![
+        "run_id",
+        "uptime_in_seconds",
+        "role",
+        "master_replid",
+        "# Server",
+        "",
+    ]);
+    let line =
+        (name, "[ -~]{0,12}|[0-9]{1,30}").prop_map(|(name, text)| format!("{name}:{text}\r\n"));
+    vec(line, 0..8).prop_map(|lines| lines.concat())
+}
+
+fn any_value() -> impl Strategy<Value = Value> {
+    let leaf = prop_oneof![
+        4 => number().prop_map(Value::Int),
+        1 => Just(Value::Nil),
+        1 => Just(Value::Okay),
+        1 => any::<bool>().prop_map(Value::Boolean),
+        1 => any::<f64>().prop_map(Value::Double),
+        1 => info().prop_map(|text| Value::BulkString(text.into_bytes())),
+        1 => vec(any::<u8>(), 0..20).prop_map(Value::BulkString),
+        1 => info().prop_map(Value::SimpleString),
+        1 => info().prop_map(|text| Value::VerbatimString { format: VerbatimFormat::Text, text }),
+        1 => "[0-9]{1,30}".prop_map(|digits| Value::BigNumber(digits.into_bytes())),
+        1 => server_error().prop_map(Value::ServerError),
+    ];
+    leaf.prop_recursive(4, 24, 4, |inner| {
+        let pairs = || vec((inner.clone(), inner.clone()), 0..3);
+        prop_oneof![
+            4 => vec(inner.clone(), 0..4).prop_map(Value::Array),
+            1 => vec(inner.clone(), 0..4).prop_map(Value::Set),
+            1 => pairs().prop_map(Value::Map),
+            1 => (inner.clone(), pairs()).prop_map(|(data, attributes)| Value::Attribute {
+                data: Box::new(data),
+                attributes,
+            }),
+            1 => vec(inner.clone(), 0..4)
+                .prop_map(|data| Value::Push { kind: PushKind::Message, data }),
+        ]
+    })
+}
+
+/// Bytes that look like replies.
+fn wire_bytes() -> impl Strategy<Value = Vec<u8>> {
+    let piece = prop_oneof![
+        4 => (prop::sample::select(b"+-:$*%~>|=!(,#_".to_vec()), number())
+            .prop_map(|(kind, number)| format!("{}{number}\r\n", char::from(kind)).into_bytes()),
+        2 => info().prop_map(|text| format!("${}\r\n{text}\r\n", text.len()).into_bytes()),
+        1 => vec(any::<u8>(), 0..8),
+    ];
+    vec(piece, 0..10).prop_map(|pieces| pieces.concat())
+}
+
+proptest! {
+    #![proptest_config(cases(2_000))]
+
+    #[test]
+    fn any_url(parts in vec(part(), 1..5)) {
+        url(&parts.join("\n"));
+    }
+
+    #[test]
+    fn any_text(text in any::<String>()) {
+        url(&text);
+    }
+
+    #[test]
+    fn any_options(bytes in vec(any::<u8>(), 0..8 * OPTION_LENGTH)) {
+        options(&bytes);
+    }
+
+    #[test]
+    fn any_reply(reply in any_value()) {
+        value(reply);
+    }
+
+    #[test]
+    fn any_bytes(bytes in wire_bytes()) {
+        reply(&bytes);
+    }
+}

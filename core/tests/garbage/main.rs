@@ -1,0 +1,329 @@
+//! Nodes that answer with anything at all: no answer makes the client panic, hang, use up the memory,
+//! or hold a lock that nobody granted.
+#![allow(clippy::unwrap_used, reason = "tests")]
+
+use proptest::collection::vec;
+use proptest::prelude::*;
+use quorlock::{Client, ErrorCode, Pending};
+use std::io::{BufRead, BufReader, Write};
+use std::net::{TcpListener, TcpStream};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, Once, PoisonError};
+use std::thread;
+use std::time::Duration;
+
+/// Far more than anything here takes, also on a loaded machine.
+const TIMEOUT: Duration = Duration::from_secs(60);
+
+/// Waits for an operation on this thread.
+fn wait<T>(mut pending: Pending<T>) -> T {
+    pending.wait(TIMEOUT).expect("an operation hangs")
+}
+
+/// How long the client waits for the nodes; some never answer.
+const PATIENCE: Duration = Duration::from_millis(100);
+
+/// What the node does when it was asked often enough.
+#[derive(Clone, Debug)]
+struct Garbage {
+    /// How many requests of each connection it answers as a server does, before.
+    polite: usize,
+    bytes: Vec<u8>,
+    then: Then,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Then {
+    /// Closes the connection.
+    Close,
+    /// Never says anything more.
+    FallSilent,
+    /// Goes on as if nothing had been.
+    GoOn,
+}
+
+/// A node for one client.
+struct Node {
+    url: String,
+    closed: Arc<AtomicBool>,
+}
+
+impl Node {
+    fn start(garbage: Garbage) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let closed = Arc::new(AtomicBool::new(false));
+        let is_closed = Arc::clone(&closed);
+        thread::spawn(move || {
+            for connection in listener.incoming() {
+                if is_closed.load(Ordering::Relaxed) {
+                    return;
+                }
+                let garbage = garbage.clone();
+                // An error means that the client has gone.
+                thread::spawn(move || serve(&connection?, &garbage));
+            }
+        });
+        Self { url: format!("redis://{address}"), closed }
+    }
+}
+
+impl Drop for Node {
+    fn drop(&mut self) {
+        self.closed.store(true, Ordering::Relaxed);
+        // Wakes the listener.
+        let _ = TcpStream::connect(self.url.trim_start_matches("redis://"));
+    }
+}
+
+fn serve(connection: &TcpStream, garbage: &Garbage) -> std::io::Result<()> {
+    let mut requests = BufReader::new(connection);
+    let mut writer = connection;
+    for _ in 0..garbage.polite {
+        let request = read_request(&mut requests)?;
+        writer.write_all(polite(&request).as_bytes())?;
+    }
+    read_request(&mut requests)?;
+    writer.write_all(&garbage.bytes)?;
+    match garbage.then {
+        Then::Close => return Ok(()),
+        Then::FallSilent => {}
+        Then::GoOn => loop {
+            let request = read_request(&mut requests)?;
+            writer.write_all(polite(&request).as_bytes())?;
+        },
+    }
+    // Until the client closes the connection.
+    std::io::copy(&mut requests, &mut std::io::sink()).map(drop)
+}
+
+/// The words of the next request.
+fn read_request(reader: &mut impl BufRead) -> std::io::Result<Vec<String>> {
+    let count = read_number(reader, '*')?;
+    let word = |_| {
+        let size = read_number(reader, '$')?;
+        let mut word = vec![0; size + 2];
+        reader.read_exact(&mut word)?;
+        Ok(String::from_utf8_lossy(&word[..size]).into_owned())
+    };
+    (0..count).map(word).collect()
+}
+
+fn read_number(reader: &mut impl BufRead, kind: char) -> std::io::Result<usize> {
+    let mut line = String::new();
+    reader.read_line(&mut line)?;
+    let number = line.strip_prefix(kind).and_then(|number| number.trim_end().parse().ok());
+    number.ok_or_else(|| std::io::ErrorKind::UnexpectedEof.into())
+}
+
+/// What a server answers, which grants nothing.
+fn polite(request: &[String]) -> String {
+    match &*request[0].to_uppercase() {
+        "HELLO" => "%1\r\n$5\r\nproto\r\n:3\r\n".to_owned(),
+        "INFO" => {
+            let info = "run_id:0123456789\r\nuptime_in_seconds:100000\r\nrole:master\r\n";
+            format!("${}\r\n{info}\r\n", info.len())
+        }
+        "SCRIPT" => format!("$40\r\n{}\r\n", "0".repeat(40)),
+        "EVALSHA" | "EVAL" => ":0\r\n".to_owned(),
+        _ => "+OK\r\n".to_owned(),
+    }
+}
+
+/// How many requests a client makes before its first ACQUIRE: to connect, and to look at the node.
+const BEFORE_ACQUIRE: usize = 10;
+
+static PANICS: Mutex<Vec<String>> = Mutex::new(Vec::new());
+
+/// From now on, remembers the panics of quorlock's threads: there they end no test.
+fn watch_for_panics() {
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| {
+        let before = std::panic::take_hook();
+        std::panic::set_hook(Box::new(move |panic| {
+            if thread::current().name() == Some("quorlock") {
+                PANICS.lock().unwrap_or_else(PoisonError::into_inner).push(panic.to_string());
+            }
+            before(panic);
+        }));
+    });
+}
+
+/// A client meets each of these nodes, all at a time. None of them grants anything.
+fn meet(all: &[Garbage]) {
+    watch_for_panics();
+    let meetings: Vec<_> = all
+        .iter()
+        .map(|garbage| {
+            let node = Node::start(garbage.clone());
+            let client = Client::builder()
+                .nodes([&node.url])
+                .ttl(Duration::from_secs(1))
+                .connect_timeout(PATIENCE)
+                .node_timeout(PATIENCE)
+                .build()
+                .unwrap();
+            let acquiring = client.lock("r").wait(Duration::ZERO).acquire();
+            let looking = client.doctor();
+            (garbage, node, client, acquiring, looking)
+        })
+        .collect();
+    for (garbage, _node, client, acquiring, looking) in meetings {
+        let error = wait(acquiring).expect_err("nobody granted it");
+        // A node may well say that somebody else holds it.
+        let codes = [ErrorCode::NoQuorum, ErrorCode::Timeout];
+        assert!(codes.contains(&error.code()), "{garbage:?}: {error}");
+        assert_eq!(error.nodes().len(), 1);
+        assert_eq!(wait(looking).unwrap().nodes.len(), 1);
+        wait(client.close());
+    }
+    let panics = PANICS.lock().unwrap_or_else(PoisonError::into_inner);
+    assert!(panics.is_empty(), "{panics:?}");
+    #[cfg(target_os = "linux")]
+    assert!(peak_memory() < 1 << 30, "the largest announcement fills the memory");
+}
+
+/// The most memory that this process has had, in bytes.
+#[cfg(target_os = "linux")]
+fn peak_memory() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
+    line.trim().trim_end_matches(" kB").parse::<u64>().unwrap() * 1024
+}
+
+/// At each stage: the first request, those that look at the node, ACQUIRE.
+fn at_each_stage(bytes: &[u8]) -> Vec<Garbage> {
+    let mut all = Vec::new();
+    for polite in [0, 3, BEFORE_ACQUIRE] {
+        for then in [Then::Close, Then::FallSilent, Then::GoOn] {
+            all.push(Garbage { polite, bytes: bytes.to_vec(), then });
+        }
+    }
+    all
+}
+
+#[test]
+fn malice() {
+    let nested = |kind: &str, depth: usize| kind.repeat(depth).into_bytes();
+    let shapes: Vec<Vec<u8>> = [
+        // Announcements that are not kept.
+        "$2147483647\r\nx",
+        "$9223372036854775807\r\n",
+        "*2147483647\r\n:1\r\n",
+        "*9223372036854775807\r\n",
+        "%4611686018427387903\r\n",
+        "%9223372036854775807\r\n",
+        "|9223372036854775807\r\n",
+        "~9223372036854775807\r\n",
+        ">9223372036854775807\r\n",
+        "=9223372036854775807\r\n",
+        "!9223372036854775807\r\n",
+        // Numbers that mean nothing.
+        "$-2\r\n",
+        "*-7\r\n",
+        "%-1\r\n",
+        "|-1\r\n",
+        "~-1\r\n",
+        ">-1\r\n",
+        "=-1\r\n",
+        "!-1\r\n",
+        ":99999999999999999999\r\n",
+        ":\r\n",
+        ",\r\n",
+        "#x\r\n",
+        // What nobody asked for.
+        "",
+        "\r\n",
+        "\0",
+        ">0\r\n",
+        ">1\r\n:1\r\n",
+        ">2\r\n+message\r\n:1\r\n",
+        ">3\r\n+subscribe\r\n+x\r\n:1\r\n",
+        ">3\r\n+unsubscribe\r\n_\r\n:0\r\n",
+        "+OK\r\n+OK\r\n+OK\r\n+OK\r\n+OK\r\n+OK\r\n",
+        ":1\r\n",
+        "*2\r\n:1\r\n:-1\r\n",
+        "*2\r\n:1\r\n:9007199254740992\r\n",
+        "*2\r\n:0\r\n:9223372036854775807\r\n",
+        "*3\r\n:1\r\n:1\r\n:1\r\n",
+        "*2\r\n$1\r\n1\r\n$1\r\n1\r\n",
+        "~2\r\n:1\r\n:1\r\n",
+        "%1\r\n:1\r\n:1\r\n",
+        "|1\r\n:1\r\n:1\r\n*2\r\n:1\r\n:5",
+        // Errors.
+        "-\r\n",
+        "-NOSCRIPT\r\n",
+        "-NOSCRIPT no\r\n-NOSCRIPT no\r\n-NOSCRIPT no\r\n-NOSCRIPT no\r\n-NOSCRIPT no\r\n",
+        "-MOVED 1 127.0.0.1:1\r\n",
+        "-ASK\r\n",
+        "-LOADING\r\n",
+        "*1\r\n*1\r\n-ERR\r\n",
+        "HTTP/1.1 400 Bad Request\r\nConnection: close\r\n\r\n",
+    ]
+    .into_iter()
+    .map(|text| text.as_bytes().to_vec())
+    .chain([
+        nested("*1\r\n", 50),
+        nested("*1\r\n", 100_000),
+        nested("%1\r\n:1\r\n", 100_000),
+        nested("|1\r\n:1\r\n", 100_000),
+        nested(">1\r\n", 100_000),
+        nested("*4096\r\n", 100_000),
+        vec![b'+'; 1 << 20],
+        vec![0xff; 1 << 16],
+    ])
+    .collect();
+    for shapes in shapes.chunks(8) {
+        let all: Vec<_> = shapes.iter().flat_map(|bytes| at_each_stage(bytes)).collect();
+        meet(&all);
+    }
+}
+
+fn garbage() -> impl Strategy<Value = Garbage> {
+    let number = prop_oneof![-2..5_i64, any::<i64>()];
+    let piece = prop_oneof![
+        4 => (prop::sample::select(b"+-:$*%~>|=!(,#_".to_vec()), number)
+            .prop_map(|(kind, number)| format!("{}{number}\r\n", char::from(kind)).into_bytes()),
+        1 => Just(polite(&["INFO".to_owned()]).into_bytes()),
+        1 => vec(any::<u8>(), 0..32),
+    ];
+    let bytes = (vec(piece, 0..8), any::<prop::sample::Index>(), any::<bool>());
+    let bytes = bytes.prop_map(|(pieces, at, is_cut)| {
+        let mut bytes = pieces.concat();
+        if is_cut && !bytes.is_empty() {
+            bytes.truncate(at.index(bytes.len()));
+        }
+        bytes
+    });
+    let then = prop::sample::select(vec![Then::Close, Then::FallSilent, Then::GoOn]);
+    (0..=BEFORE_ACQUIRE + 2, bytes, then).prop_map(|(polite, bytes, then)| Garbage {
+        polite,
+        bytes,
+        then,
+    })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig {
+        cases: 10,
+        failure_persistence: None,
+        ..ProptestConfig::default()
+    })]
+
+    #[test]
+    fn any_bytes(all in vec(garbage(), 48)) {
+        meet(&all);
+    }
+}
+
+#[test]
+fn acquire_is_the_request_that_it_is_taken_for() {
+    // The node grants in place of garbage: or the tests above would reach nothing.
+    let granted = b"*2\r\n:1\r\n:5\r\n".to_vec();
+    let garbage = Garbage { polite: BEFORE_ACQUIRE, bytes: granted, then: Then::GoOn };
+    let node = Node::start(garbage);
+    let client = Client::builder().nodes([&node.url]).connect_timeout(TIMEOUT).build().unwrap();
+    let lease = wait(client.lock("r").acquire()).unwrap();
+    assert_eq!(lease.fence(), 5);
+    wait(client.close());
+}

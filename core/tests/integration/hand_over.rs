@@ -1,0 +1,74 @@
+//! Threads that ask about a lease while it ends.
+
+use crate::{TIMEOUT, wait};
+use quorlock::{Client, ErrorCode, Lease};
+use std::sync::{Arc, mpsc};
+use std::thread;
+use std::time::{Duration, Instant};
+
+const THREADS: u32 = 4;
+const LEASES: u32 = 60;
+
+fn short_lease(client: &Client, resource: &str) -> Lease {
+    // A busy machine may be too late for a ttl as short as this one.
+    let deadline = Instant::now() + TIMEOUT;
+    loop {
+        let lock = client.lock(resource).ttl(Duration::from_millis(20)).auto_extend(false);
+        match wait(lock.acquire()) {
+            Ok(lease) => return lease,
+            Err(error) => assert!(Instant::now() < deadline, "{error}"),
+        }
+    }
+}
+
+/// From well before the lease's end to well after it, in steps that are not the same twice.
+fn near_the_end(lease: &Lease, step: u32) {
+    let before = Duration::from_micros(u64::from(step * 37 % 100));
+    let until = Instant::now() + lease.remaining().saturating_sub(before);
+    let until = until + Duration::from_micros(u64::from(step * 53 % 100));
+    while Instant::now() < until {
+        std::hint::spin_loop();
+    }
+}
+
+#[test]
+fn whoever_asks_is_told_of_the_loss() {
+    let client = Client::builder().nodes(["memory://hand-over"]).build().unwrap();
+    let threads = (0..THREADS).map(|number| {
+        let client = client.clone();
+        thread::spawn(move || {
+            for round in 0..LEASES {
+                let lease = short_lease(&client, &format!("r{number}-{round}"));
+                let early = lease.lost();
+                near_the_end(&lease, number * LEASES + round);
+                let late = lease.lost();
+                let (sender, receiver) = mpsc::channel();
+                lease.on_lost(move |error| drop(sender.send(error)));
+                for error in [wait(early), wait(late), receiver.recv_timeout(TIMEOUT).ok()] {
+                    assert_eq!(error.map(|error| error.code()), Some(ErrorCode::LeaseLost));
+                }
+            }
+        })
+    });
+    let threads: Vec<_> = threads.collect();
+    threads.into_iter().for_each(|thread| thread.join().unwrap());
+    wait(client.close());
+}
+
+#[test]
+fn whoever_asks_while_it_is_released_is_told_that_it_was_not_lost() {
+    let client = Client::builder().nodes(["memory://hand-over-2"]).build().unwrap();
+    for round in 0..500_u32 {
+        let lease = Arc::new(wait(client.lock("r").acquire()).unwrap());
+        let asking = {
+            let lease = Arc::clone(&lease);
+            thread::spawn(move || {
+                (0..round * 31 % 500).for_each(|_| std::hint::spin_loop());
+                wait(lease.lost())
+            })
+        };
+        assert!(wait(lease.release()));
+        assert!(asking.join().unwrap().is_none());
+    }
+    wait(client.close());
+}

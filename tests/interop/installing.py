@@ -1,0 +1,128 @@
+"""Installs the peers, each by its own language's package manager, under .cache/interop.
+
+Versions are pinned, and what was installed once is used until a pin or a program changes.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+CACHE = HERE.parents[1] / ".cache" / "interop"
+
+INSTALL_TIMEOUT = 600.0
+"""Seconds an installer may take."""
+
+
+class NotInstalledError(Exception):
+    """Peers cannot be had on this machine, for the reason given."""
+
+
+@dataclass(frozen=True)
+class Ecosystem:
+    """One language's way to install peers."""
+
+    directory: str
+    """Where the pins are, beside this file, and where in the cache the peers are."""
+    inputs: Sequence[str]
+    """The files on which the result depends; they are in the cache, too, for installers to use."""
+    steps: Sequence[Sequence[str | Path]]
+    """The commands that install; each is run in the directory in the cache."""
+    program: Sequence[str | Path]
+    """The command that runs a peer, to which its name and the nodes' URLs are added."""
+    environment: Mapping[str, str] = field(default_factory=dict)
+    """What these have in their environment beside that of this process."""
+
+    def install(self) -> None:
+        """Makes sure that the peers are there. Raises NotInstalledError."""
+        target = CACHE / self.directory
+        stamp = target / "stamp"
+        wanted = hashlib.sha256(repr(self).encode())
+        for name in self.inputs:
+            wanted.update((HERE / self.directory / name).read_bytes())
+        if stamp.exists() and stamp.read_text() == wanted.hexdigest():
+            return
+        stamp.unlink(missing_ok=True)
+        for name in self.inputs:
+            copy = target / name
+            copy.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(HERE / self.directory / name, copy)
+        for step in self.steps:
+            self._run(step, target)
+        stamp.write_text(wanted.hexdigest())
+
+    def _run(self, step: Sequence[str | Path], target: Path) -> None:
+        try:
+            subprocess.run(
+                step,
+                cwd=target,
+                env={**os.environ, **self.environment},
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                text=True,
+                errors="replace",
+                timeout=INSTALL_TIMEOUT,
+                check=True,
+            )
+        except subprocess.CalledProcessError as error:
+            lines = error.stdout.strip().splitlines() or [f"it ended with {error.returncode}"]
+            # What comes last may be where the log is.
+            reason = next((line for line in lines if "error" in line.lower()), lines[-1])
+            raise NotInstalledError(f"{Path(step[0]).name}: {reason.strip()}") from error
+        except (OSError, subprocess.TimeoutExpired) as error:
+            raise NotInstalledError(str(error)) from error
+
+
+_VENV = CACHE / "python" / "venv"
+
+PYTHON = Ecosystem(
+    directory="python",
+    inputs=["requirements.txt"],
+    steps=[
+        [sys.executable, "-m", "venv", "--clear", _VENV],
+        [_VENV / "bin" / "pip", "install", "--no-deps", "--requirement=requirements.txt"],
+    ],
+    program=[_VENV / "bin" / "python", HERE / "python" / "peer.py"],
+    environment={
+        "PIP_DISABLE_PIP_VERSION_CHECK": "1",
+        "PIP_QUIET": "1",
+        "PIP_RETRIES": "1",
+    },
+)
+
+NODE = Ecosystem(
+    directory="node",
+    inputs=["package.json", "package-lock.json"],
+    steps=[["npm", "ci", "--ignore-scripts", "--no-audit", "--no-fund"]],
+    program=["node", HERE / "node" / "peer.cjs"],
+    environment={
+        "NODE_PATH": str(CACHE / "node" / "node_modules"),
+        "npm_config_fetch_retries": "1",
+        "npm_config_loglevel": "error",
+    },
+)
+
+RUST = Ecosystem(
+    directory="rust",
+    inputs=["Cargo.toml", "Cargo.lock", "src/main.rs"],
+    steps=[["cargo", "build", "--quiet", "--locked", "--target-dir=target"]],
+    program=[CACHE / "rust" / "target" / "debug" / "peer"],
+    environment={"CARGO_NET_RETRY": "1"},
+)
+
+GO = Ecosystem(
+    directory="go",
+    inputs=["go.mod", "go.sum", "main.go"],
+    steps=[["go", "build", "-o", "peer", "."]],
+    program=[CACHE / "go" / "peer"],
+    # It takes the Go that is there, and no other one from the network.
+    environment={"GOTOOLCHAIN": "local", "GOFLAGS": "-mod=readonly"},
+)

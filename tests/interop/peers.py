@@ -1,0 +1,104 @@
+"""Peers: real releases of other lock libraries, that quorlock shares keys with.
+
+Each ecosystem has one small program that runs one of its peers: `PROGRAM NAME URL...`. It reads one
+JSON object per line on stdin and answers each with one JSON line on stdout:
+
+    {"acquire": "resource", "ttl": 1000}    {"held": true}, or false; it tries once. Milliseconds
+    {"release": "resource"}                 {}, also if the lock was lost
+
+The end of stdin ends it; so does whatever goes wrong, with the reason on stderr.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import Any, Self
+
+from interop.installing import GO, NODE, PYTHON, RUST, Ecosystem
+from waiting import TIMEOUT
+
+
+@dataclass(frozen=True)
+class Peer:
+    """A library. `str` is its name, and that of its release where several are tried."""
+
+    name: str
+    ecosystem: Ecosystem = field(repr=False)
+    prefix: str = ""
+    """What the library puts before the resource in the key."""
+    nodes: int = 5
+
+    def __str__(self) -> str:
+        return self.name
+
+
+PEERS = [
+    Peer("redlock-py", PYTHON),
+    Peer("pottery", PYTHON, prefix="redlock:"),
+    Peer("redis-py", PYTHON, nodes=1),
+    Peer("redlock-4", NODE),
+    Peer("redlock-5", NODE),
+    Peer("redis-semaphore", NODE, prefix="mutex:"),
+    Peer("rslock", RUST),
+    Peer("redsync", GO),
+]
+
+
+class PeerProcess:
+    """A process that uses a peer, until the end of `with`."""
+
+    def __init__(self, peer: Peer, urls: Sequence[str]) -> None:
+        self._process = subprocess.Popen(
+            [*peer.ecosystem.program, peer.name, *urls],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            bufsize=1,
+            env={**os.environ, **peer.ecosystem.environment},
+        )
+
+    def acquire(self, resource: str, ttl: int) -> bool:
+        """Tries once to take the lock for `ttl` milliseconds."""
+        held: bool = self._ask(acquire=resource, ttl=ttl)["held"]
+        return held
+
+    def release(self, resource: str) -> None:
+        """Releases what was acquired, whether or not it is still held."""
+        self._ask(release=resource)
+
+    def kill(self) -> None:
+        """Ends the process the hard way, whatever it holds."""
+        self._process.kill()
+        self._process.wait()
+
+    def _ask(self, **command: Any) -> Any:
+        assert self._process.stdin
+        assert self._process.stdout
+        # So that a peer that hangs fails the test.
+        limit = threading.Timer(TIMEOUT, self._process.kill)
+        limit.start()
+        try:
+            self._process.stdin.write(json.dumps(command) + "\n")
+            line = self._process.stdout.readline()
+        finally:
+            limit.cancel()
+        assert line, f"the peer gave no answer to {command} and ended"
+        return json.loads(line)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc_value: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        # Not by the end of stdin: what a library still runs in the background may take its time.
+        self.kill()
