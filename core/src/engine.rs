@@ -9,7 +9,7 @@ use crate::protocol::Quorum;
 use crate::runtime::Pending;
 use crate::script;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering, fence};
 
 /// What does the work of a client in one process.
 pub(crate) struct Engine {
@@ -43,11 +43,17 @@ impl Setup {
 
     /// What does the work in this process.
     pub(crate) fn engine(&self) -> &Engine {
-        self.engine.get_or_init(|| {
+        let engine = self.engine.get_or_init(|| {
             let driver = Driver::new(self.options.clone(), self.quorum, &self.endpoints);
             let keeper = Keeper::new(driver.closing.clone());
             Engine { driver, keeper }
-        })
+        });
+        // If `close` came just before, it did not see this engine. One of both sees the other.
+        fence(Ordering::SeqCst);
+        if self.is_closed() {
+            engine.driver.closing.cancel();
+        }
+        engine
     }
 
     pub(crate) fn is_closed(&self) -> bool {
@@ -57,6 +63,7 @@ impl Setup {
     /// Ends everything in this process; see `Client::close`.
     pub(crate) fn close(&self) -> Pending<()> {
         self.closed.store(true, Ordering::Release);
+        fence(Ordering::SeqCst);
         let Some(Engine { driver, keeper }) = self.engine.get() else { return Pending::ready(()) };
         driver.closing.cancel();
         keeper.close();

@@ -37,7 +37,7 @@ impl Guard {
             // up for long without knowing what the other knew. Or one that does not tell.
             _ => Duration::ZERO,
         };
-        self.memory = seen.map(|(memory, _)| memory.to_owned()).or(self.memory.take());
+        self.memory = seen.map(|(memory, _)| memory.to_owned());
         self.counts_from = self.term.gone(now).minus(age);
     }
 

@@ -197,8 +197,7 @@ pub struct Release {
 }
 
 impl Release {
-    /// Whether the lease was valid when it was released. If not, the release is decided without
-    /// any answer: `false`.
+    /// Whether the lease was valid when it was released. If not, no answer is needed: `false`.
     pub fn was_valid(&self) -> bool {
         self.was_valid
     }

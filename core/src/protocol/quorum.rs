@@ -1,7 +1,6 @@
 //! Majorities, and sets of nodes.
 
-/// The most nodes a client may have. A majority of 32 independent masters is far beyond what
-/// fault tolerance asks for; five is usual.
+/// The most nodes a client may have: far beyond what fault tolerance asks for; five is usual.
 pub const MAX_NODES: usize = 32;
 
 /// How many nodes there are, and how many of them are a majority.

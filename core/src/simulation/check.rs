@@ -189,7 +189,7 @@ fn no_seed_breaks_a_promise() {
     if let Ok(seed) = std::env::var("SEED") {
         return show(seed.parse().expect("SEED is a number"));
     }
-    let (first, seeds) = (number("FIRST_SEED", 1), number("SEEDS", 100));
+    let (first, seeds) = (number("FIRST_SEED", 1), number("SEEDS", 1_000));
     let began = Instant::now();
     let next = AtomicU64::new(first);
     let total = Mutex::new((BTreeMap::new(), Duration::ZERO));

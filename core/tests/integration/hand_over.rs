@@ -2,7 +2,7 @@
 
 use crate::{TIMEOUT, wait};
 use quorlock::{Client, ErrorCode, Lease};
-use std::sync::{Arc, mpsc};
+use std::sync::{Arc, Barrier, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -71,4 +71,25 @@ fn whoever_asks_while_it_is_released_is_told_that_it_was_not_lost() {
         assert!(asking.join().unwrap().is_none());
     }
     wait(client.close());
+}
+
+#[test]
+fn a_client_that_is_closed_while_it_is_first_used_leaves_no_lease() {
+    for _ in 0..5_000 {
+        let client = Client::builder().nodes(["memory://closed-early"]).build().unwrap();
+        let both = Arc::new(Barrier::new(2));
+        let acquiring = {
+            let (client, both) = (client.clone(), Arc::clone(&both));
+            thread::spawn(move || {
+                both.wait();
+                wait(client.lock("r").acquire())
+            })
+        };
+        both.wait();
+        wait(client.close());
+        match acquiring.join().unwrap() {
+            Ok(lease) => assert!(!lease.is_valid(), "a closed client's leases are over"),
+            Err(error) => assert_eq!(error.code(), ErrorCode::Closed),
+        }
+    }
 }
