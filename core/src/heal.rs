@@ -59,8 +59,8 @@ mod tests {
         assert!(lease.release().wait(PATIENCE).expect("in time"));
 
         let healing = heal(Arc::clone(held.driver()), 0, vec![(held, 60 * PATIENCE)]);
-        let healed = runtime::spawn(async move { healing.await });
-        while !healed.as_ref().is_ok_and(|healed| healed.is_finished()) {
+        let healing = runtime::spawn(healing).expect("a runtime");
+        while !healing.is_finished() {
             std::thread::sleep(Duration::from_millis(1));
         }
         let began = Instant::now();

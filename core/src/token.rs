@@ -4,7 +4,7 @@ use crate::error::{Error, ErrorCode, Result};
 use std::fmt::Write;
 
 /// As long as the specification suggests: 20 bytes.
-const TOKEN_BYTES: usize = 20;
+pub(crate) const TOKEN_BYTES: usize = 20;
 
 /// A new token, as 40 hexadecimal digits. Every round has its own.
 pub(crate) fn token() -> Result<String> {

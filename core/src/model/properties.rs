@@ -101,10 +101,11 @@ impl World {
         let all_but =
             |down: usize| -> NodeSet { (0..NODES).filter(|node| *node != down).collect() };
         // The last one is all nodes.
-        (0..=NODES).map(all_but).all(|up| later.clone().is_won_by(up))
+        (0..=NODES).map(all_but).all(|up| later.clone().win(up))
     }
 
-    fn is_won_by(mut self, up: NodeSet) -> bool {
+    /// Whether a round that only these nodes answer is won, with a larger fence than all before.
+    fn win(mut self, up: NodeSet) -> bool {
         let now = Moment::from_origin(TERM.ttl);
         let mut round = Round::new(Self::quorum(), now, TERM);
         let (token, proposal) = (u8::MAX, self.wall_clock());

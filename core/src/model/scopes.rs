@@ -99,6 +99,7 @@ pub(super) fn scopes(deep: bool) -> Vec<Scope> {
         Scope {
             rounds: if deep { &[2, 2] } else { &[2, 1] },
             ticks: 0,
+            faults: Faults { cancels: 1, ..NONE },
             wall_clocks: odd_wall_clocks,
             happens: vec![happens::THIRD_WINS, happens::FENCE_IS_RAISED],
             ..Scope::new("rounds: clients try again, wall clocks are wrong")

@@ -31,7 +31,7 @@ struct Run {
     story: String,
 }
 
-fn simulate(seed: u64) -> Run {
+fn simulate(seed: u64, is_traced: bool) -> Run {
     let mut builder = Builder::new_current_thread();
     builder.enable_time().start_paused(true);
     // Without it, tasks that are woken together go on in any order.
@@ -46,7 +46,7 @@ fn simulate(seed: u64) -> Run {
             Node::new(number, rate, error)
         });
         let nodes = nodes.collect();
-        let world = World::new(random.fork(), nodes);
+        let world = World::new(random.fork(), nodes, is_traced);
         if timeout(LIMIT, live(&world, &scenario, &mut random)).await.is_err() {
             world.violation("it does not come to an end".to_owned());
         }
@@ -203,7 +203,7 @@ fn no_seed_breaks_a_promise() {
                     if seed >= first + seeds {
                         return;
                     }
-                    let run = simulate(seed);
+                    let run = simulate(seed, false);
                     let mut total = total.lock().expect("no panic");
                     for (what, count) in run.counts {
                         *total.0.entry(what).or_insert(0) += count;
@@ -234,7 +234,7 @@ fn no_seed_breaks_a_promise() {
 
 /// Runs one seed, and tells its story.
 fn show(seed: u64) {
-    let run = simulate(seed);
+    let run = simulate(seed, true);
     println!("{}\n\nseed {seed}: {:#?}\n{:#?}", run.story, run.scenario, run.counts);
     assert!(run.violations.is_empty(), "{}", run.violations.join("\n"));
     println!("no violation");

@@ -2,9 +2,10 @@
 
 use super::node::Node;
 use super::process::Process;
+use super::world::World;
 use crate::answer::{Answered, Failure};
 use crate::error::NodeOutcome;
-use crate::request::Request;
+use crate::request::{Request, Subject};
 use crate::wire::Sight;
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -91,7 +92,7 @@ impl Link {
         }
     }
 
-    /// The process is gone.
+    /// The process is gone, or uses another connection.
     pub(super) fn abandon(&self) {
         for shared in self.connections().drain(..).filter_map(|shared| shared.upgrade()) {
             shared.is_abandoned.store(true, Ordering::Relaxed);
@@ -129,6 +130,8 @@ impl Process {
             is_lost: AtomicBool::new(false),
             is_abandoned: AtomicBool::new(false),
         });
+        // There is but one at a time; what others are still to bring comes late.
+        link.abandon();
         link.connections().push(Arc::downgrade(&shared));
         let broken = shared.broken.clone();
         drop(self.spawn(async move {
@@ -160,7 +163,7 @@ async fn serve(
     node: Arc<Node>,
     link: Arc<Link>,
     shared: Arc<Shared>,
-    world: Arc<super::world::World>,
+    world: Arc<World>,
     mut messages: mpsc::UnboundedReceiver<Message>,
     down: mpsc::UnboundedSender<Reply>,
 ) {
@@ -182,6 +185,7 @@ async fn serve(
                     world.came_late(&request);
                 }
                 let answered = node.answer(&request);
+                world.trace(|| trace(&node, &world, &request, &answered, is_late));
                 Box::new(move || drop(reply.send(answered)))
             }
             Body::Look(reply) => {
@@ -193,6 +197,35 @@ async fn serve(
         // An error means that nobody waits for it.
         let _ = down.send(Reply { due, deliver });
     }
+}
+
+/// A line of the history.
+fn trace(
+    node: &Node,
+    world: &World,
+    request: &Request,
+    answered: &Answered,
+    is_late: bool,
+) -> String {
+    let (what, tokens) = match request {
+        Request::Acquire { subject, .. } => ("ACQUIRE", vec![subject]),
+        Request::Raise { subject, .. } => ("RAISE", vec![subject]),
+        Request::Release(subject) => ("RELEASE", vec![subject]),
+        Request::Extend(locks) => ("EXTEND", locks.iter().map(|(subject, _)| subject).collect()),
+        Request::Heal(locks) => ("HEAL", locks.iter().map(|(subject, ..)| subject).collect()),
+        Request::Look(_) => ("LOOK", Vec::new()),
+    };
+    let about = |subject: &&Arc<Subject>| {
+        let token = &subject.token;
+        format!(" {} {} of {}", subject.keys.lock, &token[..6], world.maker(token))
+    };
+    let about: String = tokens.iter().map(about).collect();
+    let late = if is_late { ", late" } else { "" };
+    let answered = match answered {
+        Ok(reply) => format!("{reply:?}"),
+        Err(failure) => failure.detail.clone(),
+    };
+    format!("node {} gets {what}{about}{late}: {answered}", node.number)
 }
 
 /// Lets the replies on one connection arrive at the client, in order.

@@ -107,7 +107,7 @@ impl Program {
     async fn hold(&self, lease: Lease) {
         let mut was_lost = false;
         // Most work is short.
-        let longest = [2, 20, self.scenario.ttl.as_millis() as u64 / 2 + 2];
+        let longest = [2, 20, (self.scenario.ttl.as_millis() as u64 / 2 + 2).min(1_500)];
         for _ in 0..self.random(0..4) {
             truly(self.milliseconds(0..longest[self.random(0..3) as usize])).await;
             self.look(&lease, &mut was_lost);
@@ -126,7 +126,8 @@ impl Program {
             0 if !self.witness.is_over() => {
                 let mut lost = lease.lost();
                 let mut is_told = false;
-                let limit = self.milliseconds(0..3 * self.scenario.ttl.as_millis() as u64);
+                let limit = 3 * self.scenario.ttl.as_millis() as u64;
+                let limit = self.milliseconds(0..limit.min(6_000));
                 tokio::select! {
                     biased;
                     loss = &mut lost => {

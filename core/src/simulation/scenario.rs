@@ -4,8 +4,11 @@
 use crate::Client;
 use std::time::Duration;
 
-/// The smallest and the largest time to live, in milliseconds.
-const TTL: (u64, u64) = (100, 3_000);
+/// The smallest and the largest time to live, in milliseconds, where leases are lost to time.
+const SHORT: (u64, u64) = (100, 3_000);
+
+/// A time to live in which what is left on a node is seen, since it outlives the simulation.
+const LONG: u64 = 100_000;
 
 /// By how much wall clocks may be wrong if no node forgets its counters: a day, in microseconds.
 const DAY: i64 = 86_400_000_000;
@@ -30,7 +33,7 @@ pub(super) struct Scenario {
     pub(super) length: Duration,
 }
 
-/// How many of a hundred faults are of each kind.
+/// What goes wrong; `faults.rs` says how.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Faults {
     /// The longest time between two faults, in milliseconds; none if there are no faults.
@@ -42,8 +45,9 @@ pub(super) struct Faults {
 impl Scenario {
     pub(super) fn of(random: &mut fastrand::Rng) -> Self {
         let nodes = [1, 2, 3, 3, 3, 4, 5, 5, 5, 7][random.usize(..10)];
-        let ttl = random.u64(TTL.0..TTL.1);
-        let memory_loss = random.u8(..100) < 40;
+        let is_long = random.u8(..100) < 30;
+        let ttl = if is_long { LONG } else { random.u64(SHORT.0..SHORT.1) };
+        let memory_loss = !is_long && random.u8(..100) < 60;
         let calm = random.u8(..100) < 10;
         let pause = if calm { None } else { Some(random.u64(20..2_000)) };
         Self {

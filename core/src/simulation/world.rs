@@ -2,6 +2,7 @@
 
 use super::node::Node;
 use crate::request::Request;
+use crate::token::TOKEN_BYTES;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fmt::Write;
 use std::ops::Range;
@@ -17,6 +18,7 @@ const MOST_STEPS: u64 = 50_000_000;
 
 pub(crate) struct World {
     began: Instant,
+    is_traced: bool,
     pub(super) nodes: Vec<Arc<Node>>,
     state: Mutex<State>,
 }
@@ -36,9 +38,10 @@ struct State {
 }
 
 impl World {
-    pub(super) fn new(random: fastrand::Rng, nodes: Vec<Arc<Node>>) -> Arc<Self> {
+    pub(super) fn new(random: fastrand::Rng, nodes: Vec<Arc<Node>>, is_traced: bool) -> Arc<Self> {
         let world = Arc::new(Self {
             began: Instant::now(),
+            is_traced,
             nodes,
             state: Mutex::new(State {
                 random,
@@ -85,8 +88,11 @@ impl World {
         self.state().random.fill(bytes);
     }
 
-    /// A process made these random bytes, maybe for a token.
+    /// A process made these random bytes, for a token if there are so many.
     pub(super) fn made(&self, bytes: &[u8], maker: &str) {
+        if bytes.len() < TOKEN_BYTES {
+            return;
+        }
         let token = bytes.iter().fold(String::new(), |mut token, byte| {
             let _ = write!(token, "{byte:02x}");
             token
@@ -148,6 +154,13 @@ impl World {
         self.state().story.push((now, what));
     }
 
+    /// Something happened that is told only if one seed alone is run.
+    pub(super) fn trace(&self, what: impl FnOnce() -> String) {
+        if self.is_traced {
+            self.tell(what());
+        }
+    }
+
     /// Something happened that must not.
     pub(super) fn violation(&self, what: String) {
         self.tell(format!("VIOLATION: {what}"));
@@ -159,12 +172,11 @@ impl World {
         self.state().violations.iter().map(|(_, what)| what.clone()).collect()
     }
 
-    /// What happened in the seconds before the first violation, or all of it.
+    /// What happened until the first violation.
     pub(super) fn story(&self) -> String {
-        const BEFORE: Duration = Duration::from_secs(10);
         let state = self.state();
         let until = state.violations.first().map_or(Duration::MAX, |(at, _)| *at);
-        let told = state.story.iter().filter(|(at, _)| *at + BEFORE >= until && *at <= until);
+        let told = state.story.iter().filter(|(at, _)| *at <= until);
         let line = |(at, what): &(Duration, String)| format!("{:>9.3} s  {what}", at.as_secs_f64());
         told.map(line).collect::<Vec<_>>().join("\n")
     }
