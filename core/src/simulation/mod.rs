@@ -11,6 +11,7 @@
 
 mod check;
 mod faults;
+mod life;
 mod network;
 mod node;
 mod process;

@@ -38,7 +38,7 @@ struct State {
 }
 
 impl World {
-    pub(super) fn new(random: fastrand::Rng, nodes: Vec<Arc<Node>>, is_traced: bool) -> Arc<Self> {
+    pub(super) fn new(nodes: Vec<Arc<Node>>, random: fastrand::Rng, is_traced: bool) -> Arc<Self> {
         let world = Arc::new(Self {
             began: Instant::now(),
             is_traced,
