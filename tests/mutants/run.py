@@ -28,6 +28,9 @@ CHECKS = {
 }
 """What may catch a mutant, the quicker first."""
 
+MODELLED = ("core/src/protocol/", "core/src/entry.rs")
+"""What the model runs."""
+
 ENVIRONMENT = {"CARGO_TARGET_DIR": str(COPY / "target"), "RUSTFLAGS": "--cfg tokio_unstable"}
 
 PATIENCE = 900
@@ -84,8 +87,10 @@ def catcher(mutant: dict[str, Any]) -> str | None:
     file = COPY / mutant["file"]
     sound = file.read_text()
     file.write_text(mutated(mutant["name"], sound, mutant))
+    in_model = mutant["file"].startswith(MODELLED)
+    checks = [(name, check) for name, check in CHECKS.items() if in_model or name != "model"]
     try:
-        return next((name for name, check in CHECKS.items() if not is_passed(check)), None)
+        return next((name for name, check in checks if not is_passed(check)), None)
     finally:
         file.write_text(sound)
 

@@ -2,7 +2,7 @@
 
 use super::clocks::{ALL_CLOCKS, BROKEN_CLOCKS, NODES_FAST, Rates};
 use super::properties::happens::{self, Happens};
-use super::world::Faults;
+use super::world::{Faults, NODES};
 
 /// The bounds of one search.
 #[derive(Clone)]
@@ -23,6 +23,8 @@ pub(super) struct Scope {
     pub(super) clocks: &'static [Rates],
     /// By how much each client's wall clock is ahead of the nodes', in microseconds.
     pub(super) wall_clocks: [i64; 3],
+    /// The last fences that the nodes gave out before.
+    pub(super) counters: [u64; NODES],
     pub(super) claim: Claim,
     pub(super) happens: Vec<Happens>,
 }
@@ -56,6 +58,7 @@ impl Scope {
             guard: false,
             clocks: NODES_FAST,
             wall_clocks: [0; 3],
+            counters: [0; NODES],
             claim: Claim::Exclusion,
             happens: Vec::new(),
         }
@@ -67,16 +70,43 @@ impl Scope {
     }
 }
 
-/// All searches. `deep` is as far as a good machine gets in some minutes, else it is half a minute.
+/// All searches, the quicker ones first. A deep one takes some minutes, instead of one.
 pub(super) fn scopes(deep: bool) -> Vec<Scope> {
     let further = u8::from(deep);
     let odd_wall_clocks = [0, BEHIND, AHEAD];
     vec![
         Scope {
-            clocks: ALL_CLOCKS,
-            ticks: 2 + further,
-            happens: vec![happens::SECOND_WINS, happens::UNDONE],
-            ..Scope::new("clocks: two clients, clocks as far apart as may be")
+            rounds: if deep { &[2, 2] } else { &[2, 1] },
+            ticks: 0,
+            wall_clocks: odd_wall_clocks,
+            happens: vec![happens::THIRD_WINS, happens::FENCE_IS_RAISED],
+            ..Scope::new("rounds: clients try again, wall clocks are wrong")
+        },
+        Scope {
+            ticks: 0,
+            faults: Faults { breaks: 1 + further, ..NONE },
+            wall_clocks: [BEHIND; 3],
+            counters: [5, 0, 0],
+            happens: vec![happens::SECOND_WINS, happens::FENCE_IS_RAISED],
+            ..Scope::new("fences: counters differ, wall clocks are behind, connections break")
+        },
+        Scope {
+            rounds: &[1, 1, 1],
+            releases: deep,
+            ticks: 0,
+            wall_clocks: odd_wall_clocks,
+            happens: vec![happens::SPLIT, happens::FENCE_IS_RAISED],
+            ..Scope::new("three clients: split votes, wall clocks are wrong")
+        },
+        Scope {
+            rounds: if deep { &[1, 1, 1] } else { &[1, 1] },
+            releases: false,
+            ticks: 1,
+            clocks: BROKEN_CLOCKS,
+            wall_clocks: odd_wall_clocks,
+            claim: Claim::Uniqueness,
+            happens: vec![happens::SECOND_WINS, happens::OVERLAP],
+            ..Scope::new("broken clocks: nodes forget much too early")
         },
         Scope {
             ticks: 1 + further,
@@ -97,29 +127,6 @@ pub(super) fn scopes(deep: bool) -> Vec<Scope> {
             ..Scope::new("crashes: clients crash, callers go away")
         },
         Scope {
-            rounds: if deep { &[2, 2] } else { &[2, 1] },
-            ticks: 0,
-            faults: Faults { cancels: 1, ..NONE },
-            wall_clocks: odd_wall_clocks,
-            happens: vec![happens::THIRD_WINS, happens::FENCE_IS_RAISED],
-            ..Scope::new("rounds: clients try again, wall clocks are wrong")
-        },
-        Scope {
-            rounds: &[1, 1, 1],
-            releases: deep,
-            ticks: 0,
-            wall_clocks: odd_wall_clocks,
-            happens: vec![happens::SPLIT, happens::FENCE_IS_RAISED],
-            ..Scope::new("three clients: split votes, wall clocks are wrong")
-        },
-        Scope {
-            extensions: 1 + further,
-            releases: deep,
-            ticks: 3 + further,
-            happens: vec![happens::EXTENDED, happens::SECOND_WINS],
-            ..Scope::new("extension: a lease is extended")
-        },
-        Scope {
             releases: deep,
             ticks: 1 + further,
             faults: Faults { restarts: 1, ..NONE },
@@ -127,12 +134,10 @@ pub(super) fn scopes(deep: bool) -> Vec<Scope> {
             ..Scope::new("restarts: nodes restart and remember")
         },
         Scope {
-            guard: true,
-            releases: false,
-            ticks: 2 + 3 * further,
-            faults: Faults { memory_losses: 1, ..NONE },
-            happens: vec![happens::REMEMBERED],
-            ..Scope::new("memory loss: nodes restart empty, the guard is on")
+            clocks: ALL_CLOCKS,
+            ticks: 2 + further,
+            happens: vec![happens::SECOND_WINS, happens::UNDONE],
+            ..Scope::new("clocks: two clients, clocks as far apart as may be")
         },
         Scope {
             guard: true,
@@ -144,14 +149,19 @@ pub(super) fn scopes(deep: bool) -> Vec<Scope> {
             ..Scope::new("healing: nodes restart empty, a lease is extended and heals them")
         },
         Scope {
-            rounds: if deep { &[1, 1, 1] } else { &[1, 1] },
+            extensions: 1 + further,
+            releases: deep,
+            ticks: 3 + further,
+            happens: vec![happens::EXTENDED, happens::SECOND_WINS],
+            ..Scope::new("extension: a lease is extended")
+        },
+        Scope {
+            guard: true,
             releases: false,
-            ticks: 1,
-            clocks: BROKEN_CLOCKS,
-            wall_clocks: odd_wall_clocks,
-            claim: Claim::Uniqueness,
-            happens: vec![happens::SECOND_WINS, happens::OVERLAP],
-            ..Scope::new("broken clocks: nodes forget much too early")
+            ticks: 2 + 3 * further,
+            faults: Faults { memory_losses: 1, ..NONE },
+            happens: vec![happens::REMEMBERED],
+            ..Scope::new("memory loss: nodes restart empty, the guard is on")
         },
     ]
 }

@@ -15,6 +15,9 @@ pub(super) const TERM: Term = Term { ttl: Duration::from_secs(3), drift_factor: 
 /// The wall clock of the nodes at the beginning, in microseconds.
 pub(super) const EPOCH: u64 = 1_000_000_000;
 
+/// The nodes' clocks at the beginning.
+const START: Moment = Moment::from_origin(Duration::ZERO);
+
 /// A round's token.
 pub(super) type Token = u8;
 
@@ -180,12 +183,17 @@ pub(super) enum Reply {
 
 impl World {
     pub(super) fn new(scope: &Scope, (client_rates, node_rates): Rates) -> Self {
-        let node = Node { entry: Entry::default(), memory: 0, started: -100 };
+        let node = |number: usize| {
+            let mut entry = Entry::default();
+            // A lease of old, whose key has expired.
+            entry.heal(START, &0, Duration::ZERO, scope.counters[number]);
+            Node { entry, memory: 0, started: -100 }
+        };
         let mut world = Self {
             tick: 0,
             client_rates,
             node_rates,
-            nodes: [node.clone(), node.clone(), node],
+            nodes: std::array::from_fn(node),
             clients: Vec::new(),
             left: scope.faults,
             last_token: 0,
