@@ -72,7 +72,8 @@ impl Model for Scope {
                 if timeouts > 0 {
                     actions.extend(awaited.iter().map(|a| Action::TimeOut(number, node, *a)));
                 }
-                if breaks > 0 && !link.broken && !awaited.is_empty() {
+                let is_idle = awaited.is_empty() && link.up.is_empty();
+                if breaks > 0 && !link.broken && !is_idle {
                     actions.push(Action::Break(number, node, false));
                     if !link.up.is_empty() {
                         actions.push(Action::Break(number, node, true));
