@@ -180,11 +180,16 @@ impl World {
         let extended = held.lease.extended(now, &mut extending.extension, node, answer);
         extending.is_confirmed |= extended == Some(Extended::Confirmed);
         let missing = extending.extension.take_missing();
+        let is_confirmed = extending.is_confirmed;
         if extending.answers.iter().all(Option::is_some) {
             held.extending = None;
         }
-        if let Some(ttl) = held.lease.heal(now, TERM) {
+        let ttl = held.lease.heal(now, TERM).filter(|_| !missing.is_empty());
+        if let Some(ttl) = ttl {
             let (token, fence) = (held.token, held.fence);
+            if !is_confirmed || !held.lease.is_valid(now) {
+                self.wrong = Some("a node is healed, and no majority holds the lease");
+            }
             for node in missing.iter() {
                 self.send(number, node, Request::Heal { token, ttl, fence });
             }

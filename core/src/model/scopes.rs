@@ -109,6 +109,15 @@ pub(super) fn scopes(deep: bool) -> Vec<Scope> {
             ..Scope::new("broken clocks: nodes forget much too early")
         },
         Scope {
+            guard: true,
+            rounds: &[1],
+            extensions: 1 + further,
+            ticks: 3 + further,
+            faults: Faults { memory_losses: 1 + further, ..NONE },
+            happens: vec![happens::HEALED, happens::EXTENDED],
+            ..Scope::new("alone: nodes restart empty, and a lease heals them until it is over")
+        },
+        Scope {
             ticks: 1 + further,
             faults: Faults { timeouts: 2, ..NONE },
             happens: vec![happens::SECOND_WINS, happens::UNDONE],
