@@ -103,7 +103,8 @@ pub(super) fn scopes(deep: bool) -> Vec<Scope> {
             releases: false,
             ticks: 1,
             clocks: BROKEN_CLOCKS,
-            wall_clocks: odd_wall_clocks,
+            wall_clocks: [BEHIND; 3],
+            counters: [1, 0, 0],
             claim: Claim::Uniqueness,
             happens: vec![happens::SECOND_WINS, happens::OVERLAP],
             ..Scope::new("broken clocks: nodes forget much too early")

@@ -4,6 +4,7 @@ use super::process::Process;
 use super::scenario::Scenario;
 use super::witness::Witness;
 use super::world::World;
+use futures_util::future::join_all;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tokio::task::JoinSet;
@@ -41,7 +42,8 @@ pub(super) async fn run(
         match world.random(0..100) {
             0..35 => faults.spawn(disturb(world, process, node, lasts)),
             35..45 => faults.spawn(freeze(world, node, lasts)),
-            45..60 => faults.spawn(restart(world, node, lasts, scenario.faults.memory_loss)),
+            45..57 => faults.spawn(restart(world, node, lasts, scenario.faults.memory_loss)),
+            57..60 => faults.spawn(blackout(world, lasts, scenario.faults.memory_loss)),
             60..80 => faults.spawn(stop(world, process, lasts)),
             80..90 => faults.spawn(slow_down(world, process, node, lasts)),
             _ => {
@@ -116,6 +118,15 @@ async fn restart(world: Arc<World>, node: usize, lasts: Duration, may_forget: bo
     sleep(lasts).await;
     world.nodes[node].start(forgets);
     world.tell(format!("node {node} is up again"));
+}
+
+/// All nodes restart at once.
+async fn blackout(world: Arc<World>, lasts: Duration, may_forget: bool) {
+    world.count("faults: blackouts");
+    // Most are short: as if somebody had restarted all of them by one command.
+    let lasts = if world.chance(70) { lasts.min(Duration::from_millis(5)) } else { lasts };
+    let nodes = 0..world.nodes.len();
+    join_all(nodes.map(|node| restart(Arc::clone(&world), node, lasts, may_forget))).await;
 }
 
 /// A process stands still, or its whole machine does; or it ends.

@@ -10,6 +10,7 @@
 //! seed is always the same history, as long as the code is the same.
 
 mod check;
+mod directed;
 mod faults;
 mod life;
 mod network;

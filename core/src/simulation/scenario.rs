@@ -56,7 +56,10 @@ impl Scenario {
             tasks: random.usize(1..4),
             resources: random.usize(1..5),
             ttl: Duration::from_millis(ttl),
-            node_timeout: Duration::from_millis(random.u64(10..100)),
+            node_timeout: Duration::from_millis(match random.bool() {
+                true => random.u64(10..100),
+                false => random.u64(10..ttl.min(3_000) / 2),
+            }),
             drift_factor: [0.01, 0.01, 0.1, 0.3][random.usize(..4)],
             guard: memory_loss.then(|| Duration::from_millis(ttl)),
             faults: Faults { pause, memory_loss },
@@ -74,7 +77,8 @@ impl Scenario {
     }
 
     pub(super) fn wall_clock_error(&self, random: &mut fastrand::Rng) -> i64 {
-        random.i64(-self.wall_clock_error..=self.wall_clock_error)
+        let any = random.i64(-self.wall_clock_error..=self.wall_clock_error);
+        [-self.wall_clock_error, self.wall_clock_error, any][random.usize(..3)]
     }
 
     pub(super) fn client(&self) -> Client {

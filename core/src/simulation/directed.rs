@@ -1,0 +1,70 @@
+//! A story that is too rare for seeds to find.
+
+use super::network::Link;
+use super::node::Node;
+use super::process::{Process, within};
+use super::world::World;
+use crate::{Client, ErrorCode, Lease};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::runtime::Builder;
+use tokio::time::sleep;
+
+const TTL: Duration = Duration::from_secs(1);
+const MILLISECOND: Duration = Duration::from_millis(1);
+
+/// One round of an acquire, released at once.
+async fn round(process: &Arc<Process>, client: &Client) -> crate::Result<()> {
+    let lock = within(process, || client.lock("r").wait(Duration::ZERO));
+    let round = async move {
+        let lease: Lease = lock.acquire().await?;
+        assert!(lease.release().await);
+        Ok(())
+    };
+    process.spawn(round).await.expect("it does not panic")
+}
+
+/// Restarts the node, empty, and returns for how long the client is not granted anything.
+async fn guarded_for(world: &World, process: &Arc<Process>, client: &Client) -> Duration {
+    let began = world.elapsed();
+    world.nodes[0].kill();
+    world.nodes[0].start(true);
+    while let Err(error) = round(process, client).await {
+        assert_eq!(error.code(), ErrorCode::NoQuorum);
+        sleep(MILLISECOND).await;
+    }
+    world.elapsed() - began
+}
+
+#[test]
+fn a_node_does_not_count_for_a_round_that_began_before_it_did() {
+    let mut builder = Builder::new_current_thread();
+    let runtime = builder.enable_time().start_paused(true).build().expect("a runtime without IO");
+    runtime.block_on(async {
+        let random = fastrand::Rng::with_seed(1);
+        let world = World::new(vec![Node::new(0, 1.0, 0)], random, false);
+        let link = Link::new();
+        link.set_delay(0..1);
+        let links = vec![Arc::clone(&link)];
+        let process = Process::new(&world, "process".to_owned(), 1.0, 0, links);
+        let client = within(&process, || {
+            let builder = Client::builder().nodes(["memory://0"]).ttl(TTL).restart_guard(TTL);
+            builder.node_timeout(TTL / 2).build().expect("the options are valid")
+        });
+        round(&process, &client).await.expect("it is free");
+        let guarded = guarded_for(&world, &process, &client).await;
+        assert!(guarded > TTL, "{guarded:?}");
+
+        // The same again, but for a round that begins just before, and is answered well after.
+        let began = world.elapsed();
+        world.nodes[0].kill();
+        world.nodes[0].start(true);
+        round(&process, &client).await.expect_err("the connection is broken");
+        sleep(guarded - 50 * MILLISECOND - (world.elapsed() - began)).await;
+        link.set_delay(100..101);
+        let error = round(&process, &client).await.expect_err("its vote does not count");
+        assert_eq!(error.code(), ErrorCode::NoQuorum);
+        assert_eq!(error.nodes()[0].outcome.as_str(), "guarded");
+        round(&process, &client).await.expect("now it counts");
+    });
+}
