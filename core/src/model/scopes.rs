@@ -76,8 +76,9 @@ pub(super) fn scopes(deep: bool) -> Vec<Scope> {
     let odd_wall_clocks = [0, BEHIND, AHEAD];
     vec![
         Scope {
-            rounds: if deep { &[2, 2] } else { &[2, 1] },
+            rounds: &[2, 1],
             ticks: 0,
+            faults: Faults { cancels: further, ..NONE },
             wall_clocks: odd_wall_clocks,
             happens: vec![happens::THIRD_WINS, happens::FENCE_IS_RAISED],
             ..Scope::new("rounds: clients try again, wall clocks are wrong")
@@ -99,9 +100,8 @@ pub(super) fn scopes(deep: bool) -> Vec<Scope> {
             ..Scope::new("three clients: split votes, wall clocks are wrong")
         },
         Scope {
-            rounds: if deep { &[1, 1, 1] } else { &[1, 1] },
             releases: false,
-            ticks: 1,
+            ticks: 1 + further,
             clocks: BROKEN_CLOCKS,
             wall_clocks: [BEHIND; 3],
             counters: [1, 0, 0],
@@ -137,7 +137,7 @@ pub(super) fn scopes(deep: bool) -> Vec<Scope> {
             ..Scope::new("crashes: clients crash, callers go away")
         },
         Scope {
-            releases: deep,
+            releases: false,
             ticks: 1 + further,
             faults: Faults { restarts: 1, ..NONE },
             happens: vec![happens::SECOND_WINS],
@@ -145,7 +145,6 @@ pub(super) fn scopes(deep: bool) -> Vec<Scope> {
         },
         Scope {
             clocks: ALL_CLOCKS,
-            ticks: 2 + further,
             happens: vec![happens::SECOND_WINS, happens::UNDONE],
             ..Scope::new("clocks: two clients, clocks as far apart as may be")
         },
@@ -153,22 +152,22 @@ pub(super) fn scopes(deep: bool) -> Vec<Scope> {
             guard: true,
             extensions: 1,
             releases: false,
-            ticks: 1 + 2 * further,
+            ticks: 1 + further,
             faults: Faults { memory_losses: 1, ..NONE },
             happens: vec![happens::HEALED],
             ..Scope::new("healing: nodes restart empty, a lease is extended and heals them")
         },
         Scope {
-            extensions: 1 + further,
+            extensions: 1,
             releases: deep,
-            ticks: 3 + further,
+            ticks: 3,
             happens: vec![happens::EXTENDED, happens::SECOND_WINS],
             ..Scope::new("extension: a lease is extended")
         },
         Scope {
             guard: true,
             releases: false,
-            ticks: 2 + 3 * further,
+            ticks: 2 + 2 * further,
             faults: Faults { memory_losses: 1, ..NONE },
             happens: vec![happens::REMEMBERED],
             ..Scope::new("memory loss: nodes restart empty, the guard is on")
