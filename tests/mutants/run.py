@@ -108,7 +108,7 @@ def main() -> int:
         began = time.monotonic()
         caught_by = catcher(mutant)
         print(
-            f"{mutant['name']:<60}{caught_by or 'SURVIVES':<12}{time.monotonic() - began:5.0f} s",
+            f"{mutant['name']:<64}{caught_by or 'SURVIVES':<12}{time.monotonic() - began:5.0f} s",
             flush=True,
         )
         if caught_by is None:

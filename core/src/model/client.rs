@@ -4,7 +4,7 @@ use super::scopes::Scope;
 use super::world::{
     Attempt, Client, Decided, Extending, Held, NODES, Raise, Reply, Request, TERM, Token, World,
 };
-use crate::protocol::{Actions, Answer, Event, Extended, Lease, Outcome, Round, Vote};
+use crate::protocol::{Actions, Answer, Event, Extended, Lease, NodeSet, Outcome, Round, Vote};
 
 /// A request that a client waits for the answer of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -155,8 +155,9 @@ impl World {
         if !lease.is_valid(self.now(number)) {
             self.wrong = Some("a lease is over when it is won");
         }
-        let (extending, was_over) = (None, false);
-        self.clients[number].held = Some(Held { token, fence, lease, extending, was_over });
+        let (extending, lacking, was_over) = (None, NodeSet::EMPTY, false);
+        self.clients[number].held =
+            Some(Held { token, fence, lease, extending, lacking, was_over });
     }
 
     pub(super) fn extend(&mut self, client: usize) {
@@ -197,6 +198,18 @@ impl World {
         self.tidy(number);
     }
 
+    /// A lease that was won in contention spreads to where the others were.
+    pub(super) fn spread(&mut self, number: usize) {
+        let now = self.now(number);
+        let Some(held) = &mut self.clients[number].held else { return };
+        let lacking = std::mem::take(&mut held.lacking);
+        let Some(ttl) = held.lease.heal(now, TERM) else { return };
+        let (token, fence) = (held.token, held.fence);
+        for node in lacking.iter() {
+            self.send(number, node, Request::Heal { token, ttl, fence });
+        }
+    }
+
     /// The holder releases its lease, or what is left of it.
     pub(super) fn release(&mut self, number: usize) {
         let Some(held) = self.clients[number].held.take() else { return };
@@ -228,16 +241,8 @@ impl World {
             !is_complete || attempt.decided.is_none()
         });
         for (token, lacking) in spreading {
-            // A lease that was won in contention spreads to where the others were.
-            let now = self.now(number);
-            let held = self.clients[number].held.as_ref().filter(|held| held.token == token);
-            let Some((fence, ttl)) =
-                held.and_then(|held| Some((held.fence, held.lease.heal(now, TERM)?)))
-            else {
-                continue;
-            };
-            for node in lacking.iter() {
-                self.send(number, node, Request::Heal { token, ttl, fence });
+            if let Some(held) = client.held.as_mut().filter(|held| held.token == token) {
+                held.lacking = lacking;
             }
         }
         for node in 0..NODES {

@@ -20,6 +20,7 @@
 mod check;
 mod client;
 mod clocks;
+mod directed;
 mod properties;
 mod sameness;
 mod scopes;

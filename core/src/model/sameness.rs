@@ -40,6 +40,7 @@ impl Client {
         }
         let extending = self.held.as_ref().and_then(|held| held.extending.as_ref());
         extending.map(|extending| extending.answers[node]).hash(hasher);
+        self.held.as_ref().map(|held| held.lacking.contains(node)).hash(hasher);
     }
 
     fn hash_rest(&self, hasher: &mut impl Hasher) {
@@ -48,7 +49,9 @@ impl Client {
         for Attempt { token, round: _, began, decided, votes: _, raises: _ } in attempts {
             (token, began, decided).hash(hasher);
         }
-        let Some(Held { token, fence, lease, extending, was_over }) = held else { return };
+        let Some(Held { token, fence, lease, extending, lacking: _, was_over }) = held else {
+            return;
+        };
         (token, fence, lease, was_over).hash(hasher);
         let Some(extending) = extending else { return };
         let Extending { number, extension, began, is_confirmed, answers: _ } = extending;

@@ -167,7 +167,7 @@ pub(super) fn scopes(deep: bool) -> Vec<Scope> {
         Scope {
             guard: true,
             releases: false,
-            ticks: 2 + 2 * further,
+            ticks: 2 + further,
             faults: Faults { memory_losses: 1, ..NONE },
             happens: vec![happens::REMEMBERED],
             ..Scope::new("memory loss: nodes restart empty, the guard is on")

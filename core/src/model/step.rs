@@ -15,6 +15,8 @@ pub(super) enum Action {
     Start(usize),
     /// A client sends EXTEND to all nodes.
     Extend(usize),
+    /// A client sends HEAL to the nodes where others were when its lease was won.
+    Spread(usize),
     /// A client sends RELEASE to all nodes.
     Release(usize),
     /// The caller of an acquire goes away.
@@ -97,6 +99,9 @@ impl Model for Scope {
                 if self.releases {
                     actions.push(Action::Release(number));
                 }
+                if !held.lacking.is_empty() {
+                    actions.push(Action::Spread(number));
+                }
                 let is_extended = held.extending.is_some();
                 if client.extensions_left > 0
                     && !is_extended
@@ -125,6 +130,7 @@ impl Model for Scope {
             Action::Tick => world.tick += 1,
             Action::Start(number) => world.start(self, number),
             Action::Extend(number) => world.extend(number),
+            Action::Spread(number) => world.spread(number),
             Action::Release(number) => world.release(number),
             Action::Cancel(number) => {
                 world.left.cancels -= 1;

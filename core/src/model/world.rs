@@ -3,7 +3,9 @@
 use super::clocks::Rates;
 use super::scopes::{Claim, Scope};
 use crate::entry::Entry;
-use crate::protocol::{Answer, Extension, Guard, Lease, Moment, Quorum, Round, Term, Vote};
+use crate::protocol::{
+    Answer, Extension, Guard, Lease, Moment, NodeSet, Quorum, Round, Term, Vote,
+};
 use std::time::Duration;
 
 /// Enough for majorities that overlap in a single node.
@@ -131,6 +133,8 @@ pub(super) struct Held {
     pub(super) fence: u64,
     pub(super) lease: Lease,
     pub(super) extending: Option<Extending>,
+    /// Where others were when it was won: it spreads there later.
+    pub(super) lacking: NodeSet,
     /// It was seen not to be valid.
     pub(super) was_over: bool,
 }
