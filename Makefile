@@ -16,7 +16,7 @@ help:
 	@echo 'make demo    the lock at work on five real servers (LOCK=off: without it)'
 	@echo 'make test    all suites: Rust, Python, Node.js, cross-language'
 	@echo 'make model   every order of events, up to a bound (MODEL=deep: further; SCOPE=text)'
-	@echo 'make simulate  whole clients under simulated faults (SEEDS=1000, FIRST_SEED=1; SEED=n shows one)'
+	@echo 'make simulate  whole clients under simulated faults (SEEDS=2000, FIRST_SEED=1; SEED=n shows one)'
 	@echo 'make mutants   breaks the protocol on purpose, and shows what catches it'
 	@echo 'make chaos   clients in three languages under faults for 5 minutes (SECONDS=300, SEED=random)'
 	@echo 'make lint    formatters, linters, type checkers'
