@@ -23,6 +23,11 @@ impl Failure {
         Self { outcome: NodeOutcome::Unreachable, detail: detail.into(), sent: false }
     }
 
+    /// The node answered with an error.
+    pub(crate) fn refused(detail: impl Into<String>) -> Self {
+        Self { outcome: NodeOutcome::Refused, detail: detail.into(), sent: true }
+    }
+
     /// `sent`: whether the node may have received a request.
     pub(crate) fn timeout(what: &str, limit: Duration, sent: bool) -> Self {
         let detail = format!("{what} within {} ms", limit.as_millis());

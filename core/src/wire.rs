@@ -95,11 +95,7 @@ impl Wire {
         let connection = match self {
             Self::Redis(connection) => connection,
             Self::Memory(node) => {
-                return node.answer(request).map_err(|detail| Failure {
-                    outcome: NodeOutcome::Refused,
-                    detail: detail.to_owned(),
-                    sent: true,
-                });
+                return node.answer(request).map_err(Failure::refused);
             }
             #[cfg(test)]
             Self::Simulated(connection) => return connection.ask(request).await,

@@ -2,9 +2,12 @@
 
 use super::scopes::Scope;
 use super::world::{
-    Attempt, Client, Decided, Extending, Held, NODES, Raise, Reply, Request, TERM, Token, World,
+    Attempt, Client, Decided, Extending, Held, Link, NODES, Raise, Reply, Request, TERM, Token,
+    World,
 };
-use crate::protocol::{Actions, Answer, Event, Extended, Lease, NodeSet, Outcome, Round, Vote};
+use crate::protocol::{
+    Actions, Answer, Event, Extended, Lease, Moment, NodeSet, Outcome, Round, Vote,
+};
 
 /// A request that a client waits for the answer of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -83,9 +86,7 @@ impl World {
                 let Some(began) = client.attempt(token).map(|attempt| attempt.began) else {
                     return;
                 };
-                let guard = &client.links[node].guard;
-                let counts = guard.as_ref().is_none_or(|guard| guard.counts(began));
-                let vote = if counts { vote } else { vote.uncounted() };
+                let vote = if client.links[node].counts(began) { vote } else { vote.uncounted() };
                 self.vote(number, node, token, vote);
             }
             Reply::Raised(token, stored) => self.raised(number, node, token, stored),
@@ -94,8 +95,7 @@ impl World {
                 let extending = client.held.as_ref().and_then(|held| held.extending.as_ref());
                 let Some(began) = extending.map(|extending| extending.began) else { return };
                 let answer = if done { Answer::Yes } else { Answer::No };
-                let guard = &client.links[node].guard;
-                let counts = guard.as_ref().is_none_or(|guard| guard.counts(began));
+                let counts = client.links[node].counts(began);
                 self.extended(number, node, if counts { answer } else { answer.uncounted() });
             }
         }
@@ -255,6 +255,13 @@ impl World {
 impl Client {
     fn attempt(&mut self, token: Token) -> Option<&mut Attempt> {
         self.attempts.iter_mut().find(|attempt| attempt.token == token)
+    }
+}
+
+impl Link {
+    /// Whether the node's word counts in what began then.
+    fn counts(&self, began: Moment) -> bool {
+        self.guard.as_ref().is_none_or(|guard| guard.counts(began))
     }
 }
 

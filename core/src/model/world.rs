@@ -180,7 +180,7 @@ pub(super) enum Request {
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Reply {
-    Vote(Token, crate::protocol::Vote),
+    Vote(Token, Vote),
     Raised(Token, bool),
     Extended(u8, bool),
 }

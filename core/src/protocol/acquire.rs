@@ -98,7 +98,7 @@ pub struct Actions {
     pub outcome: Option<Outcome>,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
     Voting,
     /// A majority granted with different fences; `counted` are the grants that `fence` is the
@@ -119,7 +119,7 @@ enum State {
 ///
 /// Create it with the moment before the first ACQUIRE is sent, feed it every [`Event`], carry out
 /// the [`Actions`]. Keep feeding it after the decision: a late grant joins the lease or is undone.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Round {
     quorum: Quorum,
     end: Moment,

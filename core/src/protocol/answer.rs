@@ -14,7 +14,7 @@ pub enum Answer {
 }
 
 /// Who answered what.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct Tally {
     pub(super) yes: NodeSet,
     pub(super) no: NodeSet,

@@ -23,7 +23,7 @@ pub enum Ended {
 /// It is valid from the round that won it until its validity end, which only a confirmed
 /// extension moves, and never beyond its limit; until a majority turned out not to hold it; or
 /// until it is released. An end is final.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Hash)]
 pub struct Lease {
     quorum: Quorum,
     end: Moment,
@@ -190,7 +190,7 @@ impl Extension {
 }
 
 /// One release under way.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug)]
 pub struct Release {
     was_valid: bool,
     tally: Tally,

@@ -32,7 +32,7 @@ impl Quorum {
 }
 
 /// A set of nodes, each named by its position in the client's list.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct NodeSet(u32);
 
 impl NodeSet {

@@ -2,7 +2,6 @@
 
 use super::world::World;
 use crate::answer::{Answered, Failure};
-use crate::error::NodeOutcome;
 use crate::memory::Entries;
 use crate::protocol::Moment;
 use crate::request::Request;
@@ -99,12 +98,7 @@ impl Node {
         let now = Moment::from_origin(self.clock());
         let wall_clock = self.world().wall_clock_micros();
         let wall_clock = wall_clock.saturating_add_signed(self.wall_clock_error);
-        let answered = self.state().entries.answer(now, wall_clock, request);
-        answered.map_err(|detail| Failure {
-            outcome: NodeOutcome::Refused,
-            detail: detail.to_owned(),
-            sent: true,
-        })
+        self.state().entries.answer(now, wall_clock, request).map_err(Failure::refused)
     }
 
     pub(super) fn sight(&self) -> Sight {
