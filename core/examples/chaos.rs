@@ -84,7 +84,7 @@ impl Worker {
     fn turn(&self, asked: u64, lease: &Lease, extended: bool, register: &mut Register) {
         let (at, left) = Self::look(lease);
         self.record(&json!({
-            "event": "granted", "resource": lease.resource(), "token": lease.token(),
+            "event": "granted", "resource": lease.resources()[0], "token": lease.token(),
             "fence": lease.fence(), "extended": extended, "asked": asked, "at": at, "left": left,
         }));
         if let Some(value) = self.ask(register, lease, "read", 0) {
@@ -108,7 +108,7 @@ impl Worker {
 
     fn ask(&self, register: &mut Register, lease: &Lease, op: &str, value: u64) -> Option<u64> {
         let answer = register.ask(&json!({
-            "op": op, "resource": lease.resource(), "fence": lease.fence(), "value": value,
+            "op": op, "resource": lease.resources()[0], "fence": lease.fence(), "value": value,
             "client": self.settings["name"],
         }));
         let value = answer["value"].as_u64();

@@ -9,12 +9,17 @@ use crate::held::{Held, Won};
 use crate::keeper::Keeper;
 use crate::lease::Lease;
 use crate::options::{Human, Options};
-use crate::protocol::{Event, Loss, Next, Outcome, Term, Waiting};
-use crate::request::{Keys, Reply, Subject};
-use crate::round::Running;
+use crate::protocol::{
+    Calls, Event, Loss, Moment, Next, NodeSet, Outcome, RetryDelay, Term, Waiting,
+};
+use crate::queue::QUEUE_MEMORY;
+use crate::request::{Keys, Reply, Request, Subject};
+use crate::resources::Resources;
+use crate::round::{Aim, Queued, Running};
 use crate::timer::sleep;
 use crate::token;
 use crate::twins::expose;
+use crate::waiting::{Heard, News, Place};
 use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
@@ -24,65 +29,96 @@ use tokio::sync::oneshot;
 pub(crate) struct Acquire {
     driver: Arc<Driver>,
     keeper: Arc<Keeper>,
-    resource: Arc<str>,
-    keys: Arc<Keys>,
+    resources: Resources,
+    keys: Arc<[Keys]>,
     term: Term,
     wait: Option<Duration>,
     max_hold: Option<Duration>,
     auto_extend: bool,
+    arrived: Moment,
     waiting: Waiting,
+    retry_delay: RetryDelay,
+    calls: Calls,
+    /// In its client's line; `None` for a single try, which waits for nobody.
+    place: Option<Place>,
+    /// The nodes in whose queues it may be, and what it is there.
+    joined: NodeSet,
+    queued: Option<Arc<Subject>>,
     node_timeout: Duration,
 }
 
 type Caller = oneshot::Sender<Result<Lease>>;
 
 impl Acquire {
-    pub(crate) fn new(engine: &Engine, resource: &str, keys: Arc<Keys>, options: &Options) -> Self {
+    pub(crate) fn new(
+        engine: &Engine,
+        resources: &Resources,
+        keys: Arc<[Keys]>,
+        options: &Options,
+    ) -> Self {
+        let driver = &engine.driver;
+        let (now, delay) = (clock::now(), options.retry_delay);
+        let waits = options.wait.is_none_or(|wait| !wait.is_zero());
         Self {
-            resource: resource.into(),
-            keys,
+            resources: resources.clone(),
             term: options.term(options.ttl),
             wait: options.wait,
             max_hold: options.max_hold,
             auto_extend: options.auto_extend,
-            waiting: Waiting::new(
-                clock::now(),
-                options.wait,
-                options.connect_timeout,
-                options.retry_delay,
-            ),
+            arrived: now,
+            waiting: Waiting::new(now, options.wait, options.connect_timeout, delay),
+            retry_delay: delay,
+            calls: Calls::new(driver.quorum, now, driver.turns().call),
+            place: waits.then(|| driver.waiters.join(&keys, now)),
+            joined: NodeSet::EMPTY,
+            queued: None,
             node_timeout: options.node_timeout(options.ttl),
-            driver: Arc::clone(&engine.driver),
+            driver: Arc::clone(driver),
             keeper: Arc::clone(&engine.keeper),
+            keys,
         }
     }
 
     /// Runs rounds until one is won, the wait is over, the client is closed, or the caller is gone.
     pub(crate) async fn run(mut self, mut caller: Caller) {
         let driver = Arc::clone(&self.driver);
+        match unless_stopped(&driver, &mut caller, self.turn()).await {
+            Ok(None) => {}
+            Ok(Some(error)) => return answer(caller, Err(error)),
+            Err(stop) => return stop.tell(caller, &self.resources),
+        }
         loop {
             match unless_stopped(&driver, &mut caller, driver.ready()).await {
                 Ok(Ok(())) => {}
-                Ok(Err(mistake)) => return self.fail(caller, mistake),
-                Err(stop) => return stop.tell(caller, &self.resource),
+                Ok(Err(mistake)) => {
+                    self.leave();
+                    return self.fail(caller, mistake);
+                }
+                Err(stop) => {
+                    self.leave();
+                    return stop.tell(caller, &self.resources);
+                }
             }
-            let mut round = match Running::start(&driver, &self.keys, self.term, self.node_timeout)
-            {
+            let mut round = match self.begin() {
                 Ok(round) => round,
                 Err(error) => return answer(caller, Err(error)),
             };
             let outcome = match unless_stopped(&driver, &mut caller, round.decide()).await {
                 Ok(outcome) => outcome,
                 Err(stop) => {
+                    // What is taken back from now on leaves no place in a queue.
+                    self.place = None;
                     round.handle(Event::Abandon);
-                    stop.tell(caller, &self.resource);
-                    return round.finish(None).await;
+                    stop.tell(caller, &self.resources);
+                    return self.finish(round).await;
                 }
             };
             let loss = match outcome {
                 Outcome::Won { fence, end } => {
+                    // The next one's turn. Where this one is still in a queue, its release ends that.
+                    self.place = None;
                     let won = Won {
-                        resource: Arc::clone(&self.resource),
+                        resources: self.resources.clone(),
                         subject: Arc::clone(&round.subject),
                         fence,
                         term: self.term,
@@ -97,7 +133,7 @@ impl Acquire {
                         let complete = round.complete();
                         if let Err(stop) = unless_stopped(&driver, &mut caller, complete).await {
                             drop(lease);
-                            stop.tell(caller, &self.resource);
+                            stop.tell(caller, &self.resources);
                             return round.finish(Some(held)).await;
                         }
                         round.prove();
@@ -111,7 +147,7 @@ impl Acquire {
                     // releases it; so does a caller that has gone.
                     if driver.closing.is_cancelled() {
                         drop(lease);
-                        Stop::Closing.tell(caller, &self.resource);
+                        Stop::Closing.tell(caller, &self.resources);
                     } else {
                         answer(caller, Ok(lease));
                     }
@@ -121,26 +157,161 @@ impl Acquire {
             };
             if let Some(mistake) = self.mistake(round.twin(), &round.subject).await {
                 self.fail(caller, mistake);
-                return round.finish(None).await;
+                return self.finish(round).await;
             }
-            match self.waiting.after(clock::now(), round.sent, loss, token::random()) {
+            match self.lost(&round, loss) {
                 Next::GiveUp => {
                     round.catch_up();
                     answer(caller, Err(self.error(loss, &round.answers)));
-                    return round.finish(None).await;
+                    return self.finish(round).await;
                 }
                 Next::TryAt(moment) => {
                     let leftover = async move { round.finish(None).await };
                     if let Err(error) = driver.spawn(leftover) {
                         return answer(caller, Err(error));
                     }
-                    let pause = sleep(moment.since(clock::now()));
+                    let pause = self.pause(moment);
                     if let Err(stop) = unless_stopped(&driver, &mut caller, pause).await {
-                        return stop.tell(caller, &self.resource);
+                        self.leave();
+                        return stop.tell(caller, &self.resources);
                     }
                 }
             }
         }
+    }
+
+    /// Waits in the client's line; returns why it was in vain.
+    async fn turn(&mut self) -> Option<Error> {
+        let place = self.place.as_mut()?;
+        let wait = async {
+            match self.wait {
+                Some(wait) => sleep(self.arrived.plus(wait).since(clock::now())).await,
+                None => std::future::pending().await,
+            }
+        };
+        let loss = tokio::select! {
+            biased;
+            has_hope = place.is_first() => match has_hope {
+                true => {
+                    if let Some(since) = place.news().outage {
+                        self.waiting.met_outage(since.max(self.arrived));
+                    }
+                    return None;
+                }
+                false => Loss::NoQuorum,
+            },
+            () = wait => Loss::Contended { free_in: None },
+        };
+        let News { answers, .. } = place.news();
+        Some(self.error(loss, &answers))
+    }
+
+    fn begin(&mut self) -> Result<Running> {
+        let queued = self.place.as_mut().and_then(|place| {
+            place.listen_with_others();
+            place.queued()
+        });
+        self.joined = queued.as_ref().map_or(self.joined, |queued| queued.nodes);
+        let aim = Aim {
+            keys: &self.keys,
+            term: self.term,
+            node_timeout: self.node_timeout,
+            turns: self.calls.begin(clock::now()),
+            queued,
+        };
+        let round = Running::start(&self.driver, aim)?;
+        if round.subject.waiter.is_some() {
+            self.queued = Some(Arc::clone(&round.subject));
+        }
+        Ok(round)
+    }
+
+    /// What follows a round that was lost.
+    fn lost(&mut self, round: &Running, loss: Loss) -> Next {
+        self.driver.waiters.saw_clocks(round.refusals().map(|refusal| refusal.clock).collect());
+        // Where others are said to be before it by some nodes only, they may be gone.
+        self.waiting.stands_behind(round.refusals().filter_map(|refusal| refusal.rank).min());
+        let next = self.waiting.after(clock::now(), round.sent, loss, token::random());
+        if let Some(place) = &mut self.place {
+            let outage = self.waiting.outage();
+            place.tell(News { answers: round.answers.clone().into(), outage });
+            match (next, loss) {
+                (Next::TryAt(_), Loss::Contended { .. }) => place.listen(),
+                (Next::GiveUp, Loss::NoQuorum) => {
+                    let patience = self.driver.options.connect_timeout;
+                    place.give_up_with_others(clock::now().minus(patience));
+                }
+                _ => {}
+            }
+        }
+        next
+    }
+
+    /// Waits until it is time for another round: at `next`, or earlier if the nodes call.
+    async fn pause(&mut self, mut next: Moment) {
+        loop {
+            self.join_queues();
+            let left = next.since(clock::now());
+            let Some(place) = &mut self.place else { return sleep(left).await };
+            let heard = tokio::select! {
+                biased;
+                heard = place.heard() => heard,
+                () = sleep(left) => return,
+            };
+            match heard {
+                // It may have been away for a while, and the place in its queue be lost.
+                Heard::Listening(node) => self.joined.remove(node),
+                Heard::Call { node, lock } => {
+                    let resource = self.keys.iter().position(|keys| keys.lock == lock);
+                    let (now, random) = (clock::now(), token::random());
+                    let Some(resource) = resource else { continue };
+                    next = self.calls.add(now, node, resource, next, self.retry_delay, random);
+                    if next <= now {
+                        return;
+                    }
+                }
+            }
+        }
+    }
+
+    /// Joins the queues of those nodes that it has begun to listen to. A node where the resource is
+    /// free by now calls at once.
+    fn join_queues(&mut self) {
+        let Some(queued) = self.place.as_ref().and_then(Place::queued) else { return };
+        let Queued { waiter, ticket, nodes, .. } = queued;
+        if nodes == self.joined {
+            return;
+        }
+        let subject = self.queued.get_or_insert_with(|| {
+            // There is nothing to release.
+            let (keys, token) = (Arc::clone(&self.keys), String::new());
+            Arc::new(Subject { keys, token, waiter: Some(waiter) })
+        });
+        for node in nodes.iter().filter(|node| !self.joined.contains(*node)) {
+            let (subject, turns) = (Arc::clone(subject), self.driver.turns());
+            let request = Request::Release { subject, ticket: Some(ticket), turns };
+            let join = self.driver.call(node, request, clock::now(), self.node_timeout);
+            // The runtime is there: this runs on it.
+            let _ = self.driver.spawn(async move { drop(join.await) });
+        }
+        self.joined = nodes;
+    }
+
+    /// Leaves the nodes' queues, in vain.
+    fn leave(&mut self) {
+        self.place = None;
+        let Some(queued) = &self.queued else { return };
+        let horizon = clock::now().plus(QUEUE_MEMORY);
+        for node in std::mem::take(&mut self.joined).iter() {
+            let request = Request::release(queued, self.driver.turns());
+            self.driver.deliver(node, request, self.node_timeout, horizon);
+        }
+    }
+
+    /// Sees the last round to its end, which was in vain.
+    async fn finish(mut self, round: Running) {
+        self.leave();
+        round.finish(None).await;
     }
 
     /// The mistake in the list of nodes that this round revealed, or that was found meanwhile.
@@ -156,12 +327,12 @@ impl Acquire {
     }
 
     fn fail(&self, caller: Caller, error: Error) {
-        answer(caller, Err(error.with_resource(&self.resource)));
+        answer(caller, Err(error.about(&self.resources)));
     }
 
     fn error(&self, loss: Loss, answers: &[Option<Answered>]) -> Error {
         if loss == Loss::NoQuorum {
-            return self.driver.no_quorum(&self.resource, answers);
+            return self.driver.no_quorum(&self.resources, answers);
         }
         let granted = |answer: &&Answered| matches!(answer, Ok(Reply::Granted(_)));
         let granted = answers.iter().flatten().filter(granted).count();
@@ -173,11 +344,11 @@ impl Acquire {
         };
         let (nodes, needed) = (self.driver.quorum.nodes(), self.driver.quorum.size());
         let message = format!(
-            "{:?} {held}: {granted} of {nodes} nodes granted it, {needed} are needed",
-            &*self.resource
+            "{} {held}: {granted} of {nodes} nodes granted it, {needed} are needed",
+            self.resources
         );
         Error::new(ErrorCode::Timeout, message)
-            .with_resource(&self.resource)
+            .about(&self.resources)
             .with_nodes(self.driver.reports(answers))
     }
 }
@@ -195,9 +366,9 @@ enum Stop {
 }
 
 impl Stop {
-    fn tell(self, caller: Caller, resource: &str) {
+    fn tell(self, caller: Caller, resources: &Resources) {
         if let Self::Closing = self {
-            answer(caller, Err(Error::closed().with_resource(resource)));
+            answer(caller, Err(Error::closed().about(resources)));
         }
     }
 }

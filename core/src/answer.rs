@@ -4,7 +4,7 @@ use crate::clock;
 use crate::error::{NodeOutcome, NodeReport};
 use crate::options::Human;
 use crate::protocol::{Answer, Vote};
-use crate::request::Reply;
+use crate::request::{Refusal, Reply};
 use std::time::Duration;
 
 /// Why a request has no answer.
@@ -81,8 +81,10 @@ pub(crate) fn outcome(answered: &Answered) -> NodeOutcome {
 /// A node's part in an error; `None` if it has not answered yet.
 pub(crate) fn report(address: &str, answered: Option<&Answered>) -> NodeReport {
     let detail = match answered {
-        Some(Ok(Reply::Held(Some(left)))) => format!("expires in {} ms", left.as_millis()),
-        Some(Ok(Reply::Held(None))) => "never expires".to_owned(),
+        Some(Ok(Reply::Held(Refusal { expires_in: Some(left), .. }))) => {
+            format!("expires in {} ms", left.as_millis())
+        }
+        Some(Ok(Reply::Held(_))) => "never expires".to_owned(),
         Some(Ok(Reply::Own)) => "the same server as another node".to_owned(),
         Some(Ok(Reply::Uncounted(_, from))) => {
             let left = Human(from.since(clock::now()));

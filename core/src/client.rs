@@ -5,6 +5,7 @@ use crate::engine::Setup;
 use crate::error::{Error, Result};
 use crate::lock::Lock;
 use crate::options::{self, Dialect, OptionValue, Options};
+use crate::resources::Resources;
 use crate::runtime::Pending;
 use crate::stats::Stats;
 use std::fmt;
@@ -179,9 +180,10 @@ impl Client {
         ClientBuilder::default()
     }
 
-    /// The lock on a resource: a recipe that owns nothing. Each acquire makes a lease of its own.
-    pub fn lock(&self, resource: impl Into<String>) -> Lock {
-        Lock::new(Arc::clone(&self.setup), resource.into())
+    /// The lock on a resource, or on several, of which all are locked or none: a recipe that owns
+    /// nothing. Each acquire makes a lease of its own.
+    pub fn lock(&self, resources: impl Into<Resources>) -> Lock {
+        Lock::new(Arc::clone(&self.setup), resources.into())
     }
 
     /// The nodes' addresses: their URLs without user, password and query.

@@ -5,12 +5,15 @@ use crate::clock;
 use crate::endpoint::Endpoint;
 use crate::error::{Error, ErrorCode, NodeOutcome, NodeReport, Result};
 use crate::identities::Identities;
+use crate::listening::Listening;
 use crate::node::Node;
 use crate::options::Options;
-use crate::protocol::{Moment, Quorum};
+use crate::protocol::{Moment, Quorum, Turns};
 use crate::request::Request;
+use crate::resources::Resources;
 use crate::runtime::{self, Pending};
 use crate::timer::timeout;
+use crate::waiting::Waiters;
 use futures_util::future::{BoxFuture, FutureExt};
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use std::future::Future;
@@ -27,6 +30,7 @@ pub(crate) struct Driver {
     pub(crate) quorum: Quorum,
     pub(crate) nodes: Vec<Arc<Node>>,
     pub(crate) identities: Arc<Identities>,
+    pub(crate) waiters: Arc<Waiters>,
     pub(crate) closing: CancellationToken,
     tasks: TaskTracker,
     used: AtomicBool,
@@ -44,12 +48,16 @@ impl Driver {
         let node = |(position, endpoint): (usize, &Endpoint)| {
             Node::new(endpoint.clone(), position, &options, &identities)
         };
+        let closing = CancellationToken::new();
+        let (patience, prefix) = (options.connect_timeout, &options.key_prefix);
+        let listening = Listening::new(endpoints, patience, prefix, &closing);
         Arc::new(Self {
             quorum,
             nodes: endpoints.iter().enumerate().map(node).collect(),
             identities,
             options,
-            closing: CancellationToken::new(),
+            waiters: Waiters::new(listening),
+            closing,
             tasks: TaskTracker::new(),
             used: AtomicBool::new(false),
             met: OnceCell::new(),
@@ -112,6 +120,11 @@ impl Driver {
         self.met.get_or_init(|| others).await;
     }
 
+    /// What nodes are told about turns by those who wait for none.
+    pub(crate) fn turns(&self) -> Turns {
+        Turns { call: self.options.retry_delay.shortest, keep: Duration::ZERO }
+    }
+
     /// Sends one request, which is part of something begun at `began`, to one node.
     pub(crate) fn call(
         &self,
@@ -157,7 +170,7 @@ impl Driver {
     }
 
     /// The error for a request that too few nodes answered.
-    pub(crate) fn no_quorum(&self, resource: &str, answers: &[Option<Answered>]) -> Error {
+    pub(crate) fn no_quorum(&self, resources: &Resources, answers: &[Option<Answered>]) -> Error {
         let answered = answers.iter().flatten().filter(|answer| answer::is_counted(answer)).count();
         let guarded = |answer: &&Answered| answer::outcome(answer) == NodeOutcome::Guarded;
         let guarded = match answers.iter().flatten().filter(guarded).count() {
@@ -166,11 +179,9 @@ impl Driver {
         };
         let (nodes, needed) = (self.quorum.nodes(), self.quorum.size());
         let message = format!(
-            "too few nodes could vote on {resource:?} in time: {answered} of {nodes} \
+            "too few nodes could vote on {resources} in time: {answered} of {nodes} \
              answered{guarded}, {needed} are needed"
         );
-        Error::new(ErrorCode::NoQuorum, message)
-            .with_resource(resource)
-            .with_nodes(self.reports(answers))
+        Error::new(ErrorCode::NoQuorum, message).about(resources).with_nodes(self.reports(answers))
     }
 }

@@ -29,21 +29,14 @@ impl<T: Clone + PartialEq> Entry<T> {
         self.token(now) == Some(token)
     }
 
-    /// ACQUIRE; `None` if the fences are used up. `wall_clock` is the node's, in microseconds.
-    pub(crate) fn acquire(
-        &mut self,
-        now: Moment,
-        token: &T,
-        ttl: Duration,
-        proposal: u64,
-        wall_clock: u64,
-    ) -> Option<Vote> {
-        if let Some((_, expires)) = self.lock.as_ref().filter(|(_, expires)| now < *expires) {
-            return Some(Vote::Held { expires_in: Some(expires.since(now)) });
-        }
-        self.fence = next_fence(self.fence, proposal, wall_clock)?;
+    /// When what is there expires; `None` if it is free.
+    fn expires_in(&self, now: Moment) -> Option<Duration> {
+        self.lock.as_ref().filter(|(_, expires)| now < *expires).map(|(_, end)| end.since(now))
+    }
+
+    fn set(&mut self, now: Moment, token: &T, ttl: Duration, fence: u64) {
+        self.fence = fence;
         self.lock = Some((token.clone(), now.plus(ttl)));
-        Some(Vote::Granted { fence: self.fence })
     }
 
     /// RAISE: whether the fence is stored.
@@ -61,14 +54,13 @@ impl<T: Clone + PartialEq> Entry<T> {
         lock.map(|(_, expires)| *expires = now.plus(ttl).max(*expires)).is_some()
     }
 
-    /// HEAL: whether the key was set.
+    /// HEAL: whether the key is there now.
     pub(crate) fn heal(&mut self, now: Moment, token: &T, ttl: Duration, fence: u64) -> bool {
         let is_free = self.token(now).is_none();
         if is_free {
-            self.fence = self.fence.max(fence);
-            self.lock = Some((token.clone(), now.plus(ttl)));
+            self.set(now, token, ttl, fence.max(self.fence));
         }
-        is_free
+        is_free || self.is_held_by(now, token)
     }
 
     /// RELEASE and UNDO: whether the key was there.
@@ -79,4 +71,23 @@ impl<T: Clone + PartialEq> Entry<T> {
         }
         is_held
     }
+}
+
+/// ACQUIRE of all of these together; `None` if the fences are used up. All get the same fence, which
+/// is larger than the last of each. `wall_clock` is the node's, in microseconds.
+pub(crate) fn acquire<T: Clone + PartialEq>(
+    entries: &mut [&mut Entry<T>],
+    now: Moment,
+    token: &T,
+    ttl: Duration,
+    proposal: u64,
+    wall_clock: u64,
+) -> Option<Vote> {
+    if let Some(last) = entries.iter().filter_map(|entry| entry.expires_in(now)).max() {
+        return Some(Vote::Held { expires_in: Some(last) });
+    }
+    let last = entries.iter().map(|entry| entry.fence).max().unwrap_or_default();
+    let fence = next_fence(last, proposal, wall_clock)?;
+    entries.iter_mut().for_each(|entry| entry.set(now, token, ttl, fence));
+    Some(Vote::Granted { fence })
 }

@@ -1,6 +1,7 @@
 //! The error table: one for all languages. Each binding maps [`ErrorCode`] to a class of its own
 //! and copies the fields; the texts are written here and in `options.rs` only.
 
+use crate::resources::Resources;
 use std::fmt;
 
 /// What kind of error it is. The names are the same in every language.
@@ -185,8 +186,8 @@ impl Error {
         Self::new(ErrorCode::Closed, "the client is closed")
     }
 
-    pub(crate) fn with_resource(mut self, resource: &str) -> Self {
-        self.0.resources = vec![resource.to_owned()];
+    pub(crate) fn about(mut self, resources: &Resources) -> Self {
+        self.0.resources = resources.to_vec();
         self
     }
 

@@ -126,7 +126,7 @@ pub(crate) async fn extend(lease: Arc<Held>, term: Term, caller: oneshot::Sender
                 let now = clock::now();
                 match waiting.after(now, sent, Loss::NoQuorum, token::random()) {
                     Next::GiveUp => {
-                        Err(driver.no_quorum(&lease.won.resource, &extending.answers(0)))
+                        Err(driver.no_quorum(&lease.won.resources, &extending.answers(0)))
                     }
                     Next::TryAt(moment) => {
                         sleep(moment.since(now)).await;

@@ -6,8 +6,8 @@ use crate::client::Client;
 use crate::endpoint::Endpoint;
 use crate::error::{Error, ErrorCode, NodeOutcome};
 use crate::options::{self, Dialect, OptionValue, Options};
-use crate::protocol::{Answer, FENCE_LIMIT, Moment, Vote};
-use crate::request::{Keys, Reply, Request, Subject};
+use crate::protocol::{Answer, FENCE_LIMIT, Moment, Turns, Vote};
+use crate::request::{Keys, Refusal, Reply, Request, Subject};
 use crate::wire::{failure, sight};
 use redis::{RedisError, Value};
 use std::sync::Arc;
@@ -211,23 +211,25 @@ fn harmless(answered: &Answered, value: &Value) {
 
 /// Whether this is how the scripts say it.
 fn says(value: &Value, request: &Request, reply: &Reply) -> bool {
-    let pair = |kind: i64, number: i64| Value::Array(vec![Value::Int(kind), Value::Int(number)]);
-    let number = match value {
-        Value::Array(parts) => match parts.get(1) {
+    let array = |numbers: &[i64]| Value::Array(numbers.iter().copied().map(Value::Int).collect());
+    let signed = |number: u64| i64::try_from(number).unwrap_or(i64::MIN);
+    let number = |at: usize| match value {
+        Value::Array(parts) => match parts.get(at) {
             Some(Value::Int(number)) => *number,
             _ => 0,
         },
         _ => 0,
     };
     match reply {
-        Reply::Granted(fence) => {
-            *fence < FENCE_LIMIT && *value == pair(1, i64::try_from(*fence).unwrap_or(-1))
+        Reply::Granted(fence) => *fence < FENCE_LIMIT && *value == array(&[1, signed(*fence)]),
+        Reply::Held(Refusal { expires_in, clock, rank }) => {
+            let told = u64::try_from(number(1)).ok().map(Duration::from_millis);
+            let before = u64::try_from(number(3)).ok();
+            *value == array(&[0, number(1), signed(*clock), number(3)])
+                && *expires_in == told
+                && *rank == before
         }
-        Reply::Held(left) => {
-            let told = u64::try_from(number).ok().map(Duration::from_millis);
-            *value == pair(0, number) && *left == told
-        }
-        Reply::Own => *value == pair(2, number),
+        Reply::Own => *value == array(&[2, 0]),
         Reply::Each(done) => {
             let asked = match request {
                 Request::Extend(locks) => locks.len(),
@@ -237,24 +239,33 @@ fn says(value: &Value, request: &Request, reply: &Reply) -> bool {
             let said = done.iter().map(|done| Value::Int((*done).into())).collect();
             done.len() == asked && *value == Value::Array(said)
         }
-        Reply::Yes => *value == Value::Int(1),
+        Reply::Yes => match request {
+            Request::Release { ticket: Some(_), .. } => {
+                matches!(value, Value::Int(0 | 1))
+            }
+            Request::Look(_) => matches!(value, Value::Int(1..)),
+            _ => *value == Value::Int(1),
+        },
         Reply::No => *value == Value::Int(0),
         Reply::Uncounted(..) => false,
     }
 }
 
 /// One of each kind.
-fn requests() -> [Request; 7] {
-    let keys = Arc::new(Keys::new("", "r"));
-    let subject = || Arc::new(Subject { keys: Arc::clone(&keys), token: "t".to_owned() });
-    let ttl = Duration::from_secs(1);
+fn requests() -> [Request; 9] {
+    let keys: Arc<[Keys]> = [Keys::new("", "r"), Keys::new("", "s")].into();
+    let subject =
+        || Arc::new(Subject { keys: Arc::clone(&keys), token: "t".to_owned(), waiter: None });
+    let (ttl, turns, ticket) = (Duration::from_secs(1), Turns::default(), Some(1));
     [
-        Request::Acquire { subject: subject(), ttl, proposal: 1 },
+        Request::Acquire { subject: subject(), ttl, proposal: 1, ticket: None, turns },
+        Request::Acquire { subject: subject(), ttl, proposal: 1, ticket, turns },
         Request::Raise { subject: subject(), ttl, fence: 1 },
         Request::Extend([(subject(), ttl)].into()),
         Request::Extend([(subject(), ttl), (subject(), ttl)].into()),
         Request::Heal([(subject(), ttl, 1)].into()),
-        Request::Release(subject()),
+        Request::release(&subject(), turns),
+        Request::Release { subject: subject(), ticket, turns },
         Request::Look(Arc::clone(&keys)),
     ]
 }

@@ -9,6 +9,7 @@ use crate::protocol::{
     self, Answer, Ended, Extended, Extension, Moment, NodeSet, Release, Term, Upkeep,
 };
 use crate::request::{Request, Subject};
+use crate::resources::Resources;
 use crate::runtime::Pending;
 use futures_util::stream::StreamExt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -37,7 +38,7 @@ impl Watcher {
 
 /// What a round won.
 pub(crate) struct Won {
-    pub(crate) resource: Arc<str>,
+    pub(crate) resources: Resources,
     pub(crate) subject: Arc<Subject>,
     pub(crate) fence: u64,
     pub(crate) term: Term,
@@ -151,6 +152,10 @@ impl Held {
         (Arc::clone(&self.won.subject), extension.term().ttl)
     }
 
+    fn to_release(&self) -> Request {
+        Request::release(&self.won.subject, self.driver.turns())
+    }
+
     /// The error for a lease that is over.
     pub(crate) fn over(&self, state: &State, now: Moment, ended: Ended) -> Error {
         let ago = Human(now.since(state.lease.end()));
@@ -167,9 +172,9 @@ impl Held {
             Ended::ClientClosed => "ended when its client was closed".to_owned(),
             Ended::Released => "was released".to_owned(),
         };
-        let resource = &*self.won.resource;
-        let error = Error::new(ErrorCode::LeaseLost, format!("the lease of {resource:?} {why}"))
-            .with_resource(resource);
+        let resources = &self.won.resources;
+        let error = Error::new(ErrorCode::LeaseLost, format!("the lease of {resources} {why}"))
+            .about(resources);
         match ended {
             Ended::Expired | Ended::Taken => error.with_nodes(state.trouble.clone()),
             Ended::AtLimit | Ended::ClientClosed | Ended::Released => error,
@@ -255,7 +260,7 @@ impl Held {
     pub(crate) async fn healed(&self, node: usize) {
         if self.was_released().await {
             let patience = self.driver.options.node_timeout(self.won.term.ttl);
-            self.deliver(node, &Request::Release(Arc::clone(&self.won.subject)), patience);
+            self.deliver(node, &self.to_release(), patience);
         }
     }
 
@@ -337,7 +342,7 @@ impl Held {
         let task = async move {
             let driver = &held.driver;
             let patience = driver.options.node_timeout(held.won.term.ttl);
-            let request = Request::Release(Arc::clone(&held.won.subject));
+            let request = held.to_release();
             let mut calls = driver.call_all(&request, now, patience);
             while let Some((node, answered)) = calls.next().await {
                 if answered.is_err() {

@@ -46,19 +46,46 @@ impl Lease {
     }
 
     /// What is locked.
-    pub fn resource(&self) -> &str {
-        &self.won.resource
+    pub fn resources(&self) -> &[String] {
+        &self.won.resources
     }
 
-    /// The value of the key on the nodes: 40 hexadecimal digits, different for every lease.
+    /// The value of the key on the nodes: 40 hexadecimal digits, different for every lease, and the same
+    /// for all of its resources.
     pub fn token(&self) -> &str {
         &self.won.subject.token
     }
 
     /// The fencing token: larger than that of every earlier lease of the resource, and below 2^53.
     /// Send it with every write, and let the storage refuse a smaller one than it has seen.
+    ///
+    /// # Panics
+    ///
+    /// If it is a lease of several resources: see [`Lease::fences`].
     pub fn fence(&self) -> u64 {
-        self.won.fence
+        self.only_fence().unwrap_or_else(|error| panic!("{error}"))
+    }
+
+    /// [`Lease::fence`]; an error with [`ErrorCode::Config`] for a lease of several resources.
+    ///
+    /// # Errors
+    ///
+    /// See above.
+    pub fn only_fence(&self) -> Result<u64> {
+        let resources = &self.won.resources;
+        match resources.len() {
+            1 => Ok(self.won.fence),
+            _ => Err(Error::config(format!(
+                "the lease of {resources} has a fence for each of them: use `fences`"
+            ))
+            .about(resources)),
+        }
+    }
+
+    /// The fencing token of each resource.
+    pub fn fences(&self) -> impl Iterator<Item = (&str, u64)> {
+        // One number serves for all: it is larger than the last one of each.
+        self.won.resources.iter().map(|resource| (&**resource, self.won.fence))
     }
 
     /// Whether the lock is held now. Decided by the local clock, without asking the nodes; once
@@ -165,10 +192,10 @@ impl Lease {
     }
 
     fn inherited(&self) -> Error {
-        let resource = &*self.won.resource;
+        let resources = &self.won.resources;
         let message =
-            format!("the lease of {resource:?} is held by the process that forked this one");
-        Error::new(ErrorCode::LeaseLost, message).with_resource(resource)
+            format!("the lease of {resources} is held by the process that forked this one");
+        Error::new(ErrorCode::LeaseLost, message).about(resources)
     }
 }
 
@@ -181,8 +208,8 @@ impl Drop for Lease {
 impl fmt::Debug for Lease {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Lease")
-            .field("resource", &self.won.resource)
-            .field("fence", &self.fence())
+            .field("resources", &self.won.resources)
+            .field("fence", &self.won.fence)
             .field("valid", &self.is_valid())
             .finish_non_exhaustive()
     }

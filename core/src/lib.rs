@@ -48,6 +48,8 @@ mod keeper;
 #[cfg(feature = "client")]
 mod lease;
 #[cfg(feature = "client")]
+mod listening;
+#[cfg(feature = "client")]
 mod lock;
 #[cfg(feature = "client")]
 mod look;
@@ -58,7 +60,11 @@ mod node;
 #[cfg(feature = "client")]
 mod options;
 #[cfg(feature = "client")]
+mod queue;
+#[cfg(feature = "client")]
 mod request;
+#[cfg(feature = "client")]
+mod resources;
 #[cfg(feature = "client")]
 mod round;
 #[cfg(feature = "client")]
@@ -75,6 +81,8 @@ mod timer;
 mod token;
 #[cfg(feature = "client")]
 mod twins;
+#[cfg(feature = "client")]
+mod waiting;
 #[cfg(feature = "client")]
 mod wire;
 
@@ -94,6 +102,8 @@ pub use lease::Lease;
 pub use lock::Lock;
 #[cfg(feature = "client")]
 pub use options::{Dialect, NODES_VARIABLE, OptionValue, timeout};
+#[cfg(feature = "client")]
+pub use resources::Resources;
 #[cfg(feature = "client")]
 pub use runtime::{Operation, Pending};
 #[cfg(feature = "client")]

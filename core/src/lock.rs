@@ -5,28 +5,29 @@ use crate::engine::Setup;
 use crate::error::{Error, Result};
 use crate::lease::Lease;
 use crate::look::locked;
-use crate::options::{self, Dialect, OptionValue, Options};
+use crate::options::{Dialect, OptionValue, Options};
 use crate::request::Keys;
+use crate::resources::Resources;
 use crate::runtime::Pending;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::oneshot;
 
-/// A lock: a resource, and how to acquire it. It owns nothing, so it can be shared and used again.
+/// A lock: a resource or several, and how to acquire it. It owns nothing, so it can be shared and used again.
 #[derive(Clone)]
 pub struct Lock {
     setup: Arc<Setup>,
-    resource: String,
+    resources: Resources,
     options: Options,
     mistake: Option<Error>,
 }
 
 impl Lock {
-    pub(crate) fn new(setup: Arc<Setup>, resource: String) -> Self {
-        let mistake = options::check_resource(&resource).err();
+    pub(crate) fn new(setup: Arc<Setup>, resources: Resources) -> Self {
+        let mistake = resources.check().err();
         let options = setup.options.clone();
-        Self { setup, resource, options, mistake }
+        Self { setup, resources, options, mistake }
     }
 
     /// How long the nodes keep this lock if it is not extended: 10 ms to 24 h.
@@ -78,14 +79,15 @@ impl Lock {
     ///
     /// # Errors
     ///
-    /// [`ErrorCode::Config`](crate::ErrorCode::Config) for an empty resource or a bad option.
+    /// [`ErrorCode::Config`](crate::ErrorCode::Config) for an empty resource, one that is named twice, or
+    /// a bad option.
     pub fn checked(self) -> Result<Self> {
         self.mistake.clone().map_or(Ok(self), Err)
     }
 
-    /// The resource.
-    pub fn resource(&self) -> &str {
-        &self.resource
+    /// What it locks.
+    pub fn resources(&self) -> &[String] {
+        &self.resources
     }
 
     /// Acquires the lock. The clock of `wait` starts now; dropping the result cancels.
@@ -97,7 +99,7 @@ impl Lock {
     pub fn acquire(&self) -> Pending<Result<Lease>> {
         let started = self.prepare().and_then(|keys| {
             let engine = self.setup.engine();
-            let acquire = Acquire::new(engine, &self.resource, keys, &self.options);
+            let acquire = Acquire::new(engine, &self.resources, keys, &self.options);
             let (sender, receiver) = oneshot::channel();
             engine.driver.spawn(acquire.run(sender))?;
             Ok(Pending::new(receiver))
@@ -105,38 +107,42 @@ impl Lock {
         started.unwrap_or_else(|error| Pending::ready(Err(error)))
     }
 
-    /// Whether somebody holds so many nodes that the lock could not be acquired now. It may have
-    /// changed by the time this returns.
+    /// Whether somebody holds so many nodes that the lock could not be acquired now; of several
+    /// resources, any of them. It may have changed by the time this returns.
     ///
     /// The result is an error with [`ErrorCode::NoQuorum`](crate::ErrorCode::NoQuorum) if too few
     /// nodes answer to tell.
     pub fn locked(&self) -> Pending<Result<bool>> {
         let started = self.prepare().and_then(|keys| {
             let (sender, receiver) = oneshot::channel();
-            let (driver, resource) = (&self.setup.engine().driver, self.resource.clone());
+            let (driver, resources) = (&self.setup.engine().driver, self.resources.clone());
             let patience = self.options.node_timeout(self.options.ttl);
             let asking = Arc::clone(driver);
             driver.spawn(async move {
-                let _ = sender.send(locked(&asking, &resource, keys, patience).await);
+                let _ = sender.send(locked(&asking, &resources, keys, patience).await);
             })?;
             Ok(Pending::new(receiver))
         });
         started.unwrap_or_else(|error| Pending::ready(Err(error)))
     }
 
-    fn prepare(&self) -> Result<Arc<Keys>> {
+    fn prepare(&self) -> Result<Arc<[Keys]>> {
         if let Some(mistake) = &self.mistake {
             return Err(mistake.clone());
         }
         if self.setup.is_closed() {
-            return Err(Error::closed().with_resource(&self.resource));
+            return Err(Error::closed().about(&self.resources));
         }
-        Ok(Arc::new(Keys::new(&self.options.key_prefix, &self.resource)))
+        let keys = |resource: &String| Keys::new(&self.options.key_prefix, resource);
+        let mut keys: Vec<_> = self.resources.iter().map(keys).collect();
+        // Whoever names the same resources stands in the same line.
+        keys.sort_unstable_by(|one, other| one.lock.cmp(&other.lock));
+        Ok(keys.into())
     }
 }
 
 impl fmt::Debug for Lock {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Lock").field("resource", &self.resource).finish_non_exhaustive()
+        f.debug_struct("Lock").field("resources", &self.resources).finish_non_exhaustive()
     }
 }

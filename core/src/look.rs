@@ -6,18 +6,19 @@ use crate::driver::Driver;
 use crate::error::Result;
 use crate::protocol::Quorum;
 use crate::request::{Keys, Reply, Request};
+use crate::resources::Resources;
 use futures_util::stream::StreamExt;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Asks the nodes whether anybody holds the resource.
+/// Asks the nodes whether anybody holds any of the resources.
 pub(crate) async fn locked(
     driver: &Driver,
-    resource: &str,
-    keys: Arc<Keys>,
+    resources: &Resources,
+    keys: Arc<[Keys]>,
     patience: Duration,
 ) -> Result<bool> {
-    driver.ready().await.map_err(|error| error.with_resource(resource))?;
+    driver.ready().await.map_err(|error| error.about(resources))?;
     let mut calls = driver.call_all(&Request::Look(keys), clock::now(), patience);
     let mut answers = vec![None; driver.nodes.len()];
     let mut seen = Seen::default();
@@ -30,7 +31,7 @@ pub(crate) async fn locked(
             Some(None) => break,
         }
     }
-    Err(driver.no_quorum(resource, &answers))
+    Err(driver.no_quorum(resources, &answers))
 }
 
 /// How many nodes said what.

@@ -14,6 +14,7 @@ use crate::request::{Reply, Request};
 use crate::runtime;
 use crate::stats::{Counters, NodeStats};
 use crate::timer::{sleep, timeout};
+use crate::token;
 use crate::wire::{QUEUE, Sight, Wire};
 use std::future::{Future, poll_fn};
 use std::pin::pin;
@@ -187,9 +188,14 @@ impl Node {
         closing: &CancellationToken,
     ) {
         let (mut delay, longest) = RECONNECT_DELAY;
+        let mut request = request.clone();
         loop {
-            if self.call(request, clock::now(), patience).await.is_ok() {
+            if self.call(&request, clock::now(), patience).await.is_ok() {
                 return;
+            }
+            // By the next time, its waiter may have gone.
+            if let Request::Release { ticket, .. } = &mut request {
+                *ticket = None;
             }
             let left = horizon.since(clock::now());
             if left.is_zero() || closing.is_cancelled() {
@@ -297,7 +303,7 @@ impl Node {
                 return;
             }
             drop(node);
-            sleep(delay.mul_f64(jitter())).await;
+            sleep(delay.mul_f64(token::jitter())).await;
             delay = (delay * 2).min(longest);
         }
     }
@@ -365,9 +371,4 @@ impl Slot {
     fn has(&self, id: &Arc<()>) -> bool {
         matches!(self, Self::Up(current) if Arc::ptr_eq(&current.id, id))
     }
-}
-
-/// A factor between a half and one, so that clients do not reconnect in step.
-fn jitter() -> f64 {
-    0.5 + 0.5 * f64::from(crate::token::random()) / f64::from(u32::MAX)
 }

@@ -405,13 +405,3 @@ fn wrong_nodes(given: impl fmt::Display) -> Error {
          variable {NODES_VARIABLE}, not {given}"
     ))
 }
-
-/// Checks the name of a resource.
-pub(crate) fn check_resource(resource: &str) -> Result<()> {
-    if resource.is_empty() {
-        return Err(Error::config(
-            "the resource must be a string of Unicode characters that is not empty",
-        ));
-    }
-    Ok(())
-}

@@ -2,56 +2,75 @@
 //! in-memory node does in `memory.rs`.
 
 use crate::error::NodeOutcome;
-use crate::protocol::{Answer, Moment, Vote};
+use crate::protocol::{Answer, Moment, Turns, Vote};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// The key of a resource, and that of its fence counter.
-#[derive(Debug, PartialEq, Eq)]
+/// The key of a resource, that of its fence counter, and that of its queue of waiters.
+#[derive(Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Keys {
     pub(crate) lock: String,
     pub(crate) fence: String,
+    pub(crate) queue: String,
 }
 
 impl Keys {
-    /// The fence key shares the lock key's hash slot in a Redis Cluster: by the hash tag of the
-    /// lock key if it has one, else by making the lock key the hash tag.
+    /// All share the lock key's hash slot in a Redis Cluster: by the hash tag of the lock key if it
+    /// has one, else by making the lock key the hash tag.
     pub(crate) fn new(prefix: &str, resource: &str) -> Self {
         let lock = format!("{prefix}{resource}");
         let tag = lock.split_once('{').and_then(|(_, rest)| rest.split_once('}'));
-        let fence = match tag {
-            Some((tag, _)) if !tag.is_empty() => format!("{lock}:fence"),
-            _ => format!("{{{lock}}}:fence"),
+        let tagged = match tag {
+            Some((tag, _)) if !tag.is_empty() => lock.clone(),
+            _ => format!("{{{lock}}}"),
         };
-        Self { lock, fence }
+        Self { fence: format!("{tagged}:fence"), queue: format!("{tagged}:queue"), lock }
     }
 }
 
-/// What requests are about: a resource, and one round's token for it.
+/// What requests are about: resources that are locked together, and one round's token for them.
 #[derive(Debug)]
 pub(crate) struct Subject {
-    pub(crate) keys: Arc<Keys>,
+    pub(crate) keys: Arc<[Keys]>,
     pub(crate) token: String,
+    /// The name, in the nodes' queues, of the waiter that this round is for.
+    pub(crate) waiter: Option<Arc<str>>,
 }
+
+/// Where a waiter is to stand in the nodes' queues: behind those with a smaller number. It is the
+/// time of its arrival by the nodes' clocks, in microseconds.
+pub(crate) type Ticket = u64;
 
 /// A request to one node.
 #[derive(Clone, Debug)]
 pub(crate) enum Request {
-    /// Take the lock for a new token.
-    Acquire { subject: Arc<Subject>, ttl: Duration, proposal: u64 },
+    /// Take the lock for a new token. With a ticket, the waiter joins the queue if it is refused.
+    Acquire {
+        subject: Arc<Subject>,
+        ttl: Duration,
+        proposal: u64,
+        ticket: Option<Ticket>,
+        turns: Turns,
+    },
     /// Store a fence that is at least this.
     Raise { subject: Arc<Subject>, ttl: Duration, fence: u64 },
     /// Keep each of these locks for at least so long from now on.
     Extend(Arc<[(Arc<Subject>, Duration)]>),
     /// Take each of these locks again, where it is free, for so long; with its fence.
     Heal(Arc<[(Arc<Subject>, Duration, u64)]>),
-    /// Delete the token: RELEASE, and UNDO of a round that was lost.
-    Release(Arc<Subject>),
+    /// Delete the token, and call the next waiter: RELEASE, and UNDO of a round that was lost. With a
+    /// ticket, the round's own waiter stays in the queue; else it leaves.
+    Release { subject: Arc<Subject>, ticket: Option<Ticket>, turns: Turns },
     /// Is anything there?
-    Look(Arc<Keys>),
+    Look(Arc<[Keys]>),
 }
 
 impl Request {
+    /// RELEASE and UNDO of what nobody waits for any more.
+    pub(crate) fn release(subject: &Arc<Subject>, turns: Turns) -> Self {
+        Self::Release { subject: Arc::clone(subject), ticket: None, turns }
+    }
+
     /// Whether the answer relies on what the node remembers.
     pub(crate) fn is_vote(&self) -> bool {
         matches!(self, Self::Acquire { .. } | Self::Extend(_) | Self::Look(_))
@@ -63,8 +82,8 @@ impl Request {
 pub(crate) enum Reply {
     /// To ACQUIRE.
     Granted(u64),
-    /// To ACQUIRE: the key exists, and expires in so long, or never.
-    Held(Option<Duration>),
+    /// To ACQUIRE.
+    Held(Refusal),
     /// To ACQUIRE: the key exists, and holds this very token. Another node is the same server.
     Own,
     /// To EXTEND and HEAL: for each lock whether it was done.
@@ -77,12 +96,23 @@ pub(crate) enum Reply {
     Uncounted(Box<Reply>, Moment),
 }
 
+/// Why the lock was not granted: a key exists, or a waiter was called and is given time to come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Refusal {
+    /// When that is over; `None` if never.
+    pub(crate) expires_in: Option<Duration>,
+    /// The time by the node's clock, in microseconds.
+    pub(crate) clock: u64,
+    /// How many waiters are before the one that asked, if it is in the queue.
+    pub(crate) rank: Option<u64>,
+}
+
 impl Reply {
     /// The reply to ACQUIRE as the vote it is.
     pub(crate) fn vote(&self) -> Vote {
         match *self {
             Self::Granted(fence) => Vote::Granted { fence },
-            Self::Held(expires_in) => Vote::Held { expires_in },
+            Self::Held(Refusal { expires_in, .. }) => Vote::Held { expires_in },
             // What is there was put there by the request to the other node, and is undone there.
             Self::Own => Vote::Refused,
             Self::Each(_) | Self::Yes | Self::No | Self::Uncounted(..) => Vote::Unknown,

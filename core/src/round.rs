@@ -6,13 +6,34 @@ use crate::driver::{Call, Driver};
 use crate::error::Result;
 use crate::heal::spread;
 use crate::held::Held;
-use crate::protocol::{Actions, Event, Loss, Moment, NodeSet, Outcome, Round, Term};
-use crate::request::{Keys, Reply, Request, Subject};
+use crate::protocol::{Actions, Event, Loss, Moment, NodeSet, Outcome, Round, Term, Turns};
+use crate::request::{Keys, Refusal, Reply, Request, Subject, Ticket};
 use crate::token;
 use futures_util::future::FutureExt;
 use futures_util::stream::{FuturesUnordered, StreamExt};
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
+
+/// What a round is for.
+pub(crate) struct Aim<'a> {
+    pub(crate) keys: &'a Arc<[Keys]>,
+    pub(crate) term: Term,
+    pub(crate) node_timeout: Duration,
+    pub(crate) turns: Turns,
+    /// The waiter, if it listens for calls.
+    pub(crate) queued: Option<Queued>,
+}
+
+/// Where a waiter stands in the nodes' queues if the round is lost.
+#[derive(Clone)]
+pub(crate) struct Queued {
+    pub(crate) waiter: Arc<str>,
+    pub(crate) ticket: Ticket,
+    /// On these nodes.
+    pub(crate) nodes: NodeSet,
+    /// Gone when it does not wait any more.
+    pub(crate) waits: Weak<()>,
+}
 
 /// A round on the wire.
 pub(crate) struct Running {
@@ -20,6 +41,7 @@ pub(crate) struct Running {
     pub(crate) subject: Arc<Subject>,
     term: Term,
     node_timeout: Duration,
+    queued: Option<Queued>,
     pub(crate) sent: Moment,
     round: Round,
     pub(crate) answers: Vec<Option<Answered>>,
@@ -29,28 +51,30 @@ pub(crate) struct Running {
 
 impl Running {
     /// Sends ACQUIRE to all nodes.
-    pub(crate) fn start(
-        driver: &Arc<Driver>,
-        keys: &Arc<Keys>,
-        term: Term,
-        node_timeout: Duration,
-    ) -> Result<Self> {
+    pub(crate) fn start(driver: &Arc<Driver>, aim: Aim<'_>) -> Result<Self> {
+        let Aim { keys, term, node_timeout, turns, queued } = aim;
         let driver = Arc::clone(driver);
-        let subject = Arc::new(Subject { keys: Arc::clone(keys), token: token::token()? });
+        let waiter = queued.as_ref().map(|queued| Arc::clone(&queued.waiter));
+        let subject = Arc::new(Subject { keys: Arc::clone(keys), token: token::token()?, waiter });
         let sent = clock::now();
         // After `sent`: a node that counts from a moment on is met by later proposals only.
         let proposal = clock::wall_clock_micros();
-        let ttl = term.ttl;
-        let request = Request::Acquire { subject: Arc::clone(&subject), ttl, proposal };
         // An answer after the end of the validity would be of no use.
         let node_timeout = node_timeout.min(term.end(sent).since(sent));
+        let acquire = |node| {
+            let ticket = ticket(queued.as_ref(), node);
+            let (subject, ttl) = (Arc::clone(&subject), term.ttl);
+            let request = Request::Acquire { subject, ttl, proposal, ticket, turns };
+            driver.call(node, request, sent, node_timeout)
+        };
         Ok(Self {
-            votes: driver.call_all(&request, sent, node_timeout),
+            votes: (0..driver.nodes.len()).map(acquire).collect(),
             raises: FuturesUnordered::new(),
             answers: vec![None; driver.nodes.len()],
             round: Round::new(driver.quorum, sent, term),
             term,
             node_timeout,
+            queued,
             sent,
             subject,
             driver,
@@ -71,6 +95,14 @@ impl Running {
     /// The nodes that have this round's token, or may come to have it.
     pub(crate) fn holders(&self) -> NodeSet {
         self.round.holders()
+    }
+
+    /// What those nodes told that refused.
+    pub(crate) fn refusals(&self) -> impl Iterator<Item = Refusal> {
+        self.answers.iter().flatten().filter_map(|answered| match answered {
+            Ok(Reply::Held(refusal)) => Some(*refusal),
+            _ => None,
+        })
     }
 
     /// Sees the round to its end after the decision: late votes join `lease` while it is held,
@@ -161,8 +193,15 @@ impl Running {
     fn undo(&self, nodes: NodeSet) {
         let horizon = self.term.gone(clock::now());
         for node in nodes.iter() {
-            let request = Request::Release(Arc::clone(&self.subject));
+            let (subject, turns) = (Arc::clone(&self.subject), self.driver.turns());
+            let ticket = ticket(self.queued.as_ref(), node);
+            let request = Request::Release { subject, ticket, turns };
             self.driver.deliver(node, request, self.node_timeout, horizon);
         }
     }
+}
+
+fn ticket(queued: Option<&Queued>, node: usize) -> Option<Ticket> {
+    let stays = |queued: &&Queued| queued.nodes.contains(node) && queued.waits.strong_count() > 0;
+    queued.filter(stays).map(|queued| queued.ticket)
 }

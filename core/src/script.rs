@@ -1,8 +1,9 @@
-//! The requests as Lua scripts. A script takes only parameters; none is built from texts. The
-//! in-memory node does the same in Rust (`memory.rs`).
+//! The requests as Lua scripts (`scripts/`). A script takes only parameters; none is built from texts.
+//! The in-memory node does the same in Rust (`memory.rs`).
 
-use crate::protocol::{FENCE_LIMIT, MAX_CLOCK_LEAD_MICROS};
-use crate::request::{Keys, Reply, Request, Subject};
+use crate::protocol::{FENCE_LIMIT, MAX_CLOCK_LEAD_MICROS, Turns};
+use crate::queue::{MOST_GONE, QUEUE_MEMORY};
+use crate::request::{Keys, Refusal, Reply, Request, Subject, Ticket};
 use once_cell::sync::Lazy;
 use redis::{Cmd, Value};
 use std::time::Duration;
@@ -21,105 +22,44 @@ impl Script {
         let hash = redis::Script::new(&source).get_hash().to_owned();
         Self { source, hash }
     }
+
+    /// A script that reads the clock, or uses queues.
+    fn with_queue(source: &str) -> Self {
+        let memory = milliseconds(QUEUE_MEMORY);
+        Self::new(format!(
+            "local FENCE_LIMIT, MAX_CLOCK_LEAD = {FENCE_LIMIT}, {MAX_CLOCK_LEAD_MICROS}\n\
+             local QUEUE_MEMORY, MOST_GONE = {memory}, {MOST_GONE}\n{}\n{source}",
+            include_str!("scripts/queue.lua"),
+        ))
+    }
 }
 
-// Everything that can fail is read before the first write, so an error means that nothing was
-// done. SET NX answers nil for a key of any type, so a foreign value is simply held.
-static ACQUIRE: Lazy<Script> = Lazy::new(|| {
-    Script::new(format!(
-        "local last = redis.pcall('GET', KEYS[2]) or '0'
-         if type(last) == 'table' then return last end
-         if not tonumber(last) then
-           return redis.error_reply('ERR the fence key ' .. KEYS[2] .. ' holds a foreign value')
-         end
-         local fence = tonumber(last) + 1
-         local proposal, time = tonumber(ARGV[3]), redis.call('TIME')
-         local latest = time[1] * 1000000 + time[2] + {MAX_CLOCK_LEAD_MICROS}
-         if proposal <= latest and proposal > fence then fence = proposal end
-         if fence >= {FENCE_LIMIT} then
-           return redis.error_reply('ERR the fence key ' .. KEYS[2] .. ' is used up')
-         end
-         if not redis.call('SET', KEYS[1], ARGV[1], 'NX', 'PX', ARGV[2]) then
-           if redis.pcall('GET', KEYS[1]) == ARGV[1] then return {{2, 0}} end
-           return {{0, redis.call('PTTL', KEYS[1])}}
-         end
-         redis.call('SET', KEYS[2], string.format('%.0f', fence), 'PX', ARGV[4])
-         return {{1, fence}}"
-    ))
-});
-
-static RAISE: Lazy<Script> = Lazy::new(|| {
-    Script::new(
-        "if redis.pcall('GET', KEYS[1]) ~= ARGV[1] then return 0 end
-         local fence = tonumber(redis.call('GET', KEYS[2]) or '0')
-         if fence < tonumber(ARGV[2]) then redis.call('SET', KEYS[2], ARGV[2], 'PX', ARGV[3]) end
-         return 1",
-    )
-});
-
-// A key is never shortened: an EXTEND that arrives late, after a longer one, must not undo it.
-// For each lock there are two keys and three parameters.
-static EXTEND: Lazy<Script> = Lazy::new(|| {
-    Script::new(
-        "local done = {}
-         for i = 1, #KEYS / 2 do
-           local key, fence = KEYS[2 * i - 1], KEYS[2 * i]
-           local token, ttl, memory = ARGV[3 * i - 2], ARGV[3 * i - 1], ARGV[3 * i]
-           if redis.pcall('GET', key) ~= token then
-             done[i] = 0
-           else
-             if redis.call('PTTL', key) < tonumber(ttl) then
-               redis.call('PEXPIRE', key, ttl)
-               redis.call('PEXPIRE', fence, memory)
-             end
-             done[i] = 1
-           end
-         end
-         return done",
-    )
-});
-
-// For each lock there are two keys and four parameters. A foreign value under the fence's name is
-// not touched, and then neither is the key.
-static HEAL: Lazy<Script> = Lazy::new(|| {
-    Script::new(
-        "local done = {}
-         for i = 1, #KEYS / 2 do
-           local key, counter = KEYS[2 * i - 1], KEYS[2 * i]
-           local token, ttl, fence, memory = unpack(ARGV, 4 * i - 3, 4 * i)
-           local last = redis.pcall('GET', counter) or '0'
-           last = type(last) == 'string' and tonumber(last)
-           done[i] = 0
-           if last and redis.call('SET', key, token, 'NX', 'PX', ttl) then
-             if last < tonumber(fence) then redis.call('SET', counter, fence, 'PX', memory) end
-             done[i] = 1
-           end
-         end
-         return done",
-    )
-});
-
-static RELEASE: Lazy<Script> = Lazy::new(|| {
-    Script::new(
-        "if redis.pcall('GET', KEYS[1]) ~= ARGV[1] then return 0 end
-         redis.call('DEL', KEYS[1])
-         return 1",
-    )
-});
+static ACQUIRE: Lazy<Script> =
+    Lazy::new(|| Script::with_queue(include_str!("scripts/acquire.lua")));
+static RAISE: Lazy<Script> = Lazy::new(|| Script::new(include_str!("scripts/raise.lua")));
+static EXTEND: Lazy<Script> = Lazy::new(|| Script::new(include_str!("scripts/extend.lua")));
+static HEAL: Lazy<Script> = Lazy::new(|| Script::new(include_str!("scripts/heal.lua")));
+static RELEASE: Lazy<Script> =
+    Lazy::new(|| Script::with_queue(include_str!("scripts/release.lua")));
 
 /// The source of every script.
 pub(crate) fn sources() -> [&'static str; 5] {
     [&ACQUIRE.source, &RAISE.source, &EXTEND.source, &HEAL.source, &RELEASE.source]
 }
 
-/// A script that does nothing to a key that does not exist: its source and its hash.
-pub(crate) fn harmless() -> (&'static str, &'static str) {
-    (&RELEASE.source, &RELEASE.hash)
+/// A script that does nothing to keys that do not exist: its source, its hash, and its parameters.
+pub(crate) fn harmless(keys: &Keys) -> (&'static str, &'static str, [&str; 7]) {
+    let arguments = ["2", &keys.lock, &keys.queue, "x", "", "", "0"];
+    (&RELEASE.source, &RELEASE.hash, arguments)
 }
 
 /// The ttl in the nodes' unit. Rounded up: what the lease relies on is never less than asked for.
 fn milliseconds(ttl: Duration) -> u64 {
     u64::try_from(ttl.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX)
+}
+
+fn microseconds(duration: Duration) -> u64 {
+    u64::try_from(duration.as_micros()).unwrap_or(u64::MAX)
 }
 
 /// How the script of a request is named to the server.
@@ -135,42 +75,47 @@ impl Request {
     /// The Redis command for this request.
     pub(crate) fn command(&self, by: By) -> Cmd {
         match self {
-            Self::Acquire { subject, ttl, proposal } => {
-                let mut cmd = about(&ACQUIRE, by, subject);
-                cmd.arg(milliseconds(*ttl)).arg(proposal).arg(milliseconds(*ttl + FENCE_MEMORY));
+            Self::Acquire { subject, ttl, proposal, ticket, turns } => {
+                let keys: Vec<_> = subject.keys.iter().flat_map(all).collect();
+                let mut cmd = invoke(&ACQUIRE, by, &keys);
+                cmd.arg(&subject.token).arg(milliseconds(*ttl)).arg(proposal);
+                cmd.arg(milliseconds(*ttl + FENCE_MEMORY));
+                wait(&mut cmd, subject, *ticket, *turns);
+                cmd.arg(microseconds(turns.keep));
                 cmd
             }
             Self::Raise { subject, ttl, fence } => {
-                let mut cmd = about(&RAISE, by, subject);
-                cmd.arg(fence).arg(milliseconds(*ttl + FENCE_MEMORY));
+                let keys: Vec<_> = subject.keys.iter().flat_map(counted).collect();
+                let mut cmd = invoke(&RAISE, by, &keys);
+                cmd.arg(&subject.token).arg(fence).arg(milliseconds(*ttl + FENCE_MEMORY));
                 cmd
             }
-            Self::Extend(locks) => {
-                let keys: Vec<_> = locks.iter().flat_map(|(lock, _)| both(&lock.keys)).collect();
-                let mut cmd = invoke(&EXTEND, by, &keys);
-                for (lock, ttl) in locks.iter() {
-                    cmd.arg(&lock.token);
+            Self::Extend(leases) => {
+                let mut cmd = many(&EXTEND, by, leases.iter().map(|(subject, _)| &**subject));
+                for (subject, ttl) in leases.iter() {
+                    cmd.arg(subject.keys.len()).arg(&subject.token);
                     cmd.arg(milliseconds(*ttl)).arg(milliseconds(*ttl + FENCE_MEMORY));
                 }
                 cmd
             }
-            Self::Heal(locks) => {
-                let keys: Vec<_> = locks.iter().flat_map(|(lock, ..)| both(&lock.keys)).collect();
-                let mut cmd = invoke(&HEAL, by, &keys);
-                for (lock, ttl, fence) in locks.iter() {
-                    cmd.arg(&lock.token).arg(milliseconds(*ttl)).arg(fence);
-                    cmd.arg(milliseconds(*ttl + FENCE_MEMORY));
+            Self::Heal(leases) => {
+                let mut cmd = many(&HEAL, by, leases.iter().map(|(subject, ..)| &**subject));
+                for (subject, ttl, fence) in leases.iter() {
+                    cmd.arg(subject.keys.len()).arg(&subject.token);
+                    cmd.arg(milliseconds(*ttl)).arg(fence).arg(milliseconds(*ttl + FENCE_MEMORY));
                 }
                 cmd
             }
-            Self::Release(subject) => {
-                let mut cmd = invoke(&RELEASE, by, &[&subject.keys.lock]);
+            Self::Release { subject, ticket, turns } => {
+                let keys: Vec<_> = subject.keys.iter().flat_map(queued).collect();
+                let mut cmd = invoke(&RELEASE, by, &keys);
                 cmd.arg(&subject.token);
+                wait(&mut cmd, subject, *ticket, *turns);
                 cmd
             }
             Self::Look(keys) => {
                 let mut cmd = redis::cmd("EXISTS");
-                cmd.arg(&keys.lock);
+                cmd.arg(keys.iter().map(|keys| &keys.lock).collect::<Vec<_>>());
                 cmd
             }
         }
@@ -184,10 +129,14 @@ impl Request {
                     let fence = u64::try_from(fence).ok().filter(|fence| *fence < FENCE_LIMIT)?;
                     Some(Reply::Granted(fence))
                 }
-                [Value::Int(0), Value::Int(pttl)] => {
-                    Some(Reply::Held(u64::try_from(pttl).ok().map(Duration::from_millis)))
+                [Value::Int(0), Value::Int(left), Value::Int(clock), Value::Int(rank)] => {
+                    Some(Reply::Held(Refusal {
+                        expires_in: u64::try_from(left).ok().map(Duration::from_millis),
+                        clock: u64::try_from(clock).ok()?,
+                        rank: u64::try_from(rank).ok(),
+                    }))
                 }
-                [Value::Int(2), Value::Int(_)] => Some(Reply::Own),
+                [Value::Int(2), Value::Int(0)] => Some(Reply::Own),
                 _ => None,
             },
             (Self::Extend(_) | Self::Heal(_), Value::Array(parts)) => {
@@ -205,6 +154,9 @@ impl Request {
                 (done.len() == asked).then_some(Reply::Each(done))
             }
             (Self::Acquire { .. } | Self::Extend(_) | Self::Heal(_), _) => None,
+            // What joins a queue has nothing to release.
+            (Self::Release { ticket: Some(_), .. }, Value::Int(0)) => Some(Reply::Yes),
+            (Self::Look(_), Value::Int(2..)) => Some(Reply::Yes),
             (_, Value::Int(1)) => Some(Reply::Yes),
             (_, Value::Int(0)) => Some(Reply::No),
             _ => None,
@@ -212,15 +164,32 @@ impl Request {
     }
 }
 
-fn both(keys: &Keys) -> [&String; 2] {
+fn all(keys: &Keys) -> [&String; 3] {
+    [&keys.lock, &keys.fence, &keys.queue]
+}
+
+fn counted(keys: &Keys) -> [&String; 2] {
     [&keys.lock, &keys.fence]
 }
 
-/// A script with both keys of a resource, and the token as its first parameter.
-fn about(script: &Script, by: By, subject: &Subject) -> Cmd {
-    let mut cmd = invoke(script, by, &both(&subject.keys));
-    cmd.arg(&subject.token);
-    cmd
+fn queued(keys: &Keys) -> [&String; 2] {
+    [&keys.lock, &keys.queue]
+}
+
+/// A script about many leases.
+fn many<'a>(script: &Script, by: By, subjects: impl Iterator<Item = &'a Subject>) -> Cmd {
+    let keys: Vec<_> = subjects.flat_map(|subject| subject.keys.iter().flat_map(counted)).collect();
+    invoke(script, by, &keys)
+}
+
+/// The parameters about the queues.
+fn wait(cmd: &mut Cmd, subject: &Subject, ticket: Option<Ticket>, turns: Turns) {
+    cmd.arg(subject.waiter.as_deref().unwrap_or_default());
+    match ticket {
+        Some(ticket) => cmd.arg(ticket),
+        None => cmd.arg(""),
+    };
+    cmd.arg(microseconds(turns.call));
 }
 
 fn invoke(script: &Script, by: By, keys: &[&String]) -> Cmd {

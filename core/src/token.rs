@@ -27,6 +27,11 @@ pub(crate) fn random() -> u32 {
     fill(&mut bytes).map_or(0, |()| u32::from_ne_bytes(bytes))
 }
 
+/// A factor between a half and one, so that clients do not reconnect in step.
+pub(crate) fn jitter() -> f64 {
+    0.5 + 0.5 * f64::from(random()) / f64::from(u32::MAX)
+}
+
 fn fill(bytes: &mut [u8]) -> std::result::Result<(), getrandom::Error> {
     #[cfg(test)]
     if let Some(process) = crate::simulation::process() {

@@ -21,10 +21,12 @@ pub(crate) async fn expose(
 ) -> Result<()> {
     let now = clock::now();
     let keys = Arc::clone(&subject.keys);
-    let _ = driver.call(node, Request::Release(subject), now, patience).await;
-    let subject = Arc::new(Subject { keys, token: token::token()? });
+    let release = |subject| Request::release(subject, driver.turns());
+    let _ = driver.call(node, release(&subject), now, patience).await;
+    let subject = Arc::new(Subject { keys, token: token::token()?, waiter: None });
     let (ttl, proposal) = (term.ttl, clock::wall_clock_micros());
-    let request = Request::Acquire { subject: Arc::clone(&subject), ttl, proposal };
+    let (ticket, turns) = (None, driver.turns());
+    let request = Request::Acquire { subject: Arc::clone(&subject), ttl, proposal, ticket, turns };
     let (_, first) = driver.call(node, request.clone(), now, patience).await;
     let mut twin = None;
     // Others may have been quicker. Then the one stays unnamed until the next time.
@@ -37,7 +39,7 @@ pub(crate) async fn expose(
     }
     let horizon = term.gone(clock::now());
     for node in 0..driver.nodes.len() {
-        driver.deliver(node, Request::Release(Arc::clone(&subject)), patience, horizon);
+        driver.deliver(node, release(&subject), patience, horizon);
     }
     driver.identities.found_twin(node, twin);
     Ok(())

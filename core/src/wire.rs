@@ -115,6 +115,72 @@ impl Wire {
     }
 }
 
+/// A connection that listens for calls, until it is dropped.
+pub(crate) enum Ear {
+    /// Kept open, and asked nothing.
+    Redis { _connection: MultiplexedConnection },
+    /// The node forgets the listener when this is gone.
+    Memory { _alive: Arc<()> },
+    #[cfg(test)]
+    Simulated { _connection: crate::simulation::Connection },
+}
+
+impl Ear {
+    /// Connects, and listens on a channel: `on_call` is called with the number of the waiter that is
+    /// called, and with the lock key that is free.
+    pub(crate) async fn open(
+        target: &Target,
+        channel: &str,
+        on_call: impl Fn(u64, &str) + Send + Sync + 'static,
+        on_broken: impl Fn() + Send + Sync + 'static,
+    ) -> Result<Self, Failure> {
+        match target {
+            #[cfg(test)]
+            Target::Memory(name) if crate::simulation::process().is_some() => {
+                let connection = crate::simulation::listen(name, on_broken).await?;
+                connection.listen(channel, on_call).await?;
+                Ok(Self::Simulated { _connection: connection })
+            }
+            Target::Memory(name) => {
+                let alive = Arc::new(());
+                let listener = Arc::downgrade(&alive);
+                let hear = move |number: u64, lock: &str| {
+                    let listens = listener.strong_count() > 0;
+                    if listens {
+                        on_call(number, lock);
+                    }
+                    listens
+                };
+                MemoryNode::named(name).listen(channel, Box::new(hear));
+                Ok(Self::Memory { _alive: alive })
+            }
+            Target::Redis(info) => {
+                let on_push = move |push: PushInfo| match push.kind {
+                    PushKind::Disconnection => on_broken(),
+                    PushKind::Message => {
+                        if let Some((number, lock)) = call(&push.data) {
+                            on_call(number, lock);
+                        }
+                    }
+                    _ => {}
+                };
+                let opened = open_with(info, on_push).await;
+                let mut connection = opened.map_err(|error| failure(&error, false))?;
+                let subscribed = connection.subscribe(channel).boxed().await;
+                subscribed.map_err(|error| failure(&error, false))?;
+                Ok(Self::Redis { _connection: connection })
+            }
+        }
+    }
+}
+
+/// The call in a message: the waiter's number, and the lock key.
+fn call(message: &[Value]) -> Option<(u64, &str)> {
+    let [_channel, Value::BulkString(payload)] = message else { return None };
+    let (number, lock) = std::str::from_utf8(payload).ok()?.split_once(' ')?;
+    Some((number.parse().ok()?, lock))
+}
+
 impl fmt::Debug for Wire {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
@@ -131,10 +197,20 @@ pub(crate) async fn open(
     info: &ConnectionInfo,
     on_broken: impl Fn() + Send + Sync + 'static,
 ) -> Result<MultiplexedConnection, RedisError> {
-    let on_push = move |push: PushInfo| -> Result<(), ()> {
+    let on_push = move |push: PushInfo| {
         if push.kind == PushKind::Disconnection {
             on_broken();
         }
+    };
+    open_with(info, on_push).await
+}
+
+async fn open_with(
+    info: &ConnectionInfo,
+    on_push: impl Fn(PushInfo) + Send + Sync + 'static,
+) -> Result<MultiplexedConnection, RedisError> {
+    let on_push = move |push: PushInfo| -> Result<(), ()> {
+        on_push(push);
         Ok(())
     };
     let config = AsyncConnectionConfig::new()

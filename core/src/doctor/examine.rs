@@ -156,7 +156,7 @@ async fn try_commands(
 ) -> Result<(), RedisError> {
     let random = token::random();
     let keys = Keys::new(&options.key_prefix, &format!("quorlock-doctor-{random:08x}"));
-    let (source, hash) = script::harmless();
+    let (source, hash, harmless) = script::harmless(&keys);
     let mut tries: Vec<(&'static str, Cmd)> = Vec::new();
     let mut add = |name: &'static str, arguments: &[&str]| {
         let mut words = name.split(' ');
@@ -168,8 +168,8 @@ async fn try_commands(
         tries.push((name, cmd));
     };
     add("SCRIPT LOAD", &[source]);
-    add("EVALSHA", &[hash, "1", &keys.lock, "x"]);
-    add("EVAL", &[source, "1", &keys.lock, "x"]);
+    add("EVALSHA", &[&[hash], &harmless[..]].concat());
+    add("EVAL", &[&[source], &harmless[..]].concat());
     add("TIME", &[]);
     for key in [&keys.lock, &keys.fence] {
         add("GET", &[key]);

@@ -2,6 +2,7 @@
 
 use super::scopes::{Claim, Scope};
 use super::world::{Link, NODES, Request, TERM, World};
+use crate::entry::acquire;
 use crate::protocol::{Event, Moment, NodeSet, Outcome, Round, Vote};
 use stateright::Property;
 
@@ -113,7 +114,7 @@ impl World {
             let (node_now, wall_clock) = (self.node_now(node), self.wall_clock());
             let entry = &mut self.nodes[node].entry;
             let vote = match up.contains(node) {
-                true => entry.acquire(node_now, &token, TERM.ttl, proposal, wall_clock),
+                true => acquire(&mut [entry], node_now, &token, TERM.ttl, proposal, wall_clock),
                 false => None,
             };
             let event = Event::Vote { node, vote: vote.unwrap_or(Vote::Refused) };

@@ -3,6 +3,7 @@
 use super::client::Awaited;
 use super::scopes::Scope;
 use super::world::{Decided, Faults, NODES, Node, Reply, Request, TERM, World};
+use crate::entry::acquire;
 use crate::protocol::Vote;
 use stateright::{Model, Property};
 
@@ -181,7 +182,7 @@ impl World {
         let entry = &mut self.nodes[node].entry;
         match *request {
             Request::Acquire { token, proposal } => {
-                let vote = entry.acquire(now, &token, TERM.ttl, proposal, wall_clock);
+                let vote = acquire(&mut [entry], now, &token, TERM.ttl, proposal, wall_clock);
                 let vote = match vote {
                     // When it expires matters to waiting only, which is not searched.
                     Some(Vote::Held { .. }) => Vote::Held { expires_in: None },

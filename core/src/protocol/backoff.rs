@@ -3,6 +3,9 @@
 use super::{Loss, Moment};
 use core::time::Duration;
 
+/// How much longer than others the waiters at the end of a queue sleep at most.
+const LONGEST_PAUSE: Duration = Duration::from_secs(2);
+
 /// The range from which the delay between two rounds is drawn, so that contenders that met once
 /// do not meet again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -20,9 +23,22 @@ impl RetryDelay {
         self.shortest + span.mul_f64(f64::from(random) / f64::from(u32::MAX))
     }
 
-    /// How long after a key's expiry to try: never at once, and not all waiters together.
-    fn after_expiry(self, random: u32) -> Duration {
-        let spread = self.shortest.mul_f64(f64::from(random) / f64::from(u32::MAX));
+    /// [`RetryDelay::draw`] for a waiter that is to be called, and tries in case nobody does: the more
+    /// others are before it, the longer.
+    fn in_queue(self, before: u64, random: u32) -> Duration {
+        let delay = self.draw(random);
+        let longer = delay.saturating_mul(u32::try_from(before).unwrap_or(u32::MAX));
+        delay + longer.min(LONGEST_PAUSE)
+    }
+
+    /// How long after a key's expiry to try: never at once, not all waiters together, and those in a
+    /// queue in its order.
+    fn after_expiry(self, before: Option<u64>, random: u32) -> Duration {
+        let chance = f64::from(random) / f64::from(u32::MAX);
+        let spread = match before {
+            Some(before) => self.shortest.mul_f64((before.min(1_000) as f64 + chance) / 4.0),
+            None => self.shortest.mul_f64(chance),
+        };
         Duration::from_millis(1) + spread
     }
 }
@@ -49,22 +65,39 @@ pub struct Waiting {
     patience: Duration,
     delay: RetryDelay,
     outage_since: Option<Moment>,
+    before: Option<u64>,
 }
 
 impl Waiting {
     /// A wait that began at `now`; `wait` is `None` for ever, zero for a single round.
     pub fn new(now: Moment, wait: Option<Duration>, patience: Duration, delay: RetryDelay) -> Self {
-        Self { deadline: wait.map(|wait| now.plus(wait)), patience, delay, outage_since: None }
+        let (deadline, outage_since, before) = (wait.map(|wait| now.plus(wait)), None, None);
+        Self { deadline, patience, delay, outage_since, before }
+    }
+
+    /// How many waiters are before this one in the nodes' queues, if it is in them.
+    pub fn stands_behind(&mut self, before: Option<u64>) {
+        self.before = before;
+    }
+
+    /// Others of the same client met an outage, which began then.
+    pub fn met_outage(&mut self, since: Moment) {
+        self.outage_since = Some(since);
+    }
+
+    /// When the outage began that the last round was lost to.
+    pub fn outage(&self) -> Option<Moment> {
+        self.outage_since
     }
 
     /// Decides, at `now`, what follows the round that began at `started` and was lost to `loss`.
     pub fn after(&mut self, now: Moment, started: Moment, loss: Loss, random: u32) -> Next {
-        let mut delay = self.delay.draw(random);
+        let mut delay = self.delay.in_queue(self.before.unwrap_or(0), random);
         let last = match loss {
             Loss::Contended { free_in } => {
                 self.outage_since = None;
                 if let Some(free_in) = free_in {
-                    delay = delay.min(free_in + self.delay.after_expiry(random));
+                    delay = delay.min(free_in + self.delay.after_expiry(self.before, random));
                 }
                 self.deadline
             }

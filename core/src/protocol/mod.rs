@@ -9,6 +9,7 @@
 //! - [`Upkeep`] says when a lease is to be extended.
 //! - [`Guard`] says whether a node that may have restarted counts.
 //! - [`Waiting`] says when to try again after a lost round, and when to give up.
+//! - [`Line`], [`Calls`] and [`NodeClock`] say whose turn it is. They grant nothing.
 //!
 //! The algorithm is the one of the "Distributed Locks with Redis" page of the Redis documentation
 //! (Redlock), completed where that page is silent: fencing tokens, unknown votes, late votes.
@@ -19,7 +20,9 @@ mod backoff;
 mod fence;
 mod guard;
 mod lease;
+mod line;
 mod quorum;
+mod turns;
 mod upkeep;
 mod validity;
 
@@ -30,7 +33,9 @@ pub use backoff::{Next, RetryDelay, Waiting};
 pub use fence::{FENCE_LIMIT, MAX_CLOCK_LEAD_MICROS, next_fence};
 pub use guard::Guard;
 pub use lease::{Ended, Extended, Extension, Lease, Release};
+pub use line::Line;
 pub use quorum::{MAX_NODES, NodeSet, Quorum};
+pub use turns::{Calls, NodeClock, Turns};
 pub use upkeep::Upkeep;
 pub use validity::{Moment, Term};
 

@@ -45,6 +45,11 @@ impl NodeSet {
         self.0 |= 1 << node;
     }
 
+    /// Takes `node` out.
+    pub fn remove(&mut self, node: usize) {
+        self.0 &= !(1 << node);
+    }
+
     /// Whether `node` is in the set.
     pub fn contains(self, node: usize) -> bool {
         self.0 & (1 << node) != 0

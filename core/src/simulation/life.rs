@@ -163,6 +163,9 @@ impl Life {
     /// Nothing is left on any node but what a process had that was killed, or what came late.
     fn check_litter(&self) {
         for node in &self.world.nodes {
+            if node.has_waiters() {
+                self.world.violation(format!("node {} is left with a queue", node.number));
+            }
             for token in node.tokens() {
                 let maker = self.world.maker(&token);
                 if !self.world.is_late(&token) && !self.world.was_killed(&maker) {

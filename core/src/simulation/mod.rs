@@ -22,5 +22,5 @@ pub(crate) mod timer;
 mod witness;
 mod world;
 
-pub(crate) use network::{Connection, connect};
+pub(crate) use network::{Connection, connect, listen};
 pub(crate) use process::process;

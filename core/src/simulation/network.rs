@@ -37,6 +37,8 @@ struct End {
 
 /// What both ends know.
 struct Shared {
+    /// It is for calls only; a process has one of each kind.
+    is_ear: bool,
     /// The client hears nothing on it any more, and knows.
     broken: CancellationToken,
     /// What was sent on it is lost, too.
@@ -53,7 +55,10 @@ struct Message {
 enum Body {
     Ask(Request, oneshot::Sender<Answered>),
     Look(oneshot::Sender<Sight>),
+    Listen(String, Hear, oneshot::Sender<()>),
 }
+
+type Hear = Arc<dyn Fn(u64, &str) + Send + Sync>;
 
 /// A reply on its way to the client.
 struct Reply {
@@ -94,9 +99,19 @@ impl Link {
 
     /// The process is gone, or uses another connection.
     pub(super) fn abandon(&self) {
-        for shared in self.connections().drain(..).filter_map(|shared| shared.upgrade()) {
-            shared.is_abandoned.store(true, Ordering::Relaxed);
-        }
+        self.replace(true);
+        self.replace(false);
+    }
+
+    /// The process uses another connection of this kind.
+    fn replace(&self, is_ear: bool) {
+        self.connections().retain(|shared| {
+            let Some(shared) = shared.upgrade() else { return false };
+            if shared.is_ear == is_ear {
+                shared.is_abandoned.store(true, Ordering::Relaxed);
+            }
+            shared.is_ear != is_ear
+        });
     }
 }
 
@@ -106,13 +121,23 @@ pub(crate) async fn connect(
     on_broken: impl Fn() + Send + Sync + 'static,
 ) -> Result<Connection, Failure> {
     let process = super::process().expect("it is one that runs");
-    process.connect(name, on_broken).await
+    process.connect(name, false, on_broken).await
+}
+
+/// [`connect`] for calls.
+pub(crate) async fn listen(
+    name: &str,
+    on_broken: impl Fn() + Send + Sync + 'static,
+) -> Result<Connection, Failure> {
+    let process = super::process().expect("it is one that runs");
+    process.connect(name, true, on_broken).await
 }
 
 impl Process {
     async fn connect(
         self: Arc<Self>,
         name: &str,
+        is_ear: bool,
         on_broken: impl Fn() + Send + Sync + 'static,
     ) -> Result<Connection, Failure> {
         let number: usize = name.parse().expect("nodes have numbers for names");
@@ -126,12 +151,13 @@ impl Process {
         self.travel(&link).await;
         open(&link.down).await;
         let shared = Arc::new(Shared {
+            is_ear,
             broken: CancellationToken::new(),
             is_lost: AtomicBool::new(false),
             is_abandoned: AtomicBool::new(false),
         });
         // There is but one at a time; what others are still to bring comes late.
-        link.abandon();
+        link.replace(is_ear);
         link.connections().push(Arc::downgrade(&shared));
         let broken = shared.broken.clone();
         drop(self.spawn(async move {
@@ -192,10 +218,45 @@ async fn serve(
                 let sight = node.sight();
                 Box::new(move || drop(reply.send(sight)))
             }
+            Body::Listen(channel, hear, reply) => {
+                let calls = Calls {
+                    hear,
+                    link: Arc::clone(&link),
+                    shared: Arc::clone(&shared),
+                    world: Arc::clone(&world),
+                    down: down.clone(),
+                };
+                node.listen(&channel, Box::new(move |number, lock| calls.send(number, lock)));
+                Box::new(move || {
+                    let _ = reply.send(());
+                })
+            }
         };
         let due = Instant::now() + Duration::from_millis(world.random(link.delay()));
         // An error means that nobody waits for it.
         let _ = down.send(Reply { due, deliver });
+    }
+}
+
+/// A node's way to a process that listens.
+struct Calls {
+    hear: Hear,
+    link: Arc<Link>,
+    shared: Arc<Shared>,
+    world: Arc<World>,
+    down: mpsc::UnboundedSender<Reply>,
+}
+
+impl Calls {
+    /// `false` if the connection is closed, as far as the node knows.
+    fn send(&self, number: u64, lock: &str) -> bool {
+        if self.shared.broken.is_cancelled() || self.shared.is_abandoned.load(Ordering::Relaxed) {
+            return false;
+        }
+        let delay = self.world.random(self.link.delay());
+        let due = Instant::now() + Duration::from_millis(delay);
+        let (hear, lock) = (Arc::clone(&self.hear), lock.to_owned());
+        self.down.send(Reply { due, deliver: Box::new(move || hear(number, &lock)) }).is_ok()
     }
 }
 
@@ -210,14 +271,17 @@ fn trace(
     let (what, tokens) = match request {
         Request::Acquire { subject, .. } => ("ACQUIRE", vec![subject]),
         Request::Raise { subject, .. } => ("RAISE", vec![subject]),
-        Request::Release(subject) => ("RELEASE", vec![subject]),
+        Request::Release { subject, ticket: None, .. } => ("RELEASE", vec![subject]),
+        Request::Release { subject, .. } => ("RELEASE and wait", vec![subject]),
         Request::Extend(locks) => ("EXTEND", locks.iter().map(|(subject, _)| subject).collect()),
         Request::Heal(locks) => ("HEAL", locks.iter().map(|(subject, ..)| subject).collect()),
         Request::Look(_) => ("LOOK", Vec::new()),
     };
     let about = |subject: &&Arc<Subject>| {
         let token = &subject.token;
-        format!(" {} {} of {}", subject.keys.lock, &token[..6], world.maker(token))
+        let locks: Vec<_> = subject.keys.iter().map(|keys| &*keys.lock).collect();
+        let token = token.get(..6).unwrap_or_default();
+        format!(" {} {token} of {}", locks.join(" "), world.maker(&subject.token))
     };
     let about: String = tokens.iter().map(about).collect();
     let late = if is_late { ", late" } else { "" };
@@ -261,6 +325,21 @@ impl Connection {
         tokio::select! {
             biased;
             Ok(sight) = sight => Ok(sight),
+            () = self.0.shared.broken.cancelled() => Err(disconnected(false)),
+        }
+    }
+
+    /// Hears the calls on a channel, until it is dropped.
+    pub(crate) async fn listen(
+        &self,
+        channel: &str,
+        hear: impl Fn(u64, &str) + Send + Sync + 'static,
+    ) -> Result<(), Failure> {
+        let (reply, done) = oneshot::channel();
+        self.send(Body::Listen(channel.to_owned(), Arc::new(hear), reply));
+        tokio::select! {
+            biased;
+            Ok(()) = done => Ok(()),
             () = self.0.shared.broken.cancelled() => Err(disconnected(false)),
         }
     }

@@ -2,7 +2,7 @@
 
 use super::world::World;
 use crate::answer::{Answered, Failure};
-use crate::memory::Entries;
+use crate::memory::{Entries, Listener};
 use crate::protocol::Moment;
 use crate::request::Request;
 use crate::wire::Sight;
@@ -81,7 +81,9 @@ impl Node {
     }
 
     pub(super) fn kill(&self) {
-        self.state().is_up = false;
+        let mut state = self.state();
+        state.is_up = false;
+        state.entries.forget_listeners();
     }
 
     pub(super) fn start(&self, forgets: bool) {
@@ -111,6 +113,16 @@ impl Node {
             uptime: Duration::from_secs((now - state.since).as_secs()),
             is_replica: false,
         }
+    }
+
+    pub(super) fn listen(&self, channel: &str, listener: Listener) {
+        self.state().entries.listen(channel, listener);
+    }
+
+    /// Whether anybody stands in a queue.
+    pub(super) fn has_waiters(&self) -> bool {
+        let now = Moment::from_origin(self.clock());
+        self.state().entries.has_waiters(now)
     }
 
     /// The tokens that are there.

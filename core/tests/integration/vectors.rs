@@ -150,7 +150,7 @@ fn play(story: &Value) {
                     lock = set_in_lock(lock, option, value);
                 }
                 if let Some(lease) = expect(step, wait(lock.acquire())) {
-                    assert_eq!(lease.resource(), step["resource"]);
+                    assert_eq!(lease.resources(), [step["resource"].as_str().expect("a string")]);
                     leases.insert(name.to_owned(), lease);
                 }
             }

@@ -1,0 +1,107 @@
+//! Turns: who tries next when a resource becomes free.
+//!
+//! Each node keeps a queue of waiters, and calls the first of them when the resource becomes free
+//! there. A waiter that a majority calls tries at once. Calls and queues decide nothing else: whoever
+//! tries wins by the votes of a majority, or not at all. A call that is lost, late or forged costs a
+//! round, or the time until the waiter tries anyway ([`Waiting`](super::Waiting)).
+
+use super::{Moment, NodeSet, Quorum, RetryDelay};
+use core::time::Duration;
+
+/// A waiter for several resources keeps one that is free from others for this part of the time that it
+/// has waited, if that is longer than the time of a call.
+const KEPT_PART: u32 = 8;
+/// And then for so many times as long not again, so that others get most of what it cannot use.
+const PAUSE_AFTER_KEEPING: u32 = 4;
+
+/// What a node is told about turns.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Turns {
+    /// For how long a waiter that is called goes before all others.
+    pub call: Duration,
+    /// For how long a waiter that was called, and needs another resource as well, keeps this one from
+    /// others; zero if it lets them go first.
+    pub keep: Duration,
+}
+
+/// The time by the nodes' clocks, as it was seen last.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NodeClock {
+    seen: Moment,
+    micros: u64,
+}
+
+impl NodeClock {
+    /// What nodes told of their clocks, in microseconds, learned of at `now`; `None` if none did. The
+    /// median: a clock that is wrong, or a node that lies, moves it by no more than the others differ.
+    pub fn new(now: Moment, mut told: Vec<u64>) -> Option<Self> {
+        told.sort_unstable();
+        let micros = *told.get(told.len().checked_sub(1)? / 2)?;
+        Some(Self { seen: now, micros })
+    }
+
+    /// The ticket of a waiter that arrived then: the time of its arrival by these clocks. It is the same
+    /// for all nodes, so that their queues have the same order; and a waiter's own wall clock has no
+    /// part in it.
+    pub fn ticket(&self, arrived: Moment) -> u64 {
+        let micros = |duration: Duration| u64::try_from(duration.as_micros()).unwrap_or(u64::MAX);
+        let later = self.micros.saturating_add(micros(arrived.since(self.seen)));
+        later.saturating_sub(micros(self.seen.since(arrived))).max(1)
+    }
+}
+
+/// The calls that one waiter gets.
+#[derive(Clone, Debug)]
+pub struct Calls {
+    quorum: Quorum,
+    length: Duration,
+    arrived: Moment,
+    /// Which node called, for which of its resources, and when.
+    heard: Vec<(usize, usize, Moment)>,
+    keeps_again: Moment,
+}
+
+impl Calls {
+    /// Those of a waiter that arrived then. A call stands for `length`.
+    pub fn new(quorum: Quorum, arrived: Moment, length: Duration) -> Self {
+        Self { quorum, length, arrived, heard: Vec::new(), keeps_again: arrived }
+    }
+
+    /// A node called, for a resource that is named by its position. Returns when to try, where it would
+    /// be at `next` otherwise: at once if a majority calls, soon if just some nodes do.
+    pub fn add(
+        &mut self,
+        now: Moment,
+        node: usize,
+        resource: usize,
+        next: Moment,
+        delay: RetryDelay,
+        random: u32,
+    ) -> Moment {
+        self.heard.retain(|(_, _, at)| now < at.plus(self.length));
+        self.heard.push((node, resource, now));
+        if self.is_turn(now) { now } else { next.min(now.plus(delay.draw(random))) }
+    }
+
+    /// Whether a majority calls.
+    pub fn is_turn(&self, now: Moment) -> bool {
+        let stands = |at: Moment| now < at.plus(self.length);
+        self.heard.iter().any(|(_, resource, _)| {
+            let of_it = self.heard.iter().filter(|call| call.1 == *resource && stands(call.2));
+            of_it.map(|call| call.0).collect::<NodeSet>().len() >= self.quorum.size()
+        })
+    }
+
+    /// A round begins. What was heard led to it, or is overtaken by it. Returns what the nodes are to be
+    /// told: a waiter that was called may keep what it can't use yet, but not again and again.
+    pub fn begin(&mut self, now: Moment) -> Turns {
+        let is_turn = self.is_turn(now);
+        self.heard.clear();
+        if !is_turn || now < self.keeps_again {
+            return Turns { call: self.length, keep: Duration::ZERO };
+        }
+        let keep = self.length.max(now.since(self.arrived) / KEPT_PART);
+        self.keeps_again = now.plus(keep * (1 + PAUSE_AFTER_KEEPING));
+        Turns { call: self.length, keep }
+    }
+}

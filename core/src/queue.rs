@@ -1,0 +1,120 @@
+//! The queue that a node keeps of those who wait for one resource. A server does the same by
+//! `scripts/queue.lua`; in-memory nodes and the simulation do it by this.
+//!
+//! It decides nothing but who is called when the resource becomes free, and that others let this one
+//! go first for a moment. It can be lost, or be nonsense, and costs no more than time then.
+
+use crate::protocol::Moment;
+use crate::request::Ticket;
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// How long a node keeps a queue that nobody joins. Longer than any pause between two tries of a
+/// waiter, each of which makes sure of its place.
+pub(crate) const QUEUE_MEMORY: Duration = Duration::from_secs(5);
+
+/// A node skips so many waiters that are gone when it looks for one to call.
+pub(crate) const MOST_GONE: usize = 16;
+
+#[derive(Debug, Default)]
+pub(crate) struct Queue {
+    waiting: BTreeSet<(Ticket, Arc<str>)>,
+    /// The waiter that was called last, and until when it goes before all others.
+    called: Option<(Arc<str>, Moment)>,
+    /// When all of this is forgotten.
+    kept_until: Option<Moment>,
+}
+
+impl Queue {
+    /// Whom a waiter has to let go first, and for how long.
+    pub(crate) fn is_blocked(&mut self, now: Moment, waiter: Option<&str>) -> Option<Duration> {
+        self.forget(now);
+        let (called, until) = self.called.as_ref()?;
+        (Some(&**called) != waiter && now < *until).then(|| until.since(now))
+    }
+
+    /// Whether this waiter was called last.
+    pub(crate) fn is_called(&self, waiter: &str) -> bool {
+        self.called.as_ref().is_some_and(|(called, _)| &**called == waiter)
+    }
+
+    /// The waiter takes its place, also if it was called.
+    pub(crate) fn join(&mut self, now: Moment, waiter: &Arc<str>, ticket: Ticket) {
+        self.leave(now, waiter);
+        self.waiting.insert((ticket, Arc::clone(waiter)));
+        self.kept_until = Some(now.plus(QUEUE_MEMORY));
+    }
+
+    pub(crate) fn leave(&mut self, now: Moment, waiter: &str) {
+        self.forget(now);
+        self.waiting.retain(|(_, other)| &**other != waiter);
+        self.called.take_if(|(called, _)| &**called == waiter);
+    }
+
+    /// The waiter, which was called, keeps the others away for longer.
+    pub(crate) fn keep(&mut self, now: Moment, waiter: &Arc<str>, length: Duration) {
+        self.called = Some((Arc::clone(waiter), now.plus(length)));
+        self.kept_until = Some(now.plus(QUEUE_MEMORY));
+    }
+
+    /// How many waiters are before this one.
+    pub(crate) fn rank(&self, waiter: &str) -> Option<u64> {
+        let before = self.waiting.iter().position(|(_, other)| &**other == waiter)?;
+        Some((before + usize::from(self.called.is_some())) as u64)
+    }
+
+    /// Calls the first waiter that listens, unless one was called already. Who does not listen is
+    /// gone. `is_new`: the resource has just become free. `call` tells whether somebody heard it.
+    pub(crate) fn call_next(
+        &mut self,
+        now: Moment,
+        is_new: bool,
+        length: Duration,
+        call: impl Fn(&str) -> bool,
+    ) {
+        self.forget(now);
+        for _ in 0..MOST_GONE {
+            let next = match self.called.take() {
+                Some((called, until)) if now < until => {
+                    if !is_new {
+                        self.called = Some((called, until));
+                        return;
+                    }
+                    Some(called)
+                }
+                // It did not come.
+                Some(_) => continue,
+                None => self.waiting.pop_first().map(|(_, waiter)| waiter),
+            };
+            let Some(next) = next else { return };
+            if call(&next) {
+                return self.keep(now, &next, length);
+            }
+        }
+    }
+
+    /// Whether anybody is in it.
+    #[cfg(test)]
+    pub(crate) fn is_empty(&mut self, now: Moment) -> bool {
+        self.forget(now);
+        self.waiting.is_empty() && self.called.is_none()
+    }
+
+    fn forget(&mut self, now: Moment) {
+        if self.kept_until.is_some_and(|until| until <= now) {
+            *self = Self::default();
+        }
+    }
+}
+
+/// A waiter's name in queues: its client's channel, and the number by which the client knows it.
+pub(crate) fn name(channel: &str, number: u64) -> Arc<str> {
+    format!("{channel}#{number}").into()
+}
+
+/// The channel and the number in a waiter's name.
+pub(crate) fn parts(waiter: &str) -> Option<(&str, u64)> {
+    let (channel, number) = waiter.rsplit_once('#')?;
+    Some((channel, number.parse().ok()?))
+}

@@ -1,0 +1,24 @@
+-- EXTEND: for each lease 1 if its token holds all its resources, which are then kept for its ttl or
+-- longer; else 0. A key is never shortened: an EXTEND that arrives late, after a longer one, must not
+-- undo it.
+--
+-- KEYS: of each resource of each lease the lock key and the fence key.
+-- ARGV: of each lease how many resources it has, its token, its ttl, and the ttl of its fence keys.
+
+local done, at = {}, 1
+for i = 1, #ARGV, 4 do
+  local token, ttl, memory = ARGV[i + 1], ARGV[i + 2], ARGV[i + 3]
+  local last, is_held = at + 2 * ARGV[i] - 1, 1
+  for k = at, last, 2 do
+    if redis.pcall('GET', KEYS[k]) ~= token then is_held = 0 end
+  end
+  for k = at, last, 2 do
+    if is_held == 1 and redis.call('PTTL', KEYS[k]) < tonumber(ttl) then
+      redis.call('PEXPIRE', KEYS[k], ttl)
+      redis.call('PEXPIRE', KEYS[k + 1], memory)
+    end
+  end
+  done[#done + 1] = is_held
+  at = last + 1
+end
+return done

@@ -1,0 +1,14 @@
+-- RAISE: 1 if this token holds all resources, and each stores a fence that is at least this; else 0.
+--
+-- KEYS: of each resource the lock key and the fence key.
+-- ARGV: the token, the fence, the ttl of the fence key.
+
+for i = 1, #KEYS, 2 do
+  if redis.pcall('GET', KEYS[i]) ~= ARGV[1] then return 0 end
+end
+for i = 2, #KEYS, 2 do
+  if tonumber(redis.call('GET', KEYS[i]) or '0') < tonumber(ARGV[2]) then
+    redis.call('SET', KEYS[i], ARGV[2], 'PX', ARGV[3])
+  end
+end
+return 1

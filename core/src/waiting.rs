@@ -1,0 +1,191 @@
+//! Waiting for a lock: the line within the client, and the calls of the nodes.
+
+use crate::answer::Answered;
+use crate::clock;
+use crate::listening::Listening;
+use crate::protocol::{Line, Moment, NodeClock};
+use crate::queue;
+use crate::request::Keys;
+use crate::round::Queued;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use tokio::sync::{mpsc, oneshot};
+
+/// Where the waiters of one client are.
+pub(crate) struct Waiters {
+    state: Mutex<State>,
+    listening: Arc<Listening>,
+}
+
+#[derive(Default)]
+struct State {
+    line: Line<Arc<[Keys]>, Waiter>,
+    clock: Option<NodeClock>,
+}
+
+/// What others know of a waiter.
+struct Waiter {
+    arrived: Moment,
+    /// `None` once it was told.
+    turn: Option<oneshot::Sender<Turn>>,
+    /// What came of the last round of those who were first in its line.
+    news: News,
+}
+
+/// What the first in line knows, and leaves to the next.
+#[derive(Clone, Default)]
+pub(crate) struct News {
+    /// The answers in the last round.
+    pub(crate) answers: Arc<[Option<Answered>]>,
+    /// Since when too few nodes can vote.
+    pub(crate) outage: Option<Moment>,
+}
+
+enum Turn {
+    First,
+    /// Too few nodes can vote, and others have tried for long enough.
+    Hopeless,
+}
+
+/// What a waiter hears while it waits to try again.
+pub(crate) enum Heard {
+    /// The resource with this lock key is free on this node, and it is this waiter's turn.
+    Call { node: usize, lock: String },
+    /// Calls of this node are heard from now on.
+    Listening(usize),
+}
+
+/// A waiter's place in its client's line. It leaves the line when this is dropped.
+pub(crate) struct Place {
+    waiters: Arc<Waiters>,
+    keys: Arc<[Keys]>,
+    number: u64,
+    arrived: Moment,
+    turn: oneshot::Receiver<Turn>,
+    /// Once it contends with other clients.
+    calls: Option<mpsc::UnboundedReceiver<Heard>>,
+    alive: Arc<()>,
+}
+
+impl Waiters {
+    pub(crate) fn new(listening: Arc<Listening>) -> Arc<Self> {
+        Arc::new(Self { state: Mutex::default(), listening })
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Joins the line of those who wait for the same.
+    pub(crate) fn join(self: &Arc<Self>, keys: &Arc<[Keys]>, arrived: Moment) -> Place {
+        let (sender, turn) = oneshot::channel();
+        let waiter = Waiter { arrived, turn: Some(sender), news: News::default() };
+        let number = {
+            let mut state = self.state();
+            let (number, is_first) = state.line.join(keys, waiter);
+            if is_first && let Some(waiter) = state.line.get(keys, number) {
+                waiter.tell(Turn::First);
+            }
+            number
+        };
+        let (waiters, keys) = (Arc::clone(self), Arc::clone(keys));
+        Place { waiters, keys, number, arrived, turn, calls: None, alive: Arc::new(()) }
+    }
+
+    /// Takes in the nodes' clocks.
+    pub(crate) fn saw_clocks(&self, told: Vec<u64>) {
+        if let Some(clock) = NodeClock::new(clock::now(), told) {
+            self.state().clock = Some(clock);
+        }
+    }
+}
+
+impl Waiter {
+    fn tell(&mut self, turn: Turn) {
+        if let Some(sender) = self.turn.take() {
+            // An error means that it is about to leave.
+            let _ = sender.send(turn);
+        }
+    }
+}
+
+impl Place {
+    /// Waits until it is first. Returns whether there is any hope to win then.
+    pub(crate) async fn is_first(&mut self) -> bool {
+        // An error means that it was told before.
+        !matches!((&mut self.turn).await, Ok(Turn::Hopeless))
+    }
+
+    /// What the first in line has found out.
+    pub(crate) fn news(&self) -> News {
+        let state = self.waiters.state();
+        state.line.waiters(&self.keys).next().map(|first| first.news.clone()).unwrap_or_default()
+    }
+
+    /// What came of a round, for those behind.
+    pub(crate) fn tell(&self, news: News) {
+        if let Some(waiter) = self.waiters.state().line.get(&self.keys, self.number) {
+            waiter.news = news;
+        }
+    }
+
+    /// Too few nodes can vote: those who have been waiting since then need not find out for themselves.
+    pub(crate) fn give_up_with_others(&self, since: Moment) {
+        self.waiters.state().line.each(&self.keys, |waiter| {
+            if waiter.arrived <= since {
+                waiter.tell(Turn::Hopeless);
+            }
+        });
+    }
+
+    /// Begins to listen for calls.
+    pub(crate) fn listen(&mut self) {
+        if self.calls.is_none() {
+            self.calls = Some(self.waiters.listening.begin(self.number));
+        }
+    }
+
+    /// Waits for the next call.
+    pub(crate) async fn heard(&mut self) -> Heard {
+        match &mut self.calls {
+            Some(calls) => match calls.recv().await {
+                Some(heard) => heard,
+                None => std::future::pending().await,
+            },
+            None => std::future::pending().await,
+        }
+    }
+
+    /// Begins to listen, if its client does already for others.
+    pub(crate) fn listen_with_others(&mut self) {
+        if !self.waiters.listening.up().is_empty() {
+            self.listen();
+        }
+    }
+
+    /// Where it stands in the nodes' queues; `None` if it does not listen, or as long as no node has told
+    /// the time.
+    pub(crate) fn queued(&self) -> Option<Queued> {
+        self.calls.as_ref()?;
+        let listening = &self.waiters.listening;
+        Some(Queued {
+            waiter: queue::name(listening.channel(), self.number),
+            ticket: self.waiters.state().clock?.ticket(self.arrived),
+            nodes: listening.up(),
+            waits: Arc::downgrade(&self.alive),
+        })
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        if self.calls.is_some() {
+            self.waiters.listening.end(self.number);
+        }
+        let mut state = self.waiters.state();
+        let news = state.line.get(&self.keys, self.number).map(|waiter| waiter.news.clone());
+        if let Some(next) = state.line.leave(&self.keys, self.number) {
+            next.news = news.unwrap_or_default();
+            next.tell(Turn::First);
+        }
+    }
+}
