@@ -228,7 +228,6 @@ impl Acquire {
 
     /// What follows a round that was lost.
     fn lost(&mut self, round: &Running, loss: Loss) -> Next {
-        self.driver.waiters.saw_clocks(round.refusals().map(|refusal| refusal.clock).collect());
         // Where others are said to be before it by some nodes only, they may be gone.
         self.waiting.stands_behind(round.refusals().filter_map(|refusal| refusal.rank).min());
         let next = self.waiting.after(clock::now(), round.sent, loss, token::random());

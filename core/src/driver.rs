@@ -56,7 +56,7 @@ impl Driver {
             nodes: endpoints.iter().enumerate().map(node).collect(),
             identities,
             options,
-            waiters: Waiters::new(listening),
+            waiters: Waiters::new(endpoints.len(), listening),
             closing,
             tasks: TaskTracker::new(),
             used: AtomicBool::new(false),

@@ -137,6 +137,22 @@ impl Entries {
         self.listeners.insert(channel.to_owned(), listener);
     }
 
+    /// Makes nonsense of the queues.
+    #[cfg(test)]
+    pub(crate) fn forge_queues(
+        &mut self,
+        now: Moment,
+        random: &dyn Fn(std::ops::Range<u64>) -> u64,
+    ) {
+        let channels: Vec<_> = self.listeners.keys().cloned().collect();
+        let channels: std::collections::BTreeSet<_> = channels.into_iter().collect();
+        let mut slots: Vec<_> = self.slots.iter_mut().collect();
+        slots.sort_unstable_by_key(|(lock, _)| *lock);
+        for (_, slot) in slots {
+            slot.queue.forge(now, channels.iter().map(String::as_str), random);
+        }
+    }
+
     /// All connections are closed.
     #[cfg(test)]
     pub(crate) fn forget_listeners(&mut self) {

@@ -94,6 +94,27 @@ impl Queue {
         }
     }
 
+    /// Makes nonsense of it.
+    #[cfg(test)]
+    pub(crate) fn forge<'a>(
+        &mut self,
+        now: Moment,
+        channels: impl Iterator<Item = &'a str>,
+        random: &dyn Fn(std::ops::Range<u64>) -> u64,
+    ) {
+        let waiting: Vec<_> = std::mem::take(&mut self.waiting).into_iter().collect();
+        let mut waiters: Vec<_> = waiting.into_iter().map(|(_, waiter)| waiter).collect();
+        waiters.extend(channels.map(|channel| name(channel, random(0..20))));
+        waiters.extend(["nonsense".into(), name("nobody", 1)]);
+        for waiter in waiters {
+            match random(0..4) {
+                0 => {}
+                1 => self.keep(now, &waiter, Duration::from_millis(random(0..1_000))),
+                _ => self.join(now, &waiter, random(0..3_000_000_000_000_000)),
+            }
+        }
+    }
+
     /// Whether anybody is in it.
     #[cfg(test)]
     pub(crate) fn is_empty(&mut self, now: Moment) -> bool {

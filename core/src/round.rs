@@ -162,6 +162,9 @@ impl Running {
                 Some(Event::Raised { node, stored: matches!(answered, Ok(Reply::Yes)) })
             }
             Some((node, answered)) = self.votes.next() => {
+                if let Ok(Reply::Held(Refusal { clock, .. })) = answered {
+                    self.driver.waiters.saw_clock(node, clock);
+                }
                 let vote = vote(&answered);
                 self.answers[node] = Some(answered);
                 Some(Event::Vote { node, vote })

@@ -3,7 +3,7 @@
 use crate::answer::Answered;
 use crate::clock;
 use crate::listening::Listening;
-use crate::protocol::{Line, Moment, NodeClock};
+use crate::protocol::{Line, Moment, NodeClocks};
 use crate::queue;
 use crate::request::Keys;
 use crate::round::Queued;
@@ -16,10 +16,9 @@ pub(crate) struct Waiters {
     listening: Arc<Listening>,
 }
 
-#[derive(Default)]
 struct State {
     line: Line<Arc<[Keys]>, Waiter>,
-    clock: Option<NodeClock>,
+    clocks: NodeClocks,
 }
 
 /// What others know of a waiter.
@@ -67,8 +66,9 @@ pub(crate) struct Place {
 }
 
 impl Waiters {
-    pub(crate) fn new(listening: Arc<Listening>) -> Arc<Self> {
-        Arc::new(Self { state: Mutex::default(), listening })
+    pub(crate) fn new(nodes: usize, listening: Arc<Listening>) -> Arc<Self> {
+        let state = State { line: Line::default(), clocks: NodeClocks::new(nodes) };
+        Arc::new(Self { state: Mutex::new(state), listening })
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -91,11 +91,9 @@ impl Waiters {
         Place { waiters, keys, number, arrived, turn, calls: None, alive: Arc::new(()) }
     }
 
-    /// Takes in the nodes' clocks.
-    pub(crate) fn saw_clocks(&self, told: Vec<u64>) {
-        if let Some(clock) = NodeClock::new(clock::now(), told) {
-            self.state().clock = Some(clock);
-        }
+    /// A node told the time by its clock, in microseconds.
+    pub(crate) fn saw_clock(&self, node: usize, micros: u64) {
+        self.state().clocks.saw(clock::now(), node, micros);
     }
 }
 
@@ -169,7 +167,7 @@ impl Place {
         let listening = &self.waiters.listening;
         Some(Queued {
             waiter: queue::name(listening.channel(), self.number),
-            ticket: self.waiters.state().clock?.ticket(self.arrived),
+            ticket: self.waiters.state().clocks.ticket(self.arrived)?,
             nodes: listening.up(),
             waits: Arc::downgrade(&self.alive),
         })

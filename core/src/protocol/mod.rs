@@ -9,7 +9,7 @@
 //! - [`Upkeep`] says when a lease is to be extended.
 //! - [`Guard`] says whether a node that may have restarted counts.
 //! - [`Waiting`] says when to try again after a lost round, and when to give up.
-//! - [`Line`], [`Calls`] and [`NodeClock`] say whose turn it is. They grant nothing.
+//! - [`Line`], [`Calls`] and [`NodeClocks`] say whose turn it is. They grant nothing.
 //!
 //! The algorithm is the one of the "Distributed Locks with Redis" page of the Redis documentation
 //! (Redlock), completed where that page is silent: fencing tokens, unknown votes, late votes.
@@ -35,7 +35,7 @@ pub use guard::Guard;
 pub use lease::{Ended, Extended, Extension, Lease, Release};
 pub use line::Line;
 pub use quorum::{MAX_NODES, NodeSet, Quorum};
-pub use turns::{Calls, NodeClock, Turns};
+pub use turns::{Calls, NodeClocks, Turns};
 pub use upkeep::Upkeep;
 pub use validity::{Moment, Term};
 

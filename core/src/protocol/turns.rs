@@ -14,6 +14,9 @@ const KEPT_PART: u32 = 8;
 /// And then for so many times as long not again, so that others get most of what it cannot use.
 const PAUSE_AFTER_KEEPING: u32 = 4;
 
+/// Tickets are numbers that every language and server knows exactly.
+const LARGEST_TICKET: u64 = (1 << 53) - 1;
+
 /// What a node is told about turns.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Turns {
@@ -24,29 +27,39 @@ pub struct Turns {
     pub keep: Duration,
 }
 
-/// The time by the nodes' clocks, as it was seen last.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct NodeClock {
-    seen: Moment,
-    micros: u64,
+/// The nodes' clocks, as a client has seen them.
+#[derive(Clone, Debug)]
+pub struct NodeClocks {
+    /// What each node told last, in microseconds, and when that was learned of.
+    told: Vec<Option<(Moment, u64)>>,
 }
 
-impl NodeClock {
-    /// What nodes told of their clocks, in microseconds, learned of at `now`; `None` if none did. The
-    /// median: a clock that is wrong, or a node that lies, moves it by no more than the others differ.
-    pub fn new(now: Moment, mut told: Vec<u64>) -> Option<Self> {
-        told.sort_unstable();
-        let micros = *told.get(told.len().checked_sub(1)? / 2)?;
-        Some(Self { seen: now, micros })
+impl NodeClocks {
+    /// Those of so many nodes, none of which has told the time yet.
+    pub fn new(nodes: usize) -> Self {
+        Self { told: vec![None; nodes] }
     }
 
-    /// The ticket of a waiter that arrived then: the time of its arrival by these clocks. It is the same
-    /// for all nodes, so that their queues have the same order; and a waiter's own wall clock has no
-    /// part in it.
-    pub fn ticket(&self, arrived: Moment) -> u64 {
+    /// A node told the time by its clock, in microseconds.
+    pub fn saw(&mut self, now: Moment, node: usize, micros: u64) {
+        self.told[node] = Some((now, micros));
+    }
+
+    /// The ticket of a waiter that arrived then: the time of its arrival by these clocks; `None` as long as
+    /// no node has told the time.
+    ///
+    /// It is the same for all nodes, so that their queues have the same order. A waiter's own wall clock
+    /// has no part in it; and of the nodes' it is the median, which no minority of them moves by more
+    /// than the others differ.
+    pub fn ticket(&self, arrived: Moment) -> Option<u64> {
         let micros = |duration: Duration| u64::try_from(duration.as_micros()).unwrap_or(u64::MAX);
-        let later = self.micros.saturating_add(micros(arrived.since(self.seen)));
-        later.saturating_sub(micros(self.seen.since(arrived))).max(1)
+        let then = |(seen, told): &(Moment, u64)| {
+            let later = told.saturating_add(micros(arrived.since(*seen)));
+            later.saturating_sub(micros(seen.since(arrived))).clamp(1, LARGEST_TICKET)
+        };
+        let mut tickets: Vec<_> = self.told.iter().flatten().map(then).collect();
+        tickets.sort_unstable();
+        tickets.get(tickets.len().checked_sub(1)? / 2).copied()
     }
 }
 

@@ -5,6 +5,7 @@ use super::scenario::Scenario;
 use super::witness::Witness;
 use super::world::World;
 use futures_util::future::join_all;
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tokio::task::JoinSet;
@@ -40,7 +41,14 @@ pub(super) async fn run(
         let node = world.random(0..scenario.nodes as u64) as usize;
         let world = Arc::clone(&world);
         match world.random(0..100) {
-            0..35 => faults.spawn(disturb(world, process, node, lasts)),
+            0..5 => {
+                world.count("faults: queues forged");
+                world.tell(format!("the queues of node {node} are forged"));
+                world.nodes[node].forge_queues();
+                continue;
+            }
+            5..10 => faults.spawn(silence(world, process, node, lasts)),
+            10..35 => faults.spawn(disturb(world, process, node, lasts)),
             35..45 => faults.spawn(freeze(world, node, lasts)),
             45..57 => faults.spawn(restart(world, node, lasts, scenario.faults.memory_loss)),
             57..60 => faults.spawn(blackout(world, lasts, scenario.faults.memory_loss)),
@@ -88,6 +96,15 @@ async fn disturb(world: Arc<World>, process: Arc<Process>, node: usize, lasts: D
     link.up.send_replace(true);
     link.down.send_replace(true);
     world.tell(format!("{name}: node {node} can be reached again"));
+}
+
+/// Calls are lost.
+async fn silence(world: Arc<World>, process: Arc<Process>, node: usize, lasts: Duration) {
+    world.count("faults: calls lost");
+    world.tell(format!("{}: calls of node {node} are lost for {lasts:?}", process.name));
+    process.links[node].loses_calls.store(true, Ordering::Relaxed);
+    sleep(lasts).await;
+    process.links[node].loses_calls.store(false, Ordering::Relaxed);
 }
 
 async fn slow_down(world: Arc<World>, process: Arc<Process>, node: usize, lasts: Duration) {

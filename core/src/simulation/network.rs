@@ -22,6 +22,7 @@ pub(super) struct Link {
     /// The shortest and the longest delay of a message, in milliseconds.
     delay: (AtomicU64, AtomicU64),
     connections: Mutex<Vec<Weak<Shared>>>,
+    pub(super) loses_calls: AtomicBool,
 }
 
 /// One end of a connection; it is closed when the last clone is dropped.
@@ -73,6 +74,7 @@ impl Link {
             down: watch::Sender::new(true),
             delay: (AtomicU64::new(0), AtomicU64::new(2)),
             connections: Mutex::default(),
+            loses_calls: AtomicBool::new(false),
         })
     }
 
@@ -252,6 +254,9 @@ impl Calls {
     fn send(&self, number: u64, lock: &str) -> bool {
         if self.shared.broken.is_cancelled() || self.shared.is_abandoned.load(Ordering::Relaxed) {
             return false;
+        }
+        if self.link.loses_calls.load(Ordering::Relaxed) {
+            return true;
         }
         let delay = self.world.random(self.link.delay());
         let due = Instant::now() + Duration::from_millis(delay);

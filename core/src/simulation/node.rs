@@ -119,6 +119,14 @@ impl Node {
         self.state().entries.listen(channel, listener);
     }
 
+    /// Loses some of those who wait, moves others, and adds some that nobody knows.
+    pub(super) fn forge_queues(&self) {
+        let now = Moment::from_origin(self.clock());
+        let world = self.world();
+        let random = |range| world.random(range);
+        self.state().entries.forge_queues(now, &random);
+    }
+
     /// Whether anybody stands in a queue.
     pub(super) fn has_waiters(&self) -> bool {
         let now = Moment::from_origin(self.clock());

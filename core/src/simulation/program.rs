@@ -14,6 +14,12 @@ use tokio::time::sleep as truly;
 /// that are opened, a last round, the ends of freezes and partitions.
 const PATIENCE: Duration = Duration::from_secs(30);
 
+/// How long anything may take beyond that if nothing goes wrong: connections, and a last round.
+const CALM_PATIENCE: Duration = Duration::from_millis(100);
+
+/// How often a waiter may be overtaken for each task, if nothing goes wrong: before it is in the queues.
+const OVERTAKEN_PER_TASK: usize = 1;
+
 /// For how long a machine that was suspended may run until a loss is told.
 const TOLD: Duration = Duration::from_secs(2);
 
@@ -52,7 +58,7 @@ impl Program {
             let wait = PATIENCE + 2 * self.scenario.ttl;
             match self.client.lock(resource.to_string()).wait(wait).acquire().await {
                 Ok(lease) => {
-                    self.witness.granted(&self.process, resource, &lease);
+                    self.witness.granted(&self.process, &[resource], &lease);
                     if !lease.release().await {
                         self.wrong(&lease, "was not released, though nothing was wrong");
                     }
@@ -68,13 +74,15 @@ impl Program {
     }
 
     async fn turn(&self) {
-        let resource = self.random(0..self.scenario.resources as u64) as usize;
+        let resources = self.some_resources();
         let shortest = (self.scenario.ttl.as_millis() as u64 / 2).max(10);
         let ttl = self.milliseconds(shortest..self.scenario.ttl.as_millis() as u64 + 1);
         let wait = Duration::from_millis([0, 50, 500, 2_000, 5_000][self.random(0..5) as usize]);
-        let lock = self.client.lock(resource.to_string()).ttl(ttl).wait(wait);
+        let names: Vec<_> = resources.iter().map(usize::to_string).collect();
+        let lock = self.client.lock(names).ttl(ttl).wait(wait);
         let lock = lock.auto_extend(self.chance(50));
         let began = self.process.world.elapsed();
+        let waiting = self.witness.waits(&resources);
         let acquiring = lock.acquire();
         let acquired = if self.chance(10) {
             // The caller loses patience, which cancels the acquire.
@@ -91,7 +99,10 @@ impl Program {
         self.in_time("an acquire", began, wait);
         match acquired {
             Ok(lease) => {
-                self.witness.granted(&self.process, resource, &lease);
+                let overtaken = waiting.granted();
+                drop(waiting);
+                self.in_order(overtaken);
+                self.witness.granted(&self.process, &resources, &lease);
                 self.hold(lease).await;
             }
             Err(error) => match error.code() {
@@ -101,6 +112,24 @@ impl Program {
                 }
                 _ => self.process.world.violation(format!("{}: {error}", self.process.name)),
             },
+        }
+    }
+
+    /// One, or several in any order.
+    fn some_resources(&self) -> Vec<usize> {
+        let mut all: Vec<_> = (0..self.scenario.resources).collect();
+        let several = if self.chance(25) { self.random(1..4) as usize } else { 1 };
+        (0..several.min(all.len()))
+            .map(|_| all.swap_remove(self.random(0..all.len() as u64) as usize))
+            .collect()
+    }
+
+    /// Where nothing goes wrong, nobody is overtaken again and again.
+    fn in_order(&self, overtaken: usize) {
+        let most = OVERTAKEN_PER_TASK * self.scenario.processes * self.scenario.tasks;
+        if self.scenario.faults.pause.is_none() && overtaken > most {
+            let text = format!("{}: a waiter was overtaken {overtaken} times", self.process.name);
+            self.process.world.violation(text);
         }
     }
 
@@ -161,7 +190,8 @@ impl Program {
         if was_valid && !released && self.scenario.faults.pause.is_none() {
             self.wrong(&lease, "was not released, though nothing was wrong");
         }
-        world.tell(format!("{}: {} released: {released}", self.process.name, lease.fence()));
+        let fence = lease.fences().next().map(|(_, fence)| fence);
+        world.tell(format!("{}: {fence:?} released: {released}", self.process.name));
         world.count(if was_valid { "leases released" } else { "leases lost" });
     }
 
@@ -178,12 +208,16 @@ impl Program {
 
     fn wrong(&self, lease: &Lease, what: &str) {
         let name = &self.process.name;
-        self.process.world.violation(format!("{name}: lease {} {what}", lease.fence()));
+        self.process.world.violation(format!("{name}: lease {lease:?} {what}"));
     }
 
     fn in_time(&self, what: &str, began: Duration, wait: Duration) {
         let took = self.process.world.elapsed() - began;
-        if took > wait.mul_f64(2.0) + PATIENCE {
+        let patience = match self.scenario.faults.pause {
+            Some(_) => PATIENCE,
+            None => CALM_PATIENCE,
+        };
+        if took > wait.mul_f64(2.0) + patience {
             self.process.world.violation(format!("{}: {what} took {took:?}", self.process.name));
         }
     }

@@ -4,12 +4,13 @@ use super::process::{Process, within};
 use crate::Lease;
 use crate::clock;
 use crate::held::Held;
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashSet};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 pub(super) struct Witness {
     resources: Vec<Mutex<Resource>>,
+    arrivals: Mutex<Arrivals>,
     is_over: AtomicBool,
 }
 
@@ -21,10 +22,55 @@ struct Resource {
     fences: HashSet<u64>,
 }
 
+/// Who waits, in the order of arrival.
+#[derive(Default)]
+struct Arrivals {
+    last: u64,
+    waiting: BTreeMap<u64, Arrival>,
+}
+
+struct Arrival {
+    resources: Vec<usize>,
+    /// By how many that arrived later.
+    overtaken: usize,
+}
+
+/// Somebody waits, until this is dropped.
+pub(super) struct Waiting<'a> {
+    witness: &'a Witness,
+    number: u64,
+}
+
+impl Waiting<'_> {
+    /// It was granted what it waited for. Returns how often a waiter for one of this was overtaken at most
+    /// that is waiting still. Who waits for several may have to, since one of them is held for long.
+    pub(super) fn granted(&self) -> usize {
+        let arrivals = self.witness.arrivals.lock();
+        let mut arrivals = arrivals.unwrap_or_else(PoisonError::into_inner);
+        let resources = arrivals.waiting[&self.number].resources.clone();
+        let earlier = arrivals.waiting.range_mut(..self.number).map(|(_, arrival)| arrival);
+        let overtaken = earlier
+            .filter(|arrival| matches!(arrival.resources[..], [one] if resources.contains(&one)));
+        let overtaken = overtaken.map(|arrival| {
+            arrival.overtaken += 1;
+            arrival.overtaken
+        });
+        overtaken.max().unwrap_or_default()
+    }
+}
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        let arrivals = self.witness.arrivals.lock();
+        let mut arrivals = arrivals.unwrap_or_else(PoisonError::into_inner);
+        arrivals.waiting.remove(&self.number);
+    }
+}
+
 impl Witness {
     pub(super) fn new(resources: usize) -> Arc<Self> {
         let resources = (0..resources).map(|_| Mutex::default()).collect();
-        Arc::new(Self { resources, is_over: AtomicBool::new(false) })
+        Arc::new(Self { resources, arrivals: Mutex::default(), is_over: AtomicBool::new(false) })
     }
 
     fn resource(&self, number: usize) -> MutexGuard<'_, Resource> {
@@ -40,12 +86,31 @@ impl Witness {
         self.is_over.load(Ordering::Relaxed)
     }
 
+    /// Somebody begins to wait for these resources.
+    pub(super) fn waits(&self, numbers: &[usize]) -> Waiting<'_> {
+        let mut arrivals = self.arrivals.lock().unwrap_or_else(PoisonError::into_inner);
+        arrivals.last += 1;
+        let number = arrivals.last;
+        arrivals.waiting.insert(number, Arrival { resources: numbers.to_vec(), overtaken: 0 });
+        Waiting { witness: self, number }
+    }
+
     /// A process was granted a lease. Since a lease that is over never becomes valid again, two can
     /// only be valid together if the first one is valid when the second is granted.
-    pub(super) fn granted(&self, process: &Arc<Process>, number: usize, lease: &Lease) {
+    pub(super) fn granted(&self, process: &Arc<Process>, numbers: &[usize], lease: &Lease) {
+        process.world.count("leases granted");
+        if numbers.len() > 1 {
+            process.world.count("leases granted of several resources");
+        }
+        for number in numbers {
+            self.granted_one(process, *number, lease);
+        }
+    }
+
+    fn granted_one(&self, process: &Arc<Process>, number: usize, lease: &Lease) {
         let world = &process.world;
-        let (name, fence) = (&process.name, lease.fence());
-        world.count("leases granted");
+        let fence = lease.fences().find(|(resource, _)| *resource == number.to_string());
+        let (name, (_, fence)) = (&process.name, fence.expect("it is of this resource"));
         world.tell(format!(
             "{name}: granted {number} with fence {fence}, valid for {:?}",
             lease.remaining()
