@@ -19,6 +19,7 @@ mod process;
 mod program;
 mod scenario;
 pub(crate) mod timer;
+mod waiting;
 mod witness;
 mod world;
 

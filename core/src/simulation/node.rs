@@ -27,6 +27,7 @@ struct State {
     started: u64,
     /// When it was started last, by its own clock.
     since: Duration,
+    requests: u64,
 }
 
 impl Node {
@@ -100,7 +101,14 @@ impl Node {
         let now = Moment::from_origin(self.clock());
         let wall_clock = self.world().wall_clock_micros();
         let wall_clock = wall_clock.saturating_add_signed(self.wall_clock_error);
-        self.state().entries.answer(now, wall_clock, request).map_err(Failure::refused)
+        let mut state = self.state();
+        state.requests += 1;
+        state.entries.answer(now, wall_clock, request).map_err(Failure::refused)
+    }
+
+    /// How many it has got.
+    pub(super) fn requests(&self) -> u64 {
+        self.state().requests
     }
 
     pub(super) fn sight(&self) -> Sight {
