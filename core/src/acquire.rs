@@ -12,7 +12,6 @@ use crate::options::{Human, Options};
 use crate::protocol::{
     Calls, Event, Loss, Moment, Next, NodeSet, Outcome, RetryDelay, Term, Waiting,
 };
-use crate::queue::QUEUE_MEMORY;
 use crate::request::{Keys, Reply, Request, Subject};
 use crate::resources::Resources;
 use crate::round::{Aim, Queued, Running};
@@ -68,7 +67,7 @@ impl Acquire {
             arrived: now,
             waiting: Waiting::new(now, options.wait, options.connect_timeout, delay),
             retry_delay: delay,
-            calls: Calls::new(driver.quorum, now, driver.turns().call),
+            calls: Calls::new(driver.quorum, now, driver.turns()),
             place: waits.then(|| driver.waiters.join(&keys, now)),
             joined: NodeSet::EMPTY,
             queued: None,
@@ -300,7 +299,7 @@ impl Acquire {
     fn leave(&mut self) {
         self.place = None;
         let Some(queued) = &self.queued else { return };
-        let horizon = clock::now().plus(QUEUE_MEMORY);
+        let horizon = clock::now().plus(self.driver.turns().memory);
         for node in std::mem::take(&mut self.joined).iter() {
             let request = Request::release(queued, self.driver.turns());
             self.driver.deliver(node, request, self.node_timeout, horizon);

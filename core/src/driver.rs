@@ -122,7 +122,7 @@ impl Driver {
 
     /// What nodes are told about turns by those who wait for none.
     pub(crate) fn turns(&self) -> Turns {
-        Turns { call: self.options.retry_delay.shortest, keep: Duration::ZERO }
+        Turns::new(self.options.retry_delay)
     }
 
     /// Sends one request, which is part of something begun at `began`, to one node.

@@ -183,15 +183,15 @@ impl Entries {
         let waiter = subject.waiter.as_ref()?;
         for (slot, keys) in slots.iter_mut().zip(&*subject.keys) {
             if !slot.queue.is_called(waiter) || slot.entry.token(now).is_some() {
-                slot.queue.join(now, waiter, ticket);
+                slot.queue.join(now, waiter, ticket, turns);
             } else if !turns.keep.is_zero() {
-                slot.queue.keep(now, waiter, turns.keep);
+                slot.queue.keep(now, waiter, turns);
             } else {
                 // It cannot use its turn, for want of another resource. It comes back when it tries
                 // again.
                 slot.queue.leave(now, waiter);
                 let call = |next: &str| self.call(next, &keys.lock);
-                slot.queue.call_next(now, false, turns.call, call);
+                slot.queue.call_next(now, false, turns, call);
             }
         }
         slots.iter().filter_map(|slot| slot.queue.rank(waiter)).max()
@@ -210,13 +210,13 @@ impl Entries {
             let is_held = slot.entry.release(now, &subject.token);
             done &= is_held;
             match (&subject.waiter, ticket) {
-                (Some(waiter), Some(ticket)) => slot.queue.join(now, waiter, ticket),
+                (Some(waiter), Some(ticket)) => slot.queue.join(now, waiter, ticket, turns),
                 (Some(waiter), None) => slot.queue.leave(now, waiter),
                 (None, _) => {}
             }
             if slot.entry.token(now).is_none() {
                 let call = |next: &str| self.call(next, &keys.lock);
-                slot.queue.call_next(now, is_held, turns.call, call);
+                slot.queue.call_next(now, is_held, turns, call);
             }
         }
         self.put(&subject.keys, slots);

@@ -4,15 +4,11 @@
 //! It decides nothing but who is called when the resource becomes free, and that others let this one
 //! go first for a moment. It can be lost, or be nonsense, and costs no more than time then.
 
-use crate::protocol::Moment;
+use crate::protocol::{Moment, Turns};
 use crate::request::Ticket;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
-
-/// How long a node keeps a queue that nobody joins. Longer than any pause between two tries of a
-/// waiter, each of which makes sure of its place.
-pub(crate) const QUEUE_MEMORY: Duration = Duration::from_secs(5);
 
 /// A node skips so many waiters that are gone when it looks for one to call.
 pub(crate) const MOST_GONE: usize = 16;
@@ -40,10 +36,10 @@ impl Queue {
     }
 
     /// The waiter takes its place, also if it was called.
-    pub(crate) fn join(&mut self, now: Moment, waiter: &Arc<str>, ticket: Ticket) {
+    pub(crate) fn join(&mut self, now: Moment, waiter: &Arc<str>, ticket: Ticket, turns: Turns) {
         self.leave(now, waiter);
         self.waiting.insert((ticket, Arc::clone(waiter)));
-        self.kept_until = Some(now.plus(QUEUE_MEMORY));
+        self.kept_until = Some(now.plus(turns.memory));
     }
 
     pub(crate) fn leave(&mut self, now: Moment, waiter: &str) {
@@ -53,9 +49,13 @@ impl Queue {
     }
 
     /// The waiter, which was called, keeps the others away for longer.
-    pub(crate) fn keep(&mut self, now: Moment, waiter: &Arc<str>, length: Duration) {
+    pub(crate) fn keep(&mut self, now: Moment, waiter: &Arc<str>, turns: Turns) {
+        self.go_first(now, waiter, turns.keep, turns);
+    }
+
+    fn go_first(&mut self, now: Moment, waiter: &Arc<str>, length: Duration, turns: Turns) {
         self.called = Some((Arc::clone(waiter), now.plus(length)));
-        self.kept_until = Some(now.plus(QUEUE_MEMORY));
+        self.kept_until = Some(now.plus(turns.memory));
     }
 
     /// How many waiters are before this one.
@@ -70,7 +70,7 @@ impl Queue {
         &mut self,
         now: Moment,
         is_new: bool,
-        length: Duration,
+        turns: Turns,
         call: impl Fn(&str) -> bool,
     ) {
         self.forget(now);
@@ -89,7 +89,7 @@ impl Queue {
             };
             let Some(next) = next else { return };
             if call(&next) {
-                return self.keep(now, &next, length);
+                return self.go_first(now, &next, turns.call, turns);
             }
         }
     }
@@ -107,10 +107,12 @@ impl Queue {
         waiters.extend(channels.map(|channel| name(channel, random(0..20))));
         waiters.extend(["nonsense".into(), name("nobody", 1)]);
         for waiter in waiters {
+            let some = Duration::from_millis(random(0..1_000));
+            let turns = Turns { call: some, keep: some, memory: 10 * some };
             match random(0..4) {
                 0 => {}
-                1 => self.keep(now, &waiter, Duration::from_millis(random(0..1_000))),
-                _ => self.join(now, &waiter, random(0..3_000_000_000_000_000)),
+                1 => self.keep(now, &waiter, turns),
+                _ => self.join(now, &waiter, random(0..3_000_000_000_000_000), turns),
             }
         }
     }

@@ -2,7 +2,7 @@
 //! The in-memory node does the same in Rust (`memory.rs`).
 
 use crate::protocol::{FENCE_LIMIT, MAX_CLOCK_LEAD_MICROS, Turns};
-use crate::queue::{MOST_GONE, QUEUE_MEMORY};
+use crate::queue::MOST_GONE;
 use crate::request::{Keys, Refusal, Reply, Request, Subject, Ticket};
 use once_cell::sync::Lazy;
 use redis::{Cmd, Value};
@@ -25,10 +25,9 @@ impl Script {
 
     /// A script that reads the clock, or uses queues.
     fn with_queue(source: &str) -> Self {
-        let memory = milliseconds(QUEUE_MEMORY);
         Self::new(format!(
             "local FENCE_LIMIT, MAX_CLOCK_LEAD = {FENCE_LIMIT}, {MAX_CLOCK_LEAD_MICROS}\n\
-             local QUEUE_MEMORY, MOST_GONE = {memory}, {MOST_GONE}\n{}\n{source}",
+             local MOST_GONE = {MOST_GONE}\n{}\n{source}",
             include_str!("scripts/queue.lua"),
         ))
     }
@@ -48,8 +47,8 @@ pub(crate) fn sources() -> [&'static str; 5] {
 }
 
 /// A script that does nothing to keys that do not exist: its source, its hash, and its parameters.
-pub(crate) fn harmless(keys: &Keys) -> (&'static str, &'static str, [&str; 7]) {
-    let arguments = ["2", &keys.lock, &keys.queue, "x", "", "", "0"];
+pub(crate) fn harmless(keys: &Keys) -> (&'static str, &'static str, [&str; 8]) {
+    let arguments = ["2", &keys.lock, &keys.queue, "x", "", "", "0", "0"];
     (&RELEASE.source, &RELEASE.hash, arguments)
 }
 
@@ -189,7 +188,7 @@ fn wait(cmd: &mut Cmd, subject: &Subject, ticket: Option<Ticket>, turns: Turns) 
         Some(ticket) => cmd.arg(ticket),
         None => cmd.arg(""),
     };
-    cmd.arg(microseconds(turns.call));
+    cmd.arg(microseconds(turns.call)).arg(milliseconds(turns.memory));
 }
 
 fn invoke(script: &Script, by: By, keys: &[&String]) -> Cmd {

@@ -31,6 +31,11 @@ impl RetryDelay {
         delay + longer.min(LONGEST_PAUSE)
     }
 
+    /// The longest pause between two tries of a waiter.
+    pub(super) fn longest_pause(self) -> Duration {
+        self.longest + LONGEST_PAUSE
+    }
+
     /// How long after a key's expiry to try: never at once, not all waiters together, and those in a
     /// queue in its order.
     fn after_expiry(self, before: Option<u64>, random: u32) -> Duration {
@@ -92,9 +97,10 @@ impl Waiting {
 
     /// Decides, at `now`, what follows the round that began at `started` and was lost to `loss`.
     pub fn after(&mut self, now: Moment, started: Moment, loss: Loss, random: u32) -> Next {
-        let mut delay = self.delay.in_queue(self.before.unwrap_or(0), random);
+        let mut delay = self.delay.draw(random);
         let last = match loss {
             Loss::Contended { free_in } => {
+                delay = self.delay.in_queue(self.before.unwrap_or(0), random);
                 self.outage_since = None;
                 if let Some(free_in) = free_in {
                     delay = delay.min(free_in + self.delay.after_expiry(self.before, random));

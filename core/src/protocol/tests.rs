@@ -5,6 +5,7 @@ mod fencing;
 mod forgetting;
 mod leases;
 mod properties;
+mod turns;
 mod upkeep;
 mod waiting;
 

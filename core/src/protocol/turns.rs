@@ -14,6 +14,9 @@ const KEPT_PART: u32 = 8;
 /// And then for so many times as long not again, so that others get most of what it cannot use.
 const PAUSE_AFTER_KEEPING: u32 = 4;
 
+/// A queue is kept for so much longer than the pause between two tries.
+const QUEUE_MEMORY: Duration = Duration::from_secs(3);
+
 /// Tickets are numbers that every language and server knows exactly.
 const LARGEST_TICKET: u64 = (1 << 53) - 1;
 
@@ -25,6 +28,21 @@ pub struct Turns {
     /// For how long a waiter that was called, and needs another resource as well, keeps this one from
     /// others; zero if it lets them go first.
     pub keep: Duration,
+    /// How long a queue is kept that nobody joins. Every try of a waiter makes sure of its place.
+    pub memory: Duration,
+}
+
+impl Turns {
+    /// What is asked for by who keeps nothing from others, and waits with these delays.
+    pub fn new(delay: RetryDelay) -> Self {
+        let memory = delay.longest_pause() + QUEUE_MEMORY;
+        Self { call: delay.shortest, keep: Duration::ZERO, memory }
+    }
+
+    /// Whether a call of that time is of any use.
+    fn stands(self, now: Moment, called: Moment) -> bool {
+        now < called.plus(self.call)
+    }
 }
 
 /// The nodes' clocks, as a client has seen them.
@@ -67,7 +85,7 @@ impl NodeClocks {
 #[derive(Clone, Debug)]
 pub struct Calls {
     quorum: Quorum,
-    length: Duration,
+    turns: Turns,
     arrived: Moment,
     /// Which node called, for which of its resources, and when.
     heard: Vec<(usize, usize, Moment)>,
@@ -75,9 +93,9 @@ pub struct Calls {
 }
 
 impl Calls {
-    /// Those of a waiter that arrived then. A call stands for `length`.
-    pub fn new(quorum: Quorum, arrived: Moment, length: Duration) -> Self {
-        Self { quorum, length, arrived, heard: Vec::new(), keeps_again: arrived }
+    /// Those of a waiter that arrived then.
+    pub fn new(quorum: Quorum, arrived: Moment, turns: Turns) -> Self {
+        Self { quorum, turns, arrived, heard: Vec::new(), keeps_again: arrived }
     }
 
     /// A node called, for a resource that is named by its position. Returns when to try, where it would
@@ -91,16 +109,18 @@ impl Calls {
         delay: RetryDelay,
         random: u32,
     ) -> Moment {
-        self.heard.retain(|(_, _, at)| now < at.plus(self.length));
+        self.heard.retain(|(_, _, at)| self.turns.stands(now, *at));
         self.heard.push((node, resource, now));
         if self.is_turn(now) { now } else { next.min(now.plus(delay.draw(random))) }
     }
 
     /// Whether a majority calls.
     pub fn is_turn(&self, now: Moment) -> bool {
-        let stands = |at: Moment| now < at.plus(self.length);
         self.heard.iter().any(|(_, resource, _)| {
-            let of_it = self.heard.iter().filter(|call| call.1 == *resource && stands(call.2));
+            let of_it = self
+                .heard
+                .iter()
+                .filter(|call| call.1 == *resource && self.turns.stands(now, call.2));
             of_it.map(|call| call.0).collect::<NodeSet>().len() >= self.quorum.size()
         })
     }
@@ -111,10 +131,10 @@ impl Calls {
         let is_turn = self.is_turn(now);
         self.heard.clear();
         if !is_turn || now < self.keeps_again {
-            return Turns { call: self.length, keep: Duration::ZERO };
+            return self.turns;
         }
-        let keep = self.length.max(now.since(self.arrived) / KEPT_PART);
+        let keep = self.turns.call.max(now.since(self.arrived) / KEPT_PART);
         self.keeps_again = now.plus(keep * (1 + PAUSE_AFTER_KEEPING));
-        Turns { call: self.length, keep }
+        Turns { keep, ..self.turns }
     }
 }

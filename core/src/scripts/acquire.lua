@@ -4,11 +4,12 @@
 --
 -- KEYS: of each resource the lock key, the fence key and the queue.
 -- ARGV: the token, its ttl, the proposal, the ttl of the fence key; the waiter (or ''), its ticket (or
--- '', if it does not wait), and for how many microseconds a waiter that is called goes first, and this
--- one keeps what is free.
+-- '', if it does not wait); for how many microseconds a waiter that is called goes first, for how many
+-- milliseconds a queue is kept, and for how many microseconds this waiter keeps what is free.
 
 local token, ttl, proposal, memory = ARGV[1], ARGV[2], tonumber(ARGV[3]), ARGV[4]
-local waiter, ticket, call, keep = ARGV[5], tonumber(ARGV[6]), tonumber(ARGV[7]), tonumber(ARGV[8])
+local waiter, ticket, call, kept = ARGV[5], tonumber(ARGV[6]), tonumber(ARGV[7]), ARGV[8]
+local keep = tonumber(ARGV[9])
 local now = clock()
 
 -- Everything that can fail is read before the first write, so an error means that nothing was done.
@@ -73,13 +74,13 @@ if ticket then
   for i = 1, #KEYS, 3 do
     local lock, queue = KEYS[i], KEYS[i + 2]
     if not is_called[i] or is_held[i] then
-      put(queue, ticket, waiter)
+      put(queue, ticket, waiter, kept)
     elseif keep > 0 then
-      put(queue, -(now + keep), waiter)
+      put(queue, -(now + keep), waiter, kept)
     else
       -- It cannot use its turn, for want of another resource. It comes back when it tries again.
       redis.pcall('ZREM', queue, waiter)
-      call_next(lock, queue, false, call)
+      call_next(lock, queue, false, call, kept)
     end
     local before = redis.pcall('ZRANK', queue, waiter)
     if type(before) == 'number' then rank = math.max(rank, before) end

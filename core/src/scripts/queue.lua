@@ -10,14 +10,15 @@ local function clock()
   return time[1] * 1000000 + time[2]
 end
 
-local function put(queue, score, waiter)
+-- `kept`: for how many milliseconds a queue that nobody joins is kept.
+local function put(queue, score, waiter, kept)
   redis.pcall('ZADD', queue, string.format('%.0f', score), waiter)
-  redis.pcall('PEXPIRE', queue, QUEUE_MEMORY)
+  redis.pcall('PEXPIRE', queue, kept)
 end
 
 -- Calls the first waiter that listens, unless one was called already. Who does not listen is gone.
 -- `is_new`: the resource has just become free.
-local function call_next(lock, queue, is_new, length)
+local function call_next(lock, queue, is_new, length, kept)
   local now = clock()
   for _ = 1, MOST_GONE do
     local first = redis.pcall('ZRANGE', queue, 0, 0, 'WITHSCORES')
@@ -31,7 +32,7 @@ local function call_next(lock, queue, is_new, length)
       heard = redis.pcall('PUBLISH', channel, number .. ' ' .. lock)
       if type(heard) == 'table' then return end
     end
-    if heard > 0 then return put(queue, -(now + length), waiter) end
+    if heard > 0 then return put(queue, -(now + length), waiter, kept) end
     redis.pcall('ZREM', queue, waiter)
   end
 end

@@ -108,3 +108,42 @@ fn every_wait_that_has_an_end_ends() {
         assert!(rounds <= 2 + wait / 50, "{rounds} rounds in {wait} ms");
     }
 }
+
+#[test]
+fn the_more_are_before_a_waiter_the_longer_it_sleeps_up_to_a_limit() {
+    let next = |before, loss, random| {
+        let mut waiting = waiting(None);
+        waiting.stands_behind(before);
+        match waiting.after(at(0), at(0), loss, random) {
+            Next::TryAt(moment) => moment,
+            Next::GiveUp => panic!("given up"),
+        }
+    };
+    assert_eq!(next(None, HELD, 0), at(50));
+    assert_eq!(next(Some(0), HELD, 0), at(50));
+    assert_eq!(next(Some(1), HELD, 0), at(100));
+    assert_eq!(next(Some(9), HELD, u32::MAX), at(2_000));
+    for before in [100, u64::MAX] {
+        assert_eq!(next(Some(before), HELD, u32::MAX), at(2_200));
+    }
+    // An outage concerns all of them.
+    assert_eq!(next(Some(9), Loss::NoQuorum, 0), at(50));
+    // When the key of a dead holder expires, they try in their order, and not together.
+    let soon = Loss::Contended { free_in: Some(Duration::from_millis(20)) };
+    for before in 0..8 {
+        let (one, other) = (next(Some(before), soon, u32::MAX), next(Some(before + 1), soon, 0));
+        assert!(one <= other && at(21) <= one, "{before}");
+    }
+    assert!(next(Some(0), soon, u32::MAX) <= at(35));
+}
+
+#[test]
+fn an_outage_that_others_met_is_not_waited_out_again() {
+    let mut waiting = waiting(None);
+    waiting.met_outage(at(0));
+    assert_eq!(waiting.after(at(1_000), at(990), Loss::NoQuorum, 0), Next::GiveUp);
+    let mut waiting = super::waiting::waiting(None);
+    waiting.met_outage(at(0));
+    assert_eq!(waiting.after(at(1_000), at(990), HELD, 0), Next::TryAt(at(1_050)));
+    assert_eq!(waiting.outage(), None);
+}
