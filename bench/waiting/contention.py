@@ -14,7 +14,18 @@ import handing
 from interop.installing import NotInstalledError
 from run import place, progress
 from servers import Servers
-from settings import CONTENDERS, FURTHER, HERE, NODES, ROUNDS, SECONDS, WAITING, Contender
+from settings import (
+    CONTENDERS,
+    FURTHER,
+    HERE,
+    NODE,
+    NODES,
+    PYTHON,
+    ROUNDS,
+    SECONDS,
+    WAITING,
+    Contender,
+)
 from tables import goal
 from workers import Workers
 
@@ -24,16 +35,19 @@ PATIENCE = 10.0
 
 def installed() -> tuple[list[Contender], dict[str, str]]:
     """The contenders that can be had, and why the others cannot."""
-    contenders, missing = [], {}
-    for contender in CONTENDERS:
+    reasons: dict[str, str] = {}
+    for ecosystem in (PYTHON, NODE):
         try:
-            if contender.is_peer:
-                for ecosystem in contender.ecosystems:
-                    ecosystem.install()
-            contenders.append(contender)
+            ecosystem.install()
         except NotInstalledError as error:
-            missing[contender.name] = str(error)
-    return contenders, missing
+            reasons[ecosystem.directory] = str(error)
+    missing = {
+        contender.name: reasons[ecosystem.directory]
+        for contender in CONTENDERS
+        for ecosystem in contender.ecosystems
+        if contender.is_peer and ecosystem.directory in reasons
+    }
+    return [each for each in CONTENDERS if each.name not in missing], missing
 
 
 def main() -> None:
