@@ -8,8 +8,8 @@ BIN := $(VENV)/bin
 STAMPS := .cache
 CORE := Cargo.toml Cargo.lock $(shell find core/src core/Cargo.toml -type f)
 
-.PHONY: help build demo test test-rust test-python test-node model simulate chaos mutants bench lint \
-    clean redis
+.PHONY: help build demo test test-rust test-python test-node model simulate chaos mutants bench \
+    bench-waiting lint clean redis
 
 help:
 	@echo 'make build   both packages in release mode, in place'
@@ -21,6 +21,7 @@ help:
 	@echo 'make chaos   clients in three languages under faults for 5 minutes (SECONDS=300, SEED=random)'
 	@echo 'make lint    formatters, linters, type checkers'
 	@echo 'make bench   acquire + release beside raw sockets; what held leases cost'
+	@echo 'make bench-waiting  waiting under contention, beside other libraries; takes ten minutes'
 	@echo 'make clean   removes what these made, except the Rust target directory'
 
 build: $(STAMPS)/python $(STAMPS)/node
@@ -61,6 +62,9 @@ chaos: build redis
 bench: build redis
 	$(BIN)/python bench/run.py
 	$(BIN)/python bench/held.py
+
+bench-waiting: build redis
+	$(BIN)/python bench/waiting/main.py
 
 lint: build
 	cargo fmt --all --check

@@ -1,6 +1,7 @@
 """Installs the peers, each by its own language's package manager, under .cache/interop.
 
 Versions are pinned, and what was installed once is used until a pin or a program changes.
+bench/waiting installs its own peers with it, elsewhere.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ class Ecosystem:
     """One language's way to install peers."""
 
     directory: str
-    """Where the pins are, beside this file, and where in the cache the peers are."""
+    """Where the pins are, in `home`, and where in `cache` the peers are."""
     inputs: Sequence[str]
     """The files on which the result depends; they are in the cache, too, for installers to use."""
     steps: Sequence[Sequence[str | Path]]
@@ -39,21 +40,23 @@ class Ecosystem:
     """The command that runs a peer, to which its name and the nodes' URLs are added."""
     environment: Mapping[str, str] = field(default_factory=dict)
     """What these have in their environment beside that of this process."""
+    home: Path = HERE
+    cache: Path = CACHE
 
     def install(self) -> None:
         """Makes sure that the peers are there. Raises NotInstalledError."""
-        target = CACHE / self.directory
+        target = self.cache / self.directory
         stamp = target / "stamp"
         wanted = hashlib.sha256(repr(self).encode())
         for name in self.inputs:
-            wanted.update((HERE / self.directory / name).read_bytes())
+            wanted.update((self.home / self.directory / name).read_bytes())
         if stamp.exists() and stamp.read_text() == wanted.hexdigest():
             return
         stamp.unlink(missing_ok=True)
         for name in self.inputs:
             copy = target / name
             copy.parent.mkdir(parents=True, exist_ok=True)
-            shutil.copyfile(HERE / self.directory / name, copy)
+            shutil.copyfile(self.home / self.directory / name, copy)
         for step in self.steps:
             self._run(step, target)
         stamp.write_text(wanted.hexdigest())

@@ -1,0 +1,141 @@
+"""A process that fights for a lock, in Python; worker.js is its twin in Node.js.
+
+It reads one JSON object per line on stdin and answers each with one JSON line on stdout:
+
+    {"open": library, "urls": [...], "tuned": false, "clients": 1, "warm": resource}
+        {}: so many clients, each in a thread of its own, are connected; or {"error": why}
+    {"run": resource, "start": ns, "until": ns, "hold": seconds, "once": false}
+        {"turns": [[client, called, acquired, releasing, released], ...],
+         "failures": n, "error": the last one, "unfinished": [[called, ended], ...], "stuck": false}
+        From `start` on each client acquires, holds and releases, until `until`, or once. Those that
+        wait then go on for a grace of two seconds; if some still do, this process is stuck: it is
+        of no further use, and to be killed.
+    {"close": true}
+        {}: the clients are closed
+
+Times are nanoseconds of the monotonic clock.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import threading
+import time
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from typing import Any
+
+from contenders.libraries import LIBRARIES, Take
+
+GRACE = 2.0
+
+
+@dataclass
+class Record:
+    """What happened to one client."""
+
+    client: int
+    turns: list[tuple[int, ...]] = field(default_factory=list)
+    failures: int = 0
+    error: str = ""
+    unfinished: list[tuple[int, int]] = field(default_factory=list)
+    waiting_since: int | None = None
+
+    def failed(self, error: Exception) -> None:
+        self.failures += 1
+        self.error = f"{type(error).__name__}: {error}"
+
+
+@dataclass(frozen=True)
+class Fight:
+    """What the clients are told to do."""
+
+    resource: str
+    start: int
+    until: int
+    hold: float
+    once: bool
+
+
+def fight(take: Take, told: Fight, record: Record) -> None:
+    time.sleep(max(0, told.start - time.monotonic_ns()) / 1e9)
+    while (called := time.monotonic_ns()) < told.until:
+        record.waiting_since = called
+        while True:
+            try:
+                release = take(told.resource)
+                break
+            except Exception as error:  # such as a library that gives up by itself
+                record.failed(error)
+                if (now := time.monotonic_ns()) >= told.until:
+                    record.unfinished.append((called, now))
+                    record.waiting_since = None
+                    return
+        acquired = time.monotonic_ns()
+        record.waiting_since = None
+        time.sleep(told.hold)
+        releasing = time.monotonic_ns()
+        try:
+            release()
+        except Exception as error:
+            record.failed(error)
+        record.turns.append((record.client, called, acquired, releasing, time.monotonic_ns()))
+        if told.once:
+            return
+
+
+def run(takes: list[Take], told: Fight) -> dict[str, Any]:
+    records = [Record(number) for number in range(len(takes))]
+    threads = [
+        threading.Thread(target=fight, args=(take, told, record), daemon=True)
+        for take, record in zip(takes, records, strict=True)
+    ]
+    for thread in threads:
+        thread.start()
+    last = told.until / 1e9 + GRACE
+    for thread in threads:
+        thread.join(max(0.0, last - time.monotonic()))
+    for record in records:
+        if record.waiting_since is not None:
+            record.unfinished.append((record.waiting_since, time.monotonic_ns()))
+    return {
+        "turns": [turn for record in records for turn in record.turns],
+        "failures": sum(record.failures for record in records),
+        "error": next((record.error for record in records if record.error), ""),
+        "unfinished": [wait for record in records for wait in record.unfinished],
+        "stuck": any(thread.is_alive() for thread in threads),
+    }
+
+
+def main() -> None:
+    stack = ExitStack()
+    takes: list[Take] = []
+
+    def answer(command: dict[str, Any]) -> dict[str, Any]:
+        match command:
+            case {"open": str(library), "clients": int(clients), "warm": str(warm)}:
+                for number in range(clients):
+                    take = LIBRARIES[library](stack, command["urls"], command["tuned"])
+                    take(f"{warm}-{number}")()
+                    takes.append(take)
+                return {}
+            case {"run": str(resource), "start": int(start), "until": int(until)}:
+                told = Fight(resource, start, until, command["hold"], command["once"])
+                return run(takes, told)
+            case {"close": True}:
+                takes.clear()
+                stack.close()
+                return {}
+        raise ValueError(f"unknown command: {command}")
+
+    for line in sys.stdin:
+        try:
+            result = answer(json.loads(line))
+        except Exception as error:
+            result = {"error": f"{type(error).__name__}: {error}"}
+        print(json.dumps(result), flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,42 @@
+"""What the nodes count, and what they keep."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+
+from measure import Calls, calls, sent
+from servers import Server
+
+
+def snapshot(servers: Sequence[Server]) -> list[Calls]:
+    return [calls(str(server.command("INFO", "commandstats"))) for server in servers]
+
+
+def per_node(before: list[Calls], servers: Sequence[Server]) -> float:
+    """How many commands quorlock sent to a node since then, on average."""
+    after = snapshot(servers)
+    return sum(map(sent, before, after)) / len(servers)
+
+
+def delete(servers: Sequence[Server], text: str) -> None:
+    """Deletes the keys with this text in their names."""
+    for server in servers:
+        if found := _keys(server, f"*{text}*"):
+            server.command("DEL", *found)
+
+
+def leftovers(servers: Sequence[Server], patience: float) -> list[str]:
+    """The keys beside fence counters that are still there when the time is up."""
+    deadline = time.monotonic() + patience
+    while True:
+        found = {key for server in servers for key in _keys(server, "*")}
+        left = sorted(key for key in found if not key.endswith(":fence"))
+        if not left or time.monotonic() > deadline:
+            return left
+        time.sleep(0.1)
+
+
+def _keys(server: Server, pattern: str) -> list[str]:
+    reply = server.command("KEYS", pattern)
+    return [str(key) for key in reply] if isinstance(reply, list) else []

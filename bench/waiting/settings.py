@@ -1,0 +1,117 @@
+"""What is measured, how long, and against which goals."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from interop.installing import Ecosystem
+
+HERE = Path(__file__).resolve().parent
+ROOT = HERE.parents[1]
+
+ROUNDS = int(os.environ.get("ROUNDS", "4"))
+SECONDS = float(os.environ.get("SECONDS", "2"))
+
+NODES = 5
+WAITING = [2, 8, 32]
+"""Numbers of processes that all contenders fight with."""
+UNCONTENDED = 1
+FURTHER = {4: (4, 1), 16: (16, 1), 64: (8, 8)}
+"""Numbers of clients that only commands are counted for: processes, and clients in each."""
+
+HAND_OFF_GOAL = 3.0
+"""The median, as a multiple of an uncontended acquire."""
+COMMANDS_GOAL = 8.0
+"""Per node and acquisition."""
+FLAT_GOAL = 1.5
+"""The most of these over the least, over all numbers of clients."""
+TURNS_GOAL = 1.5
+WAIT_GOAL = 3.0
+DEATH_GOAL = 100.0
+"""Milliseconds beyond the ttl."""
+
+_CACHE = ROOT / ".cache" / "bench-waiting"
+_PACKAGES = _CACHE / "python" / "packages"
+_INTO = [f"--target={_PACKAGES}", "--requirement=requirements.txt"]
+
+PYTHON = Ecosystem(
+    directory="python",
+    inputs=["requirements.txt"],
+    # A directory rather than an environment: processes that have quorlock, too, look into it.
+    steps=[
+        [sys.executable, "-m", "pip", "install", "--no-deps", "--upgrade", *_INTO],
+    ],
+    program=[sys.executable, "-m", "contenders.worker"],
+    environment={
+        "PIP_DISABLE_PIP_VERSION_CHECK": "1",
+        "PIP_QUIET": "1",
+        "PIP_RETRIES": "1",
+        "PYTHONPATH": str(_PACKAGES),
+    },
+    home=HERE,
+    cache=_CACHE,
+)
+
+NODE = Ecosystem(
+    directory="node",
+    inputs=["package.json", "package-lock.json"],
+    steps=[["npm", "ci", "--ignore-scripts", "--no-audit", "--no-fund"]],
+    program=["node", HERE / "contenders" / "worker.js"],
+    environment={
+        "NODE_PATH": str(_CACHE / "node" / "node_modules"),
+        "npm_config_fetch_retries": "1",
+        "npm_config_loglevel": "error",
+    },
+    home=HERE,
+    cache=_CACHE,
+)
+
+
+@dataclass(frozen=True)
+class Contender:
+    """A library, and how it is used."""
+
+    name: str
+    library: str
+    """Its name in the workers."""
+    ecosystems: Sequence[Ecosystem]
+    """Where its processes are from; in equal parts, if there are two."""
+    nodes: int = NODES
+    tuned: bool = False
+    sends: frozenset[str] = frozenset()
+    """See `measure.FROM_SCRIPTS`."""
+
+    @property
+    def is_peer(self) -> bool:
+        return self.library != "quorlock"
+
+
+_SET = frozenset({"set"})
+
+QUORLOCK_PYTHON = Contender("quorlock Python", "quorlock", [PYTHON])
+QUORLOCK_NODE = Contender("quorlock Node.js", "quorlock", [NODE])
+QUORLOCK_MIXED = Contender("quorlock, half of each", "quorlock", [PYTHON, NODE])
+REDLOCK = Contender("redlock", "redlock", [NODE])
+POTTERY = Contender("pottery", "pottery", [PYTHON], sends=_SET)
+REDIS_PY = Contender("redis-py, N = 1", "redis-py", [PYTHON], nodes=1, sends=_SET)
+
+CONTENDERS = [
+    QUORLOCK_PYTHON,
+    QUORLOCK_NODE,
+    QUORLOCK_MIXED,
+    REDLOCK,
+    Contender("redlock, 5 to 10 ms", "redlock", [NODE], tuned=True),
+    Contender("redis-semaphore", "redis-semaphore", [NODE], sends=_SET),
+    Contender("redis-semaphore, 5 ms", "redis-semaphore", [NODE], tuned=True, sends=_SET),
+    POTTERY,
+    Contender("pottery, 0 to 10 ms", "pottery", [PYTHON], tuned=True, sends=_SET),
+    REDIS_PY,
+    Contender("redis-py, N = 1, 5 ms", "redis-py", [PYTHON], nodes=1, tuned=True, sends=_SET),
+    Contender("python-redis-lock, N = 1", "python-redis-lock", [PYTHON], nodes=1, sends=_SET),
+]
+
+FAIR = [QUORLOCK_MIXED, REDLOCK, POTTERY, REDIS_PY]

@@ -1,0 +1,115 @@
+"""What bench/waiting makes of times and counts."""
+
+from __future__ import annotations
+
+import re
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path.append(str(ROOT / "bench" / "waiting"))
+
+from measure import FROM_SCRIPTS, Turn, calls, fairness, hand_offs, overlaps, sent, summary  # noqa: E402
+
+
+def turn(client: int, called: int, acquired: int, releasing: int, released: int) -> Turn:
+    """From microseconds."""
+    return Turn(client, *(1000 * micros for micros in (called, acquired, releasing, released)))
+
+
+def test_a_release_goes_with_the_next_acquire_of_any_client() -> None:
+    # As they come in: those of one client after those of another one.
+    turns = [
+        turn(0, 0, 10, 20, 30),
+        turn(0, 30, 100, 110, 120),
+        turn(1, 5, 50, 60, 70),
+        turn(1, 70, 190, 200, 210),
+    ]
+    found = hand_offs(turns, until=10**9)
+    assert [(each.micros, each.same) for each in found] == [(20, False), (30, False), (70, False)]
+
+
+def test_a_hand_off_to_itself_is_told_apart() -> None:
+    turns = [turn(0, 0, 10, 20, 30), turn(0, 31, 40, 50, 60), turn(1, 0, 75, 80, 90)]
+    found = hand_offs(turns, until=10**9)
+    assert [(each.micros, each.same) for each in found] == [(10, True), (15, False)]
+
+
+def test_a_hand_off_before_the_release_returns_is_negative() -> None:
+    turns = [turn(0, 0, 10, 20, 40), turn(1, 0, 25, 50, 60)]
+    assert [each.micros for each in hand_offs(turns, until=10**9)] == [-15]
+    assert overlaps(turns) == 0
+
+
+def test_hand_offs_after_the_time_is_up_do_not_count() -> None:
+    turns = [turn(0, 0, 10, 20, 30), turn(1, 0, 40, 50, 60), turn(2, 0, 90, 100, 110)]
+    assert [each.micros for each in hand_offs(turns, until=40_000)] == [10]
+
+
+def test_two_that_have_the_lock_at_once_are_counted() -> None:
+    # The first one holds for long, and all others during that.
+    turns = [turn(0, 0, 10, 100, 110), turn(1, 0, 20, 30, 40), turn(2, 0, 50, 60, 70)]
+    assert overlaps(turns) == 2
+    assert overlaps([turn(0, 0, 10, 20, 30), turn(1, 0, 20, 30, 40)]) == 0
+
+
+def test_a_summary() -> None:
+    found = summary([float(value) for value in range(101)])
+    assert found
+    assert (found.count, found.low, found.median, found.high, found.p99) == (101, 25, 50, 75, 99)
+
+
+@pytest.mark.parametrize("values", [[], [1.0]])
+def test_no_summary_of_too_few(values: list[float]) -> None:
+    assert summary(values) is None
+
+
+def test_fairness_counts_turns_in_time_and_all_waits() -> None:
+    turns = [
+        turn(0, 0, 1_000, 2_000, 3_000),
+        turn(0, 3_000, 4_000, 5_000, 6_000),
+        turn(1, 0, 4_000, 5_000, 6_000),
+        turn(1, 6_000, 10_000, 11_000, 12_000),  # too late to count, but it waited
+    ]
+    found = fairness(turns, 2, until=9_000_000)
+    assert (found.luckiest, found.unluckiest, found.turns_ratio) == (2, 1, 2)
+    assert found.longest == pytest.approx(0.004)
+    assert found.average == pytest.approx(0.0025)
+    assert found.wait_ratio == pytest.approx(1.6)
+
+
+def test_a_client_without_a_turn_counts() -> None:
+    found = fairness([turn(0, 0, 1, 2, 3)], 2, until=10**9, unfinished=[(0, 2 * 10**9)])
+    assert found.unluckiest == 0
+    assert found.turns_ratio == float("inf")
+    assert found.longest == 2.0
+
+
+INFO = """# Commandstats\r
+cmdstat_evalsha:calls=7,usec=70,usec_per_call=10.00,rejected_calls=0,failed_calls=1\r
+cmdstat_set:calls=5,usec=9,usec_per_call=1.80,rejected_calls=0,failed_calls=0\r
+cmdstat_client|setinfo:calls=2,usec=4,usec_per_call=2.00,rejected_calls=0,failed_calls=0\r
+cmdstat_client|id:calls=1,usec=4,usec_per_call=2.00,rejected_calls=0,failed_calls=0\r
+cmdstat_info:calls=3,usec=4,usec_per_call=2.00,rejected_calls=0,failed_calls=0\r
+"""
+
+
+def test_calls_are_read_from_info() -> None:
+    assert calls(INFO) == {"evalsha": 7, "set": 5, "client": 3, "info": 3}
+
+
+def test_what_clients_sent() -> None:
+    before, after = calls(INFO), calls(INFO) | {"evalsha": 17, "set": 11, "info": 4, "ping": 2}
+    assert sent(before, after) == 12  # neither the SETs of scripts nor the first INFO
+    assert sent(before, after, {"set"}) == 18
+
+
+def test_no_command_of_a_script_of_quorlock_counts_as_sent() -> None:
+    sources = (path.read_text() for path in (ROOT / "core" / "src").rglob("*.rs"))
+    called = {
+        name.lower() for text in sources for name in re.findall(r"redis\.p?call\('(\w+)'", text)
+    }
+    assert {"get", "set", "del"} <= called
+    assert called <= FROM_SCRIPTS
