@@ -200,3 +200,6 @@ fn invoke(script: &Script, by: By, keys: &[&String]) -> Cmd {
     cmd.arg(script).arg(keys.len()).arg(keys);
     cmd
 }
+
+#[cfg(test)]
+mod tests;
