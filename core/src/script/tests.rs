@@ -65,13 +65,15 @@ impl Requests {
 
     fn new_subject(&mut self) -> Arc<Subject> {
         let keys = |name| Keys::new(&format!("{}-", self.prefix), name);
-        let keys = match self.random.u8(0..4) {
-            0 => vec![keys("a"), keys("b")],
-            1 => vec![keys("b")],
+        let waiters = ["live#1", "live#1", "live#2", "live#3", "dead#1", "nonsense"];
+        let waiter = waiters.get(self.random.usize(0..8)).copied();
+        // Whoever waits, waits for the same all the time.
+        let keys = match (waiter, self.random.bool()) {
+            (Some("live#1" | "dead#1"), _) => vec![keys("a"), keys("b")],
+            (Some("live#2"), _) | (None, true) => vec![keys("b")],
             _ => vec![keys("a")],
         };
-        let waiters = ["live#1", "live#2", "live#3", "dead#1", "nonsense"];
-        let waiter = waiters.get(self.random.usize(0..7)).map(|waiter| Arc::from(*waiter));
+        let waiter = waiter.map(Arc::from);
         let token = format!("token {}", self.tokens.len());
         let subject = Arc::new(Subject { keys: keys.into(), token, waiter });
         self.tokens.push(Arc::clone(&subject));
