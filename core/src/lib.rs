@@ -59,7 +59,7 @@ mod memory;
 mod node;
 #[cfg(feature = "client")]
 mod options;
-#[cfg(feature = "client")]
+#[cfg(any(test, feature = "client"))]
 mod queue;
 #[cfg(feature = "client")]
 mod request;
@@ -73,6 +73,8 @@ mod runtime;
 mod script;
 #[cfg(all(test, feature = "client"))]
 mod simulation;
+#[cfg(any(test, feature = "client"))]
+mod slot;
 #[cfg(feature = "client")]
 mod stats;
 #[cfg(feature = "client")]

@@ -2,15 +2,14 @@
 //! the same requests as a server does, and expire keys by the same clock that leases are valid by.
 
 use crate::clock;
-use crate::entry::{Entry, acquire};
 use crate::fork::PerProcess;
-use crate::protocol::{Moment, Turns, Vote};
-use crate::queue::{self, Queue};
-use crate::request::{Keys, Refusal, Reply, Request, Subject, Ticket};
+use crate::protocol::{Moment, Vote};
+use crate::queue;
+use crate::request::{Keys, Refusal, Reply, Request, Subject};
+use crate::slot::{self, Slot, Wanted};
 use std::collections::HashMap;
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
 
 /// The nodes of this process. They live as long as it does, like a server beside it would.
 static NODES: PerProcess<Mutex<HashMap<String, Arc<MemoryNode>>>> = PerProcess::new();
@@ -24,15 +23,9 @@ pub(crate) struct MemoryNode {
 #[derive(Default)]
 pub(crate) struct Entries {
     /// By the lock key.
-    slots: HashMap<String, Slot>,
+    slots: HashMap<String, Slot<String>>,
     /// By the channel. It tells whether it still listens.
     listeners: HashMap<String, Listener>,
-}
-
-#[derive(Debug, Default)]
-struct Slot {
-    entry: Entry<String>,
-    queue: Queue,
 }
 
 /// Is called with the number of a waiter and the lock key that is free. It tells whether anybody still
@@ -66,13 +59,24 @@ impl Entries {
         let done = match request {
             Request::Acquire { subject, ttl, proposal, ticket, turns } => {
                 let mut slots = self.take(&subject.keys);
-                let answer = grant(&mut slots, now, subject, *ttl, *proposal, wall_clock);
-                if let Ok(Reply::Held(refusal)) = answer {
-                    let rank = ticket
-                        .and_then(|ticket| self.join(&mut slots, now, subject, ticket, *turns));
-                    self.put(&subject.keys, slots);
-                    return Ok(Reply::Held(Refusal { rank, ..refusal }));
-                }
+                let answer = if slots.iter().any(|slot| slot.is_held_by(now, subject)) {
+                    Ok(Reply::Own)
+                } else {
+                    let mut slots: Vec<_> = slots.iter_mut().collect();
+                    let (token, waiter) = (&subject.token, subject.waiter.as_deref());
+                    let wanted = Wanted { token, ttl: *ttl, proposal: *proposal, waiter };
+                    match slot::acquire(&mut slots, now, wall_clock, wanted) {
+                        Some(Vote::Granted { fence }) => Ok(Reply::Granted(fence)),
+                        Some(Vote::Held { expires_in }) => {
+                            let place = subject.waiter.as_ref().zip(*ticket);
+                            let rank = place.and_then(|place| {
+                                slot::join(&mut slots, now, place, *turns, self.call(subject))
+                            });
+                            Ok(Reply::Held(Refusal { expires_in, clock: wall_clock, rank }))
+                        }
+                        _ => Err("the fence counter is used up"),
+                    }
+                };
                 self.put(&subject.keys, slots);
                 return answer;
             }
@@ -93,7 +97,7 @@ impl Entries {
             Request::Heal(leases) => {
                 let heal = |(subject, ttl, fence): &(Arc<Subject>, _, _)| {
                     let mut slots = self.take(&subject.keys);
-                    let others = |slot: &Slot| {
+                    let others = |slot: &Slot<String>| {
                         slot.entry.token(now).is_some() && !slot.is_held_by(now, subject)
                     };
                     let is_possible = !slots.iter().any(others);
@@ -119,8 +123,18 @@ impl Entries {
                 is_held
             }
             Request::Release { subject, ticket, turns } => {
+                let mut slots = self.take(&subject.keys);
+                let released = slot::release(
+                    &mut slots.iter_mut().collect::<Vec<_>>(),
+                    now,
+                    &subject.token,
+                    (subject.waiter.as_ref(), *ticket),
+                    *turns,
+                    self.call(subject),
+                );
+                self.put(&subject.keys, slots);
                 // What joins a queue has nothing to release.
-                self.release(now, subject, *ticket, *turns) || ticket.is_some()
+                released || ticket.is_some()
             }
             Request::Look(keys) => {
                 let is_held = |keys: &Keys| {
@@ -171,70 +185,21 @@ impl Entries {
         self.slots.values_mut().any(|slot| !slot.queue.is_empty(now))
     }
 
-    /// A refused waiter takes its place. Returns how many are before it.
-    fn join(
-        &mut self,
-        slots: &mut [Slot],
-        now: Moment,
-        subject: &Subject,
-        ticket: Ticket,
-        turns: Turns,
-    ) -> Option<u64> {
-        let waiter = subject.waiter.as_ref()?;
-        for (slot, keys) in slots.iter_mut().zip(&*subject.keys) {
-            if !slot.queue.is_called(waiter) || slot.entry.token(now).is_some() {
-                slot.queue.join(now, waiter, ticket, turns);
-            } else if !turns.keep.is_zero() {
-                slot.queue.keep(now, waiter, turns);
-            } else {
-                // It cannot use its turn, for want of another resource. It comes back when it tries
-                // again.
-                slot.queue.leave(now, waiter);
-                let call = |next: &str| self.call(next, &keys.lock);
-                slot.queue.call_next(now, false, turns, call);
-            }
+    /// Tells a waiter that one of these is free. `false` if it does not listen.
+    fn call(&self, subject: &Subject) -> impl Fn(usize, &str) -> bool {
+        |position, waiter| {
+            let Some((channel, number)) = queue::parts(waiter) else { return false };
+            let lock = &subject.keys[position].lock;
+            self.listeners.get(channel).is_some_and(|listener| listener(number, lock))
         }
-        slots.iter().filter_map(|slot| slot.queue.rank(waiter)).max()
-    }
-
-    fn release(
-        &mut self,
-        now: Moment,
-        subject: &Subject,
-        ticket: Option<Ticket>,
-        turns: Turns,
-    ) -> bool {
-        let mut slots = self.take(&subject.keys);
-        let mut done = true;
-        for (slot, keys) in slots.iter_mut().zip(&*subject.keys) {
-            let is_held = slot.entry.release(now, &subject.token);
-            done &= is_held;
-            match (&subject.waiter, ticket) {
-                (Some(waiter), Some(ticket)) => slot.queue.join(now, waiter, ticket, turns),
-                (Some(waiter), None) => slot.queue.leave(now, waiter),
-                (None, _) => {}
-            }
-            if slot.entry.token(now).is_none() {
-                let call = |next: &str| self.call(next, &keys.lock);
-                slot.queue.call_next(now, is_held, turns, call);
-            }
-        }
-        self.put(&subject.keys, slots);
-        done
-    }
-
-    /// Tells a waiter that a key is free. `false` if it does not listen.
-    fn call(&self, waiter: &str, lock: &str) -> bool {
-        let Some((channel, number)) = queue::parts(waiter) else { return false };
-        self.listeners.get(channel).is_some_and(|listener| listener(number, lock))
     }
 
     /// Takes out what is kept of these, for `put` to put it back.
-    fn take(&mut self, keys: &[Keys]) -> Vec<Slot> {
+    fn take(&mut self, keys: &[Keys]) -> Vec<Slot<String>> {
         keys.iter().map(|keys| self.slots.remove(&keys.lock).unwrap_or_default()).collect()
     }
 
-    fn put(&mut self, keys: &[Keys], slots: Vec<Slot>) {
+    fn put(&mut self, keys: &[Keys], slots: Vec<Slot<String>>) {
         self.slots.extend(keys.iter().map(|keys| keys.lock.clone()).zip(slots));
     }
 }
@@ -245,41 +210,9 @@ impl fmt::Debug for Entries {
     }
 }
 
-impl Slot {
+impl Slot<String> {
     fn is_held_by(&self, now: Moment, subject: &Subject) -> bool {
         self.entry.token(now) == Some(&subject.token)
-    }
-}
-
-/// ACQUIRE, but for the place in the queues of who is refused.
-fn grant(
-    slots: &mut [Slot],
-    now: Moment,
-    subject: &Subject,
-    ttl: Duration,
-    proposal: u64,
-    wall_clock: u64,
-) -> Result<Reply, &'static str> {
-    if slots.iter().any(|slot| slot.is_held_by(now, subject)) {
-        return Ok(Reply::Own);
-    }
-    let refuse =
-        |expires_in| Ok(Reply::Held(Refusal { expires_in, clock: wall_clock, rank: None }));
-    let waiter = subject.waiter.as_deref();
-    let blocked = slots.iter_mut().filter_map(|slot| slot.queue.is_blocked(now, waiter)).max();
-    if let Some(time) = blocked {
-        return refuse(Some(time));
-    }
-    let mut entries: Vec<_> = slots.iter_mut().map(|slot| &mut slot.entry).collect();
-    match acquire(&mut entries, now, &subject.token, ttl, proposal, wall_clock) {
-        Some(Vote::Granted { fence }) => {
-            if let Some(waiter) = waiter {
-                slots.iter_mut().for_each(|slot| slot.queue.leave(now, waiter));
-            }
-            Ok(Reply::Granted(fence))
-        }
-        Some(Vote::Held { expires_in }) => refuse(expires_in),
-        _ => Err("the fence counter is used up"),
     }
 }
 

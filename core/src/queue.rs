@@ -5,7 +5,6 @@
 //! go first for a moment. It can be lost, or be nonsense, and costs no more than time then.
 
 use crate::protocol::{Moment, Turns};
-use crate::request::Ticket;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,9 +12,9 @@ use std::time::Duration;
 /// A node skips so many waiters that are gone when it looks for one to call.
 pub(crate) const MOST_GONE: usize = 16;
 
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq, Hash)]
 pub(crate) struct Queue {
-    waiting: BTreeSet<(Ticket, Arc<str>)>,
+    waiting: BTreeSet<(u64, Arc<str>)>,
     /// The waiter that was called last, and until when it goes before all others.
     called: Option<(Arc<str>, Moment)>,
     /// When all of this is forgotten.
@@ -36,7 +35,7 @@ impl Queue {
     }
 
     /// The waiter takes its place, also if it was called.
-    pub(crate) fn join(&mut self, now: Moment, waiter: &Arc<str>, ticket: Ticket, turns: Turns) {
+    pub(crate) fn join(&mut self, now: Moment, waiter: &Arc<str>, ticket: u64, turns: Turns) {
         self.leave(now, waiter);
         self.waiting.insert((ticket, Arc::clone(waiter)));
         self.kept_until = Some(now.plus(turns.memory));
@@ -95,7 +94,7 @@ impl Queue {
     }
 
     /// Makes nonsense of it.
-    #[cfg(test)]
+    #[cfg(all(test, feature = "client"))]
     pub(crate) fn forge<'a>(
         &mut self,
         now: Moment,

@@ -25,4 +25,5 @@ mod properties;
 mod sameness;
 mod scopes;
 mod step;
+mod turns;
 mod world;

@@ -43,8 +43,15 @@ const BEHIND: i64 = i64::MIN / 2;
 /// A wall clock that is so far ahead that nodes do not follow it.
 const AHEAD: i64 = 100_000_000;
 
-const NONE: Faults =
-    Faults { timeouts: 0, breaks: 0, restarts: 0, memory_losses: 0, crashes: 0, cancels: 0 };
+const NONE: Faults = Faults {
+    timeouts: 0,
+    breaks: 0,
+    restarts: 0,
+    memory_losses: 0,
+    crashes: 0,
+    cancels: 0,
+    refusals: 0,
+};
 
 impl Scope {
     fn new(name: &'static str) -> Self {
@@ -117,6 +124,14 @@ pub(super) fn scopes(deep: bool) -> Vec<Scope> {
             faults: Faults { memory_losses: 1 + further, ..NONE },
             happens: vec![happens::HEALED, happens::EXTENDED],
             ..Scope::new("alone: nodes restart empty, and a lease heals them until it is over")
+        },
+        Scope {
+            rounds: &[2, 1],
+            releases: deep,
+            ticks: further,
+            faults: Faults { refusals: 2 + further, cancels: further, ..NONE },
+            happens: vec![happens::SECOND_WINS, happens::THIRD_WINS, happens::UNDONE],
+            ..Scope::new("queues: nodes refuse whom they like")
         },
         Scope {
             ticks: 1 + further,

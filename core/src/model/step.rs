@@ -26,6 +26,8 @@ pub(super) enum Action {
     Crash(usize),
     /// The next request of a client reaches a node.
     Request(usize, usize),
+    /// The next request of a client, an ACQUIRE, is refused by a node, since its queue says so.
+    Refuse(usize, usize),
     /// The next reply of a node reaches a client.
     Reply(usize, usize),
     /// A request of a connection that was replaced reaches a node.
@@ -53,7 +55,8 @@ impl Model for Scope {
         if world.wrong.is_some() {
             return;
         }
-        let Faults { timeouts, breaks, restarts, memory_losses, crashes, cancels } = world.left;
+        let Faults { timeouts, breaks, restarts, memory_losses, crashes, cancels, refusals } =
+            world.left;
         if world.tick < self.ticks && world.has_begun() {
             actions.push(Action::Tick);
         }
@@ -61,6 +64,9 @@ impl Model for Scope {
             for (node, link) in client.links.iter().enumerate() {
                 if !link.up.is_empty() && !link.broken {
                     actions.push(Action::Request(number, node));
+                    if refusals > 0 && matches!(link.up[0], Request::Acquire { .. }) {
+                        actions.push(Action::Refuse(number, node));
+                    }
                 }
                 if !link.late.is_empty() {
                     actions.push(Action::Late(number, node));
@@ -146,6 +152,16 @@ impl Model for Scope {
                 {
                     world.clients[number].links[node].down.push(reply);
                 }
+            }
+            Action::Refuse(number, node) => {
+                world.left.refusals -= 1;
+                let link = &mut world.clients[number].links[node];
+                if let Request::Acquire { token, .. } = link.up.remove(0) {
+                    link.down.push(Reply::Vote(token, Vote::Held { expires_in: None }));
+                }
+                let awaited = world.awaited(number, node);
+                let link = &mut world.clients[number].links[node];
+                link.down.retain(|reply| awaited.contains(&reply.to()));
             }
             Action::Late(number, node) => {
                 let request = world.clients[number].links[node].late.remove(0);

@@ -61,6 +61,8 @@ pub(super) struct Faults {
     pub(super) crashes: u8,
     /// A caller goes away before its acquire is decided.
     pub(super) cancels: u8,
+    /// A node does not grant what is free, whatever its queue is: lost, stale or forged.
+    pub(super) refusals: u8,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Hash)]

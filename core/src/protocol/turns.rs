@@ -82,7 +82,7 @@ impl NodeClocks {
 }
 
 /// The calls that one waiter gets.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Calls {
     quorum: Quorum,
     turns: Turns,
