@@ -180,6 +180,12 @@ async fn try_commands(
     add("DEL", &[&keys.lock]);
     add("PTTL", &[&keys.lock]);
     add("EXISTS", &[&keys.lock]);
+    add("ZADD", &[&keys.queue, "XX", "1", "x"]);
+    add("ZREM", &[&keys.queue, "x"]);
+    add("ZRANGE", &[&keys.queue, "0", "0"]);
+    add("ZRANK", &[&keys.queue, "x"]);
+    let channel = format!("{}quorlock:doctor:{random:08x}", options.key_prefix);
+    add("PUBLISH", &[&channel, "x"]);
     let (names, commands): (Vec<_>, Vec<_>) = tries.into_iter().unzip();
     let replies = ask_all(connection, &commands).await?;
     for (name, reply) in names.into_iter().zip(replies) {
@@ -195,5 +201,12 @@ async fn try_commands(
             _ => {}
         }
     }
+    // Not with the others: what it is answered with is no reply.
+    let permission = match connection.subscribe(&channel).await {
+        Ok(()) => Permission::Allowed,
+        Err(error) if failure(&error, true).outcome == NodeOutcome::Noperm => Permission::Denied,
+        Err(error) => return Err(error),
+    };
+    examined.diagnosis.permissions.insert("SUBSCRIBE", permission);
     Ok(())
 }

@@ -13,8 +13,14 @@ const USUAL_CLOCK_ERROR_MS: f64 = 1_000.0;
 const MAX_CLOCK_LEAD_MS: f64 = MAX_CLOCK_LEAD_MICROS as f64 / 1e3;
 /// A node that has used this much of its memory will soon refuse writes.
 const NEARLY_FULL: f64 = 0.9;
-/// What quorlock can do without.
-const OPTIONAL: [&str; 2] = ["INFO", "SCRIPT LOAD"];
+/// What quorlock can do without; what it costs then.
+const OPTIONAL: [(&str, &[&str]); 2] = [
+    ("restarts and duplicate nodes may go unnoticed", &["INFO", "SCRIPT LOAD"]),
+    (
+        "who waits for a lock is not called when it is free, and tries at random",
+        &["PUBLISH", "SUBSCRIBE", "ZADD", "ZRANGE", "ZRANK", "ZREM"],
+    ),
+];
 
 /// Said in place of "ok" where the server does not permit to look.
 const NOT_PERMITTED: &str = "not permitted to look";
@@ -100,27 +106,34 @@ fn latency(node: &NodeDiagnosis, options: &Options) -> Finding {
     )
 }
 
-/// The commands that the user may not run, of those that quorlock needs or of the others.
-fn denied(node: &NodeDiagnosis, is_needed: bool) -> Vec<&'static str> {
+/// The commands of this kind that the user may not run.
+fn denied(node: &NodeDiagnosis, kind: impl Fn(&str) -> bool) -> String {
     let denied = node.permissions.iter().filter(|(_, given)| **given == Permission::Denied);
-    denied.map(|(name, _)| *name).filter(|name| OPTIONAL.contains(name) != is_needed).collect()
+    let denied: Vec<_> = denied.map(|(name, _)| *name).filter(|name| kind(name)).collect();
+    denied.join(", ")
+}
+
+fn is_needed(name: &str) -> bool {
+    OPTIONAL.iter().all(|(_, names)| !names.contains(&name))
 }
 
 fn permissions(node: &NodeDiagnosis) -> Finding {
-    let (needed, useful) = (denied(node, true).join(", "), denied(node, false).join(", "));
+    let needed = denied(node, is_needed);
     if !needed.is_empty() {
         return error(
             "permissions",
             format!("the user may not run {needed} on keys like quorlock-doctor: it cannot vote"),
-            "permit these commands to the user, on the keys that are locked and their fences",
+            "permit these commands to the user, on the keys that are locked, their fences and queues",
         );
     }
-    if !useful.is_empty() {
-        return warning(
-            "permissions",
-            format!("the user may not run {useful}: restarts and duplicate nodes may go unnoticed"),
-            "permit these commands to the user",
-        );
+    let costs = OPTIONAL.iter().filter_map(|(cost, names)| {
+        let useful = denied(node, |name| names.contains(&name));
+        (!useful.is_empty()).then(|| format!("the user may not run {useful}: {cost}"))
+    });
+    let costs: Vec<_> = costs.collect();
+    if !costs.is_empty() {
+        let advice = "permit these commands to the user, on its keys and channels";
+        return warning("permissions", costs.join("; "), advice);
     }
     ok("permissions", "the user may run all that is needed")
 }
@@ -329,7 +342,7 @@ fn size(quorum: Quorum) -> Finding {
 
 fn majority(quorum: Quorum, examined: &[Examined], options: &Options) -> Finding {
     let can_vote = |node: &&Examined| {
-        let denied = !denied(&node.diagnosis, true).is_empty();
+        let denied = !denied(&node.diagnosis, is_needed).is_empty();
         let young = is_young(&node.diagnosis, options);
         node.trouble.is_none() && node.refusal.is_none() && !denied && !young
     };

@@ -127,9 +127,8 @@ pub(super) fn scopes(deep: bool) -> Vec<Scope> {
         },
         Scope {
             rounds: &[2, 1],
-            releases: deep,
             ticks: further,
-            faults: Faults { refusals: 2 + further, cancels: further, ..NONE },
+            faults: Faults { refusals: 2, cancels: further, ..NONE },
             happens: vec![happens::SECOND_WINS, happens::THIRD_WINS, happens::UNDONE],
             ..Scope::new("queues: nodes refuse whom they like")
         },
