@@ -14,7 +14,7 @@ from servers import Servers
 from waiting import wait_until
 
 HERE = Path(__file__).resolve().parent
-PYTHON, NODE = [sys.executable, str(HERE / "several.py")], ["node", str(HERE / "several.js")]
+PYTHON, NODE = [sys.executable, str(HERE / "orders.py")], ["node", str(HERE / "orders.js")]
 WORKERS = [
     (PYTHON, ["a", "b"]),
     (PYTHON, ["b", "c"]),
