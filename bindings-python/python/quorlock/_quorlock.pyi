@@ -42,7 +42,9 @@ class Client:
 
 @disjoint_base
 class Lock:
-    def __new__(cls, client: Client, resources: tuple[str, ...], options: Mapping[str, Any]) -> Self: ...
+    def __new__(
+        cls, client: Client, resources: tuple[str, ...], options: Mapping[str, Any]
+    ) -> Self: ...
     def __enter__(self) -> quorlock.Lease: ...
     def __exit__(
         self,
