@@ -66,8 +66,12 @@ export class ClosedError extends QuorlockError {
   readonly code: 'CLOSED'
 }
 
-/** What is locked: a string of Unicode characters that is not empty, or an array of just one. */
-type Resource = string | readonly [string]
+/**
+ * What is locked: a string of Unicode characters that is not empty, or 1 to 64 different ones. Several
+ * are locked all or none, by one request to each node. Their order does not matter: locks that overlap
+ * cannot block one another for ever.
+ */
+type Resources = string | readonly string[]
 
 /** What a client sets for all its locks, and a lock for itself. */
 interface SharedOptions {
@@ -125,15 +129,24 @@ export interface LockOptions extends SharedOptions {
  */
 export class Lease implements AsyncDisposable {
   private constructor()
-  /** What is locked. */
+  /** What is locked, in the order given. */
   readonly resources: readonly string[]
-  /** The value of the key on the nodes: 40 hexadecimal digits, different for every lease. */
+  /**
+   * The value of the key on the nodes: 40 hexadecimal digits, different for every lease, and the same
+   * for all of its resources.
+   */
   readonly token: string
   /**
    * The fencing token: larger than that of every earlier lease of the resource, below 2^53. Send it
-   * with every write, and let the storage refuse a smaller one than it has seen.
+   * with every write, and let the storage refuse a smaller one than it has seen. Throws
+   * {@link ConfigError} for a lease of several resources: they have `fences`.
    */
   readonly fence: number
+  /**
+   * The fencing token of each resource; see `fence`. A frozen object without a prototype, so that a
+   * resource may have any name, such as `__proto__`; a new one each time.
+   */
+  readonly fences: Readonly<Record<string, number>>
   /** Whether the lock is held now, by the local clock. Once `false`, it stays so. */
   readonly valid: boolean
   /** How many more milliseconds the lease is valid, if it is not extended; 0 if it is not. */
@@ -255,24 +268,25 @@ export class Client implements AsyncDisposable {
   /**
    * Acquires the lock, waiting for up to `wait` while others hold it. Rejects with
    * {@link LockTimeoutError} if they held it for all of it, and with {@link QuorumError} if too few
-   * nodes can vote, and still cannot after `connectTimeout`.
+   * nodes can vote, and still cannot after `connectTimeout`, and with {@link ConfigError} for no
+   * resource, one that is empty or named twice, or a bad option.
    */
-  lock(resource: Resource, options?: LockOptions): Promise<Lease>
+  lock(resources: Resources, options?: LockOptions): Promise<Lease>
   /**
    * Holds the lock while `work` runs, and returns its result. Rejects with {@link LeaseLostError} if
    * the lease was lost meanwhile, unless `work` threw: its error is never replaced.
    */
-  using<T>(resource: Resource, work: (lease: Lease) => T | PromiseLike<T>): Promise<T>
+  using<T>(resources: Resources, work: (lease: Lease) => T | PromiseLike<T>): Promise<T>
   using<T>(
-    resource: Resource,
+    resources: Resources,
     options: LockOptions,
     work: (lease: Lease) => T | PromiseLike<T>,
   ): Promise<T>
   /**
-   * Whether somebody holds so many nodes that the lock could not be acquired now. Rejects with
-   * {@link QuorumError} if too few nodes answer to tell.
+   * Whether somebody holds so many nodes that the lock could not be acquired now; of several
+   * resources, any of them. Rejects with {@link QuorumError} if too few nodes answer to tell.
    */
-  locked(resource: Resource): Promise<boolean>
+  locked(resources: Resources): Promise<boolean>
   /** What became of the requests to each node, counted in this process. */
   stats(): Stats
   /**

@@ -81,7 +81,7 @@ export class Lease {
   }
 
   get resources() {
-    return [this.#native.resource]
+    return this.#native.resources
   }
 
   get token() {
@@ -89,7 +89,15 @@ export class Lease {
   }
 
   get fence() {
-    return this.#native.fence
+    return unwrap(this.#native.fence())
+  }
+
+  get fences() {
+    // Without a prototype a resource may have any name, such as `__proto__`.
+    const fences = Object.create(null)
+    const numbers = this.#native.fences()
+    for (const [index, resource] of this.resources.entries()) fences[resource] = numbers[index]
+    return Object.freeze(fences)
   }
 
   get valid() {
@@ -167,17 +175,17 @@ export class Client {
     if (isMainThread && !process.listeners('exit').includes(releaseAll)) process.on('exit', releaseAll)
   }
 
-  async lock(resource, options) {
+  async lock(resources, options) {
     const { signal, ...rest } = options ?? {}
     signal?.throwIfAborted()
-    const lock = this.#lock(resource, rest)
+    const lock = this.#lock(resources, rest)
     return new Lease(unwrap(await run((done) => lock.acquire(done), signal)))
   }
 
-  async using(resource, options, work) {
+  async using(resources, options, work) {
     if (work === undefined) [options, work] = [undefined, options]
     if (typeof work !== 'function') throw new TypeError('using needs a function that does the work')
-    const lease = await this.lock(resource, options)
+    const lease = await this.lock(resources, options)
     let result
     try {
       result = await work(lease)
@@ -190,8 +198,8 @@ export class Client {
     return result
   }
 
-  async locked(resource) {
-    const lock = this.#lock(resource, {})
+  async locked(resources) {
+    const lock = this.#lock(resources, {})
     return unwrap(await run((done) => lock.locked(done)))
   }
 
@@ -215,15 +223,10 @@ export class Client {
     return `Client { ${this.#native.addresses.join(', ')} }`
   }
 
-  #lock(resource, options) {
-    if (Array.isArray(resource)) {
-      if (resource.length !== 1) {
-        throw new ConfigError(`one resource is supported for now, not ${resource.length}`)
-      }
-      resource = resource[0]
-    }
+  #lock(resources, options) {
     // What is no proper string gets the same error as an empty one.
-    const name = typeof resource === 'string' && resource.isWellFormed() ? resource : ''
-    return unwrap(this.#native.lock(name, options))
+    const proper = (name) => (typeof name === 'string' && name.isWellFormed() ? name : '')
+    const names = Array.from(Array.isArray(resources) ? resources : [resources], proper)
+    return unwrap(this.#native.lock(names, options))
   }
 }

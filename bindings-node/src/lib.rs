@@ -40,8 +40,12 @@ pub fn open(nodes: Unknown<'_>, options: Object<'_>) -> Result<Either<Client, Fa
 impl Client {
     /// A lock, with its options checked.
     #[napi(catch_unwind)]
-    pub fn lock(&self, resource: String, options: Object<'_>) -> Result<Either<Lock, Failure>> {
-        let mut lock = self.0.lock(resource);
+    pub fn lock(
+        &self,
+        resources: Vec<String>,
+        options: Object<'_>,
+    ) -> Result<Either<Lock, Failure>> {
+        let mut lock = self.0.lock(resources);
         for (name, value) in values(options)? {
             lock = lock.option(Dialect::JavaScript, &name, &value);
         }
@@ -103,8 +107,8 @@ pub struct Lease(quorlock::Lease);
 impl Lease {
     /// What is locked.
     #[napi(getter, catch_unwind)]
-    pub fn resource(&self) -> &str {
-        self.0.resource()
+    pub fn resources(&self) -> Vec<String> {
+        self.0.resources().to_vec()
     }
 
     /// The value of the key.
@@ -113,10 +117,16 @@ impl Lease {
         self.0.token()
     }
 
-    /// The fencing token; below 2^53, so exact.
-    #[napi(getter, catch_unwind)]
-    pub fn fence(&self) -> f64 {
-        self.0.fence() as f64
+    /// The fencing token; below 2^53, so exact. A failure if there are several resources.
+    #[napi(catch_unwind)]
+    pub fn fence(&self) -> Either<f64, Failure> {
+        settle(self.0.only_fence().map(|fence| fence as f64))
+    }
+
+    /// The fencing tokens, in the order of the resources.
+    #[napi(catch_unwind)]
+    pub fn fences(&self) -> Vec<f64> {
+        self.0.fences().map(|(_, fence)| fence as f64).collect()
     }
 
     /// Whether the lock is held now.

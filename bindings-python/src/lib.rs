@@ -75,8 +75,8 @@ struct Lease(quorlock::Lease);
 #[pymethods]
 impl Lease {
     #[getter]
-    fn resource(&self) -> &str {
-        self.0.resource()
+    fn resources<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
+        PyTuple::new(py, self.0.resources())
     }
 
     #[getter]
@@ -85,8 +85,17 @@ impl Lease {
     }
 
     #[getter]
-    fn fence(&self) -> u64 {
-        self.0.fence()
+    fn fence(&self, py: Python<'_>) -> PyResult<u64> {
+        self.0.only_fence().map_err(|e| error(py, &e))
+    }
+
+    #[getter]
+    fn fences<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        let fences = PyDict::new(py);
+        for (resource, fence) in self.0.fences() {
+            fences.set_item(resource, fence)?;
+        }
+        Ok(fences)
     }
 
     #[getter]

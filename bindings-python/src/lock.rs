@@ -35,21 +35,22 @@ impl Lock {
     #[new]
     fn new(
         client: &crate::Client,
-        resource: &Bound<'_, PyAny>,
+        resources: &Bound<'_, PyTuple>,
         options: &Bound<'_, PyDict>,
     ) -> PyResult<Self> {
         // What is not a string gets the same error as an empty one.
-        let mut lock = client.0.lock(resource.extract::<String>().unwrap_or_default());
+        let names = resources.iter().map(|name| name.extract::<String>().unwrap_or_default());
+        let mut lock = client.0.lock(names.collect::<Vec<_>>());
         for (name, value) in values(options)? {
             lock = lock.option(Dialect::Python, &name, &value);
         }
-        let lock = lock.checked().map_err(|e| error(resource.py(), &e))?;
+        let lock = lock.checked().map_err(|e| error(resources.py(), &e))?;
         Ok(Self { lock, open: Mutex::default() })
     }
 
     #[getter]
-    fn _resource(&self) -> &str {
-        self.lock.resource()
+    fn _resources<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
+        PyTuple::new(py, self.lock.resources())
     }
 
     fn _acquire(&self) -> Pending {

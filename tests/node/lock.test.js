@@ -99,18 +99,6 @@ test('a signal keeps no listener when the acquire is over', async () => {
   assert(await lease.release())
 })
 
-test('an array of one resource is that resource', async () => {
-  const client = new Client(['memory://array'])
-  const lease = await client.lock(['r'])
-  assert.deepEqual(lease.resources, ['r'])
-  assert(await client.locked(['r']))
-  assert(await lease.release())
-  assert.equal(await client.using(['r'], () => 'done'), 'done')
-  for (const resources of [[], ['r', 's']]) {
-    await assert.rejects(client.lock(resources), { code: 'CONFIG', message: /one resource/ })
-  }
-})
-
 test('acquires aborted at any moment leave no key', async (t) => {
   const { servers, client } = await open(t, 5, { ttl: 600_000 })
   let aborted = 0

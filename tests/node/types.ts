@@ -41,6 +41,24 @@ export async function examine(): Promise<string[]> {
 export const guarded: number = client.stats().nodes[0]?.outcomes.guarded ?? 0
 export const locked: Promise<boolean> = client.locked(['r'])
 
+export async function transfer(accounts: readonly string[]): Promise<Record<string, number>> {
+  await using lease = await client.lock(accounts, { wait: 0 })
+  const first: string | undefined = lease.resources[0]
+  if (first !== undefined && lease.fences[first] === undefined) throw new Error('no fence')
+  return client.using(['a', 'b'], async ({ fences }) => ({ ...fences, sum: (fences['a'] ?? 0) + 1 }))
+}
+
+export function change(lease: Lease): void {
+  // @ts-expect-error: what is locked does not change
+  lease.resources.push('r')
+  // @ts-expect-error: nor do the fences
+  lease.fences['r'] = 1
+}
+
+// @ts-expect-error: a resource is a string
+void client.lock(['a', 7])
+// @ts-expect-error: several are an array
+void client.lock('a', 'b')
 // @ts-expect-error: a duration is a number
 new Client([], { ttl: '5s' })
 // @ts-expect-error: yes or no

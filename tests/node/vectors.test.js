@@ -28,6 +28,10 @@ async function expectOutcome(expected, action) {
     assert(error.message.includes(text), `${error.message} lacks ${text}`)
   }
   for (const secret of expected.never ?? []) assert(!inspect(error).includes(secret))
+  if (expected.about) {
+    assert.deepEqual(error.resources, expected.about)
+    assert.equal(error.resource, expected.about[0])
+  }
   if (expected.outcomes) {
     assert.equal(error.nodes.length, expected.outcomes.length)
     for (const [index, outcome] of expected.outcomes.entries()) {
@@ -72,6 +76,22 @@ suite('nodes', () => {
   }
 })
 
+suite('resources', () => {
+  for (const row of load('resources')) {
+    test(JSON.stringify(row.given ?? row.count), async () => {
+      const resources = row.given ?? Array.from({ length: row.count }, (_, number) => `r${number}`)
+      const client = new quorlock.Client(['memory://resources'])
+      const lease = await expectOutcome(row, () => client.lock(resources))
+      if (!lease) return
+      assert.deepEqual(lease.resources, resources)
+      assert.deepEqual(new Set(Object.keys(lease.fences)), new Set(resources))
+      assert(await client.locked(resources))
+      assert(await lease.release())
+      assert(!(await client.locked(resources)))
+    })
+  }
+})
+
 suite('scenarios', () => {
   for (const story of load('scenarios')) {
     test(story.name, async (t) => {
@@ -85,7 +105,7 @@ suite('scenarios', () => {
           const options = jsOptions(step.options)
           const lease = await expectOutcome(step, () => client.lock(step.resource, options))
           if (!lease) return
-          assert.deepEqual(lease.resources, [step.resource])
+          assert.deepEqual(lease.resources, [step.resource].flat())
           leases[step.acquire] = lease
         },
         release: async (step) => {
@@ -117,8 +137,18 @@ suite('scenarios', () => {
           }
         },
         increasing: (step) => {
-          const fences = step.increasing.map((name) => leases[name].fence)
-          fences.reduce((last, fence) => (assert(fence > last), fence))
+          const last = {}
+          for (const { fences } of step.increasing.map((name) => leases[name])) {
+            for (const [resource, fence] of Object.entries(fences)) {
+              assert(fence > (last[resource] ?? 0))
+              last[resource] = fence
+            }
+          }
+        },
+        fence: async (step) => {
+          const lease = leases[step.fence]
+          const fence = await expectOutcome(step, () => lease.fence)
+          if (!step.error) assert.deepEqual(Object.values(lease.fences), [fence])
         },
         command: async (step) => {
           assert.deepEqual(await servers.command(...step.command), step.reply)

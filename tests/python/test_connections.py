@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
+from refusing import deny
 from servers import Servers
+from waiting import wait_until
 
 import quorlock
 
@@ -38,6 +41,47 @@ def test_an_acl_user_with_only_what_is_needed(start_servers: Callable[..., Serve
         lease.extend(60)
         assert client.lock("r").locked()
         assert "s3cr3t" not in repr(client)
+
+
+def test_an_acl_user_with_patterns_for_its_keys(start_servers: Callable[..., Servers]) -> None:
+    servers = start_servers(1)
+    url = servers.urls[0].replace("//", "//locker:secret@")
+    user = ["ACL", "SETUSER", "locker", "reset", "on", ">secret", "+@all"]
+    keys = ["~orders:*", "~{orders:*}:fence", "~{orders:*}:queue"]
+    servers[0].command(*user, *keys, "&orders:quorlock:*")
+    with quorlock.Client([url], key_prefix="orders:", wait=60) as client:
+        with client.lock("1", "2") as lease, ThreadPoolExecutor(1) as pool:
+            waiting = pool.submit(client.lock("2").acquire)
+            wait_until(lambda: servers[0].command("EXISTS", "{orders:2}:queue") == 1)
+            lease.release()
+            assert waiting.result().release()
+        assert "noperm" not in client.stats().nodes[0].outcomes
+    # A script names all its keys to the server.
+    servers[0].command(*user, *keys[:2])
+    with quorlock.Client([url], key_prefix="orders:") as client:
+        with pytest.raises(quorlock.QuorumError) as caught:
+            client.lock("3", wait=0).acquire()
+        assert caught.value.nodes[0].outcome == "noperm"
+        [found] = (f for f in client.doctor().nodes[0].findings if f.check == "permissions")
+        assert found.level == "error"
+    assert servers[0].command("EXISTS", "orders:3", "{orders:3}:queue") == 0
+
+
+@pytest.mark.parametrize("rights", [["resetchannels"], ["-@pubsub"], ["-@sortedset"]])
+def test_who_may_not_queue_or_listen_waits_all_the_same(
+    start_servers: Callable[..., Servers], rights: list[str]
+) -> None:
+    servers = start_servers(1)
+    with (
+        quorlock.Client([deny(servers[0], *rights)], wait=60) as client,
+        quorlock.Client(servers.urls) as other,
+        ThreadPoolExecutor(1) as pool,
+    ):
+        lease = other.lock("r").acquire()
+        waiting = pool.submit(client.lock("r", "s").acquire)
+        wait_until(lambda: "held" in client.stats().nodes[0].outcomes)
+        lease.release()
+        assert waiting.result().release()
 
 
 def test_a_missing_permission_is_named(start_servers: Callable[..., Servers]) -> None:

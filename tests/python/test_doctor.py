@@ -149,9 +149,11 @@ def test_eviction(start_servers: Callable[..., Servers]) -> None:
 
 def test_memory(start_servers: Callable[..., Servers]) -> None:
     servers = start_servers(1, args=DURABLE)
+    # With the first connections and scripts the server takes more memory, once.
+    assert levels(examine(servers.urls)) == {}
     info = str(servers[0].command("INFO", "memory"))
     used = int(info.split("used_memory:")[1].split("\r")[0])
-    servers[0].command("CONFIG", "SET", "maxmemory", int(used * 1.05) + 200_000)
+    servers[0].command("CONFIG", "SET", "maxmemory", int(used * 1.08))
     assert levels(examine(servers.urls)) == {"memory": "warning"}
 
 

@@ -65,6 +65,9 @@ def expect(case: dict[str, Any], action: Callable[[], Any]) -> Any:
         assert outcome in (None, node.outcome), error
     if "outcomes" in case:
         assert len(error.nodes) == len(case["outcomes"])
+    if "about" in case:
+        assert error.resources == tuple(case["about"])
+        assert error.resource == case["about"][0]
     return None
 
 
@@ -103,6 +106,29 @@ def test_nodes(case: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
             assert secret not in repr(client)
 
 
+@pytest.mark.parametrize(
+    "case",
+    load("resources.json"),
+    ids=lambda case: str(case.get("given", case.get("count"))).encode("unicode_escape").decode(),
+)
+def test_resources(case: dict[str, Any]) -> None:
+    resources = case.get("given") or [f"r{number}" for number in range(case.get("count", 0))]
+    with quorlock.Client(["memory://resources"]) as client:
+        lock = expect(case, lambda: client.lock(*resources))
+        if lock is None:
+            return
+        with lock as lease:
+            assert lease.resources == tuple(resources)
+            assert list(lease.fences) == resources
+            assert lock.locked()
+        assert not lock.locked()
+
+
+def listed(resource: Any) -> list[str]:
+    """The resources of a step, which may be one or several."""
+    return resource if isinstance(resource, list) else [resource]
+
+
 class Story:
     """Plays one scenario."""
 
@@ -110,24 +136,23 @@ class Story:
         self.servers = servers
         self.client = client
         self.leases: dict[str, quorlock.Lease] = {}
-        self.fences: dict[str, int] = {}
 
     def play(self, step: dict[str, Any]) -> None:
         match step:
             case {"acquire": name, "resource": resource}:
                 options = python_options(step.get("options", {}))
-                lease = expect(step, lambda: self.client.lock(resource, **options).acquire())
+                lock = self.client.lock
+                lease = expect(step, lambda: lock(*listed(resource), **options).acquire())
                 if lease is not None:
-                    assert lease.resources == (resource,)
+                    assert lease.resources == tuple(listed(resource))
                     self.leases[name] = lease
-                    self.fences[name] = lease.fence
             case {"release": name}:
                 assert self.leases[name].release() is step["returns"]
             case {"extend": name}:
                 ttl = step.get("ttl")
                 expect(step, lambda: self.leases[name].extend(ttl and ttl / 1000))
             case {"locked": resource}:
-                locked = expect(step, lambda: self.client.lock(resource).locked())
+                locked = expect(step, lambda: self.client.lock(*listed(resource)).locked())
                 assert locked is step.get("returns")
             case {"valid": name}:
                 assert self.leases[name].valid is step["is"]
@@ -145,8 +170,14 @@ class Story:
                     assert self.leases[name].valid
                     time.sleep(0.005)
             case {"increasing": names}:
-                fences = [self.fences[name] for name in names]
-                assert fences == sorted(set(fences))
+                last: dict[str, int] = {}
+                for name in names:
+                    for resource, fence in self.leases[name].fences.items():
+                        assert fence > last.get(resource, 0)
+                        last[resource] = fence
+            case {"fence": name}:
+                fence = expect(step, lambda: self.leases[name].fence)
+                assert fence in (None, *self.leases[name].fences.values())
             case {"command": [server, *command]}:
                 assert self.servers[server].command(*command) == step["reply"]
             case {"eventually": [server, *command]}:

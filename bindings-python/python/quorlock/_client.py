@@ -69,12 +69,16 @@ class Client:
         """
         self._native = _quorlock.Client(nodes, options)
 
-    def lock(self, resource: str, /, **options: Unpack[LockOptions]) -> Lock:
-        """The lock on a resource: a recipe for `with`, `async with`, `acquire` or a decorator.
+    def lock(self, *resources: str, **options: Unpack[LockOptions]) -> Lock:
+        """The lock on a resource, or on several (up to 64): a recipe for `with`, `async with`,
+        `acquire` or a decorator.
 
-        Raises ConfigError for an empty resource or a bad option.
+        Several are locked all or none, by one request to each node. Their order does not matter:
+        locks that overlap cannot block one another for ever.
+
+        Raises ConfigError for no resource, one that is empty or named twice, or a bad option.
         """
-        return Lock(self._native, resource, options)
+        return Lock(self._native, resources, options)
 
     def stats(self) -> Stats:
         """What became of the requests to each node, counted in this process."""

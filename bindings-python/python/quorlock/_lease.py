@@ -32,21 +32,31 @@ class Lease:
 
     @property
     def resources(self) -> tuple[str, ...]:
-        """What is locked."""
-        return (self._native.resource,)
+        """What is locked, in the order given."""
+        return self._native.resources
 
     @property
     def token(self) -> str:
-        """The value of the key on the nodes: 40 hexadecimal digits, different for every lease."""
+        """The value of the key on the nodes: 40 hexadecimal digits, different for every lease, and
+        the same for all of its resources."""
         return self._native.token
 
     @property
     def fence(self) -> int:
         """The fencing token: larger than that of every earlier lease of the resource, below 2**53.
 
-        Send it with every write, and let the storage refuse a smaller one than it has seen.
+        Send it with every write, and let the storage refuse a smaller one than it has seen. Raises
+        ConfigError for a lease of several resources: they have `fences`.
         """
         return self._native.fence
+
+    @property
+    def fences(self) -> dict[str, int]:
+        """The fencing token of each resource, in the order given; a new dict each time.
+
+        Send each with the writes to its resource; see `fence`.
+        """
+        return self._native.fences
 
     @property
     def valid(self) -> bool:
@@ -127,7 +137,8 @@ class Lease:
 
     def __repr__(self) -> str:
         state = f"valid for {self.remaining:.3f} s" if self.valid else "not valid"
-        return f"<quorlock.Lease of {self._native.resource!r}, fence {self.fence}, {state}>"
+        held = ", ".join(f"{name!r} (fence {fence})" for name, fence in self.fences.items())
+        return f"<quorlock.Lease of {held}, {state}>"
 
 
 def _taking_loss(callback: Callable[..., object]) -> Callable[[Any], object]:

@@ -16,7 +16,7 @@ R = TypeVar("R")
 
 
 class Lock(_quorlock.Lock):
-    """A lock: a resource, and how to acquire it. Made by `Client.lock`.
+    """A lock: a resource or several, and how to acquire it. Made by `Client.lock`.
 
     It owns nothing, so threads and tasks may share it; every entry makes a lease of its own.
     """
@@ -36,7 +36,8 @@ class Lock(_quorlock.Lock):
         return Lease(await result(self._acquire()))
 
     def locked(self) -> bool:
-        """Whether somebody holds so many nodes that the lock could not be acquired now.
+        """Whether somebody holds so many nodes that the lock could not be acquired now; of several
+        resources, any of them.
 
         Raises QuorumError if too few nodes answer to tell.
         """
@@ -90,4 +91,4 @@ class Lock(_quorlock.Lock):
         return hold
 
     def __repr__(self) -> str:
-        return f"<quorlock.Lock on {self._resource!r}>"
+        return f"<quorlock.Lock on {', '.join(map(repr, self._resources))}>"

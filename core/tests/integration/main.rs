@@ -7,6 +7,7 @@ mod forms;
 mod hand_over;
 mod nodes;
 mod servers;
+mod several;
 mod upkeep;
 mod vectors;
 

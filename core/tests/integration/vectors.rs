@@ -2,7 +2,7 @@
 
 use crate::servers::Servers;
 use crate::{wait, wait_until};
-use quorlock::{Client, ClientBuilder, Error, ErrorCode, Lease, Lock, Result};
+use quorlock::{Client, ClientBuilder, Error, ErrorCode, Lease, Lock, Resources, Result};
 use serde_json::{Value, json};
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
@@ -66,6 +66,9 @@ fn expect<T>(row: &Value, result: Result<T>) -> Option<T> {
     for secret in texts(row, "never") {
         assert!(!shown.contains(secret), "{shown}");
     }
+    if !row["about"].is_null() {
+        assert_eq!(error.resources(), texts(row, "about").collect::<Vec<_>>(), "{row}");
+    }
     if let Some(outcomes) = row["outcomes"].as_array() {
         assert_eq!(error.nodes().len(), outcomes.len());
         for (node, outcome) in error.nodes().iter().zip(outcomes) {
@@ -113,6 +116,32 @@ fn nodes() {
 }
 
 #[test]
+fn resources() {
+    let client = Client::builder().nodes(["memory://resources"]).build().unwrap();
+    for row in load("resources").iter().filter(|row| row["typed"] != true) {
+        let given: Vec<_> = match row["count"].as_u64() {
+            Some(count) => (0..count).map(|number| format!("r{number}")).collect(),
+            None => texts(row, "given").map(str::to_owned).collect(),
+        };
+        let Some(lock) = expect(row, client.lock(given.clone()).checked()) else { continue };
+        let lease = wait(lock.acquire()).unwrap();
+        assert_eq!(lease.resources(), given);
+        assert_eq!(lease.fences().map(|(resource, _)| resource).collect::<Vec<_>>(), given);
+        assert!(wait(lock.locked()).unwrap());
+        assert!(wait(lease.release()));
+        assert!(!wait(lock.locked()).unwrap());
+    }
+}
+
+/// The resources of a step, which may be one or several.
+fn named(resource: &Value) -> Resources {
+    match resource.as_array() {
+        Some(several) => several.iter().map(|one| one.as_str().unwrap()).collect::<Vec<_>>().into(),
+        None => resource.as_str().unwrap().into(),
+    }
+}
+
+#[test]
 fn scenarios() {
     for story in load("scenarios") {
         println!("{}", story["name"]);
@@ -145,12 +174,12 @@ fn play(story: &Value) {
         let reply = |words: &Value| servers.ask(json!({ "command": words }));
         match verb.as_str() {
             "acquire" => {
-                let mut lock = client.lock(step["resource"].as_str().unwrap());
+                let mut lock = client.lock(named(&step["resource"]));
                 for (option, value) in step["options"].as_object().into_iter().flatten() {
                     lock = set_in_lock(lock, option, value);
                 }
                 if let Some(lease) = expect(step, wait(lock.acquire())) {
-                    assert_eq!(lease.resources(), [step["resource"].as_str().expect("a string")]);
+                    assert_eq!(lease.resources(), &*named(&step["resource"]));
                     leases.insert(name.to_owned(), lease);
                 }
             }
@@ -160,7 +189,7 @@ fn play(story: &Value) {
                 expect(step, wait(leases[name].extend(ttl)));
             }
             "locked" => {
-                let locked = expect(step, wait(client.lock(name).locked()));
+                let locked = expect(step, wait(client.lock(named(subject)).locked()));
                 assert_eq!(json!(locked), step["returns"]);
             }
             "valid" => {
@@ -188,10 +217,22 @@ fn play(story: &Value) {
                 }
             }
             "increasing" => {
-                let names = subject.as_array().unwrap().iter();
-                let fences: Vec<_> =
-                    names.map(|name| leases[name.as_str().unwrap()].fence()).collect();
-                assert!(fences.is_sorted_by(|first, second| first < second), "{fences:?}");
+                let mut last = HashMap::new();
+                for name in subject.as_array().unwrap() {
+                    for (resource, fence) in leases[name.as_str().unwrap()].fences() {
+                        let before = last.insert(resource, fence);
+                        assert!(before < Some(fence), "{step}: {before:?}, {fence}");
+                    }
+                }
+            }
+            "fence" => {
+                let lease = &leases[name];
+                if let Some(fence) = expect(step, lease.only_fence()) {
+                    assert_eq!(
+                        lease.fences().collect::<Vec<_>>(),
+                        [(&*lease.resources()[0], fence)]
+                    );
+                }
             }
             "command" => assert_eq!(reply(subject), step["reply"], "{step}"),
             "eventually" => wait_until(&step.to_string(), || reply(subject) == step["reply"]),
@@ -202,7 +243,7 @@ fn play(story: &Value) {
     wait(client.close());
 }
 
-const VERBS: [&str; 17] = [
+const VERBS: [&str; 18] = [
     "acquire",
     "release",
     "extend",
@@ -213,6 +254,7 @@ const VERBS: [&str; 17] = [
     "not_lost",
     "hold",
     "increasing",
+    "fence",
     "command",
     "eventually",
     "close",
