@@ -222,15 +222,26 @@ def test_permissions(start_servers: Callable[..., Servers]) -> None:
             assert findings(diagnosis)["clock"].message == "not permitted to look"
             assert findings(diagnosis)["latency"].message == "not permitted to look"
     # What quorlock can do without.
-    for useful, name in (("-script", "SCRIPT LOAD"), ("-info", "INFO")):
+    for useful, name in (
+        ("-script", "SCRIPT LOAD"),
+        ("-info", "INFO"),
+        ("-subscribe", "SUBSCRIBE"),
+        ("-publish", "PUBLISH"),
+        ("-zadd", "ZADD"),
+    ):
         found = examine(deny(servers[0], useful))["permissions"]
         assert found.level == "warning"
         assert name in found.message
     # Keys.
-    servers[0].command("ACL", "SETUSER", "keys", "on", ">s", "~orders:*", "~{orders:*", "+@all")
+    rules = ("on", ">s", "~orders:*", "~{orders:*", "+@all")
+    servers[0].command("ACL", "SETUSER", "keys", *rules)
     url = servers.urls[0].replace("//", "//keys:s@")
     assert examine(url)["permissions"].level == "error"
     with quorlock.Client([url], key_prefix="orders:") as client:
+        found = findings(client.doctor())["permissions"]
+        assert found.level == "warning"
+        assert "PUBLISH, SUBSCRIBE" in found.message
+        servers[0].command("ACL", "SETUSER", "keys", "&orders:quorlock:*")
         assert levels(findings(client.doctor())) == {}
 
 
