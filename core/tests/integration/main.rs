@@ -10,6 +10,7 @@ mod servers;
 mod several;
 mod upkeep;
 mod vectors;
+mod waiting;
 
 use std::time::{Duration, Instant};
 

@@ -1,0 +1,86 @@
+//! Waiting on real servers: calls instead of polling, in order, without litter.
+
+use crate::servers::Servers;
+use crate::{wait, wait_until};
+use quorlock::{Client, ClientBuilder};
+use std::time::Duration;
+
+/// So long that who gets the lock within the time of a test was called.
+const NEVER: Duration = Duration::from_secs(600);
+
+fn builder(servers: &Servers) -> ClientBuilder {
+    Client::builder().nodes(&servers.urls).retry_delay(NEVER, NEVER).wait(NEVER).ttl(NEVER)
+}
+
+fn waiters(servers: &Servers, node: usize) -> u64 {
+    servers.command(node, &["ZCARD", "{r}:queue"]).as_u64().unwrap()
+}
+
+#[test]
+fn whoever_waits_is_called_in_order_and_leaves_nothing() {
+    let servers = Servers::start(3);
+    let holder = builder(&servers).build().unwrap();
+    let lease = wait(holder.lock("r").acquire()).unwrap();
+    let connections: Vec<_> = (0..3).map(|node| servers.connections(node)).collect();
+    let clients: Vec<_> = (0..5).map(|_| builder(&servers).build().unwrap()).collect();
+    let mut waiting = Vec::new();
+    for client in &clients {
+        waiting.push(client.lock("r").acquire());
+        // One more of the same client, which stands in no queue.
+        waiting.push(client.lock("r").acquire());
+        let count = waiting.len() as u64 / 2;
+        wait_until("it is in the queues", || (0..3).all(|node| waiters(&servers, node) == count));
+    }
+    assert!(wait(lease.release()));
+    let mut fence = 0;
+    for (position, pending) in waiting.into_iter().enumerate() {
+        // In the order in which they came: a client's second one came before the next client's first.
+        let lease = wait(pending).unwrap();
+        let left = 5 - (position as u64).div_ceil(2);
+        wait_until("its client's next one waits", || (0..3).all(|n| waiters(&servers, n) == left));
+        assert!(lease.fence() > fence);
+        fence = lease.fence();
+        assert!(wait(lease.release()));
+    }
+    wait_until("the queues are gone", || servers.are_empty());
+    clients.iter().for_each(|client| wait(client.close()));
+    wait_until("the connections are closed", || {
+        (0..3).all(|node| servers.connections(node) <= connections[node])
+    });
+    wait(holder.close());
+}
+
+#[test]
+fn a_waiter_that_is_dropped_makes_room() {
+    let servers = Servers::start(3);
+    let holder = builder(&servers).build().unwrap();
+    let lease = wait(holder.lock("r").acquire()).unwrap();
+    let clients: Vec<_> = (0..2).map(|_| builder(&servers).build().unwrap()).collect();
+    let first = clients[0].lock("r").acquire();
+    wait_until("it waits", || (0..3).all(|node| waiters(&servers, node) == 1));
+    let second = clients[1].lock("r").acquire();
+    wait_until("both wait", || (0..3).all(|node| waiters(&servers, node) == 2));
+    drop(first);
+    wait_until("one is gone", || (0..3).all(|node| waiters(&servers, node) == 1));
+    let third = clients[0].lock("r").acquire();
+    assert!(wait(lease.release()));
+    let lease = wait(second).unwrap();
+    assert!(wait(lease.release()));
+    assert!(wait(wait(third).unwrap().release()));
+    wait_until("the queues are gone", || servers.are_empty());
+}
+
+#[test]
+fn nodes_in_memory_call_as_well() {
+    let client = || {
+        let builder = Client::builder().nodes(["memory://w1", "memory://w2", "memory://w3"]);
+        builder.retry_delay(NEVER, NEVER).wait(NEVER).ttl(NEVER).build().unwrap()
+    };
+    let (holder, waiter) = (client(), client());
+    for _ in 0..100 {
+        let lease = wait(holder.lock("r").acquire()).unwrap();
+        let waiting = waiter.lock("r").acquire();
+        assert!(wait(lease.release()));
+        assert!(wait(wait(waiting).unwrap().release()));
+    }
+}
