@@ -23,13 +23,18 @@ impl Script {
         Self { source, hash }
     }
 
-    /// A script that reads the clock, or uses queues.
+    /// A script that uses queues where it says so: behind what is to be quick, since a function costs time
+    /// whenever it is defined.
     fn with_queue(source: &str) -> Self {
-        Self::new(format!(
-            "local FENCE_LIMIT, MAX_CLOCK_LEAD = {FENCE_LIMIT}, {MAX_CLOCK_LEAD_MICROS}\n\
-             local MOST_GONE = {MOST_GONE}\n{}\n{source}",
-            include_str!("scripts/queue.lua"),
-        ))
+        let source = source.replace("--- queue.lua\n", include_str!("scripts/queue.lua"));
+        let constants = [
+            ("FENCE_LIMIT", FENCE_LIMIT),
+            ("MAX_CLOCK_LEAD", MAX_CLOCK_LEAD_MICROS),
+            ("MOST_GONE", MOST_GONE as u64),
+        ];
+        let fill =
+            |source: String, (name, value): (&str, u64)| source.replace(name, &value.to_string());
+        Self::new(constants.into_iter().fold(source, fill))
     }
 }
 
@@ -47,8 +52,8 @@ pub(crate) fn sources() -> [&'static str; 5] {
 }
 
 /// A script that does nothing to keys that do not exist: its source, its hash, and its parameters.
-pub(crate) fn harmless(keys: &Keys) -> (&'static str, &'static str, [&str; 8]) {
-    let arguments = ["2", &keys.lock, &keys.queue, "x", "", "", "0", "0"];
+pub(crate) fn harmless(keys: &Keys) -> (&'static str, &'static str, [&str; 6]) {
+    let arguments = ["2", &keys.lock, &keys.queue, "x", "0", "0"];
     (&RELEASE.source, &RELEASE.hash, arguments)
 }
 
@@ -79,8 +84,10 @@ impl Request {
                 let mut cmd = invoke(&ACQUIRE, by, &keys);
                 cmd.arg(&subject.token).arg(milliseconds(*ttl)).arg(proposal);
                 cmd.arg(milliseconds(*ttl + FENCE_MEMORY));
-                wait(&mut cmd, subject, *ticket, *turns);
-                cmd.arg(microseconds(turns.keep));
+                if subject.waiter.is_some() {
+                    wait(&mut cmd, subject, *ticket, *turns);
+                    cmd.arg(microseconds(turns.keep));
+                }
                 cmd
             }
             Self::Raise { subject, ttl, fence } => {
@@ -183,12 +190,10 @@ fn many<'a>(script: &Script, by: By, subjects: impl Iterator<Item = &'a Subject>
 
 /// The parameters about the queues.
 fn wait(cmd: &mut Cmd, subject: &Subject, ticket: Option<Ticket>, turns: Turns) {
-    cmd.arg(subject.waiter.as_deref().unwrap_or_default());
-    match ticket {
-        Some(ticket) => cmd.arg(ticket),
-        None => cmd.arg(""),
-    };
     cmd.arg(microseconds(turns.call)).arg(milliseconds(turns.memory));
+    if let Some(waiter) = &subject.waiter {
+        cmd.arg(&**waiter).arg(ticket.map_or_else(String::new, |ticket| ticket.to_string()));
+    }
 }
 
 fn invoke(script: &Script, by: By, keys: &[&String]) -> Cmd {

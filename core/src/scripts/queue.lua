@@ -5,11 +5,6 @@
 --
 -- A queue decides nothing: where it is lost, forbidden or nonsense, waiters find out by trying.
 
-local function clock()
-  local time = redis.call('TIME')
-  return time[1] * 1000000 + time[2]
-end
-
 -- `kept`: for how many milliseconds a queue that nobody joins is kept.
 local function put(queue, score, waiter, kept)
   redis.pcall('ZADD', queue, string.format('%.0f', score), waiter)
@@ -19,7 +14,8 @@ end
 -- Calls the first waiter that listens, unless one was called already. Who does not listen is gone.
 -- `is_new`: the resource has just become free.
 local function call_next(lock, queue, is_new, length, kept)
-  local now = clock()
+  local time = redis.call('TIME')
+  local now = time[1] * 1000000 + time[2]
   for _ = 1, MOST_GONE do
     local first = redis.pcall('ZRANGE', queue, 0, 0, 'WITHSCORES')
     local waiter, score = first[1], tonumber(first[2])

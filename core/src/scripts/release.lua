@@ -2,17 +2,29 @@
 -- resource that is free now the next waiter is called.
 --
 -- KEYS: of each resource the lock key and the queue.
--- ARGV: the token; the waiter (or ''), its ticket (or '', if it does not wait any more); for how many
--- microseconds a waiter that is called goes first, and for how many milliseconds a queue is kept.
+-- ARGV: the token, for how many microseconds a waiter that is called goes first, and for how many
+-- milliseconds a queue is kept. If it was a waiter's, also: the waiter, and its ticket (or '', if it does
+-- not wait any more).
 
-local token, waiter, ticket, call, kept = ARGV[1], ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4]), ARGV[5]
-local done = 1
+-- Mostly it is one, and nobody waits.
+if #KEYS == 2 and not ARGV[4] and redis.pcall('EXISTS', KEYS[2]) ~= 1 then
+  if redis.pcall('GET', KEYS[1]) ~= ARGV[1] then return 0 end
+  redis.call('DEL', KEYS[1])
+  return 1
+end
+
+--- queue.lua
+
+local token, call, kept, waiter = ARGV[1], tonumber(ARGV[2]), ARGV[3], ARGV[4]
+local ticket, done = tonumber(ARGV[5]), 1
 for i = 1, #KEYS, 2 do
   local lock, queue = KEYS[i], KEYS[i + 1]
   local is_held = redis.pcall('GET', lock) == token
   if is_held then redis.call('DEL', lock) else done = 0 end
-  if waiter ~= '' then
-    if ticket then put(queue, ticket, waiter, kept) else redis.pcall('ZREM', queue, waiter) end
+  if ticket then
+    put(queue, ticket, waiter, kept)
+  elseif waiter then
+    redis.pcall('ZREM', queue, waiter)
   end
   local first = redis.pcall('ZRANGE', queue, 0, 0)
   if first[1] and (is_held or redis.call('EXISTS', lock) == 0) then
