@@ -105,7 +105,10 @@ export interface ClientOptions extends SharedOptions {
   connectTimeout?: number | undefined
   /** By how much clocks may differ in rate: 0 to 0.5. 0.01 (one per cent) by default. */
   driftFactor?: number | undefined
-  /** The range of the random delay between two rounds of an acquire: 1 to 3,600,000. [50, 200] by default. */
+  /**
+   * The range of the random delay between two tries of a waiter that no node calls: 1 to 3,600,000.
+   * [50, 200] by default. The shorter one is also for how long a waiter that is called goes first.
+   */
   retryDelay?: readonly [shortest: number, longest: number] | undefined
   /**
    * For how long a node that has restarted does not count: 10 to 86,400,000, and not shorter than any

@@ -116,8 +116,9 @@ impl ClientBuilder {
         self.option(Dialect::Rust, "drift_factor", &OptionValue::Number(factor))
     }
 
-    /// The range of the random delay between two rounds of an acquire: 1 ms to 1 h, 50 ms to
-    /// 200 ms by default.
+    /// The range of the random delay between two tries of a waiter that no node calls: 1 ms to 1 h,
+    /// 50 ms to 200 ms by default. The shorter one is also for how long a waiter that is called goes
+    /// before others.
     #[must_use]
     pub fn retry_delay(self, shortest: Duration, longest: Duration) -> Self {
         let pair = OptionValue::Pair(shortest.as_secs_f64(), longest.as_secs_f64());

@@ -28,7 +28,12 @@ CHECKS = {
 }
 """What may catch a mutant, the quicker first."""
 
-MODELLED = ("core/src/protocol/", "core/src/entry.rs")
+MODELLED = (
+    "core/src/protocol/",
+    "core/src/entry.rs",
+    "core/src/queue.rs",
+    "core/src/slot.rs",
+)
 """What the model runs."""
 
 ENVIRONMENT = {"CARGO_TARGET_DIR": str(COPY / "target"), "RUSTFLAGS": "--cfg tokio_unstable"}

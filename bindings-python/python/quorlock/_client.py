@@ -39,8 +39,9 @@ class ClientOptions(LockOptions, total=False):
     drift_factor: float
     """By how much clocks may differ in rate: 0 to 0.5. 0.01 (one per cent) by default."""
     retry_delay: tuple[Duration, Duration]
-    """The range of the random delay between two rounds of an acquire: 1 ms to 1 h. (0.05, 0.2) by
-    default."""
+    """The range of the random delay between two tries of a waiter that no node calls: 1 ms to 1 h.
+    (0.05, 0.2) by default. The shorter one is also for how long a waiter that is called goes
+    first."""
     restart_guard: Duration | None
     """For how long a node that has restarted does not count: 10 ms to 24 h, not shorter than any
     ttl that any client uses; None or 0 for off, the default."""
