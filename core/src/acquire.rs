@@ -280,11 +280,13 @@ impl Acquire {
         if nodes == self.joined {
             return;
         }
-        let subject = self.queued.get_or_insert_with(|| {
-            // There is nothing to release.
-            let (keys, token) = (Arc::clone(&self.keys), String::new());
-            Arc::new(Subject { keys, token, waiter: Some(waiter) })
-        });
+        if self.queued.is_none() {
+            // There is nothing to release; but the token must be nobody's.
+            let Ok(token) = token::token() else { return };
+            let keys = Arc::clone(&self.keys);
+            self.queued = Some(Arc::new(Subject { keys, token, waiter: Some(waiter) }));
+        }
+        let Some(subject) = &self.queued else { return };
         for node in nodes.iter().filter(|node| !self.joined.contains(*node)) {
             let (subject, turns) = (Arc::clone(subject), self.driver.turns());
             let request = Request::Release { subject, ticket: Some(ticket), turns };

@@ -28,17 +28,26 @@ pub(crate) struct Listening {
     /// What the names of channels begin with.
     prefix: String,
     channel: OnceLock<String>,
-    /// How many wait.
+    /// For how many the connections are kept open.
     waiting: watch::Sender<usize>,
     state: Mutex<State>,
 }
 
 #[derive(Default)]
 struct State {
-    /// Those who wait, by their numbers.
+    /// Those who listen, by their numbers.
     waiters: HashMap<u64, mpsc::UnboundedSender<Heard>>,
     up: NodeSet,
     is_running: bool,
+}
+
+/// Keeps the connections open.
+pub(crate) struct Open(Arc<Listening>);
+
+impl Drop for Open {
+    fn drop(&mut self) {
+        self.0.waiting.send_modify(|waiting| *waiting -= 1);
+    }
 }
 
 impl Listening {
@@ -76,24 +85,28 @@ impl Listening {
         self.state().up
     }
 
-    /// Somebody waits. Called on the runtime.
-    pub(crate) fn begin(self: &Arc<Self>, number: u64) -> mpsc::UnboundedReceiver<Heard> {
+    /// Somebody listens, as long as the connections are open.
+    pub(crate) fn begin(&self, number: u64) -> mpsc::UnboundedReceiver<Heard> {
         let (sender, heard) = mpsc::unbounded_channel();
+        self.state().waiters.insert(number, sender);
+        heard
+    }
+
+    pub(crate) fn end(&self, number: u64) {
+        self.state().waiters.remove(&number);
+    }
+
+    /// Somebody has to wait: keeps the connections open until the result is dropped. Called on the
+    /// runtime.
+    pub(crate) fn keep_open(self: &Arc<Self>) -> Open {
         let mut state = self.state();
-        state.waiters.insert(number, sender);
-        self.waiting.send_replace(state.waiters.len());
+        self.waiting.send_modify(|waiting| *waiting += 1);
         if !state.is_running {
             state.is_running = true;
             // The runtime is there: this runs on it.
             let _ = runtime::spawn(Arc::clone(self).run());
         }
-        heard
-    }
-
-    pub(crate) fn end(&self, number: u64) {
-        let mut state = self.state();
-        state.waiters.remove(&number);
-        self.waiting.send_replace(state.waiters.len());
+        Open(Arc::clone(self))
     }
 
     /// Listens to all nodes while anybody waits.
@@ -108,7 +121,7 @@ impl Listening {
             }
             let mut state = self.state();
             state.up = NodeSet::EMPTY;
-            if state.waiters.is_empty() || self.closing.is_cancelled() {
+            if *self.waiting.borrow() == 0 || self.closing.is_cancelled() {
                 state.is_running = false;
                 return;
             }

@@ -2,7 +2,7 @@
 
 use crate::answer::Answered;
 use crate::clock;
-use crate::listening::Listening;
+use crate::listening::{Listening, Open};
 use crate::protocol::{Line, Moment, NodeClocks};
 use crate::queue;
 use crate::request::Keys;
@@ -62,6 +62,8 @@ pub(crate) struct Place {
     turn: oneshot::Receiver<Turn>,
     /// Once it contends with other clients.
     calls: Option<mpsc::UnboundedReceiver<Heard>>,
+    /// Once it has to wait.
+    open: Option<Open>,
     alive: Arc<()>,
 }
 
@@ -88,7 +90,7 @@ impl Waiters {
             number
         };
         let (waiters, keys) = (Arc::clone(self), Arc::clone(keys));
-        Place { waiters, keys, number, arrived, turn, calls: None, alive: Arc::new(()) }
+        Place { waiters, keys, number, arrived, turn, calls: None, open: None, alive: Arc::new(()) }
     }
 
     /// A node told the time by its clock, in microseconds.
@@ -109,7 +111,7 @@ impl Waiter {
 impl Place {
     /// Waits until it is first. Returns whether there is any hope to win then.
     pub(crate) async fn is_first(&mut self) -> bool {
-        // An error means that it was told before.
+        // It cannot fail: a waiter is in the line until its place is dropped.
         !matches!((&mut self.turn).await, Ok(Turn::Hopeless))
     }
 
@@ -135,10 +137,19 @@ impl Place {
         });
     }
 
-    /// Begins to listen for calls.
+    /// It has to wait: calls are to be heard.
     pub(crate) fn listen(&mut self) {
-        if self.calls.is_none() {
-            self.calls = Some(self.waiters.listening.begin(self.number));
+        let listening = &self.waiters.listening;
+        self.calls.get_or_insert_with(|| listening.begin(self.number));
+        self.open.get_or_insert_with(|| listening.keep_open());
+    }
+
+    /// Listens from the beginning if calls are heard already, for others. It may not have to wait, so
+    /// that is no reason to go on with it.
+    pub(crate) fn listen_with_others(&mut self) {
+        let listening = &self.waiters.listening;
+        if self.calls.is_none() && !listening.up().is_empty() {
+            self.calls = Some(listening.begin(self.number));
         }
     }
 
@@ -150,13 +161,6 @@ impl Place {
                 None => std::future::pending().await,
             },
             None => std::future::pending().await,
-        }
-    }
-
-    /// Begins to listen, if its client does already for others.
-    pub(crate) fn listen_with_others(&mut self) {
-        if !self.waiters.listening.up().is_empty() {
-            self.listen();
         }
     }
 

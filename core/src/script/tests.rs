@@ -1,4 +1,5 @@
 //! The scripts on a real server, and the in-memory node, do and say the same.
+#![allow(clippy::unwrap_used, reason = "tests")]
 
 use super::By;
 use crate::clock;

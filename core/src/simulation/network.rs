@@ -91,6 +91,14 @@ impl Link {
         self.connections.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Whether the process hears calls on it.
+    pub(super) fn is_listening(&self) -> bool {
+        let mut connections = self.connections();
+        connections.retain(|shared| shared.strong_count() > 0);
+        let open = connections.iter().filter_map(Weak::upgrade);
+        open.into_iter().any(|shared| shared.is_ear && !shared.is_abandoned.load(Ordering::Relaxed))
+    }
+
     /// Breaks all connections. What was sent on them is lost, or else comes late.
     pub(super) fn cut(&self, is_lost: bool) {
         for shared in self.connections().drain(..).filter_map(|shared| shared.upgrade()) {

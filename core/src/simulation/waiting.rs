@@ -1,4 +1,5 @@
 //! Stories of waiting, in virtual time: so that what is promised of times can be claimed exactly.
+#![allow(clippy::unwrap_used, reason = "tests")]
 
 use super::network::Link;
 use super::node::Node;
@@ -265,6 +266,31 @@ fn a_holder_that_dies_is_followed_when_its_ttl_is_over() {
         }
         sleep(6 * SECOND).await;
         assert!(!calm.has_waiters());
+    });
+}
+
+#[test]
+fn nobody_listens_who_does_not_wait() {
+    calm(|calm| async move {
+        let [holder, client] = [calm.peer(0), calm.peer(1)];
+        let listens = |peer: &Peer| peer.process.links.iter().any(|link| link.is_listening());
+        for _ in 0..2 {
+            let lease = holder.get(&["r"]).await;
+            assert!(!listens(&client));
+            let waiting = client.acquire(&["r"], 60 * SECOND);
+            sleep(SECOND).await;
+            assert!(listens(&client) && !listens(&holder));
+            holder.release(lease).await;
+            let lease = waiting.await.unwrap().expect("it is granted");
+            client.release(lease).await;
+            // It goes on with its work, and meets nobody.
+            for _ in 0..100 {
+                let lease = client.get(&["s"]).await;
+                sleep(100 * MILLISECOND).await;
+                client.release(lease).await;
+            }
+        }
+        assert!(!listens(&client));
     });
 }
 
