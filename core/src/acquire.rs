@@ -188,21 +188,26 @@ impl Acquire {
                 None => std::future::pending().await,
             }
         };
-        let loss = tokio::select! {
+        let has_hope = tokio::select! {
             biased;
-            has_hope = place.is_first() => match has_hope {
-                true => {
-                    if let Some(since) = place.news().outage {
-                        self.waiting.met_outage(since.max(self.arrived));
-                    }
-                    return None;
-                }
-                false => Loss::NoQuorum,
-            },
-            () = wait => Loss::Contended { free_in: None },
+            has_hope = place.is_first() => has_hope,
+            () = wait => {
+                let News { answers, outage } = place.news();
+                let loss = match outage {
+                    Some(_) => Loss::NoQuorum,
+                    None => Loss::Contended { free_in: None },
+                };
+                return Some(self.error(loss, &answers));
+            }
         };
-        let News { answers, .. } = place.news();
-        Some(self.error(loss, &answers))
+        let News { answers, outage } = place.news();
+        if !has_hope {
+            return Some(self.error(Loss::NoQuorum, &answers));
+        }
+        if let Some(since) = outage {
+            self.waiting.met_outage(since.max(self.arrived));
+        }
+        None
     }
 
     fn begin(&mut self) -> Result<Running> {

@@ -425,9 +425,13 @@ fn an_outage_is_told_to_all_who_wait() {
         let [holder, client] = [calm.peer(0), calm.peer(1)];
         let _lease = holder.get(&["r"]).await;
         let waiting: Vec<_> = (0..200).map(|_| client.acquire(&["r"], 60 * SECOND)).collect();
+        let impatient = client.acquire(&["r"], SECOND + SECOND / 2);
         sleep(SECOND).await;
         calm.world.nodes.iter().for_each(|node| node.kill());
         let began = calm.now();
+        let error = impatient.await.expect("no panic").expect_err("no node is there");
+        assert_eq!(error.code(), ErrorCode::NoQuorum, "others have found out");
+        assert!(calm.now() - began < SECOND / 2 + AT_ONCE);
         for waiting in waiting {
             let error = waiting.await.expect("no panic").expect_err("no node is there");
             assert_eq!(error.code(), ErrorCode::NoQuorum);
