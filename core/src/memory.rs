@@ -58,81 +58,45 @@ impl Entries {
     ) -> Result<Reply, &'static str> {
         let done = match request {
             Request::Acquire { subject, ttl, proposal, ticket, turns } => {
-                let mut slots = self.take(&subject.keys);
-                let answer = if slots.iter().any(|slot| slot.is_held_by(now, subject)) {
-                    Ok(Reply::Own)
-                } else {
-                    let mut slots: Vec<_> = slots.iter_mut().collect();
+                return self.with(subject, |slots, call| {
+                    if slots.iter().any(|slot| slot.entry.token(now) == Some(&subject.token)) {
+                        return Ok(Reply::Own);
+                    }
                     let (token, waiter) = (&subject.token, subject.waiter.as_deref());
                     let wanted = Wanted { token, ttl: *ttl, proposal: *proposal, waiter };
-                    match slot::acquire(&mut slots, now, wall_clock, wanted) {
+                    match slot::acquire(slots, now, wall_clock, wanted) {
                         Some(Vote::Granted { fence }) => Ok(Reply::Granted(fence)),
                         Some(Vote::Held { expires_in }) => {
                             let place = subject.waiter.as_ref().zip(*ticket);
-                            let rank = place.and_then(|place| {
-                                slot::join(&mut slots, now, place, *turns, self.call(subject))
-                            });
+                            let join = |place| slot::join(slots, now, place, *turns, call);
+                            let rank = place.and_then(join);
                             Ok(Reply::Held(Refusal { expires_in, clock: wall_clock, rank }))
                         }
                         _ => Err("the fence counter is used up"),
                     }
-                };
-                self.put(&subject.keys, slots);
-                return answer;
+                });
             }
             Request::Extend(leases) => {
                 let extend = |(subject, ttl): &(Arc<Subject>, _)| {
-                    let mut slots = self.take(&subject.keys);
-                    let is_held = slots.iter().all(|slot| slot.is_held_by(now, subject));
-                    if is_held {
-                        slots.iter_mut().for_each(|slot| {
-                            slot.entry.extend(now, &subject.token, *ttl);
-                        });
-                    }
-                    self.put(&subject.keys, slots);
-                    is_held
+                    self.with(subject, |slots, _| slot::extend(slots, now, &subject.token, *ttl))
                 };
                 return Ok(Reply::Each(leases.iter().map(extend).collect()));
             }
             Request::Heal(leases) => {
                 let heal = |(subject, ttl, fence): &(Arc<Subject>, _, _)| {
-                    let mut slots = self.take(&subject.keys);
-                    let others = |slot: &Slot<String>| {
-                        slot.entry.token(now).is_some() && !slot.is_held_by(now, subject)
-                    };
-                    let is_possible = !slots.iter().any(others);
-                    if is_possible {
-                        slots.iter_mut().for_each(|slot| {
-                            slot.entry.heal(now, &subject.token, *ttl, *fence);
-                        });
-                    }
-                    self.put(&subject.keys, slots);
-                    is_possible
+                    let token = &subject.token;
+                    self.with(subject, |slots, _| slot::heal(slots, now, token, *ttl, *fence))
                 };
                 return Ok(Reply::Each(leases.iter().map(heal).collect()));
             }
             Request::Raise { subject, fence, .. } => {
-                let mut slots = self.take(&subject.keys);
-                let is_held = slots.iter().all(|slot| slot.is_held_by(now, subject));
-                if is_held {
-                    slots.iter_mut().for_each(|slot| {
-                        slot.entry.raise(now, &subject.token, *fence);
-                    });
-                }
-                self.put(&subject.keys, slots);
-                is_held
+                self.with(subject, |slots, _| slot::raise(slots, now, &subject.token, *fence))
             }
             Request::Release { subject, ticket, turns } => {
-                let mut slots = self.take(&subject.keys);
-                let released = slot::release(
-                    &mut slots.iter_mut().collect::<Vec<_>>(),
-                    now,
-                    &subject.token,
-                    (subject.waiter.as_ref(), *ticket),
-                    *turns,
-                    self.call(subject),
-                );
-                self.put(&subject.keys, slots);
+                let place = (subject.waiter.as_ref(), *ticket);
+                let released = self.with(subject, |slots, call| {
+                    slot::release(slots, now, &subject.token, place, *turns, call)
+                });
                 // What joins a queue has nothing to release.
                 released || ticket.is_some()
             }
@@ -144,6 +108,25 @@ impl Entries {
             }
         };
         Ok(if done { Reply::Yes } else { Reply::No })
+    }
+
+    /// Does something with what is kept of these resources, and with a function that tells a waiter that
+    /// one of them is free, and returns `false` if it does not listen.
+    fn with<R>(
+        &mut self,
+        subject: &Subject,
+        act: impl FnOnce(&mut [&mut Slot<String>], &dyn Fn(usize, &str) -> bool) -> R,
+    ) -> R {
+        let take = |keys: &Keys| self.slots.remove(&keys.lock).unwrap_or_default();
+        let mut slots: Vec<_> = subject.keys.iter().map(take).collect();
+        let call = |position: usize, waiter: &str| {
+            let Some((channel, number)) = queue::parts(waiter) else { return false };
+            let lock = &subject.keys[position].lock;
+            self.listeners.get(channel).is_some_and(|listener| listener(number, lock))
+        };
+        let done = act(&mut slots.iter_mut().collect::<Vec<_>>(), &call);
+        self.slots.extend(subject.keys.iter().map(|keys| keys.lock.clone()).zip(slots));
+        done
     }
 
     /// Calls go to this listener, instead of one that had the channel before.
@@ -184,35 +167,11 @@ impl Entries {
     pub(crate) fn has_waiters(&mut self, now: Moment) -> bool {
         self.slots.values_mut().any(|slot| !slot.queue.is_empty(now))
     }
-
-    /// Tells a waiter that one of these is free. `false` if it does not listen.
-    fn call(&self, subject: &Subject) -> impl Fn(usize, &str) -> bool {
-        |position, waiter| {
-            let Some((channel, number)) = queue::parts(waiter) else { return false };
-            let lock = &subject.keys[position].lock;
-            self.listeners.get(channel).is_some_and(|listener| listener(number, lock))
-        }
-    }
-
-    /// Takes out what is kept of these, for `put` to put it back.
-    fn take(&mut self, keys: &[Keys]) -> Vec<Slot<String>> {
-        keys.iter().map(|keys| self.slots.remove(&keys.lock).unwrap_or_default()).collect()
-    }
-
-    fn put(&mut self, keys: &[Keys], slots: Vec<Slot<String>>) {
-        self.slots.extend(keys.iter().map(|keys| keys.lock.clone()).zip(slots));
-    }
 }
 
 impl fmt::Debug for Entries {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.slots.fmt(f)
-    }
-}
-
-impl Slot<String> {
-    fn is_held_by(&self, now: Moment, subject: &Subject) -> bool {
-        self.entry.token(now) == Some(&subject.token)
     }
 }
 
