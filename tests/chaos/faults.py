@@ -18,11 +18,15 @@ from chaos.network import Network
 from proxy import Mode
 from servers import Servers
 
+RESOURCES = ["orders", "stock", "report"]
+
 SHORT = (0.02, 0.3)
 LONG = (0.3, 3.0)
 """For how many seconds a fault lasts."""
 
 SERVER_FAULTS = {"server killed": "process", "server stopped": "process"}
+QUEUE_FAULTS = {"queues lost": "process", "calls cut": "process"}
+"""A server forgets who waits, or loses the connections on which it calls."""
 PROXY_FAULTS = {
     "delay": "delay",
     "cut": "cut",
@@ -42,11 +46,15 @@ NETWORK_FAULTS = {
 """Those of client processes, and those that need network namespaces."""
 CLIENT_FAULTS = PROCESS_FAULTS | NETWORK_FAULTS
 
-SLOTS = SERVER_FAULTS | PROXY_FAULTS | CLIENT_FAULTS
+SLOTS = SERVER_FAULTS | QUEUE_FAULTS | PROXY_FAULTS | CLIENT_FAULTS
 """The kinds of faults. What has the same slot cannot strike the same target at once."""
 
+MOMENTARY = {"cut", *QUEUE_FAULTS}
+"""The kinds that have no length."""
+
 MAJORITY = 0.4
-"""How often a fault strikes more nodes than may fail, and how often so many restart."""
+"""How often a fault strikes more nodes than may fail, how often so many restart, and how often most
+clients are killed or stopped at once."""
 
 
 @dataclass(frozen=True)
@@ -79,9 +87,12 @@ def storms(seed: int, nodes: int, clients: int, namespaces: bool) -> Iterator[St
         planner = _Planner(random.Random(f"{seed} {number}"), nodes, clients)
         planner.each_of(kinds)
         if planner.random.random() < MAJORITY:
-            planner.majority(planner.random.choice([*SERVER_FAULTS, *PROXY_FAULTS]), LONG)
+            kinds_of_nodes = [*SERVER_FAULTS, *QUEUE_FAULTS, *PROXY_FAULTS]
+            planner.majority(planner.random.choice(kinds_of_nodes), LONG)
         if planner.random.random() < MAJORITY:
             planner.majority("server killed", SHORT)
+        if planner.random.random() < MAJORITY:
+            planner.majority(planner.random.choice([*PROCESS_FAULTS]), LONG)
         yield planner.storm()
 
 
@@ -109,8 +120,9 @@ class _Planner:
 
     def majority(self, kind: str, lasting: tuple[float, float]) -> None:
         begins, ends = self._times(lasting)
-        for _ in range(self.random.randint(self._nodes // 2 + 1, self._nodes)):
-            # A moment apart: nodes do not fail in the same microsecond.
+        all_targets = self._clients if kind in CLIENT_FAULTS else self._nodes
+        for _ in range(self.random.randint(all_targets // 2 + 1, all_targets)):
+            # A moment apart: they do not fail in the same microsecond.
             self._add(kind, begins + self.random.uniform(0, 0.05), ends)
 
     def storm(self) -> Storm:
@@ -132,7 +144,7 @@ class _Planner:
         }
         free = [target for target in range(number) if target not in busy]
         if free:
-            ends = max(begins, ends) if kind != "cut" else begins
+            ends = begins if kind in MOMENTARY else max(begins, ends)
             target, delay = self.random.choice(free), self.random.uniform(0.01, 0.6)
             self._faults.append(Fault(kind, target, begins, ends, delay))
         return bool(free)
@@ -187,6 +199,11 @@ class Faults:
                 self._servers.proxies[fault.target].delay = fault.delay
             case "cut":
                 self._servers.proxies[fault.target].cut()
+            case "queues lost":
+                server = self._servers[fault.target]
+                server.command("DEL", *(f"{resource}:queue" for resource in RESOURCES))
+            case "calls cut":
+                self._servers[fault.target].command("CLIENT", "KILL", "TYPE", "pubsub")
             case mode:
                 self._servers.proxies[fault.target].mode = _MODES[mode]
         self._open[fault] = stroke
@@ -207,7 +224,7 @@ class Faults:
                 self._network.heal(fault.target)
             case "delay":
                 self._servers.proxies[fault.target].delay = 0
-            case "cut":
+            case "cut" | "queues lost" | "calls cut":
                 pass
             case _:
                 self._servers.proxies[fault.target].mode = "pass"
