@@ -144,7 +144,7 @@ def test_each_fence_of_a_lease_of_several_is_compared() -> None:
 
 @pytest.mark.parametrize("resources", [["r", "q"], []])
 def test_a_lease_of_other_resources_than_were_asked_for(resources: list[str]) -> None:
-    assert kinds([granted("1", 0, 10) | {"resources": resources}]) == ["other resources"]
+    assert kinds([{**granted("1", 0, 10), "resources": resources}]) == ["other resources"]
 
 
 def test_the_same_fence_twice() -> None:
