@@ -16,6 +16,7 @@ from typing import Any
 from chaos.check import Entry, Violation
 from chaos.history import History
 from chaos.network import Network
+from chaos.sockets import connections
 from chaos.waits import Wait, waits
 
 HERE = Path(__file__).resolve().parent
@@ -34,6 +35,10 @@ RETRY_DELAYS = [(2, 20), (50, 200)]
 """Milliseconds. Some try so often that they hardly need to be called, and some have the default."""
 END_TIMEOUT = 60.0
 """Seconds that a client may take to end when it is asked to, on a machine that is busy."""
+CLOSED_TIMEOUT = 3.0
+"""Seconds after which a closed client has no connection any more. Those on which it was called end
+by themselves 5 s after the last wait.
+"""
 
 
 def build_rust() -> Path:
@@ -70,6 +75,8 @@ class Client:
         self.log = folder / f"{self._file}.log"
         """What its processes complained of."""
         self._process: subprocess.Popen[bytes] | None = None
+        self._closed: float | None = None
+        """When it was seen that it has closed its client, by time.monotonic()."""
 
     def start(self) -> None:
         path = self._folder / f"{self._file}-{len(self.histories) + 1}.jsonl"
@@ -110,18 +117,29 @@ class Client:
             self._running.stdin.write(b".")
             self._running.stdin.flush()
 
-    def wait_closed(self, deadline: float) -> None:
-        """Waits until it has closed its client. The process goes on, with whatever that left."""
-        while not self._is_closed:
-            if not self.is_running:
-                break
-            if time.monotonic() > deadline:
-                self._violation("hang", f"{self.name} does not close its client")
-                for wait in self.under_way:
-                    self._violation("stuck", f"{wait} has not ended, though all is well")
-                self.kill()
-                break
-            time.sleep(0.01)
+    def has_closed(self, deadline: float) -> bool:
+        """Whether nothing more is to come of `end()`: its client is closed, and its connections.
+
+        The process goes on, with whatever its client has left.
+        """
+        if not self.is_running:
+            return True
+        if self._closed is None and self._tells_that_it_is_closed:
+            self._closed = time.monotonic()
+        if self._closed is not None:
+            left = connections(self._running.pid)
+            is_late = time.monotonic() > self._closed + CLOSED_TIMEOUT
+            if left and is_late:
+                text = f"{self.name} has closed its client, and keeps {left} connections"
+                self._violation("connection", text)
+            return is_late or not left
+        if time.monotonic() > deadline:
+            self._violation("hang", f"{self.name} does not close its client")
+            for wait in self.under_way:
+                self._violation("stuck", f"{wait} has not ended, though all is well")
+            self.kill()
+            return True
+        return False
 
     def wait(self, deadline: float) -> None:
         """Lets it end, unless it was killed, and waits for that."""
@@ -139,7 +157,7 @@ class Client:
                 self._violation("crash", f"{self.name} ended with status {status}; see {self.log}")
 
     @property
-    def _is_closed(self) -> bool:
+    def _tells_that_it_is_closed(self) -> bool:
         return any(entry["event"] == "closed" for entry in self.histories[-1].load()[-1:])
 
     @property
@@ -237,8 +255,9 @@ class Clients:
         for client in self._clients:
             client.end()
         deadline = time.monotonic() + END_TIMEOUT
-        for client in self._clients:
-            client.wait_closed(deadline)
+        left = self._clients
+        while left := [client for client in left if not client.has_closed(deadline)]:
+            time.sleep(0.02)
 
     def end(self) -> None:
         """Waits until all have ended."""

@@ -79,8 +79,12 @@ with it: five times as long as it takes with bad luck, for a machine that is bus
 SLACK = 12.0
 """Seconds by which a wait may end late: `connect_timeout` for an outage, the `node_timeout` of the
 last rounds, and the rest for a machine that is busy."""
-CONNECTIONS_TIMEOUT = 20.0
-"""Seconds until the ends of all connections are seen, also of those whose packets were lost."""
+CONNECTIONS_TIMEOUT = 4.0
+"""Seconds until servers have seen that connections have ended; those that call waiters are closed
+after 5 s without waiters in any case."""
+LOST_TIMEOUT = 20.0
+"""The same where the packet that tells of an end may have been lost: the proxies find out by
+themselves, in 15 s."""
 QUEUE_MEMORY = 6.0
 """Seconds after which a node has forgotten a queue that nobody joins, and a bit."""
 
@@ -116,7 +120,8 @@ def run(
                     break
             clients.close()
             # The processes are still there, so these are not closed by their ends.
-            check_connections(happened, servers)
+            patience = LOST_TIMEOUT if namespaces else CONNECTIONS_TIMEOUT
+            check_connections(happened, servers, patience)
             clients.end()
             check_litter(happened, servers)
         except CrashError:
@@ -172,7 +177,7 @@ def check_litter(happened: Run, servers: Servers) -> None:
     happened.violations += [Violation("litter", time.monotonic_ns(), text) for text in left]
 
 
-def check_connections(happened: Run, servers: Servers) -> None:
+def check_connections(happened: Run, servers: Servers, patience: float) -> None:
     """All clients are closed: there are no subscriptions any more, and nobody is connected."""
 
     def left() -> list[str]:
@@ -185,7 +190,7 @@ def check_connections(happened: Run, servers: Servers) -> None:
                 found.append(f"{connected} clients are still connected to node {number}")
         return found
 
-    deadline = time.monotonic() + CONNECTIONS_TIMEOUT
+    deadline = time.monotonic() + patience
     while left() and time.monotonic() < deadline:
         time.sleep(0.05)
     happened.violations += [Violation("connection", time.monotonic_ns(), text) for text in left()]

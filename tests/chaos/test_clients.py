@@ -55,7 +55,7 @@ def test_a_client_that_ends_when_it_is_asked_to(start: Callable[[str], Client]) 
     client = start(GOOD)
     client.check_running()
     client.end()
-    client.wait_closed(soon())
+    wait_until(lambda: client.has_closed(soon()))
     client.wait(soon())
     assert kinds(client) == []
 
@@ -63,7 +63,7 @@ def test_a_client_that_ends_when_it_is_asked_to(start: Callable[[str], Client]) 
 def test_a_client_that_hangs(start: Callable[[str], Client]) -> None:
     client = start("import time; time.sleep(600)")
     client.end()
-    client.wait_closed(time.monotonic())
+    assert client.has_closed(time.monotonic())
     client.wait(soon())
     assert kinds(client) == ["hang"]
 
@@ -71,16 +71,30 @@ def test_a_client_that_hangs(start: Callable[[str], Client]) -> None:
 def test_a_client_that_closes_and_then_hangs(start: Callable[[str], Client]) -> None:
     client = start(f"{GOOD}\nimport time; time.sleep(600)")
     client.end()
-    client.wait_closed(soon())
+    wait_until(lambda: client.has_closed(soon()))
     client.wait(time.monotonic())
     assert kinds(client) == ["hang"]
+
+
+@pytest.mark.skipif(not Path("/proc/self/net/tcp").exists(), reason="connections are not seen")
+def test_a_client_that_keeps_a_connection_when_it_has_closed(
+    start: Callable[[str], Client], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        connect = f"kept = socket.create_connection(('127.0.0.1', {server.getsockname()[1]}))"
+        close = "tell(event='closed', at=1)"
+        keeping = start(f"{BEGIN}import socket; {connect}; {READ[:-1]}1); {close}; {READ}")
+        keeping.end()
+        monkeypatch.setattr(clients, "CLOSED_TIMEOUT", 0.1)
+        wait_until(lambda: keeping.has_closed(soon()))
+        assert kinds(keeping) == ["connection"]
 
 
 def test_a_client_that_waits_for_a_lock_until_the_end(start: Callable[[str], Client]) -> None:
     client = start(f"{BEGIN}{WAITS}\nsys.stdin.read()")
     wait_until(lambda: bool(client.under_way))
     client.end()
-    client.wait_closed(time.monotonic())
+    assert client.has_closed(time.monotonic())
     assert kinds(client) == ["hang", "stuck"]
     assert client.violations[1].text.startswith("Python 1's wait for orders (for ever)")
 
@@ -88,7 +102,7 @@ def test_a_client_that_waits_for_a_lock_until_the_end(start: Callable[[str], Cli
 def test_a_client_that_ends_in_an_error(start: Callable[[str], Client]) -> None:
     client = start(f"{GOOD}; sys.exit(3)")
     client.end()
-    client.wait_closed(soon())
+    wait_until(lambda: client.has_closed(soon()))
     client.wait(soon())
     assert kinds(client) == ["crash"]
 
@@ -96,7 +110,7 @@ def test_a_client_that_ends_in_an_error(start: Callable[[str], Client]) -> None:
 def test_a_client_that_ends_in_an_error_before_it_closes(start: Callable[[str], Client]) -> None:
     client = start("import sys; sys.stdin.read(1); sys.exit(3)")
     client.end()
-    client.wait_closed(soon())
+    wait_until(lambda: client.has_closed(soon()))
     client.wait(soon())
     assert kinds(client) == ["crash"]
 
@@ -171,13 +185,12 @@ def test_keys_that_stay(start_servers: Callable[..., Servers], tmp_path: Path) -
 
 
 def test_connections_and_subscriptions_that_stay(
-    start_servers: Callable[..., Servers], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    start_servers: Callable[..., Servers], tmp_path: Path
 ) -> None:
     servers = start_servers(2)
     happened = Run(0, tmp_path, 0)
-    run.check_connections(happened, servers)
+    run.check_connections(happened, servers, TIMEOUT)
     assert happened.violations == []
-    monkeypatch.setattr(run, "CONNECTIONS_TIMEOUT", 0.1)
     with (
         socket.create_connection(("127.0.0.1", servers[0].port)) as silent,
         socket.create_connection(("127.0.0.1", servers[1].port)) as subscriber,
@@ -186,7 +199,7 @@ def test_connections_and_subscriptions_that_stay(
         subscriber.sendall(encode_command("SUBSCRIBE", "calls"))
         assert silent.recv(1)
         assert subscriber.recv(1)
-        run.check_connections(happened, servers)
+        run.check_connections(happened, servers, 0.1)
     assert [violation.text for violation in happened.violations] == [
         "1 clients are still connected to node 1",
         "node 2 has subscribers of ['calls']",
