@@ -12,7 +12,8 @@ def connections(pid: int) -> int:
     process = Path(f"/proc/{pid}")
     if not (process / "net/tcp").exists():
         return 0
-    # All those of its network namespace, with the state and the number by which a descriptor names it.
+    # All those of its network namespace: the fourth column is the state, the tenth is what a file
+    # descriptor points to.
     lines = [
         line.split()
         for table in ("tcp", "tcp6")
