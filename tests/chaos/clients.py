@@ -157,6 +157,12 @@ class Client:
                 self._violation("crash", f"{self.name} ended with status {status}; see {self.log}")
 
     @property
+    def holds(self) -> bool:
+        """Whether it has something that it has not begun to release."""
+        self.histories[-1].load()
+        return bool(self.histories[-1].held)
+
+    @property
     def _tells_that_it_is_closed(self) -> bool:
         return any(entry["event"] == "closed" for entry in self.histories[-1].load()[-1:])
 

@@ -49,6 +49,11 @@ CLIENT_FAULTS = PROCESS_FAULTS | NETWORK_FAULTS
 SLOTS = SERVER_FAULTS | QUEUE_FAULTS | PROXY_FAULTS | CLIENT_FAULTS
 """The kinds of faults. What has the same slot cannot strike the same target at once."""
 
+HOLDING = 0.8
+"""How often a client that is killed or stopped is to be one that holds something."""
+HOLDER_PATIENCE = 0.5
+"""Seconds for which a fault that is to strike a holder waits until its target is one."""
+
 MOMENTARY = {"cut", *QUEUE_FAULTS}
 """The kinds that have no length."""
 
@@ -68,6 +73,8 @@ class Fault:
     ends: float
     delay: float
     """Seconds, of a delay."""
+    holding: bool
+    """Whether a client is struck while it holds something, if it does so soon."""
 
 
 @dataclass(frozen=True)
@@ -146,7 +153,8 @@ class _Planner:
         if free:
             ends = begins if kind in MOMENTARY else max(begins, ends)
             target, delay = self.random.choice(free), self.random.uniform(0.01, 0.6)
-            self._faults.append(Fault(kind, target, begins, ends, delay))
+            holding = self.random.random() < HOLDING
+            self._faults.append(Fault(kind, target, begins, ends, delay, holding))
         return bool(free)
 
 
@@ -177,6 +185,10 @@ class Faults:
         self._clients.watch(began + storm.seconds)
 
     def _begin(self, fault: Fault) -> None:
+        if fault.kind in PROCESS_FAULTS and fault.holding:
+            deadline = time.monotonic() + HOLDER_PATIENCE
+            while not self._clients[fault.target].holds and time.monotonic() < deadline:
+                time.sleep(0.001)
         is_client = fault.kind in CLIENT_FAULTS
         target = self._clients[fault.target].name if is_client else f"node {fault.target + 1}"
         now = time.monotonic_ns()

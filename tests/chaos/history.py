@@ -22,6 +22,8 @@ class History:
         """What was done to the process; see waits.py."""
         self.asks: dict[int, Entry] = {}
         """Those of the entries that ask for a lock, and have no answer so far."""
+        self.held: set[str] = set()
+        """The tokens of what was granted, and is not released so far."""
 
     def load(self) -> list[Entry]:
         """All complete lines; a process that was killed may have left half a line."""
@@ -41,6 +43,10 @@ class History:
             self.asks[entry["ask"]] = entry
         elif entry["event"] in ("granted", "cancelled", "error"):
             del self.asks[entry["ask"]]
+        if entry["event"] == "granted":
+            self.held.add(entry["token"])
+        elif entry["event"] == "release":
+            self.held.remove(entry["token"])
 
     def did(self, event: str) -> None:
         """Something is done to the process now."""

@@ -118,11 +118,20 @@ def test_a_client_that_ends_in_an_error_before_it_closes(start: Callable[[str], 
 def test_what_was_done_to_a_client_is_in_its_history(start: Callable[[str], Client]) -> None:
     client = start(f"{BEGIN}{WAITS}\nsys.stdin.read()")
     wait_until(lambda: bool(client.under_way))
+    assert not client.holds
     client.stop()
     client.go_on()
     client.kill()
     events = [entry["event"] for entry in client.entries]
     assert events == ["ask", "stopped", "continued", "killed"]
+
+
+def test_what_a_client_holds(start: Callable[[str], Client]) -> None:
+    ask = f"{WAITS}; tell(event='granted', ask=1, token='t')"
+    client = start(f"{BEGIN}{ask}; {READ[:-1]}1); tell(event='release', token='t'); {READ}")
+    wait_until(lambda: client.holds)
+    client.end()
+    wait_until(lambda: not client.holds)
 
 
 def test_a_client_that_ends_by_itself(start: Callable[[str], Client]) -> None:
