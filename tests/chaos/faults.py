@@ -107,7 +107,7 @@ def restarts(seed: int, nodes: int) -> Iterator[Storm]:
     """Storms in which nothing happens but that majorities restart: see what the guard is for."""
     for number in count():
         planner = _Planner(random.Random(f"{seed} {number}"), nodes, 0)
-        for _ in range(4):
+        for _ in range(6):
             planner.majority("server killed", SHORT)
         yield planner.storm()
 

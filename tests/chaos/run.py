@@ -103,7 +103,8 @@ def run(
         urls = [proxies[:2], proxies[2:]] if broken == "split" else [proxies]
         settings = SETTINGS | {"register": register.path}
         if broken == "no-guard":
-            settings["guard"] = None
+            # The locks are held nearly all the time, and for longer than a node needs to restart.
+            settings |= {"guard": None, "loops": 2, "pairs": 0, "thinks": [800, 1400]}
         clients = Clients(urls, settings, servers.process_group, folder, network)
         faults = Faults(servers, clients, network)
         happened = Run(seed, folder, time.monotonic_ns())
