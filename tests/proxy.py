@@ -238,6 +238,14 @@ class _Link:
                     side.transport.abort()
 
 
+def _keep_alive(connection: socket.socket) -> None:
+    """Notices a peer that is gone, where the packet that told so was lost, after some seconds."""
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for option, value in (("TCP_KEEPIDLE", 5), ("TCP_KEEPINTVL", 1), ("TCP_KEEPCNT", 10)):
+        if hasattr(socket, option):
+            connection.setsockopt(socket.IPPROTO_TCP, getattr(socket, option), value)
+
+
 class _Side(asyncio.Protocol):
     """One end of a link: collects the messages that arrive there in `inbox`."""
 
@@ -251,6 +259,7 @@ class _Side(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = cast("asyncio.Transport", transport)
+        _keep_alive(transport.get_extra_info("socket"))
         self._link.opened(self)
 
     def data_received(self, data: bytes) -> None:

@@ -1,15 +1,16 @@
 //! The Rust client of `tests/chaos/`; `client.py` there says what it does. Unix only, as the run is.
 #![allow(clippy::unwrap_used, reason = "a program for developers: what is unexpected ends it")]
 
-use quorlock::{Client, Error, ErrorCode, Lease};
+use quorlock::{Client, Error, ErrorCode, Lease, Lock};
 use rustix::time::{ClockId, clock_gettime};
 use serde_json::{Value, json};
+use std::collections::HashMap;
 use std::fs::{File, OpenOptions};
 use std::io::{BufRead, BufReader, Read, Write, stdin};
 use std::os::unix::net::UnixStream;
 use std::panic;
 use std::process::exit;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::Duration;
 
@@ -37,6 +38,7 @@ struct Worker {
     settings: Value,
     client: Client,
     history: File,
+    asks: AtomicU64,
     over: AtomicBool,
 }
 
@@ -51,45 +53,84 @@ impl Worker {
         (now(), u64::try_from(lease.remaining().as_nanos()).unwrap())
     }
 
-    fn observe(&self, event: &str, lease: &Lease) {
-        let (at, left) = Self::look(lease);
-        self.record(&json!({ "event": event, "token": lease.token(), "at": at, "left": left }));
+    /// Whether what has this probability happens.
+    fn happens(&self, probability: &str) -> bool {
+        (below(1_000_000) as f64) < self.settings[probability].as_f64().unwrap() * 1e6
+    }
+
+    /// One resource, or two of them in any order.
+    fn some(&self) -> Vec<&str> {
+        let all = self.settings["resources"].as_array().unwrap();
+        let mut some: Vec<_> = all.iter().map(|resource| resource.as_str().unwrap()).collect();
+        let many = if self.happens("pairs") { 2 } else { 1 };
+        while some.len() > many {
+            some.swap_remove(below(some.len()));
+        }
+        if below(2) == 0 {
+            some.reverse();
+        }
+        some
     }
 
     fn run(&self) {
         let mut register = Register::connect(&self.settings);
         while !self.over.load(Ordering::Relaxed) {
-            let resource = choose(&self.settings["resources"]).as_str().unwrap();
-            let wait = milliseconds(choose(&self.settings["waits"]));
-            let extended = below(2) == 0;
-            let lock = self.client.lock(resource).wait(wait).auto_extend(extended);
+            let (resources, extended) = (self.some(), below(2) == 0);
+            let wait = choose(&self.settings["waits"]);
+            let lock = self.client.lock(&*resources).auto_extend(extended);
+            let lock =
+                if wait.is_null() { lock.wait_forever() } else { lock.wait(milliseconds(wait)) };
+            let ask = self.asks.fetch_add(1, Ordering::Relaxed);
             let asked = now();
-            match lock.acquire().wait(Duration::MAX).unwrap() {
-                Ok(lease) => self.turn(asked, &lease, extended, &mut register),
-                Err(error) => self.failed(asked, resource, &error),
+            self.record(&json!({
+                "event": "ask", "ask": ask, "resources": resources, "wait": wait, "at": asked
+            }));
+            match self.acquire(ask, &lock) {
+                Some(Ok(lease)) => {
+                    let (at, left) = Self::look(&lease);
+                    self.record(&json!({
+                        "event": "granted", "ask": ask, "resources": resources,
+                        "token": lease.token(), "fences": lease.fences().collect::<HashMap<_, _>>(),
+                        "extended": extended, "asked": asked, "at": at, "left": left,
+                    }));
+                    self.turn(&lease, &mut register);
+                }
+                Some(Err(error)) => self.failed(ask, &error),
+                None => self.record(&json!({ "event": "cancelled", "ask": ask, "at": now() })),
             }
             thread::sleep(milliseconds(choose(&self.settings["pauses"])));
         }
     }
 
-    fn failed(&self, asked: u64, resource: &str, error: &Error) {
-        assert!(matches!(error.code(), ErrorCode::Timeout | ErrorCode::NoQuorum), "{error}");
-        let code = error.code().as_str();
-        let (event, at) = ("error", now());
-        self.record(&json!({
-            "event": event, "resource": resource, "asked": asked, "at": at, "code": code
-        }));
+    /// `None` if the wait was cancelled.
+    fn acquire(&self, ask: u64, lock: &Lock) -> Option<Result<Lease, Error>> {
+        let is_cancelled = self.happens("cancelled");
+        let patience = is_cancelled.then(|| milliseconds(choose(&self.settings["cancels"])));
+        let mut pending = lock.acquire();
+        let done = pending.wait(patience.unwrap_or(Duration::MAX));
+        if done.is_none() {
+            self.record(&json!({ "event": "cancel", "ask": ask, "at": now() }));
+        }
+        done
     }
 
-    fn turn(&self, asked: u64, lease: &Lease, extended: bool, register: &mut Register) {
-        let (at, left) = Self::look(lease);
-        self.record(&json!({
-            "event": "granted", "resource": lease.resources()[0], "token": lease.token(),
-            "fence": lease.fence(), "extended": extended, "asked": asked, "at": at, "left": left,
-        }));
-        if let Some(value) = self.ask(register, lease, "read", 0) {
+    fn failed(&self, ask: u64, error: &Error) {
+        assert!(matches!(error.code(), ErrorCode::Timeout | ErrorCode::NoQuorum), "{error}");
+        let code = error.code().as_str();
+        self.record(&json!({ "event": "error", "ask": ask, "at": now(), "code": code }));
+    }
+
+    fn turn(&self, lease: &Lease, register: &mut Register) {
+        let fences: Vec<_> = lease.fences().collect();
+        let values: Vec<_> =
+            fences.iter().map(|&fence| self.ask(register, lease, "read", fence, 0)).collect();
+        if !values.contains(&None) {
             self.think(lease);
-            self.ask(register, lease, "write", value + 1);
+        }
+        for (fence, value) in fences.into_iter().zip(values) {
+            if let Some(value) = value {
+                self.ask(register, lease, "write", fence, value + 1);
+            }
         }
         self.record(&json!({ "event": "release", "token": lease.token(), "at": now() }));
         let ok = lease.release().wait(Duration::MAX).unwrap();
@@ -102,18 +143,32 @@ impl Worker {
             let step = left.min(STEP);
             thread::sleep(Duration::from_millis(step));
             left -= step;
-            self.observe("look", lease);
+            let (at, left) = Self::look(lease);
+            self.record(
+                &json!({ "event": "look", "token": lease.token(), "at": at, "left": left }),
+            );
         }
     }
 
-    fn ask(&self, register: &mut Register, lease: &Lease, op: &str, value: u64) -> Option<u64> {
+    fn ask(
+        &self,
+        register: &mut Register,
+        lease: &Lease,
+        op: &str,
+        (resource, fence): (&str, u64),
+        value: u64,
+    ) -> Option<u64> {
         let answer = register.ask(&json!({
-            "op": op, "resource": lease.resources()[0], "fence": lease.fence(), "value": value,
+            "op": op, "resource": resource, "fence": fence, "value": value,
             "client": self.settings["name"],
         }));
         let value = answer["value"].as_u64();
         if value.is_none() {
-            self.observe("refused", lease);
+            let (at, left) = Self::look(lease);
+            self.record(&json!({
+                "event": "refused", "resource": resource, "token": lease.token(),
+                "at": at, "left": left,
+            }));
         }
         value
     }
@@ -148,7 +203,10 @@ fn main() {
         .nodes(urls)
         .ttl(milliseconds(&settings["ttl"]))
         .node_timeout(milliseconds(&settings["node_timeout"]))
-        .retry_delay(Duration::from_millis(2), Duration::from_millis(20));
+        .retry_delay(
+            milliseconds(&settings["retry_delay"][0]),
+            milliseconds(&settings["retry_delay"][1]),
+        );
     if let Some(guard) = settings["guard"].as_u64() {
         builder = builder.restart_guard(Duration::from_millis(guard));
     }
@@ -156,6 +214,7 @@ fn main() {
     let worker = Worker {
         client: builder.build().unwrap(),
         history: OpenOptions::new().create(true).append(true).open(history).unwrap(),
+        asks: AtomicU64::new(1),
         over: AtomicBool::new(false),
         settings,
     };
@@ -163,7 +222,10 @@ fn main() {
         for _ in 0..worker.settings["loops"].as_u64().unwrap() {
             scope.spawn(|| worker.run());
         }
-        let _ = stdin().read_to_end(&mut Vec::new());
+        let _ = stdin().read(&mut [0]);
         worker.over.store(true, Ordering::Relaxed);
     });
+    worker.client.close().wait(Duration::MAX).unwrap();
+    worker.record(&json!({ "event": "closed", "at": now() }));
+    let _ = stdin().read_to_end(&mut Vec::new());
 }

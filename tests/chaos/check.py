@@ -20,7 +20,10 @@ Entry = Mapping[str, Any]
 
 @dataclass
 class Lease:
-    """What its holder has told of a lease, until it was killed perhaps."""
+    """What its holder has told of a lease, until it was killed perhaps.
+
+    A lease of several resources is several of these, with the same token.
+    """
 
     client: str
     resource: str
@@ -48,13 +51,21 @@ class Lease:
     """When the release was about to be called."""
     lost: bool = False
 
-    def looked(self, entry: Entry) -> None:
-        """What the holder saw when it looked at it."""
-        if entry["left"] > 0:
-            self.seen = entry["at"]
-            self.promised = max(self.promised, entry["at"] + entry["left"])
-        else:
-            self.lost = True
+    def told(self, entry: Entry) -> None:
+        """What its holder told of it."""
+        match entry["event"]:
+            case "release":
+                self.given_up = entry["at"]
+            case "released" if entry["ok"]:
+                # True means that it was valid when it was called, which was after this.
+                self.seen = self.given_up
+            case "released":
+                self.lost = True
+            case _ if entry["left"] > 0:
+                self.seen = entry["at"]
+                self.promised = max(self.promised, entry["at"] + entry["left"])
+            case _:
+                self.lost = True
 
 
 @dataclass(frozen=True)
@@ -71,34 +82,26 @@ class Violation:
 
 def leases(histories: Iterable[tuple[str, Iterable[Entry]]]) -> list[Lease]:
     """All leases of all clients, in the order in which they were granted."""
-    found: dict[str, Lease] = {}
+    found: dict[str, list[Lease]] = defaultdict(list)
     for client, entries in histories:
         for entry in entries:
-            match entry["event"]:
-                case "granted":
-                    lease = Lease(
+            if entry["event"] == "granted":
+                found[entry["token"]] += (
+                    Lease(
                         client,
-                        entry["resource"],
+                        resource,
                         entry["token"],
-                        entry["fence"],
+                        fence,
                         entry["extended"],
                         entry["asked"],
                         entry["at"],
                     )
-                    lease.looked(entry)
-                    found[lease.token] = lease
-                case "look" | "refused":
-                    found[entry["token"]].looked(entry)
-                case "release":
-                    found[entry["token"]].given_up = entry["at"]
-                case "released":
-                    lease = found[entry["token"]]
-                    if entry["ok"]:
-                        # True means that it was valid when it was called, which was after this.
-                        lease.seen = lease.given_up
-                    else:
-                        lease.lost = True
-    return sorted(found.values(), key=lambda lease: lease.granted)
+                    for resource, fence in entry["fences"].items()
+                )
+            for lease in found[entry["token"]] if "token" in entry else ():
+                lease.told(entry)
+    of = [lease for held in found.values() for lease in held]
+    return sorted(of, key=lambda lease: lease.granted)
 
 
 def by_resource(of: Iterable[Lease]) -> Iterator[tuple[str, list[Lease]]]:
@@ -182,6 +185,21 @@ def fences(of: Iterable[Lease]) -> list[Violation]:
     return found
 
 
+def completeness(histories: Iterable[tuple[str, Iterable[Entry]]]) -> list[Violation]:
+    """A lease is of all resources that were asked for, and of no other."""
+    return [
+        Violation(
+            "other resources",
+            entry["at"],
+            f"{client} asked for {', '.join(entry['resources'])}, and got"
+            f" {', '.join(entry['fences']) or 'nothing'}",
+        )
+        for client, entries in histories
+        for entry in entries
+        if entry["event"] == "granted" and sorted(entry["fences"]) != sorted(entry["resources"])
+    ]
+
+
 def truth(of: Iterable[Lease], ttl: int) -> list[Violation]:
     """A lease that nobody extends is not said to be valid for longer than its ttl (ns)."""
     return [
@@ -231,13 +249,13 @@ def refusals(
     a larger fence had already used that: either there were two holders, or the fences of two that
     came one after the other did not increase.
     """
-    resources = {lease.token: lease for lease in of}
+    fences = {(lease.token, lease.resource): lease.fence for lease in of}
     return [
         Violation(
             "refused while valid",
             entry["at"],
-            f"the register refused {client} (fence {resources[entry['token']].fence})",
-            resources[entry["token"]].resource,
+            f"the register refused {client} (fence {fences[entry['token'], entry['resource']]})",
+            entry["resource"],
         )
         for client, entries in histories
         for entry in entries
@@ -253,6 +271,7 @@ def check(
     found = [
         *exclusion(of),
         *fences(of),
+        *completeness(histories),
         *truth(of, ttl),
         *register(written),
         *refusals(histories, of),

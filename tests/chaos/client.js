@@ -5,6 +5,7 @@ import { once } from 'node:events'
 import { openSync, writeSync } from 'node:fs'
 import { connect } from 'node:net'
 import { createInterface } from 'node:readline'
+import { setTimeout as setTimer } from 'node:timers'
 import { setTimeout as sleep } from 'node:timers/promises'
 
 /** Milliseconds between two looks at a lease. */
@@ -15,11 +16,11 @@ const client = new Client(settings.urls, {
   ttl: settings.ttl,
   restartGuard: settings.guard,
   nodeTimeout: settings.node_timeout,
-  retryDelay: [2, 20],
+  retryDelay: settings.retry_delay,
 })
 const history = openSync(settings.history, 'a')
 let over = false
-process.stdin.on('end', () => (over = true)).resume()
+process.stdin.on('data', () => (over = true)).on('end', () => (over = true))
 
 /** Nanoseconds of CLOCK_MONOTONIC: below 2^53 until the machine has been up for 104 days. */
 const now = () => Number(process.hrtime.bigint())
@@ -36,39 +37,71 @@ function look(event, lease, entry) {
 
 const register = connect(settings.register)
 const asking = []
+let asks = 0
 createInterface(register).on('line', (line) => asking.shift()(JSON.parse(line)))
 await once(register, 'connect')
 
 /** What the register answers; undefined if it refuses. */
-async function ask(lease, op, value) {
-  const [resource] = lease.resources
-  const request = { op, resource, fence: lease.fence, value, client: settings.name }
+async function ask(lease, op, resource, value) {
+  const request = { op, resource, fence: lease.fences[resource], value, client: settings.name }
   register.write(JSON.stringify(request) + '\n')
   const answer = await new Promise((resolve) => asking.push(resolve))
   if (answer.ok) return answer.value
-  look('refused', lease)
+  look('refused', lease, { resource })
+}
+
+/** One resource, or two of them in any order. */
+function some() {
+  const one = choose(settings.resources)
+  if (Math.random() >= settings.pairs) return [one]
+  return [one, choose(settings.resources.filter((other) => other !== one))]
+}
+
+/** The lease; undefined if there is none. */
+async function acquire(ask, resources, options) {
+  const controller = new AbortController()
+  let timer
+  if (Math.random() < settings.cancelled) {
+    timer = setTimer(() => {
+      record('cancel', { ask, at: now() })
+      controller.abort()
+    }, choose(settings.cancels))
+  }
+  try {
+    return await client.lock(resources, { ...options, signal: controller.signal })
+  } catch (error) {
+    if (error === controller.signal.reason) {
+      record('cancelled', { ask, at: now() })
+    } else if (error instanceof LockTimeoutError || error instanceof QuorumError) {
+      record('error', { ask, at: now(), code: error.code })
+    } else {
+      throw error
+    }
+  } finally {
+    clearTimeout(timer)
+  }
 }
 
 async function turn() {
-  const resource = choose(settings.resources)
+  const resources = some()
   const extended = Math.random() < 0.5
+  const wait = choose(settings.waits)
+  const number = ++asks
   const asked = now()
-  let lease
-  try {
-    lease = await client.lock(resource, { wait: choose(settings.waits), autoExtend: extended })
-  } catch (error) {
-    if (!(error instanceof LockTimeoutError || error instanceof QuorumError)) throw error
-    record('error', { resource, asked, at: now(), code: error.code })
-    return
-  }
-  look('granted', lease, { resource, fence: lease.fence, extended, asked })
-  const value = await ask(lease, 'read')
-  if (value !== undefined) {
+  record('ask', { ask: number, resources, wait, at: asked })
+  const lease = await acquire(number, resources, { wait, autoExtend: extended })
+  if (lease === undefined) return
+  look('granted', lease, { ask: number, resources, fences: lease.fences, extended, asked })
+  const values = []
+  for (const resource of resources) values.push(await ask(lease, 'read', resource))
+  if (!values.includes(undefined)) {
     for (let left = choose(settings.thinks); left > 0; left -= STEP) {
       await sleep(Math.min(STEP, left))
       look('look', lease)
     }
-    await ask(lease, 'write', value + 1)
+  }
+  for (const [n, resource] of resources.entries()) {
+    if (values[n] !== undefined) await ask(lease, 'write', resource, values[n] + 1)
   }
   record('release', { token: lease.token, at: now() })
   const ok = await lease.release()
@@ -84,3 +117,5 @@ async function loop() {
 
 await Promise.all(Array.from({ length: settings.loops }, loop))
 register.end()
+await client.close()
+record('closed', { at: now() })

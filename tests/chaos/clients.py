@@ -9,12 +9,15 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from chaos.check import Entry, Violation
 from chaos.history import History
 from chaos.network import Network
+from chaos.sockets import connections
+from chaos.waits import Wait, waits
 
 HERE = Path(__file__).resolve().parent
 PYTHON = [sys.executable, str(HERE / "client.py")]
@@ -28,8 +31,14 @@ KINDS: dict[str, list[str]] = {
     "Rust 1": [RUST],
     "Rust 2": [RUST],
 }
+RETRY_DELAYS = [(2, 20), (50, 200)]
+"""Milliseconds. Some try so often that they hardly need to be called, and some have the default."""
 END_TIMEOUT = 60.0
 """Seconds that a client may take to end when it is asked to, on a machine that is busy."""
+CLOSED_TIMEOUT = 3.0
+"""Seconds after which a closed client has no connection any more. Those on which it was called end
+by themselves 5 s after the last wait.
+"""
 
 
 def build_rust() -> Path:
@@ -66,12 +75,14 @@ class Client:
         self.log = folder / f"{self._file}.log"
         """What its processes complained of."""
         self._process: subprocess.Popen[bytes] | None = None
+        self._closed: float | None = None
+        """When it was seen that it has closed its client, by time.monotonic()."""
 
     def start(self) -> None:
         path = self._folder / f"{self._file}-{len(self.histories) + 1}.jsonl"
         self.histories.append(History(path))
         settings = self._settings | {"history": str(path)}
-        # The end of stdin tells it that it is over. It is one of the servers' group, so that none
+        # Stdin tells it that it is over. It is one of the servers' group, so that none
         # survives when this process is killed, not even one that is stopped.
         with self.log.open("ab") as log:
             self._process = subprocess.Popen(
@@ -84,24 +95,59 @@ class Client:
     def kill(self) -> None:
         self._running.kill()
         self._running.wait()
+        self.histories[-1].did("killed")
         self._close()
 
     def stop(self) -> None:
         self._running.send_signal(signal.SIGSTOP)
         if hasattr(os, "waitid"):  # until all its threads stand still
             os.waitid(os.P_PID, self._running.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
+        self.histories[-1].did("stopped")
 
     def go_on(self) -> None:
+        # Before it does: it must not seem to stand still when it runs.
+        self.histories[-1].did("continued")
         self._running.send_signal(signal.SIGCONT)
 
     def end(self) -> None:
-        """Asks it to end."""
+        """Asks it to see its waits and turns to their ends, and to close its client."""
         assert self._running.stdin
-        self._running.stdin.close()
+        self.histories[-1].did("over")
+        with suppress(BrokenPipeError):
+            self._running.stdin.write(b".")
+            self._running.stdin.flush()
+
+    def has_closed(self, deadline: float) -> bool:
+        """Whether nothing more is to come of `end()`: its client is closed, and its connections.
+
+        The process goes on, with whatever its client has left.
+        """
+        if not self.is_running:
+            return True
+        if self._closed is None and self._tells_that_it_is_closed:
+            self._closed = time.monotonic()
+        if self._closed is not None:
+            left = connections(self._running.pid)
+            is_late = time.monotonic() > self._closed + CLOSED_TIMEOUT
+            if left and is_late:
+                text = f"{self.name} has closed its client, and keeps {left} connections"
+                self._violation("connection", text)
+            return is_late or not left
+        if time.monotonic() > deadline:
+            self._violation("hang", f"{self.name} does not close its client")
+            for wait in self.under_way:
+                self._violation("stuck", f"{wait} has not ended, though all is well")
+            self.kill()
+            return True
+        return False
 
     def wait(self, deadline: float) -> None:
-        """Waits for its end."""
+        """Lets it end, unless it was killed, and waits for that."""
+        if self._process is None:
+            return
         try:
+            assert self._running.stdin
+            self._running.stdin.close()
             status = self._running.wait(max(0, deadline - time.monotonic()))
         except subprocess.TimeoutExpired:
             self._violation("hang", f"{self.name} does not end")
@@ -109,6 +155,22 @@ class Client:
         else:
             if status:
                 self._violation("crash", f"{self.name} ended with status {status}; see {self.log}")
+
+    @property
+    def holds(self) -> bool:
+        """Whether it has something that it has not begun to release."""
+        self.histories[-1].load()
+        return bool(self.histories[-1].held)
+
+    @property
+    def _tells_that_it_is_closed(self) -> bool:
+        return any(entry["event"] == "closed" for entry in self.histories[-1].load()[-1:])
+
+    @property
+    def under_way(self) -> list[Wait]:
+        """What it waits for."""
+        self.histories[-1].load()
+        return waits([(self.name, self.histories[-1].asks.values())])
 
     @property
     def is_running(self) -> bool:
@@ -125,7 +187,7 @@ class Client:
     @property
     def entries(self) -> list[Entry]:
         """All histories, one after the other."""
-        return [entry for history in self.histories for entry in history.load()]
+        return [entry for history in self.histories for entry in history.all]
 
     def granted_since(self, moment: int) -> bool:
         """Whether the running process was granted a lease that it asked for after this."""
@@ -168,7 +230,12 @@ class Clients:
             words = [rust if word == RUST else word for word in command]
             if network is not None:
                 words = [*network.command(number), *words]
-            own = {"name": name, "kind": name.split()[1], "urls": urls[number % len(urls)]}
+            own = {
+                "name": name,
+                "kind": name.split()[1],
+                "urls": urls[number % len(urls)],
+                "retry_delay": RETRY_DELAYS[number % len(RETRY_DELAYS)],
+            }
             self._clients.append(Client(name, words, settings | own, group, folder))
         for client in self._clients:
             client.start()
@@ -189,13 +256,26 @@ class Clients:
                 client.check_running()
             time.sleep(min(left, 0.05))
 
-    def end(self) -> None:
-        """Asks all to end, and waits until they have."""
+    def close(self) -> None:
+        """Asks all to see their waits to an end and to close their clients, and waits for it."""
         for client in self._clients:
             client.end()
         deadline = time.monotonic() + END_TIMEOUT
+        left = self._clients
+        while left := [client for client in left if not client.has_closed(deadline)]:
+            time.sleep(0.02)
+
+    def end(self) -> None:
+        """Waits until all have ended."""
+        deadline = time.monotonic() + END_TIMEOUT
         for client in self._clients:
             client.wait(deadline)
+
+    def kill(self) -> None:
+        """Ends those that are left."""
+        for client in self._clients:
+            if client.is_running:
+                client.kill()
 
     @property
     def violations(self) -> list[Violation]:

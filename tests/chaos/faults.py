@@ -18,11 +18,15 @@ from chaos.network import Network
 from proxy import Mode
 from servers import Servers
 
+RESOURCES = ["orders", "stock", "report"]
+
 SHORT = (0.02, 0.3)
 LONG = (0.3, 3.0)
 """For how many seconds a fault lasts."""
 
 SERVER_FAULTS = {"server killed": "process", "server stopped": "process"}
+QUEUE_FAULTS = {"queues lost": "process", "calls cut": "process"}
+"""A server forgets who waits, or loses the connections on which it calls."""
 PROXY_FAULTS = {
     "delay": "delay",
     "cut": "cut",
@@ -42,11 +46,20 @@ NETWORK_FAULTS = {
 """Those of client processes, and those that need network namespaces."""
 CLIENT_FAULTS = PROCESS_FAULTS | NETWORK_FAULTS
 
-SLOTS = SERVER_FAULTS | PROXY_FAULTS | CLIENT_FAULTS
+SLOTS = SERVER_FAULTS | QUEUE_FAULTS | PROXY_FAULTS | CLIENT_FAULTS
 """The kinds of faults. What has the same slot cannot strike the same target at once."""
 
+HOLDING = 0.8
+"""How often a client that is killed or stopped is to be one that holds something."""
+HOLDER_PATIENCE = 0.5
+"""Seconds for which a fault that is to strike a holder waits until its target is one."""
+
+MOMENTARY = {"cut", *QUEUE_FAULTS}
+"""The kinds that have no length."""
+
 MAJORITY = 0.4
-"""How often a fault strikes more nodes than may fail, and how often so many restart."""
+"""How often a fault strikes more nodes than may fail, how often so many restart, and how often most
+clients are killed or stopped at once."""
 
 
 @dataclass(frozen=True)
@@ -60,6 +73,8 @@ class Fault:
     ends: float
     delay: float
     """Seconds, of a delay."""
+    holding: bool
+    """Whether a client is struck while it holds something, if it does so soon."""
 
 
 @dataclass(frozen=True)
@@ -79,9 +94,12 @@ def storms(seed: int, nodes: int, clients: int, namespaces: bool) -> Iterator[St
         planner = _Planner(random.Random(f"{seed} {number}"), nodes, clients)
         planner.each_of(kinds)
         if planner.random.random() < MAJORITY:
-            planner.majority(planner.random.choice([*SERVER_FAULTS, *PROXY_FAULTS]), LONG)
+            kinds_of_nodes = [*SERVER_FAULTS, *QUEUE_FAULTS, *PROXY_FAULTS]
+            planner.majority(planner.random.choice(kinds_of_nodes), LONG)
         if planner.random.random() < MAJORITY:
             planner.majority("server killed", SHORT)
+        if planner.random.random() < MAJORITY:
+            planner.majority(planner.random.choice([*PROCESS_FAULTS]), LONG)
         yield planner.storm()
 
 
@@ -89,7 +107,7 @@ def restarts(seed: int, nodes: int) -> Iterator[Storm]:
     """Storms in which nothing happens but that majorities restart: see what the guard is for."""
     for number in count():
         planner = _Planner(random.Random(f"{seed} {number}"), nodes, 0)
-        for _ in range(4):
+        for _ in range(6):
             planner.majority("server killed", SHORT)
         yield planner.storm()
 
@@ -109,8 +127,9 @@ class _Planner:
 
     def majority(self, kind: str, lasting: tuple[float, float]) -> None:
         begins, ends = self._times(lasting)
-        for _ in range(self.random.randint(self._nodes // 2 + 1, self._nodes)):
-            # A moment apart: nodes do not fail in the same microsecond.
+        all_targets = self._clients if kind in CLIENT_FAULTS else self._nodes
+        for _ in range(self.random.randint(all_targets // 2 + 1, all_targets)):
+            # A moment apart: they do not fail in the same microsecond.
             self._add(kind, begins + self.random.uniform(0, 0.05), ends)
 
     def storm(self) -> Storm:
@@ -132,9 +151,10 @@ class _Planner:
         }
         free = [target for target in range(number) if target not in busy]
         if free:
-            ends = max(begins, ends) if kind != "cut" else begins
+            ends = begins if kind in MOMENTARY else max(begins, ends)
             target, delay = self.random.choice(free), self.random.uniform(0.01, 0.6)
-            self._faults.append(Fault(kind, target, begins, ends, delay))
+            holding = self.random.random() < HOLDING
+            self._faults.append(Fault(kind, target, begins, ends, delay, holding))
         return bool(free)
 
 
@@ -165,6 +185,10 @@ class Faults:
         self._clients.watch(began + storm.seconds)
 
     def _begin(self, fault: Fault) -> None:
+        if fault.kind in PROCESS_FAULTS and fault.holding:
+            deadline = time.monotonic() + HOLDER_PATIENCE
+            while not self._clients[fault.target].holds and time.monotonic() < deadline:
+                time.sleep(0.001)
         is_client = fault.kind in CLIENT_FAULTS
         target = self._clients[fault.target].name if is_client else f"node {fault.target + 1}"
         now = time.monotonic_ns()
@@ -187,6 +211,11 @@ class Faults:
                 self._servers.proxies[fault.target].delay = fault.delay
             case "cut":
                 self._servers.proxies[fault.target].cut()
+            case "queues lost":
+                server = self._servers[fault.target]
+                server.command("DEL", *(f"{resource}:queue" for resource in RESOURCES))
+            case "calls cut":
+                self._servers[fault.target].command("CLIENT", "KILL", "TYPE", "pubsub")
             case mode:
                 self._servers.proxies[fault.target].mode = _MODES[mode]
         self._open[fault] = stroke
@@ -207,7 +236,7 @@ class Faults:
                 self._network.heal(fault.target)
             case "delay":
                 self._servers.proxies[fault.target].delay = 0
-            case "cut":
+            case "cut" | "queues lost" | "calls cut":
                 pass
             case _:
                 self._servers.proxies[fault.target].mode = "pass"

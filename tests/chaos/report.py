@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 from typing import Any
 
-from chaos.check import Entry, Violation
-from chaos.faults import SLOTS
+from chaos.check import Entry, Violation, end_seen
+from chaos.faults import PROCESS_FAULTS, SLOTS
 from chaos.history import Run, language
+from chaos.waits import most_in_one_line
 
 BEFORE, AFTER = 500_000_000, 100_000_000
 """What is shown around a violation, in nanoseconds."""
@@ -18,7 +19,10 @@ BEFORE, AFTER = 500_000_000, 100_000_000
 def summary(run: Run) -> dict[str, Any]:
     """The figures of a run, for summary.json."""
     languages = dict.fromkeys(language(client) for client, _ in run.histories)
-    held = run.leases
+    # A lease of several resources is one.
+    held = list({lease.token: lease for lease in run.leases}.values())
+    several = Counter(lease.token for lease in run.leases)
+    waits = run.waits
     errors = Counter(
         (language(client), entry["code"])
         for client, entries in run.histories
@@ -33,6 +37,19 @@ def summary(run: Run) -> dict[str, Any]:
         "calms": len(run.calms),
         "acquisitions": {"all": len(held)}
         | {each: sum(language(lease.client) == each for lease in held) for each in languages},
+        "of two": {
+            each: sum(several[lease.token] > 1 for lease in held if language(lease.client) == each)
+            for each in languages
+        },
+        "waits": {
+            "all": len(waits),
+            "for ever": sum(wait.length is None for wait in waits),
+            "cancelled": sum(wait.outcome == "cancelled" for wait in waits),
+            "cut short by a kill": sum(wait.outcome == "killed" for wait in waits),
+            "longer than 1 s": sum((wait.ended or run.ended) - wait.asked > 1e9 for wait in waits),
+            "at most at once, of one client for one resource": most_in_one_line(waits),
+        },
+        "struck while": struck(run),
         "timeouts": {each: errors[each, "TIMEOUT"] for each in languages},
         "no quorum": {each: errors[each, "NO_QUORUM"] for each in languages},
         "lost": {
@@ -52,6 +69,25 @@ def summary(run: Run) -> dict[str, Any]:
     }
 
 
+def struck(run: Run) -> dict[str, int]:
+    """How many kills and stops struck a client that held, and one that waited."""
+    held, waits = run.leases, run.waits
+    found = {"holding": 0, "waiting": 0}
+    for stroke in run.strokes:
+        if stroke.kind in PROCESS_FAULTS:
+            at, client = stroke.begins, stroke.target
+            found["holding"] += any(
+                lease.client == client and lease.granted < at < max(end_seen(lease), lease.promised)
+                for lease in held
+                if lease.given_up is None or lease.given_up > at
+            )
+            found["waiting"] += any(
+                wait.client == client and wait.asked < at < (wait.ended or run.ended)
+                for wait in waits
+            )
+    return found
+
+
 def show(figures: Mapping[str, Any]) -> None:
     """Prints them."""
     for name, figure in figures.items():
@@ -68,7 +104,9 @@ def show(figures: Mapping[str, Any]) -> None:
 def excerpt(run: Run, violation: Violation) -> str:
     """What happened around a violation: to the resource, and to the servers and clients."""
     since, until = violation.at - BEFORE, violation.at + AFTER
-    resources = {lease.token: lease.resource for lease in run.leases}
+    resources: dict[str, set[str]] = defaultdict(set)
+    for lease in run.leases:
+        resources[lease.token].add(lease.resource)
     lines: list[tuple[int, str]] = []
 
     def tell(at: int, who: str, text: str) -> None:
@@ -82,9 +120,11 @@ def excerpt(run: Run, violation: Violation) -> str:
                 tell(stroke.ends, stroke.target, f"*** no longer {stroke.kind}")
     for client, entries in [*run.histories, ("register", run.register)]:
         for entry in without_looks(entries):
-            resource = entry.get("resource") or resources[entry["token"]]
+            about = resources[entry["token"]] if "token" in entry else entry.get("resources", ())
+            if "resource" in entry:
+                about = {entry["resource"]}
             wanted = since < entry["at"] < until or entry.get("token") in violation.tokens
-            if wanted and violation.resource in (None, resource):
+            if wanted and (violation.resource is None or violation.resource in about):
                 tell(entry["at"], client, describe(entry, run))
     return "\n".join(line for _, line in sorted(lines))
 
@@ -117,18 +157,27 @@ def describe(entry: Entry, run: Run) -> str:
         case "granted":
             way = "extended" if entry["extended"] else "not extended"
             asked = f"{run.seconds(entry['asked']):.6f}"
-            text = f"{lease} granted: {entry['resource']}, fence {entry['fence']}, {left}, {way}"
-            return f"{text}, asked at {asked}"
+            fences = ", ".join(f"{name} fence {fence}" for name, fence in entry["fences"].items())
+            return f"{lease} granted: {fences}, {left}, {way}, asked at {asked}"
         case "look":
             return f"{lease} {left}"
         case "refused":
-            return f"{lease} refused by the register; {left}"
+            return f"{lease} refused by the register for {entry['resource']}; {left}"
         case "release":
             return f"{lease} about to be released"
         case "released":
             return f"{lease} released: {entry['ok']}"
         case "error":
-            return f"{entry['code']} for {entry['resource']}"
+            return f"ask {entry['ask']} ended: {entry['code']}"
+        case "ask":
+            length = "for ever" if entry["wait"] is None else f"for {entry['wait']} ms"
+            return f"ask {entry['ask']}: waits {length} for {' and '.join(entry['resources'])}"
+        case "cancel":
+            return f"ask {entry['ask']} about to be cancelled"
+        case "cancelled":
+            return f"ask {entry['ask']} cancelled"
+        case "stopped" | "continued" | "killed" | "over" | "closed" as event:
+            return f"*** {event}"
     verdict = "" if entry["ok"] else " REFUSED"
     return (
         f"{entry['event']} {entry['value']} by {entry['client']}, fence {entry['fence']}{verdict}"

@@ -29,8 +29,12 @@ def test_the_lock_withstands_everything(tmp_path: Path) -> None:
     assert figures["violations"] == []
     for language in ("Python", "Node.js", "Rust"):
         assert figures["acquisitions"][language] > 0
+        assert figures["of two"][language] > 0
     kinds = SLOTS.keys() - NETWORK_FAULTS.keys()
     assert all(figures["faults"][kind] for kind in kinds), figures["faults"]
+    for kind in ("for ever", "cancelled", "cut short by a kill"):
+        assert figures["waits"][kind] > 0, figures["waits"]
+    assert figures["struck while"]["waiting"] > 0
     assert figures["register"]["writes"] > 0
     assert len(happened.calms) > 1  # in each of which everybody got a lock
     assert "held by Rust" in (tmp_path / "timeline.html").read_text()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
@@ -12,12 +13,22 @@ TTL = 1000
 History = list[Entry]
 
 
-def granted(token: str, asked: int, at: int, fence: int, left: int = TTL, **entry: Any) -> Entry:
+def granted(
+    token: str,
+    asked: int,
+    at: int,
+    fence: int = 1,
+    left: int = TTL,
+    fences: Mapping[str, int] | None = None,
+    **entry: Any,
+) -> Entry:
+    """A lease of "r" with this fence, or of what `fences` says."""
+    fences = fences or {"r": fence}
     return {
         "event": "granted",
-        "resource": "r",
+        "resources": list(fences),
         "token": token,
-        "fence": fence,
+        "fences": fences,
         "extended": False,
         "asked": asked,
         "at": at,
@@ -27,7 +38,7 @@ def granted(token: str, asked: int, at: int, fence: int, left: int = TTL, **entr
 
 
 def look(token: str, at: int, left: int, event: str = "look") -> Entry:
-    return {"event": event, "token": token, "at": at, "left": left}
+    return {"event": event, "token": token, "at": at, "left": left, "resource": "r"}
 
 
 def released(token: str, at: int, ok: bool = True) -> History:
@@ -110,8 +121,30 @@ def test_a_lease_that_was_over_when_it_was_returned_overlaps_nothing() -> None:
 
 def test_other_resources_are_free() -> None:
     a = [granted("1", 0, 10, fence=7), look("1", 200, 810)]
-    b = [granted("2", 5, 100, fence=7, resource="other")]
+    b = [granted("2", 5, 100, fences={"other": 7})]
     assert kinds(a, b) == []
+
+
+def test_a_lease_of_several_excludes_others_from_each_of_them() -> None:
+    both = [granted("1", 0, 10, fences={"q": 1, "r": 5}), look("1", 200, 810)]
+    assert kinds(both, [granted("2", 5, 199, fence=6)]) == ["overlap"]
+    assert kinds([granted("2", 5, 9, fence=4), look("2", 11, 900)], both) == ["overlap"]
+    # The same two in another order overlap in both.
+    other = [granted("2", 5, 199, fences={"r": 6, "q": 2})]
+    assert kinds(both, other) == ["overlap"]
+    assert kinds([*both, *released("1", 205)], [granted("2", 5, 207, fence=6)]) == []
+
+
+def test_each_fence_of_a_lease_of_several_is_compared() -> None:
+    both = [granted("1", 0, 10, fences={"q": 1, "r": 5}), *released("1", 20)]
+    assert kinds(both, [granted("2", 25, 30, fence=5)]) == ["fence twice"]
+    assert set(kinds(both, [granted("2", 25, 30, fence=4)])) == {"fence order"}
+    assert kinds(both, [granted("2", 25, 30, fences={"r": 6, "q": 2})]) == []
+
+
+@pytest.mark.parametrize("resources", [["r", "q"], []])
+def test_a_lease_of_other_resources_than_were_asked_for(resources: list[str]) -> None:
+    assert kinds([{**granted("1", 0, 10), "resources": resources}]) == ["other resources"]
 
 
 def test_the_same_fence_twice() -> None:

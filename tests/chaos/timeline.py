@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from html import escape
+from itertools import chain
 from typing import Any
 
 from chaos.check import Lease, end_promised, end_seen
-from chaos.faults import CLIENT_FAULTS, SLOTS
+from chaos.faults import CLIENT_FAULTS, MOMENTARY, SLOTS
 from chaos.history import Run, Stroke, language
+from chaos.waits import Wait
 
 SECTION = 20
 """Seconds in one row of the picture; a long run has many rows, one below the other."""
@@ -18,6 +20,8 @@ ROW = 7
 """The height of what is held of one resource, and of a fault of one slot."""
 GAP = 6
 AXIS = 18
+LONG_WAIT = 500_000_000
+"""Waits that were longer, in nanoseconds, are shown."""
 NAMED = 50_000_000
 """Leases that were held for longer, in nanoseconds, tell about themselves under the pointer."""
 
@@ -25,6 +29,8 @@ LANGUAGES = {"Python": "#2f6db5", "Node.js": "#2e8b3d", "Rust": "#c2541b"}
 FAULTS = {
     "server killed": "#111111",
     "server stopped": "#8a8f98",
+    "queues lost": "#4b5bd1",
+    "calls cut": "#9aa5f0",
     "delay": "#e8c33c",
     "cut": "#e0218a",
     "refuse": "#b04fc9",
@@ -39,6 +45,7 @@ FAULTS = {
     "client unheard": "#d98e5f",
     "client deaf": "#a8b545",
 }
+WAITING = 'fill="#9a9a9a"'
 NODE_ROWS = {"process": 0, "mode": 1, "cut": 1, "delay": 2}
 
 STYLE = """
@@ -54,9 +61,9 @@ svg.row { display: block; margin-bottom: 14px } svg text { font: 11px system-ui,
 
 def draw(run: Run, figures: dict[str, Any]) -> str:
     """The whole page."""
-    leases = run.leases
+    leases, waits = run.leases, run.waits
     rows = "\n".join(
-        _Row(run, leases, begins).svg()
+        _Row(run, leases, waits, begins).svg()
         for begins in range(0, int(run.seconds(run.ended)) + 1, SECTION)
     )
     violations = "".join(
@@ -101,13 +108,20 @@ def _legend() -> str:
         item(
             f'<rect y="5" width="24" height="2" fill="{blue}"/>', "over, and its holder not ready"
         ),
-        item(box('fill="#e9f7e9"'), "calm: all is well, everybody gets a lock"),
+        item(
+            f'<rect y="5" width="24" height="1" {WAITING}/>',
+            f"waited for, longer than {LONG_WAIT / 1e9:g} s",
+        ),
+        item(
+            box('fill="#e9f7e9"'),
+            "calm: all is well, everybody gets a lock, and all who wait at its begin are done",
+        ),
         item(_violation(12, 12), "violation"),
     ]
     for kind, colour in FAULTS.items():
         opacity = ' opacity=".35"' if kind in CLIENT_FAULTS else ""
         shape = box(f'fill="{colour}"{opacity}')
-        if kind == "cut":
+        if kind in MOMENTARY:
             shape = f'<rect x="11" width="2" height="12" fill="{colour}"/>'
         items.append(item(shape, kind))
     return f"<div class=legend>{''.join(items)}</div>"
@@ -128,9 +142,10 @@ def _text(x: float, y: float, anchor: str, colour: str, text: str) -> str:
 class _Row:
     """Some seconds of the run."""
 
-    def __init__(self, run: Run, leases: list[Lease], begins: int) -> None:
+    def __init__(self, run: Run, leases: list[Lease], waits: list[Wait], begins: int) -> None:
         self._run = run
         self._leases = leases
+        self._waits = waits
         self._begins = begins
         self._resources = _resources(leases)
         self._lanes: dict[str, tuple[int, int]] = {}
@@ -145,8 +160,8 @@ class _Row:
         self._height = y
 
     def svg(self) -> str:
-        parts = [*self._background(), *self._held(), *self._strokes(), *self._violations()]
-        body = "".join(parts)
+        parts = [self._background(), self._waited(), self._held(), self._strokes()]
+        body = "".join(chain(*parts, self._violations()))
         return f'<svg class=row width="{WIDTH}" height="{self._height}">{body}</svg>'
 
     def _x(self, at: int) -> float:
@@ -181,6 +196,16 @@ class _Row:
             yield _text(LEFT - 10, y + height / 2 + 4, "end", colour, name)
             under = y + height + GAP / 2
             yield f'<path d="M{LEFT} {under}H{WIDTH}" stroke="#eee" stroke-width=".8"/>'
+
+    def _waited(self) -> Iterator[str]:
+        for wait in self._waits:
+            ended = wait.ended or self._run.ended
+            since = f"since {self._run.seconds(wait.asked):.3f} s: {wait.outcome}"
+            for resource in wait.resources if ended - wait.asked > LONG_WAIT else ():
+                if resource in self._resources:
+                    y = self._lanes[wait.client][0] + ROW * self._resources.index(resource)
+                    title = f"{wait}, {since}"
+                    yield self._rect(wait.asked, ended, y + ROW - 1, 1, WAITING, title)
 
     def _held(self) -> Iterator[str]:
         for lease in self._leases:

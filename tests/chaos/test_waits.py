@@ -1,0 +1,100 @@
+"""Waits that do not end as they should are found in histories made by hand, and no others."""
+
+from __future__ import annotations
+
+import pytest
+from chaos.check import Entry
+from chaos.waits import most_in_one_line, stuck, waits
+
+SLACK = 50
+MS = 1_000_000
+
+History = list[Entry]
+
+
+def ask(number: int, at: int, wait: int | None = 1, resources: tuple[str, ...] = ("r",)) -> Entry:
+    return {"event": "ask", "ask": number, "at": at, "wait": wait, "resources": list(resources)}
+
+
+def granted(number: int, at: int) -> Entry:
+    return {"event": "granted", "ask": number, "at": at}
+
+
+def failed(number: int, at: int, code: str = "TIMEOUT") -> Entry:
+    return {"event": "error", "ask": number, "at": at, "code": code}
+
+
+def cancelled(number: int, since: int, at: int) -> History:
+    return [
+        {"event": "cancel", "ask": number, "at": since},
+        {"event": "cancelled", "ask": number, "at": at},
+    ]
+
+
+def done(event: str, at: int) -> Entry:
+    """Something that was done to the process."""
+    return {"event": event, "at": at}
+
+
+def kinds(*entries: Entry) -> list[str]:
+    return [violation.kind for violation in stuck(waits([("a", entries)]), SLACK)]
+
+
+def test_waits_that_end_are_no_violation() -> None:
+    assert kinds(ask(1, 0), granted(1, 10)) == []
+    assert kinds(ask(1, 0), failed(1, MS + SLACK)) == []
+    assert kinds(ask(1, 0, None), granted(1, 900 * MS)) == []
+    assert kinds(ask(1, 0, None), *cancelled(1, 900 * MS, 900 * MS + SLACK)) == []
+
+
+def test_a_wait_that_never_ends() -> None:
+    assert kinds(ask(1, 0), ask(2, 5, None), granted(1, 10)) == ["stuck"]
+
+
+def test_a_wait_that_ends_too_late() -> None:
+    assert kinds(ask(1, 0), failed(1, MS + SLACK + 1)) == ["stuck"]
+    assert kinds(ask(1, 0), granted(1, MS + SLACK + 1)) == ["stuck"]
+    assert kinds(ask(1, 0, 0), failed(1, SLACK + 1, "NO_QUORUM")) == ["stuck"]
+
+
+def test_a_wait_that_goes_on_after_it_was_cancelled() -> None:
+    assert kinds(ask(1, 0, None), *cancelled(1, 100, 101 + SLACK)) == ["stuck"]
+    cancel = cancelled(1, 100, 0)[0]
+    assert kinds(ask(1, 0, None), cancel, granted(1, 101 + SLACK)) == ["stuck"]
+
+
+def test_while_a_process_is_stopped_its_waits_are_not_late() -> None:
+    stop = [done("stopped", 100), done("continued", 1_000_000)]
+    assert kinds(ask(1, 50), *stop, failed(1, 50 + MS + SLACK + 999_900)) == []
+    assert kinds(ask(1, 50), *stop, failed(1, 51 + MS + SLACK + 999_900)) == ["stuck"]
+    # One that began meanwhile, by what it wrote, has no credit for all of it.
+    since = 999_000
+    assert kinds(stop[0], ask(1, since, 0), stop[1], failed(1, since + SLACK + 1_000)) == []
+    assert kinds(stop[0], ask(1, since, 0), stop[1], failed(1, since + SLACK + 1_001)) == ["stuck"]
+    # One before it neither.
+    assert kinds(*stop, ask(1, MS, 0), failed(1, MS + SLACK + 1)) == ["stuck"]
+
+
+def test_a_process_that_is_killed_ends_its_waits_and_not_those_of_the_next() -> None:
+    assert kinds(ask(1, 0, None), done("killed", 100)) == []
+    assert kinds(ask(1, 0), done("killed", MS + SLACK + 1)) == ["stuck"]
+    assert kinds(ask(1, 0, None), done("killed", 100), ask(1, 200, None)) == ["stuck"]
+
+
+@pytest.mark.parametrize("code", ["NO_QUORUM", "TIMEOUT"])
+def test_the_last_waits_for_ever_are_granted(code: str) -> None:
+    over = done("over", 100)
+    assert kinds(ask(1, 0, None), over, failed(1, 110, code)) == ["not granted"]
+    assert kinds(ask(1, 0), over, failed(1, 110, code)) == []
+    assert kinds(ask(1, 0, None), failed(1, 90, code), over) == []
+    assert kinds(ask(1, 0, None), over, granted(1, 110)) == []
+    assert kinds(ask(1, 0, None), over, *cancelled(1, 105, 110)) == []
+
+
+def test_how_many_wait_in_one_line() -> None:
+    histories = [
+        ("a", [ask(1, 0), ask(2, 1, resources=("q", "r")), granted(1, 2), granted(2, 3)]),
+        ("b", [ask(1, 0), granted(1, 3), ask(2, 3), granted(2, 4)]),
+    ]
+    assert most_in_one_line(waits(histories)) == 2
+    assert most_in_one_line(waits(histories[1:])) == 1
