@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from servers import Servers
+from collections.abc import Iterable
+
+from servers import Reply, Server, Servers
 
 
 def keys(servers: Servers) -> list[object]:
@@ -36,3 +38,14 @@ def thaw(servers: Servers) -> None:
     """All nodes go on, and answer what they were asked meanwhile."""
     for server in servers:
         server.thaw()
+
+
+def queued(nodes: Iterable[Server]) -> list[Reply]:
+    """How many waiters are in each node's queue for "r"."""
+    return [node.command("ZCARD", "{r}:queue") for node in nodes]
+
+
+def listening(nodes: Iterable[Server]) -> list[int]:
+    """How many connections listen for the calls of each node."""
+    lists = [str(node.command("CLIENT", "LIST", "TYPE", "pubsub")) for node in nodes]
+    return [clients.count(" addr=") for clients in lists]

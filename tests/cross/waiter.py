@@ -1,0 +1,22 @@
+"""Waits for the lock, and writes its name when it has it. See test_turns.py."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import quorlock
+
+
+def main() -> None:
+    settings = json.loads(sys.argv[1])
+    patience = settings["patience"]
+    options = {"ttl": patience, "wait": patience, "retry_delay": (patience, patience)}
+    with quorlock.Client(settings["urls"], **options) as client:
+        with client.lock("r"), Path(settings["order"]).open("a") as file:
+            file.write(f"{settings['name']}\n")
+
+
+if __name__ == "__main__":
+    main()

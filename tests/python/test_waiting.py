@@ -1,0 +1,645 @@
+"""Waiting on real servers: calls, queues, and what becomes of them when something goes wrong."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import pytest
+import uvloop
+from nodes import is_free, keys, listening, queued
+from refusing import deny
+from servers import Server, Servers
+from waiting import TIMEOUT, wait_until
+
+import quorlock
+
+NEVER = 600.0
+"""Seconds: so long that whoever gets the lock within the time of a test was called."""
+
+PATIENT = {"ttl": NEVER, "wait": NEVER, "retry_delay": (NEVER, NEVER)}
+TRYING = {"ttl": NEVER, "wait": NEVER}
+"""With the default delays."""
+
+PROGRAMS = Path(__file__).resolve().parent / "programs"
+
+Connect: TypeAlias = Callable[..., quorlock.Client]
+Begin: TypeAlias = Callable[[quorlock.Lock], "Future[quorlock.Lease]"]
+
+in_loops = pytest.mark.parametrize("begin", ["asyncio", "uvloop"], indirect=True)
+in_threads = pytest.mark.parametrize("begin", ["threads"], indirect=True)
+
+
+@pytest.fixture
+def servers(start_servers: Callable[..., Servers]) -> Servers:
+    return start_servers(3)
+
+
+class Waiting(Future[quorlock.Lease]):
+    """An acquire in an event loop. Cancels the task, and tells what came of it in the end."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, lock: quorlock.Lock) -> None:
+        super().__init__()
+        self._loop = loop
+        self._task: asyncio.Task[quorlock.Lease] | None = None
+        loop.call_soon_threadsafe(self._begin, lock)
+
+    def cancel(self) -> bool:
+        self._loop.call_soon_threadsafe(lambda: self._task and self._task.cancel())
+        return True
+
+    def _begin(self, lock: quorlock.Lock) -> None:
+        self._task = self._loop.create_task(lock.acquire_async())
+        self._task.add_done_callback(self._end)
+
+    def _end(self, task: asyncio.Task[quorlock.Lease]) -> None:
+        if task.cancelled():
+            self.set_exception(asyncio.CancelledError())
+        elif error := task.exception():
+            self.set_exception(error)
+        else:
+            self.set_result(task.result())
+
+
+@pytest.fixture(params=["threads", "asyncio", "uvloop"])
+def begin(request: pytest.FixtureRequest) -> Iterator[Begin]:
+    """`begin(lock)` acquires in the background."""
+    if request.param == "threads":
+        with ThreadPoolExecutor(100) as pool:
+            yield lambda lock: pool.submit(lock.acquire)
+        return
+    loop = uvloop.new_event_loop() if request.param == "uvloop" else asyncio.new_event_loop()
+    thread = threading.Thread(target=loop.run_forever)
+    thread.start()
+    yield lambda lock: Waiting(loop, lock)
+    loop.call_soon_threadsafe(loop.stop)
+    thread.join()
+    loop.close()
+
+
+@pytest.fixture
+def connect(start_servers: object, begin: Begin) -> Iterator[Connect]:
+    """`connect(urls, **options)`: a client that lives until the end of the test."""
+    with ExitStack() as clients:
+
+        def connect(urls: list[str], **options: Any) -> quorlock.Client:
+            return clients.enter_context(quorlock.Client(urls, **options))
+
+        yield connect
+
+
+@pytest.fixture
+def processes() -> Iterator[list[subprocess.Popen[str]]]:
+    """Processes that end with the test."""
+    processes: list[subprocess.Popen[str]] = []
+    yield processes
+    for process in processes:
+        process.kill()
+        process.communicate()
+
+
+def is_served(waiting: Future[quorlock.Lease]) -> bool:
+    """Gets the lock and releases it."""
+    return waiting.result(TIMEOUT).release()
+
+
+def is_served_if_not_cancelled(waiting: Future[quorlock.Lease]) -> bool:
+    """`is_served`, for one that may have been cancelled, or not in time."""
+    try:
+        return is_served(waiting)
+    except asyncio.CancelledError:
+        return False
+
+
+def members(node: Server) -> list[object]:
+    """Who is in the node's queue, the first one first."""
+    reply = node.command("ZRANGE", "{r}:queue", 0, -1)
+    assert isinstance(reply, list)
+    return list(reply)
+
+
+def now(node: Server) -> int:
+    """The node's clock, in microseconds."""
+    seconds, micros = map(int, node.command("TIME"))  # type: ignore[arg-type]
+    return seconds * 1_000_000 + micros
+
+
+def connections(servers: Servers) -> list[int]:
+    """How many there are to each node."""
+    return [str(server.command("CLIENT", "LIST")).count(" addr=") for server in servers]
+
+
+def held(client: quorlock.Client) -> int:
+    """How many requests were refused, because another one has the lock."""
+    return sum(node.outcomes.get("held", 0) for node in client.stats().nodes)
+
+
+# Calls
+
+
+def test_a_release_calls_the_waiter(servers: Servers, connect: Connect, begin: Begin) -> None:
+    holder, waiter = connect(servers.urls, **PATIENT), connect(servers.urls, **PATIENT)
+    for _ in range(10):
+        lease = holder.lock("r").acquire()
+        waiting = begin(waiter.lock("r"))
+        wait_until(lambda: queued(servers) == [1, 1, 1])
+        assert lease.release()
+        assert is_served(waiting)
+        wait_until(lambda: not keys(servers))
+
+
+def test_a_release_at_any_moment_is_not_missed(
+    servers: Servers, connect: Connect, begin: Begin
+) -> None:
+    """Also before the waiter is in a queue, or listens."""
+    holder = connect(servers.urls, **PATIENT)
+    for _ in range(10):
+        # A new client has no connections yet.
+        waiter = connect(servers.urls, **PATIENT)
+        for _ in range(5):
+            lease = holder.lock("r").acquire()
+            waiting = begin(waiter.lock("r"))
+            time.sleep(random.random() * 0.004)
+            assert lease.release()
+            assert is_served(waiting)
+    wait_until(lambda: not keys(servers))
+
+
+def test_a_release_calls_while_a_node_is_frozen(
+    servers: Servers, connect: Connect, begin: Begin
+) -> None:
+    holder, waiter = connect(servers.urls, **PATIENT), connect(servers.urls, **PATIENT)
+    lease = holder.lock("r").acquire()
+    servers[0].freeze()
+    waiting = begin(waiter.lock("r"))
+    wait_until(lambda: queued(list(servers)[1:]) == [1, 1])
+    lease.release()
+    assert is_served(waiting)
+    servers[0].thaw()
+    wait_until(lambda: not keys(servers))
+
+
+def test_a_release_calls_while_a_node_freezes(
+    servers: Servers, connect: Connect, begin: Begin
+) -> None:
+    holder, waiter = connect(servers.urls, **PATIENT), connect(servers.urls, **PATIENT)
+    lease = holder.lock("r").acquire()
+    waiting = begin(waiter.lock("r"))
+    wait_until(lambda: queued(servers) == [1, 1, 1])
+    servers[0].freeze()
+    lease.release()
+    assert is_served(waiting)
+    servers[0].thaw()
+    wait_until(lambda: not keys(servers))
+
+
+def test_a_release_calls_while_two_of_five_are_down(
+    start_servers: Callable[..., Servers], connect: Connect, begin: Begin
+) -> None:
+    servers = start_servers(5)
+    holder, waiter = connect(servers.urls, **PATIENT), connect(servers.urls, **PATIENT)
+    lease = holder.lock("r").acquire()
+    waiting = begin(waiter.lock("r"))
+    wait_until(lambda: queued(servers) == [1] * 5)
+    servers[0].kill()
+    servers[1].kill()
+    lease.release()
+    assert is_served(waiting)
+
+
+def test_a_waiter_comes_back_to_a_node_that_restarted(
+    servers: Servers, connect: Connect, begin: Begin
+) -> None:
+    holder, waiter = connect(servers.urls, **TRYING), connect(servers.urls, **TRYING)
+    lease = holder.lock("r").acquire()
+    waiting = begin(waiter.lock("r"))
+    wait_until(lambda: queued(servers) == [1, 1, 1])
+    servers[0].restart()
+    wait_until(lambda: listening(servers) == [1, 1, 1])
+    wait_until(lambda: queued(servers) == [1, 1, 1])
+    lease.release()
+    assert is_served(waiting)
+    wait_until(lambda: not keys(servers))
+
+
+# Order
+
+
+@in_loops
+def test_a_client_waits_as_one_and_serves_in_order(
+    servers: Servers, connect: Connect, begin: Begin
+) -> None:
+    holder, waiter = connect(servers.urls, **PATIENT), connect(servers.urls, **PATIENT)
+    lease = holder.lock("r").acquire()
+    waiting = [begin(waiter.lock("r")) for _ in range(200)]
+    # What begins last has got somewhere, so they all wait.
+    assert is_served(begin(waiter.lock("another")))
+    wait_until(lambda: queued(servers) == [1, 1, 1])
+    assert listening(servers) == [1, 1, 1]
+    assert lease.release()
+    for position, next_ in enumerate(waiting):
+        lease = next_.result(TIMEOUT)
+        assert not any(other.done() for other in waiting[position + 1 :])
+        assert max(map(len, map(members, servers))) <= 1
+        assert listening(servers) == [1, 1, 1]
+        assert lease.release()
+    wait_until(lambda: not keys(servers))
+
+
+def test_clients_are_served_in_order(servers: Servers, connect: Connect, begin: Begin) -> None:
+    lease = connect(servers.urls, **PATIENT).lock("r").acquire()
+    waiting = []
+    for count in range(1, 9):
+        waiting.append(begin(connect(servers.urls, **PATIENT).lock("r")))
+        wait_until(lambda: queued(servers) == [count] * 3)  # noqa: B023
+    for next_ in waiting:
+        assert lease.release()
+        lease = next_.result(TIMEOUT)
+    assert lease.release()
+    wait_until(lambda: not keys(servers))
+
+
+# Those who leave
+
+
+@in_loops
+def test_a_cancelled_waiter_leaves_the_line_and_the_queue(
+    servers: Servers, connect: Connect, begin: Begin
+) -> None:
+    holder, waiter = connect(servers.urls, **PATIENT), connect(servers.urls, **PATIENT)
+    lease = holder.lock("r").acquire()
+    alone = begin(waiter.lock("r"))
+    wait_until(lambda: queued(servers) == [1, 1, 1])
+    alone.cancel()
+    wait_until(lambda: is_free(servers, "{r}:queue"))
+    first, second, third = (begin(waiter.lock("r")) for _ in range(3))
+    wait_until(lambda: queued(servers) == [1, 1, 1])
+    before = [members(server) for server in servers]
+    first.cancel()
+    second.cancel()
+    wait_until(lambda: queued(servers) == [1, 1, 1] and members(servers[0]) != before[0])
+    assert lease.release()
+    assert is_served(third)
+    wait_until(lambda: not keys(servers))
+
+
+@in_loops
+def test_a_waiter_that_is_cancelled_when_it_is_called_holds_up_nobody(
+    servers: Servers, connect: Connect, begin: Begin
+) -> None:
+    holder = connect(servers.urls, **PATIENT)
+    first, second = connect(servers.urls, **PATIENT), connect(servers.urls, **PATIENT)
+    for _ in range(50):
+        lease = holder.lock("r").acquire()
+        cancelled = begin(first.lock("r"))
+        wait_until(lambda: queued(servers) == [1, 1, 1])
+        waiting = begin(second.lock("r"))
+        wait_until(lambda: queued(servers) == [2, 2, 2])
+        releasing = threading.Thread(target=lease.release)
+        releasing.start()
+        time.sleep(random.random() * 0.003)
+        cancelled.cancel()
+        is_served_if_not_cancelled(cancelled)
+        assert is_served(waiting)
+        releasing.join()
+        wait_until(lambda: not keys(servers))
+
+
+def test_a_waiter_that_times_out_leaves_the_line_and_the_queue(
+    servers: Servers, connect: Connect, begin: Begin
+) -> None:
+    holder, waiter = connect(servers.urls, **PATIENT), connect(servers.urls, **PATIENT)
+    lease = holder.lock("r").acquire()
+    with pytest.raises(quorlock.LockTimeoutError):
+        begin(waiter.lock("r", wait=0.1)).result(TIMEOUT)
+    wait_until(lambda: is_free(servers, "{r}:queue"))
+    first = begin(waiter.lock("r", wait=1))
+    wait_until(lambda: queued(servers) == [1, 1, 1])
+    second = begin(waiter.lock("r"))
+    with pytest.raises(quorlock.LockTimeoutError):
+        first.result(TIMEOUT)
+    wait_until(lambda: queued(servers) == [1, 1, 1])
+    assert lease.release()
+    assert is_served(second)
+    wait_until(lambda: not keys(servers))
+
+
+def test_the_wait_counts_from_the_call(servers: Servers, connect: Connect, begin: Begin) -> None:
+    """Also for those who are not first in line."""
+    holder, waiter = connect(servers.urls, **PATIENT), connect(servers.urls, **PATIENT)
+    lease = holder.lock("r").acquire()
+    first = begin(waiter.lock("r"))
+    wait_until(lambda: queued(servers) == [1, 1, 1])
+    began = time.monotonic()
+    short = [begin(waiter.lock("r", wait=wait)) for wait in (0.3, 0.2, 0.1)]
+    last = begin(waiter.lock("r"))
+    for waiting, wait in zip(short, (0.3, 0.2, 0.1), strict=True):
+        with pytest.raises(quorlock.LockTimeoutError, match="held by others") as caught:
+            waiting.result(TIMEOUT)
+        assert time.monotonic() - began >= wait
+        assert [node.address for node in caught.value.nodes] == servers.urls
+        outcomes = [node.outcome for node in caught.value.nodes]
+        assert outcomes.count("held") >= 2
+    assert lease.release()
+    assert is_served(first)
+    assert is_served(last)
+    wait_until(lambda: not keys(servers))
+
+
+INTERRUPTED = """
+import signal, sys, quorlock
+# It is ignored where the tests run in the background of a shell.
+signal.signal(signal.SIGINT, signal.default_int_handler)
+client = quorlock.Client(sys.argv[1:], ttl=600, wait=600, retry_delay=(600, 600))
+try:
+    client.lock("r").acquire()
+except KeyboardInterrupt:
+    print("interrupted", flush=True)
+    sys.stdin.readline()
+"""
+
+
+@in_threads
+def test_an_interrupted_waiter_leaves_the_queue(
+    servers: Servers, connect: Connect, begin: Begin, processes: list[subprocess.Popen[str]]
+) -> None:
+    holder, waiter = connect(servers.urls, **PATIENT), connect(servers.urls, **PATIENT)
+    lease = holder.lock("r").acquire()
+    process = start(processes, "-c", INTERRUPTED, *servers.urls)
+    wait_until(lambda: queued(servers) == [1, 1, 1])
+    waiting = begin(waiter.lock("r"))
+    wait_until(lambda: queued(servers) == [2, 2, 2])
+    process.send_signal(signal.SIGINT)
+    # The process lives on.
+    wait_until(lambda: queued(servers) == [1, 1, 1])
+    assert process.poll() is None
+    assert lease.release()
+    assert is_served(waiting)
+    assert process.communicate("\n", TIMEOUT)[0] == "interrupted\n"
+    wait_until(lambda: not keys(servers))
+
+
+def test_a_client_that_is_closed_lets_all_go(
+    servers: Servers, connect: Connect, begin: Begin
+) -> None:
+    holder, waiter = connect(servers.urls, **PATIENT), connect(servers.urls, **PATIENT)
+    other = connect(servers.urls, **PATIENT)
+    lease = holder.lock("r").acquire()
+    waiting = [begin(waiter.lock("r")) for _ in range(50)]
+    wait_until(lambda: queued(servers) == [1, 1, 1])
+    last = begin(other.lock("r"))
+    wait_until(lambda: queued(servers) == [2, 2, 2])
+    waiter.close()
+    for closed in waiting:
+        with pytest.raises(quorlock.ClosedError):
+            closed.result(TIMEOUT)
+    wait_until(lambda: queued(servers) == [1, 1, 1])
+    wait_until(lambda: listening(servers) == [1, 1, 1])
+    assert lease.release()
+    assert is_served(last)
+    wait_until(lambda: not keys(servers))
+
+
+@in_loops
+def test_whoever_comes_and_goes_nobody_is_forgotten(
+    servers: Servers, connect: Connect, begin: Begin
+) -> None:
+    # A call that is lost on a busy machine costs five seconds; if all were, they would not do.
+    options = PATIENT | {"retry_delay": (5, 5)}
+    clients = [connect(servers.urls, **options) for _ in range(4)]
+    for _ in range(20):
+        waiting = [begin(client.lock("r")) for client in clients * 4]
+        gone = random.sample(waiting, 6)
+        served = 0
+        deadline = time.monotonic() + TIMEOUT
+        while waiting:
+            assert time.monotonic() < deadline, f"{len(waiting)} were not served"
+            for one in [one for one in waiting if one.done()]:
+                waiting.remove(one)
+                served += is_served_if_not_cancelled(one)
+            if gone:
+                gone.pop().cancel()
+            time.sleep(0.0005)
+        assert served >= 10
+        wait_until(lambda: not keys(servers))
+
+
+# Those who die
+
+
+HOLDER = """
+import sys, quorlock
+client = quorlock.Client(sys.argv[2:], ttl=float(sys.argv[1]), wait=600, retry_delay=(600, 600))
+with client.lock("r"):
+    sys.stdin.readline()
+"""
+
+
+def start(processes: list[subprocess.Popen[str]], *arguments: object) -> subprocess.Popen[str]:
+    """A Python process that ends with the test."""
+    processes.append(
+        subprocess.Popen(
+            [sys.executable, *map(str, arguments)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+    )
+    return processes[-1]
+
+
+def test_a_killed_holder_is_followed_when_its_ttl_is_over(
+    servers: Servers, connect: Connect, begin: Begin, processes: list[subprocess.Popen[str]]
+) -> None:
+    # It tries when the nodes say that the key expires, and nearly never otherwise.
+    waiter = connect(servers.urls, ttl=NEVER, wait=NEVER, retry_delay=(0.1, 3600))
+    process = start(processes, "-c", HOLDER, 1, *servers.urls)
+    wait_until(lambda: all(server.command("EXISTS", "r") for server in servers))
+    waiting = begin(waiter.lock("r"))
+    wait_until(lambda: queued(servers) == [1, 1, 1])
+    process.kill()
+    assert is_served(waiting)
+    wait_until(lambda: not keys(servers))
+
+
+def test_a_killed_waiter_is_passed_over(
+    servers: Servers, connect: Connect, begin: Begin, processes: list[subprocess.Popen[str]]
+) -> None:
+    holder, waiter = connect(servers.urls, **PATIENT), connect(servers.urls, **PATIENT)
+    lease = holder.lock("r").acquire()
+    process = start(processes, "-c", HOLDER, NEVER, *servers.urls)
+    wait_until(lambda: queued(servers) == [1, 1, 1])
+    waiting = begin(waiter.lock("r"))
+    wait_until(lambda: queued(servers) == [2, 2, 2])
+    process.kill()
+    # As soon as the nodes know it.
+    wait_until(lambda: listening(servers) == [1, 1, 1])
+    assert lease.release()
+    assert is_served(waiting)
+    wait_until(lambda: not keys(servers))
+
+
+@in_threads
+def test_a_forked_process_waits_for_itself(
+    servers: Servers, connect: Connect, processes: list[subprocess.Popen[str]], tmp_path: Path
+) -> None:
+    order = tmp_path / "order"
+    order.touch()
+    lease = connect(servers.urls, **PATIENT).lock("r").acquire()
+    process = start(processes, PROGRAMS / "forked.py", order, *servers.urls)
+    assert process.stdin
+    wait_until(lambda: queued(servers) == [1, 1, 1])
+    process.stdin.write("fork\n")
+    process.stdin.flush()
+    wait_until(lambda: queued(servers) == [2, 2, 2])
+    channels = {str(member).partition("#")[0] for member in members(servers[0])}
+    assert len(channels) == 2
+    for server in servers:
+        assert set(map(str, server.command("PUBSUB", "CHANNELS"))) == channels  # type: ignore[arg-type]
+    assert lease.release()
+    wait_until(lambda: order.read_text() == "parent\nchild\n")
+    assert process.wait(TIMEOUT) == 0
+    wait_until(lambda: not keys(servers))
+
+
+# Others, and nodes that do not play along
+
+
+def test_a_foreign_holder_is_waited_for(servers: Servers, connect: Connect, begin: Begin) -> None:
+    waiter = connect(servers.urls, **TRYING)
+    for server in servers:
+        assert server.command("SET", "r", "foreign", "NX", "PX", 600_000) == "OK"
+    waiting = begin(waiter.lock("r"))
+    wait_until(lambda: queued(servers) == [1, 1, 1])
+    for server in servers:
+        assert server.command("DEL", "r") == 1
+    assert is_served(waiting)
+    wait_until(lambda: not keys(servers))
+
+
+@pytest.mark.parametrize(
+    "rights", ["resetchannels", "-subscribe", "-publish", "-zadd", "-zrange", "-@sortedset"]
+)
+@in_loops
+def test_without_permission_waiters_try(
+    servers: Servers, connect: Connect, begin: Begin, rights: str
+) -> None:
+    urls = [deny(server, rights) for server in servers]
+    holder, waiter = connect(urls, **TRYING), connect(urls, **TRYING)
+    lease = holder.lock("r").acquire()
+    waiting = [begin(waiter.lock("r")) for _ in range(3)]
+    # Two rounds at least.
+    wait_until(lambda: held(waiter) > 2 * len(servers))
+    assert not any(one.done() for one in waiting)
+    assert lease.release()
+    for one in waiting:
+        assert is_served(one)
+    # Without ZREM they stay until they expire.
+    left = set() if rights != "-@sortedset" else {"{r}:queue"}
+    wait_until(lambda: set(keys(servers)) <= left)
+
+
+def lose(node: Server) -> None:
+    node.command("DEL", "{r}:queue")
+
+
+def add_nonsense(node: Server) -> None:
+    """Members that are first, and that nobody is."""
+    [waiter] = members(node)
+    live, _, _ = str(waiter).partition("#")
+    for score, name in enumerate(["nonsense", "nobody#1", "#", "#1", "", f"{live}#999999"]):
+        node.command("ZADD", "{r}:queue", score, name)
+
+
+def add_called(node: Server) -> None:
+    """One that was called in time immemorial."""
+    node.command("ZADD", "{r}:queue", -1, "nobody#1")
+    node.command("ZADD", "{r}:queue", -now(node), "nobody#2")
+
+
+@pytest.mark.parametrize("damage", [lose, add_nonsense, add_called])
+def test_whatever_becomes_of_a_queue_waiters_get_the_lock(
+    servers: Servers, connect: Connect, begin: Begin, damage: Callable[[Server], None]
+) -> None:
+    holder, waiter = connect(servers.urls, **TRYING), connect(servers.urls, **TRYING)
+    lease = holder.lock("r").acquire()
+    waiting = [begin(waiter.lock("r")) for _ in range(3)]
+    wait_until(lambda: queued(servers) == [1, 1, 1])
+    for server in servers:
+        damage(server)
+    assert lease.release()
+    for one in waiting:
+        assert is_served(one)
+    wait_until(lambda: not keys(servers))
+
+
+@pytest.mark.xfail(reason="the foreign key gets an expiry", strict=True)
+@in_loops
+def test_a_foreign_key_in_place_of_a_queue_stays_what_it_is(
+    servers: Servers, connect: Connect, begin: Begin
+) -> None:
+    holder, waiter = connect(servers.urls, **TRYING), connect(servers.urls, **TRYING)
+    lease = holder.lock("r").acquire()
+    waiting = [begin(waiter.lock("r")) for _ in range(3)]
+    wait_until(lambda: queued(servers) == [1, 1, 1])
+    for server in servers:
+        server.command("SET", "{r}:queue", "foreign")
+    assert lease.release()
+    for one in waiting:
+        assert is_served(one)
+    for server in servers:
+        assert server.command("GET", "{r}:queue") == "foreign"
+        assert server.command("TTL", "{r}:queue") == -1
+
+
+@pytest.mark.xfail(reason="a queue says for how long others are kept out", strict=True)
+@in_threads
+def test_a_call_that_stands_for_long_keeps_nobody_out(servers: Servers, connect: Connect) -> None:
+    """As if a node's clock had been set back after the call."""
+    for server in servers:
+        server.command("ZADD", "{r}:queue", -(now(server) + 3_600_000_000), "nobody#1")
+    connect(servers.urls, ttl=NEVER).lock("r", wait=5).acquire()
+
+
+# Litter
+
+
+@in_loops
+def test_nothing_is_left(servers: Servers, connect: Connect, begin: Begin) -> None:
+    clients = [connect(servers.urls, **PATIENT) for _ in range(3)]
+    for _ in range(2):
+        lease = clients[0].lock("r").acquire()
+        waiting = [begin(client.lock("r")) for client in clients for _ in range(5)]
+        wait_until(lambda: queued(servers) == [3, 3, 3])
+        assert listening(servers) == [3, 3, 3]
+        with ThreadPoolExecutor(len(waiting)) as pool:
+            served = pool.map(is_served, waiting)
+            assert lease.release()
+            assert all(served)
+        wait_until(lambda: not keys(servers))
+        # The clients are still open.
+        wait_until(lambda: listening(servers) == [0, 0, 0])
+
+
+@in_loops
+def test_a_closed_client_listens_no_more(servers: Servers, connect: Connect, begin: Begin) -> None:
+    before = connections(servers)
+    holder, waiter = connect(servers.urls, **PATIENT), connect(servers.urls, **PATIENT)
+    lease = holder.lock("r").acquire()
+    waiting = begin(waiter.lock("r"))
+    wait_until(lambda: listening(servers) == [1, 1, 1])
+    assert lease.release()
+    assert is_served(waiting)
+    waiter.close()
+    holder.close()
+    wait_until(lambda: connections(servers) == before)
