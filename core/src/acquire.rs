@@ -24,6 +24,9 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::oneshot;
 
+/// When a queue could not be joined, for want of a connection, it is tried again after this.
+const JOIN_AGAIN: Duration = Duration::from_millis(100);
+
 /// One caller's acquire.
 pub(crate) struct Acquire {
     driver: Arc<Driver>,
@@ -232,6 +235,12 @@ impl Acquire {
 
     /// What follows a round that was lost.
     fn lost(&mut self, round: &Running, loss: Loss) -> Next {
+        // It joined with its request, except where that failed.
+        let failed = |answer: &Option<Answered>| matches!(answer, Some(Err(_)));
+        let nodes = 0..round.answers.len();
+        nodes.filter(|node| failed(&round.answers[*node])).for_each(|node| {
+            self.joined.remove(node);
+        });
         // Where others are said to be before it by some nodes only, they may be gone.
         self.waiting.stands_behind(round.refusals().filter_map(|refusal| refusal.rank).min());
         let next = self.waiting.after(clock::now(), round.sent, loss, token::random());
@@ -262,8 +271,7 @@ impl Acquire {
                 () = sleep(left) => return,
             };
             match heard {
-                // It may have been away for a while, and the place in its queue be lost.
-                Heard::Listening(node) => self.joined.remove(node),
+                Heard::Unqueued(node) => self.joined.remove(node),
                 Heard::Call { node, lock } => {
                     let resource = self.keys.iter().position(|keys| keys.lock == lock);
                     let (now, random) = (clock::now(), token::random());
@@ -292,12 +300,21 @@ impl Acquire {
             self.queued = Some(Arc::new(Subject { keys, token, waiter: Some(waiter) }));
         }
         let Some(subject) = &self.queued else { return };
+        let Some(sender) = self.place.as_ref().and_then(Place::sender) else { return };
         for node in nodes.iter().filter(|node| !self.joined.contains(*node)) {
             let (subject, turns) = (Arc::clone(subject), self.driver.turns());
             let request = Request::Release { subject, ticket: Some(ticket), turns };
             let join = self.driver.call(node, request, clock::now(), self.node_timeout);
+            let (again, closing) = (sender.clone(), self.driver.closing.clone());
+            let join = async move {
+                if join.await.1.is_err() {
+                    closing.run_until_cancelled(sleep(JOIN_AGAIN)).await;
+                    // An error means that nobody waits any more.
+                    let _ = again.send(Heard::Unqueued(node));
+                }
+            };
             // The runtime is there: this runs on it.
-            let _ = self.driver.spawn(async move { drop(join.await) });
+            let _ = self.driver.spawn(join);
         }
         self.joined = nodes;
     }

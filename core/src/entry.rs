@@ -30,7 +30,7 @@ impl<T: Clone + PartialEq> Entry<T> {
     }
 
     /// When what is there expires; `None` if it is free.
-    fn expires_in(&self, now: Moment) -> Option<Duration> {
+    pub(crate) fn expires_in(&self, now: Moment) -> Option<Duration> {
         self.lock.as_ref().filter(|(_, expires)| now < *expires).map(|(_, end)| end.since(now))
     }
 

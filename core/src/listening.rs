@@ -86,10 +86,8 @@ impl Listening {
     }
 
     /// Somebody listens, as long as the connections are open.
-    pub(crate) fn begin(&self, number: u64) -> mpsc::UnboundedReceiver<Heard> {
-        let (sender, heard) = mpsc::unbounded_channel();
-        self.state().waiters.insert(number, sender);
-        heard
+    pub(crate) fn begin(&self, number: u64, waiter: mpsc::UnboundedSender<Heard>) {
+        self.state().waiters.insert(number, waiter);
     }
 
     pub(crate) fn end(&self, number: u64) {
@@ -172,7 +170,7 @@ impl Listening {
             state.up.insert(node);
             for waiter in state.waiters.values() {
                 // An error means that it is about to leave.
-                let _ = waiter.send(Heard::Listening(node));
+                let _ = waiter.send(Heard::Unqueued(node));
             }
         } else {
             state.up.remove(node);

@@ -4,7 +4,7 @@
 //! It decides nothing but who is called when the resource becomes free, and that others let this one
 //! go first for a moment. It can be lost, or be nonsense, and costs no more than time then.
 
-use crate::protocol::{Moment, Turns};
+use crate::protocol::{LONGEST_CALL, Moment, Turns};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
@@ -26,7 +26,7 @@ impl Queue {
     pub(crate) fn is_blocked(&mut self, now: Moment, waiter: Option<&str>) -> Option<Duration> {
         self.forget(now);
         let (called, until) = self.called.as_ref()?;
-        (Some(&**called) != waiter && now < *until).then(|| until.since(now))
+        (Some(&**called) != waiter && stands(now, *until)).then(|| until.since(now))
     }
 
     /// Whether this waiter was called last.
@@ -75,7 +75,7 @@ impl Queue {
         self.forget(now);
         for _ in 0..MOST_GONE {
             let next = match self.called.take() {
-                Some((called, until)) if now < until => {
+                Some((called, until)) if stands(now, until) => {
                     if !is_new {
                         self.called = Some((called, until));
                         return;
@@ -128,6 +128,11 @@ impl Queue {
             *self = Self::default();
         }
     }
+}
+
+/// Whether one that was called goes first until then. Where that is too far away, the clock was set back.
+fn stands(now: Moment, until: Moment) -> bool {
+    now < until && until <= now.plus(LONGEST_CALL)
 }
 
 /// A waiter's name in queues: its client's channel, and the number by which the client knows it.

@@ -1,7 +1,7 @@
 //! The requests as Lua scripts (`scripts/`). A script takes only parameters; none is built from texts.
 //! The in-memory node does the same in Rust (`memory.rs`).
 
-use crate::protocol::{FENCE_LIMIT, MAX_CLOCK_LEAD_MICROS, Turns};
+use crate::protocol::{FENCE_LIMIT, LONGEST_CALL, MAX_CLOCK_LEAD_MICROS, Turns};
 use crate::queue::MOST_GONE;
 use crate::request::{Keys, Refusal, Reply, Request, Subject, Ticket};
 use once_cell::sync::Lazy;
@@ -31,6 +31,7 @@ impl Script {
             ("FENCE_LIMIT", FENCE_LIMIT),
             ("MAX_CLOCK_LEAD", MAX_CLOCK_LEAD_MICROS),
             ("MOST_GONE", MOST_GONE as u64),
+            ("LONGEST_CALL", microseconds(LONGEST_CALL)),
         ];
         let fill =
             |source: String, (name, value): (&str, u64)| source.replace(name, &value.to_string());

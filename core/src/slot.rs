@@ -38,8 +38,9 @@ pub(crate) fn acquire<T: Clone + PartialEq>(
 ) -> Option<Vote> {
     let Wanted { token, ttl, proposal, waiter } = wanted;
     let blocked = slots.iter_mut().filter_map(|slot| slot.queue.is_blocked(now, waiter)).max();
-    if let Some(time) = blocked {
-        return Some(Vote::Held { expires_in: Some(time) });
+    if blocked.is_some() {
+        let held = slots.iter().filter_map(|slot| slot.entry.expires_in(now)).max();
+        return Some(Vote::Held { expires_in: blocked.max(held) });
     }
     let mut entries: Vec<_> = slots.iter_mut().map(|slot| &mut slot.entry).collect();
     let vote = entry::acquire(&mut entries, now, token, ttl, proposal, wall_clock);

@@ -49,9 +49,11 @@ enum Turn {
 pub(crate) enum Heard {
     /// The resource with this lock key is free on this node, and it is this waiter's turn.
     Call { node: usize, lock: String },
-    /// Calls of this node are heard from now on.
-    Listening(usize),
+    /// It is in no queue of this node, or may have lost its place, and can join now.
+    Unqueued(usize),
 }
+
+type Mailbox = (mpsc::UnboundedSender<Heard>, mpsc::UnboundedReceiver<Heard>);
 
 /// A waiter's place in its client's line. It leaves the line when this is dropped.
 pub(crate) struct Place {
@@ -61,7 +63,7 @@ pub(crate) struct Place {
     arrived: Moment,
     turn: oneshot::Receiver<Turn>,
     /// Once it contends with other clients.
-    calls: Option<mpsc::UnboundedReceiver<Heard>>,
+    calls: Option<Mailbox>,
     /// Once it has to wait.
     open: Option<Open>,
     alive: Arc<()>,
@@ -139,24 +141,36 @@ impl Place {
 
     /// It has to wait: calls are to be heard.
     pub(crate) fn listen(&mut self) {
+        self.hear();
         let listening = &self.waiters.listening;
-        self.calls.get_or_insert_with(|| listening.begin(self.number));
         self.open.get_or_insert_with(|| listening.keep_open());
     }
 
     /// Listens from the beginning if calls are heard already, for others. It may not have to wait, so
     /// that is no reason to go on with it.
     pub(crate) fn listen_with_others(&mut self) {
-        let listening = &self.waiters.listening;
-        if self.calls.is_none() && !listening.up().is_empty() {
-            self.calls = Some(listening.begin(self.number));
+        if !self.waiters.listening.up().is_empty() {
+            self.hear();
         }
+    }
+
+    fn hear(&mut self) {
+        self.calls.get_or_insert_with(|| {
+            let (sender, receiver) = mpsc::unbounded_channel();
+            self.waiters.listening.begin(self.number, sender.clone());
+            (sender, receiver)
+        });
+    }
+
+    /// Lets it hear something else, later.
+    pub(crate) fn sender(&self) -> Option<mpsc::UnboundedSender<Heard>> {
+        self.calls.as_ref().map(|(sender, _)| sender.clone())
     }
 
     /// Waits for the next call.
     pub(crate) async fn heard(&mut self) -> Heard {
         match &mut self.calls {
-            Some(calls) => match calls.recv().await {
+            Some((_, calls)) => match calls.recv().await {
                 Some(heard) => heard,
                 None => std::future::pending().await,
             },

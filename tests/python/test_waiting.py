@@ -220,7 +220,7 @@ def test_a_release_calls_while_two_of_five_are_down(
 def test_a_waiter_comes_back_to_a_node_that_restarted(
     servers: Servers, connect: Connect, begin: Begin
 ) -> None:
-    holder, waiter = connect(servers.urls, **TRYING), connect(servers.urls, **TRYING)
+    holder, waiter = connect(servers.urls, **PATIENT), connect(servers.urls, **PATIENT)
     lease = holder.lock("r").acquire()
     waiting = begin(waiter.lock("r"))
     wait_until(lambda: queued(servers) == [1, 1, 1])
@@ -583,7 +583,6 @@ def test_whatever_becomes_of_a_queue_waiters_get_the_lock(
     wait_until(lambda: not keys(servers))
 
 
-@pytest.mark.xfail(reason="the foreign key gets an expiry", strict=True)
 @in_loops
 def test_a_foreign_key_in_place_of_a_queue_stays_what_it_is(
     servers: Servers, connect: Connect, begin: Begin
@@ -602,7 +601,6 @@ def test_a_foreign_key_in_place_of_a_queue_stays_what_it_is(
         assert server.command("TTL", "{r}:queue") == -1
 
 
-@pytest.mark.xfail(reason="a queue says for how long others are kept out", strict=True)
 @in_threads
 def test_a_call_that_stands_for_long_keeps_nobody_out(servers: Servers, connect: Connect) -> None:
     """As if a node's clock had been set back after the call."""

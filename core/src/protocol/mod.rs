@@ -35,7 +35,7 @@ pub use guard::Guard;
 pub use lease::{Ended, Extended, Extension, Lease, Release};
 pub use line::Line;
 pub use quorum::{MAX_NODES, NodeSet, Quorum};
-pub use turns::{Calls, NodeClocks, Turns};
+pub use turns::{Calls, LONGEST_CALL, NodeClocks, Turns};
 pub use upkeep::Upkeep;
 pub use validity::{Moment, Term};
 

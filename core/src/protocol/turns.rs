@@ -14,6 +14,13 @@ const KEPT_PART: u32 = 8;
 /// And then for so many times as long not again, so that others get most of what it cannot use.
 const PAUSE_AFTER_KEEPING: u32 = 4;
 
+/// What is tried soon is tried after this part of the random delay.
+const HURRY: u32 = 16;
+
+/// No waiter goes before others for longer than this, whatever it waits for and however long it has. A
+/// call that stands for longer by a node's clock is none: the clock was set back.
+pub const LONGEST_CALL: Duration = Duration::from_secs(60);
+
 /// A queue is kept for so much longer than the pause between two tries.
 const QUEUE_MEMORY: Duration = Duration::from_secs(3);
 
@@ -36,7 +43,7 @@ impl Turns {
     /// What is asked for by who keeps nothing from others, and waits with these delays.
     pub fn new(delay: RetryDelay) -> Self {
         let memory = delay.longest_pause() + QUEUE_MEMORY;
-        Self { call: delay.shortest, keep: Duration::ZERO, memory }
+        Self { call: delay.shortest.min(LONGEST_CALL), keep: Duration::ZERO, memory }
     }
 
     /// Whether a call of that time is of any use.
@@ -90,16 +97,22 @@ pub struct Calls {
     /// Which node called, for which of its resources, and when.
     heard: Vec<(usize, usize, Moment)>,
     keeps_again: Moment,
+    hurries_again: Moment,
 }
 
 impl Calls {
     /// Those of a waiter that arrived then.
     pub fn new(quorum: Quorum, arrived: Moment, turns: Turns) -> Self {
-        Self { quorum, turns, arrived, heard: Vec::new(), keeps_again: arrived }
+        let (heard, keeps_again, hurries_again) = (Vec::new(), arrived, arrived);
+        Self { quorum, turns, arrived, heard, keeps_again, hurries_again }
     }
 
     /// A node called, for a resource that is named by its position. Returns when to try, where it would
-    /// be at `next` otherwise: at once if a majority calls, soon if just some nodes do.
+    /// be at `next` otherwise.
+    ///
+    /// At once if a majority calls. If just some nodes do, either somebody has the others, or nodes call
+    /// different waiters. The latter ends when these try: what they take back is offered to the
+    /// same one by all nodes. So the waiter tries soon, but not again and again, since it may be the former.
     pub fn add(
         &mut self,
         now: Moment,
@@ -111,7 +124,15 @@ impl Calls {
     ) -> Moment {
         self.heard.retain(|(_, _, at)| self.turns.stands(now, *at));
         self.heard.push((node, resource, now));
-        if self.is_turn(now) { now } else { next.min(now.plus(delay.draw(random))) }
+        if self.is_turn(now) {
+            return now;
+        }
+        let mut pause = delay.draw(random);
+        if now >= self.hurries_again {
+            self.hurries_again = now.plus(delay.longest);
+            pause /= HURRY;
+        }
+        next.min(now.plus(pause))
     }
 
     /// Whether a majority calls.
@@ -133,7 +154,7 @@ impl Calls {
         if !is_turn || now < self.keeps_again {
             return self.turns;
         }
-        let keep = self.turns.call.max(now.since(self.arrived) / KEPT_PART);
+        let keep = self.turns.call.max(now.since(self.arrived) / KEPT_PART).min(LONGEST_CALL);
         self.keeps_again = now.plus(keep * (1 + PAUSE_AFTER_KEEPING));
         Turns { keep, ..self.turns }
     }

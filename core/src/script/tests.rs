@@ -16,8 +16,10 @@ use std::time::{Duration, Instant};
 #[path = "../../tests/integration/servers.rs"]
 mod servers;
 
-/// So long that no key expires in the test, and no call is over.
+/// So long that no key expires in the test.
 const LONG: Duration = Duration::from_secs(1000);
+/// So long that no call is over.
+const CALL: Duration = Duration::from_secs(50);
 const PATIENCE: Duration = Duration::from_secs(60);
 const SEQUENCES: u64 = 300;
 const LENGTH: usize = 40;
@@ -34,12 +36,7 @@ struct Requests {
 impl Requests {
     fn next(&mut self) -> Request {
         let ttl = LONG;
-        let turns = Turns {
-            // A call is over at once, or in no time that matters.
-            call: if self.random.bool() { LONG } else { Duration::ZERO },
-            keep: if self.random.bool() { LONG } else { Duration::ZERO },
-            memory: LONG,
-        };
+        let turns = Turns { call: self.length(), keep: self.length(), memory: LONG };
         let ticket = self.random.bool().then(|| self.random.u64(1..5));
         let subject = self.subject();
         let proposal = self.random.u64(1..50);
@@ -54,6 +51,11 @@ impl Requests {
             8 => Request::Look(Arc::clone(&subject.keys)),
             _ => Request::Release { subject, ticket, turns },
         }
+    }
+
+    /// Over at once, or in no time that matters; or for so long that nobody heeds it.
+    fn length(&mut self) -> Duration {
+        [Duration::ZERO, CALL, CALL, LONG][self.random.usize(0..4)]
     }
 
     /// One that was made before, if there is one.
@@ -92,9 +94,10 @@ async fn ask(connection: &mut MultiplexedConnection, request: &Request) -> Reply
 fn told(reply: Reply) -> Reply {
     match reply {
         Reply::Held(refusal) => {
-            let expires_in = refusal.expires_in.map(|left| match left > LONG / 2 {
-                true => LONG,
-                false => left,
+            let expires_in = refusal.expires_in.map(|left| match left {
+                left if left > LONG / 2 => LONG,
+                left if left > CALL / 2 => CALL,
+                left => left,
             });
             Reply::Held(Refusal { expires_in, clock: 0, ..refusal })
         }

@@ -38,15 +38,15 @@ end
 
 local call, kept, waiter = tonumber(ARGV[5]), ARGV[6], ARGV[7]
 local ticket, keep = tonumber(ARGV[8]), tonumber(ARGV[9])
-local left, is_own, is_called, is_held = 0, false, {}, {}
+local longest, is_own, is_called, is_held = 0, false, {}, {}
 for i = 1, #KEYS, 3 do
   local wait = 0
   local first = redis.pcall('ZRANGE', KEYS[i + 2], 0, 0, 'WITHSCORES')
   local score = tonumber(first[2] or 0)
   if score < 0 and first[1] == waiter then
     is_called[i] = true
-  elseif -score > now then
-    wait = math.ceil((-score - now) / 1000)
+  else
+    wait = math.ceil(left(score, now) / 1000)
   end
   local pttl = redis.call('PTTL', KEYS[i])
   if pttl ~= -2 then
@@ -55,12 +55,12 @@ for i = 1, #KEYS, 3 do
     -- A key may expire within a millisecond.
     wait = pttl < 0 and math.huge or math.max(wait, pttl, 1)
   end
-  left = math.max(left, wait)
+  longest = math.max(longest, wait)
 end
 if is_own then return {2, 0} end
 
 -- All or none.
-if left == 0 then
+if longest == 0 then
   for i = 1, #KEYS, 3 do
     redis.call('SET', KEYS[i], token, 'PX', ttl)
     redis.call('SET', KEYS[i + 1], string.format('%.0f', fence), 'PX', memory)
@@ -86,4 +86,4 @@ if ticket then
     if type(before) == 'number' then rank = math.max(rank, before) end
   end
 end
-return {0, left < math.huge and left or -1, now, rank}
+return {0, longest < math.huge and longest or -1, now, rank}

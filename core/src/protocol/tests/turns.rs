@@ -1,6 +1,6 @@
 //! Turns: calls, tickets, and the line within a client.
 
-use super::super::{Calls, Line, NodeClocks, Quorum, RetryDelay, Turns};
+use super::super::{Calls, LONGEST_CALL, Line, NodeClocks, Quorum, RetryDelay, Turns};
 use super::{at, digits, orders};
 use std::time::Duration;
 
@@ -25,8 +25,9 @@ fn a_majority_of_different_nodes_calls_for_one_resource() {
             heard[resource][node] = true;
             let is_turn = heard.iter().any(|nodes| nodes.iter().filter(|n| **n).count() >= 2);
             assert_eq!(calls.is_turn(now), is_turn, "{told:?}");
-            // With less than a majority it is chance that decides.
-            assert_eq!(next, if is_turn { now } else { now.plus(DELAY.shortest) });
+            // With less than a majority it tries soon, but not again and again.
+            let pause = if time == 0 { DELAY.shortest / 16 } else { DELAY.shortest };
+            assert_eq!(next, if is_turn { now } else { now.plus(pause) });
         }
     }
 }
@@ -37,8 +38,9 @@ fn a_call_is_over_when_others_may_go() {
     calls.add(at(0), 0, 0, at(FAR), DELAY, 0);
     assert_eq!(calls.add(at(49), 1, 0, at(FAR), DELAY, 0), at(49));
     assert!(!calls.is_turn(at(50)));
+    assert_eq!(calls.add(at(210), 2, 0, at(FAR), DELAY, 0), at(210).plus(DELAY.shortest / 16));
     // It does not put off what is due already.
-    assert_eq!(calls.add(at(99), 2, 0, at(100), DELAY, u32::MAX), at(100));
+    assert_eq!(calls.add(at(299), 2, 0, at(300), DELAY, u32::MAX), at(300));
 }
 
 #[test]
@@ -64,7 +66,10 @@ fn what_cannot_be_used_is_kept_from_others_for_a_small_part_of_the_time() {
         longest = longest.max(keep);
     }
     assert!(kept <= Duration::from_secs(100) / 5 + longest, "{kept:?}");
-    // Long enough for ever longer turns of others.
+    let mut waits_for_long = super::turns::calls(1);
+    waits_for_long.add(at(FAR), 0, 0, at(FAR), DELAY, 0);
+    assert_eq!(waits_for_long.begin(at(FAR)).keep, LONGEST_CALL);
+    // Long enough for ever longer turns of others, up to a limit.
     assert!(longest >= Duration::from_secs(100) / 20, "{longest:?}");
     // Who was not called has nothing to keep.
     assert!(super::turns::calls(1).begin(at(0)).keep.is_zero());
