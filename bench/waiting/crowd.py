@@ -21,6 +21,9 @@ SETTLE = 1.0
 NOISE = 1.0
 """Commands per second that are not held against anybody: a poll of every second or so more or less
 falls into the time that is counted."""
+SPANS = 8
+"""For so many times `SECONDS` commands are counted: the pauses between the tries of who is first are
+random, and are to even out."""
 COLUMNS = [
     "per second, 1 waits",
     f"{MANY} wait",
@@ -72,12 +75,12 @@ def measure(servers: Servers) -> dict[str, Any]:
 def _wait(process: Process, servers: Servers, resource: str, waiters: int) -> tuple[float, float]:
     """Commands per second and node while all wait, and per acquisition when they may have it."""
     # It is not extended, so all that is sent meanwhile is sent by those who wait.
-    with quorlock.Client(servers.urls, ttl=60 + 3 * SECONDS, auto_extend=False) as client:
+    with quorlock.Client(servers.urls, ttl=60 + 2 * SPANS * SECONDS, auto_extend=False) as client:
         lease = client.lock(resource).acquire()
         process.ask(wait=waiters, resource=resource)
         time.sleep(SETTLE)
         before, began = counting.snapshot(list(servers)), time.monotonic()
-        time.sleep(2 * SECONDS)
+        time.sleep(SPANS * SECONDS)
         rate = counting.per_node(before, list(servers)) / (time.monotonic() - began)
         before = counting.snapshot(list(servers))
         lease.release()
