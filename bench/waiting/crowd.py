@@ -22,8 +22,8 @@ NOISE = 1.0
 """Commands per second that are not held against anybody: a poll of every second or so more or less
 falls into the time that is counted."""
 SPANS = 8
-"""For so many times `SECONDS` commands are counted: the pauses between the tries of the first one are
-random, and are to even out."""
+"""For so many times `SECONDS` commands are counted: the pauses between tries are random, and are to
+even out."""
 COLUMNS = [
     "per second, 1 waits",
     f"{MANY} wait",
