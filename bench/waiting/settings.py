@@ -5,9 +5,10 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
+from interop import installing
 from interop.installing import Ecosystem
 
 HERE = Path(__file__).resolve().parent
@@ -38,33 +39,24 @@ _CACHE = ROOT / ".cache" / "bench-waiting"
 _PACKAGES = _CACHE / "python" / "packages"
 _INTO = [f"--target={_PACKAGES}", "--requirement=requirements.txt"]
 
-PYTHON = Ecosystem(
-    directory="python",
-    inputs=["requirements.txt"],
+PYTHON = replace(
+    installing.PYTHON,
     # A directory rather than an environment: processes that have quorlock, too, look into it.
     steps=[
         [sys.executable, "-m", "pip", "install", "--no-deps", "--upgrade", *_INTO],
     ],
     program=[sys.executable, "-m", "contenders.worker"],
-    environment={
-        "PIP_DISABLE_PIP_VERSION_CHECK": "1",
-        "PIP_QUIET": "1",
-        "PIP_RETRIES": "1",
-        "PYTHONPATH": str(_PACKAGES),
-    },
+    environment={**installing.PYTHON.environment, "PYTHONPATH": str(_PACKAGES)},
     home=HERE,
     cache=_CACHE,
 )
 
-NODE = Ecosystem(
-    directory="node",
-    inputs=["package.json", "package-lock.json"],
-    steps=[["npm", "ci", "--ignore-scripts", "--no-audit", "--no-fund"]],
+NODE = replace(
+    installing.NODE,
     program=["node", HERE / "contenders" / "worker.js"],
     environment={
+        **installing.NODE.environment,
         "NODE_PATH": str(_CACHE / "node" / "node_modules"),
-        "npm_config_fetch_retries": "1",
-        "npm_config_loglevel": "error",
     },
     home=HERE,
     cache=_CACHE,

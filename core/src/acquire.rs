@@ -9,9 +9,7 @@ use crate::held::{Held, Won};
 use crate::keeper::Keeper;
 use crate::lease::Lease;
 use crate::options::{Human, Options};
-use crate::protocol::{
-    Calls, Event, Loss, Moment, Next, NodeSet, Outcome, RetryDelay, Term, Waiting,
-};
+use crate::protocol::{Calls, Event, Loss, Moment, Next, NodeSet, Outcome, Term, Waiting};
 use crate::request::{Keys, Reply, Request, Subject};
 use crate::resources::Resources;
 use crate::round::{Aim, Queued, Running};
@@ -39,7 +37,6 @@ pub(crate) struct Acquire {
     auto_extend: bool,
     arrived: Moment,
     waiting: Waiting,
-    retry_delay: RetryDelay,
     calls: Calls,
     /// In its client's line; `None` for a single try, which waits for nobody.
     place: Option<Place>,
@@ -59,7 +56,7 @@ impl Acquire {
         options: &Options,
     ) -> Self {
         let driver = &engine.driver;
-        let (now, delay) = (clock::now(), options.retry_delay);
+        let now = clock::now();
         let waits = options.wait.is_none_or(|wait| !wait.is_zero());
         Self {
             resources: resources.clone(),
@@ -68,8 +65,7 @@ impl Acquire {
             max_hold: options.max_hold,
             auto_extend: options.auto_extend,
             arrived: now,
-            waiting: Waiting::new(now, options.wait, options.connect_timeout, delay),
-            retry_delay: delay,
+            waiting: Waiting::new(now, options.wait, options.connect_timeout, options.retry_delay),
             calls: Calls::new(driver.quorum, now, driver.turns()),
             place: waits.then(|| driver.waiters.join(&keys, now)),
             joined: NodeSet::EMPTY,
@@ -276,7 +272,8 @@ impl Acquire {
                     let resource = self.keys.iter().position(|keys| keys.lock == lock);
                     let (now, random) = (clock::now(), token::random());
                     let Some(resource) = resource else { continue };
-                    next = self.calls.add(now, node, resource, next, self.retry_delay, random);
+                    let delay = self.driver.options.retry_delay;
+                    next = self.calls.add(now, node, resource, next, delay, random);
                     if next <= now {
                         return;
                     }

@@ -177,11 +177,10 @@ pub(crate) fn value(value: Value) {
         let answered: Answered =
             understood.ok_or(Failure::timeout("no answer", Duration::ZERO, true));
         // What joins a queue is done in any case, and to look at keys is to count them.
-        let (joins, looks) = match &request {
-            Request::Release { ticket, .. } => (ticket.is_some(), false),
-            request => (false, matches!(request, Request::Look(_))),
-        };
-        let confirms = joins || looks && matches!(value, Value::Int(2..));
+        let confirms = matches!(
+            (&request, &value),
+            (Request::Release { ticket: Some(_), .. }, _) | (Request::Look(_), Value::Int(2..))
+        );
         harmless(&answered, &value, confirms);
     }
     if let Err(error) = value.extract_error() {

@@ -78,7 +78,10 @@ impl Entries {
             }
             Request::Extend(leases) => {
                 let extend = |(subject, ttl): &(Arc<Subject>, _)| {
-                    self.with(subject, |slots, _| slot::extend(slots, now, &subject.token, *ttl))
+                    let token = &subject.token;
+                    self.with(subject, |slots, _| {
+                        slot::act_on_held(slots, now, token, |entry| entry.extend(now, token, *ttl))
+                    })
                 };
                 return Ok(Reply::Each(leases.iter().map(extend).collect()));
             }
@@ -90,7 +93,10 @@ impl Entries {
                 return Ok(Reply::Each(leases.iter().map(heal).collect()));
             }
             Request::Raise { subject, fence, .. } => {
-                self.with(subject, |slots, _| slot::raise(slots, now, &subject.token, *fence))
+                let token = &subject.token;
+                self.with(subject, |slots, _| {
+                    slot::act_on_held(slots, now, token, |entry| entry.raise(now, token, *fence))
+                })
             }
             Request::Release { subject, ticket, turns } => {
                 let place = (subject.waiter.as_ref(), *ticket);

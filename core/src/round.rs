@@ -25,7 +25,6 @@ pub(crate) struct Aim<'a> {
 }
 
 /// Where a waiter stands in the nodes' queues if the round is lost.
-#[derive(Clone)]
 pub(crate) struct Queued {
     pub(crate) waiter: Arc<str>,
     pub(crate) ticket: Ticket,

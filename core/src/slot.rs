@@ -98,26 +98,16 @@ pub(crate) fn release<T: Clone + PartialEq>(
     done
 }
 
-/// RAISE: whether this token holds all, and each stores the fence.
+/// RAISE and EXTEND: whether this token holds all, and `act` has done it to each.
 #[cfg(feature = "client")]
-pub(crate) fn raise<T: Clone + PartialEq>(
+pub(crate) fn act_on_held<T: Clone + PartialEq>(
     slots: &mut [&mut Slot<T>],
     now: Moment,
     token: &T,
-    fence: u64,
+    act: impl Fn(&mut Entry<T>) -> bool,
 ) -> bool {
-    is_held(slots, now, token) && slots.iter_mut().all(|slot| slot.entry.raise(now, token, fence))
-}
-
-/// EXTEND: whether this token holds all, and all are extended.
-#[cfg(feature = "client")]
-pub(crate) fn extend<T: Clone + PartialEq>(
-    slots: &mut [&mut Slot<T>],
-    now: Moment,
-    token: &T,
-    ttl: Duration,
-) -> bool {
-    is_held(slots, now, token) && slots.iter_mut().all(|slot| slot.entry.extend(now, token, ttl))
+    slots.iter().all(|slot| slot.entry.token(now) == Some(token))
+        && slots.iter_mut().all(|slot| act(&mut slot.entry))
 }
 
 /// HEAL: whether this token holds all now.
@@ -132,9 +122,4 @@ pub(crate) fn heal<T: Clone + PartialEq>(
     let is_possible = |slot: &&mut Slot<T>| slot.entry.token(now).is_none_or(|held| held == token);
     slots.iter().all(is_possible)
         && slots.iter_mut().all(|slot| slot.entry.heal(now, token, ttl, fence))
-}
-
-#[cfg(feature = "client")]
-fn is_held<T: Clone + PartialEq>(slots: &[&mut Slot<T>], now: Moment, token: &T) -> bool {
-    slots.iter().all(|slot| slot.entry.token(now) == Some(token))
 }

@@ -47,7 +47,7 @@ impl Wire {
         match target {
             #[cfg(test)]
             Target::Memory(name) if crate::simulation::process().is_some() => {
-                crate::simulation::connect(name, on_broken).await.map(Self::Simulated)
+                crate::simulation::connect(name, false, on_broken).await.map(Self::Simulated)
             }
             Target::Memory(name) => Ok(Self::Memory(MemoryNode::named(name))),
             Target::Redis(info) => {
@@ -137,7 +137,7 @@ impl Ear {
         match target {
             #[cfg(test)]
             Target::Memory(name) if crate::simulation::process().is_some() => {
-                let connection = crate::simulation::listen(name, on_broken).await?;
+                let connection = crate::simulation::connect(name, true, on_broken).await?;
                 connection.listen(channel, on_call).await?;
                 Ok(Self::Simulated { _connection: connection })
             }

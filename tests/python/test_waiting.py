@@ -108,6 +108,15 @@ def processes() -> Iterator[list[subprocess.Popen[str]]]:
         process.communicate()
 
 
+def begin_in_queue(
+    servers: Servers, begin: Begin, client: quorlock.Client, count: int
+) -> Future[quorlock.Lease]:
+    """Begins to wait; returns when so many stand in each node's queue."""
+    waiting = begin(client.lock("r"))
+    wait_until(lambda: queued(servers) == [count] * 3)
+    return waiting
+
+
 def is_served(waiting: Future[quorlock.Lease]) -> bool:
     """Gets the lock and releases it."""
     return waiting.result(TIMEOUT).release()
@@ -151,8 +160,7 @@ def test_a_release_calls_the_waiter(servers: Servers, connect: Connect, begin: B
     holder, waiter = connect(servers.urls, **PATIENT), connect(servers.urls, **PATIENT)
     for _ in range(10):
         lease = holder.lock("r").acquire()
-        waiting = begin(waiter.lock("r"))
-        wait_until(lambda: queued(servers) == [1, 1, 1])
+        waiting = begin_in_queue(servers, begin, waiter, 1)
         assert lease.release()
         assert is_served(waiting)
         wait_until(lambda: not keys(servers))
@@ -194,8 +202,7 @@ def test_a_release_calls_while_a_node_freezes(
 ) -> None:
     holder, waiter = connect(servers.urls, **PATIENT), connect(servers.urls, **PATIENT)
     lease = holder.lock("r").acquire()
-    waiting = begin(waiter.lock("r"))
-    wait_until(lambda: queued(servers) == [1, 1, 1])
+    waiting = begin_in_queue(servers, begin, waiter, 1)
     servers[0].freeze()
     lease.release()
     assert is_served(waiting)
@@ -222,8 +229,7 @@ def test_a_waiter_comes_back_to_a_node_that_restarted(
 ) -> None:
     holder, waiter = connect(servers.urls, **PATIENT), connect(servers.urls, **PATIENT)
     lease = holder.lock("r").acquire()
-    waiting = begin(waiter.lock("r"))
-    wait_until(lambda: queued(servers) == [1, 1, 1])
+    waiting = begin_in_queue(servers, begin, waiter, 1)
     servers[0].restart()
     wait_until(lambda: listening(servers) == [1, 1, 1])
     wait_until(lambda: queued(servers) == [1, 1, 1])
@@ -278,8 +284,7 @@ def test_a_cancelled_waiter_leaves_the_line_and_the_queue(
 ) -> None:
     holder, waiter = connect(servers.urls, **PATIENT), connect(servers.urls, **PATIENT)
     lease = holder.lock("r").acquire()
-    alone = begin(waiter.lock("r"))
-    wait_until(lambda: queued(servers) == [1, 1, 1])
+    alone = begin_in_queue(servers, begin, waiter, 1)
     alone.cancel()
     wait_until(lambda: is_free(servers, "{r}:queue"))
     first, second, third = (begin(waiter.lock("r")) for _ in range(3))
@@ -301,10 +306,8 @@ def test_a_waiter_that_is_cancelled_when_it_is_called_holds_up_nobody(
     first, second = connect(servers.urls, **PATIENT), connect(servers.urls, **PATIENT)
     for _ in range(50):
         lease = holder.lock("r").acquire()
-        cancelled = begin(first.lock("r"))
-        wait_until(lambda: queued(servers) == [1, 1, 1])
-        waiting = begin(second.lock("r"))
-        wait_until(lambda: queued(servers) == [2, 2, 2])
+        cancelled = begin_in_queue(servers, begin, first, 1)
+        waiting = begin_in_queue(servers, begin, second, 2)
         releasing = threading.Thread(target=lease.release)
         releasing.start()
         time.sleep(random.random() * 0.003)
@@ -338,8 +341,7 @@ def test_the_wait_counts_from_the_call(servers: Servers, connect: Connect, begin
     """Also for those who are not first in line."""
     holder, waiter = connect(servers.urls, **PATIENT), connect(servers.urls, **PATIENT)
     lease = holder.lock("r").acquire()
-    first = begin(waiter.lock("r"))
-    wait_until(lambda: queued(servers) == [1, 1, 1])
+    first = begin_in_queue(servers, begin, waiter, 1)
     began = time.monotonic()
     short = [begin(waiter.lock("r", wait=wait)) for wait in (0.3, 0.2, 0.1)]
     last = begin(waiter.lock("r"))
@@ -377,8 +379,7 @@ def test_an_interrupted_waiter_leaves_the_queue(
     lease = holder.lock("r").acquire()
     process = start(processes, "-c", INTERRUPTED, *servers.urls)
     wait_until(lambda: queued(servers) == [1, 1, 1])
-    waiting = begin(waiter.lock("r"))
-    wait_until(lambda: queued(servers) == [2, 2, 2])
+    waiting = begin_in_queue(servers, begin, waiter, 2)
     process.send_signal(signal.SIGINT)
     # The process lives on.
     wait_until(lambda: queued(servers) == [1, 1, 1])
@@ -397,8 +398,7 @@ def test_a_client_that_is_closed_lets_all_go(
     lease = holder.lock("r").acquire()
     waiting = [begin(waiter.lock("r")) for _ in range(50)]
     wait_until(lambda: queued(servers) == [1, 1, 1])
-    last = begin(other.lock("r"))
-    wait_until(lambda: queued(servers) == [2, 2, 2])
+    last = begin_in_queue(servers, begin, other, 2)
     waiter.close()
     for closed in waiting:
         with pytest.raises(quorlock.ClosedError):
@@ -465,8 +465,7 @@ def test_a_killed_holder_is_followed_when_its_ttl_is_over(
     waiter = connect(servers.urls, ttl=NEVER, wait=NEVER, retry_delay=(0.1, 3600))
     process = start(processes, "-c", HOLDER, 1, *servers.urls)
     wait_until(lambda: all(server.command("EXISTS", "r") for server in servers))
-    waiting = begin(waiter.lock("r"))
-    wait_until(lambda: queued(servers) == [1, 1, 1])
+    waiting = begin_in_queue(servers, begin, waiter, 1)
     process.kill()
     assert is_served(waiting)
     wait_until(lambda: not keys(servers))
@@ -479,8 +478,7 @@ def test_a_killed_waiter_is_passed_over(
     lease = holder.lock("r").acquire()
     process = start(processes, "-c", HOLDER, NEVER, *servers.urls)
     wait_until(lambda: queued(servers) == [1, 1, 1])
-    waiting = begin(waiter.lock("r"))
-    wait_until(lambda: queued(servers) == [2, 2, 2])
+    waiting = begin_in_queue(servers, begin, waiter, 2)
     process.kill()
     # As soon as the nodes know it.
     wait_until(lambda: listening(servers) == [1, 1, 1])
@@ -519,8 +517,7 @@ def test_a_foreign_holder_is_waited_for(servers: Servers, connect: Connect, begi
     waiter = connect(servers.urls, **TRYING)
     for server in servers:
         assert server.command("SET", "r", "foreign", "NX", "PX", 600_000) == "OK"
-    waiting = begin(waiter.lock("r"))
-    wait_until(lambda: queued(servers) == [1, 1, 1])
+    waiting = begin_in_queue(servers, begin, waiter, 1)
     for server in servers:
         assert server.command("DEL", "r") == 1
     assert is_served(waiting)

@@ -24,10 +24,7 @@ impl<R: Clone + Eq + Hash, W> Line<R, W> {
     /// Joins at the end; returns the waiter's number, and whether it is the first.
     pub fn join(&mut self, resource: &R, waiter: W) -> (u64, bool) {
         self.last += 1;
-        let waiters = match self.waiters.get_mut(resource) {
-            Some(waiters) => waiters,
-            None => self.waiters.entry(resource.clone()).or_default(),
-        };
+        let waiters = self.waiters.entry(resource.clone()).or_default();
         waiters.insert(self.last, waiter);
         (self.last, waiters.len() == 1)
     }

@@ -23,5 +23,5 @@ mod waiting;
 mod witness;
 mod world;
 
-pub(crate) use network::{Connection, connect, listen};
+pub(crate) use network::{Connection, connect};
 pub(crate) use process::process;

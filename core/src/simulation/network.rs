@@ -93,10 +93,9 @@ impl Link {
 
     /// Whether the process hears calls on it.
     pub(super) fn is_listening(&self) -> bool {
-        let mut connections = self.connections();
-        connections.retain(|shared| shared.strong_count() > 0);
-        let open = connections.iter().filter_map(Weak::upgrade);
-        open.into_iter().any(|shared| shared.is_ear && !shared.is_abandoned.load(Ordering::Relaxed))
+        let connections = self.connections();
+        let mut open = connections.iter().filter_map(Weak::upgrade);
+        open.any(|shared| shared.is_ear && !shared.is_abandoned.load(Ordering::Relaxed))
     }
 
     /// Breaks all connections. What was sent on them is lost, or else comes late.
@@ -128,19 +127,11 @@ impl Link {
 /// Connects the process that runs to a node of its world, by its number.
 pub(crate) async fn connect(
     name: &str,
+    is_ear: bool,
     on_broken: impl Fn() + Send + Sync + 'static,
 ) -> Result<Connection, Failure> {
     let process = super::process().expect("it is one that runs");
-    process.connect(name, false, on_broken).await
-}
-
-/// [`connect`] for calls.
-pub(crate) async fn listen(
-    name: &str,
-    on_broken: impl Fn() + Send + Sync + 'static,
-) -> Result<Connection, Failure> {
-    let process = super::process().expect("it is one that runs");
-    process.connect(name, true, on_broken).await
+    process.connect(name, is_ear, on_broken).await
 }
 
 impl Process {
