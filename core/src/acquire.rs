@@ -304,7 +304,7 @@ impl Acquire {
             let join = self.driver.call(node, request, clock::now(), self.node_timeout);
             let (again, closing) = (sender.clone(), self.driver.closing.clone());
             let join = async move {
-                if join.await.1.is_err() {
+                if join.await.is_err() {
                     closing.run_until_cancelled(sleep(JOIN_AGAIN)).await;
                     // An error means that nobody waits any more.
                     let _ = again.send(Heard::Unqueued(node));

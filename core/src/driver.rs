@@ -1,7 +1,9 @@
 //! What runs a client's requests in one process: its nodes and its background tasks.
 
 use crate::answer::{self, Answered};
+use crate::asking::{Asking, Parcel};
 use crate::clock;
+use crate::deadline::Deadlines;
 use crate::endpoint::Endpoint;
 use crate::error::{Error, ErrorCode, NodeOutcome, NodeReport, Result};
 use crate::identities::Identities;
@@ -14,7 +16,6 @@ use crate::resources::Resources;
 use crate::runtime::{self, Pending};
 use crate::timer::timeout;
 use crate::waiting::Waiters;
-use futures_util::future::{BoxFuture, FutureExt};
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use std::future::Future;
 use std::sync::Arc;
@@ -32,21 +33,20 @@ pub(crate) struct Driver {
     pub(crate) identities: Arc<Identities>,
     pub(crate) waiters: Arc<Waiters>,
     pub(crate) closing: CancellationToken,
+    deadlines: Arc<Deadlines>,
     tasks: TaskTracker,
     used: AtomicBool,
     /// Set when all nodes had their chance to be met, before the first lock is granted.
     met: OnceCell<()>,
 }
 
-/// A request to one node under way, with the node's position.
-pub(crate) type Call = BoxFuture<'static, (usize, Answered)>;
-
 impl Driver {
     pub(crate) fn new(options: Options, quorum: Quorum, endpoints: &[Endpoint]) -> Arc<Self> {
         let addresses = endpoints.iter().map(|endpoint| endpoint.address.clone()).collect();
         let identities = Identities::new(addresses);
+        let deadlines = Arc::default();
         let node = |(position, endpoint): (usize, &Endpoint)| {
-            Node::new(endpoint.clone(), position, &options, &identities)
+            Node::new(endpoint.clone(), position, &options, &identities, &deadlines)
         };
         let closing = CancellationToken::new();
         let (patience, prefix) = (options.connect_timeout, &options.key_prefix);
@@ -58,6 +58,7 @@ impl Driver {
             options,
             waiters: Waiters::new(endpoints.len(), listening),
             closing,
+            deadlines,
             tasks: TaskTracker::new(),
             used: AtomicBool::new(false),
             met: OnceCell::new(),
@@ -125,6 +126,20 @@ impl Driver {
         Turns::new(self.options.retry_delay)
     }
 
+    /// Requests, one to each of some nodes, that are part of something begun at `began`, and are to be
+    /// answered within `patience`.
+    pub(crate) fn ask(&self, began: Moment, patience: Duration) -> Asking {
+        Asking::new(&self.deadlines, began, patience)
+    }
+
+    /// Sends one request to all nodes at once.
+    pub(crate) fn ask_all(&self, request: Request, began: Moment, patience: Duration) -> Asking {
+        let mut asking = self.ask(began, patience);
+        let parcel = Parcel::from(request);
+        self.nodes.iter().for_each(|node| asking.ask(node, &parcel));
+        asking
+    }
+
     /// Sends one request, which is part of something begun at `began`, to one node.
     pub(crate) fn call(
         &self,
@@ -132,20 +147,8 @@ impl Driver {
         request: Request,
         began: Moment,
         patience: Duration,
-    ) -> Call {
-        let target = Arc::clone(&self.nodes[node]);
-        async move { (node, target.call(&request, began, patience).await) }.boxed()
-    }
-
-    /// Sends one request to all nodes at once.
-    pub(crate) fn call_all(
-        &self,
-        request: &Request,
-        began: Moment,
-        patience: Duration,
-    ) -> FuturesUnordered<Call> {
-        let call = |node| self.call(node, request.clone(), began, patience);
-        (0..self.nodes.len()).map(call).collect()
+    ) -> impl Future<Output = Answered> + use<> {
+        self.nodes[node].call(request, began, patience)
     }
 
     /// Sends one request to one node in the background, again and again until it is answered, or
@@ -158,7 +161,7 @@ impl Driver {
         horizon: Moment,
     ) {
         let (target, closing) = (Arc::clone(&self.nodes[node]), self.closing.clone());
-        let task = async move { target.deliver(&request, patience, horizon, &closing).await };
+        let task = async move { target.deliver(request, patience, horizon, &closing).await };
         // The runtime is there: this runs on it.
         let _ = self.spawn(task);
     }

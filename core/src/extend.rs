@@ -1,8 +1,9 @@
 //! Extensions on the wire: one EXTEND to all nodes, for one lease or for many.
 
 use crate::answer::{Answered, about, answer};
+use crate::asking::Asking;
 use crate::clock;
-use crate::driver::{Call, Driver};
+use crate::driver::Driver;
 use crate::error::Result;
 use crate::heal::heal;
 use crate::held::{Held, Item, tell};
@@ -10,7 +11,6 @@ use crate::protocol::{Answer, Extended, Loss, Next, Term, Waiting};
 use crate::request::Request;
 use crate::timer::sleep;
 use crate::token;
-use futures_util::stream::{FuturesUnordered, StreamExt};
 use std::sync::Arc;
 use tokio::sync::oneshot;
 
@@ -18,7 +18,7 @@ use tokio::sync::oneshot;
 pub(crate) struct Extending {
     driver: Arc<Driver>,
     items: Vec<Item>,
-    calls: FuturesUnordered<Call>,
+    asking: Asking,
     answers: Vec<Option<Answered>>,
     /// Which of them are decided.
     is_decided: Vec<bool>,
@@ -36,7 +36,7 @@ impl Extending {
         let began = items.iter().map(|item| item.sent).min().unwrap_or_else(clock::now);
         let patience = items.iter().map(|item| item.patience).max().unwrap_or_default();
         Self {
-            calls: driver.call_all(&request, began, patience),
+            asking: driver.ask_all(request, began, patience),
             answers: vec![None; driver.nodes.len()],
             is_decided: vec![false; items.len()],
             decided: Vec::new(),
@@ -48,7 +48,7 @@ impl Extending {
 
     /// Takes in one node's answer; `false` if there is none to come.
     pub(crate) async fn step(&mut self) -> bool {
-        let Some((node, answered)) = self.calls.next().await else { return false };
+        let Some((node, answered)) = self.asking.next().await else { return false };
         self.answers[node] = Some(answered.clone());
         for position in 0..self.items.len() {
             let answer = answer(&about(&answered, position));

@@ -11,7 +11,6 @@ use crate::protocol::{
 use crate::request::{Request, Subject};
 use crate::resources::Resources;
 use crate::runtime::Pending;
-use futures_util::stream::StreamExt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::sync::oneshot;
@@ -343,8 +342,8 @@ impl Held {
             let driver = &held.driver;
             let patience = driver.options.node_timeout(held.won.term.ttl);
             let request = held.to_release();
-            let mut calls = driver.call_all(&request, now, patience);
-            while let Some((node, answered)) = calls.next().await {
+            let mut asking = driver.ask_all(request.clone(), now, patience);
+            while let Some((node, answered)) = asking.next().await {
                 if answered.is_err() {
                     held.deliver(node, &request, patience);
                 }

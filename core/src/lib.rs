@@ -14,9 +14,13 @@ mod acquire;
 #[cfg(feature = "client")]
 mod answer;
 #[cfg(feature = "client")]
+mod asking;
+#[cfg(feature = "client")]
 mod client;
 #[cfg(feature = "client")]
 mod clock;
+#[cfg(feature = "client")]
+mod deadline;
 #[cfg(feature = "client")]
 mod doctor;
 #[cfg(feature = "client")]
@@ -46,6 +50,8 @@ mod identities;
 #[cfg(feature = "client")]
 mod keeper;
 #[cfg(feature = "client")]
+mod lead;
+#[cfg(feature = "client")]
 mod lease;
 #[cfg(feature = "client")]
 mod listening;
@@ -59,6 +65,8 @@ mod memory;
 mod node;
 #[cfg(feature = "client")]
 mod options;
+#[cfg(feature = "client")]
+mod pipe;
 #[cfg(any(test, feature = "client"))]
 mod queue;
 #[cfg(feature = "client")]

@@ -7,7 +7,6 @@ use crate::error::Result;
 use crate::protocol::Quorum;
 use crate::request::{Keys, Reply, Request};
 use crate::resources::Resources;
-use futures_util::stream::StreamExt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -19,10 +18,10 @@ pub(crate) async fn locked(
     patience: Duration,
 ) -> Result<bool> {
     driver.ready().await.map_err(|error| error.about(resources))?;
-    let mut calls = driver.call_all(&Request::Look(keys), clock::now(), patience);
+    let mut asking = driver.ask_all(Request::Look(keys), clock::now(), patience);
     let mut answers = vec![None; driver.nodes.len()];
     let mut seen = Seen::default();
-    while let Some((node, answered)) = calls.next().await {
+    while let Some((node, answered)) = asking.next().await {
         seen.add(&answered);
         answers[node] = Some(answered);
         match seen.decide(driver.quorum) {

@@ -4,7 +4,9 @@
 //! background task reconnects; a connection whose peer stopped answering is replaced.
 
 use crate::answer::{Answered, Failure, outcome};
+use crate::asking::{Asking, Parcel, Sink};
 use crate::clock;
+use crate::deadline::Deadlines;
 use crate::endpoint::Endpoint;
 use crate::error::NodeOutcome;
 use crate::identities::Identities;
@@ -15,14 +17,13 @@ use crate::runtime;
 use crate::stats::{Counters, NodeStats};
 use crate::timer::{sleep, timeout};
 use crate::token;
-use crate::wire::{QUEUE, Sight, Wire};
-use std::future::{Future, poll_fn};
-use std::pin::pin;
-use std::sync::atomic::{AtomicU32, Ordering};
+use crate::wire::{Sight, Wire};
+use futures_util::future::{BoxFuture, FutureExt};
+use std::future::Future;
+use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
-use std::task::Poll;
 use std::time::Duration;
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 /// After so many timeouts in a row the peer is taken for stuck, and the connection is replaced.
@@ -40,17 +41,35 @@ pub(crate) struct Node {
     /// Its position in the client's list.
     position: usize,
     identities: Arc<Identities>,
+    deadlines: Arc<Deadlines>,
     connect_timeout: Duration,
     /// `None` if the restart guard is off.
     guard: Option<Mutex<Guard>>,
     look_interval: Duration,
     counters: Counters,
-    queue: Semaphore,
-    /// Held while a request is put on the wire, so that requests reach the node in the order in
-    /// which they were made, also if they had to wait for the connection: an EXTEND or RELEASE
-    /// that overtook the ACQUIRE would be refused.
+    /// Requests that could not be put on the wire at once.
+    unsent: AtomicUsize,
+    /// Held while one of them is, so that requests reach the node in the order in which they were made,
+    /// also if they had to wait for the connection: an EXTEND or RELEASE that overtook the ACQUIRE
+    /// would be refused.
     turn: tokio::sync::Mutex<()>,
     slot: watch::Sender<Slot>,
+}
+
+/// One of those requests.
+struct Unsent(Arc<Node>);
+
+impl Unsent {
+    fn of(node: &Arc<Node>) -> Self {
+        node.unsent.fetch_add(1, Ordering::AcqRel);
+        Self(Arc::clone(node))
+    }
+}
+
+impl Drop for Unsent {
+    fn drop(&mut self) {
+        self.0.unsent.fetch_sub(1, Ordering::AcqRel);
+    }
 }
 
 #[derive(Clone, Debug)]
@@ -59,20 +78,21 @@ enum Slot {
     Idle,
     /// Connecting, with a chance of success: requests wait for it.
     Connecting,
-    Up(Link),
+    Up(Arc<Link>),
     /// The last attempt failed, another one is made in the background: requests fail at once.
     Down(Failure),
     /// The client is closed.
     Closed,
 }
 
-#[derive(Clone, Debug)]
-struct Link {
-    wire: Wire,
+/// A connection in use.
+#[derive(Debug)]
+pub(crate) struct Link {
+    pub(crate) wire: Wire,
     /// Tells this connection from those before and after it.
     id: Arc<()>,
     since: Moment,
-    timeouts: Arc<AtomicU32>,
+    timeouts: AtomicU32,
 }
 
 impl Node {
@@ -81,6 +101,7 @@ impl Node {
         position: usize,
         options: &Options,
         identities: &Arc<Identities>,
+        deadlines: &Arc<Deadlines>,
     ) -> Arc<Self> {
         let guard = options.restart_guard;
         let (often, seldom) = LOOK_INTERVAL;
@@ -88,14 +109,20 @@ impl Node {
             endpoint,
             position,
             identities: Arc::clone(identities),
+            deadlines: Arc::clone(deadlines),
             connect_timeout: options.connect_timeout,
             guard: guard.map(|guard| Mutex::new(Guard::new(options.term(guard)))),
             look_interval: (guard.unwrap_or_default() / LOOKS_PER_GUARD).clamp(often, seldom),
             counters: Counters::default(),
-            queue: Semaphore::new(QUEUE),
+            unsent: AtomicUsize::new(0),
             turn: tokio::sync::Mutex::new(()),
             slot: watch::Sender::new(Slot::Idle),
         })
+    }
+
+    /// Its position in the client's list.
+    pub(crate) fn position(&self) -> usize {
+        self.position
     }
 
     pub(crate) fn address(&self) -> &str {
@@ -127,39 +154,95 @@ impl Node {
         settled.is_ok_and(|slot| matches!(*slot, Slot::Up(_)))
     }
 
-    /// Sends one request, which is part of something begun at `began`, and waits for its answer, for
-    /// at most `patience`.
-    pub(crate) async fn call(
+    /// Sends one request, which is part of something begun at `began`, and waits for its answer, for at most
+    /// `patience`.
+    pub(crate) fn call(
         self: &Arc<Self>,
-        request: &Request,
+        request: Request,
         began: Moment,
         patience: Duration,
-    ) -> Answered {
-        let answered = self.ask(request, began, patience).await;
-        self.counters.count(outcome(&answered));
-        answered
+    ) -> impl Future<Output = Answered> + use<> {
+        let mut asking = Asking::new(&self.deadlines, began, patience);
+        asking.ask(self, &Parcel::from(request));
+        async move {
+            let (_, answered) = asking.next().await.expect("a request has one answer");
+            answered
+        }
     }
 
-    async fn ask(
+    /// Puts a request on the wire: at once, if the node is connected and nothing waits before it. Else
+    /// it returns what has to be run for that.
+    pub(crate) fn send(
+        self: &Arc<Self>,
+        parcel: &Parcel,
+        sink: Sink,
+    ) -> Option<BoxFuture<'static, ()>> {
+        if parcel.request.is_vote()
+            && let Err(failure) = self.identities.check(self.position)
+        {
+            sink.answer(Err(failure));
+            return None;
+        }
+        let sink = match self.unsent.load(Ordering::Acquire) {
+            0 => self.put(parcel, sink).err()?,
+            _ => sink,
+        };
+        let (unsent, parcel) = (Unsent::of(self), Parcel::from(Arc::clone(&parcel.request)));
+        let send = async move {
+            let node = &unsent.0;
+            let _turn = node.turn.lock().await;
+            let mut sink = sink;
+            loop {
+                node.settled().await;
+                match node.put(&parcel, sink) {
+                    Ok(()) => break,
+                    Err(again) => sink = again,
+                }
+                let full = node.slot.borrow().link();
+                if let Some(link) = full {
+                    link.wire.room().await;
+                }
+            }
+        };
+        Some(send.boxed())
+    }
+
+    /// Puts a request on the wire, or answers it. Returns the sink if it has to wait.
+    fn put(&self, parcel: &Parcel, sink: Sink) -> Result<(), Sink> {
+        let link = match &*self.slot.borrow() {
+            Slot::Up(link) => Arc::clone(link),
+            Slot::Idle | Slot::Connecting => return Err(sink),
+            Slot::Down(failure) => {
+                sink.answer(Err(failure.clone()));
+                return Ok(());
+            }
+            Slot::Closed => {
+                sink.answer(Err(Failure::unreachable("the client is closed")));
+                return Ok(());
+            }
+        };
+        sink.sent_on(&link);
+        link.wire.send(parcel, sink)
+    }
+
+    /// Takes in what became of a request, which is part of something begun at `began`.
+    pub(crate) fn answered(
         self: &Arc<Self>,
         request: &Request,
         began: Moment,
-        patience: Duration,
+        link: &Weak<Link>,
+        answered: Answered,
     ) -> Answered {
-        if request.is_vote() {
-            self.identities.check(self.position)?;
-        }
-        let mut used = None;
-        match timeout(patience, self.attempt(request, &mut used)).await {
-            Ok(answered) => self.weigh(request, began, answered),
-            Err(_) => {
-                let sent = used.is_some();
-                if let Some(link) = used {
-                    self.timed_out(&link);
-                }
-                Err(Failure::timeout("no answer", patience, sent))
+        if let Some(link) = link.upgrade() {
+            match &answered {
+                Err(failure) if failure.outcome == NodeOutcome::Timeout => self.timed_out(&link),
+                Err(failure) if failure.is_transport() => self.broken(&link),
+                _ => link.timeouts.store(0, Ordering::Relaxed),
             }
         }
+        let answered = self.weigh(request, began, answered);
+        self.counters.count(outcome(&answered));
+        answered
     }
 
     /// Marks a vote that does not count.
@@ -182,15 +265,14 @@ impl Node {
     /// be repeated: RELEASE and UNDO.
     pub(crate) async fn deliver(
         self: &Arc<Self>,
-        request: &Request,
+        mut request: Request,
         patience: Duration,
         horizon: Moment,
         closing: &CancellationToken,
     ) {
         let (mut delay, longest) = RECONNECT_DELAY;
-        let mut request = request.clone();
         loop {
-            if self.call(&request, clock::now(), patience).await.is_ok() {
+            if self.call(request.clone(), clock::now(), patience).await.is_ok() {
                 return;
             }
             // By the next time, its waiter may have gone.
@@ -214,35 +296,6 @@ impl Node {
     /// Drops the connection; the node is not used again.
     pub(crate) fn close(&self) {
         self.slot.send_replace(Slot::Closed);
-    }
-
-    async fn attempt(self: &Arc<Self>, request: &Request, used: &mut Option<Link>) -> Answered {
-        let Ok(_place) = self.queue.acquire().await else {
-            return Err(Failure::unreachable("the client is closed"));
-        };
-        let turn = self.turn.lock().await;
-        self.settled().await;
-        let link = match &*self.slot.borrow() {
-            Slot::Up(link) => link.clone(),
-            Slot::Down(failure) => return Err(failure.clone()),
-            Slot::Closed => return Err(Failure::unreachable("the client is closed")),
-            Slot::Idle | Slot::Connecting => return Err(Failure::unreachable("connecting")),
-        };
-        *used = Some(link.clone());
-        let mut wire = link.wire.clone();
-        let mut asking = pin!(wire.ask(request));
-        // The first poll hands the request over to the connection.
-        let handed_over = poll_fn(|context| Poll::Ready(asking.as_mut().poll(context))).await;
-        drop(turn);
-        let answered = match handed_over {
-            Poll::Ready(answered) => answered,
-            Poll::Pending => asking.await,
-        };
-        match &answered {
-            Err(failure) if failure.is_transport() => self.broken(&link),
-            _ => link.timeouts.store(0, Ordering::Relaxed),
-        }
-        answered
     }
 
     fn timed_out(self: &Arc<Self>, link: &Link) {
@@ -308,7 +361,7 @@ impl Node {
         }
     }
 
-    async fn open(self: &Arc<Self>) -> Result<Link, Failure> {
+    async fn open(self: &Arc<Self>) -> Result<Arc<Link>, Failure> {
         let id = Arc::new(());
         let (node, weak_id) = (Arc::downgrade(self), Arc::downgrade(&id));
         let on_broken = move || {
@@ -316,12 +369,13 @@ impl Node {
                 node.leave(|slot| slot.has(&id), Slot::Connecting);
             }
         };
-        let mut wire = Wire::open(&self.endpoint.target, on_broken).await?;
+        let wire = Wire::open(&self.endpoint.target, on_broken).await?;
         let sight = wire.prepare().await?;
         self.saw(sight)?;
-        let link = Link { wire, id, since: clock::now(), timeouts: Arc::default() };
+        let link = Link { wire, id, since: clock::now(), timeouts: AtomicU32::new(0) };
+        let link = Arc::new(link);
         if self.guard.is_some() {
-            let _ = runtime::spawn(keep_looking(Arc::downgrade(self), Arc::downgrade(&link.id)));
+            let _ = runtime::spawn(keep_looking(Arc::downgrade(self), Arc::downgrade(&link)));
         }
         Ok(link)
     }
@@ -345,20 +399,19 @@ impl Node {
 }
 
 /// Looks at the server again and again, for as long as this connection is in use.
-async fn keep_looking(node: Weak<Node>, id: Weak<()>) {
+async fn keep_looking(node: Weak<Node>, link: Weak<Link>) {
     while let Some(interval) = node.upgrade().map(|node| node.look_interval) {
         sleep(interval).await;
-        let (Some(node), Some(id)) = (node.upgrade(), id.upgrade()) else { return };
-        let mut wire = match &*node.slot.borrow() {
-            Slot::Up(link) if Arc::ptr_eq(&link.id, &id) => link.wire.clone(),
-            _ => return,
-        };
+        let (Some(node), Some(link)) = (node.upgrade(), link.upgrade()) else { return };
+        if !node.slot.borrow().is(&link) {
+            return;
+        }
         // That it does not answer is for the requests to find out.
-        let looked = timeout(node.connect_timeout, wire.look()).await;
+        let looked = timeout(node.connect_timeout, link.wire.look()).await;
         if let Ok(Ok(Some(sight))) = looked
             && node.saw(Some(sight)).is_err()
         {
-            return node.leave(|slot| slot.has(&id), Slot::Connecting);
+            return node.broken(&link);
         }
     }
 }
@@ -366,6 +419,13 @@ async fn keep_looking(node: Weak<Node>, id: Weak<()>) {
 impl Slot {
     fn is(&self, link: &Link) -> bool {
         self.has(&link.id)
+    }
+
+    fn link(&self) -> Option<Arc<Link>> {
+        match self {
+            Self::Up(link) => Some(Arc::clone(link)),
+            _ => None,
+        }
     }
 
     fn has(&self, id: &Arc<()>) -> bool {

@@ -1,15 +1,16 @@
 //! One round of an acquire on the wire.
 
 use crate::answer::{Answered, is_counted, vote};
+use crate::asking::{Asking, Parcel};
 use crate::clock;
-use crate::driver::{Call, Driver};
+use crate::driver::Driver;
 use crate::error::Result;
 use crate::heal::spread;
 use crate::held::Held;
 use crate::protocol::{Actions, Event, Loss, Moment, NodeSet, Outcome, Round, Term, Turns};
 use crate::request::{Keys, Refusal, Reply, Request, Subject, Ticket};
 use crate::token;
-use futures_util::future::FutureExt;
+use futures_util::future::{BoxFuture, FutureExt};
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -44,8 +45,8 @@ pub(crate) struct Running {
     pub(crate) sent: Moment,
     round: Round,
     pub(crate) answers: Vec<Option<Answered>>,
-    votes: FuturesUnordered<Call>,
-    raises: FuturesUnordered<Call>,
+    votes: Asking,
+    raises: FuturesUnordered<BoxFuture<'static, (usize, Answered)>>,
 }
 
 impl Running {
@@ -60,14 +61,20 @@ impl Running {
         let proposal = clock::wall_clock_micros();
         // An answer after the end of the validity would be of no use.
         let node_timeout = node_timeout.min(term.end(sent).since(sent));
-        let acquire = |node| {
-            let ticket = ticket(queued.as_ref(), node);
+        let acquire = |ticket| {
             let (subject, ttl) = (Arc::clone(&subject), term.ttl);
-            let request = Request::Acquire { subject, ttl, proposal, ticket, turns };
-            driver.call(node, request, sent, node_timeout)
+            Parcel::from(Request::Acquire { subject, ttl, proposal, ticket, turns })
         };
+        let mut votes = driver.ask(sent, node_timeout);
+        let everywhere = acquire(None);
+        for node in &driver.nodes {
+            match ticket(queued.as_ref(), node.position()) {
+                None => votes.ask(node, &everywhere),
+                ticket => votes.ask(node, &acquire(ticket)),
+            }
+        }
         Ok(Self {
-            votes: (0..driver.nodes.len()).map(acquire).collect(),
+            votes,
             raises: FuturesUnordered::new(),
             answers: vec![None; driver.nodes.len()],
             round: Round::new(driver.quorum, sent, term),
@@ -183,8 +190,11 @@ impl Running {
             let (sent, patience) = (self.sent, self.node_timeout);
             let (subject, ttl) = (Arc::clone(&self.subject), self.term.ttl);
             let request = Request::Raise { subject, ttl, fence };
-            let call = |node| self.driver.call(node, request.clone(), sent, patience);
-            self.raises.extend(nodes.iter().map(call));
+            let raise = |node| {
+                let call = self.driver.call(node, request.clone(), sent, patience);
+                async move { (node, call.await) }.boxed()
+            };
+            self.raises.extend(nodes.iter().map(raise));
         }
         self.undo(actions.undo);
         actions.outcome

@@ -2,35 +2,37 @@
 
 use crate::error::{Error, ErrorCode, Result};
 use crate::fork::{Owned, PerProcess};
-use std::future::Future;
+use crate::lead::Lead;
+use std::future::{Future, poll_fn};
 use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::{Context, Poll, Wake, Waker};
 use std::thread::{self, Thread};
 use std::time::{Duration, Instant};
-use tokio::runtime::{Builder, Handle, Runtime};
+use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 use tokio::task::{AbortHandle, JoinHandle};
 
-/// One thread is enough for IO that never computes, and writes made at the same time go out
-/// together.
-const WORKERS: usize = 1;
-
-static RUNTIME: PerProcess<Runtime> = PerProcess::new();
+static LEAD: PerProcess<Arc<Lead>> = PerProcess::new();
 
 /// The runtime that all clients of the process share. It is started at first use, and is
 /// independent of the caller's own runtime or event loop: these may stall without harm to leases.
-fn handle() -> Result<&'static Handle> {
-    let runtime = RUNTIME.get_or_try_init(|| {
-        Builder::new_multi_thread()
-            .worker_threads(WORKERS)
-            .thread_name("quorlock")
-            .enable_all()
-            .build()
-    });
-    runtime.map(Runtime::handle).map_err(|error| {
+fn lead() -> Result<&'static Lead> {
+    let lead = LEAD.get_or_try_init(Lead::start);
+    lead.map(|lead| &**lead).map_err(|error| {
         Error::new(ErrorCode::NoQuorum, format!("the background runtime cannot start: {error}"))
     })
+}
+
+/// Makes sure that the runtime is driven by somebody, since the caller does not.
+fn stand_in() {
+    if let Some(lead) = LEAD.get() {
+        lead.wake_stand_in();
+    }
+}
+
+fn handle() -> Result<&'static Handle> {
+    lead().map(Lead::handle)
 }
 
 /// Runs a task on the runtime. It cannot fail there.
@@ -72,6 +74,7 @@ impl<T> Pending<T> {
     where
         T: Send + 'static,
     {
+        stand_in();
         let task = match handle() {
             Ok(handle) => Some(handle.spawn(async move { then(self.await) }).abort_handle()),
             // Without a runtime, nothing but a result that is there already can be under way.
@@ -89,6 +92,40 @@ impl<T> Pending<T> {
     /// is not done by then. Can be called again. It must not be called on an async executor's
     /// thread, which it would block.
     pub fn wait(&mut self, timeout: Duration) -> Option<T> {
+        if let Some(value) = self.now() {
+            return Some(value);
+        }
+        match LEAD.get() {
+            // Within a runtime, no other one can be driven.
+            Some(lead) if Handle::try_current().is_err() => lead.drive(async {
+                tokio::time::timeout(timeout, poll_fn(|context| self.look(context))).await.ok()
+            }),
+            _ => self.park(timeout),
+        }
+    }
+
+    /// The result, if it is there.
+    fn now(&mut self) -> Option<T> {
+        match self.look(&mut Context::from_waker(Waker::noop())) {
+            Poll::Ready(value) => Some(value),
+            Poll::Pending => None,
+        }
+    }
+
+    fn look(&mut self, context: &mut Context<'_>) -> Poll<T> {
+        let Some(receiver) = self.0.get_mut() else {
+            panic!("this operation was started by the process that forked this one");
+        };
+        match Pin::new(receiver).poll(context) {
+            Poll::Ready(Ok(value)) => Poll::Ready(value),
+            // The operation's task ended without a result: it panicked, and tokio has said so.
+            Poll::Ready(Err(_)) => panic!("a quorlock task panicked; see the message before"),
+            Poll::Pending => Poll::Pending,
+        }
+    }
+
+    /// Waits while others drive the runtime.
+    fn park(&mut self, timeout: Duration) -> Option<T> {
         let deadline = Instant::now().checked_add(timeout);
         let waker = Waker::from(Arc::new(Unpark(thread::current())));
         let mut context = Context::from_waker(&waker);
@@ -122,15 +159,11 @@ impl<T> Future for Pending<T> {
     type Output = T;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<T> {
-        let Some(receiver) = self.0.get_mut() else {
-            panic!("this operation was started by the process that forked this one");
-        };
-        match Pin::new(receiver).poll(context) {
-            Poll::Ready(Ok(value)) => Poll::Ready(value),
-            // The operation's task ended without a result: it panicked, and tokio has said so.
-            Poll::Ready(Err(_)) => panic!("a quorlock task panicked; see the message before"),
-            Poll::Pending => Poll::Pending,
+        let polled = self.look(context);
+        if polled.is_pending() {
+            stand_in();
         }
+        polled
     }
 }
 

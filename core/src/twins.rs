@@ -6,7 +6,6 @@ use crate::error::Result;
 use crate::protocol::Term;
 use crate::request::{Reply, Request, Subject};
 use crate::token;
-use futures_util::stream::StreamExt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -27,12 +26,12 @@ pub(crate) async fn expose(
     let (ttl, proposal) = (term.ttl, clock::wall_clock_micros());
     let (ticket, turns) = (None, driver.turns());
     let request = Request::Acquire { subject: Arc::clone(&subject), ttl, proposal, ticket, turns };
-    let (_, first) = driver.call(node, request.clone(), now, patience).await;
+    let first = driver.call(node, request.clone(), now, patience).await;
     let mut twin = None;
     // Others may have been quicker. Then the one stays unnamed until the next time.
     if let Ok(Reply::Granted(_) | Reply::Uncounted(..)) = first {
-        let mut calls = driver.call_all(&request, now, patience);
-        while let Some((other, answered)) = calls.next().await {
+        let mut asking = driver.ask_all(request, now, patience);
+        while let Some((other, answered)) = asking.next().await {
             let knows = matches!(answered, Ok(Reply::Own));
             twin = if knows && other != node { Some(other) } else { twin };
         }

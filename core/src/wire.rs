@@ -1,31 +1,34 @@
 //! One connection to a node: how it is opened, what is asked on it, and what its errors mean.
 
-use crate::answer::{Answered, Failure};
+use crate::answer::Failure;
+use crate::asking::{Parcel, Sink};
 use crate::endpoint::Target;
 use crate::error::NodeOutcome;
 use crate::memory::MemoryNode;
-use crate::request::Request;
+use crate::pipe::Pipe;
 use crate::script::{self, By};
 use futures_util::future::FutureExt;
 use redis::aio::MultiplexedConnection;
 use redis::{
     AsyncConnectionConfig, Cmd, ConnectionInfo, ErrorKind, InfoDict, PushInfo, PushKind,
-    RedisError, ServerErrorKind, Value, from_redis_value,
+    RedisConnectionInfo, RedisError, ServerErrorKind, Value, from_redis_value,
 };
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Requests in flight to one node; further ones wait in order, within their own deadlines.
-pub(crate) const QUEUE: usize = 1024;
-
-/// A connection. All clones are one.
-#[derive(Clone)]
+/// A connection, for requests from any thread.
 pub(crate) enum Wire {
-    Redis(MultiplexedConnection),
+    Redis(Box<Redis>),
     Memory(Arc<MemoryNode>),
     #[cfg(test)]
     Simulated(crate::simulation::Connection),
+}
+
+/// A connection to a server.
+pub(crate) struct Redis {
+    pipe: Pipe,
+    settings: RedisConnectionInfo,
 }
 
 /// What a server tells of itself.
@@ -51,31 +54,43 @@ impl Wire {
             }
             Target::Memory(name) => Ok(Self::Memory(MemoryNode::named(name))),
             Target::Redis(info) => {
-                let opened = open(info, on_broken).await;
-                opened.map(Self::Redis).map_err(|error| failure(&error, false))
+                let pipe = Pipe::connect(info, on_broken).boxed().await;
+                let pipe = pipe.map_err(|error| failure(&error, false))?;
+                let settings = info.redis_settings().clone();
+                Ok(Self::Redis(Box::new(Redis { pipe, settings })))
             }
         }
     }
 
-    /// Looks at the server, and loads the scripts, so that none is missing later, which would cost
-    /// a round trip, and the order of requests. A server that does not permit it gets them by EVAL.
-    pub(crate) async fn prepare(&mut self) -> Result<Option<Sight>, Failure> {
+    /// Introduces itself, looks at the server, and loads the scripts, so that none is missing later,
+    /// which would cost a round trip, and the order of requests. A server that does not permit it gets
+    /// them by EVAL.
+    pub(crate) async fn prepare(&self) -> Result<Option<Sight>, Failure> {
+        let Self::Redis(redis) = self else { return self.look().await };
         let mut commands = sight_commands();
         for source in script::sources() {
             commands.push(redis::cmd("SCRIPT").arg("LOAD").arg(source).to_owned());
         }
-        self.look_with(&commands).await
+        // Only servers since Redis 7.2 know it.
+        for (item, value) in [("LIB-NAME", "quorlock"), ("LIB-VER", env!("CARGO_PKG_VERSION"))] {
+            commands.push(redis::cmd("CLIENT").arg("SETINFO").arg(item).arg(value).to_owned());
+        }
+        let (hello, optional) = (hello(&redis.settings), commands.len());
+        let all: Vec<_> = hello.into_iter().chain(commands).collect();
+        let asked = redis.pipe.ask_all(&all).await;
+        let mut replies = asked.map_err(|error| failure(&error, false))?;
+        let sights = replies.split_off(all.len() - optional);
+        for reply in replies {
+            reply.extract_error().map_err(|error| failure(&error, false))?;
+        }
+        Ok(sight(sights))
     }
 
     /// Looks at the server; `None` if it does not tell, for want of permission.
-    pub(crate) async fn look(&mut self) -> Result<Option<Sight>, Failure> {
-        self.look_with(&sight_commands()).await
-    }
-
-    async fn look_with(&mut self, commands: &[Cmd]) -> Result<Option<Sight>, Failure> {
+    pub(crate) async fn look(&self) -> Result<Option<Sight>, Failure> {
         match self {
-            Self::Redis(connection) => {
-                let replies = ask_all(connection, commands).await;
+            Self::Redis(redis) => {
+                let replies = redis.pipe.ask_all(&sight_commands()).await;
                 replies.map(sight).map_err(|error| failure(&error, false))
             }
             // A node in this process lives as long as the process.
@@ -90,29 +105,69 @@ impl Wire {
         }
     }
 
-    /// Sends one request and waits for its answer.
-    pub(crate) async fn ask(&mut self, request: &Request) -> Answered {
-        let connection = match self {
-            Self::Redis(connection) => connection,
+    /// Puts a request on the connection. Returns the sink if there is no room for it now.
+    pub(crate) fn send(&self, parcel: &Parcel, sink: Sink) -> Result<(), Sink> {
+        match self {
+            Self::Redis(redis) => redis.pipe.send(parcel.packed(), sink),
             Self::Memory(node) => {
-                return node.answer(request).map_err(Failure::refused);
+                sink.answer(node.answer(&parcel.request).map_err(Failure::refused));
+                Ok(())
             }
             #[cfg(test)]
-            Self::Simulated(connection) => return connection.ask(request).await,
-        };
-        let mut value = ask(connection, request, By::Hash).await;
-        if let Err(error) = &value
-            && error.kind() == ErrorKind::Server(ServerErrorKind::NoScript)
-        {
-            value = ask(connection, request, By::Source).await;
+            Self::Simulated(connection) => {
+                connection.ask(&parcel.request, sink);
+                Ok(())
+            }
         }
-        let value = value.map_err(|error| failure(&error, true))?;
-        request.understand(&value).ok_or_else(|| Failure {
-            outcome: NodeOutcome::Disconnected,
-            detail: "the answer makes no sense".to_owned(),
-            sent: true,
-        })
     }
+
+    /// Waits until there may be room for another request.
+    pub(crate) async fn room(&self) {
+        if let Self::Redis(redis) = self {
+            redis.pipe.room().await;
+        }
+    }
+}
+
+/// Takes in what a server answered to a request. If it does not know the script, it gets it by EVAL.
+pub(crate) fn receive(sink: Sink, reply: Result<Value, RedisError>) {
+    match reply.and_then(Value::extract_error) {
+        Ok(value) => sink.answer_to(|request| {
+            request.understand(&value).ok_or_else(|| Failure {
+                outcome: NodeOutcome::Disconnected,
+                detail: "the answer makes no sense".to_owned(),
+                sent: true,
+            })
+        }),
+        Err(error) => {
+            let is_unknown = error.kind() == ErrorKind::Server(ServerErrorKind::NoScript);
+            let asked = is_unknown.then(|| sink.asked()).flatten();
+            match asked.as_ref().map(|(link, request)| (&link.wire, request)) {
+                Some((Wire::Redis(redis), request)) => {
+                    let packed = request.command(By::Source).get_packed_command();
+                    if let Err(sink) = redis.pipe.send(&packed, sink) {
+                        sink.answer(Err(failure(&error, true)));
+                    }
+                }
+                _ => sink.answer(Err(failure(&error, true))),
+            }
+        }
+    }
+}
+
+/// What a connection begins with.
+fn hello(settings: &RedisConnectionInfo) -> Vec<Cmd> {
+    // Since RESP3, a server says more of itself.
+    let mut hello = redis::cmd("HELLO");
+    hello.arg(3);
+    if let Some(password) = settings.password() {
+        hello.arg("AUTH").arg(settings.username().unwrap_or("default")).arg(password);
+    }
+    let mut commands = vec![hello];
+    if settings.db() != 0 {
+        commands.push(redis::cmd("SELECT").arg(settings.db()).to_owned());
+    }
+    commands
 }
 
 /// A connection that listens for calls, until it is dropped.
@@ -216,7 +271,6 @@ async fn open_with(
     let config = AsyncConnectionConfig::new()
         .set_connection_timeout(None)
         .set_response_timeout(None)
-        .set_pipeline_buffer_size(QUEUE)
         .set_push_sender(on_push);
     let client = redis::Client::open(info.clone())?;
     // Boxed: the future is large, and this is not the hot path.
@@ -233,14 +287,6 @@ pub(crate) async fn ask_all(
         pipeline.add_command(command.clone());
     }
     connection.send_packed_commands(&pipeline, 0, commands.len()).boxed().await
-}
-
-async fn ask(
-    connection: &mut MultiplexedConnection,
-    request: &Request,
-    by: By,
-) -> Result<Value, RedisError> {
-    connection.send_packed_command(&request.command(by)).await?.extract_error()
 }
 
 // Two commands: servers before Redis 7 know but one section in each.

@@ -4,6 +4,7 @@ use super::node::Node;
 use super::process::Process;
 use super::world::World;
 use crate::answer::{Answered, Failure};
+use crate::asking::Sink;
 use crate::error::NodeOutcome;
 use crate::request::{Request, Subject};
 use crate::wire::Sight;
@@ -312,15 +313,19 @@ async fn deliver(
 }
 
 impl Connection {
-    /// Sends a request when it is polled first, and waits for its answer.
-    pub(crate) async fn ask(&self, request: &Request) -> Answered {
+    /// Sends a request; its answer goes to `sink`.
+    pub(crate) fn ask(&self, request: &Request, sink: Sink) {
         let (reply, answered) = oneshot::channel();
         self.send(Body::Ask(request.clone(), reply));
-        tokio::select! {
-            biased;
-            Ok(answered) = answered => answered,
-            () = self.0.shared.broken.cancelled() => Err(disconnected(true)),
-        }
+        let Some(process) = self.0.process.upgrade() else { return };
+        let shared = Arc::clone(&self.0.shared);
+        drop(process.spawn(async move {
+            tokio::select! {
+                biased;
+                Ok(answered) = answered => sink.answer(answered),
+                () = shared.broken.cancelled() => sink.answer(Err(disconnected(true))),
+            }
+        }));
     }
 
     pub(crate) async fn look(&self) -> Result<Sight, Failure> {

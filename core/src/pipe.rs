@@ -1,0 +1,353 @@
+//! A pipelined connection to a server: any thread puts its requests on it, and the answers go, in that
+//! order, to whoever is to have each.
+//!
+//! redis-rs packs the commands and understands the answers. Its own multiplexed connection hands every
+//! request to a task and every answer back, which costs several times as much (docs/performance.md).
+
+use crate::asking::Sink;
+use crate::runtime;
+use crate::wire::receive;
+use redis::io::tcp::TcpSettings;
+use redis::io::tcp::socket2::SockRef;
+use redis::{Cmd, ConnectionAddr, ConnectionInfo, ErrorKind, RedisError, Value, ValueCodec};
+use std::cell::RefCell;
+use std::collections::VecDeque;
+use std::io;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use tokio::io::{AsyncRead, AsyncReadExt};
+use tokio::net::TcpStream;
+use tokio::net::tcp;
+#[cfg(unix)]
+use tokio::net::{UnixStream, unix};
+use tokio::sync::{Notify, oneshot};
+use tokio_util::bytes::BytesMut;
+use tokio_util::codec::Decoder;
+
+/// Requests in flight; further ones wait in order, within their own deadlines.
+const MOST: usize = 4096;
+
+/// What is read at once, at most.
+const CHUNK: usize = 16 * 1024;
+
+type Reply = Result<Value, RedisError>;
+
+/// Who is to have an answer.
+pub(crate) enum Recipient {
+    Request(Sink),
+    Caller(oneshot::Sender<Reply>),
+}
+
+impl Recipient {
+    fn receive(self, reply: Reply) {
+        match self {
+            Self::Request(sink) => receive(sink, reply),
+            // An error means that nobody waits any more.
+            Self::Caller(caller) => drop(caller.send(reply)),
+        }
+    }
+}
+
+/// A connection; closed when it is dropped.
+pub(crate) struct Pipe(Arc<Shared>);
+
+struct Shared {
+    out: Mutex<Out>,
+    socket: WriteHalf,
+    /// Notified when there is room for more requests, or none will go out any more.
+    room: Notify,
+    dropped: Notify,
+}
+
+struct Out {
+    /// What is still to be written.
+    bytes: Vec<u8>,
+    /// Who waits for the answers to what was written, and to `bytes`.
+    recipients: VecDeque<Recipient>,
+    /// The socket takes no more for now; a task goes on when it does.
+    is_blocked: bool,
+    /// The thread that put something on it last will write it soon.
+    is_held_back: bool,
+    is_closed: bool,
+}
+
+enum WriteHalf {
+    Tcp(tcp::OwnedWriteHalf),
+    #[cfg(unix)]
+    Unix(unix::OwnedWriteHalf),
+}
+
+type ReadHalf = Box<dyn AsyncRead + Send + Unpin>;
+
+thread_local! {
+    /// The connections on which this thread holds requests back.
+    static HELD_BACK: RefCell<Option<Vec<Arc<Shared>>>> = const { RefCell::new(None) };
+}
+
+/// Requests that this thread makes within `work` go out together, one write for each node.
+pub(crate) fn together<T>(work: impl FnOnce() -> T) -> T {
+    struct Flush(bool);
+    impl Drop for Flush {
+        fn drop(&mut self) {
+            if self.0 {
+                let pipes = HELD_BACK.take().unwrap_or_default();
+                pipes.iter().for_each(|pipe| pipe.flush(&mut pipe.out()));
+            }
+        }
+    }
+    let is_outermost = HELD_BACK.with_borrow_mut(|pipes| match pipes {
+        Some(_) => false,
+        None => {
+            *pipes = Some(Vec::new());
+            true
+        }
+    });
+    let _flush = Flush(is_outermost);
+    work()
+}
+
+impl Pipe {
+    /// Connects, without a time limit. `on_broken` is called when the connection breaks, before those
+    /// who wait for answers are told.
+    pub(crate) async fn connect(
+        info: &ConnectionInfo,
+        on_broken: impl Fn() + Send + 'static,
+    ) -> Result<Self, RedisError> {
+        let (read, socket) = connect(info).await?;
+        let out = Out {
+            bytes: Vec::new(),
+            recipients: VecDeque::new(),
+            is_blocked: false,
+            is_held_back: false,
+            is_closed: false,
+        };
+        let (room, dropped) = (Notify::new(), Notify::new());
+        let shared = Arc::new(Shared { out: Mutex::new(out), socket, room, dropped });
+        let reading = Arc::clone(&shared);
+        // The runtime is there: this runs on it.
+        let _ = runtime::spawn(async move {
+            let error = tokio::select! {
+                biased;
+                error = reading.read(read) => error,
+                () = reading.dropped.notified() => broken(io::ErrorKind::ConnectionAborted.into()),
+            };
+            let recipients = reading.close();
+            on_broken();
+            recipients.into_iter().for_each(|recipient| recipient.receive(Err(error.clone())));
+        });
+        Ok(Self(shared))
+    }
+
+    /// Puts a request on it. Returns the sink if there is no room for it now: see [`Pipe::room`].
+    pub(crate) fn send(&self, packed: &[u8], sink: Sink) -> Result<(), Sink> {
+        if self.0.out().is_full() {
+            return Err(sink);
+        }
+        self.put(packed, Recipient::Request(sink));
+        Ok(())
+    }
+
+    fn put(&self, packed: &[u8], recipient: Recipient) {
+        let mut out = self.0.out();
+        if out.is_closed {
+            drop(out);
+            recipient.receive(Err(broken(io::ErrorKind::NotConnected.into())));
+            return;
+        }
+        out.recipients.push_back(recipient);
+        out.bytes.extend_from_slice(packed);
+        if !out.is_held_back && !self.hold_back(&mut out) {
+            self.0.flush(&mut out);
+        }
+    }
+
+    /// Waits until there may be room for more requests.
+    pub(crate) async fn room(&self) {
+        let room = self.0.room.notified();
+        if self.0.out().is_full() {
+            room.await;
+        }
+    }
+
+    /// Sends commands together. The errors of single ones are among the replies.
+    pub(crate) async fn ask_all(&self, commands: &[Cmd]) -> Result<Vec<Value>, RedisError> {
+        let ask = |command: &Cmd| {
+            let (sender, reply) = oneshot::channel();
+            self.put(&command.get_packed_command(), Recipient::Caller(sender));
+            reply
+        };
+        let replies: Vec<_> = together(|| commands.iter().map(ask).collect());
+        let mut values = Vec::new();
+        for reply in replies {
+            let lost = |_| Err(broken(io::ErrorKind::ConnectionAborted.into()));
+            values.push(reply.await.unwrap_or_else(lost)?);
+        }
+        Ok(values)
+    }
+
+    /// Whether this thread will write what was put on it, later.
+    fn hold_back(&self, out: &mut Out) -> bool {
+        let held_back = HELD_BACK.try_with(|pipes| match &mut *pipes.borrow_mut() {
+            Some(pipes) => {
+                pipes.push(Arc::clone(&self.0));
+                true
+            }
+            None => false,
+        });
+        out.is_held_back = held_back.unwrap_or(false);
+        out.is_held_back
+    }
+}
+
+impl Drop for Pipe {
+    fn drop(&mut self) {
+        self.0.dropped.notify_one();
+    }
+}
+
+impl Shared {
+    fn out(&self) -> MutexGuard<'_, Out> {
+        self.out.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Writes what is to be written, or lets a task do so when the socket takes it.
+    fn flush(self: &Arc<Self>, out: &mut Out) {
+        out.is_held_back = false;
+        if !out.is_blocked && !self.write(out) {
+            out.is_blocked = true;
+            let pipe = Arc::clone(self);
+            // Without a runtime there are no connections either.
+            let _ = runtime::spawn(async move { pipe.unblock().await });
+        }
+    }
+
+    /// Returns whether that was all.
+    fn write(&self, out: &mut Out) -> bool {
+        while !out.bytes.is_empty() {
+            match self.socket.try_write(&out.bytes) {
+                Ok(written) => drop(out.bytes.drain(..written)),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return false,
+                // Whoever reads gets to know that it is broken.
+                Err(_) => out.bytes.clear(),
+            }
+        }
+        true
+    }
+
+    async fn unblock(&self) {
+        loop {
+            let writable = self.socket.writable().await;
+            let mut out = self.out();
+            if writable.is_err() || out.is_closed || self.write(&mut out) {
+                out.is_blocked = false;
+                return;
+            }
+        }
+    }
+
+    /// Hands out the answers, until there can be no more.
+    async fn read(&self, mut socket: ReadHalf) -> RedisError {
+        let (mut bytes, mut codec) = (BytesMut::with_capacity(CHUNK), ValueCodec::default());
+        let mut replies = Vec::new();
+        loop {
+            bytes.reserve(CHUNK / 4);
+            match socket.read_buf(&mut bytes).await {
+                Ok(0) => return broken(io::ErrorKind::UnexpectedEof.into()),
+                Ok(_) => {}
+                Err(error) => return broken(error),
+            }
+            let end = loop {
+                match codec.decode(&mut bytes) {
+                    // What the server tells of itself answers nothing.
+                    Ok(Some(Value::Push { .. })) => {}
+                    Ok(Some(value)) => replies.push(value),
+                    Ok(None) => break None,
+                    Err(error) => break Some(error),
+                }
+            };
+            let (recipients, was_full) = {
+                let mut out = self.out();
+                let count = replies.len().min(out.recipients.len());
+                let was_full = out.is_full();
+                (out.recipients.drain(..count).collect::<Vec<_>>(), was_full)
+            };
+            let has_extra = replies.len() > recipients.len();
+            for (recipient, value) in recipients.into_iter().zip(replies.drain(..)) {
+                recipient.receive(Ok(value));
+            }
+            if was_full {
+                self.room.notify_waiters();
+            }
+            if has_extra {
+                return (ErrorKind::UnexpectedReturnType, "an answer to no request").into();
+            }
+            if let Some(error) = end {
+                return error;
+            }
+        }
+    }
+
+    /// Returns who waits in vain.
+    fn close(&self) -> VecDeque<Recipient> {
+        let mut out = self.out();
+        out.is_closed = true;
+        out.bytes = Vec::new();
+        self.room.notify_waiters();
+        std::mem::take(&mut out.recipients)
+    }
+}
+
+impl Out {
+    fn is_full(&self) -> bool {
+        !self.is_closed && self.recipients.len() >= MOST
+    }
+}
+
+impl WriteHalf {
+    fn try_write(&self, bytes: &[u8]) -> io::Result<usize> {
+        match self {
+            Self::Tcp(socket) => socket.try_write(bytes),
+            #[cfg(unix)]
+            Self::Unix(socket) => socket.try_write(bytes),
+        }
+    }
+
+    async fn writable(&self) -> io::Result<()> {
+        match self {
+            Self::Tcp(socket) => socket.writable().await,
+            #[cfg(unix)]
+            Self::Unix(socket) => socket.writable().await,
+        }
+    }
+}
+
+fn broken(error: io::Error) -> RedisError {
+    error.into()
+}
+
+async fn connect(info: &ConnectionInfo) -> Result<(ReadHalf, WriteHalf), RedisError> {
+    match info.addr() {
+        ConnectionAddr::Tcp(host, port) => {
+            let socket = TcpStream::connect((&**host, *port)).await?;
+            set_up(&socket, info.tcp_settings())?;
+            let (read, write) = socket.into_split();
+            Ok((Box::new(read), WriteHalf::Tcp(write)))
+        }
+        #[cfg(unix)]
+        ConnectionAddr::Unix(path) => {
+            let (read, write) = UnixStream::connect(path).await?.into_split();
+            Ok((Box::new(read), WriteHalf::Unix(write)))
+        }
+        _ => Err((ErrorKind::InvalidClientConfig, "this kind of address is not supported").into()),
+    }
+}
+
+fn set_up(socket: &TcpStream, settings: &TcpSettings) -> io::Result<()> {
+    socket.set_nodelay(settings.nodelay())?;
+    let socket = SockRef::from(socket);
+    if let Some(keepalive) = settings.keepalive() {
+        socket.set_tcp_keepalive(keepalive)?;
+    }
+    #[cfg(any(target_os = "android", target_os = "fuchsia", target_os = "linux"))]
+    socket.set_tcp_user_timeout(settings.user_timeout())?;
+    Ok(())
+}
