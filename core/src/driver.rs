@@ -71,6 +71,12 @@ impl Driver {
         runtime::spawn(self.tasks.track_future(task)).map(drop)
     }
 
+    /// Runs a task as [`Driver::spawn`] does, beginning on this thread: for what its caller waits for.
+    pub(crate) fn begin(&self, task: impl Future<Output = ()> + Send + 'static) -> Result<()> {
+        self.used.store(true, Ordering::Release);
+        runtime::begin(self.tasks.track_future(task))
+    }
+
     /// Lets the tasks end, for at most `connect_timeout`, and then closes the connections.
     pub(crate) fn close(self: &Arc<Self>) -> Pending<()> {
         if !self.used.load(Ordering::Acquire) {

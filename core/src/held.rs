@@ -355,7 +355,7 @@ impl Held {
             }
             held.release_done.cancel();
         };
-        match self.driver.spawn(task) {
+        match self.driver.begin(task) {
             Ok(()) => Pending::new(receiver),
             Err(_) => {
                 self.release_done.cancel();

@@ -7,17 +7,24 @@
 //! nobody waits, a thread of quorlock's own drives it, the stand-in; it steps aside for the others, and
 //! comes back when they have stayed away for a moment.
 
+use crate::pipe::together;
+use async_task::{Runnable, Task};
 use std::future::Future;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread;
 use std::time::Duration;
 use tokio::runtime::{Builder, Handle, Runtime};
 use tokio::sync::Notify;
+use tokio::sync::mpsc::{self, UnboundedReceiver, UnboundedSender};
 
 /// So long nobody may drive the runtime before the stand-in does. Threads that come and go within it find
 /// the runtime free; by so much, at worst, the first background work after they have gone is late.
 const PAUSE: Duration = Duration::from_millis(1);
+
+/// So many tasks that can go on do so before what they send goes out.
+const BATCH: usize = 64;
 
 /// A runtime, and who drives it.
 #[derive(Debug)]
@@ -34,19 +41,25 @@ pub(crate) struct Lead {
     awake: (Mutex<()>, Condvar),
     /// Somebody wants to drive.
     wanted: Notify,
+    /// Tasks that were begun elsewhere and can go on.
+    ready: UnboundedSender<Runnable>,
 }
 
 impl Lead {
     /// A runtime that its stand-in drives.
     pub(crate) fn start() -> std::io::Result<Arc<Self>> {
+        let runtime = Builder::new_current_thread().enable_all().build()?;
+        let (ready, tasks) = mpsc::unbounded_channel();
+        runtime.spawn(run(tasks));
         let lead = Arc::new(Self {
-            runtime: Builder::new_current_thread().enable_all().build()?,
+            runtime,
             waiting: AtomicUsize::new(0),
             gone: AtomicU64::new(0),
             standing_in: AtomicBool::new(true),
             asleep: AtomicBool::new(false),
             awake: Default::default(),
             wanted: Notify::new(),
+            ready,
         });
         let stand_in = Arc::clone(&lead);
         thread::Builder::new().name("quorlock".to_owned()).spawn(move || stand_in.stand_in())?;
@@ -55,6 +68,23 @@ impl Lead {
 
     pub(crate) fn handle(&self) -> &Handle {
         self.runtime.handle()
+    }
+
+    /// Begins a task on this thread; the runtime goes on with it. Dropping what it returns cancels it.
+    pub(crate) fn begin(&self, task: impl Future<Output = ()> + Send + 'static) -> Task<()> {
+        let ready = self.ready.clone();
+        // An error means that the runtime is gone, and so the process ends.
+        let schedule = move |runnable| drop(ready.send(runnable));
+        let (runnable, task) = async_task::spawn(task, schedule);
+        // A thread that is about to end can have nothing of its own any more.
+        match Handle::try_current() {
+            Err(error) if error.is_thread_local_destroyed() => runnable.schedule(),
+            _ => {
+                let _entered = self.runtime.enter();
+                run_one(runnable);
+            }
+        }
+        task
     }
 
     /// Runs the future on this thread, which drives the runtime meanwhile if no other one does.
@@ -134,4 +164,17 @@ impl Lead {
             }
         }
     }
+}
+
+/// Goes on with the tasks that can go on, and lets what they send go out together.
+async fn run(mut tasks: UnboundedReceiver<Runnable>) {
+    let mut batch = Vec::new();
+    while tasks.recv_many(&mut batch, BATCH).await > 0 {
+        together(|| batch.drain(..).for_each(run_one));
+    }
+}
+
+fn run_one(runnable: Runnable) {
+    // As in tokio's own tasks, a panic ends the task and is told by the panic hook.
+    let _ = catch_unwind(AssertUnwindSafe(|| runnable.run()));
 }

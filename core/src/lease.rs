@@ -171,7 +171,7 @@ impl Lease {
         }
         let (sender, receiver) = oneshot::channel();
         let term = Term { ttl: ttl.unwrap_or(held.won.term.ttl), ..held.won.term };
-        match held.driver().spawn(extend(Arc::clone(held), term, sender)) {
+        match held.driver().begin(extend(Arc::clone(held), term, sender)) {
             Ok(()) => Pending::new(receiver),
             Err(error) => Pending::ready(Err(error)),
         }

@@ -101,7 +101,7 @@ impl Lock {
             let engine = self.setup.engine();
             let acquire = Acquire::new(engine, &self.resources, keys, &self.options);
             let (sender, receiver) = oneshot::channel();
-            engine.driver.spawn(acquire.run(sender))?;
+            engine.driver.begin(acquire.run(sender))?;
             Ok(Pending::new(receiver))
         });
         started.unwrap_or_else(|error| Pending::ready(Err(error)))
@@ -118,7 +118,7 @@ impl Lock {
             let (driver, resources) = (&self.setup.engine().driver, self.resources.clone());
             let patience = self.options.node_timeout(self.options.ttl);
             let asking = Arc::clone(driver);
-            driver.spawn(async move {
+            driver.begin(async move {
                 let _ = sender.send(locked(&asking, &resources, keys, patience).await);
             })?;
             Ok(Pending::new(receiver))

@@ -13,6 +13,7 @@ use redis::{Cmd, ConnectionAddr, ConnectionInfo, ErrorKind, RedisError, Value, V
 use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::io;
+use std::pin::pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::io::{AsyncRead, AsyncReadExt};
 use tokio::net::TcpStream;
@@ -25,6 +26,10 @@ use tokio_util::codec::Decoder;
 
 /// Requests in flight; further ones wait in order, within their own deadlines.
 const MOST: usize = 4096;
+
+/// With more than so many in flight, requests wait until the runtime gets to writing them: then those of
+/// many callers go out together, which is worth more than the time until then.
+const FEW: usize = 4;
 
 /// What is read at once, at most.
 const CHUNK: usize = 16 * 1024;
@@ -55,7 +60,8 @@ struct Shared {
     socket: WriteHalf,
     /// Notified when there is room for more requests, or none will go out any more.
     room: Notify,
-    dropped: Notify,
+    /// Notified when there is something to write, and when the connection is dropped.
+    attention: Notify,
 }
 
 struct Out {
@@ -65,8 +71,9 @@ struct Out {
     recipients: VecDeque<Recipient>,
     /// The socket takes no more for now; a task goes on when it does.
     is_blocked: bool,
-    /// The thread that put something on it last will write it soon.
+    /// Somebody will write it soon: the thread that put something on it last, or the runtime.
     is_held_back: bool,
+    is_dropped: bool,
     is_closed: bool,
 }
 
@@ -118,19 +125,16 @@ impl Pipe {
             recipients: VecDeque::new(),
             is_blocked: false,
             is_held_back: false,
+            is_dropped: false,
             is_closed: false,
         };
-        let (room, dropped) = (Notify::new(), Notify::new());
-        let shared = Arc::new(Shared { out: Mutex::new(out), socket, room, dropped });
-        let reading = Arc::clone(&shared);
+        let (room, attention) = (Notify::new(), Notify::new());
+        let shared = Arc::new(Shared { out: Mutex::new(out), socket, room, attention });
+        let serving = Arc::clone(&shared);
         // The runtime is there: this runs on it.
         let _ = runtime::spawn(async move {
-            let error = tokio::select! {
-                biased;
-                error = reading.read(read) => error,
-                () = reading.dropped.notified() => broken(io::ErrorKind::ConnectionAborted.into()),
-            };
-            let recipients = reading.close();
+            let error = serving.serve(read).await;
+            let recipients = serving.close();
             on_broken();
             recipients.into_iter().for_each(|recipient| recipient.receive(Err(error.clone())));
         });
@@ -155,7 +159,13 @@ impl Pipe {
         }
         out.recipients.push_back(recipient);
         out.bytes.extend_from_slice(packed);
-        if !out.is_held_back && !self.hold_back(&mut out) {
+        if out.is_held_back {
+            return;
+        }
+        out.is_held_back = true;
+        if out.recipients.len() > FEW {
+            self.0.attention.notify_one();
+        } else if !self.hold_back() {
             self.0.flush(&mut out);
         }
     }
@@ -184,8 +194,8 @@ impl Pipe {
         Ok(values)
     }
 
-    /// Whether this thread will write what was put on it, later.
-    fn hold_back(&self, out: &mut Out) -> bool {
+    /// Whether this thread is to write what was put on it, later.
+    fn hold_back(&self) -> bool {
         let held_back = HELD_BACK.try_with(|pipes| match &mut *pipes.borrow_mut() {
             Some(pipes) => {
                 pipes.push(Arc::clone(&self.0));
@@ -193,20 +203,38 @@ impl Pipe {
             }
             None => false,
         });
-        out.is_held_back = held_back.unwrap_or(false);
-        out.is_held_back
+        held_back.unwrap_or(false)
     }
 }
 
 impl Drop for Pipe {
     fn drop(&mut self) {
-        self.0.dropped.notify_one();
+        self.0.out().is_dropped = true;
+        self.0.attention.notify_one();
     }
 }
 
 impl Shared {
     fn out(&self) -> MutexGuard<'_, Out> {
         self.out.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Reads, and writes what others leave to it, until the connection breaks or is dropped.
+    async fn serve(self: &Arc<Self>, socket: ReadHalf) -> RedisError {
+        let mut reading = pin!(self.read(socket));
+        loop {
+            tokio::select! {
+                biased;
+                error = &mut reading => return error,
+                () = self.attention.notified() => {
+                    let mut out = self.out();
+                    if out.is_dropped {
+                        return broken(io::ErrorKind::ConnectionAborted.into());
+                    }
+                    self.flush(&mut out);
+                }
+            }
+        }
     }
 
     /// Writes what is to be written, or lets a task do so when the socket takes it.

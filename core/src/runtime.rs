@@ -3,15 +3,16 @@
 use crate::error::{Error, ErrorCode, Result};
 use crate::fork::{Owned, PerProcess};
 use crate::lead::Lead;
+use async_task::Task;
 use std::future::{Future, poll_fn};
 use std::pin::{Pin, pin};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll, Wake, Waker};
 use std::thread::{self, Thread};
 use std::time::{Duration, Instant};
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
-use tokio::task::{AbortHandle, JoinHandle};
+use tokio::task::JoinHandle;
 
 static LEAD: PerProcess<Arc<Lead>> = PerProcess::new();
 
@@ -46,6 +47,17 @@ pub(crate) fn spawn<T: Send + 'static>(
     Ok(handle()?.spawn(task))
 }
 
+/// Begins a task on this thread, and goes on with it on the runtime when it first has to wait. So its
+/// requests are sent without waking another thread. It must not block.
+pub(crate) fn begin(task: impl Future<Output = ()> + Send + 'static) -> Result<()> {
+    #[cfg(test)]
+    if let Some(process) = crate::simulation::process() {
+        drop(process.spawn(task));
+        return Ok(());
+    }
+    lead().map(|lead| lead.begin(task).detach())
+}
+
 /// An operation under way on quorlock's own runtime: a future that any executor can poll, or that
 /// a thread can wait for.
 ///
@@ -68,24 +80,27 @@ impl<T> Pending<T> {
         Self::new(receiver)
     }
 
-    /// Calls `then` with the result, on the thread of quorlock's runtime, where it must not block.
-    /// [`Operation::cancel`] drops both instead. For language bindings.
+    /// Calls `then` with the result, on the thread that drives quorlock's runtime or, if the result is
+    /// there already, on this one; it must not block. [`Operation::cancel`] drops both instead. For
+    /// language bindings.
     pub fn on_ready(mut self, then: impl FnOnce(T) + Send + 'static) -> Operation
     where
         T: Send + 'static,
     {
-        stand_in();
-        let task = match handle() {
-            Ok(handle) => Some(handle.spawn(async move { then(self.await) }).abort_handle()),
+        let task = match lead() {
+            Ok(lead) => {
+                lead.wake_stand_in();
+                Some(lead.begin(async move { then(self.await) }))
+            }
             // Without a runtime, nothing but a result that is there already can be under way.
             Err(_) => {
-                if let Some(value) = self.wait(Duration::ZERO) {
+                if let Some(value) = self.now() {
                     then(value);
                 }
                 None
             }
         };
-        Operation(task.map(Owned::new))
+        Operation(Owned::new(Mutex::new(task)))
     }
 
     /// Blocks the calling thread until the operation is done, for at most `timeout`; `None` if it
@@ -144,13 +159,23 @@ impl<T> Pending<T> {
 
 /// An operation whose result goes to a callback.
 #[derive(Debug)]
-pub struct Operation(Option<Owned<AbortHandle>>);
+pub struct Operation(Owned<Mutex<Option<Task<()>>>>);
 
 impl Operation {
     /// Drops the operation, as if its [`Pending`] were dropped, unless it is done.
     pub fn cancel(&self) {
-        if let Some(task) = self.0.as_ref().and_then(Owned::get) {
-            task.abort();
+        drop(self.take());
+    }
+
+    fn take(&self) -> Option<Task<()>> {
+        self.0.get()?.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
+}
+
+impl Drop for Operation {
+    fn drop(&mut self) {
+        if let Some(task) = self.take() {
+            task.detach();
         }
     }
 }
