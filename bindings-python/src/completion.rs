@@ -1,34 +1,18 @@
-//! Results for event loops, and calls of functions.
-//!
-//! A runtime thread never takes the GIL: it would wait for Python code while leases have to be
-//! looked after. Results go to one thread of their own, which takes the GIL once for all results
-//! that are there, and wakes each event loop once. Functions that need no event loop are called by
-//! another thread, because they may take their time.
+//! Operations under way, and what is called when a lease is lost.
 
 use crate::convert::error;
+use crate::inbox::{Inbox, Letter, Shared};
+use crate::thread;
 use crate::waiting::wait;
 use pyo3::exceptions::PyRuntimeError;
-use pyo3::intern;
 use pyo3::prelude::*;
-use pyo3::types::PyList;
 use quorlock::{Error, PerProcess};
-use std::sync::mpsc::{self, Receiver, Sender};
-use std::sync::{Mutex, PoisonError};
-use std::thread;
-
-type Finish = Box<dyn FnOnce(Python<'_>) -> PyResult<Py<PyAny>> + Send>;
-
-/// Something for an event loop: a result for an `asyncio.Future`, or for a function.
-struct Completion {
-    event_loop: Py<PyAny>,
-    target: Py<PyAny>,
-    finish: Finish,
-}
+use std::sync::mpsc::{Receiver, Sender};
+use std::sync::{Arc, Mutex, PoisonError};
 
 /// A function to be called with the loss of a lease.
 struct Call(Py<PyAny>, Error);
 
-static COMPLETER: PerProcess<Sender<Completion>> = PerProcess::new();
 static CALLER: PerProcess<Sender<Call>> = PerProcess::new();
 
 /// An operation under way. It is waited for once: by a thread, or by a future of an event loop.
@@ -38,7 +22,7 @@ pub(crate) struct Pending(Mutex<Option<Box<dyn Operation>>>);
 /// A core operation with its conversion to Python, whatever its type.
 trait Operation: Send {
     fn wait(self: Box<Self>, py: Python<'_>) -> PyResult<Py<PyAny>>;
-    fn complete(self: Box<Self>, event_loop: Py<PyAny>, future: Py<PyAny>) -> quorlock::Operation;
+    fn complete(self: Box<Self>, inbox: Arc<Shared>, letter: Arc<Letter>) -> quorlock::Operation;
 }
 
 struct Typed<T> {
@@ -52,12 +36,9 @@ impl<T: Send + 'static> Operation for Typed<T> {
         (self.convert)(py, value)
     }
 
-    fn complete(self: Box<Self>, event_loop: Py<PyAny>, future: Py<PyAny>) -> quorlock::Operation {
+    fn complete(self: Box<Self>, inbox: Arc<Shared>, letter: Arc<Letter>) -> quorlock::Operation {
         let Self { pending, convert } = *self;
-        pending.on_ready(move |value| {
-            let finish = Box::new(move |py: Python<'_>| convert(py, value));
-            complete(Completion { event_loop, target: future, finish });
-        })
+        pending.on_ready(move |value| inbox.put(&letter, move |py| convert(py, value)))
     }
 }
 
@@ -82,53 +63,47 @@ impl Pending {
         self.take()?.wait(py)
     }
 
-    /// Sets the future's result when there is one. Returns what cancels the operation.
-    fn complete(&self, event_loop: Py<PyAny>, future: Py<PyAny>) -> PyResult<Completing> {
-        Ok(Completing(self.take()?.complete(event_loop, future)))
+    /// Puts the result for the future into the event loop's inbox, when there is one. Returns what
+    /// cancels the operation.
+    fn complete(&self, inbox: &Inbox, future: Py<PyAny>) -> PyResult<Completing> {
+        let letter = Letter::to(future);
+        let operation = self.take()?.complete(inbox.shared(), Arc::clone(&letter));
+        Ok(Completing { operation, letter })
     }
 }
 
 /// An operation that a future waits for.
 #[pyclass(frozen, module = "quorlock._quorlock")]
-pub(crate) struct Completing(quorlock::Operation);
+pub(crate) struct Completing {
+    operation: quorlock::Operation,
+    letter: Arc<Letter>,
+}
 
 #[pymethods]
 impl Completing {
+    /// Cancels the operation if it is not done, and drops its result if nobody has it yet.
     fn cancel(&self) {
-        self.0.cancel();
+        self.operation.cancel();
+        self.letter.discard();
     }
 }
 
-/// Calls `function` with the loss of `lease`: in the event loop, or on a thread where there is none.
-pub(crate) fn on_lost(lease: &quorlock::Lease, event_loop: Option<Py<PyAny>>, function: Py<PyAny>) {
-    lease.on_lost(move |loss| match event_loop {
-        Some(event_loop) => {
-            let finish =
-                Box::new(move |py: Python<'_>| Ok(error(py, &loss).into_value(py).into_any()));
-            complete(Completion { event_loop, target: function, finish });
+/// Calls `function` with the loss of `lease`: in the event loop of the inbox, or on a thread where there is
+/// none.
+pub(crate) fn on_lost(lease: &quorlock::Lease, inbox: Option<&Inbox>, function: Py<PyAny>) {
+    match inbox {
+        Some(inbox) => {
+            let (inbox, letter) = (inbox.shared(), Letter::to(function));
+            lease.on_lost(move |loss| {
+                inbox.put(&letter, move |py| Ok(error(py, &loss).into_value(py).into_any()));
+            });
         }
-        None => {
-            let caller = CALLER.get_or_init(|| start("quorlock-lost", call_all));
+        None => lease.on_lost(move |loss| {
+            let caller = CALLER.get_or_init(|| thread::start("quorlock-lost", call_all));
             // The thread ends with the process only.
             let _ = caller.send(Call(function, loss));
-        }
-    });
-}
-
-fn complete(completion: Completion) {
-    let completer = COMPLETER.get_or_init(|| start("quorlock-python", complete_all));
-    // The thread ends with the process only.
-    let _ = completer.send(completion);
-}
-
-fn start<T: Send + 'static>(name: &str, run: fn(&Receiver<T>)) -> Sender<T> {
-    let (sender, receiver) = mpsc::channel();
-    // Without the thread the futures would wait for ever; there is no better way to fail.
-    thread::Builder::new()
-        .name(name.to_owned())
-        .spawn(move || run(&receiver))
-        .expect("a thread can be started");
-    sender
+        }),
+    }
 }
 
 fn call_all(receiver: &Receiver<Call>) {
@@ -139,43 +114,5 @@ fn call_all(receiver: &Receiver<Call>) {
                 error.write_unraisable(py, Some(function.bind(py)));
             }
         });
-    }
-}
-
-fn complete_all(receiver: &Receiver<Completion>) {
-    while let Ok(first) = receiver.recv() {
-        let batch: Vec<_> = std::iter::once(first).chain(receiver.try_iter()).collect();
-        // No interpreter any more: nobody waits for the results.
-        let _ = Python::try_attach(|py| deliver(py, batch));
-    }
-}
-
-/// Hands each event loop its results with one wake-up.
-fn deliver(py: Python<'_>, batch: Vec<Completion>) {
-    let mut loops: Vec<(Py<PyAny>, Bound<'_, PyList>)> = Vec::new();
-    for Completion { event_loop, target, finish } in batch {
-        let (value, error) = match finish(py) {
-            Ok(value) => (value, py.None()),
-            Err(error) => (py.None(), error.into_value(py).into_any()),
-        };
-        let index = loops.iter().position(|(known, _)| known.is(&event_loop));
-        let index = index.unwrap_or_else(|| {
-            loops.push((event_loop, PyList::empty(py)));
-            loops.len() - 1
-        });
-        // Appending to a list fails for want of memory only.
-        let _ = loops[index].1.append((target, value, error));
-    }
-    for (event_loop, results) in loops {
-        let called = py
-            .import(intern!(py, "quorlock._async"))
-            .and_then(|module| module.getattr(intern!(py, "deliver")))
-            .and_then(|deliver| {
-                let event_loop = event_loop.bind(py);
-                event_loop.call_method1(intern!(py, "call_soon_threadsafe"), (deliver, results))
-            });
-        // A loop that was closed meanwhile waits for nothing; leases that are dropped with the
-        // results are released.
-        drop(called);
     }
 }

@@ -4,11 +4,14 @@
 
 mod completion;
 mod convert;
+mod inbox;
 mod lock;
+mod thread;
 mod waiting;
 
 use completion::{Completing, Pending};
 use convert::{error, value, values};
+use inbox::Inbox;
 use lock::Lock;
 use pyo3::exceptions::{PyBaseException, PyImportError};
 use pyo3::prelude::*;
@@ -118,9 +121,9 @@ impl Lease {
         self.0.loss().map(|loss| error(py, &loss).into_value(py).into_bound(py))
     }
 
-    /// Calls the function when the lease is lost: in the event loop, or on a thread of its own.
-    fn on_lost(&self, event_loop: Option<Py<PyAny>>, function: Py<PyAny>) {
-        completion::on_lost(&self.0, event_loop, function);
+    /// Calls the function when the lease is lost: in the inbox's event loop, or on a thread of its own.
+    fn on_lost(&self, inbox: Option<&Inbox>, function: Py<PyAny>) {
+        completion::on_lost(&self.0, inbox, function);
     }
 
     fn lost(&self) -> Pending {
@@ -192,6 +195,7 @@ fn _quorlock(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<Lease>()?;
     module.add_class::<Pending>()?;
     module.add_class::<Completing>()?;
+    module.add_class::<Inbox>()?;
     module.add_function(wrap_pyfunction!(timeout, module)?)?;
     module.add_function(wrap_pyfunction!(release_all, module)?)?;
     module.add("__version__", env!("CARGO_PKG_VERSION"))

@@ -1,20 +1,25 @@
 """Results of the core in event loops."""
 
 import asyncio
-from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
+from weakref import WeakKeyDictionary, ref
+
+from ._quorlock import Inbox
 
 if TYPE_CHECKING:
     from ._quorlock import Pending
 
 T = TypeVar("T")
 
+# An event loop that nobody uses any more takes its inbox with it.
+_inboxes: "WeakKeyDictionary[asyncio.AbstractEventLoop, Inbox]" = WeakKeyDictionary()
+
 
 async def result(pending: "Pending[T]") -> T:
     """Waits for an operation of the core. Cancelling it cancels an acquire."""
     loop = asyncio.get_running_loop()
     future: asyncio.Future[T] = loop.create_future()
-    completing = pending.complete(loop, future)
+    completing = pending.complete(inbox_of(loop), future)
     try:
         return await future
     finally:
@@ -24,16 +29,40 @@ async def result(pending: "Pending[T]") -> T:
         del future
 
 
-def deliver(
-    results: Iterable[
-        tuple["asyncio.Future[Any] | Callable[[Any], object]", Any, BaseException | None]
-    ],
-) -> None:
+def inbox_of(loop: asyncio.AbstractEventLoop) -> Inbox:
+    """Where results for this event loop come in."""
+    inbox = _inboxes.get(loop)
+    if inbox is None:
+        inbox = _open(loop)
+        _inboxes[loop] = inbox
+    return inbox
+
+
+def _open(loop: asyncio.AbstractEventLoop) -> Inbox:
+    inbox = Inbox(None)
+    if (socket := inbox.fileno()) is not None:
+        try:
+            loop.add_reader(socket, _deliver, loop, inbox)
+        except NotImplementedError:
+            pass
+        else:
+            return inbox
+    # An event loop that watches no sockets, as that of Windows.
+    weak_loop = ref(loop)
+
+    def ring() -> None:
+        if (loop := weak_loop()) is not None and (inbox := _inboxes.get(loop)) is not None:
+            loop.call_soon_threadsafe(_deliver, loop, inbox)
+
+    return Inbox(ring)
+
+
+def _deliver(loop: asyncio.AbstractEventLoop, inbox: Inbox) -> None:
     """Runs in the event loop: hands out the results that came in since its last turn."""
-    for target, value, error in results:
+    for target, value, error in inbox.take():
         if not asyncio.isfuture(target):
             # An exception of this function is the loop's to report, and not in the others' way.
-            asyncio.get_running_loop().call_soon(target, value)
+            loop.call_soon(target, value)
         elif target.done():
             continue
         elif error is None:

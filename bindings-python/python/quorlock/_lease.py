@@ -8,7 +8,7 @@ from datetime import timedelta
 from typing import Any
 
 from . import _quorlock
-from ._async import result
+from ._async import inbox_of, result
 from ._errors import LeaseLostError
 
 Duration = float | timedelta
@@ -116,7 +116,7 @@ class Lease:
             self._native.on_lost(None, call)
         else:
             context = copy_context()
-            self._native.on_lost(loop, lambda loss: context.run(call, loss))
+            self._native.on_lost(inbox_of(loop), lambda loss: context.run(call, loss))
 
     def wait_lost(self, timeout: Duration | None = None) -> bool:
         """Waits until the lease is lost, for at most `timeout` (None: for ever).

@@ -4,6 +4,7 @@ import asyncio
 import weakref
 from contextvars import ContextVar
 
+from ._async import inbox_of
 from ._lease import Lease
 from ._quorlock import Lease as NativeLease
 
@@ -35,7 +36,7 @@ class Scope:
         if task is not None:
             self._task = weakref.ref(task)
             self._cancelling = task.cancelling()
-            self.lease._native.on_lost(task.get_loop(), self._cancel)
+            self.lease._native.on_lost(inbox_of(task.get_loop()), self._cancel)
 
     def _owner(self) -> "asyncio.Task[object] | None":
         return None if self._task is None else self._task()
