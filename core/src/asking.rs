@@ -53,14 +53,19 @@ pub(crate) struct Asking {
 }
 
 impl Asking {
-    /// Nothing is asked yet. What will be is part of something begun at `began`, and is to be answered
+    /// Nothing is asked yet, and up to so many nodes will be. That is part of something begun at `began`, and is to be answered
     /// within `patience` from now.
-    pub(crate) fn new(deadlines: &Arc<Deadlines>, began: Moment, patience: Duration) -> Self {
+    pub(crate) fn new(
+        deadlines: &Arc<Deadlines>,
+        began: Moment,
+        patience: Duration,
+        nodes: usize,
+    ) -> Self {
         Self {
             began,
             patience,
             alarm: deadlines.alarm(clock::now().plus(patience)),
-            board: Arc::default(),
+            board: Arc::new(Board::of(nodes)),
             unsent: FuturesUnordered::new(),
         }
     }
@@ -111,7 +116,6 @@ impl Drop for Asking {
 }
 
 /// Where answers come in.
-#[derive(Default)]
 struct Board(Mutex<Entries>);
 
 #[derive(Default)]
@@ -146,6 +150,10 @@ struct Taken {
 }
 
 impl Board {
+    fn of(nodes: usize) -> Self {
+        Self(Mutex::new(Entries { entries: Vec::with_capacity(nodes), waker: None }))
+    }
+
     fn lock(&self) -> MutexGuard<'_, Entries> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }

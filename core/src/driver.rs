@@ -135,7 +135,7 @@ impl Driver {
     /// Requests, one to each of some nodes, that are part of something begun at `began`, and are to be
     /// answered within `patience`.
     pub(crate) fn ask(&self, began: Moment, patience: Duration) -> Asking {
-        Asking::new(&self.deadlines, began, patience)
+        Asking::new(&self.deadlines, began, patience, self.nodes.len())
     }
 
     /// Sends one request to all nodes at once.

@@ -162,7 +162,7 @@ impl Node {
         began: Moment,
         patience: Duration,
     ) -> impl Future<Output = Answered> + use<> {
-        let mut asking = Asking::new(&self.deadlines, began, patience);
+        let mut asking = Asking::new(&self.deadlines, began, patience, 1);
         asking.ask(self, &Parcel::from(request));
         async move {
             let (_, answered) = asking.next().await.expect("a request has one answer");

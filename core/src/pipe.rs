@@ -275,7 +275,7 @@ impl Shared {
     /// Hands out the answers, until there can be no more.
     async fn read(&self, mut socket: ReadHalf) -> RedisError {
         let (mut bytes, mut codec) = (BytesMut::with_capacity(CHUNK), ValueCodec::default());
-        let mut replies = Vec::new();
+        let (mut replies, mut recipients) = (Vec::new(), Vec::new());
         loop {
             bytes.reserve(CHUNK / 4);
             match socket.read_buf(&mut bytes).await {
@@ -292,14 +292,15 @@ impl Shared {
                     Err(error) => break Some(error),
                 }
             };
-            let (recipients, was_full) = {
+            let was_full = {
                 let mut out = self.out();
-                let count = replies.len().min(out.recipients.len());
                 let was_full = out.is_full();
-                (out.recipients.drain(..count).collect::<Vec<_>>(), was_full)
+                let count = replies.len().min(out.recipients.len());
+                recipients.extend(out.recipients.drain(..count));
+                was_full
             };
             let has_extra = replies.len() > recipients.len();
-            for (recipient, value) in recipients.into_iter().zip(replies.drain(..)) {
+            for (recipient, value) in recipients.drain(..).zip(replies.drain(..)) {
                 recipient.receive(Ok(value));
             }
             if was_full {

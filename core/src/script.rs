@@ -11,6 +11,10 @@ use std::time::Duration;
 /// How long a node keeps a resource's fence counter after the last lease of it would have expired.
 const FENCE_MEMORY: Duration = Duration::from_secs(24 * 3600);
 
+/// How many arguments a request about one lock has beside the keys, at most, and how many bytes.
+const MOST_ARGUMENTS: usize = 12;
+const REST: usize = 200;
+
 struct Script {
     source: String,
     hash: String,
@@ -202,8 +206,10 @@ fn invoke(script: &Script, by: By, keys: &[&String]) -> Cmd {
         By::Hash => ("EVALSHA", &script.hash),
         By::Source => ("EVAL", &script.source),
     };
-    let mut cmd = redis::cmd(name);
-    cmd.arg(script).arg(keys.len()).arg(keys);
+    // With room for what follows, so that it need not grow.
+    let bytes = script.len() + keys.iter().map(|key| key.len()).sum::<usize>() + REST;
+    let mut cmd = Cmd::with_capacity(keys.len() + MOST_ARGUMENTS, bytes);
+    cmd.arg(name).arg(script).arg(keys.len()).arg(keys);
     cmd
 }
 

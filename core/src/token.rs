@@ -1,7 +1,6 @@
 //! Randomness from the operating system.
 
 use crate::error::{Error, ErrorCode, Result};
-use std::fmt::Write;
 
 /// As long as the specification suggests: 20 bytes.
 pub(crate) const TOKEN_BYTES: usize = 20;
@@ -15,8 +14,9 @@ pub(crate) fn token() -> Result<String> {
     })?;
     let mut token = String::with_capacity(2 * TOKEN_BYTES);
     for byte in bytes {
-        // Writing to a string cannot fail.
-        let _ = write!(token, "{byte:02x}");
+        token.extend(
+            [byte >> 4, byte & 15].map(|digit| char::from(b"0123456789abcdef"[usize::from(digit)])),
+        );
     }
     Ok(token)
 }

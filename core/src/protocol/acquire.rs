@@ -55,7 +55,9 @@ pub enum Event {
         /// Whether it held this round's token and stores the fence now.
         stored: bool,
     },
-    /// Nobody wants the lock any more: the caller is gone, or the lease that was won is over.
+    /// Nobody wants the lock any more: the caller is gone, or the lease that was won is released. Then the
+    /// driver has sent RELEASE to all nodes, behind the ACQUIRE on the same connection where that still
+    /// stands, and has their answers or was refused them until their deadlines.
     Abandon,
 }
 
@@ -110,6 +112,8 @@ enum State {
         failed: NodeSet,
     },
     Won,
+    /// It was won, and the lease is released.
+    Released,
     /// Undone, but it is not settled yet whether to contention or to an outage.
     Losing,
     Lost,
@@ -167,7 +171,10 @@ impl Round {
             State::Voting => self.decide(now),
             // A late grant joins the lease; extension and release go to all nodes anyway.
             State::Raising { .. } | State::Won => Actions::default(),
-            State::Losing | State::Lost => {
+            // The release came behind what the node has granted. Whatever else may have stored the token
+            // may have come after it, on another connection.
+            State::Released if vote.is_answer() => Actions::default(),
+            State::Released | State::Losing | State::Lost => {
                 let mut actions = Actions::default();
                 if vote.may_be_applied() {
                     actions.undo.insert(node);
@@ -219,12 +226,14 @@ impl Round {
     }
 
     fn abandon(&mut self) -> Actions {
-        let undo = match self.state {
-            State::Voting | State::Raising { .. } => self.applied(),
-            // What was granted is released with the lease; what was lost is undone already.
-            State::Won | State::Losing | State::Lost => NodeSet::EMPTY,
+        let (state, undo) = match self.state {
+            State::Voting | State::Raising { .. } => (State::Lost, self.applied()),
+            // What was granted is released with the lease.
+            State::Won | State::Released => (State::Released, NodeSet::EMPTY),
+            // What was lost is undone already.
+            State::Losing | State::Lost => (State::Lost, NodeSet::EMPTY),
         };
-        self.state = State::Lost;
+        self.state = state;
         Actions { undo, ..Actions::default() }
     }
 

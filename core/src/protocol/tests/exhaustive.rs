@@ -138,8 +138,11 @@ fn undone_when_abandoned(kinds: &[Kind], order: &[usize]) {
             let actions = round.handle(at(1), Event::Vote { node, vote });
             actions.undo.iter().for_each(|node| undone.insert(node));
             won |= matches!(actions.outcome, Some(Outcome::Won { .. }));
-            // What a won round was granted before it is abandoned is released with the lease.
-            if kinds[node].may_have_token() && !(won && index <= abandoned_after) {
+            // What a won round is granted is released with the lease, also if that is known later. What
+            // is not known to be granted may come after the release.
+            let is_released =
+                won && (index <= abandoned_after || matches!(vote, Vote::Granted { .. }));
+            if kinds[node].may_have_token() && !is_released {
                 must.insert(node);
             }
             if index == abandoned_after {
