@@ -28,9 +28,11 @@ if fence >= FENCE_LIMIT then
   return redis.error_reply('ERR the fence key ' .. KEYS[2] .. ' is used up')
 end
 
--- Mostly it is one, and nobody waits. Nil for a key of any type, so a foreign value is simply held.
+-- Mostly it is one, nobody waits, and the fence is the proposal, whose text need not be made anew. Nil for
+-- a key of any type, so a foreign value is simply held.
 if #KEYS == 3 and not is_queued and redis.call('SET', KEYS[1], token, 'NX', 'PX', ttl) then
-  redis.call('SET', KEYS[2], string.format('%.0f', fence), 'PX', memory)
+  local text = fence == proposal and ARGV[3] or string.format('%.0f', fence)
+  redis.call('SET', KEYS[2], text, 'PX', memory)
   return {1, fence}
 end
 
