@@ -27,7 +27,7 @@ from peers import Peer, available  # noqa: E402
 CYCLES = 50
 NODES = [1, 3, 5]
 CONCURRENCY = [1, 8, 64]
-PATIENCE = 120.0
+PATIENCE = 30.0
 """Seconds after which a cycle with a frozen node is said to hang."""
 STRAGGLERS = 0.2
 """Seconds for what a library still sends after it has said that it is done."""
