@@ -1,0 +1,110 @@
+// The peer from the Go module proxy: `peer NAME URL...`, a contender as ../README.md tells.
+package main
+
+import (
+	"bufio"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/go-redsync/redsync/v4"
+	"github.com/go-redsync/redsync/v4/redis"
+	"github.com/go-redsync/redsync/v4/redis/goredis/v9"
+	goredislib "github.com/redis/go-redis/v9"
+)
+
+const ttl = 10 * time.Second
+
+// How redsync is set up beside its defaults, by the contender's name.
+var options = map[string][]redsync.Option{
+	"redsync":           {redsync.WithExpiry(ttl)},
+	"redsync-fail-fast": {redsync.WithExpiry(ttl), redsync.WithFailFast(true)},
+}
+
+type request struct {
+	Cycles      int
+	Concurrency int
+}
+
+type answer struct {
+	Micros  []float64 `json:"micros"`
+	Seconds float64   `json:"seconds"`
+	CPU     float64   `json:"cpu"`
+}
+
+type failure struct {
+	Error string `json:"error"`
+}
+
+func main() {
+	name := os.Args[1]
+	var pools []redis.Pool
+	for _, url := range os.Args[2:] {
+		parsed, err := goredislib.ParseURL(url)
+		if err != nil {
+			panic(err)
+		}
+		pools = append(pools, goredis.NewPool(goredislib.NewClient(parsed)))
+	}
+	locks := redsync.New(pools...)
+	lines := bufio.NewScanner(os.Stdin)
+	for lines.Scan() {
+		var asked request
+		if err := json.Unmarshal(lines.Bytes(), &asked); err != nil {
+			panic(err)
+		}
+		written, err := json.Marshal(serve(locks, name, asked))
+		if err != nil {
+			panic(err)
+		}
+		fmt.Println(string(written))
+	}
+}
+
+// Runs the cycles on each key in a goroutine of its own.
+func serve(locks *redsync.Redsync, name string, asked request) any {
+	times := make([][]float64, asked.Concurrency)
+	errs := make([]error, asked.Concurrency)
+	cpu, began := cpuSeconds(), time.Now()
+	var loops sync.WaitGroup
+	for number := range asked.Concurrency {
+		mutex := locks.NewMutex(fmt.Sprintf("%s-%d", name, number), options[name]...)
+		loops.Go(func() { times[number], errs[number] = loop(mutex, asked.Cycles) })
+	}
+	loops.Wait()
+	seconds, used := time.Since(began).Seconds(), cpuSeconds()-cpu
+	if err := errors.Join(errs...); err != nil {
+		return failure{err.Error()}
+	}
+	return answer{slices.Concat(times...), seconds, used}
+}
+
+func loop(mutex *redsync.Mutex, cycles int) ([]float64, error) {
+	micros := make([]float64, 0, cycles)
+	for range cycles {
+		start := time.Now()
+		if err := mutex.Lock(); err != nil {
+			return nil, err
+		}
+		// An error beside true is that of a minority.
+		if released, err := mutex.Unlock(); !released {
+			return nil, fmt.Errorf("not released by a majority: %w", err)
+		}
+		micros = append(micros, float64(time.Since(start).Nanoseconds())/1e3)
+	}
+	return micros, nil
+}
+
+// The CPU time of all threads of this process.
+func cpuSeconds() float64 {
+	var usage syscall.Rusage
+	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &usage); err != nil {
+		panic(err)
+	}
+	return time.Duration(usage.Utime.Nano() + usage.Stime.Nano()).Seconds()
+}

@@ -1,0 +1,112 @@
+import com.sun.management.OperatingSystemMXBean;
+import java.io.BufferedReader;
+import java.io.InputStreamReader;
+import java.lang.management.ManagementFactory;
+import java.util.ArrayList;
+import java.util.Arrays;
+import java.util.List;
+import java.util.concurrent.ExecutionException;
+import java.util.concurrent.ExecutorService;
+import java.util.concurrent.Executors;
+import java.util.concurrent.Future;
+import java.util.concurrent.TimeUnit;
+import java.util.regex.Matcher;
+import java.util.regex.Pattern;
+import java.util.stream.IntStream;
+import org.redisson.Redisson;
+import org.redisson.RedissonRedLock;
+import org.redisson.api.RLock;
+import org.redisson.api.RedissonClient;
+import org.redisson.config.Config;
+
+/** The peer from Maven Central: {@code Peer NAME URL...}, a contender as README.md tells. */
+public final class Peer {
+    private static final long TTL = 10;
+    private static final OperatingSystemMXBean SYSTEM =
+            (OperatingSystemMXBean) ManagementFactory.getOperatingSystemMXBean();
+
+    private final String name;
+    private final List<RedissonClient> clients;
+    private final ExecutorService threads = Executors.newCachedThreadPool();
+
+    private Peer(String name, List<String> urls) {
+        this.name = name;
+        this.clients = urls.stream().map(Peer::connect).toList();
+    }
+
+    public static void main(String[] arguments) throws Exception {
+        var lines = new BufferedReader(new InputStreamReader(System.in));
+        var urls = Arrays.asList(arguments).subList(1, arguments.length);
+        var peer = new Peer(arguments[0], urls);
+        for (String line; (line = lines.readLine()) != null; ) {
+            System.out.println(peer.answer(line));
+        }
+        // Clients that wait for a frozen node would be waited for.
+        Runtime.getRuntime().halt(0);
+    }
+
+    private static RedissonClient connect(String url) {
+        var config = new Config();
+        config.useSingleServer().setAddress(url);
+        return Redisson.create(config);
+    }
+
+    /** Runs the cycles on each key in a thread of its own. */
+    private String answer(String request) throws InterruptedException {
+        int cycles = field(request, "cycles");
+        var locks = IntStream.range(0, field(request, "concurrency")).mapToObj(this::lock).toList();
+        long cpu = SYSTEM.getProcessCpuTime();
+        long began = System.nanoTime();
+        var loops = new ArrayList<Future<List<Double>>>();
+        for (var lock : locks) {
+            loops.add(threads.submit(() -> loop(lock, cycles)));
+        }
+        var micros = new ArrayList<Double>();
+        Throwable failure = null;
+        for (var loop : loops) {
+            try {
+                micros.addAll(loop.get());
+            } catch (ExecutionException error) {
+                // The others are waited for: what is not cut short leaves no keys behind.
+                failure = error.getCause();
+            }
+        }
+        double seconds = (System.nanoTime() - began) / 1e9;
+        double used = (SYSTEM.getProcessCpuTime() - cpu) / 1e9;
+        if (failure != null) {
+            return "{\"error\": \"" + failure.toString().replaceAll("[\\\\\"\\p{Cntrl}]", " ") + "\"}";
+        }
+        return "{\"micros\": " + micros + ", \"seconds\": " + seconds + ", \"cpu\": " + used + "}";
+    }
+
+    private RLock lock(int number) {
+        var locks = clients.stream().map(client -> client.getLock(name + "-" + number));
+        // With one node there is nothing that a lock over several is needed for.
+        return clients.size() == 1
+                ? locks.findFirst().orElseThrow()
+                : new RedissonRedLock(locks.toArray(RLock[]::new));
+    }
+
+    private static List<Double> loop(RLock lock, int cycles) throws InterruptedException {
+        var micros = new ArrayList<Double>(cycles);
+        for (int number = 0; number < cycles; number++) {
+            long start = System.nanoTime();
+            // Given how long it is held, the lock is not extended by the watchdog.
+            if (!lock.tryLock(TTL, TTL, TimeUnit.SECONDS)) {
+                throw new IllegalStateException("not acquired");
+            }
+            lock.unlock();
+            micros.add((System.nanoTime() - start) / 1e3);
+        }
+        return micros;
+    }
+
+    /** A number in a request, which is too simple for a JSON parser to be needed. */
+    private static int field(String request, String field) {
+        Matcher found = Pattern.compile("\"" + field + "\":\\s*(\\d+)").matcher(request);
+        if (!found.find()) {
+            throw new IllegalArgumentException("no " + field + " in " + request);
+        }
+        return Integer.parseInt(found.group(1));
+    }
+}
