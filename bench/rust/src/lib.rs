@@ -1,4 +1,4 @@
-//! What the contenders written in Rust share: the protocol of `bench/contender.py`.
+//! What the contenders written in Rust share: the protocol of `bench/README.md`.
 
 use rustix::time::{ClockId, clock_gettime};
 use serde_json::{Value, json};

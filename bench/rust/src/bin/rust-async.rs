@@ -1,4 +1,4 @@
-//! quorlock in Rust, in tasks of a tokio runtime; `bench/contender.py` says what a contender does.
+//! quorlock in Rust, in tasks of a tokio runtime; `bench/README.md` says what a contender does.
 
 use quorlock::{Client, Lock};
 use quorlock_bench::{Micros, Request, micros_since, serve};
@@ -26,7 +26,7 @@ fn main() {
     // One thread, like an event loop; quorlock has a runtime of its own beside it.
     let runtime = Builder::new_current_thread().build().expect("a runtime");
     serve(|Request { cycles, concurrency }| {
-        let lock = |key| client.lock(format!("Rust, async-{key}"));
+        let lock = |key| client.lock(format!("quorlock Rust (async)-{key}"));
         if concurrency == 1 {
             return runtime.block_on(run(lock(0), cycles));
         }

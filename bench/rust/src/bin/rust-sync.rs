@@ -1,4 +1,4 @@
-//! quorlock in Rust, in plain threads; `bench/contender.py` says what a contender does.
+//! quorlock in Rust, in plain threads; `bench/README.md` says what a contender does.
 
 use quorlock::{Client, Lock};
 use quorlock_bench::{Micros, Request, serve, time};
@@ -16,7 +16,7 @@ fn cycle(lock: &Lock) -> Result<(), String> {
 fn main() {
     let builder = Client::builder().nodes(std::env::args().skip(1)).auto_extend(false);
     let client = builder.build().expect("a client");
-    let lock = |key: usize| client.lock(format!("Rust, sync-{key}"));
+    let lock = |key: usize| client.lock(format!("quorlock Rust-{key}"));
     serve(|Request { cycles, concurrency }| {
         if concurrency == 1 {
             let lock = lock(0);

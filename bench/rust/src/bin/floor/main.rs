@@ -2,7 +2,7 @@
 //!
 //! It sends what quorlock sends, its scripts with the same parameters, to all nodes, and waits for the
 //! answers of a majority; with `--all`, of all. It has no timeouts, no undo and no reconnects, and nobody
-//! ever waits for its locks. `bench/contender.py` says what a contender does.
+//! ever waits for its locks. `bench/README.md` says what a contender does.
 
 mod client;
 mod node;
