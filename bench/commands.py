@@ -9,7 +9,8 @@ from contextlib import ExitStack
 from typing import TextIO
 
 from contender import Contender, Process
-from roster import FLOOR, OWN
+from figures import FLOOR
+from roster import OWN
 from servers import Server, Servers, encode_command
 
 _MARKER = "the cycle is over"

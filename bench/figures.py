@@ -7,6 +7,9 @@ from typing import Any
 Results = dict[str, Any]
 
 FLOOR = "floor"
+"""Raw sockets that wait for a majority."""
+FLOOR_ALL = "floor, all"
+"""Raw sockets that wait for all nodes."""
 RUST = "quorlock Rust"
 PYTHON = "quorlock Python"
 ASYNCIO = "quorlock Python (asyncio)"

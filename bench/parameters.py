@@ -16,7 +16,7 @@ CYCLES = int(os.environ.get("CYCLES", "200"))
 """Cycles of a turn, one at a time. Turns take their share of this at most:"""
 TURN = 0.002 * CYCLES
 """Seconds after which a turn had better be over. Slow contenders do fewer cycles."""
-WARM = min(0.3, 0.03 * ROUNDS)
+WARM = min(0.3, 0.05 * ROUNDS)
 """Seconds for which each contender warms up."""
 HOLD = float(os.environ.get("HOLD", min(30, 10 + 2 * ROUNDS)))
 """Seconds for which leases are held."""

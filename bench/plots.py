@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from math import exp, log
 from pathlib import Path
 from typing import Any
 
 import matplotlib as mpl
-from figures import FLOOR, Figures
+from figures import FLOOR, FLOOR_ALL, Figures
 from markdown import failure, micros
 from matplotlib import pyplot
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 
 mpl.use("svg")
 mpl.rcParams.update(
@@ -32,6 +34,9 @@ mpl.rcParams.update(
 
 ACCENT, GREY, NEUTRAL, INK = "#1d6fd1", "#7d8590", "#c3c9d1", "#24292f"
 COLOURS = {"quorlock": ACCENT, "floor": GREY, "peer": NEUTRAL}
+
+SHOWN = {FLOOR: "raw sockets (floor)", FLOOR_ALL: "raw sockets, all nodes"}
+"""The names of those whose own say little."""
 
 FAR = 10
 """Bars that are so many times longer than the floor's (or than healthy) are cut off."""
@@ -70,9 +75,9 @@ def _one_at_a_time(figures: Figures) -> Figure:
     bars = {each: Bar(good[each], micros(good[each])) for each in names}
     _bars(axes, figures, names, bars, FAR * floor)
     axes.axvline(floor, color=GREY, linewidth=1, linestyle="--", zorder=0)
-    axes.set_xlabel("µs per acquire + release, median (shorter is better); dashed: raw sockets")
+    axes.set_xlabel("µs per acquire + release, median")
     _name(axes, figures, names)
-    axes.set_title("One lock at a time on five nodes: time")
+    axes.set_title("One lock at a time on five nodes: shorter is better")
     return picture
 
 
@@ -89,14 +94,14 @@ def _throughput(figures: Figures) -> Figure:
         }
         for level, summaries in levels.items()
     }
-    longest = max(best.values())
+    longest = 1.25 * max(best.values())  # with room for the figures
     return _panels(
         figures,
         names,
         panels,
         longest,
-        "Throughput of one process on five nodes",
-        "cycles per second (longer is better)",
+        "Throughput of one process on five nodes: longer is better",
+        "acquire + release per second",
     )
 
 
@@ -127,8 +132,9 @@ def _faults(figures: Figures) -> Figure:
         names,
         panels,
         FAR,
-        "Five nodes, some of which fail: time beside the same without",
-        "median, as a multiple of the same contender's on healthy nodes (1 is best)",
+        "One lock at a time while some of five nodes fail: shorter is better",
+        "median time, as a multiple of the same contender's on healthy nodes (dashed: the same)",
+        mark=1,
     )
 
 
@@ -149,6 +155,8 @@ def _panels(
     longest: float,
     title: str,
     unit: str,
+    *,
+    mark: float | None = None,
 ) -> Figure:
     """Bars side by side, with the contenders' names on the left of the first ones."""
     picture, all_axes = pyplot.subplots(
@@ -157,6 +165,9 @@ def _panels(
     for axes, (heading, bars) in zip(all_axes, panels.items(), strict=True):
         _bars(axes, figures, names, bars, longest)
         axes.set_title(heading, fontsize=10)
+        axes.xaxis.set_major_locator(MaxNLocator(3))
+        if mark is not None:
+            axes.axvline(mark, color=GREY, linewidth=1, linestyle="--", zorder=0)
     _name(all_axes[0], figures, names)
     picture.suptitle(title, x=0.01, ha="left", fontsize=11)
     picture.supxlabel(unit, fontsize=10)
@@ -196,7 +207,7 @@ def _bars(
 
 
 def _name(axes: Axes, figures: Figures, names: Sequence[str]) -> None:
-    axes.set_yticks(range(len(names)), names)
+    axes.set_yticks(range(len(names)), [SHOWN.get(each, each) for each in names])
     axes.set_ylim(len(names) - 0.4, -0.6)
     for label, each in zip(axes.get_yticklabels(), names, strict=True):
         if figures.kind(each) == "quorlock":
@@ -208,7 +219,7 @@ def _nodes(figures: Figures) -> Figure:
     by_count = figures.all["one at a time"]
     counts = [int(count) for count in by_count]
     names = [each for each, one in by_count[str(counts[-1])].items() if "median" in one]
-    picture, axes = pyplot.subplots(figsize=(8, 6.5))
+    picture, axes = pyplot.subplots(figsize=(8, 7))
     ends = {}
     for each in names:
         known = [(int(n), by_count[n][each].get("median")) for n in by_count]
@@ -225,33 +236,49 @@ def _nodes(figures: Figures) -> Figure:
         )
         ends[each] = points[-1][1]
     axes.set_yscale("log")
-    axes.yaxis.set_major_formatter(lambda value, _: micros(value))
+    axes.yaxis.set_major_formatter(lambda value, _: f"{value:,.0f} µs")
     axes.yaxis.set_minor_formatter(lambda value, _: "")
     axes.set_xticks(counts)
     axes.set_xlabel("nodes")
-    axes.set_ylabel("acquire + release, median (lower is better)")
-    axes.set_title("One lock at a time: time by the number of nodes")
+    axes.set_ylabel("acquire + release, median")
+    axes.set_title("One lock at a time, by the number of nodes: lower is better")
     _label_ends(axes, figures, ends, counts[-1])
     return picture
 
 
 def _label_ends(axes: Axes, figures: Figures, ends: Mapping[str, float], last: int) -> None:
-    """Each line's name at its right end, moved up so far that it does not cover the one below."""
-    bottom, top = axes.get_ylim()
-    step = (top / bottom) ** (1 / 32)
-    lowest = bottom
-    for each in sorted(ends, key=ends.__getitem__):
-        height = max(ends[each], lowest)
-        lowest = height * step
+    """Each line's name at its right end, moved so far that none covers another."""
+    bottom, top = (log(limit) for limit in axes.get_ylim())
+    names = sorted(ends, key=ends.__getitem__)
+    heights = _apart([log(ends[each]) for each in names], (top - bottom) / 34)
+    for each, height in zip(names, heights, strict=True):
         kind = figures.kind(each)
         axes.annotate(
-            each,
+            SHOWN.get(each, each),
             (last, ends[each]),
-            (last + 0.35, height),
+            (last + 0.5, exp(height)),
             fontsize=9,
             va="center",
             color=ACCENT if kind == "quorlock" else INK,
             fontweight="bold" if kind == "quorlock" else "normal",
-            arrowprops={"arrowstyle": "-", "color": NEUTRAL, "linewidth": 0.6},
+            arrowprops={
+                "arrowstyle": "-",
+                "color": COLOURS[kind],
+                "linewidth": 0.6,
+                "relpos": (0, 0.5),
+                "shrinkB": 0,
+            },
             annotation_clip=False,
         )
+
+
+def _apart(heights: Sequence[float], step: float) -> list[float]:
+    """The same ascending heights, but each at least so far above the one before."""
+    places = list(heights)
+    for _ in range(500):  # neighbours push one another away, until all have room
+        for below in range(len(places) - 1):
+            missing = step - (places[below + 1] - places[below])
+            if missing > 0:
+                places[below] -= missing / 2
+                places[below + 1] += missing / 2
+    return places

@@ -6,29 +6,25 @@ import sys
 
 import peers
 from contender import Contender
+from figures import ASYNCIO, FLOOR, FLOOR_ALL, NODE, PYTHON, RUST
 from parameters import HERE, PROGRAMS
 
 _CLIENTS = HERE / "clients"
 
-FLOOR = "floor"
-"""Raw sockets that wait for a majority."""
-FLOOR_ALL = "floor, all"
-"""Raw sockets that wait for all nodes."""
-
 OWN = [
     Contender(FLOOR, "floor", "Rust", "sync", [f"{PROGRAMS}/floor"]),
     Contender(FLOOR_ALL, "floor", "Rust", "sync", [f"{PROGRAMS}/floor", "--all"]),
-    Contender("quorlock Rust", "quorlock", "Rust", "sync", [f"{PROGRAMS}/rust-sync"]),
+    Contender(RUST, "quorlock", "Rust", "sync", [f"{PROGRAMS}/rust-sync"]),
     Contender("quorlock Rust (async)", "quorlock", "Rust", "async", [f"{PROGRAMS}/rust-async"]),
     Contender(
-        "quorlock Python",
+        PYTHON,
         "quorlock",
         "Python",
         "sync",
         [sys.executable, f"{_CLIENTS}/python_sync.py"],
     ),
     Contender(
-        "quorlock Python (asyncio)",
+        ASYNCIO,
         "quorlock",
         "Python",
         "async",
@@ -41,7 +37,7 @@ OWN = [
         "async",
         [sys.executable, f"{_CLIENTS}/python_async.py", "--uvloop"],
     ),
-    Contender("quorlock Node.js", "quorlock", "Node.js", "async", ["node", f"{_CLIENTS}/node.js"]),
+    Contender(NODE, "quorlock", "Node.js", "async", ["node", f"{_CLIENTS}/node.js"]),
 ]
 
 

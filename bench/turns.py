@@ -12,7 +12,7 @@ from typing import Any
 
 from contender import Contender, FailedError, Process
 from group import Group
-from parameters import CYCLES, ROUNDS, TURN, WARM
+from parameters import CYCLES, LIMIT, ROUNDS, TURN, WARM
 from progress import progress
 
 Summary = dict[str, Any]
@@ -65,16 +65,14 @@ class Lane:
             self.server_cpu.append((self.group.cpu() - before) / count * 1e6)
 
     def warm_up(self) -> None:
-        """Connects and lets just-in-time compilers see some cycles; these are not counted."""
+        """Lets just-in-time compilers and caches see some cycles; these are not counted."""
         until = monotonic() + WARM
-        requests = 0
         try:
-            # The first one connects, and says nothing about the pace.
-            while requests < 3 or monotonic() < until:
-                cycles = max(1, min(20, int(WARM / self.pace))) if requests > 1 else 1
+            while monotonic() < until:
+                cycles = max(1, min(20, int(WARM / self.pace))) if self.pace else 1
                 request = {"cycles": cycles, "concurrency": self.concurrency}
                 self.pace = self.process.ask(request)["seconds"] / cycles
-                requests += 1
+                self.in_a_row = 0
         except FailedError as error:
             self.fail(error)
 
@@ -130,9 +128,24 @@ def start(
             lane.process.hang_up()
 
     stack.callback(hang_up)  # all are told before each is waited for
+    try_all(lanes)
     for lane in lanes:
-        lane.warm_up()
+        if not lane.is_out:
+            lane.warm_up()
     return lanes
+
+
+def try_all(lanes: Sequence[Lane]) -> None:
+    """Asks all for one cycle together: they connect, or hang, at the same time."""
+    trying = [lane for lane in lanes if not lane.is_out]
+    for lane in trying:
+        lane.process.send({"cycles": 1, "concurrency": lane.concurrency})
+    until = monotonic() + LIMIT
+    for lane in trying:
+        try:
+            lane.pace = lane.process.receive(max(0.1, until - monotonic()))["seconds"]
+        except FailedError as error:
+            lane.fail(error)
 
 
 def rounds(title: str, lanes: Sequence[Lane], count: int = ROUNDS) -> None:

@@ -5,14 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
-from time import monotonic
 
-from contender import Contender, FailedError
+from contender import Contender
+from figures import FLOOR_ALL
 from group import Group
-from parameters import LIMIT
-from roster import FLOOR_ALL
 from slow import slow_urls
-from turns import Lane, Summary, rounds, start
+from turns import Summary, rounds, start, try_all
 
 SLOW_MILLISECONDS = 50
 
@@ -61,22 +59,9 @@ def _measure(contenders: Sequence[Contender], fault: Fault) -> dict[str, dict[st
         group = fault.prepare(stack)
         faulty = start(stack, contenders, group, counts_cpu=False)
         fault.strike(group)
-        _find_hanging(faulty)
+        try_all(faulty)  # so that those that hang do it at the same time
         rounds(fault.name, healthy + faulty)
         return {
             kind: {lane.contender.name: lane.summary() for lane in lanes}
             for kind, lanes in [("healthy", healthy), ("faulty", faulty)]
         }
-
-
-def _find_hanging(lanes: Sequence[Lane]) -> None:
-    """Lets all try together, so that those that hang do it at the same time."""
-    trying = [lane for lane in lanes if not lane.is_out]
-    for lane in trying:
-        lane.process.send({"cycles": 1, "concurrency": 1})
-    until = monotonic() + LIMIT
-    for lane in trying:
-        try:
-            lane.pace = lane.process.receive(max(0.1, until - monotonic()))["seconds"]
-        except FailedError as error:
-            lane.fail(error)

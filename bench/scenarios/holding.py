@@ -20,14 +20,15 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 
 from contender import Process
+from figures import ASYNCIO, NODE, RUST
 from group import Group
 from parameters import HERE, HOLD, NODES, PROGRAMS
 from progress import progress
 
 HOLDERS: Mapping[str, Sequence[str]] = {
-    "quorlock Rust": [f"{PROGRAMS}/rust-hold"],
-    "quorlock Python (asyncio)": [sys.executable, f"{HERE}/clients/hold.py"],
-    "quorlock Node.js": ["node", "--expose-gc", f"{HERE}/clients/hold.js"],
+    RUST: [f"{PROGRAMS}/rust-hold"],
+    ASYNCIO: [sys.executable, f"{HERE}/clients/hold.py"],
+    NODE: ["node", "--expose-gc", f"{HERE}/clients/hold.js"],
 }
 FOR_MEMORY = 10_000
 """So many leases that all else does not count."""
@@ -71,7 +72,7 @@ def _memory(command: Sequence[str]) -> dict[str, float]:
 def measure_upkeep() -> list[dict[str, object]]:
     """All side by side: they do little."""
     stays = [(name, LONG) for name in HOLDERS]
-    stays += [("quorlock Python (asyncio)", stay) for stay in SHORT]
+    stays += [(ASYNCIO, stay) for stay in SHORT]
     # Each is looked at when it ends.
     stays.sort(key=lambda each: each[1].seconds)
     with ExitStack() as stack:

@@ -9,6 +9,7 @@ from contextlib import ExitStack
 from statistics import median
 from time import perf_counter
 
+from figures import NODE, PYTHON, RUST
 from group import Group
 from parameters import HERE, NODES, PROGRAMS, ROOT, STARTS
 from progress import progress
@@ -32,9 +33,9 @@ IMPORTS: Mapping[str, tuple[Command, Command]] = {
 
 FIRST: Mapping[str, Command] = {
     "plain sockets": [sys.executable, f"{_CLIENTS}/first_plain.py"],
-    "quorlock Rust": [f"{PROGRAMS}/rust-first"],
-    "quorlock Python": [sys.executable, f"{_CLIENTS}/first.py"],
-    "quorlock Node.js": ["node", f"{_CLIENTS}/first.js"],
+    RUST: [f"{PROGRAMS}/rust-first"],
+    PYTHON: [sys.executable, f"{_CLIENTS}/first.py"],
+    NODE: ["node", f"{_CLIENTS}/first.js"],
 }
 """Programs that tell how long it was until they held their first lock."""
 
