@@ -7,6 +7,7 @@ import os
 import subprocess
 import tempfile
 import threading
+import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -45,6 +46,7 @@ class Process:
         self._complaints = tempfile.TemporaryFile("w+", errors="replace")  # noqa: SIM115
         self.failure = ""
         """Why there is nobody any more who could answer."""
+        self._told = 0.0
         self._process = subprocess.Popen(
             command,
             env={**os.environ, **environment},
@@ -88,13 +90,16 @@ class Process:
     def hang_up(self) -> None:
         """Tells it that nothing will be asked any more."""
         assert self._process.stdin
-        with suppress(BrokenPipeError):
-            self._process.stdin.close()
+        if not self._process.stdin.closed:
+            self._told = time.monotonic()
+            with suppress(BrokenPipeError):
+                self._process.stdin.close()
 
-    def close(self, patience: float = 3.0) -> None:
+    def close(self, patience: float = 2.0) -> None:
+        """Ends it; kills it if it has not ended so many seconds after it was told to."""
         self.hang_up()
         try:
-            self._process.wait(patience)
+            self._process.wait(max(0.0, self._told + patience - time.monotonic()))
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()

@@ -31,7 +31,7 @@ def page(figures: Figures) -> str:
 def _introduction(figures: Figures) -> str:
     results, machine = figures.all, figures.all["machine"]
     languages = ", ".join(
-        f"{language}: {version}" for language, version in machine["languages"].items()
+        f"{language} {version}" for language, version in machine["languages"].items()
     )
     missing = ", ".join(results["missing"])
     lines = [
@@ -48,7 +48,8 @@ def _introduction(figures: Figures) -> str:
         " without timeouts, undo or reconnects. *Floor, all* waits for all nodes.",
         f"- {results['date']}; {machine['processor']}, {machine['CPUs']} CPUs, {machine['system']};"
         f" {results['placement']}; {results['rounds']} rounds of up to {results['cycles']} cycles.",
-        f"- {machine['server']}. {languages}. Libraries are pinned in `bench/peers`.",
+        f"- {machine['server']}, {languages}; quorlock at {machine['commit']}. Other libraries are"
+        " pinned in `bench/peers`.",
     ]
     if missing:
         lines.append(f"- Could not be installed in this run: {missing}.")

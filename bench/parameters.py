@@ -11,14 +11,14 @@ PROGRAMS = ROOT / "target" / "release"
 """Where cargo puts the programs of `bench/rust`."""
 RESULTS = HERE / "results.json"
 
-ROUNDS = int(os.environ.get("ROUNDS", "10"))
+ROUNDS = int(os.environ.get("ROUNDS", "8"))
 CYCLES = int(os.environ.get("CYCLES", "200"))
-"""Cycles of a turn, one at a time. Turns take their share of this at most:"""
-TURN = 0.002 * CYCLES
+"""Cycles of a turn, one at a time, of those that are not slow."""
+TURN = 0.0015 * CYCLES
 """Seconds after which a turn had better be over. Slow contenders do fewer cycles."""
 WARM = min(0.3, 0.05 * ROUNDS)
 """Seconds for which each contender warms up."""
-HOLD = float(os.environ.get("HOLD", min(30, 10 + 2 * ROUNDS)))
+HOLD = float(os.environ.get("HOLD", min(30, 10 + 3 * ROUNDS)))
 """Seconds for which leases are held."""
 STARTS = 2 * ROUNDS
 """How many processes of each kind are started to see how long they take."""

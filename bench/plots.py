@@ -200,6 +200,8 @@ def _bars(
             fontsize=9,
             color=GREY if bar.length is None else INK,
             style="italic" if bar.length is None else "normal",
+            # Readable where a line goes through it.
+            bbox=None if is_cut else {"facecolor": "white", "edgecolor": "none", "pad": 0.8},
         )
     axes.set_xlim(0, longest * 1.02)
     axes.tick_params(axis="y", length=0)

@@ -21,7 +21,6 @@ from scenarios import faults, holding, in_flight, one_at_a_time, startup
 
 
 def main() -> None:
-    began = time.monotonic()
     build = ["cargo", "build", "--release", "--locked", "--quiet", "-p", "quorlock-bench"]
     subprocess.run(build, check=True, cwd=parameters.ROOT)
     progress("installing peers")
@@ -50,7 +49,7 @@ def main() -> None:
         "held": holding.measure_upkeep(),
     }
     parameters.RESULTS.write_text(json.dumps(results, indent=1) + "\n")
-    progress(f"done in {(time.monotonic() - began) / 60:.0f} min")
+    progress("done\n")
 
 
 if __name__ == "__main__":
