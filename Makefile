@@ -21,7 +21,7 @@ help:
 	@echo 'make mutants   breaks the protocol on purpose, and shows what catches it'
 	@echo 'make chaos   clients in three languages under faults for 5 minutes (SECONDS=300, SEED=random)'
 	@echo 'make lint    formatters, linters, type checkers'
-	@echo 'make bench   quorlock beside raw sockets and other libraries; takes a quarter of an hour (ROUNDS=8, CYCLES=200)'
+	@echo 'make bench   quorlock beside raw sockets and other libraries; takes ten to fifteen minutes (ROUNDS=8, CYCLES=200)'
 	@echo 'make bench-report  writes docs/performance.md again, from bench/results.json'
 	@echo 'make bench-waiting  waiting under contention, beside other libraries; takes ten minutes'
 	@echo 'make clean   removes what these made, except the Rust target directory'
