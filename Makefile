@@ -6,10 +6,11 @@ LOCK ?= on
 VENV := .venv
 BIN := $(VENV)/bin
 STAMPS := .cache
+PLOTS := $(STAMPS)/bench-plots
 CORE := Cargo.toml Cargo.lock $(shell find core/src core/Cargo.toml -type f)
 
 .PHONY: help build demo test test-rust test-python test-node model simulate chaos mutants bench \
-    bench-waiting lint clean redis
+    bench-report bench-waiting lint clean redis
 
 help:
 	@echo 'make build   both packages in release mode, in place'
@@ -20,7 +21,8 @@ help:
 	@echo 'make mutants   breaks the protocol on purpose, and shows what catches it'
 	@echo 'make chaos   clients in three languages under faults for 5 minutes (SECONDS=300, SEED=random)'
 	@echo 'make lint    formatters, linters, type checkers'
-	@echo 'make bench   acquire + release beside raw sockets; what held leases cost'
+	@echo 'make bench   quorlock beside raw sockets and other libraries; takes ten to fifteen minutes (ROUNDS=8, CYCLES=200)'
+	@echo 'make bench-report  writes docs/performance.md again, from bench/results.json'
 	@echo 'make bench-waiting  waiting under contention, beside other libraries; takes ten minutes'
 	@echo 'make clean   removes what these made, except the Rust target directory'
 
@@ -59,9 +61,13 @@ mutants:
 chaos: build redis
 	$(BIN)/python tests/chaos/run.py --seconds $(or $(SECONDS),300) $(if $(SEED),--seed $(SEED))
 
-bench: build redis
+# The report says what bench/results.json says; without `make bench` before, what is committed there.
+bench: build redis $(STAMPS)/plots
 	$(BIN)/python bench/run.py
-	$(BIN)/python bench/held.py
+	$(PLOTS)/bin/python bench/report.py
+
+bench-report: $(STAMPS)/plots
+	$(PLOTS)/bin/python bench/report.py
 
 bench-waiting: build redis
 	$(BIN)/python bench/waiting/main.py
@@ -90,6 +96,13 @@ $(STAMPS)/venv: requirements-dev.txt
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install --quiet --disable-pip-version-check -r requirements-dev.txt
 	@mkdir -p $(STAMPS) && touch $@
+
+# What draws is apart from what is measured.
+$(STAMPS)/plots: bench/requirements.txt
+	@echo 'Python: making $(PLOTS)'
+	$(PYTHON) -m venv --clear $(PLOTS)
+	$(PLOTS)/bin/pip install --quiet --disable-pip-version-check --no-deps -r bench/requirements.txt
+	@touch $@
 
 $(STAMPS)/python: $(STAMPS)/venv $(CORE) pyproject.toml \
     $(shell find bindings-python -type f \( -name '*.rs' -o -name '*.py' -o -name '*.toml' \))

@@ -1,49 +1,117 @@
-"""What the contenders written in Python share.
-
-A contender is a process with the nodes' URLs as arguments. For every line `{"cycles": n,
-"concurrency": c}` on its standard input it runs n cycles on each of c keys, and answers with a
-line `{"micros": [...], "seconds": s}`: the time of each cycle, and of all.
-"""
+"""What is measured: a program that runs cycles when it is asked to; `README.md` says how."""
 
 from __future__ import annotations
 
 import json
-import sys
+import os
+import subprocess
+import tempfile
+import threading
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from parameters import LIMIT
+
+Kind = Literal["quorlock", "floor", "peer"]
 
 
-def serve(cycle: Callable[[int], None]) -> None:
-    """Serves cycles one at a time; `cycle` gets the number of the key."""
-    for line in sys.stdin:
-        began = time.perf_counter()
-        micros = []
-        for _ in range(json.loads(line)["cycles"]):
-            start = time.perf_counter()
-            cycle(0)
-            micros.append((time.perf_counter() - start) * 1e6)
-        answer(micros, time.perf_counter() - began)
+@dataclass(frozen=True)
+class Contender:
+    """A library, or the floor, in one form."""
+
+    name: str
+    kind: Kind
+    language: str
+    form: str
+    command: Sequence[str]
+    """To which the nodes' URLs are added."""
+    environment: Mapping[str, str] = field(default_factory=dict)
+    needs_one_node: bool = False
+    """It knows a single node only."""
+    concurrency: bool = True
+    """Whether it can run cycles at once."""
 
 
-async def serve_async(cycle: Callable[[int], Awaitable[None]]) -> None:
-    """Serves cycles, many at once."""
-    import asyncio
-
-    async def loop(key: int, cycles: int, micros: list[float]) -> None:
-        for _ in range(cycles):
-            start = time.perf_counter()
-            await cycle(key)
-            micros.append((time.perf_counter() - start) * 1e6)
-
-    # Nothing else runs in this event loop between two requests, so it may block.
-    for line in sys.stdin:
-        request = json.loads(line)
-        began = time.perf_counter()
-        micros: list[float] = []
-        keys = range(request["concurrency"])
-        await asyncio.gather(*(loop(key, request["cycles"], micros) for key in keys))
-        answer(micros, time.perf_counter() - began)
+class FailedError(Exception):
+    """A contender hangs, has ended, or answered with an error."""
 
 
-def answer(micros: list[float], seconds: float) -> None:
-    print(json.dumps({"micros": micros, "seconds": seconds}), flush=True)
+class Process:
+    """A program that answers each line of JSON with one."""
+
+    def __init__(self, command: Sequence[str], environment: Mapping[str, str]) -> None:
+        self._complaints = tempfile.TemporaryFile("w+", errors="replace")  # noqa: SIM115
+        self.failure = ""
+        """Why there is nobody any more who could answer."""
+        self._told = 0.0
+        self._process = subprocess.Popen(
+            command,
+            env={**os.environ, **environment},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._complaints,
+            text=True,
+            bufsize=1,
+        )
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    def send(self, request: Mapping[str, object]) -> None:
+        assert self._process.stdin
+        with suppress(BrokenPipeError):  # that it has ended is seen when the answer is read
+            self._process.stdin.write(json.dumps(request) + "\n")
+
+    def receive(self, limit: float = LIMIT) -> dict[str, Any]:
+        """The next answer. What takes longer than `limit` is killed. Raises FailedError."""
+        assert self._process.stdout
+        if self.failure:
+            raise FailedError(self.failure)
+        timer = threading.Timer(limit, self._hangs)
+        timer.start()
+        line = self._process.stdout.readline()
+        timer.cancel()
+        if not line:
+            self.failure = self.failure or f"ends: {self._last_words()}"
+            raise FailedError(self.failure)
+        answer: dict[str, Any] = json.loads(line)
+        if "error" in answer:
+            raise FailedError(f"fails: {answer['error']}")
+        return answer
+
+    def ask(self, request: Mapping[str, object], limit: float = LIMIT) -> dict[str, Any]:
+        self.send(request)
+        return self.receive(limit)
+
+    def hang_up(self) -> None:
+        """Tells it that nothing will be asked any more."""
+        assert self._process.stdin
+        if not self._process.stdin.closed:
+            self._told = time.monotonic()
+            with suppress(BrokenPipeError):
+                self._process.stdin.close()
+
+    def close(self, patience: float = 2.0) -> None:
+        """Ends it; kills it if it has not ended so many seconds after it was told to."""
+        self.hang_up()
+        try:
+            self._process.wait(max(0.0, self._told + patience - time.monotonic()))
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+        assert self._process.stdout
+        self._process.stdout.close()
+        self._complaints.close()
+
+    def _hangs(self) -> None:
+        self.failure = "hangs"
+        self._process.kill()
+
+    def _last_words(self) -> str:
+        self._complaints.seek(0)
+        lines = self._complaints.read().strip().splitlines()
+        return lines[-1] if lines else "without a word"

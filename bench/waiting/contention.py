@@ -12,7 +12,8 @@ import death
 import fairness
 import handing
 from interop.installing import NotInstalledError
-from run import place, progress
+from placing import place
+from progress import progress
 from servers import Servers
 from settings import (
     CONTENDERS,

@@ -7,7 +7,7 @@ import time
 from typing import Any
 
 import counting
-from run import progress
+from progress import progress
 from servers import Servers
 from settings import COMMANDS_GOAL, HERE, SECONDS
 from tables import goal, table

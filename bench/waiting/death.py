@@ -9,7 +9,7 @@ import threading
 import time
 from typing import Any
 
-from run import progress
+from progress import progress
 from servers import Servers
 from settings import DEATH_GOAL, ROUNDS
 from tables import goal, table

@@ -7,7 +7,7 @@ from dataclasses import asdict
 from typing import Any
 
 from measure import fairness
-from run import progress
+from progress import progress
 from servers import Server
 from settings import FAIR, SECONDS, TURNS_GOAL, WAIT_GOAL, Contender
 from tables import goal, table

@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from measure import HandOff, hand_offs, overlaps, summary
-from run import progress
+from progress import progress
 from servers import Server
 from settings import (
     COMMANDS_GOAL,

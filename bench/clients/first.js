@@ -1,0 +1,10 @@
+// Tells how long the first lock of a process takes, from before there is a client.
+
+import { Client } from 'quorlock'
+
+const start = performance.now()
+const client = new Client(process.argv.slice(2))
+const lease = await client.lock('first')
+console.log((performance.now() - start) * 1e3)
+await lease.release()
+await client.close()

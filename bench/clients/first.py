@@ -1,0 +1,12 @@
+"""Tells how long the first lock of a process takes, from before there is a client."""
+
+import sys
+import time
+
+import quorlock
+
+start = time.perf_counter()
+client = quorlock.Client(sys.argv[1:])
+lease = client.lock("first").acquire()
+print((time.perf_counter() - start) * 1e6)
+lease.release()

@@ -1,0 +1,65 @@
+"""What `results.json` says, by what it is about. A figure that was not measured is None."""
+
+from __future__ import annotations
+
+from typing import Any
+
+Results = dict[str, Any]
+
+FLOOR = "floor"
+"""Raw sockets that wait for a majority."""
+FLOOR_ALL = "floor, all"
+"""Raw sockets that wait for all nodes."""
+RUST = "quorlock Rust"
+PYTHON = "quorlock Python"
+ASYNCIO = "quorlock Python (asyncio)"
+NODE = "quorlock Node.js"
+
+
+class Figures:
+    def __init__(self, results: Results) -> None:
+        self.all = results
+
+    def latency(self, name: str, nodes: int = 5) -> float | None:
+        """Microseconds of a cycle, one at a time: the median."""
+        summary = self.all["one at a time"][str(nodes)].get(name, {})
+        figure: float | None = summary.get("median")
+        return figure
+
+    def rate(self, name: str, level: int) -> float | None:
+        """Cycles per second with so many in flight."""
+        figure: float | None = self.all["in flight"][str(level)].get(name, {}).get("rate")
+        return figure
+
+    def times_healthy(self, name: str, fault: str) -> float | None:
+        """What a cycle takes under a fault, as a multiple of one without."""
+        both = self.all["faults"][fault]
+        return ratio(
+            both["faulty"].get(name, {}).get("median"), both["healthy"].get(name, {}).get("median")
+        )
+
+    def peers(self, language: str) -> list[str]:
+        """Those that lock on a majority of nodes."""
+        return [
+            name
+            for name in self.all["one at a time"]["5"]
+            if self.kind(name) == "peer" and self.all["contenders"][name]["language"] == language
+        ]
+
+    def fastest_peer(self, language: str) -> float | None:
+        """Of those: microseconds, one at a time."""
+        known = [self.latency(name) for name in self.peers(language)]
+        return min((figure for figure in known if figure is not None), default=None)
+
+    def busiest_peer(self, language: str, level: int) -> float | None:
+        """Of those: cycles per second."""
+        known = [self.rate(name, level) for name in self.peers(language)]
+        return max((figure for figure in known if figure is not None), default=None)
+
+    def kind(self, name: str) -> str:
+        kind: str = self.all["contenders"][name]["kind"]
+        return kind
+
+
+def ratio(one: float | None, other: float | None) -> float | None:
+    return None if one is None or other is None else one / other

@@ -1,0 +1,31 @@
+"""Figures and tables as Markdown."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+
+def table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """A table; all but its first column are figures."""
+    lines = [_line(columns), _line(["---", *("---:" for _ in columns[1:])])]
+    return "\n".join(lines + [_line(row) for row in rows])
+
+
+def _line(cells: Sequence[str]) -> str:
+    return "|" + "".join(f" {cell} |" if cell else " |" for cell in cells)
+
+
+def micros(value: float) -> str:
+    """Short: milliseconds from 10,000 µs on."""
+    return f"{value / 1000:,.1f} ms" if value >= 10_000 else f"{value:,.0f} µs"
+
+
+def failure(summary: Mapping[str, Any]) -> str:
+    """In a word, why there are no figures."""
+    return str(summary["failure"]).partition(":")[0]
+
+
+def name(contender: str) -> str:
+    """A contender's, with quorlock's to be found at a glance."""
+    return f"**{contender}**" if contender.startswith("quorlock") else contender

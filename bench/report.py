@@ -1,0 +1,64 @@
+"""Writes `docs/performance.md`, its pictures, and what the README says of them, from one run."""
+
+from __future__ import annotations
+
+import json
+
+from figures import ASYNCIO, FLOOR, NODE, PYTHON, RUST, Figures
+from markdown import micros
+from page import page
+from parameters import RESULTS, ROOT
+from plots import draw
+
+BEGIN, END = "<!-- bench -->\n", "<!-- /bench -->\n"
+
+
+def excerpt(figures: Figures) -> str:
+    """The README's part."""
+    floor = figures.latency(FLOOR)
+    names = {"Rust": RUST, "Python": PYTHON, "asyncio": ASYNCIO, "Node.js": NODE}
+    times = ", ".join(
+        f"{micros(figure)} in {short}"
+        for short, name in names.items()
+        if (figure := figures.latency(name)) is not None
+    )
+    lines = [f"- **One at a time** on five nodes: {times}; raw sockets take {_micros(floor)}."]
+    peer, python = figures.fastest_peer("Python"), figures.latency(PYTHON)
+    if peer and python:
+        lines.append(
+            f"- **The fastest other Python library** that locks on a majority takes {micros(peer)},"
+            f" {peer / python:.1f} times as long."
+        )
+    tasks, threads = figures.rate(ASYNCIO, 64), figures.rate(PYTHON, 8)
+    if tasks and threads:
+        lines.append(
+            f"- **Many at once**, in one process: {tasks:,.0f} acquire + release per second with 64"
+            f" asyncio tasks, {threads:,.0f} with 8 threads."
+        )
+    frozen = [figures.times_healthy(name, "two frozen") for name in names.values()]
+    known = [times for times in frozen if times is not None]
+    if known:
+        lines.append(
+            f"- **With two of five nodes frozen** it takes {min(known):.2f} to {max(known):.2f}"
+            " times as long as with none."
+        )
+    picture = "![One lock at a time on five nodes](docs/pictures/performance-one-at-a-time.svg)"
+    return "\n".join([*lines, "", picture, ""])
+
+
+def _micros(figure: float | None) -> str:
+    return "an unknown time" if figure is None else micros(figure)
+
+
+def main() -> None:
+    figures = Figures(json.loads(RESULTS.read_text()))
+    (ROOT / "docs" / "performance.md").write_text(page(figures))
+    draw(figures, ROOT / "docs" / "pictures")
+    readme = ROOT / "README.md"
+    before, _, rest = readme.read_text().partition(BEGIN)
+    _, _, after = rest.partition(END)
+    readme.write_text(before + BEGIN + excerpt(figures) + END + after)
+
+
+if __name__ == "__main__":
+    main()

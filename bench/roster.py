@@ -1,0 +1,60 @@
+"""All contenders: quorlock in each language and form, the floor, and the peers that are here."""
+
+from __future__ import annotations
+
+import sys
+
+import peers
+from contender import Contender
+from figures import ASYNCIO, FLOOR, FLOOR_ALL, NODE, PYTHON, RUST
+from parameters import HERE, PROGRAMS
+
+_CLIENTS = HERE / "clients"
+
+OWN = [
+    Contender(FLOOR, "floor", "Rust", "sync", [f"{PROGRAMS}/floor"]),
+    Contender(FLOOR_ALL, "floor", "Rust", "sync", [f"{PROGRAMS}/floor", "--all"]),
+    Contender(RUST, "quorlock", "Rust", "sync", [f"{PROGRAMS}/rust-sync"]),
+    Contender("quorlock Rust (async)", "quorlock", "Rust", "async", [f"{PROGRAMS}/rust-async"]),
+    Contender(
+        PYTHON,
+        "quorlock",
+        "Python",
+        "sync",
+        [sys.executable, f"{_CLIENTS}/python_sync.py"],
+    ),
+    Contender(
+        ASYNCIO,
+        "quorlock",
+        "Python",
+        "async",
+        [sys.executable, f"{_CLIENTS}/python_async.py"],
+    ),
+    Contender(
+        "quorlock Python (uvloop)",
+        "quorlock",
+        "Python",
+        "async",
+        [sys.executable, f"{_CLIENTS}/python_async.py", "--uvloop"],
+    ),
+    Contender(NODE, "quorlock", "Node.js", "async", ["node", f"{_CLIENTS}/node.js"]),
+]
+
+
+def contenders() -> tuple[list[Contender], dict[str, str]]:
+    """All that can run here, and why others cannot. Installs what has to be installed."""
+    present, missing = peers.available()
+    others = [
+        Contender(
+            peer.name,
+            "peer",
+            peer.language,
+            peer.form,
+            peer.command,
+            peer.environment,
+            needs_one_node=peer.nodes == "one",
+            concurrency=peer.concurrency,
+        )
+        for peer in present
+    ]
+    return OWN + others, missing

@@ -1,0 +1,155 @@
+//! The cycles that are in flight, and the loop that drives them.
+
+use crate::node::{Node, Ticket};
+use crate::requests::{Keys, acquire, encode, release, scripts, token};
+use quorlock_bench::{Micros, Request, micros_since};
+use rustix::event::{PollFd, PollFlags, poll};
+use std::io::Result;
+use std::time::Instant;
+
+/// A node that owes so many answers, beside those of the cycles in flight, is left out until it has
+/// caught up: it is frozen.
+const BACKLOG: usize = 1000;
+
+pub struct Client {
+    nodes: Vec<Node>,
+    acquire: String,
+    release: String,
+    /// Whether all nodes are waited for, not only a majority.
+    all: bool,
+    /// How many requests were made so far.
+    requests: u64,
+    buffer: Vec<u8>,
+}
+
+/// One key, which is acquired and released again and again.
+struct Cycle {
+    keys: Keys,
+    token: String,
+    left: usize,
+    began: Instant,
+    /// The request whose answers are counted.
+    request: u64,
+    answers: usize,
+    /// The nodes that got the acquire, one bit each: they get the release, too.
+    asked: u32,
+    is_held: bool,
+}
+
+impl Client {
+    pub fn new(urls: &[String], all: bool) -> Result<Self> {
+        let load = scripts().map(|script| encode(&["SCRIPT", "LOAD", &script]));
+        let mut nodes = Vec::new();
+        let mut hashes = Vec::new();
+        for url in urls {
+            let node;
+            (node, hashes) = Node::connect(url.trim_start_matches("redis://"), &load)?;
+            nodes.push(node);
+        }
+        let [acquire, release] = hashes.try_into().expect("two scripts");
+        let buffer = vec![0; 1 << 16];
+        Ok(Self { nodes, acquire, release, all, requests: 0, buffer })
+    }
+
+    /// Runs so many cycles on each of so many keys at once.
+    pub fn run(&mut self, Request { cycles, concurrency }: Request) -> Micros {
+        let name = if self.all { "floor, all" } else { "floor" };
+        let limit = BACKLOG + 4 * concurrency;
+        let mut micros = Vec::with_capacity(cycles * concurrency);
+        let mut running: Vec<_> = (0..concurrency)
+            .map(|key| Cycle {
+                keys: Keys::new(format!("{name}-{key}")),
+                token: String::new(),
+                left: cycles,
+                began: Instant::now(),
+                request: 0,
+                answers: 0,
+                asked: 0,
+                is_held: false,
+            })
+            .collect();
+        for (number, cycle) in running.iter_mut().enumerate() {
+            self.acquire(number, cycle, limit);
+        }
+        let mut answered = Vec::new();
+        while micros.len() < cycles * concurrency {
+            self.nodes.iter_mut().for_each(Node::flush);
+            self.receive(&mut answered)?;
+            for ticket in answered.drain(..) {
+                // Late answers are of another request, perhaps of an earlier run.
+                let Some(cycle) = running.get_mut(ticket.cycle) else { continue };
+                if cycle.request != ticket.request {
+                    continue;
+                }
+                cycle.answers += 1;
+                if cycle.answers < self.needed(cycle.asked) {
+                    continue;
+                }
+                if !cycle.is_held {
+                    cycle.is_held = true;
+                    let message = release(&self.release, &cycle.keys, &cycle.token);
+                    self.send(ticket.cycle, cycle, &message);
+                    continue;
+                }
+                micros.push(micros_since(cycle.began));
+                cycle.left -= 1;
+                cycle.request = 0;
+                if cycle.left > 0 {
+                    self.acquire(ticket.cycle, cycle, limit);
+                }
+            }
+        }
+        // The last releases go to the nodes that nobody waits for, too.
+        self.nodes.iter_mut().for_each(Node::flush);
+        Ok(micros)
+    }
+
+    fn needed(&self, asked: u32) -> usize {
+        if self.all { asked.count_ones() as usize } else { self.nodes.len() / 2 + 1 }
+    }
+
+    fn acquire(&mut self, number: usize, cycle: &mut Cycle, limit: usize) {
+        cycle.began = Instant::now();
+        cycle.is_held = false;
+        cycle.token = token();
+        cycle.asked = 0;
+        for (bit, node) in self.nodes.iter().enumerate() {
+            if !node.gone && node.owes() < limit {
+                cycle.asked |= 1 << bit;
+            }
+        }
+        let message = acquire(&self.acquire, &cycle.keys, &cycle.token);
+        self.send(number, cycle, &message);
+    }
+
+    fn send(&mut self, number: usize, cycle: &mut Cycle, message: &[u8]) {
+        self.requests += 1;
+        cycle.request = self.requests;
+        cycle.answers = 0;
+        for (bit, node) in self.nodes.iter_mut().enumerate() {
+            if cycle.asked & 1 << bit != 0 {
+                node.push(message, Ticket { cycle: number, request: self.requests });
+            }
+        }
+    }
+
+    /// Waits until a node has answered, and reads what there is.
+    fn receive(&mut self, answered: &mut Vec<Ticket>) -> std::result::Result<(), String> {
+        let present = self.nodes.iter_mut().filter(|node| !node.gone).collect::<Vec<_>>();
+        let mut ready: Vec<_> = present
+            .iter()
+            .map(|node| {
+                let writes = if node.is_full() { PollFlags::OUT } else { PollFlags::empty() };
+                PollFd::new(&node.stream, PollFlags::IN | writes)
+            })
+            .collect();
+        poll(&mut ready, None).map_err(|error| error.to_string())?;
+        let ready: Vec<_> = ready.iter().map(PollFd::revents).collect();
+        for (node, events) in present.into_iter().zip(ready) {
+            if events.intersects(PollFlags::IN | PollFlags::HUP | PollFlags::ERR) {
+                node.receive(&mut self.buffer, |ticket| answered.push(ticket))?;
+            }
+        }
+        Ok(())
+    }
+}

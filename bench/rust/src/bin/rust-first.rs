@@ -1,0 +1,15 @@
+//! Tells how long the first lock of a process takes, from before there is a client.
+
+use quorlock::Client;
+use quorlock_bench::micros_since;
+use std::time::{Duration, Instant};
+
+fn main() {
+    let urls: Vec<String> = std::env::args().skip(1).collect();
+    let start = Instant::now();
+    let client = Client::builder().nodes(urls).build().expect("a client");
+    let lease =
+        client.lock("first").acquire().wait(Duration::MAX).expect("an end").expect("a lease");
+    println!("{}", micros_since(start));
+    lease.release().wait(Duration::MAX);
+}

@@ -1,0 +1,61 @@
+//! Holds leases, as `bench/scenarios/holding.py` says, and counts what they have on the heap.
+
+use cap::Cap;
+use quorlock::{Client, Lease};
+use quorlock_bench::{cpu_time, parse};
+use serde_json::json;
+use std::alloc::System;
+use std::io::stdin;
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+/// Counts; it limits nothing.
+#[global_allocator]
+static HEAP: Cap<System> = Cap::new(System, usize::MAX);
+
+const LIMIT: Duration = Duration::from_secs(60);
+/// How many are acquired at once.
+const BATCH: usize = 100;
+/// Until what acquiring itself took is given back.
+const SETTLE: Duration = Duration::from_secs(1);
+
+fn main() {
+    let client = Client::builder().nodes(std::env::args().skip(1)).build().expect("a client");
+    let acquire = |count: usize, ttl: Duration, leases: &mut Vec<Lease>| {
+        let lock = |number| client.lock(format!("Rust-held-{number}")).ttl(ttl).acquire();
+        for first in (0..count).step_by(BATCH) {
+            let pending: Vec<_> = (first..count.min(first + BATCH)).map(lock).collect();
+            for mut lease in pending {
+                leases.push(lease.wait(LIMIT).expect("an answer").expect("a lease"));
+            }
+        }
+    };
+    // What a client has once, whether it holds anything or not.
+    acquire(BATCH, LIMIT, &mut Vec::new());
+    sleep(SETTLE);
+
+    let mut leases = Vec::new();
+    for line in stdin().lines() {
+        let request = parse(&line.expect("standard input"));
+        let answer = if let Some(count) = request["hold"].as_u64() {
+            let count = count as usize;
+            leases = Vec::with_capacity(count);
+            let before = HEAP.allocated();
+            let ttl = request["ttl"].as_f64().expect("seconds");
+            acquire(count, Duration::from_secs_f64(ttl), &mut leases);
+            sleep(SETTLE);
+            // The leases themselves are in a vector that was there before.
+            let bytes = HEAP.allocated() - before + count * size_of::<Lease>();
+            json!({ "heap": bytes })
+        } else if let Some(rest) = request["rest"].as_f64() {
+            let (began, cpu) = (Instant::now(), cpu_time());
+            sleep(Duration::from_secs_f64(rest));
+            let (seconds, cpu) = (began.elapsed().as_secs_f64(), cpu_time() - cpu);
+            let valid = leases.iter().all(Lease::is_valid);
+            json!({ "seconds": seconds, "cpu": cpu.as_secs_f64(), "valid": valid })
+        } else {
+            json!({})
+        };
+        println!("{answer}");
+    }
+}

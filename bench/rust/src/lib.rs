@@ -1,0 +1,58 @@
+//! What the contenders written in Rust share: the protocol of `bench/README.md`.
+
+use rustix::time::{ClockId, clock_gettime};
+use serde_json::{Value, json};
+use std::io::stdin;
+use std::time::{Duration, Instant};
+
+/// How many cycles on each key, and on how many keys at once.
+#[derive(Clone, Copy)]
+pub struct Request {
+    pub cycles: usize,
+    pub concurrency: usize,
+}
+
+/// The microseconds that each cycle took, or why one failed.
+pub type Micros = Result<Vec<f64>, String>;
+
+/// Answers every request on standard input with one line.
+pub fn serve(mut run: impl FnMut(Request) -> Micros) {
+    for line in stdin().lines() {
+        let request = parse(&line.expect("standard input"));
+        let number = |name: &str| request[name].as_u64().expect("a number") as usize;
+        let request = Request { cycles: number("cycles"), concurrency: number("concurrency") };
+        let (began, cpu) = (Instant::now(), cpu_time());
+        let answer = match run(request) {
+            Ok(micros) => {
+                let seconds = began.elapsed().as_secs_f64();
+                let cpu = (cpu_time() - cpu).as_secs_f64();
+                json!({ "micros": micros, "seconds": seconds, "cpu": cpu })
+            }
+            Err(error) => json!({ "error": error }),
+        };
+        println!("{answer}");
+    }
+}
+
+/// A line of standard input.
+pub fn parse(line: &str) -> Value {
+    serde_json::from_str(line).expect("JSON")
+}
+
+/// Runs so many cycles one after the other, and times them.
+pub fn time(cycles: usize, mut cycle: impl FnMut() -> Result<(), String>) -> Micros {
+    let timed = |_| {
+        let start = Instant::now();
+        cycle().map(|()| micros_since(start))
+    };
+    (0..cycles).map(timed).collect()
+}
+
+pub fn micros_since(start: Instant) -> f64 {
+    start.elapsed().as_secs_f64() * 1e6
+}
+
+/// What all threads of this process have used so far.
+pub fn cpu_time() -> Duration {
+    clock_gettime(ClockId::ProcessCPUTime).try_into().expect("a time that is not negative")
+}

@@ -1,0 +1,49 @@
+"""Many cycles at once, each on a key of its own: the throughput of one process."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import ExitStack
+
+from contender import Contender
+from group import Group
+from parameters import ROUNDS
+from turns import Summary, rounds, start
+
+LEVELS = [1, 8, 64, 1000]
+"""How many are in flight."""
+MOST_THREADS = 8
+"""Nobody starts more threads than that to lock something."""
+
+
+def levels(contender: Contender) -> list[int]:
+    """How many at once this one is asked for."""
+    if not contender.concurrency:
+        return [1]
+    has_threads = contender.form == "sync" and contender.kind != "floor"
+    return [level for level in LEVELS if level <= MOST_THREADS or not has_threads]
+
+
+def measure(contenders: Sequence[Contender]) -> dict[str, dict[str, Summary]]:
+    """By how many are in flight, and the contender."""
+    with ExitStack() as stack:
+        group = Group(stack)
+        able = [each for each in contenders if not each.needs_one_node]
+        # A process for each level: one that hangs with a thousand may do well with eight.
+        lanes = [
+            lane
+            for level in LEVELS
+            for lane in start(
+                stack,
+                [each for each in able if level in levels(each)],
+                group,
+                concurrency=level,
+            )
+        ]
+        rounds("in flight", lanes, max(1, ROUNDS // 2))
+        return {
+            str(level): {
+                lane.contender.name: lane.summary() for lane in lanes if lane.concurrency == level
+            }
+            for level in LEVELS
+        }

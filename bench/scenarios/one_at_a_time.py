@@ -1,0 +1,26 @@
+"""Acquire and release, again and again, by one loop alone."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import ExitStack
+
+from contender import Contender
+from group import Group
+from turns import Summary, rounds, start
+
+COUNTS = [1, 3, 5, 7]
+"""Numbers of nodes."""
+
+
+def measure(contenders: Sequence[Contender]) -> dict[str, dict[str, Summary]]:
+    """By the number of nodes, and the contender."""
+    return {str(count): _measure(contenders, count) for count in COUNTS}
+
+
+def _measure(contenders: Sequence[Contender], count: int) -> dict[str, Summary]:
+    able = [each for each in contenders if count == 1 or not each.needs_one_node]
+    with ExitStack() as stack:
+        lanes = start(stack, able, Group(stack, count))
+        rounds(f"one at a time, N = {count}", lanes)
+        return {lane.contender.name: lane.summary() for lane in lanes}

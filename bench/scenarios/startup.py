@@ -1,0 +1,103 @@
+"""What a process pays once: the import, connecting, and the first lock."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from statistics import median
+from time import perf_counter
+
+from figures import NODE, PYTHON, RUST
+from group import Group
+from parameters import HERE, NODES, PROGRAMS, ROOT, STARTS
+from progress import progress
+from slow import slow_urls
+
+ROUND_TRIP_MILLISECONDS = 20
+"""Of the slow network, on which round trips are counted: all else is short beside it."""
+
+Command = Sequence[str]
+
+_CLIENTS = HERE / "clients"
+_MODULE = ["node", "--input-type=module", "-e"]
+IMPORTS: Mapping[str, tuple[Command, Command]] = {
+    "Python": (
+        [sys.executable, "-c", "pass"],
+        [sys.executable, "-c", "import quorlock"],
+    ),
+    "Node.js": ([*_MODULE, ""], [*_MODULE, "import 'quorlock'"]),
+}
+"""An interpreter without and with quorlock."""
+
+FIRST: Mapping[str, Command] = {
+    "plain sockets": [sys.executable, f"{_CLIENTS}/first_plain.py"],
+    RUST: [f"{PROGRAMS}/rust-first"],
+    PYTHON: [sys.executable, f"{_CLIENTS}/first.py"],
+    NODE: ["node", f"{_CLIENTS}/first.js"],
+}
+"""Programs that tell how long it was until they held their first lock."""
+
+
+def measure() -> dict[str, object]:
+    return {
+        "import": {name: _import(name, *commands) for name, commands in IMPORTS.items()},
+        "first lock": _first_locks(),
+        "round trip ms": ROUND_TRIP_MILLISECONDS,
+    }
+
+
+def _import(name: str, bare: Command, importing: Command) -> dict[str, float]:
+    """Milliseconds."""
+    times: dict[str, list[float]] = {"bare": [], "importing": []}
+    for number in range(2 * STARTS):
+        progress(f"import in {name}: {number + 1} of {2 * STARTS}")
+        times["bare"].append(_run(bare))
+        times["importing"].append(_run(importing))
+    medians = {kind: median(values) for kind, values in times.items()}
+    return {**medians, "above bare": medians["importing"] - medians["bare"]}
+
+
+def _run(command: Command) -> float:
+    start = perf_counter()
+    subprocess.run(command, check=True, cwd=ROOT)
+    return (perf_counter() - start) * 1e3
+
+
+def _first_locks() -> dict[str, dict[str, float]]:
+    """Milliseconds on loopback, and how many round trips on a slow network."""
+    with ExitStack() as stack:
+        group = Group(stack)
+        every = range(NODES)
+        slow = slow_urls(stack, group, every, ROUND_TRIP_MILLISECONDS)
+
+        def forget() -> None:
+            for server in group.servers:
+                server.command("SCRIPT", "FLUSH")
+
+        def nothing() -> None:
+            pass
+
+        return {
+            name: {
+                "loopback ms": _first(name, command, group.servers.urls, nothing),
+                "round trips": _first(name, command, slow, nothing) / ROUND_TRIP_MILLISECONDS,
+                "round trips, new nodes": _first(name, command, slow, forget)
+                / ROUND_TRIP_MILLISECONDS,
+            }
+            for name, command in FIRST.items()
+        }
+
+
+def _first(name: str, command: Command, urls: Sequence[str], prepare: Callable[[], None]) -> float:
+    """Milliseconds until the first lock is held: the median of many cold processes."""
+    times = []
+    for number in range(STARTS):
+        progress(f"first lock of {name}: {number + 1} of {STARTS}")
+        prepare()
+        run = subprocess.run(
+            [*command, *urls], check=True, cwd=ROOT, stdout=subprocess.PIPE, text=True
+        )
+        times.append(float(run.stdout) / 1e3)
+    return median(times)

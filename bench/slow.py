@@ -1,0 +1,35 @@
+"""A slow network in front of some nodes: `bench/rust/src/bin/delay.rs`."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Sequence
+from contextlib import ExitStack
+
+from group import Group
+from parameters import PROGRAMS
+from placing import among_servers
+from proxy import redis_url
+
+
+def slow_urls(
+    stack: ExitStack, group: Group, which: Sequence[int], milliseconds: int
+) -> Sequence[str]:
+    """The nodes' URLs; the replies of `which` come later by so much, until the end of `stack`."""
+    if not which:
+        return group.servers.urls
+    ports = [str(group.servers[index].port) for index in which]
+    with among_servers():  # so that it takes no CPU from the contenders
+        process = subprocess.Popen(
+            [PROGRAMS / "delay", str(milliseconds), *ports],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+    stack.enter_context(process)  # closes its input, which ends it
+    assert process.stdout
+    urls = list(group.servers.urls)
+    for index, port in zip(which, json.loads(process.stdout.readline()), strict=True):
+        urls[index] = redis_url(port)
+    return urls

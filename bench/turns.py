@@ -1,0 +1,159 @@
+"""All take turns in every round, so that a machine that becomes slower is slower for all."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterable, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from statistics import median, quantiles
+from time import monotonic
+from typing import Any
+
+from contender import Contender, FailedError, Process
+from group import Group
+from parameters import CYCLES, LIMIT, ROUNDS, TURN, WARM
+from progress import progress
+
+Summary = dict[str, Any]
+
+FAILURES = 2
+"""After so many failed turns one after the other a contender has no more of them."""
+
+
+@dataclass
+class Lane:
+    """One process in one setting, and what it has been measured to take there."""
+
+    contender: Contender
+    process: Process
+    group: Group
+    concurrency: int = 1
+    counts_cpu: bool = True
+    """Whether the servers can be asked what they have used; those that are frozen cannot."""
+    micros: list[float] = field(default_factory=list)
+    rates: list[float] = field(default_factory=list)
+    client_cpu: list[float] = field(default_factory=list)
+    server_cpu: list[float] = field(default_factory=list)
+    failures: list[str] = field(default_factory=list)
+    in_a_row: int = 0
+    pace: float = 0.0
+    """Seconds that a cycle took of late."""
+
+    def request(self) -> dict[str, int]:
+        wanted = CYCLES if self.concurrency == 1 else max(5, 8 * CYCLES // self.concurrency)
+        if self.pace:
+            wanted = min(wanted, max(1, int(TURN / self.pace)))
+        return {"cycles": wanted, "concurrency": self.concurrency}
+
+    def turn(self) -> None:
+        """Runs cycles, and remembers what they took."""
+        request = self.request()
+        before = self.group.cpu() if self.counts_cpu else 0.0
+        try:
+            answer = self.process.ask(request)
+        except FailedError as error:
+            self.fail(error)
+            return
+        self.in_a_row = 0
+        self.pace = answer["seconds"] / request["cycles"]
+        count = len(answer["micros"])
+        self.micros += answer["micros"]
+        self.rates.append(count / answer["seconds"])
+        self.client_cpu.append(answer["cpu"] / count * 1e6)
+        if self.counts_cpu:
+            self.server_cpu.append((self.group.cpu() - before) / count * 1e6)
+
+    def warm_up(self) -> None:
+        """Lets just-in-time compilers and caches see some cycles; these are not counted."""
+        until = monotonic() + WARM
+        try:
+            while monotonic() < until:
+                cycles = max(1, min(20, int(WARM / self.pace))) if self.pace else 1
+                request = {"cycles": cycles, "concurrency": self.concurrency}
+                self.pace = self.process.ask(request)["seconds"] / cycles
+                self.in_a_row = 0
+        except FailedError as error:
+            self.fail(error)
+
+    def fail(self, error: FailedError) -> None:
+        self.failures.append(str(error))
+        self.in_a_row += 1
+
+    @property
+    def is_out(self) -> bool:
+        return bool(self.process.failure) or self.in_a_row >= FAILURES
+
+    def summary(self) -> Summary:
+        """The figures: microseconds per cycle, cycles per second, microseconds of CPU per cycle."""
+        if self.is_out or not self.micros:
+            return {"failure": self.failures[-1][:120]}
+        # Of one figure there are no quantiles.
+        micros = self.micros * 2 if len(self.micros) == 1 else self.micros
+        low, middle, high = quantiles(micros, n=4)
+        figures = {
+            "median": middle,
+            "low": low,
+            "high": high,
+            "p99": quantiles(micros, n=100)[98],
+            "rate": median(self.rates),
+            "client cpu": median(self.client_cpu),
+        }
+        if self.counts_cpu:
+            figures["server cpu"] = median(self.server_cpu)
+        return {
+            **{name: round(figure, 2) for name, figure in figures.items()},
+            "cycles": len(self.micros),
+            "failed turns": len(self.failures),
+        }
+
+
+def start(
+    stack: ExitStack,
+    contenders: Iterable[Contender],
+    group: Group,
+    *,
+    concurrency: int = 1,
+    counts_cpu: bool = True,
+) -> list[Lane]:
+    """A process of each, warmed up, until the end of `stack`."""
+    lanes: list[Lane] = []
+    for contender in contenders:
+        process = Process([*contender.command, *group.urls], contender.environment)
+        stack.callback(process.close)
+        lanes.append(Lane(contender, process, group, concurrency, counts_cpu))
+
+    def hang_up() -> None:
+        for lane in lanes:
+            lane.process.hang_up()
+
+    stack.callback(hang_up)  # all are told before each is waited for
+    try_all(lanes)
+    for lane in lanes:
+        if not lane.is_out:
+            lane.warm_up()
+    return lanes
+
+
+def try_all(lanes: Sequence[Lane]) -> None:
+    """Asks all for one cycle together: they connect, or hang, at the same time."""
+    trying = [lane for lane in lanes if not lane.is_out]
+    for lane in trying:
+        lane.process.send({"cycles": 1, "concurrency": lane.concurrency})
+    until = monotonic() + LIMIT
+    for lane in trying:
+        try:
+            lane.pace = lane.process.receive(max(0.1, until - monotonic()))["seconds"]
+        except FailedError as error:
+            lane.fail(error)
+
+
+def rounds(title: str, lanes: Sequence[Lane], count: int = ROUNDS) -> None:
+    """Lets all take their turns, in another order each time, the same in every run."""
+    for number in range(count):
+        progress(f"{title}: round {number + 1} of {count}")
+        order = [lane for lane in lanes if not lane.is_out]
+        random.Random(number).shuffle(order)
+        for lane in order:
+            if not lane.is_out:
+                lane.turn()

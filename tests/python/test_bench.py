@@ -1,0 +1,119 @@
+"""What bench/ makes of answers, and of results."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+
+sys.path.append(str(Path(__file__).resolve().parents[2] / "bench"))
+
+from contender import Contender, FailedError, Process
+from figures import ASYNCIO, FLOOR, NODE, PYTHON, RUST, Figures
+from goals import Goal, goals
+from group import Group
+from turns import Lane
+
+FAST = {"micros": [100.0, 200.0, 300.0], "seconds": 0.0006, "cpu": 0.0003}
+
+
+class Scripted:
+    """Answers as it is told, in the place of a process."""
+
+    def __init__(self, *answers: dict[str, Any] | str) -> None:
+        self.failure = ""
+        self._answers = list(answers)
+
+    def ask(self, request: dict[str, int]) -> dict[str, Any]:
+        answer = self._answers.pop(0)
+        if isinstance(answer, str):
+            raise FailedError(answer)
+        return answer
+
+
+def lane(*answers: dict[str, Any] | str) -> Lane:
+    contender = Contender("it", "peer", "Python", "sync", [])
+    process = cast("Process", Scripted(*answers))
+    # Servers that cannot be asked for their CPU are not asked at all.
+    return Lane(contender, process, cast("Group", None), counts_cpu=False)
+
+
+def test_figures_are_of_all_turns() -> None:
+    it = lane(FAST, FAST)
+    it.turn()
+    it.turn()
+    summary = it.summary()
+    assert (summary["median"], summary["cycles"], summary["failed turns"]) == (200, 6, 0)
+    assert (summary["rate"], summary["client cpu"]) == (5000, 100)
+
+
+def test_a_turn_that_fails_is_counted_and_not_the_end() -> None:
+    it = lane("fails: not acquired", FAST, "fails: not acquired", FAST)
+    for _ in range(4):
+        it.turn()
+    assert not it.is_out
+    assert it.summary()["failed turns"] == 2
+
+
+def test_two_turns_in_a_row_that_fail_are_the_end() -> None:
+    it = lane(FAST, "fails: once", "fails: twice")
+    for _ in range(3):
+        it.turn()
+    assert it.is_out
+    assert it.summary() == {"failure": "fails: twice"}
+
+
+def test_a_slow_contender_does_fewer_cycles() -> None:
+    it = lane({"micros": [1e6], "seconds": 1000.0, "cpu": 0.1})
+    wanted = it.request()["cycles"]
+    it.turn()
+    assert it.request()["cycles"] == 1 < wanted
+
+
+def results(**medians: float) -> dict[str, Any]:
+    """Of a run in which all else is missing."""
+    names = {"rust": RUST, "floor": FLOOR, "peer": "pottery", "python": PYTHON}
+    found = {names[short]: {"median": figure} for short, figure in medians.items()}
+    kinds = {RUST: "quorlock", FLOOR: "floor", "pottery": "peer", PYTHON: "quorlock"}
+    return {
+        "contenders": {name: {"kind": kind, "language": "Python"} for name, kind in kinds.items()},
+        "one at a time": {"5": found},
+        "in flight": {"1": {}, "8": {}, "64": {}},
+        "faults": {"one frozen": {"healthy": found, "faulty": {}}},
+        "held": [],
+        "memory": {RUST: {"heap": 2048}},
+        "start": {
+            "import": {},
+            "first lock": {name: {"round trips": 2.2} for name in (RUST, PYTHON, NODE, ASYNCIO)},
+        },
+    }
+
+
+def goal(found: dict[str, Any], what: str, wanted: str) -> Goal:
+    return next(each for each in goals(Figures(found)) if each.what == what and wanted in each.goal)
+
+
+@pytest.mark.parametrize(("rust", "met"), [(115.0, True), (116.0, False)])
+def test_a_goal_is_met_up_to_its_limit(rust: float, met: bool) -> None:
+    found = goal(results(rust=rust, floor=100.0), "Rust, one at a time", "floor")
+    assert found.met is met
+
+
+def test_what_was_not_measured_is_neither_met_nor_not() -> None:
+    assert goal(results(rust=100.0), "Rust, one at a time", "rslock").met is None
+
+
+def test_peers_are_compared_by_the_fastest() -> None:
+    found = goal(results(python=100.0, peer=500.0), "Python, one at a time", "any Python peer")
+    assert (found.measured, found.met) == ("5.00 times as fast as any Python peer", True)
+
+
+def test_who_fails_with_a_frozen_node_misses_the_goal() -> None:
+    assert goal(results(rust=100.0), "one frozen, of five", "healthy").met is False
+
+
+def test_less_than_the_limit_is_less() -> None:
+    found = goal(results(rust=1.0), "memory of a held lease, in the core", "bytes")
+    assert found.met is False
