@@ -20,11 +20,15 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 type Finish = Box<dyn FnOnce(Python<'_>) -> PyResult<Py<PyAny>> + Send>;
 
-/// Something for an event loop: a result for an `asyncio.Future`, or for a function.
-pub(crate) struct Letter {
+/// Something for an event loop: a result for an `asyncio.Future`, or for a function. It is empty when it was
+/// taken or is not wanted any more: then nothing here refers to the future, which may have a lease that is
+/// released when nothing does.
+pub(crate) struct Letter(Mutex<Option<Content>>);
+
+struct Content {
     target: Py<PyAny>,
-    /// `None` before there is a result, and when it was taken or is not wanted any more.
-    finish: Mutex<Option<Finish>>,
+    /// `None` before there is a result.
+    finish: Option<Finish>,
 }
 
 /// What an event loop gets: the future or function, and the value or else the exception.
@@ -32,18 +36,27 @@ type Opened = (Py<PyAny>, Py<PyAny>, Py<PyAny>);
 
 impl Letter {
     pub(crate) fn to(target: Py<PyAny>) -> Arc<Self> {
-        Arc::new(Self { target, finish: Mutex::new(None) })
+        Arc::new(Self(Mutex::new(Some(Content { target, finish: None }))))
     }
 
-    /// Drops the result, if it is there and was not taken.
+    fn write(&self, finish: Finish) {
+        if let Some(content) = &mut *lock(&self.0) {
+            content.finish = Some(finish);
+        }
+    }
+
+    /// Drops what is in it.
     pub(crate) fn discard(&self) {
-        drop(lock(&self.finish).take());
+        drop(self.take());
+    }
+
+    fn take(&self) -> Option<Content> {
+        lock(&self.0).take()
     }
 
     fn open(&self, py: Python<'_>) -> Option<Opened> {
-        let finish = lock(&self.finish).take()?;
-        let target = self.target.clone_ref(py);
-        Some(match finish(py) {
+        let Content { target, finish } = self.take()?;
+        Some(match finish?(py) {
             Ok(value) => (target, value, py.None()),
             Err(error) => (target, py.None(), error.into_value(py).into_any()),
         })
@@ -134,7 +147,7 @@ impl Shared {
         letter: &Arc<Letter>,
         finish: impl FnOnce(Python<'_>) -> PyResult<Py<PyAny>> + Send + 'static,
     ) {
-        *lock(&letter.finish) = Some(Box::new(finish));
+        letter.write(Box::new(finish));
         lock(&self.letters).push(Arc::clone(letter));
         if self.has_rung.swap(true, Ordering::SeqCst) {
             return;

@@ -7,6 +7,7 @@ with client.lock("orders:42") as lease:
 """
 
 import atexit
+from typing import TYPE_CHECKING
 
 from ._client import Client, ClientOptions, LockOptions
 from ._errors import (
@@ -21,7 +22,9 @@ from ._errors import (
 from ._lease import Lease
 from ._lock import Lock
 from ._quorlock import __version__, release_all
-from ._reports import Diagnosis, Finding, NodeDiagnosis, NodeStats, Stats
+
+if TYPE_CHECKING:
+    from ._reports import Diagnosis, Finding, NodeDiagnosis, NodeStats, Stats
 
 __all__ = [
     "Client",
@@ -43,6 +46,16 @@ __all__ = [
     "Stats",
     "__version__",
 ]
+
+
+def __getattr__(name: str) -> object:
+    """Imports what few programs use, and what takes its time, when it is used."""
+    if name in {"Diagnosis", "Finding", "NodeDiagnosis", "NodeStats", "Stats"}:
+        from . import _reports
+
+        return getattr(_reports, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
 
 # Others need not wait then for what is still held to expire. In seconds, for all leases together.
 atexit.register(release_all, 0.5)

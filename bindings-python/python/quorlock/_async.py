@@ -1,12 +1,15 @@
 """Results of the core in event loops."""
 
-import asyncio
 from typing import TYPE_CHECKING, TypeVar
 from weakref import WeakKeyDictionary, ref
 
 from ._quorlock import Inbox
 
+# Programs without event loops need no asyncio, whose import takes longer than all the rest. So it is
+# imported where it is used, here and in other modules.
 if TYPE_CHECKING:
+    import asyncio
+
     from ._quorlock import Pending
 
 T = TypeVar("T")
@@ -17,6 +20,8 @@ _inboxes: "WeakKeyDictionary[asyncio.AbstractEventLoop, Inbox]" = WeakKeyDiction
 
 async def result(pending: "Pending[T]") -> T:
     """Waits for an operation of the core. Cancelling it cancels an acquire."""
+    import asyncio
+
     loop = asyncio.get_running_loop()
     future: asyncio.Future[T] = loop.create_future()
     completing = pending.complete(inbox_of(loop), future)
@@ -29,7 +34,7 @@ async def result(pending: "Pending[T]") -> T:
         del future
 
 
-def inbox_of(loop: asyncio.AbstractEventLoop) -> Inbox:
+def inbox_of(loop: "asyncio.AbstractEventLoop") -> Inbox:
     """Where results for this event loop come in."""
     inbox = _inboxes.get(loop)
     if inbox is None:
@@ -38,7 +43,17 @@ def inbox_of(loop: asyncio.AbstractEventLoop) -> Inbox:
     return inbox
 
 
-def _open(loop: asyncio.AbstractEventLoop) -> Inbox:
+def running_loop() -> "asyncio.AbstractEventLoop | None":
+    """The event loop that this runs in, if there is one."""
+    import asyncio
+
+    try:
+        return asyncio.get_running_loop()
+    except RuntimeError:
+        return None
+
+
+def _open(loop: "asyncio.AbstractEventLoop") -> Inbox:
     inbox = Inbox(None)
     if (socket := inbox.fileno()) is not None:
         try:
@@ -57,8 +72,10 @@ def _open(loop: asyncio.AbstractEventLoop) -> Inbox:
     return Inbox(ring)
 
 
-def _deliver(loop: asyncio.AbstractEventLoop, inbox: Inbox) -> None:
+def _deliver(loop: "asyncio.AbstractEventLoop", inbox: Inbox) -> None:
     """Runs in the event loop: hands out the results that came in since its last turn."""
+    import asyncio
+
     for target, value, error in inbox.take():
         if not asyncio.isfuture(target):
             # An exception of this function is the loop's to report, and not in the others' way.

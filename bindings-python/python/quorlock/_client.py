@@ -2,13 +2,15 @@
 
 from collections.abc import Iterable
 from types import TracebackType
-from typing import TypedDict, Unpack
+from typing import TYPE_CHECKING, TypedDict, Unpack
 
 from . import _quorlock
 from ._async import result
 from ._lease import Duration
 from ._lock import Lock
-from ._reports import Diagnosis, Stats
+
+if TYPE_CHECKING:
+    from ._reports import Diagnosis, Stats
 
 
 class LockOptions(TypedDict, total=False):
@@ -81,21 +83,27 @@ class Client:
         """
         return Lock(self._native, resources, options)
 
-    def stats(self) -> Stats:
+    def stats(self) -> "Stats":
         """What became of the requests to each node, counted in this process."""
+        from ._reports import Stats
+
         return Stats._of(self._native.stats())
 
-    def doctor(self) -> Diagnosis:
+    def doctor(self) -> "Diagnosis":
         """Looks at all nodes, and says what is amiss with them: what cannot vote, and what may
         break a promise of the lock. It changes nothing on them, and takes at most `connect_timeout`
         to connect and as long again to look.
 
         Raises ClosedError on a closed client, and nothing else.
         """
+        from ._reports import Diagnosis
+
         return Diagnosis(*self._native.doctor().wait())
 
-    async def doctor_async(self) -> Diagnosis:
+    async def doctor_async(self) -> "Diagnosis":
         """`doctor` for asyncio."""
+        from ._reports import Diagnosis
+
         return Diagnosis(*await result(self._native.doctor()))
 
     def close(self) -> None:

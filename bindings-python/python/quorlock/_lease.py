@@ -1,14 +1,12 @@
 """Leases: locks that are held."""
 
-import asyncio
-import inspect
 from collections.abc import Callable
 from contextvars import copy_context
 from datetime import timedelta
 from typing import Any
 
 from . import _quorlock
-from ._async import inbox_of, result
+from ._async import inbox_of, result, running_loop
 from ._errors import LeaseLostError
 
 Duration = float | timedelta
@@ -110,9 +108,8 @@ class Lease:
         calls all such functions, one after another.
         """
         call = _taking_loss(callback)
-        try:
-            loop = asyncio.get_running_loop()
-        except RuntimeError:
+        loop = running_loop()
+        if loop is None:
             self._native.on_lost(None, call)
         else:
             context = copy_context()
@@ -128,6 +125,8 @@ class Lease:
 
     async def wait_lost_async(self, timeout: Duration | None = None) -> bool:
         """`wait_lost` for asyncio."""
+        import asyncio
+
         seconds = _quorlock.timeout(timeout)
         try:
             async with asyncio.timeout(seconds):
@@ -145,6 +144,8 @@ def _taking_loss(callback: Callable[..., object]) -> Callable[[Any], object]:
     """The function as one that takes the loss."""
     if not callable(callback):
         raise TypeError(f"the callback must be callable, not {callback!r}")
+    import inspect
+
     try:
         inspect.signature(callback).bind(None)
     except TypeError:

@@ -1,7 +1,6 @@
 """Locks: recipes for leases."""
 
 import functools
-import inspect
 from collections.abc import Callable
 from types import TracebackType
 from typing import Any, ParamSpec, TypeVar, cast
@@ -71,6 +70,8 @@ class Lock(_quorlock.Lock):
 
     def __call__(self, function: Callable[P, R]) -> Callable[P, R]:
         """Decorates a function, sync or async, so that each call holds the lock."""
+        import inspect
+
         if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
             # The lock would be released before the body runs.
             raise TypeError("a lock cannot decorate a generator; use `with` in its body")

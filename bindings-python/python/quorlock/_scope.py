@@ -1,12 +1,15 @@
 """Blocks that hold a lock: which lease is whose, and what becomes of a body whose lease is lost."""
 
-import asyncio
 import weakref
 from contextvars import ContextVar
+from typing import TYPE_CHECKING
 
 from ._async import inbox_of
 from ._lease import Lease
 from ._quorlock import Lease as NativeLease
+
+if TYPE_CHECKING:
+    import asyncio
 
 
 class Scope:
@@ -32,6 +35,8 @@ class Scope:
 
     def cancel_on_loss(self) -> None:
         """Cancels the task that this runs in when the lease is lost before the block is left."""
+        import asyncio
+
         task = asyncio.current_task()
         if task is not None:
             self._task = weakref.ref(task)
@@ -48,6 +53,8 @@ class Scope:
 
     async def was_cancelled(self, error: BaseException | None) -> bool:
         """Whether the body was cancelled for the loss of the lease, and for nothing else."""
+        import asyncio
+
         task = self._owner()
         if not self._cancelled or task is None or task.uncancel() > self._cancelling:
             return False
