@@ -10,7 +10,7 @@ use napi::threadsafe_function::ThreadsafeFunctionCallMode::NonBlocking;
 use napi::{Result, Status};
 use quorlock::{Operation, Pending};
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// What becomes of an operation.
 pub(crate) type Outcome = Either5<Lease, bool, Vec<String>, Failure, ()>;
@@ -30,11 +30,18 @@ pub(crate) struct Mailbox {
     wake: Wake,
 }
 
+type Done = Vec<(u64, Outcome)>;
+
 #[derive(Default)]
 struct Mail {
     last: u64,
     under_way: HashMap<u64, Operation>,
-    done: Vec<(u64, Outcome)>,
+    done: Done,
+}
+
+/// Exact: nobody counts to 2^53.
+fn to_js(number: u64) -> f64 {
+    number as f64
 }
 
 fn open(mail: &Mutex<Mail>) -> MutexGuard<'_, Mail> {
@@ -47,8 +54,12 @@ impl Mailbox {
         let weak = Arc::downgrade(&mail);
         let wake = deliver.build_threadsafe_function::<()>().weak::<true>();
         let wake = wake.build_callback(move |_| {
-            let done = weak.upgrade().map(|mail| open(&mail).take()).unwrap_or_default();
-            Ok(done.into_iter().unzip::<_, _, Vec<_>, Vec<_>>().into())
+            // A lease that is dropped begins its release, so with the mail not open.
+            let (done, _cancelled) =
+                weak.upgrade().map(|mail| open(&mail).take()).unwrap_or_default();
+            let numbered = |(number, outcome)| (to_js(number), outcome);
+            let (numbers, outcomes) = done.into_iter().map(numbered).unzip();
+            Ok((numbers, outcomes).into())
         })?;
         Ok(Arc::new(Self { mail, wake }))
     }
@@ -67,13 +78,12 @@ impl Mailbox {
         let mailbox = Arc::downgrade(self);
         // May be called at once, so with the mail not open.
         let operation = pending.on_ready(move |value| {
-            if let Some(mailbox) = Weak::upgrade(&mailbox) {
+            if let Some(mailbox) = mailbox.upgrade() {
                 mailbox.put(number, convert(value));
             }
         });
         open(&self.mail).under_way.insert(number, operation);
-        // Exact: nobody counts to 2^53.
-        number as f64
+        to_js(number)
     }
 
     /// Cancels an operation: its result is not delivered, even if it is here by now.
@@ -98,11 +108,10 @@ impl Mailbox {
 }
 
 impl Mail {
-    /// What is done and was not cancelled.
-    fn take(&mut self) -> Vec<(f64, Outcome)> {
+    /// What is done, and what was cancelled when it was about to be done.
+    fn take(&mut self) -> (Done, Done) {
         let done = std::mem::take(&mut self.done).into_iter();
-        let awaited = done.filter(|(number, _)| self.under_way.remove(number).is_some());
-        awaited.map(|(number, outcome)| (number as f64, outcome)).collect()
+        done.partition(|(number, _)| self.under_way.remove(number).is_some())
     }
 }
 
