@@ -1,6 +1,7 @@
 // The JavaScript form of the lock: promises, errors, signals. The native part is bindings-node/src.
 
 import { createRequire } from 'node:module'
+import { setInterval } from 'node:timers'
 import { isMainThread } from 'node:worker_threads'
 
 const native = createRequire(import.meta.url)('./quorlock.node')
@@ -46,26 +47,44 @@ function unwrap(result) {
   throw errorOf(result)
 }
 
-/** Operations are cancelled when nothing refers to them any more. */
-const underWay = new Set()
+/** What is to be called with the results of the operations under way, by their numbers. */
+const underWay = new Map()
 
-/** Runs an operation of the core until it calls back with its result, or the signal aborts it. */
-function run(start, signal) {
+/** Keeps the event loop alive while operations are under way, which the mailbox does not. */
+const alive = setInterval(() => {}, 2 ** 31 - 1).unref()
+
+const mailbox = new native.Mailbox((numbers, results) => {
+  for (let index = 0; index < numbers.length; index++) take(numbers[index])(results[index])
+})
+
+function expect(number, then) {
+  if (underWay.size === 0) alive.ref()
+  underWay.set(number, then)
+}
+
+function take(number) {
+  const then = underWay.get(number)
+  underWay.delete(number)
+  if (underWay.size === 0) alive.unref()
+  return then
+}
+
+/** The result of an operation of the core. */
+const resultOf = (number) => new Promise((resolve) => expect(number, resolve))
+
+/** The result of an operation of the core, unless the signal aborts it. */
+function resultUnlessAborted(number, signal) {
   return new Promise((resolve, reject) => {
     const abort = () => {
-      operation.cancel()
-      underWay.delete(operation)
+      mailbox.cancel(number)
+      take(number)
       reject(signal.reason)
     }
-    const operation = start((result) => {
-      underWay.delete(operation)
-      signal?.removeEventListener('abort', abort)
-      // A lease that was won in the same moment in which it was aborted.
-      if (signal?.aborted && result instanceof native.Lease) result.release(() => {})
+    signal.addEventListener('abort', abort, { once: true })
+    expect(number, (result) => {
+      signal.removeEventListener('abort', abort)
       resolve(result)
     })
-    underWay.add(operation)
-    signal?.addEventListener('abort', abort, { once: true })
   })
 }
 
@@ -129,11 +148,11 @@ export class Lease {
   }
 
   async extend(ttl) {
-    unwrap(await run((done) => this.#native.extend(ttl, done)))
+    unwrap(await resultOf(this.#native.extend(ttl)))
   }
 
   async release() {
-    return unwrap(await run((done) => this.#native.release(done)))
+    return unwrap(await resultOf(this.#native.release()))
   }
 
   async [Symbol.asyncDispose]() {
@@ -166,20 +185,21 @@ export class Diagnosis {
 /** Others need not wait then for what is still held to expire. In ms, for all leases together. */
 const releaseAll = () => native.releaseAll(500)
 
+// What is no proper string gets the same error as an empty one.
+const nameOf = (resource) => (typeof resource === 'string' && resource.isWellFormed() ? resource : '')
+const namesOf = (resources) => (Array.isArray(resources) ? Array.from(resources, nameOf) : [nameOf(resources)])
+
 export class Client {
   #native
 
   constructor(nodes, options) {
-    this.#native = unwrap(native.open(nodes, options ?? {}))
+    this.#native = unwrap(mailbox.open(nodes, options ?? {}))
     // The leases of a worker thread are released when its objects are finalized.
     if (isMainThread && !process.listeners('exit').includes(releaseAll)) process.on('exit', releaseAll)
   }
 
   async lock(resources, options) {
-    const { signal, ...rest } = options ?? {}
-    signal?.throwIfAborted()
-    const lock = this.#lock(resources, rest)
-    return new Lease(unwrap(await run((done) => lock.acquire(done), signal)))
+    return new Lease(unwrap(await this.#acquire(resources, options)))
   }
 
   async using(resources, options, work) {
@@ -199,8 +219,7 @@ export class Client {
   }
 
   async locked(resources) {
-    const lock = this.#lock(resources, {})
-    return unwrap(await run((done) => lock.locked(done)))
+    return unwrap(await resultOf(this.#native.locked(namesOf(resources))))
   }
 
   stats() {
@@ -208,11 +227,11 @@ export class Client {
   }
 
   async doctor() {
-    return new Diagnosis(...unwrap(await run((done) => this.#native.doctor(done))))
+    return new Diagnosis(...unwrap(await resultOf(this.#native.doctor())))
   }
 
   async close() {
-    unwrap(await run((done) => this.#native.close(done)))
+    unwrap(await resultOf(this.#native.close()))
   }
 
   async [Symbol.asyncDispose]() {
@@ -223,10 +242,12 @@ export class Client {
     return `Client { ${this.#native.addresses.join(', ')} }`
   }
 
-  #lock(resources, options) {
-    // What is no proper string gets the same error as an empty one.
-    const proper = (name) => (typeof name === 'string' && name.isWellFormed() ? name : '')
-    const names = Array.from(Array.isArray(resources) ? resources : [resources], proper)
-    return unwrap(this.#native.lock(names, options))
+  #acquire(resources, options) {
+    const names = namesOf(resources)
+    if (!options) return resultOf(this.#native.acquire(names))
+    const { signal, ...rest } = options
+    signal?.throwIfAborted()
+    const number = this.#native.acquire(names, rest)
+    return signal ? resultUnlessAborted(number, signal) : resultOf(number)
   }
 }

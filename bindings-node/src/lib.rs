@@ -2,162 +2,173 @@
 //! in the `quorlock` crate, what JavaScript makes of it (promises, errors, signals) in `index.js`.
 
 mod convert;
+mod mailbox;
 
 use convert::{Failure, settle, value, values};
-use napi::bindgen_prelude::{Either, Function, Object, ToNapiValue, Unknown};
+use mailbox::{Deliver, Outcome};
+use napi::bindgen_prelude::{Either, Either5, Function, Object, Unknown};
 use napi::threadsafe_function::ThreadsafeFunctionCallMode::NonBlocking;
-use napi::{Result, Status};
+use napi::{Error, Result, Status};
 use napi_derive::napi;
 use quorlock::{Dialect, Pending};
-use std::any::Any;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-/// Called with the result, or with the failure.
-type Callback<'a, T> = Function<'a, Option<Either<T, Failure>>, ()>;
+/// Gets the results of all operations of its environment. Methods that begin one return its number.
+#[napi]
+pub struct Mailbox(Arc<mailbox::Mailbox>);
+
+#[napi]
+impl Mailbox {
+    /// `deliver` is called with the numbers of operations that are done, and with their results.
+    #[napi(constructor, catch_unwind)]
+    pub fn new(deliver: Deliver<'_>) -> Result<Self> {
+        mailbox::Mailbox::new(&deliver).map(Self)
+    }
+
+    /// Makes a client.
+    #[napi(catch_unwind)]
+    pub fn open(&self, nodes: Unknown<'_>, options: Object<'_>) -> Result<Either<Client, Failure>> {
+        let mut builder = quorlock::Client::builder();
+        if let Some(nodes) = convert::given(nodes)? {
+            builder = match convert::texts(nodes)? {
+                Some(urls) => builder.nodes(urls),
+                None => builder.option(Dialect::JavaScript, "nodes", &value(nodes)?),
+            };
+        }
+        for (name, value) in values(options)? {
+            builder = builder.option(Dialect::JavaScript, &name, &value);
+        }
+        let mailbox = Arc::downgrade(&self.0);
+        Ok(settle(builder.build().map(|client| Client { client, mailbox })))
+    }
+
+    /// Cancels an operation, unless its result is delivered already.
+    #[napi(catch_unwind)]
+    pub fn cancel(&self, operation: f64) {
+        self.0.cancel(operation);
+    }
+}
 
 /// The native part of `Client`.
 #[napi]
-pub struct Client(quorlock::Client);
-
-/// Makes a client.
-#[napi(catch_unwind)]
-pub fn open(nodes: Unknown<'_>, options: Object<'_>) -> Result<Either<Client, Failure>> {
-    let mut builder = quorlock::Client::builder();
-    if let Some(nodes) = convert::given(nodes)? {
-        builder = match convert::texts(nodes)? {
-            Some(urls) => builder.nodes(urls),
-            None => builder.option(Dialect::JavaScript, "nodes", &value(nodes)?),
-        };
-    }
-    for (name, value) in values(options)? {
-        builder = builder.option(Dialect::JavaScript, &name, &value);
-    }
-    Ok(settle(builder.build().map(Client)))
+pub struct Client {
+    client: quorlock::Client,
+    mailbox: Weak<mailbox::Mailbox>,
 }
 
 #[napi]
 impl Client {
-    /// A lock, with its options checked.
+    /// Acquires a lock.
     #[napi(catch_unwind)]
-    pub fn lock(
-        &self,
-        resources: Vec<String>,
-        options: Object<'_>,
-    ) -> Result<Either<Lock, Failure>> {
-        let mut lock = self.0.lock(resources);
-        for (name, value) in values(options)? {
+    pub fn acquire(&self, resources: Vec<String>, options: Option<Object<'_>>) -> Result<f64> {
+        let mut lock = self.client.lock(resources);
+        for (name, value) in options.map(values).transpose()?.unwrap_or_default() {
             lock = lock.option(Dialect::JavaScript, &name, &value);
         }
-        Ok(settle(lock.checked().map(Lock)))
+        let mailbox = Weak::clone(&self.mailbox);
+        let lease = |lease| Either5::A(Lease { lease, mailbox });
+        begin(&self.mailbox, lock.acquire(), |acquired| outcome(acquired, lease))
+    }
+
+    /// Whether somebody holds a lock.
+    #[napi(catch_unwind)]
+    pub fn locked(&self, resources: Vec<String>) -> Result<f64> {
+        let locked = self.client.lock(resources).locked();
+        begin(&self.mailbox, locked, |locked| outcome(locked, Either5::B))
     }
 
     /// The nodes' URLs, without passwords.
     #[napi(getter, catch_unwind)]
     pub fn addresses(&self) -> Vec<String> {
-        self.0.addresses().map(str::to_owned).collect()
+        self.client.addresses().map(str::to_owned).collect()
     }
 
     /// The diagnosis as text and as JSON.
     #[napi(catch_unwind)]
-    pub fn doctor(&self, done: Callback<'_, Vec<String>>) -> Result<Operation> {
-        let forms = |diagnosis: quorlock::Result<quorlock::Diagnosis>| {
-            settle(diagnosis.map(|diagnosis| vec![diagnosis.to_string(), diagnosis.to_json()]))
+    pub fn doctor(&self) -> Result<f64> {
+        let forms = |diagnosis: quorlock::Diagnosis| {
+            Either5::C(vec![diagnosis.to_string(), diagnosis.to_json()])
         };
-        complete(self.0.doctor(), forms, done)
+        begin(&self.mailbox, self.client.doctor(), move |diagnosis| outcome(diagnosis, forms))
     }
 
     /// The counts as JSON.
     #[napi(catch_unwind)]
     pub fn stats(&self) -> String {
-        self.0.stats().to_json()
+        self.client.stats().to_json()
     }
 
     /// Closes the client.
     #[napi(catch_unwind)]
-    pub fn close(&self, done: Callback<'_, ()>) -> Result<Operation> {
-        complete(self.0.close(), Either::A, done)
-    }
-}
-
-/// A lock.
-#[napi]
-pub struct Lock(quorlock::Lock);
-
-#[napi]
-impl Lock {
-    /// Acquires it.
-    #[napi(catch_unwind)]
-    pub fn acquire(&self, done: Callback<'_, Lease>) -> Result<Operation> {
-        complete(self.0.acquire(), |acquired| settle(acquired.map(Lease)), done)
-    }
-
-    /// Whether somebody holds it.
-    #[napi(catch_unwind)]
-    pub fn locked(&self, done: Callback<'_, bool>) -> Result<Operation> {
-        complete(self.0.locked(), settle, done)
+    pub fn close(&self) -> Result<f64> {
+        begin(&self.mailbox, self.client.close(), Either5::E)
     }
 }
 
 /// The native part of `Lease`.
 #[napi]
-pub struct Lease(quorlock::Lease);
+pub struct Lease {
+    lease: quorlock::Lease,
+    // Weak: results that wait in the mailbox are leases.
+    mailbox: Weak<mailbox::Mailbox>,
+}
 
 #[napi]
 impl Lease {
     /// What is locked.
     #[napi(getter, catch_unwind)]
     pub fn resources(&self) -> Vec<String> {
-        self.0.resources().to_vec()
+        self.lease.resources().to_vec()
     }
 
     /// The value of the key.
     #[napi(getter, catch_unwind)]
     pub fn token(&self) -> &str {
-        self.0.token()
+        self.lease.token()
     }
 
     /// The fencing token; below 2^53, so exact. A failure if there are several resources.
     #[napi(catch_unwind)]
     pub fn fence(&self) -> Either<f64, Failure> {
-        settle(self.0.only_fence().map(|fence| fence as f64))
+        settle(self.lease.only_fence().map(|fence| fence as f64))
     }
 
     /// The fencing tokens, in the order of the resources.
     #[napi(catch_unwind)]
     pub fn fences(&self) -> Vec<f64> {
-        self.0.fences().map(|(_, fence)| fence as f64).collect()
+        self.lease.fences().map(|(_, fence)| fence as f64).collect()
     }
 
     /// Whether the lock is held now.
     #[napi(getter, catch_unwind)]
     pub fn valid(&self) -> bool {
-        self.0.is_valid()
+        self.lease.is_valid()
     }
 
     /// For how many more milliseconds.
     #[napi(getter, catch_unwind)]
     pub fn remaining(&self) -> f64 {
-        self.0.remaining().as_secs_f64() * 1e3
+        self.lease.remaining().as_secs_f64() * 1e3
     }
 
     /// Why the lease is over; undefined while it is valid.
     #[napi(catch_unwind)]
     pub fn check(&self) -> Option<Failure> {
-        self.0.check().err().map(Failure::from)
+        self.lease.check().err().map(Failure::from)
     }
 
     /// Why the lease was lost, if it was.
     #[napi(catch_unwind)]
     pub fn loss(&self) -> Option<Failure> {
-        self.0.loss().map(Failure::from)
+        self.lease.loss().map(Failure::from)
     }
 
     /// Calls back when the lease is lost. That alone does not keep the process from exiting.
     #[napi(catch_unwind)]
     pub fn on_lost(&self, done: Function<'_, Failure, ()>) -> Result<()> {
         let done = done.build_threadsafe_function::<Failure>().weak::<true>().build()?;
-        self.0.on_lost(move |loss| {
+        self.lease.on_lost(move |loss| {
             // An environment that was torn down meanwhile refuses the call.
             let _: Status = done.call(loss.into(), NonBlocking);
         });
@@ -166,74 +177,31 @@ impl Lease {
 
     /// Extends it.
     #[napi(catch_unwind)]
-    pub fn extend(&self, ttl: Unknown<'_>, done: Callback<'_, ()>) -> Result<Operation> {
+    pub fn extend(&self, ttl: Unknown<'_>) -> Result<f64> {
         let ttl = convert::given(ttl)?.map(value).transpose()?;
-        complete(self.0.extend_by(Dialect::JavaScript, ttl.as_ref()), settle, done)
+        let extended = self.lease.extend_by(Dialect::JavaScript, ttl.as_ref());
+        begin(&self.mailbox, extended, |extended| outcome(extended, Either5::E))
     }
 
     /// Releases it.
     #[napi(catch_unwind)]
-    pub fn release(&self, done: Callback<'_, bool>) -> Result<Operation> {
-        complete(self.0.release(), Either::A, done)
+    pub fn release(&self) -> Result<f64> {
+        begin(&self.mailbox, self.lease.release(), Either5::B)
     }
 }
 
-/// An operation under way, and its result until JavaScript gets it. When nothing refers to it any
-/// more, and when its worker thread is terminated, the operation is cancelled, and the result
-/// dropped: a lease is released then.
-#[napi]
-pub struct Operation {
-    operation: quorlock::Operation,
-    _result: Box<dyn Any + Send>,
+/// Has the result of an operation delivered; returns the operation's number.
+fn begin<T: Send + 'static>(
+    mailbox: &Weak<mailbox::Mailbox>,
+    pending: Pending<T>,
+    convert: impl FnOnce(T) -> Outcome + Send + 'static,
+) -> Result<f64> {
+    let mailbox = mailbox.upgrade().ok_or_else(|| Error::from_status(Status::Closing))?;
+    Ok(mailbox.expect(pending, convert))
 }
 
-impl Drop for Operation {
-    fn drop(&mut self) {
-        self.operation.cancel();
-    }
-}
-
-#[napi]
-impl Operation {
-    /// Cancels it, unless it is done: the callback is not called.
-    #[napi(catch_unwind)]
-    pub fn cancel(&self) {
-        self.operation.cancel();
-    }
-}
-
-/// Where a result waits for JavaScript. What is queued for a thread that is terminated is never
-/// dropped, so the queue has but a weak reference to it.
-type Slot<T> = Mutex<Option<Either<T, Failure>>>;
-
-fn open_slot<T>(slot: &Slot<T>) -> MutexGuard<'_, Option<Either<T, Failure>>> {
-    slot.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// Calls `done` in the event loop when there is a result; until then the process does not exit.
-fn complete<T, U>(
-    pending: Pending<U>,
-    convert: fn(U) -> Either<T, Failure>,
-    done: Callback<'_, T>,
-) -> Result<Operation>
-where
-    T: ToNapiValue + Send + 'static,
-    U: Send + 'static,
-{
-    let done = done.build_threadsafe_function::<Weak<Slot<T>>>().build_callback(|context| {
-        // There is none if JavaScript has cancelled and forgotten the operation.
-        Ok(context.value.upgrade().and_then(|slot| open_slot(&slot).take()))
-    })?;
-    let slot: Arc<Slot<T>> = Arc::default();
-    let weak = Arc::downgrade(&slot);
-    let operation = pending.on_ready(move |value| {
-        if let Some(slot) = weak.upgrade() {
-            *open_slot(&slot) = Some(convert(value));
-        }
-        // An environment that was torn down meanwhile refuses the call.
-        let _: Status = done.call(weak, NonBlocking);
-    });
-    Ok(Operation { operation, _result: Box::new(slot) })
+fn outcome<T>(result: quorlock::Result<T>, convert: impl FnOnce(T) -> Outcome) -> Outcome {
+    result.map_or_else(|error| Either5::D(error.into()), convert)
 }
 
 /// For the end of the process: releases what is held, and waits for at most so many milliseconds.

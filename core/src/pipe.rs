@@ -69,8 +69,8 @@ struct Out {
     bytes: Vec<u8>,
     /// Who waits for the answers to what was written, and to `bytes`.
     recipients: VecDeque<Recipient>,
-    /// The socket takes no more for now; a task goes on when it does.
-    is_blocked: bool,
+    /// A thread writes, or, when the socket takes no more for now, a task goes on when it does.
+    is_writing: bool,
     /// Somebody will write it soon: the thread that put something on it last, or the runtime.
     is_held_back: bool,
     is_dropped: bool,
@@ -97,7 +97,7 @@ pub(crate) fn together<T>(work: impl FnOnce() -> T) -> T {
         fn drop(&mut self) {
             if self.0 {
                 let pipes = HELD_BACK.take().unwrap_or_default();
-                pipes.iter().for_each(|pipe| pipe.flush(&mut pipe.out()));
+                pipes.iter().for_each(|pipe| pipe.flush(pipe.out()));
             }
         }
     }
@@ -123,7 +123,7 @@ impl Pipe {
         let out = Out {
             bytes: Vec::new(),
             recipients: VecDeque::new(),
-            is_blocked: false,
+            is_writing: false,
             is_held_back: false,
             is_dropped: false,
             is_closed: false,
@@ -166,7 +166,7 @@ impl Pipe {
         if out.recipients.len() > FEW {
             self.0.attention.notify_one();
         } else if !self.hold_back() {
-            self.0.flush(&mut out);
+            self.0.flush(out);
         }
     }
 
@@ -227,49 +227,68 @@ impl Shared {
                 biased;
                 error = &mut reading => return error,
                 () = self.attention.notified() => {
-                    let mut out = self.out();
+                    let out = self.out();
                     if out.is_dropped {
                         return broken(io::ErrorKind::ConnectionAborted.into());
                     }
-                    self.flush(&mut out);
+                    self.flush(out);
                 }
             }
         }
     }
 
     /// Writes what is to be written, or lets a task do so when the socket takes it.
-    fn flush(self: &Arc<Self>, out: &mut Out) {
+    fn flush(self: &Arc<Self>, mut out: MutexGuard<'_, Out>) {
         out.is_held_back = false;
-        if !out.is_blocked && !self.write(out) {
-            out.is_blocked = true;
+        if out.is_writing {
+            return;
+        }
+        out.is_writing = true;
+        if !self.write(out) {
             let pipe = Arc::clone(self);
             // Without a runtime there are no connections either.
-            let _ = runtime::spawn(async move { pipe.unblock().await });
+            let _ = runtime::spawn(async move { while !pipe.unblock().await {} });
         }
     }
 
+    /// Writes all that there is, also what others add meanwhile: nobody waits for the one who writes.
     /// Returns whether that was all.
-    fn write(&self, out: &mut Out) -> bool {
+    fn write<'a>(&'a self, mut out: MutexGuard<'a, Out>) -> bool {
+        let mut bytes = Vec::new();
         while !out.bytes.is_empty() {
-            match self.socket.try_write(&out.bytes) {
-                Ok(written) => drop(out.bytes.drain(..written)),
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return false,
+            std::mem::swap(&mut bytes, &mut out.bytes);
+            drop(out);
+            let written = self.socket.try_write(&bytes);
+            out = self.out();
+            match written {
+                Ok(written) => drop(bytes.drain(..written)),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    out.bytes.splice(..0, bytes);
+                    return false;
+                }
                 // Whoever reads gets to know that it is broken.
-                Err(_) => out.bytes.clear(),
+                Err(_) => {
+                    bytes.clear();
+                    out.bytes.clear();
+                }
             }
+            // What others added comes after what is left.
+            bytes.append(&mut out.bytes);
+            std::mem::swap(&mut bytes, &mut out.bytes);
         }
+        out.is_writing = false;
         true
     }
 
-    async fn unblock(&self) {
-        loop {
-            let writable = self.socket.writable().await;
-            let mut out = self.out();
-            if writable.is_err() || out.is_closed || self.write(&mut out) {
-                out.is_blocked = false;
-                return;
-            }
+    /// Returns whether nothing is to be written any more.
+    async fn unblock(&self) -> bool {
+        let writable = self.socket.writable().await;
+        let mut out = self.out();
+        if writable.is_err() || out.is_closed {
+            out.is_writing = false;
+            return true;
         }
+        self.write(out)
     }
 
     /// Hands out the answers, until there can be no more.

@@ -7,17 +7,12 @@ import { test } from 'node:test'
 import { promisify } from 'node:util'
 import { Worker } from 'node:worker_threads'
 import { Client, LeaseLostError } from 'quorlock'
-import { open, steal, until } from './servers.js'
+import { open, stall, steal, until } from './servers.js'
 
 const run = promisify(execFile)
 const TIMEOUT = 60_000
 
 const sleep = (ms) => new Promise((resolve) => setTimeout(resolve, ms))
-
-function stall(ms) {
-  const end = performance.now() + ms
-  while (performance.now() < end);
-}
 
 /** Runs a module in a process of its own; returns what it prints. */
 async function runModule(program, servers, ...flags) {
@@ -252,6 +247,37 @@ test('a worker that ends by itself frees what it held, and nothing of others', a
   await until(() => servers.isFree('held'))
   assert(lease.valid)
   assert(await lease.release())
+})
+
+test('a worker that is terminated before it gets its leases leaves none', async (t) => {
+  const { servers, client } = await open(t, 3, { ttl: 600_000 })
+  for (let turn = 0; turn < 5; turn++) {
+    // Its event loop gets no turn in which the leases could be delivered.
+    const { worker } = await startWorker(
+      `for (let number = 0; number < 8; number++) client.lock('w' + number)
+       parentPort.postMessage('begun')
+       for (;;);`,
+      servers,
+    )
+    for (let number = 0; number < 8; number++) await until(() => client.locked(`w${number}`))
+    await worker.terminate()
+    await until(() => servers.isEmpty())
+  }
+})
+
+test('a worker stays alive while it waits, and no longer', async (t) => {
+  const { servers, client } = await open(t, 3)
+  const lease = await client.lock('r')
+  const { worker, exited } = await startWorker(
+    `parentPort.postMessage('waiting')
+     client.lock('r').then((lease) => lease.release()).then((released) => parentPort.postMessage(released))`,
+    servers,
+  )
+  const released = once(worker, 'message')
+  await sleep(200)
+  assert(await lease.release())
+  assert.deepEqual(await released, [true])
+  assert.deepEqual(await exited, [0])
 })
 
 test('workers terminated at any moment do no harm', async (t) => {

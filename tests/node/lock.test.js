@@ -8,7 +8,7 @@ import { test } from 'node:test'
 import { promisify } from 'node:util'
 import { Worker } from 'node:worker_threads'
 import { Client, ClosedError, LeaseLostError, LockTimeoutError, QuorumError } from 'quorlock'
-import { Servers, open, steal, until } from './servers.js'
+import { Servers, open, stall, steal, until } from './servers.js'
 
 const run = promisify(execFile)
 
@@ -120,6 +120,36 @@ test('acquires aborted at any moment leave no key', async (t) => {
   await until(() => servers.isEmpty())
 })
 
+test('an acquire that is aborted when its result is there leaves no key', async (t) => {
+  const { servers, client } = await open(t, 3, { ttl: 600_000 })
+  assert(await (await client.lock('r')).release())
+  for (let round = 0; round < 20; round++) {
+    const controller = new AbortController()
+    const waiting = client.lock('r', { signal: controller.signal })
+    // The event loop gets no turn in which the result could be delivered.
+    stall(20)
+    controller.abort()
+    await assert.rejects(waiting, controller.signal.reason)
+    await until(() => servers.isFree('r'))
+  }
+})
+
+test('results that come together go to those who wait for them', async (t) => {
+  const { servers, client } = await open(t)
+  await steal(servers, 'stolen')
+  const names = Array.from({ length: 200 }, (_, number) => `r${number}`)
+  const acquiring = names.map((name) => client.lock(name))
+  const failing = assert.rejects(client.lock('stolen', { wait: 0 }), LockTimeoutError)
+  stall(200)
+  const leases = await Promise.all(acquiring)
+  await failing
+  assert.deepEqual(leases.map((lease) => lease.resources[0]), names)
+  assert(leases.every((lease) => lease.valid))
+  const releasing = leases.map((lease) => lease.release())
+  stall(200)
+  assert((await Promise.all(releasing)).every((released) => released))
+})
+
 test('a lost reply leaves no key', async (t) => {
   const servers = await Servers.start(t, 3)
   const proxies = [await servers.ask({ proxy: 0 }), await servers.ask({ proxy: 1 })]
@@ -180,6 +210,22 @@ test('a process ends with a held lease, and waits for a pending one', async (t) 
   const args = ['--input-type=module', '--eval', program, '--', ...servers.urls]
   const { stdout } = await run(process.execPath, args, { timeout: 60_000 })
   assert.equal(stdout, 'TIMEOUT\n')
+})
+
+test('a process with an idle client ends', async (t) => {
+  const { servers } = await open(t)
+  const program = `
+    import { Client } from 'quorlock'
+    const client = new Client(process.argv.slice(1))
+    const lease = await client.lock('r')
+    const controller = new AbortController()
+    const waiting = client.lock('r', { wait: null, signal: controller.signal })
+    setTimeout(() => controller.abort(), 20)
+    await waiting.catch((error) => console.log(error.name))
+    console.log(await lease.release())`
+  const args = ['--input-type=module', '--eval', program, '--', ...servers.urls]
+  const { stdout } = await run(process.execPath, args, { timeout: 60_000 })
+  assert.equal(stdout, 'AbortError\ntrue\n')
 })
 
 test('worker threads have locks of their own', async (t) => {

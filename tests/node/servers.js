@@ -70,6 +70,12 @@ export async function until(condition) {
   }
 }
 
+/** Keeps the event loop busy. */
+export function stall(ms) {
+  const end = performance.now() + ms
+  while (performance.now() < end);
+}
+
 /** Servers, and a client of them, for one test. */
 export async function open(t, count = 3, options = {}) {
   const servers = await Servers.start(t, count)
