@@ -5,8 +5,8 @@ from weakref import WeakKeyDictionary, ref
 
 from ._quorlock import Inbox
 
-# Programs without event loops need no asyncio, whose import takes longer than all the rest. So it is
-# imported where it is used, here and in other modules.
+# Programs without event loops need no asyncio, whose import takes longer than all the rest. So it
+# is imported where it is used, here and in other modules.
 if TYPE_CHECKING:
     import asyncio
 
