@@ -256,7 +256,8 @@ def test_a_client_waits_as_one_and_serves_in_order(
     for position, next_ in enumerate(waiting):
         lease = next_.result(TIMEOUT)
         assert not any(other.done() for other in waiting[position + 1 :])
-        assert max(map(len, map(members, servers))) <= 1
+        # Where it was refused the lock, the one that has it stands there, until it releases it.
+        assert max(map(len, map(members, servers))) <= 2
         assert listening(servers) == [1, 1, 1]
         assert lease.release()
     wait_until(lambda: not keys(servers))

@@ -5,6 +5,7 @@ mod endurance;
 mod faults;
 mod forms;
 mod hand_over;
+mod many;
 mod nodes;
 mod servers;
 mod several;
