@@ -20,7 +20,9 @@ fn acquire(client: &Client, count: usize) -> Vec<Lease> {
 
 fn release(leases: &[Lease]) {
     let pending: Vec<_> = leases.iter().map(Lease::release).collect();
-    assert!(pending.into_iter().all(wait));
+    for (lease, pending) in leases.iter().zip(pending) {
+        assert!(wait(pending), "{lease:?}: {:?}", lease.loss());
+    }
 }
 
 #[test]
@@ -28,7 +30,9 @@ fn more_requests_than_a_connection_takes_wait_for_their_turn() {
     let servers = Servers::start(3);
     let client = client(&servers, TIMEOUT);
     let leases = acquire(&client, 10_000);
-    assert_eq!(servers.command(0, &["DBSIZE"]), 20_000, "a key and a fence for each");
+    wait_until("there is a key and a fence for each", || {
+        (0..3).all(|node| servers.command(node, &["DBSIZE"]) == 20_000)
+    });
     release(&leases);
     wait_until("nothing stays behind", || servers.are_empty());
 }
