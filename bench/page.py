@@ -63,6 +63,7 @@ def _goals(figures: Figures) -> str:
             "## Goals",
             "On five nodes; times are medians. Python peers are those that lock on a majority.",
             table(["", "goal", "measured", "met"], rows),
+            "Where a goal is not met, [where the time goes](where-the-time-goes.md) says why.",
         ]
     )
 
