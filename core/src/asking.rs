@@ -53,8 +53,8 @@ pub(crate) struct Asking {
 }
 
 impl Asking {
-    /// Nothing is asked yet, and up to so many nodes will be. That is part of something begun at `began`, and is to be answered
-    /// within `patience` from now.
+    /// Nothing is asked yet; up to so many nodes will be. The requests are part of something begun at
+    /// `began`, and are to be answered within `patience` from now.
     pub(crate) fn new(
         deadlines: &Arc<Deadlines>,
         began: Moment,

@@ -48,7 +48,9 @@ pub(crate) struct Lead {
 impl Lead {
     /// A runtime that its stand-in drives.
     pub(crate) fn start() -> std::io::Result<Arc<Self>> {
-        let runtime = Builder::new_current_thread().enable_all().build()?;
+        // The name is that of threads that look up host names.
+        let runtime =
+            Builder::new_current_thread().thread_name("quorlock-lookup").enable_all().build()?;
         let (ready, tasks) = mpsc::unbounded_channel();
         runtime.spawn(run(tasks));
         let lead = Arc::new(Self {

@@ -2,7 +2,7 @@
 //! order, to whoever is to have each.
 //!
 //! redis-rs packs the commands and understands the answers. Its own multiplexed connection hands every
-//! request to a task and every answer back, which costs several times as much (docs/performance.md).
+//! request to a task and every answer back, which costs several times as much.
 
 use crate::asking::Sink;
 use crate::runtime;

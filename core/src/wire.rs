@@ -157,7 +157,7 @@ pub(crate) fn receive(sink: Sink, reply: Result<Value, RedisError>) {
 
 /// What a connection begins with.
 fn hello(settings: &RedisConnectionInfo) -> Vec<Cmd> {
-    // Since RESP3, a server says more of itself.
+    // It introduces and authenticates at once. RESP3 is what hearing calls needs; so this speaks it, too.
     let mut hello = redis::cmd("HELLO");
     hello.arg(3);
     if let Some(password) = settings.password() {

@@ -3,15 +3,23 @@
 from __future__ import annotations
 
 import asyncio
+import gc
+import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
+import uvloop
 from nodes import keys, steal
 from servers import Servers
 from waiting import wait_until_async
 
 import quorlock
+
+LOOPS = [
+    pytest.param(asyncio.new_event_loop, id="asyncio"),
+    pytest.param(uvloop.new_event_loop, id="uvloop"),
+]
 
 
 @pytest.fixture
@@ -115,6 +123,57 @@ def test_a_client_serves_one_event_loop_after_another(servers: Servers) -> None:
     with client.lock("r"):
         pass
     client.close()
+
+
+@pytest.mark.skipif(not os.path.isdir("/proc/self/fd"), reason="the system does not tell")
+@pytest.mark.parametrize("new_loop", LOOPS)
+def test_event_loops_that_are_over_leave_no_sockets(
+    servers: Servers, new_loop: Callable[[], asyncio.AbstractEventLoop]
+) -> None:
+    with quorlock.Client(servers.urls) as client:
+
+        async def main() -> None:
+            async with client.lock("r"):
+                pass
+
+        def sockets() -> int:
+            with asyncio.Runner(loop_factory=new_loop) as runner:
+                runner.run(main())
+            del runner
+            gc.collect()
+            return len(os.listdir("/proc/self/fd"))
+
+        sockets()
+        before = sockets()
+        for _ in range(20):
+            after = sockets()
+        assert after <= before
+
+
+class WatchesNoSockets(asyncio.SelectorEventLoop):
+    """As far as its users can tell: the event loop of Windows cannot either."""
+
+    def add_reader(self, *_: object) -> None:  # type: ignore[override]
+        raise NotImplementedError
+
+
+def test_an_event_loop_that_watches_no_sockets_gets_its_results(servers: Servers) -> None:
+    async def main() -> None:
+        async with quorlock.Client(servers.urls, wait=60) as client:
+
+            async def cycle(key: int) -> None:
+                for _ in range(5):
+                    async with client.lock(f"r{key}"):
+                        await asyncio.sleep(0)
+
+            await asyncio.gather(*(cycle(key % 3) for key in range(30)))
+            lost = asyncio.Event()
+            lease = await client.lock("lost", auto_extend=False, ttl=0.05).acquire_async()
+            lease.on_lost(lost.set)
+            await lost.wait()
+
+    with asyncio.Runner(loop_factory=WatchesNoSockets) as runner:
+        runner.run(main())
 
 
 def test_two_event_loops_in_two_threads_share_a_client(servers: Servers) -> None:
