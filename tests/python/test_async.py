@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import gc
-import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import pytest
 import uvloop
@@ -15,6 +15,9 @@ from servers import Servers
 from waiting import wait_until_async
 
 import quorlock
+
+OPEN = Path("/proc/self/fd")
+"""The files that this process has open."""
 
 LOOPS = [
     pytest.param(asyncio.new_event_loop, id="asyncio"),
@@ -125,7 +128,7 @@ def test_a_client_serves_one_event_loop_after_another(servers: Servers) -> None:
     client.close()
 
 
-@pytest.mark.skipif(not os.path.isdir("/proc/self/fd"), reason="the system does not tell")
+@pytest.mark.skipif(not OPEN.is_dir(), reason="the system does not tell")
 @pytest.mark.parametrize("new_loop", LOOPS)
 def test_event_loops_that_are_over_leave_no_sockets(
     servers: Servers, new_loop: Callable[[], asyncio.AbstractEventLoop]
@@ -141,7 +144,7 @@ def test_event_loops_that_are_over_leave_no_sockets(
                 runner.run(main())
             del runner
             gc.collect()
-            return len(os.listdir("/proc/self/fd"))
+            return len(list(OPEN.iterdir()))
 
         sockets()
         before = sockets()
@@ -153,7 +156,7 @@ def test_event_loops_that_are_over_leave_no_sockets(
 class WatchesNoSockets(asyncio.SelectorEventLoop):
     """As far as its users can tell: the event loop of Windows cannot either."""
 
-    def add_reader(self, *_: object) -> None:  # type: ignore[override]
+    def add_reader(self, *_: object) -> None:
         raise NotImplementedError
 
 

@@ -1,7 +1,6 @@
 """Results of the core in event loops."""
 
 from typing import TYPE_CHECKING, TypeVar
-from weakref import WeakKeyDictionary, ref
 
 from ._quorlock import Inbox
 
@@ -9,13 +8,14 @@ from ._quorlock import Inbox
 # is imported where it is used, here and in other modules.
 if TYPE_CHECKING:
     import asyncio
+    from weakref import WeakKeyDictionary
 
     from ._quorlock import Pending
 
 T = TypeVar("T")
 
 # An event loop that nobody uses any more takes its inbox with it.
-_inboxes: "WeakKeyDictionary[asyncio.AbstractEventLoop, Inbox]" = WeakKeyDictionary()
+_inboxes: "WeakKeyDictionary[asyncio.AbstractEventLoop, Inbox] | None" = None
 
 
 async def result(pending: "Pending[T]") -> T:
@@ -36,11 +36,21 @@ async def result(pending: "Pending[T]") -> T:
 
 def inbox_of(loop: "asyncio.AbstractEventLoop") -> Inbox:
     """Where results for this event loop come in."""
-    inbox = _inboxes.get(loop)
+    inboxes = _all_inboxes()
+    inbox = inboxes.get(loop)
     if inbox is None:
         inbox = _open(loop)
-        _inboxes[loop] = inbox
+        inboxes[loop] = inbox
     return inbox
+
+
+def _all_inboxes() -> "WeakKeyDictionary[asyncio.AbstractEventLoop, Inbox]":
+    global _inboxes
+    if _inboxes is None:
+        from weakref import WeakKeyDictionary
+
+        _inboxes = WeakKeyDictionary()
+    return _inboxes
 
 
 def running_loop() -> "asyncio.AbstractEventLoop | None":
@@ -63,10 +73,12 @@ def _open(loop: "asyncio.AbstractEventLoop") -> Inbox:
         else:
             return inbox
     # An event loop that watches no sockets, as that of Windows.
+    from weakref import ref
+
     weak_loop = ref(loop)
 
     def ring() -> None:
-        if (loop := weak_loop()) is not None and (inbox := _inboxes.get(loop)) is not None:
+        if (loop := weak_loop()) is not None and (inbox := _all_inboxes().get(loop)) is not None:
             loop.call_soon_threadsafe(_deliver, loop, inbox)
 
     return Inbox(ring)

@@ -8,7 +8,6 @@ from typing import Any, ParamSpec, TypeVar, cast
 from . import _quorlock
 from ._async import result
 from ._lease import Lease
-from ._scope import Scope
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -48,6 +47,8 @@ class Lock(_quorlock.Lock):
 
     async def __aenter__(self) -> Lease:
         lease = await result(self._acquire())
+        from ._scope import Scope
+
         scope = Scope(lease)
         self._enter(scope, lease)
         scope.cancel_on_loss()

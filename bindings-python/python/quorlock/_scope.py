@@ -1,6 +1,5 @@
 """Blocks that hold a lock: which lease is whose, and what becomes of a body whose lease is lost."""
 
-import weakref
 from contextvars import ContextVar
 from typing import TYPE_CHECKING
 
@@ -10,6 +9,7 @@ from ._quorlock import Lease as NativeLease
 
 if TYPE_CHECKING:
     import asyncio
+    import weakref
 
 
 class Scope:
@@ -36,6 +36,7 @@ class Scope:
     def cancel_on_loss(self) -> None:
         """Cancels the task that this runs in when the lease is lost before the block is left."""
         import asyncio
+        import weakref
 
         task = asyncio.current_task()
         if task is not None:
