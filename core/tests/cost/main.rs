@@ -15,7 +15,7 @@ use servers::Servers;
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 const TIMEOUT: Duration = Duration::from_secs(60);
 
@@ -107,6 +107,33 @@ fn an_acquire_and_release_takes_two_requests_to_each_node() {
         let calls = stats.as_str().unwrap().split("cmdstat_evalsha:calls=").nth(1).unwrap();
         let calls: usize = calls.split(',').next().unwrap().parse().unwrap();
         assert_eq!(calls, 2 * threads.len() * CYCLES);
+    }
+}
+
+#[test]
+fn what_is_released_takes_no_memory() {
+    const THREADS: usize = 8;
+    const CYCLES: usize = 500;
+    let _alone = ALONE.lock().unwrap();
+    let servers = Servers::start(5);
+    let client = client(&servers);
+    let cycles = || {
+        std::thread::scope(|scope| {
+            for number in 0..THREADS {
+                let lock = client.lock(format!("r{number}"));
+                scope.spawn(move || (0..CYCLES).for_each(|_| cycle(&lock)));
+            }
+        });
+    };
+    cycles();
+    let before = BYTES.load(Ordering::Relaxed);
+    cycles();
+    // The last late answers are still to come. A leak of 8 bytes in a cycle would be as much.
+    let deadline = Instant::now() + TIMEOUT;
+    while BYTES.load(Ordering::Relaxed) > before + 8 * (THREADS * CYCLES) as i64 {
+        let bytes = BYTES.load(Ordering::Relaxed) - before;
+        assert!(Instant::now() < deadline, "{bytes} bytes more after {THREADS} x {CYCLES} cycles");
+        std::thread::sleep(Duration::from_millis(5));
     }
 }
 
