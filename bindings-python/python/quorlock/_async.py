@@ -1,5 +1,6 @@
 """Results of the core in event loops."""
 
+import sys
 from typing import TYPE_CHECKING, TypeVar
 
 from ._quorlock import Inbox
@@ -55,11 +56,11 @@ def _all_inboxes() -> "WeakKeyDictionary[asyncio.AbstractEventLoop, Inbox]":
 
 def running_loop() -> "asyncio.AbstractEventLoop | None":
     """The event loop that this runs in, if there is one."""
-    import asyncio
-
+    # Where asyncio was not imported, or not to its end, no event loop runs.
+    events = sys.modules.get("asyncio.events")
     try:
-        return asyncio.get_running_loop()
-    except RuntimeError:
+        return events.get_running_loop() if events else None
+    except (AttributeError, RuntimeError):
         return None
 
 

@@ -9,6 +9,9 @@ from . import _quorlock
 from ._async import result
 from ._lease import Lease
 
+# Not when it is used first: a fork while another thread imports it would leave the child waiting.
+from ._scope import Scope
+
 P = ParamSpec("P")
 R = TypeVar("R")
 
@@ -47,8 +50,6 @@ class Lock(_quorlock.Lock):
 
     async def __aenter__(self) -> Lease:
         lease = await result(self._acquire())
-        from ._scope import Scope
-
         scope = Scope(lease)
         self._enter(scope, lease)
         scope.cancel_on_loss()
