@@ -143,15 +143,15 @@ impl Pipe {
 
     /// Puts a request on it. Returns the sink if there is no room for it now: see [`Pipe::room`].
     pub(crate) fn send(&self, packed: &[u8], sink: Sink) -> Result<(), Sink> {
-        if self.0.out().is_full() {
+        let out = self.0.out();
+        if out.is_full() {
             return Err(sink);
         }
-        self.put(packed, Recipient::Request(sink));
+        self.put(out, packed, Recipient::Request(sink));
         Ok(())
     }
 
-    fn put(&self, packed: &[u8], recipient: Recipient) {
-        let mut out = self.0.out();
+    fn put(&self, mut out: MutexGuard<'_, Out>, packed: &[u8], recipient: Recipient) {
         if out.is_closed {
             drop(out);
             recipient.receive(Err(broken(io::ErrorKind::NotConnected.into())));
@@ -182,7 +182,8 @@ impl Pipe {
     pub(crate) async fn ask_all(&self, commands: &[Cmd]) -> Result<Vec<Value>, RedisError> {
         let ask = |command: &Cmd| {
             let (sender, reply) = oneshot::channel();
-            self.put(&command.get_packed_command(), Recipient::Caller(sender));
+            let packed = command.get_packed_command();
+            self.put(self.0.out(), &packed, Recipient::Caller(sender));
             reply
         };
         let replies: Vec<_> = together(|| commands.iter().map(ask).collect());

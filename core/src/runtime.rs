@@ -32,10 +32,6 @@ fn stand_in() {
     }
 }
 
-fn handle() -> Result<&'static Handle> {
-    lead().map(Lead::handle)
-}
-
 /// Runs a task on the runtime. It cannot fail there.
 pub(crate) fn spawn<T: Send + 'static>(
     task: impl Future<Output = T> + Send + 'static,
@@ -44,7 +40,7 @@ pub(crate) fn spawn<T: Send + 'static>(
     if let Some(process) = crate::simulation::process() {
         return Ok(process.spawn(task));
     }
-    Ok(handle()?.spawn(task))
+    Ok(lead()?.handle().spawn(task))
 }
 
 /// Begins a task on this thread, and goes on with it on the runtime when it first has to wait. So its
