@@ -35,16 +35,7 @@ PYTHON = _python("python/with-redis-8", "pottery, redis_lock, redlock")
 REDLOCK_NG = _python("python/with-redis-5", "redlock")
 AIOREDLOCK = _python("python/with-aioredis", "aioredlock")
 
-NODE = replace(
-    installing.NODE,
-    program=["node", HERE / "node" / "peer.cjs"],
-    environment={
-        **installing.NODE.environment,
-        "NODE_PATH": str(CACHE / "node" / "node_modules"),
-    },
-    home=HERE,
-    cache=CACHE,
-)
+NODE = installing.node(HERE, CACHE, HERE / "node" / "peer.cjs")
 
 RUST = replace(
     installing.RUST,

@@ -51,16 +51,7 @@ PYTHON = replace(
     cache=_CACHE,
 )
 
-NODE = replace(
-    installing.NODE,
-    program=["node", HERE / "contenders" / "worker.js"],
-    environment={
-        **installing.NODE.environment,
-        "NODE_PATH": str(_CACHE / "node" / "node_modules"),
-    },
-    home=HERE,
-    cache=_CACHE,
-)
+NODE = installing.node(HERE, _CACHE, HERE / "contenders" / "worker.js")
 
 
 @dataclass(frozen=True)

@@ -101,17 +101,25 @@ PYTHON = Ecosystem(
     },
 )
 
-NODE = Ecosystem(
-    directory="node",
-    inputs=["package.json", "package-lock.json"],
-    steps=[["npm", "ci", "--ignore-scripts", "--no-audit", "--no-fund"]],
-    program=["node", HERE / "node" / "peer.cjs"],
-    environment={
-        "NODE_PATH": str(CACHE / "node" / "node_modules"),
-        "npm_config_fetch_retries": "1",
-        "npm_config_loglevel": "error",
-    },
-)
+
+def node(home: Path, cache: Path, program: Path) -> Ecosystem:
+    """Peers for Node.js, which the program finds wherever it is."""
+    return Ecosystem(
+        directory="node",
+        inputs=["package.json", "package-lock.json"],
+        steps=[["npm", "ci", "--ignore-scripts", "--no-audit", "--no-fund"]],
+        program=["node", program],
+        environment={
+            "NODE_PATH": str(cache / "node" / "node_modules"),
+            "npm_config_fetch_retries": "1",
+            "npm_config_loglevel": "error",
+        },
+        home=home,
+        cache=cache,
+    )
+
+
+NODE = node(HERE, CACHE, HERE / "node" / "peer.cjs")
 
 RUST = Ecosystem(
     directory="rust",
