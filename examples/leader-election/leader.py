@@ -23,8 +23,9 @@ async def campaign(
             async with office as lease:
                 print(f"elected with fence {lease.fence}")
                 return await lead(lease)
-        except quorlock.LeaseLostError as error:
-            # `lead` was cancelled when the lease ended, before another one can be elected.
+        except (quorlock.LeaseLostError, store.StaleFenceError) as error:
+            # `lead` was cancelled when the lease ended, before another one can be elected. Or it
+            # was paused for longer, and the storage told it first.
             print(f"stepped down: {error}")
         except quorlock.QuorumError as error:
             print(f"no election: {error}")
@@ -34,7 +35,7 @@ async def campaign(
 async def lead(lease: quorlock.Lease) -> None:
     """What only the leader does."""
     while True:
-        # A leader that was paused may be here without knowing that it is none any more.
+        # A leader that was paused may get here without knowing that it is none any more.
         store.write_report(lease.fence)
         print("wrote a report")
         await asyncio.sleep(0.2)

@@ -33,7 +33,7 @@ class Gateway:
 
     calls: list[Call] = field(default_factory=list)
     overlaps: list[str] = field(default_factory=list)
-    """Keys of calls that came while another one with the same key was under way."""
+    """Accounts (or keys, of calls without one) with two calls under way at once."""
 
     def __post_init__(self) -> None:
         self._under_way: Counter[str] = Counter()
@@ -80,11 +80,12 @@ class Gateway:
         """Serves one request, on a thread of its own."""
         body = json.loads(request.rfile.read(int(request.headers["Content-Length"])))
         call = Call(request.path, body, request.headers["Idempotency-Key"])
+        about = str(body.get("account", call.key))
         with self._lock:
             self.calls.append(call)
-            self._under_way[call.key] += 1
-            if self._under_way[call.key] > 1:
-                self.overlaps.append(call.key)
+            self._under_way[about] += 1
+            if self._under_way[about] > 1:
+                self.overlaps.append(about)
         try:
             while not self._open.wait(0.005):
                 if _is_closed(request.connection):
@@ -93,7 +94,7 @@ class Gateway:
                     return
         finally:
             with self._lock:
-                self._under_way[call.key] -= 1
+                self._under_way[about] -= 1
         call.state = "answered"
         request.send_response(200)
         request.send_header("Content-Type", "application/json")

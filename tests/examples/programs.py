@@ -71,6 +71,13 @@ class Program:
     def thaw(self) -> None:
         self.send(signal.SIGCONT)
 
+    def freeze_all(self) -> None:
+        """Stops it and all that it started, as a machine that is paused does."""
+        os.killpg(self.pid, signal.SIGSTOP)
+
+    def thaw_all(self) -> None:
+        os.killpg(self.pid, signal.SIGCONT)
+
     def end(self) -> int:
         """The exit status, when the process has ended by itself."""
         return self._process.wait(TIMEOUT)

@@ -1,6 +1,7 @@
 import {
   applyDecorators,
   createParamDecorator,
+  HttpException,
   Inject,
   Injectable,
   mixin,
@@ -45,6 +46,6 @@ export const HeldLease = createParamDecorator((_: unknown, context: ExecutionCon
 /** Aborts when the client has hung up: who is gone does not wait. */
 function whenGone(response: Response): AbortSignal {
   const gone = new AbortController()
-  response.on('close', () => gone.abort())
+  response.on('close', () => gone.abort(new HttpException('the client has hung up', 499)))
   return gone.signal
 }
