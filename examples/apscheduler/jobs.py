@@ -9,8 +9,9 @@ from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 
 import quorlock
-import runs
 from apscheduler.schedulers.blocking import BlockingScheduler
+
+import runs
 
 EVERY = timedelta(minutes=5)
 
