@@ -51,8 +51,8 @@ test-node: build redis
 	npm test
 
 # What they run on, apart from .venv and node_modules; their tests install it, too.
-examples:
-	$(PYTHON) tests/examples/installing.py
+examples: $(STAMPS)/venv
+	$(BIN)/python tests/examples/installing.py
 
 test-examples: build redis
 	$(BIN)/python -m pytest -q tests/examples
