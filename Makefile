@@ -110,9 +110,13 @@ $(STAMPS)/python: $(STAMPS)/venv $(CORE) pyproject.toml \
 	$(BIN)/maturin develop --release --locked
 	@touch $@
 
-# `npm ci` builds the addon too: it is the package's install script.
-$(STAMPS)/node: package.json package-lock.json $(CORE) \
-    $(shell find bindings-node -type f \( -name '*.rs' -o -name '*.toml' \))
-	@echo 'Node.js: installing tools and building the addon in release mode'
+$(STAMPS)/npm: package.json package-lock.json bindings-node/package.json
+	@echo 'Node.js: installing tools'
 	npm ci
 	@mkdir -p $(STAMPS) && touch $@
+
+$(STAMPS)/node: $(STAMPS)/npm $(CORE) \
+    $(shell find bindings-node -type f \( -name '*.rs' -o -name '*.toml' \))
+	@echo 'Node.js: building the addon in release mode'
+	npm run --silent build
+	@touch $@
