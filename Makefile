@@ -10,7 +10,7 @@ PLOTS := $(STAMPS)/bench-plots
 CORE := Cargo.toml Cargo.lock $(shell find core/src core/Cargo.toml -type f)
 
 .PHONY: help build demo test test-rust test-python test-node model simulate chaos mutants bench \
-    bench-report bench-waiting lint clean redis
+    bench-report bench-waiting packages licenses version lint clean redis
 
 help:
 	@echo 'make build   both packages in release mode, in place'
@@ -24,6 +24,9 @@ help:
 	@echo 'make bench   quorlock beside raw sockets and other libraries; takes ten to fifteen minutes (ROUNDS=8, CYCLES=200)'
 	@echo 'make bench-report  writes docs/performance.md again, from bench/results.json'
 	@echo 'make bench-waiting  waiting under contention, beside other libraries; takes ten minutes'
+	@echo 'make packages  wheel, sdist and npm packages of this machine in build/packages, installed without Rust and tried'
+	@echo 'make licenses  whether the licences and sources of all dependencies are allowed (needs cargo-deny)'
+	@echo 'make version VERSION=1.2.3  sets the version of all packages'
 	@echo 'make clean   removes what these made, except the Rust target directory'
 
 build: $(STAMPS)/python $(STAMPS)/node
@@ -72,6 +75,17 @@ bench-report: $(STAMPS)/plots
 bench-waiting: build redis
 	$(BIN)/python bench/waiting/main.py
 
+# `make test-python` builds and tries them too.
+packages: build redis
+	$(BIN)/python release/build.py build/packages
+	$(BIN)/python -m pytest -q tests/packages
+
+licenses:
+	cargo deny --locked check licenses bans sources
+
+version:
+	$(PYTHON) release/version.py $(VERSION)
+
 lint: build
 	cargo fmt --all --check
 	cargo clippy --locked --workspace --all-targets -- -D warnings
@@ -84,7 +98,7 @@ lint: build
 	npm run types
 
 clean:
-	rm -rf $(VENV) $(STAMPS) node_modules bindings-node/*.node bindings-python/python/quorlock/*.so
+	rm -rf $(VENV) $(STAMPS) node_modules LICENSE-THIRD-PARTY bindings-node/*.node bindings-python/python/quorlock/*.so
 
 redis:
 	@command -v "$${REDIS_SERVER:-redis-server}" > /dev/null || command -v valkey-server > /dev/null \
