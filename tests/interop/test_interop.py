@@ -17,7 +17,7 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
-from interop.installing import Ecosystem, NotInstalledError
+from interop.installing import Ecosystem
 from interop.peers import PEERS, Peer, PeerProcess
 from servers import Server, Servers
 from waiting import TIMEOUT, wait_until
@@ -95,24 +95,6 @@ def new_client(peer: Peer, servers: list[Server]) -> quorlock.Client:
         connect_timeout=20,
         retry_delay=(0.002, 0.01),
     )
-
-
-@pytest.fixture(scope="session")
-def install() -> Callable[[Ecosystem], str | None]:
-    """Installs peers, if that was not tried before; says why not if it cannot be done."""
-    known: dict[str, str | None] = {}
-
-    def install(ecosystem: Ecosystem) -> str | None:
-        name = ecosystem.directory
-        if name not in known:
-            known[name] = None
-            try:
-                ecosystem.install()
-            except NotInstalledError as error:
-                known[name] = str(error)
-        return known[name]
-
-    return install
 
 
 @pytest.fixture(scope="module")
