@@ -104,7 +104,7 @@ pub(crate) fn waits(resources: &Resources) {
 pub(crate) fn called(resources: &Resources, node: &str) {
     event!(
         name: "waiting.called", target: WAITING, Level::TRACE,
-        resource = %Names(resources), node, "called by a node"
+        resource = %Names(resources), node, "waiter called by a node"
     );
 }
 
@@ -174,12 +174,12 @@ pub(crate) fn released(resources: &Resources, fence: u64, confirmed: bool) {
 
 /// A node is connected for the first time, or again after a connection that broke.
 pub(crate) fn connected(node: &str) {
-    event!(name: "node.connected", target: NODE, Level::DEBUG, node, "connected");
+    event!(name: "node.connected", target: NODE, Level::DEBUG, node, "node connected");
 }
 
 /// A connection broke. If it can be made again at once, that is all.
 pub(crate) fn disconnected(node: &str) {
-    event!(name: "node.disconnected", target: NODE, Level::DEBUG, node, "connection broken");
+    event!(name: "node.disconnected", target: NODE, Level::DEBUG, node, "node disconnected");
 }
 
 /// A node cannot be reached, or does not answer any more: told once, until it is up again.

@@ -129,7 +129,7 @@ pub use metrics::{Family, Kind, Sample, Value};
 #[cfg(feature = "client")]
 pub use options::{Dialect, NODES_VARIABLE, OptionValue, timeout};
 #[cfg(feature = "client")]
-pub use records::{Listener, TARGETS};
+pub use records::{Detail, Listener, Record, TARGETS};
 #[cfg(feature = "client")]
 pub use resources::Resources;
 #[cfg(feature = "client")]

@@ -6,8 +6,7 @@
 
 use crate::events;
 use crate::fork::PerProcess;
-use serde::Serialize;
-use serde_json::Value;
+use serde::{Serialize, Serializer};
 use std::fmt;
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, Once, PoisonError, Weak};
@@ -47,17 +46,42 @@ struct Queue {
     dropped: u64,
 }
 
-#[derive(Serialize)]
-struct Record {
+/// An event.
+#[derive(Debug, Serialize)]
+#[non_exhaustive]
+pub struct Record {
     /// From 1, an error, to 5, a trace.
-    level: u8,
-    target: &'static str,
-    name: &'static str,
-    /// What happened, with the fields.
-    text: String,
-    /// In seconds since the Unix epoch.
-    time: f64,
-    fields: serde_json::Map<String, Value>,
+    pub level: u8,
+    /// One of the [`TARGETS`]; or `quorlock`, if records were dropped.
+    pub target: &'static str,
+    /// What kind of event it is, such as `node.down`.
+    pub name: &'static str,
+    /// What happened, with the fields, in one line.
+    pub text: String,
+    /// When, in seconds since the Unix epoch.
+    pub time: f64,
+    /// What more is known of it.
+    #[serde(serialize_with = "as_map")]
+    pub fields: Vec<(&'static str, Detail)>,
+}
+
+/// The value of a field.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(untagged)]
+#[non_exhaustive]
+pub enum Detail {
+    /// Such as the name of a resource.
+    Text(String),
+    /// Such as a fence: below 2^53.
+    Whole(u64),
+    /// Such as a time in seconds.
+    Number(f64),
+    /// Yes or no.
+    Flag(bool),
+}
+
+fn as_map<S: Serializer>(fields: &[(&'static str, Detail)], to: S) -> Result<S::Ok, S::Error> {
+    to.collect_map(fields.iter().map(|(name, detail)| (name, detail)))
 }
 
 impl Listener {
@@ -86,15 +110,20 @@ impl Listener {
         }
     }
 
-    /// Takes what there is to hear: JSON, a list of objects with `level`, `target`, `name`, `text`, `time`
-    /// and `fields`; `None` if there is nothing.
-    pub fn take(&self) -> Option<String> {
-        let Queue { records, dropped } = std::mem::take(&mut *lock(&self.queue));
-        let lost = (dropped > 0).then(|| Arc::new(Record::dropped(dropped)));
-        let records: Vec<_> = records.into_iter().chain(lost).collect();
+    /// Takes what there is to hear.
+    pub fn take(&self) -> Vec<Arc<Record>> {
+        let Queue { mut records, dropped } = std::mem::take(&mut *lock(&self.queue));
+        if dropped > 0 {
+            records.push(Arc::new(Record::dropped(dropped)));
+        }
+        records
+    }
+
+    /// [`Listener::take`] as JSON: a list of objects with the names of the fields.
+    pub fn take_json(&self) -> String {
+        let records = self.take();
         let records: Vec<&Record> = records.iter().map(|record| &**record).collect();
-        let json = || serde_json::to_string(&records).expect("JSON can hold all of it");
-        (!records.is_empty()).then(json)
+        serde_json::to_string(&records).expect("there is nothing in it that JSON can't hold")
     }
 
     fn put(&self, record: &Arc<Record>) {
@@ -230,7 +259,7 @@ impl Record {
     fn dropped(count: u64) -> Self {
         let mut fields = Fields::default();
         fields.message.push_str("records were dropped");
-        fields.add("count", count.into());
+        fields.add("count", Detail::Whole(count));
         Self::new(number(Level::WARN), DROPPED, "records.dropped", fields)
     }
 
@@ -244,21 +273,24 @@ impl Record {
 #[derive(Default)]
 struct Fields {
     message: String,
-    fields: serde_json::Map<String, Value>,
+    fields: Vec<(&'static str, Detail)>,
     /// They as text, in their order.
     written: String,
 }
 
 impl Fields {
-    fn add(&mut self, name: &str, value: Value) {
+    fn add(&mut self, name: &'static str, detail: Detail) {
         let plain = |c: char| c.is_alphanumeric() || "-_.:/@[]".contains(c);
-        let text = match &value {
-            Value::String(text) if !text.is_empty() && text.chars().all(plain) => text.clone(),
-            // With quotes, and on one line.
-            other => other.to_string(),
+        let text = match &detail {
+            Detail::Text(text) if !text.is_empty() && text.chars().all(plain) => text.clone(),
+            // In quotes, and on one line.
+            Detail::Text(text) => format!("{text:?}"),
+            Detail::Whole(number) => number.to_string(),
+            Detail::Number(number) => format!("{number:.6}"),
+            Detail::Flag(flag) => flag.to_string(),
         };
         self.written += &format!(" {name}={text}");
-        self.fields.insert(name.to_owned(), value);
+        self.fields.push((name, detail));
     }
 }
 
@@ -266,23 +298,23 @@ impl Visit for Fields {
     fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
         match field.name() {
             "message" => self.message = format!("{value:?}"),
-            name => self.add(name, format!("{value:?}").into()),
+            name => self.add(name, Detail::Text(format!("{value:?}"))),
         }
     }
 
     fn record_str(&mut self, field: &Field, value: &str) {
-        self.add(field.name(), value.into());
+        self.add(field.name(), Detail::Text(value.to_owned()));
     }
 
     fn record_u64(&mut self, field: &Field, value: u64) {
-        self.add(field.name(), value.into());
+        self.add(field.name(), Detail::Whole(value));
     }
 
     fn record_f64(&mut self, field: &Field, value: f64) {
-        self.add(field.name(), value.into());
+        self.add(field.name(), Detail::Number(value));
     }
 
     fn record_bool(&mut self, field: &Field, value: bool) {
-        self.add(field.name(), value.into());
+        self.add(field.name(), Detail::Flag(value));
     }
 }
