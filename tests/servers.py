@@ -16,11 +16,13 @@ with one JSON line on stdout, {"ok": result} or {"error": "why"}:
 
     {"start": 5}                           [{"url": ..., "port": ..., "pid": ...}, ...], with the
                                            options of `Servers`: "args": [...], "tls": "valid", ...
-    {"start_sentinel": true}               the same, with "seeds"; the options of `Sentinel`
-    {"start_cluster": true}                the same, with "seeds"; the options of `Cluster`
+    {"start_sentinel": true}               the same, with "seeds" (all sentinels), "seed" (the
+                                           first) and "last_seed"; the options of `Sentinel`
+    {"start_cluster": true}                the same, of masters; the options of `Cluster`
     {"freeze": 2} {"thaw": 2} {"kill": 2}  null
     {"restart": 2}                         {"url": ..., "port": ..., "pid": ...}
     {"command": [2, "GET", "key"]}         the reply
+    {"flush": true}                        null; all keys are deleted
     {"fail_over": true}                    the number of the new master, of sentinels
     {"fail_over": 0}                       the same, of a cluster, of a master that is down
     {"owner": "key"}                       the number of the server of a cluster that has its slot

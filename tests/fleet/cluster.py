@@ -5,7 +5,7 @@ from __future__ import annotations
 from urllib.parse import quote
 
 from fleet.errors import ServerError
-from fleet.group import Group, wait_for
+from fleet.group import Group, seeds, wait_for
 from fleet.independent import NO_PERSISTENCE
 from fleet.server import Server
 from fleet.settings import Settings
@@ -64,7 +64,7 @@ class Cluster(Group):
 
     def describe(self) -> list[dict[str, object]]:
         """With what makes up the URL of the cluster."""
-        return [{**server, "seeds": self.seeds} for server in super().describe()]
+        return [{**server, **seeds(self.seeds)} for server in super().describe()]
 
     def slot(self, key: str) -> int:
         """The slot of a key."""

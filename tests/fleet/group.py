@@ -111,6 +111,13 @@ class Group:
         self.proxies.append(proxy)
         return proxy
 
+    def flush(self) -> None:
+        """Deletes all keys: the servers have forgotten everything."""
+        for server in self._servers:
+            # Replicas forget what their masters forget, and sentinels have no keys.
+            with suppress(ServerReplyError):
+                server.command("FLUSHALL")
+
     def keep_logs(self) -> Path:
         """Do not delete the servers' logs and data in the end, but say on stderr where they are."""
         self._logs_wanted = True
@@ -155,6 +162,12 @@ class Group:
         if exc_type is not None:
             self.keep_logs()
         self.close()
+
+
+def seeds(addresses: str) -> dict[str, str]:
+    """The addresses in a URL, all of them or one, for what describes a server."""
+    first, *_, last = addresses.split(",")
+    return {"seeds": addresses, "seed": first, "last_seed": last}
 
 
 def wait_for(what: str, condition: Callable[[], bool]) -> None:

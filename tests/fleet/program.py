@@ -51,7 +51,7 @@ class Program:
             case {"start": _} | {"start_sentinel": _} | {"start_cluster": _}:
                 if self._started is not None:
                     raise ServerError("the servers were started already")
-                self._started = _start(request)
+                self._started = start(request)
                 return self._started.describe()
             case {"freeze": int(index)}:
                 self._servers[index].freeze()
@@ -74,6 +74,8 @@ class Program:
                 self._of_kind(Cluster).begin_move(key, to)
             case {"end_move": [str(key), int(to)]}:
                 self._of_kind(Cluster).end_move(key, to)
+            case {"flush": True}:
+                self._servers.flush()
             case {"proxy": int(index)}:
                 proxy = self._servers.proxy(index)
                 number = self._servers.proxies.index(proxy)
@@ -95,7 +97,8 @@ class Program:
         return None
 
 
-def _start(request: dict[str, Any]) -> Group:
+def start(request: dict[str, Any]) -> Group:
+    """The servers that a request for their start asks for."""
     match request:
         case {"start": int(count), **options}:
             return Servers(count, **options)

@@ -6,7 +6,7 @@ from contextlib import suppress
 from urllib.parse import quote
 
 from fleet.errors import ServerError
-from fleet.group import Group, wait_for
+from fleet.group import Group, seeds, wait_for
 from fleet.independent import NO_PERSISTENCE
 from fleet.resp import Reply, ServerReplyError
 from fleet.server import Server
@@ -105,7 +105,7 @@ class Sentinel(Group):
 
     def describe(self) -> list[dict[str, object]]:
         """With what makes up the URL of the service."""
-        return [{**server, "seeds": self.seeds} for server in super().describe()]
+        return [{**server, **seeds(self.seeds)} for server in super().describe()]
 
     def fail_over(self) -> int:
         """Lets the sentinels find that the master is down (it must be killed or frozen).
