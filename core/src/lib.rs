@@ -91,18 +91,26 @@ mod round;
 mod runtime;
 #[cfg(feature = "client")]
 mod script;
+#[cfg(feature = "client")]
+mod server;
 #[cfg(all(test, feature = "client"))]
 mod simulation;
 #[cfg(any(test, feature = "client"))]
 mod slot;
 #[cfg(feature = "client")]
+mod socket;
+#[cfg(feature = "client")]
 mod stats;
 #[cfg(feature = "client")]
 mod timer;
 #[cfg(feature = "client")]
+mod tls;
+#[cfg(feature = "client")]
 mod token;
 #[cfg(feature = "client")]
 mod twins;
+#[cfg(feature = "client")]
+mod url;
 #[cfg(feature = "client")]
 mod waiting;
 #[cfg(feature = "client")]
