@@ -86,6 +86,8 @@ mod slot;
 #[cfg(feature = "client")]
 mod stats;
 #[cfg(feature = "client")]
+mod status;
+#[cfg(feature = "client")]
 mod timer;
 #[cfg(feature = "client")]
 mod token;
@@ -118,3 +120,5 @@ pub use resources::Resources;
 pub use runtime::{Operation, Pending};
 #[cfg(feature = "client")]
 pub use stats::{NodeStats, Stats};
+#[cfg(feature = "client")]
+pub use status::{NodeStatus, State, Status};

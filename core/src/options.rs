@@ -33,12 +33,16 @@ pub enum Dialect {
     Python,
     /// `nodeTimeout`, durations in milliseconds.
     JavaScript,
+    /// `--node-timeout`, durations in seconds.
+    CommandLine,
 }
 
 impl Dialect {
     fn name(self, name: &str) -> String {
-        if self != Self::JavaScript {
-            return name.to_owned();
+        match self {
+            Self::Rust | Self::Python => return name.to_owned(),
+            Self::CommandLine => return format!("--{}", name.replace('_', "-")),
+            Self::JavaScript => {}
         }
         let mut words = name.split('_');
         let mut camel = words.next().unwrap_or_default().to_owned();
@@ -167,8 +171,9 @@ impl Options {
     pub(crate) fn check_guard(&self, dialect: Dialect, ttl: Duration) -> Result<()> {
         let Some(guard) = self.restart_guard.filter(|guard| ttl > *guard) else { return Ok(()) };
         Err(Error::config(format!(
-            "ttl must not be longer than {}, which is {}, not {}: a node that restarts could \
+            "{} must not be longer than {}, which is {}, not {}: a node that restarts could \
              forget a lease and be counted again before its end",
+            dialect.name("ttl"),
             dialect.name("restart_guard"),
             Human(guard),
             Human(ttl),
@@ -299,7 +304,11 @@ impl Setting<'_> {
     }
 
     fn null(&self) -> &'static str {
-        if self.dialect == Dialect::JavaScript { "null" } else { "None" }
+        match self.dialect {
+            Dialect::Rust | Dialect::Python => "None",
+            Dialect::JavaScript => "null",
+            Dialect::CommandLine => "0",
+        }
     }
 
     /// A duration, or `None` for ever.
@@ -314,6 +323,7 @@ impl Setting<'_> {
             let for_ever = match self.dialect {
                 Dialect::JavaScript => "null or Infinity",
                 Dialect::Python | Dialect::Rust => "None",
+                Dialect::CommandLine => return self.wrong(&format!("{accepted}, or forever")),
             };
             self.wrong(&format!("{accepted}, or {for_ever} (for ever)"))
         })
@@ -375,12 +385,7 @@ pub(crate) fn endpoints(urls: Option<&[String]>) -> Result<Vec<Endpoint>> {
     let urls = match urls {
         Some(urls) => urls,
         None => {
-            let text = std::env::var(NODES_VARIABLE).unwrap_or_default();
-            from_environment = text
-                .split(',')
-                .filter(|url| !url.trim().is_empty())
-                .map(str::to_owned)
-                .collect::<Vec<_>>();
+            from_environment = split(&std::env::var(NODES_VARIABLE).unwrap_or_default());
             &from_environment
         }
     };
@@ -397,6 +402,22 @@ pub(crate) fn endpoints(urls: Option<&[String]>) -> Result<Vec<Endpoint>> {
         endpoints.push(endpoint);
     }
     Ok(endpoints)
+}
+
+/// The URLs in a text where they are separated by commas. A comma within a URL is one that no scheme
+/// follows.
+pub(crate) fn split(text: &str) -> Vec<String> {
+    let mut urls: Vec<String> = Vec::new();
+    for part in text.split(',') {
+        match urls.last_mut() {
+            Some(url) if !part.contains("://") => url.extend([",", part]),
+            _ => urls.push(part.to_owned()),
+        }
+    }
+    urls.iter()
+        .map(|url| url.trim_matches([' ', ',']).to_owned())
+        .filter(|url| !url.is_empty())
+        .collect()
 }
 
 fn wrong_nodes(given: impl fmt::Display) -> Error {
