@@ -7,7 +7,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMPS := .cache
 PLOTS := $(STAMPS)/bench-plots
-CORE := Cargo.toml Cargo.lock $(shell find core/src core/Cargo.toml -type f)
+CORE := Cargo.toml Cargo.lock $(shell find core/src core/Cargo.toml cli/src cli/Cargo.toml -type f)
 
 .PHONY: help build demo test test-rust test-python test-node model simulate chaos mutants bench \
     bench-report bench-waiting lint clean redis
