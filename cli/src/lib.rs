@@ -14,7 +14,7 @@ mod signals;
 mod status;
 
 use args::{Arguments, Command};
-use clap::{CommandFactory, FromArgMatches};
+use clap::FromArgMatches;
 use output::{Failure, Output};
 use std::ffi::OsString;
 
@@ -81,9 +81,7 @@ fn on_runtime(work: impl Future<Output = Result<u8, Failure>>) -> Result<u8, Fai
     runtime.map_err(|error| Failure::own("the event loop cannot start", &error))?.block_on(work)
 }
 
-/// Whether the definition of the arguments makes sense.
 #[test]
 fn the_arguments_are_well_defined() {
-    Arguments::command().debug_assert();
     args::command().debug_assert();
 }

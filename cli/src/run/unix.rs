@@ -3,13 +3,14 @@
 use super::terminal::{self, Terminal};
 use crate::exit;
 use crate::signals::{Signals, set_default};
+use rustix::io::{FdFlags, fcntl_setfd};
 use rustix::process::{
     Pid, Signal, WaitOptions, getpid, kill_current_process_group, kill_process_group,
     test_kill_process_group, waitpid,
 };
 use std::ffi::OsString;
 use std::io;
-use std::os::fd::RawFd;
+use std::os::fd::{BorrowedFd, RawFd};
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 use tokio::signal::unix::{self, SignalKind};
@@ -146,6 +147,13 @@ fn before_exec(parent: Pid, terminal: Option<RawFd>) -> io::Result<()> {
     }
     #[cfg(not(target_os = "linux"))]
     let _ = parent;
+    for number in 0..=2 {
+        // SAFETY: a number that is no open file is an error, which is no matter.
+        #[expect(unsafe_code, reason = "the standard streams by their numbers")]
+        let stream = unsafe { BorrowedFd::borrow_raw(number) };
+        // Node.js does not let them be inherited.
+        let _ = fcntl_setfd(stream, FdFlags::empty());
+    }
     // Python and Node.js ignore it, and SIGPIPE, which the standard library takes care of.
     set_default(Signal::XFSZ);
     if let Some(terminal) = terminal {
