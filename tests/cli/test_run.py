@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import subprocess
 import sys
 from pathlib import Path
 
@@ -54,12 +55,10 @@ def test_several_resources(quorlock: CommandLine, servers: Servers) -> None:
 
 def test_arguments_and_streams_are_passed_on_as_they_are(quorlock: CommandLine) -> None:
     script = b'printf %s "$1"; cat; echo err >&2; kill -PIPE $$; echo "SIGPIPE is ignored"'
-    process = quorlock.start(
-        "run", "r", "--", "sh", "-c", script, "sh", b"\xff --json '", text=False
-    )
-    out, err = process.communicate(b"\xfe in")  # type: ignore[arg-type]
-    assert (out, err) == (b"\xff --json '\xfe in", b"err\n")
-    assert process.returncode == 128 + signal.SIGPIPE
+    command = [*quorlock.program, "run", "r", "--", "sh", "-c", script, "sh", b"\xff --json '"]
+    done = subprocess.run(command, input=b"\xfe in", capture_output=True, env=quorlock.environment)
+    assert (done.stdout, done.stderr) == (b"\xff --json '\xfe in", b"err\n")
+    assert done.returncode == 128 + signal.SIGPIPE
 
 
 def test_somebody_else_has_it(quorlock: CommandLine, servers: Servers) -> None:
