@@ -55,8 +55,10 @@ def test_several_resources(quorlock: CommandLine, servers: Servers) -> None:
 
 def test_arguments_and_streams_are_passed_on_as_they_are(quorlock: CommandLine) -> None:
     script = b'printf %s "$1"; cat; echo err >&2; kill -PIPE $$; echo "SIGPIPE is ignored"'
-    command = [*quorlock.program, "run", "r", "--", "sh", "-c", script, "sh", b"\xff --json '"]
-    done = subprocess.run(command, input=b"\xfe in", capture_output=True, env=quorlock.environment)
+    command: list[str | bytes] = [*quorlock.program, "run", "r", "--", "sh", "-c", script, "sh"]
+    command.append(b"\xff --json '")
+    environment = quorlock.environment
+    done = subprocess.run(command, input=b"\xfe in", capture_output=True, env=environment)
     assert (done.stdout, done.stderr) == (b"\xff --json '\xfe in", b"err\n")
     assert done.returncode == 128 + signal.SIGPIPE
 

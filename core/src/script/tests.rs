@@ -55,7 +55,7 @@ impl Requests {
         }
     }
 
-    fn one(&self) -> Keys {
+    fn one(&mut self) -> Keys {
         Keys::new(&format!("{}-", self.prefix), if self.random.bool() { "a" } else { "b" })
     }
 
