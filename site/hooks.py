@@ -16,26 +16,27 @@ from pathlib import Path
 from typing import Any
 
 from mkdocs.structure.files import File, Files
+from typedoc import reference
 
 ROOT = Path(__file__).resolve().parent.parent
 RUSTDOC = ROOT / "target" / "doc"
-TYPEDOC = ROOT / "build" / "typedoc" / "README.md"
 
 _LINK = re.compile(r"(?<=\]\()(?P<path>\.\./[^)#\s]*)(?P<anchor>#[^)\s]*)?(?=\))")
 _TABS = re.compile(r"^<!-- tabs -->\n(?P<tabs>.*?)^<!-- /tabs -->$", re.MULTILINE | re.DOTALL)
 _TAB = re.compile(
     r"^\*\*(?P<name>[^*\n]+)\*\*\n(?P<body>.*?)(?=^\*\*[^*\n]+\*\*\n|\Z)", re.M | re.S
 )
-_ANCHORED = re.compile(r'^<a id="(?P<id>[^"]+)"></a>\n+(?P<heading>#+ .*)$', re.MULTILINE)
 
 _log = logging.getLogger("mkdocs.hooks.quorlock")
 
 
 def on_files(files: Files, config: Any) -> Files:
-    """Lets pages link to those of the Rust reference."""
+    """Lets pages link to those of the Rust reference, and adds the one script that is missing."""
     for path in sorted(RUSTDOC.glob("quorlock/**/*.html")):
         place = f"api/rust/{path.relative_to(RUSTDOC).as_posix()}"
         files.append(File.generated(config, place, abs_src_path=str(path)))
+    script = ROOT / "site" / "node_modules" / "iframe-worker" / "shim" / "index.js"
+    files.append(File.generated(config, "assets/iframe-worker.js", abs_src_path=str(script)))
     return files
 
 
@@ -47,7 +48,7 @@ def on_post_build(config: Any) -> None:
 def on_page_markdown(markdown: str, page: Any, config: Any, files: Files) -> str:
     source = Path(page.file.abs_src_path)
     if page.file.src_uri == "api/node.md":
-        markdown += "\n" + _ANCHORED.sub(r"\g<heading> {: #\g<id> }", TYPEDOC.read_text())
+        markdown += "\n" + reference()
     markdown = _TABS.sub(lambda group: _TAB.sub(_tab, group["tabs"]), markdown)
     return _LINK.sub(lambda link: _link(link, source, config.repo_url), markdown)
 
