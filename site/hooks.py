@@ -1,31 +1,21 @@
 """What MkDocs has to be told of this repository, whose pages are to be read on GitHub as well.
 
-- A link that leaves `docs/` becomes one to the repository on the web.
-- A group of blocks between `<!-- tabs -->` and `<!-- /tabs -->`, each behind its name in bold,
-  becomes tabs.
-- The references of the Node.js and the Rust package, which other tools have written, become a part
-  of the site.
+The references of the Node.js and the Rust package, which other tools have written, become a part of
+the site.
 """
 
 from __future__ import annotations
 
 import logging
-import re
 import shutil
 from pathlib import Path
 from typing import Any
 
 from mkdocs.structure.files import File, Files
-from typedoc import reference
+from rewriting import ROOT, links, reference, tabs
 
-ROOT = Path(__file__).resolve().parent.parent
 RUSTDOC = ROOT / "target" / "doc"
-
-_LINK = re.compile(r"(?<=\]\()(?P<path>\.\./[^)#\s]*)(?P<anchor>#[^)\s]*)?(?=\))")
-_TABS = re.compile(r"^<!-- tabs -->\n(?P<tabs>.*?)^<!-- /tabs -->$", re.MULTILINE | re.DOTALL)
-_TAB = re.compile(
-    r"^\*\*(?P<name>[^*\n]+)\*\*\n(?P<body>.*?)(?=^\*\*[^*\n]+\*\*\n|\Z)", re.M | re.S
-)
+TYPEDOC = ROOT / "build" / "typedoc" / "README.md"
 
 _log = logging.getLogger("mkdocs.hooks.quorlock")
 
@@ -40,30 +30,13 @@ def on_files(files: Files, config: Any) -> Files:
     return files
 
 
+def on_page_markdown(markdown: str, page: Any, config: Any, files: Files) -> str:
+    if page.file.src_uri == "api/node.md":
+        markdown += "\n" + reference(TYPEDOC.read_text())
+    source = Path(page.file.abs_src_path)
+    return links(tabs(markdown), source, config.repo_url, _log.warning)
+
+
 def on_post_build(config: Any) -> None:
     """Copies what the pages of the Rust reference need."""
     shutil.copytree(RUSTDOC, Path(config.site_dir, "api", "rust"), dirs_exist_ok=True)
-
-
-def on_page_markdown(markdown: str, page: Any, config: Any, files: Files) -> str:
-    source = Path(page.file.abs_src_path)
-    if page.file.src_uri == "api/node.md":
-        markdown += "\n" + reference()
-    markdown = _TABS.sub(lambda group: _TAB.sub(_tab, group["tabs"]), markdown)
-    return _LINK.sub(lambda link: _link(link, source, config.repo_url), markdown)
-
-
-def _tab(tab: re.Match[str]) -> str:
-    lines = (f"    {line}" if line else "" for line in tab["body"].split("\n"))
-    return f'=== "{tab["name"]}"\n' + "\n".join(lines) + "\n"
-
-
-def _link(link: re.Match[str], source: Path, repository: str) -> str:
-    target = (source.parent / link["path"]).resolve()
-    if target.is_relative_to(ROOT / "docs"):
-        return link[0]
-    if not target.is_relative_to(ROOT) or not target.exists():
-        _log.warning("%s links to %s, which is not in the repository", source, link["path"])
-    kind = "tree" if target.is_dir() else "blob"
-    place = target.relative_to(ROOT).as_posix()
-    return f"{repository}/{kind}/main/{place}{link['anchor'] or ''}"
