@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
-pytest.register_assert_rewrite("rows")
-
 from servers import Servers
+
+pytest.register_assert_rewrite("rows")
 
 _failed = pytest.StashKey[bool]()
 

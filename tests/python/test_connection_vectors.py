@@ -68,7 +68,7 @@ def test_a_connection(case: dict[str, Any], setups: Setups) -> None:
         return
 
     # A server that is silent is given up on in time; others must tell why they are of no use.
-    options = {} if case.get("silent") else {"connect_timeout": TIMEOUT}
+    options: dict[str, Any] = {} if case.get("silent") else {"connect_timeout": TIMEOUT}
 
     def attempt() -> None:
         with quorlock.Client(nodes, **options) as client:
