@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
 
 import pytest
 from servers import Cluster
@@ -49,7 +50,7 @@ Connect = Callable[..., quorlock.Client]
 
 def held(cluster: Cluster) -> dict[str, int]:
     """Which keys are on which server; without fences."""
-    found = {}
+    found: dict[str, int] = {}
     for index, server in enumerate(cluster):
         names = server.command("KEYS", "*")
         assert isinstance(names, list)
@@ -76,13 +77,12 @@ def test_leases_on_all_masters_are_extended_together(cluster: Cluster, connect: 
     client = connect(cluster, ttl=3)
     leases = [client.lock(f"r{number}").acquire() for number in range(30)]
     for lease in leases:
-        name = lease.resource
-        wait_until(lambda name=name: extended(cluster, name))  # type: ignore[misc]
+        wait_until(partial(is_extended, cluster, lease.resources[0]))
     assert all(lease.valid for lease in leases)
     assert all(lease.release() for lease in leases)
 
 
-def extended(cluster: Cluster, key: str) -> bool:
+def is_extended(cluster: Cluster, key: str) -> bool:
     """Whether a key is kept for longer than it was before."""
     server = cluster[cluster.owner(key)]
     before = server.command("PTTL", key)
@@ -115,8 +115,7 @@ def test_a_release_calls_the_waiter(cluster: Cluster, connect: Connect, key: str
         for _ in range(5):
             lease = holder.lock(key).acquire()
             waiting = pool.submit(other.lock(key).acquire)
-            queue = f"{{{key}}}:queue"
-            wait_until(lambda queue=queue: queue in held(cluster))  # type: ignore[misc]
+            wait_until(lambda: f"{{{key}}}:queue" in held(cluster))
             assert lease.release()
             assert waiting.result(TIMEOUT).release()
 
@@ -171,9 +170,8 @@ def test_slots_move_under_load(cluster: Cluster, connect: Connect) -> None:
         working = [pool.submit(work, client) for client in clients]
         try:
             for turn in range(1, 13):
-                enough = len(fences) + 20
                 cluster.begin_move("k", (home + turn) % 3)
-                wait_until(lambda enough=enough: len(fences) > enough or dead(working))  # type: ignore[misc]
+                wait_until(partial(has_grown, fences, len(fences) + 20, working))
                 cluster.end_move("k", (home + turn) % 3)
         finally:
             stop.set()
@@ -183,9 +181,9 @@ def test_slots_move_under_load(cluster: Cluster, connect: Connect) -> None:
     wait_until(lambda: not held(cluster))
 
 
-def dead(working: list[object]) -> bool:
-    """Whether someone gave up."""
-    return any(future.done() for future in working)  # type: ignore[attr-defined]
+def has_grown(fences: list[int], size: int, working: list[Future[int]]) -> bool:
+    """Whether there are so many by now, or someone gave up."""
+    return len(fences) >= size or any(future.done() for future in working)
 
 
 def test_a_server_of_a_cluster_is_no_node(cluster: Cluster) -> None:

@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Callable
+from functools import partial
 
 import pytest
 from nodes import keys
-from servers import Servers
+from servers import Server, Servers
 from waiting import wait_until
 
 import quorlock
@@ -45,13 +46,14 @@ def test_a_lease_outlives_a_rolling_restart(start_servers: Start) -> None:
     with quorlock.Client(servers.urls, ttl=600) as client, client.lock("r") as lease:
         for server in servers:
             server.restart()
-
-            def is_healed(server_key: Callable[..., object] = server.command) -> bool:
-                lease.extend()
-                return server_key("GET", "r") == lease.token
-
-            wait_until(is_healed)
+            wait_until(partial(is_healed, server, lease))
         assert lease.valid
+
+
+def is_healed(server: Server, lease: quorlock.Lease) -> bool:
+    """Whether the server has the key, after one more extension."""
+    lease.extend()
+    return server.command("GET", "r") == lease.token
 
 
 def test_many_at_once(start_servers: Start) -> None:
