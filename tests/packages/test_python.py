@@ -74,10 +74,11 @@ def test_the_sdist_can_be_installed(packages: Path, python: Place, tmp_path: Pat
     """With Rust and maturin, as on a platform without a wheel. What is compiled anyway is used again."""
     [sdist] = packages.glob("*.tar.gz")
     target = tmp_path / "site"
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     command = [sys.executable, "-m", "pip", "install", "--quiet", "--no-index", "--no-deps"]
     done = subprocess.run(
         [*command, "--no-build-isolation", "--target", target, sdist],
-        env={**os.environ, "CARGO_TARGET_DIR": str(ROOT / "target")},
+        env={**os.environ, "PATH": path, "CARGO_TARGET_DIR": str(ROOT / "target")},
         capture_output=True,
         text=True,
         check=False,

@@ -7,9 +7,13 @@ use serde_json::{Value, json};
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
-fn load(name: &str) -> Vec<Value> {
+pub fn table(name: &str) -> Value {
     let path = format!("{}/../tests/vectors/{name}.json", env!("CARGO_MANIFEST_DIR"));
     serde_json::from_str(&std::fs::read_to_string(path).unwrap()).unwrap()
+}
+
+fn load(name: &str) -> Vec<Value> {
+    serde_json::from_value(table(name)).unwrap()
 }
 
 fn milliseconds(value: &Value) -> Duration {
