@@ -7,10 +7,11 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMPS := .cache
 PLOTS := $(STAMPS)/bench-plots
-CORE := Cargo.toml Cargo.lock $(shell find core/src core/Cargo.toml -type f)
+SITE := $(STAMPS)/docs
+CORE := Cargo.toml Cargo.lock $(shell find core/src core/Cargo.toml cli/src cli/Cargo.toml -type f)
 
 .PHONY: help build demo test test-rust test-python test-node model simulate chaos mutants bench \
-    bench-report bench-waiting packages licenses version lint clean redis
+    bench-report bench-waiting packages licenses version docs lint clean redis
 
 help:
 	@echo 'make build   both packages in release mode, in place'
@@ -27,6 +28,7 @@ help:
 	@echo 'make packages  wheel, sdist and npm packages of this machine in build/packages, installed without Rust and tried'
 	@echo 'make licenses  whether the licences and sources of all dependencies are allowed (needs cargo-deny)'
 	@echo 'make version VERSION=1.2.3  sets the version of all packages'
+	@echo 'make docs    the documentation site, in build/site (LINKS=all: also looks whether other sites are there)'
 	@echo 'make clean   removes what these made, except the Rust target directory'
 
 build: $(STAMPS)/python $(STAMPS)/node
@@ -86,6 +88,13 @@ licenses:
 version:
 	$(PYTHON) release/version.py $(VERSION)
 
+docs: $(STAMPS)/site
+	cd site && node_modules/.bin/typedoc --logLevel Warn
+	rm -rf target/doc
+	RUSTDOCFLAGS='-D warnings' cargo doc --quiet --locked -p quorlock --no-deps --target-dir target
+	NO_MKDOCS_2_WARNING=1 $(SITE)/bin/mkdocs build --quiet --strict
+	$(SITE)/bin/python site/links.py $(LINKS)
+
 lint: build
 	cargo fmt --all --check
 	cargo clippy --locked --workspace --all-targets -- -D warnings
@@ -98,7 +107,8 @@ lint: build
 	npm run types
 
 clean:
-	rm -rf $(VENV) $(STAMPS) node_modules LICENSE-THIRD-PARTY bindings-node/*.node bindings-python/python/quorlock/*.so
+	rm -rf $(VENV) $(STAMPS) build/site node_modules site/node_modules LICENSE-THIRD-PARTY bindings-node/*.node \
+	    bindings-python/python/quorlock/*.so
 
 redis:
 	@command -v "$${REDIS_SERVER:-redis-server}" > /dev/null || command -v valkey-server > /dev/null \
@@ -116,6 +126,13 @@ $(STAMPS)/plots: bench/requirements.txt
 	@echo 'Python: making $(PLOTS)'
 	$(PYTHON) -m venv --clear $(PLOTS)
 	$(PLOTS)/bin/pip install --quiet --disable-pip-version-check --no-deps -r bench/requirements.txt
+	@touch $@
+
+$(STAMPS)/site: site/requirements.txt site/package-lock.json
+	@echo 'Python, Node.js: making $(SITE) and site/node_modules'
+	$(PYTHON) -m venv --clear $(SITE)
+	$(SITE)/bin/pip install --quiet --disable-pip-version-check --no-deps -r site/requirements.txt
+	cd site && npm ci --silent --no-audit --no-fund
 	@touch $@
 
 $(STAMPS)/python: $(STAMPS)/venv $(CORE) pyproject.toml \

@@ -1,7 +1,7 @@
 //! Secrets in URLs show nowhere; resources may have any name.
 
 use crate::servers::Servers;
-use crate::vectors::table;
+use crate::vectors::read;
 use crate::{TIMEOUT, wait};
 use quorlock::{Client, ErrorCode};
 use serde_json::{Value, json};
@@ -21,7 +21,7 @@ fn texts(table: &Value) -> Vec<String> {
 }
 
 fn urls() -> Vec<String> {
-    let parts = table("secrets");
+    let parts = read("secrets");
     let [schemes, mut logins, places] =
         ["schemes", "logins", "places"].map(|field| texts(&parts[field]));
     logins.push(String::new());
@@ -82,7 +82,7 @@ fn a_name_is_a_key_of_its_own() {
     let client = |wait| Client::builder().nodes(&servers.urls).wait(wait).build().unwrap();
     let (first, second) = (client(TIMEOUT), client(Duration::ZERO));
     servers.command(0, &["SET", "other", "kept"]);
-    let mut names = texts(&table("names"));
+    let mut names = texts(&read("names"));
     names.push("x".repeat(100_000));
     for name in &names {
         let lease = wait(first.lock(name).acquire()).unwrap();
