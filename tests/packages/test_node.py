@@ -10,8 +10,8 @@ from pathlib import Path
 
 import npm
 import pytest
-from mistakes import MISTAKES, check, made
-from places import ROOT, Place, new_project, quick_start
+from packages.mistakes import MISTAKES, check, made
+from packages.places import ROOT, Place, new_project, quick_start
 from servers import Servers
 
 HELD = re.compile(r"held; write with fence \d{16}\n")

@@ -6,13 +6,13 @@ import subprocess
 import sys
 
 import npm
-from places import ROOT
+from packages.places import ROOT
 
 WORKFLOW = ROOT / ".github" / "workflows" / "release.yml"
 
 
 def test_all_packages_have_one_version() -> None:
-    command = [sys.executable, ROOT / "release" / "version.py"]
+    command = [sys.executable, str(ROOT / "release" / "version.py")]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
 

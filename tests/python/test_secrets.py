@@ -1,4 +1,4 @@
-"""Secrets in URLs show nowhere: not in errors, tracebacks, pickles, `repr`, logs, the doctor or statistics."""
+"""Secrets in URLs show nowhere: not in errors, tracebacks, pickles, `repr`, logs, reports."""
 
 from __future__ import annotations
 
