@@ -17,6 +17,7 @@ from packages.places import ROOT, Place, quick_start
 from servers import Servers
 
 SMOKE = ROOT / "release" / "smoke.py"
+ECHO = "import os; print(os.environ['QUORLOCK_FENCE'])"
 MODULES = ROOT / "bindings-python" / "python" / "quorlock"
 
 
@@ -46,6 +47,15 @@ def test_the_quick_start_runs(python: Place, start_servers: Callable[..., Server
     [url] = start_servers(1).urls
     told = python.succeed("python", "-", stdin=quick_start("python", url))
     assert re.fullmatch(r"held; write with fence \d{16}\n", told)
+
+
+def test_the_command_line_is_installed(
+    python: Place, start_servers: Callable[..., Servers]
+) -> None:
+    [url] = start_servers(1).urls
+    quorlock = Path(python.programs["python"]).with_name("quorlock")
+    told = python.succeed(quorlock, "run", "--node", url, "r", "--", sys.executable, "-c", ECHO)
+    assert re.fullmatch(r"\d{16}\n", told)
 
 
 @pytest.mark.parametrize("name", MISTAKES)
