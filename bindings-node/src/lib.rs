@@ -2,6 +2,7 @@
 //! in the `quorlock` crate, what JavaScript makes of it (promises, errors, signals) in `index.js`.
 
 mod convert;
+mod log;
 mod mailbox;
 
 use convert::{Failure, settle, value, values};
@@ -97,6 +98,12 @@ impl Client {
     #[napi(catch_unwind)]
     pub fn stats(&self) -> String {
         self.client.stats().to_json()
+    }
+
+    /// The counts as metrics, as JSON.
+    #[napi(catch_unwind)]
+    pub fn metrics(&self) -> String {
+        self.client.stats().metrics_to_json()
     }
 
     /// Closes the client.

@@ -192,9 +192,9 @@ impl Client {
         self.setup.endpoints.iter().map(|endpoint| &*endpoint.address)
     }
 
-    /// What became of the requests to each node, counted in this process.
+    /// What became of locks, and of the requests to each node, counted in this process.
     pub fn stats(&self) -> Stats {
-        Stats { nodes: self.setup.engine().driver.nodes.iter().map(|node| node.stats()).collect() }
+        self.setup.engine().driver.stats()
     }
 
     /// Looks at all nodes, and says what is amiss with them: what cannot vote, and what may break

@@ -9,12 +9,14 @@ use crate::clock;
 use crate::deadline::Deadlines;
 use crate::endpoint::Endpoint;
 use crate::error::NodeOutcome;
+use crate::events;
+use crate::health::Health;
 use crate::identities::Identities;
 use crate::options::Options;
 use crate::protocol::{Guard, Moment};
 use crate::request::{Reply, Request};
 use crate::runtime;
-use crate::stats::{Counters, NodeStats};
+use crate::stats::{Counters, NodeState, NodeStats};
 use crate::timer::{sleep, timeout};
 use crate::token;
 use crate::wire::{Sight, Wire};
@@ -47,6 +49,7 @@ pub(crate) struct Node {
     guard: Option<Mutex<Guard>>,
     look_interval: Duration,
     counters: Counters,
+    health: Health,
     /// Requests that could not be put on the wire at once.
     unsent: AtomicUsize,
     /// Held while one of them is, so that requests reach the node in the order in which they were made,
@@ -114,6 +117,7 @@ impl Node {
             guard: guard.map(|guard| Mutex::new(Guard::new(options.term(guard)))),
             look_interval: (guard.unwrap_or_default() / LOOKS_PER_GUARD).clamp(often, seldom),
             counters: Counters::default(),
+            health: Health::default(),
             unsent: AtomicUsize::new(0),
             turn: tokio::sync::Mutex::new(()),
             slot: watch::Sender::new(Slot::Idle),
@@ -130,7 +134,13 @@ impl Node {
     }
 
     pub(crate) fn stats(&self) -> NodeStats {
-        NodeStats { address: self.address().to_owned(), outcomes: self.counters.outcomes() }
+        NodeStats {
+            address: self.address().to_owned(),
+            state: self.slot.borrow().state(),
+            reconnects: self.health.reconnects.read(),
+            outcomes: self.counters.outcomes(),
+            answer_seconds: self.counters.answers.read(),
+        }
     }
 
     /// Starts the first connection, if nobody has. Returns whether the node can be asked now;
@@ -225,11 +235,13 @@ impl Node {
         link.wire.send(parcel, sink)
     }
 
-    /// Takes in what became of a request, which is part of something begun at `began`.
+    /// Takes in what became of a request, which is part of something begun at `began`; and, if there is
+    /// an answer, how long it took.
     pub(crate) fn answered(
         self: &Arc<Self>,
         request: &Request,
         began: Moment,
+        took: Option<Duration>,
         link: &Weak<Link>,
         answered: Answered,
     ) -> Answered {
@@ -240,8 +252,15 @@ impl Node {
                 _ => link.timeouts.store(0, Ordering::Relaxed),
             }
         }
+        let is_lost = answered.as_ref().is_err_and(Failure::is_transport);
         let answered = self.weigh(request, began, answered);
         self.counters.count(outcome(&answered));
+        if let (Some(took), false) = (took, is_lost) {
+            self.counters.answers.add(took);
+        }
+        if request.is_vote() {
+            self.health.voted(self.address(), &answered);
+        }
         answered
     }
 
@@ -306,17 +325,22 @@ impl Node {
         if timeouts >= STUCK_AFTER && age >= self.connect_timeout {
             let detail = format!("no answer to {timeouts} requests in a row");
             let failure = Failure { outcome: NodeOutcome::Timeout, detail, sent: false };
-            self.leave(|slot| slot.is(link), Slot::Down(failure));
+            if self.leave(|slot| slot.is(link), Slot::Down(failure.clone())) {
+                self.health.failed(self.address(), &failure);
+            }
         }
     }
 
     fn broken(self: &Arc<Self>, link: &Link) {
-        self.leave(|slot| slot.is(link), Slot::Connecting);
+        if self.leave(|slot| slot.is(link), Slot::Connecting) {
+            events::disconnected(self.address());
+        }
     }
 
     /// Goes from the state that `from` tells to `to`, and reconnects in the background. Does
-    /// nothing in any other state, so that only one task at a time is connecting.
-    fn leave(self: &Arc<Self>, from: impl Fn(&Slot) -> bool, to: Slot) {
+    /// nothing in any other state, so that only one task at a time is connecting. Returns whether it
+    /// did.
+    fn leave(self: &Arc<Self>, from: impl Fn(&Slot) -> bool, to: Slot) -> bool {
         let left = self.slot.send_if_modified(|slot| {
             let leaves = from(slot);
             if leaves {
@@ -328,6 +352,7 @@ impl Node {
             // The runtime is there: this runs on it.
             let _ = runtime::spawn(Arc::clone(self).connect());
         }
+        left
     }
 
     async fn connect(self: Arc<Self>) {
@@ -344,7 +369,10 @@ impl Node {
                     Slot::Down(Failure::timeout("no connection", node.connect_timeout, false))
                 }
             };
-            let done = matches!(slot, Slot::Up(_));
+            let failure = match &slot {
+                Slot::Down(failure) => Some(failure.clone()),
+                _ => None,
+            };
             let open = node.slot.send_if_modified(|current| {
                 let open = !matches!(current, Slot::Closed);
                 if open {
@@ -352,9 +380,13 @@ impl Node {
                 }
                 open
             });
-            if done || !open {
+            if !open {
                 return;
             }
+            let Some(failure) = failure else {
+                return node.health.connected(node.address());
+            };
+            node.health.failed(node.address(), &failure);
             drop(node);
             sleep(delay.mul_f64(token::jitter())).await;
             delay = (delay * 2).min(longest);
@@ -366,7 +398,9 @@ impl Node {
         let (node, weak_id) = (Arc::downgrade(self), Arc::downgrade(&id));
         let on_broken = move || {
             if let (Some(node), Some(id)) = (node.upgrade(), weak_id.upgrade()) {
-                node.leave(|slot| slot.has(&id), Slot::Connecting);
+                if node.leave(|slot| slot.has(&id), Slot::Connecting) {
+                    events::disconnected(node.address());
+                }
             }
         };
         let wire = Wire::open(&self.endpoint.target, on_broken).await?;
@@ -419,6 +453,16 @@ async fn keep_looking(node: Weak<Node>, link: Weak<Link>) {
 impl Slot {
     fn is(&self, link: &Link) -> bool {
         self.has(&link.id)
+    }
+
+    fn state(&self) -> NodeState {
+        match self {
+            Self::Idle => NodeState::Idle,
+            Self::Connecting => NodeState::Connecting,
+            Self::Up(_) => NodeState::Up,
+            Self::Down(_) => NodeState::Down,
+            Self::Closed => NodeState::Closed,
+        }
     }
 
     fn link(&self) -> Option<Arc<Link>> {

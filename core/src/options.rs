@@ -3,6 +3,7 @@
 use crate::endpoint::{Endpoint, same_server};
 use crate::error::{Error, Result};
 use crate::protocol::{MAX_NODES, RetryDelay, Term};
+use crate::url::split;
 use std::fmt;
 use std::time::Duration;
 
@@ -375,12 +376,7 @@ pub(crate) fn endpoints(urls: Option<&[String]>) -> Result<Vec<Endpoint>> {
     let urls = match urls {
         Some(urls) => urls,
         None => {
-            let text = std::env::var(NODES_VARIABLE).unwrap_or_default();
-            from_environment = text
-                .split(',')
-                .filter(|url| !url.trim().is_empty())
-                .map(str::to_owned)
-                .collect::<Vec<_>>();
+            from_environment = split(&std::env::var(NODES_VARIABLE).unwrap_or_default());
             &from_environment
         }
     };

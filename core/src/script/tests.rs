@@ -5,10 +5,10 @@ use super::By;
 use crate::clock;
 use crate::endpoint::{Endpoint, Target};
 use crate::memory::Entries;
+use crate::pipe::Pipe;
 use crate::protocol::Turns;
 use crate::request::{Keys, Refusal, Reply, Request, Subject};
 use crate::wire::{Ear, open};
-use redis::aio::MultiplexedConnection;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -84,9 +84,9 @@ impl Requests {
     }
 }
 
-async fn ask(connection: &mut MultiplexedConnection, request: &Request) -> Reply {
-    let value = connection.send_packed_command(&request.command(By::Source)).await;
-    let value = value.and_then(redis::Value::extract_error).expect("no error");
+async fn ask(pipe: &Pipe, request: &Request) -> Reply {
+    let replies = pipe.ask_all(&[request.command(By::Source)]).await.expect("it is there");
+    let value = replies.into_iter().next().expect("one to each").extract_error().expect("no error");
     request.understand(&value).unwrap_or_else(|| panic!("{request:?}: {value:?}"))
 }
 
@@ -114,10 +114,10 @@ fn hear(calls: &Calls) -> impl Fn(u64, &str) + Send + Sync + use<> {
 fn a_server_does_what_an_in_memory_node_does() {
     let servers = servers::Servers::start(1);
     let endpoint = Endpoint::parse(1, &servers.urls[0]).expect("valid");
-    let Target::Redis(info) = &endpoint.target else { panic!("it is a server") };
+    let Target::Server(server) = &endpoint.target else { panic!("it is a server") };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async {
-        let mut connection = open(info, || ()).await.expect("it is there");
+        let pipe = open(server).await.expect("it is there");
         let (server_calls, memory_calls) = (Calls::default(), Calls::default());
         let ear = Ear::open(&endpoint.target, "live", hear(&server_calls), || ());
         let _ear = ear.await.expect("it is there");
@@ -138,7 +138,7 @@ fn a_server_does_what_an_in_memory_node_does() {
             for _ in 0..LENGTH {
                 let request = requests.next();
                 history.push(format!("{request:?}"));
-                let replied = told(ask(&mut connection, &request).await);
+                let replied = told(ask(&pipe, &request).await);
                 let expected = memory.answer(clock::now(), clock::wall_clock_micros(), &request);
                 let expected = told(expected.expect("no error"));
                 assert_eq!(replied, expected, "sequence {sequence}:\n{}", history.join("\n"));
