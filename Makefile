@@ -8,7 +8,7 @@ BIN := $(VENV)/bin
 STAMPS := .cache
 PLOTS := $(STAMPS)/bench-plots
 SITE := $(STAMPS)/docs
-CORE := Cargo.toml Cargo.lock $(shell find core/src core/Cargo.toml -type f)
+CORE := Cargo.toml Cargo.lock $(shell find core/src core/Cargo.toml cli/src cli/Cargo.toml -type f)
 
 .PHONY: help build demo test test-rust test-python test-node model simulate chaos mutants bench \
     bench-report bench-waiting packages licenses version docs lint clean redis

@@ -102,6 +102,8 @@ mod socket;
 #[cfg(feature = "client")]
 mod stats;
 #[cfg(feature = "client")]
+mod status;
+#[cfg(feature = "client")]
 mod timer;
 #[cfg(feature = "client")]
 mod tls;
@@ -144,3 +146,5 @@ pub use resources::Resources;
 pub use runtime::{Operation, Pending};
 #[cfg(feature = "client")]
 pub use stats::{NodeState, NodeStats, Stats};
+#[cfg(feature = "client")]
+pub use status::{NodeStatus, State, Status};

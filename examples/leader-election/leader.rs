@@ -9,7 +9,11 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::time::sleep;
 
 /// Leads whenever it is elected.
-async fn campaign<F: AsyncFn(&Lease)>(client: &Client, role: &str, lead: F) -> quorlock::Result<()> {
+async fn campaign<F: AsyncFn(&Lease)>(
+    client: &Client,
+    role: &str,
+    lead: F,
+) -> quorlock::Result<()> {
     // It waits for as long as another one leads, and may lead for ever.
     let office = client.lock(format!("leader:{role}")).wait_forever().unlimited_hold();
     loop {
