@@ -126,9 +126,7 @@ def test_waiting_makes_no_noise(start_servers: Callable[..., Servers], records: 
     assert len(of(records, "waiting.begun")) >= 4
 
 
-def test_a_lost_lease_is_a_warning(
-    start_servers: Callable[..., Servers], records: Records
-) -> None:
+def test_a_lost_lease_is_a_warning(start_servers: Callable[..., Servers], records: Records) -> None:
     servers = start_servers(3)
     with quorlock.Client(servers.urls, ttl=0.3) as client:
         lease = client.lock("r").acquire()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,7 @@ from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import SpanKind, StatusCode
-from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client import CollectorRegistry, Metric, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 from servers import Servers
 from waiting import wait_until
@@ -116,7 +116,8 @@ def exported(*collectors: Collector) -> dict[str, Any]:
     registry = CollectorRegistry()
     for collector in collectors:
         registry.register(collector)
-    families = text_string_to_metric_families(generate_latest(registry).decode())
+    parse: Callable[[str], Iterable[Metric]] = text_string_to_metric_families
+    families = parse(generate_latest(registry).decode())
     return {
         family.name: {
             (sample.name, tuple(sorted(sample.labels.items()))): sample.value
@@ -156,9 +157,10 @@ def test_prometheus_with_several_clients(client: quorlock.Client) -> None:
     name = "quorlock_acquires_total"
     assert wins[name, (("client", "orders"), ("outcome", "won"))] == 0
     assert wins[name, (("client", "users"), ("outcome", "won"))] == 1
-    for wrong in [lambda: Collector(), lambda: Collector(client, other=client)]:
-        with pytest.raises(TypeError, match="of one client, or of several"):
-            wrong()
+    with pytest.raises(TypeError, match="of one client, or of several"):
+        Collector()
+    with pytest.raises(TypeError, match="of one client, or of several"):
+        Collector(client, other=client)
 
 
 @pytest.fixture
@@ -273,8 +275,8 @@ def test_the_dashboard_shows_what_there_is(client: quorlock.Client) -> None:
     assert {"title", "uid", "schemaVersion", "panels", "templating", "time"} <= dashboard.keys()
     panels = [panel for panel in dashboard["panels"] if panel["type"] != "row"]
     assert len({panel["id"] for panel in dashboard["panels"]}) == len(dashboard["panels"])
-    places = set()
-    shown = set()
+    places: set[tuple[int, int]] = set()
+    shown: set[str] = set()
     for panel in panels:
         assert panel["title"]
         assert panel["datasource"] == {"type": "prometheus", "uid": "${datasource}"}

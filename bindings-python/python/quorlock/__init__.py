@@ -9,8 +9,7 @@ with client.lock("orders:42") as lease:
 import atexit
 from typing import TYPE_CHECKING
 
-# With the package, and not when it is used first: a fork while another thread imports it would leave
-# the child waiting.
+# Not when it is used first: a fork while another thread imports it would leave the child waiting.
 from . import _logging as _logging
 from ._client import Client, ClientOptions, LockOptions
 from ._errors import (
@@ -61,8 +60,8 @@ def __getattr__(name: str) -> object:
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
-# What is registered last is done first. Others need not wait then for what is still held to expire: in
-# seconds, for all leases together.
+# What is registered last is done first. Others need not wait then for what is still held to
+# expire; in seconds, for all leases together.
 atexit.register(end_logging)
 atexit.register(release_all, 0.5)
 del atexit, end_logging, release_all

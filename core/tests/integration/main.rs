@@ -9,6 +9,7 @@ mod many;
 mod nodes;
 mod servers;
 mod several;
+mod telling;
 mod upkeep;
 mod vectors;
 mod waiting;
