@@ -1,11 +1,9 @@
 // The JavaScript form of the lock: promises, errors, signals. The native part is bindings-node/src.
 
 import { channel, tracingChannel } from 'node:diagnostics_channel'
-import { createRequire } from 'node:module'
 import { setInterval } from 'node:timers'
 import { isMainThread } from 'node:worker_threads'
-
-const native = createRequire(import.meta.url)('./quorlock.node')
+import native from './native.js'
 
 export class QuorlockError extends Error {
   constructor(message = '', { resources = [], nodes = [] } = {}) {

@@ -5,7 +5,7 @@ import { tracingChannel } from 'node:diagnostics_channel'
 import { createRequire } from 'node:module'
 import { QuorlockError } from './index.js'
 
-const { version } = createRequire(import.meta.url)('../package.json')
+const { version } = createRequire(import.meta.url)('./package.json')
 
 export function instrument(client, { meterProvider = metrics, tracerProvider = trace } = {}) {
   const meter = meterProvider.getMeter('quorlock', version)

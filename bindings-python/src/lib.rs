@@ -20,6 +20,7 @@ use pyo3::exceptions::{PyBaseException, PyImportError};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
 use quorlock::Dialect;
+use std::ffi::OsString;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
@@ -192,6 +193,12 @@ fn release_all(py: Python<'_>, seconds: f64) {
     py.detach(|| quorlock::release_all(Duration::from_secs_f64(seconds)));
 }
 
+/// The command line with these arguments, of which the first is the program's name; returns the exit status.
+#[pyfunction]
+fn command_line(py: Python<'_>, arguments: Vec<OsString>) -> u8 {
+    py.detach(|| quorlock_cli::main(arguments.into_iter()))
+}
+
 /// The types of this module, and the threads that call into Python, belong to one interpreter.
 fn check_interpreter(py: Python<'_>) -> PyResult<()> {
     static HOME: AtomicUsize = AtomicUsize::new(0);
@@ -218,5 +225,6 @@ fn _quorlock(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(timeout, module)?)?;
     module.add_function(wrap_pyfunction!(release_all, module)?)?;
     module.add_function(wrap_pyfunction!(logging::end_logging, module)?)?;
+    module.add_function(wrap_pyfunction!(command_line, module)?)?;
     module.add("__version__", env!("CARGO_PKG_VERSION"))
 }

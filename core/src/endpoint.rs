@@ -1,15 +1,14 @@
-//! Node URLs.
+//! Nodes, by their URLs.
 
 use crate::error::{Error, Result};
-use redis::io::tcp::{TcpSettings, socket2::TcpKeepalive};
-use redis::{ConnectionAddr, ConnectionInfo, IntoConnectionInfo, ProtocolVersion};
+use crate::server::{Login, PORT, Place, Server};
+use crate::tls::{self, Tls};
+use crate::url::{Url, database, redacted};
 use std::fmt;
-use std::time::Duration;
+use std::path::PathBuf;
+use std::sync::Arc;
 
-/// When a connection is silent, ask the peer's machine every so often whether it is still there.
-const KEEPALIVE: Duration = Duration::from_secs(15);
-
-const SCHEMES: &str = "redis://, unix:// or memory://";
+const SCHEMES: &str = "redis://, rediss://, unix:// or memory://";
 
 /// One node of the client's list.
 #[derive(Clone)]
@@ -17,13 +16,13 @@ pub(crate) struct Endpoint {
     /// The URL without user, password and query: what may be shown.
     pub(crate) address: String,
     pub(crate) target: Target,
-    /// What tells servers apart as far as a URL can: two of the same are one server.
-    identity: String,
+    /// What tells servers apart as far as a URL can: two with one in common are one server.
+    identities: Vec<String>,
 }
 
 #[derive(Clone)]
 pub(crate) enum Target {
-    Redis(Box<ConnectionInfo>),
+    Server(Arc<Server>),
     /// A node in this process, by name.
     Memory(String),
 }
@@ -32,67 +31,89 @@ impl Endpoint {
     /// Parses the node URL at `position` (from 1) in the client's list.
     pub(crate) fn parse(position: usize, url: &str) -> Result<Self> {
         let url = url.trim();
-        let fail =
-            |why: &str| Err(Error::config(format!("node {position} ({}): {why}", redacted(url))));
-        let Some((scheme, rest)) = url.split_once("://") else {
-            return fail(&format!("a node is given by a URL that begins with {SCHEMES}"));
+        let parsed = match url.split_once("://") {
+            Some((scheme, rest)) => Self::of(scheme, rest),
+            None => Err(format!("a node is given by a URL that begins with {SCHEMES}")),
         };
+        parsed.map_err(|why| Error::config(format!("node {position} ({}): {why}", redacted(url))))
+    }
+
+    fn of(scheme: &str, rest: &str) -> std::result::Result<Self, String> {
         match scheme {
-            "memory" => match rest {
-                "" => fail("memory:// needs a name, such as memory://a"),
-                name => Ok(Self {
-                    address: url.to_owned(),
-                    identity: url.to_owned(),
-                    target: Target::Memory(name.to_owned()),
-                }),
-            },
-            // The URL would be taken to end, or its host to begin, within the password.
-            "redis" if rest.find(['/', '?', '#']).is_some_and(|end| rest[end..].contains('@')) => {
-                fail("the characters @ / ? # in a name or password must be percent-encoded")
-            }
-            "redis" | "unix" => match url.into_connection_info() {
-                Ok(info) if info.redis_settings().db() < 0 => {
-                    fail("the database number must not be negative")
-                }
-                Ok(info) => Ok(Self::redis(info)),
-                Err(error) => fail(&reason(&error)),
-            },
-            _ => fail(&format!("the scheme must be {SCHEMES}")),
+            "memory" => Self::memory(rest),
+            "unix" => Self::unix(Url::parse(rest)?),
+            "redis" => Self::server(Url::parse(rest)?, false),
+            "rediss" => Self::server(Url::parse(rest)?, true),
+            _ => Err(format!("the scheme must be {SCHEMES}")),
         }
     }
 
-    fn redis(info: ConnectionInfo) -> Self {
-        let settings = info
-            .redis_settings()
-            .clone()
-            // Since RESP3 tells of a closed connection at once, also of an idle one.
-            .set_protocol(ProtocolVersion::RESP3)
-            .set_lib_name("quorlock", env!("CARGO_PKG_VERSION"));
-        let tcp = TcpSettings::default()
-            .set_nodelay(true)
-            .set_keepalive(TcpKeepalive::new().with_time(KEEPALIVE).with_interval(KEEPALIVE));
-        #[cfg(any(target_os = "android", target_os = "fuchsia", target_os = "linux"))]
-        let tcp = tcp.set_user_timeout(KEEPALIVE);
-        let identity = match info.addr() {
-            ConnectionAddr::Unix(path) => format!("unix://{}", path.display()),
-            // An IPv6 address.
-            ConnectionAddr::Tcp(host, port) if host.contains(':') => {
-                format!("redis://[{host}]:{port}")
-            }
-            addr => format!("redis://{}", addr.to_string().to_lowercase()),
+    fn memory(name: &str) -> std::result::Result<Self, String> {
+        if name.is_empty() {
+            return Err("memory:// needs a name, such as memory://a".to_owned());
+        }
+        let (address, target) = (format!("memory://{name}"), Target::Memory(name.to_owned()));
+        Ok(Self { identities: vec![address.clone()], address, target })
+    }
+
+    fn unix(mut url: Url) -> std::result::Result<Self, String> {
+        if !url.hosts.is_empty() || url.path.is_empty() {
+            return Err(
+                "a socket has a path and no host, such as unix:///run/redis.sock".to_owned()
+            );
+        }
+        let database = database(&url.take("db").unwrap_or_default())?;
+        let login = Login { user: url.take("user"), password: url.take("pass"), database };
+        url.is_used_up(&["db", "user", "pass"])?;
+        let place = Place::Unix(PathBuf::from(format!("/{}", url.path)));
+        Ok(Self::direct("unix", Server { place, login, tls: None }))
+    }
+
+    fn server(mut url: Url, encrypts: bool) -> std::result::Result<Self, String> {
+        let tls = encryption(&mut url, encrypts, &[])?;
+        let (host, port) = url.host()?.clone();
+        let place = Place::tcp(host, port.unwrap_or(PORT));
+        let login = Login { database: url.database()?, user: url.user, password: url.password };
+        let scheme = if encrypts { "rediss" } else { "redis" };
+        Ok(Self::direct(scheme, Server { place, login, tls }))
+    }
+
+    fn direct(scheme: &str, server: Server) -> Self {
+        let place = &server.place;
+        let database = match server.login.database {
+            0 => String::new(),
+            database => format!("/{database}"),
         };
-        let address = match settings.db() {
-            0 => identity.clone(),
-            db => format!("{identity}/{db}"),
-        };
-        let info = info.set_redis_settings(settings).set_tcp_settings(tcp);
-        Self { address, identity, target: Target::Redis(Box::new(info)) }
+        Self {
+            address: format!("{scheme}://{place}{database}"),
+            identities: vec![place.to_string()],
+            target: Target::Server(Arc::new(server)),
+        }
     }
 
     /// Whether both certainly are the same server, be it by two of its databases.
     pub(crate) fn is_same_server(&self, other: &Self) -> bool {
-        self.identity == other.identity
+        self.identities.iter().any(|identity| other.identities.contains(identity))
     }
+}
+
+/// How connections are encrypted, if they are. `others`: the parameters beside these.
+fn encryption(
+    url: &mut Url,
+    encrypts: bool,
+    others: &[&str],
+) -> std::result::Result<Option<Tls>, String> {
+    if !encrypts {
+        let given = tls::PARAMETERS.iter().find(|name| url.take(name).is_some());
+        if let Some(name) = given {
+            return Err(format!("{name} is for URLs with TLS, which begin with rediss"));
+        }
+        url.is_used_up(others)?;
+        return Ok(None);
+    }
+    let tls = Tls::new(|name| url.take(name))?;
+    url.is_used_up(&[&tls::PARAMETERS, others].concat())?;
+    Ok(Some(tls))
 }
 
 /// What is wrong with two nodes that are one server, by their positions (from 0) and addresses.
@@ -110,37 +131,4 @@ impl fmt::Debug for Endpoint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.address)
     }
-}
-
-/// What may be shown of a URL that cannot be used. A password can stand before the last `@` or
-/// behind the first `?`; where these overlap, nothing but the scheme is shown.
-fn redacted(url: &str) -> String {
-    let (scheme, rest) = url.split_once("://").unwrap_or(("", url));
-    let known = |byte: u8| byte.is_ascii_alphanumeric() || b"+-.".contains(&byte);
-    let scheme = match scheme {
-        "" => String::new(),
-        scheme if scheme.bytes().all(known) => format!("{scheme}://"),
-        _ => return "***".to_owned(),
-    };
-    let (rest, query) = match rest.find(['?', '#']) {
-        Some(at) if rest[at..].contains('@') => return format!("{scheme}***"),
-        Some(at) => (&rest[..at], "?***"),
-        None => (rest, ""),
-    };
-    match rest.rsplit_once('@') {
-        Some((_, host)) => format!("{scheme}***@{host}{query}"),
-        None => format!("{scheme}{rest}{query}"),
-    }
-}
-
-/// redis-rs's reason for refusing a URL. Its detail is left out: it may quote the URL.
-fn reason(error: &redis::RedisError) -> String {
-    let text = error.to_string();
-    let text = match error.detail() {
-        Some(detail) => text.replace(detail, ""),
-        None => text,
-    };
-    // Behind the dash stands the kind of error, which says nothing here.
-    let text = text.split(" - ").next().unwrap_or_default();
-    text.trim_end_matches([':', ' ', '"']).to_owned()
 }

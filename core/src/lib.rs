@@ -91,18 +91,28 @@ mod round;
 mod runtime;
 #[cfg(feature = "client")]
 mod script;
+#[cfg(feature = "client")]
+mod server;
 #[cfg(all(test, feature = "client"))]
 mod simulation;
 #[cfg(any(test, feature = "client"))]
 mod slot;
 #[cfg(feature = "client")]
+mod socket;
+#[cfg(feature = "client")]
 mod stats;
 #[cfg(feature = "client")]
+mod status;
+#[cfg(feature = "client")]
 mod timer;
+#[cfg(feature = "client")]
+mod tls;
 #[cfg(feature = "client")]
 mod token;
 #[cfg(feature = "client")]
 mod twins;
+#[cfg(feature = "client")]
+mod url;
 #[cfg(feature = "client")]
 mod waiting;
 #[cfg(feature = "client")]
@@ -136,3 +146,5 @@ pub use resources::Resources;
 pub use runtime::{Operation, Pending};
 #[cfg(feature = "client")]
 pub use stats::{NodeState, NodeStats, Stats};
+#[cfg(feature = "client")]
+pub use status::{NodeStatus, State, Status};

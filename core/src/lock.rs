@@ -126,7 +126,7 @@ impl Lock {
         started.unwrap_or_else(|error| Pending::ready(Err(error)))
     }
 
-    fn prepare(&self) -> Result<Arc<[Keys]>> {
+    pub(crate) fn prepare(&self) -> Result<Arc<[Keys]>> {
         if let Some(mistake) = &self.mistake {
             return Err(mistake.clone());
         }

@@ -3,6 +3,7 @@
 use crate::endpoint::{Endpoint, same_server};
 use crate::error::{Error, Result};
 use crate::protocol::{MAX_NODES, RetryDelay, Term};
+use crate::url::split;
 use std::fmt;
 use std::time::Duration;
 
@@ -33,12 +34,16 @@ pub enum Dialect {
     Python,
     /// `nodeTimeout`, durations in milliseconds.
     JavaScript,
+    /// `--node-timeout`, durations in seconds.
+    CommandLine,
 }
 
 impl Dialect {
     fn name(self, name: &str) -> String {
-        if self != Self::JavaScript {
-            return name.to_owned();
+        match self {
+            Self::Rust | Self::Python => return name.to_owned(),
+            Self::CommandLine => return format!("--{}", name.replace('_', "-")),
+            Self::JavaScript => {}
         }
         let mut words = name.split('_');
         let mut camel = words.next().unwrap_or_default().to_owned();
@@ -167,8 +172,9 @@ impl Options {
     pub(crate) fn check_guard(&self, dialect: Dialect, ttl: Duration) -> Result<()> {
         let Some(guard) = self.restart_guard.filter(|guard| ttl > *guard) else { return Ok(()) };
         Err(Error::config(format!(
-            "ttl must not be longer than {}, which is {}, not {}: a node that restarts could \
+            "{} must not be longer than {}, which is {}, not {}: a node that restarts could \
              forget a lease and be counted again before its end",
+            dialect.name("ttl"),
             dialect.name("restart_guard"),
             Human(guard),
             Human(ttl),
@@ -299,7 +305,11 @@ impl Setting<'_> {
     }
 
     fn null(&self) -> &'static str {
-        if self.dialect == Dialect::JavaScript { "null" } else { "None" }
+        match self.dialect {
+            Dialect::Rust | Dialect::Python => "None",
+            Dialect::JavaScript => "null",
+            Dialect::CommandLine => "0",
+        }
     }
 
     /// A duration, or `None` for ever.
@@ -314,6 +324,7 @@ impl Setting<'_> {
             let for_ever = match self.dialect {
                 Dialect::JavaScript => "null or Infinity",
                 Dialect::Python | Dialect::Rust => "None",
+                Dialect::CommandLine => return self.wrong(&format!("{accepted}, or forever")),
             };
             self.wrong(&format!("{accepted}, or {for_ever} (for ever)"))
         })
@@ -375,12 +386,7 @@ pub(crate) fn endpoints(urls: Option<&[String]>) -> Result<Vec<Endpoint>> {
     let urls = match urls {
         Some(urls) => urls,
         None => {
-            let text = std::env::var(NODES_VARIABLE).unwrap_or_default();
-            from_environment = text
-                .split(',')
-                .filter(|url| !url.trim().is_empty())
-                .map(str::to_owned)
-                .collect::<Vec<_>>();
+            from_environment = split(&std::env::var(NODES_VARIABLE).unwrap_or_default());
             &from_environment
         }
     };

@@ -6,20 +6,18 @@
 
 use crate::asking::Sink;
 use crate::runtime;
+use crate::server::Server;
+use crate::socket::{self, Plain, ReadHalf, WriteHalf};
 use crate::wire::receive;
-use redis::io::tcp::TcpSettings;
-use redis::io::tcp::socket2::SockRef;
-use redis::{Cmd, ConnectionAddr, ConnectionInfo, ErrorKind, RedisError, Value, ValueCodec};
+use redis::{Cmd, ErrorKind, PushKind, RedisError, Value, ValueCodec};
 use std::cell::RefCell;
 use std::collections::VecDeque;
+use std::convert::Infallible;
+use std::future::pending;
 use std::io;
 use std::pin::pin;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use tokio::io::{AsyncRead, AsyncReadExt};
-use tokio::net::TcpStream;
-use tokio::net::tcp;
-#[cfg(unix)]
-use tokio::net::{UnixStream, unix};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use tokio::io::{AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::sync::{Notify, oneshot};
 use tokio_util::bytes::BytesMut;
 use tokio_util::codec::Decoder;
@@ -35,6 +33,7 @@ const FEW: usize = 4;
 const CHUNK: usize = 16 * 1024;
 
 type Reply = Result<Value, RedisError>;
+type Encrypted = Box<dyn AsyncWrite + Send + Unpin>;
 
 /// Who is to have an answer.
 pub(crate) enum Recipient {
@@ -57,12 +56,19 @@ pub(crate) struct Pipe(Arc<Shared>);
 
 struct Shared {
     out: Mutex<Out>,
-    socket: WriteHalf,
+    /// `None` if a task has it, which encrypts what it writes.
+    socket: Option<Plain>,
+    /// Is called with what the server tells without being asked.
+    on_push: OnceLock<OnPush>,
     /// Notified when there is room for more requests, or none will go out any more.
     room: Notify,
     /// Notified when there is something to write, and when the connection is dropped.
     attention: Notify,
+    /// Notified when there is something to encrypt.
+    unencrypted: Notify,
 }
+
+type OnPush = Box<dyn Fn(PushKind, &[Value]) + Send + Sync>;
 
 struct Out {
     /// What is still to be written.
@@ -75,15 +81,8 @@ struct Out {
     is_held_back: bool,
     is_dropped: bool,
     is_closed: bool,
+    on_broken: Option<Box<dyn FnOnce() + Send>>,
 }
-
-enum WriteHalf {
-    Tcp(tcp::OwnedWriteHalf),
-    #[cfg(unix)]
-    Unix(unix::OwnedWriteHalf),
-}
-
-type ReadHalf = Box<dyn AsyncRead + Send + Unpin>;
 
 thread_local! {
     /// The connections on which this thread holds requests back.
@@ -113,13 +112,13 @@ pub(crate) fn together<T>(work: impl FnOnce() -> T) -> T {
 }
 
 impl Pipe {
-    /// Connects, without a time limit. `on_broken` is called when the connection breaks, before those
-    /// who wait for answers are told.
-    pub(crate) async fn connect(
-        info: &ConnectionInfo,
-        on_broken: impl Fn() + Send + 'static,
-    ) -> Result<Self, RedisError> {
-        let (read, socket) = connect(info).await?;
+    /// Connects, without a time limit.
+    pub(crate) async fn connect(server: &Server) -> Result<Self, RedisError> {
+        let (read, write) = socket::connect(server).await?;
+        let (socket, encrypted) = match write {
+            WriteHalf::Plain(socket) => (Some(socket), None),
+            WriteHalf::Encrypted(encrypted) => (None, Some(encrypted)),
+        };
         let out = Out {
             bytes: Vec::new(),
             recipients: VecDeque::new(),
@@ -127,18 +126,44 @@ impl Pipe {
             is_held_back: false,
             is_dropped: false,
             is_closed: false,
+            on_broken: None,
         };
-        let (room, attention) = (Notify::new(), Notify::new());
-        let shared = Arc::new(Shared { out: Mutex::new(out), socket, room, attention });
+        let shared = Arc::new(Shared {
+            out: Mutex::new(out),
+            socket,
+            on_push: OnceLock::new(),
+            room: Notify::new(),
+            attention: Notify::new(),
+            unencrypted: Notify::new(),
+        });
         let serving = Arc::clone(&shared);
         // The runtime is there: this runs on it.
         let _ = runtime::spawn(async move {
-            let error = serving.serve(read).await;
-            let recipients = serving.close();
-            on_broken();
+            let error = serving.serve(read, encrypted).await;
+            let (recipients, on_broken) = serving.close();
+            if let Some(on_broken) = on_broken {
+                on_broken();
+            }
             recipients.into_iter().for_each(|recipient| recipient.receive(Err(error.clone())));
         });
         Ok(Self(shared))
+    }
+
+    /// `on_broken` is called when the connection breaks, before those who wait for answers are told; or
+    /// now, if it is broken already.
+    pub(crate) fn on_broken(&self, on_broken: impl FnOnce() + Send + 'static) {
+        let mut out = self.0.out();
+        if out.is_closed {
+            drop(out);
+            return on_broken();
+        }
+        out.on_broken = Some(Box::new(on_broken));
+    }
+
+    /// `on_push` is called with what the server tells from now on without being asked.
+    pub(crate) fn on_push(&self, on_push: impl Fn(PushKind, &[Value]) + Send + Sync + 'static) {
+        // Nobody sets it twice.
+        let _ = self.0.on_push.set(Box::new(on_push));
     }
 
     /// Puts a request on it. Returns the sink if there is no room for it now: see [`Pipe::room`].
@@ -221,12 +246,14 @@ impl Shared {
     }
 
     /// Reads, and writes what others leave to it, until the connection breaks or is dropped.
-    async fn serve(self: &Arc<Self>, socket: ReadHalf) -> RedisError {
+    async fn serve(self: &Arc<Self>, socket: ReadHalf, encrypted: Option<Encrypted>) -> RedisError {
         let mut reading = pin!(self.read(socket));
+        let mut encrypting = pin!(self.encrypt(encrypted));
         loop {
             tokio::select! {
                 biased;
                 error = &mut reading => return error,
+                never = &mut encrypting => match never {},
                 () = self.attention.notified() => {
                     let out = self.out();
                     if out.is_dropped {
@@ -241,25 +268,30 @@ impl Shared {
     /// Writes what is to be written, or lets a task do so when the socket takes it.
     fn flush(self: &Arc<Self>, mut out: MutexGuard<'_, Out>) {
         out.is_held_back = false;
+        let Some(socket) = &self.socket else { return self.unencrypted.notify_one() };
         if out.is_writing {
             return;
         }
         out.is_writing = true;
-        if !self.write(out) {
+        if !self.write(socket, out) {
             let pipe = Arc::clone(self);
             // Without a runtime there are no connections either.
-            let _ = runtime::spawn(async move { while !pipe.unblock().await {} });
+            let _ = runtime::spawn(async move {
+                while let Some(socket) = &pipe.socket
+                    && !pipe.unblock(socket).await
+                {}
+            });
         }
     }
 
     /// Writes all that there is, also what others add meanwhile: nobody waits for the one who writes.
     /// Returns whether that was all.
-    fn write<'a>(&'a self, mut out: MutexGuard<'a, Out>) -> bool {
+    fn write<'a>(&'a self, socket: &Plain, mut out: MutexGuard<'a, Out>) -> bool {
         let mut bytes = Vec::new();
         while !out.bytes.is_empty() {
             std::mem::swap(&mut bytes, &mut out.bytes);
             drop(out);
-            let written = self.socket.try_write(&bytes);
+            let written = socket.try_write(&bytes);
             out = self.out();
             match written {
                 Ok(written) => drop(bytes.drain(..written)),
@@ -282,14 +314,31 @@ impl Shared {
     }
 
     /// Returns whether nothing is to be written any more.
-    async fn unblock(&self) -> bool {
-        let writable = self.socket.writable().await;
+    async fn unblock(&self, socket: &Plain) -> bool {
+        let writable = socket.writable().await;
         let mut out = self.out();
         if writable.is_err() || out.is_closed {
             out.is_writing = false;
             return true;
         }
-        self.write(out)
+        self.write(socket, out)
+    }
+
+    /// Writes what there is on an encrypted connection, for ever.
+    async fn encrypt(&self, socket: Option<Encrypted>) -> Infallible {
+        let Some(mut socket) = socket else { return pending().await };
+        loop {
+            self.unencrypted.notified().await;
+            let bytes = std::mem::take(&mut self.out().bytes);
+            let written = match socket.write_all(&bytes).await {
+                Ok(()) => socket.flush().await,
+                Err(error) => Err(error),
+            };
+            // Whoever reads gets to know that it is broken.
+            if written.is_err() {
+                return pending().await;
+            }
+        }
     }
 
     /// Hands out the answers, until there can be no more.
@@ -305,8 +354,12 @@ impl Shared {
             }
             let end = loop {
                 match codec.decode(&mut bytes) {
-                    // What the server tells of itself answers nothing.
-                    Ok(Some(Value::Push { .. })) => {}
+                    // The answer to SUBSCRIBE is a push, too.
+                    Ok(Some(Value::Push { kind, data })) if kind != PushKind::Subscribe => {
+                        if let Some(on_push) = self.on_push.get() {
+                            on_push(kind, &data);
+                        }
+                    }
                     Ok(Some(value)) => replies.push(value),
                     Ok(None) => break None,
                     Err(error) => break Some(error),
@@ -335,13 +388,13 @@ impl Shared {
         }
     }
 
-    /// Returns who waits in vain.
-    fn close(&self) -> VecDeque<Recipient> {
+    /// Returns who waits in vain, and who is to be told first.
+    fn close(&self) -> (VecDeque<Recipient>, Option<Box<dyn FnOnce() + Send>>) {
         let mut out = self.out();
         out.is_closed = true;
         out.bytes = Vec::new();
         self.room.notify_waiters();
-        std::mem::take(&mut out.recipients)
+        (std::mem::take(&mut out.recipients), out.on_broken.take())
     }
 }
 
@@ -351,52 +404,6 @@ impl Out {
     }
 }
 
-impl WriteHalf {
-    fn try_write(&self, bytes: &[u8]) -> io::Result<usize> {
-        match self {
-            Self::Tcp(socket) => socket.try_write(bytes),
-            #[cfg(unix)]
-            Self::Unix(socket) => socket.try_write(bytes),
-        }
-    }
-
-    async fn writable(&self) -> io::Result<()> {
-        match self {
-            Self::Tcp(socket) => socket.writable().await,
-            #[cfg(unix)]
-            Self::Unix(socket) => socket.writable().await,
-        }
-    }
-}
-
 fn broken(error: io::Error) -> RedisError {
     error.into()
-}
-
-async fn connect(info: &ConnectionInfo) -> Result<(ReadHalf, WriteHalf), RedisError> {
-    match info.addr() {
-        ConnectionAddr::Tcp(host, port) => {
-            let socket = TcpStream::connect((&**host, *port)).await?;
-            set_up(&socket, info.tcp_settings())?;
-            let (read, write) = socket.into_split();
-            Ok((Box::new(read), WriteHalf::Tcp(write)))
-        }
-        #[cfg(unix)]
-        ConnectionAddr::Unix(path) => {
-            let (read, write) = UnixStream::connect(path).await?.into_split();
-            Ok((Box::new(read), WriteHalf::Unix(write)))
-        }
-        _ => Err((ErrorKind::InvalidClientConfig, "this kind of address is not supported").into()),
-    }
-}
-
-fn set_up(socket: &TcpStream, settings: &TcpSettings) -> io::Result<()> {
-    socket.set_nodelay(settings.nodelay())?;
-    let socket = SockRef::from(socket);
-    if let Some(keepalive) = settings.keepalive() {
-        socket.set_tcp_keepalive(keepalive)?;
-    }
-    #[cfg(any(target_os = "android", target_os = "fuchsia", target_os = "linux"))]
-    socket.set_tcp_user_timeout(settings.user_timeout())?;
-    Ok(())
 }

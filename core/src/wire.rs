@@ -7,11 +7,10 @@ use crate::error::NodeOutcome;
 use crate::memory::MemoryNode;
 use crate::pipe::Pipe;
 use crate::script::{self, By};
+use crate::server::{Login, Server};
 use futures_util::future::FutureExt;
-use redis::aio::MultiplexedConnection;
 use redis::{
-    AsyncConnectionConfig, Cmd, ConnectionInfo, ErrorKind, InfoDict, PushInfo, PushKind,
-    RedisConnectionInfo, RedisError, ServerErrorKind, Value, from_redis_value,
+    Cmd, ErrorKind, InfoDict, PushKind, RedisError, ServerErrorKind, Value, from_redis_value,
 };
 use std::fmt;
 use std::sync::Arc;
@@ -28,7 +27,7 @@ pub(crate) enum Wire {
 /// A connection to a server.
 pub(crate) struct Redis {
     pipe: Pipe,
-    settings: RedisConnectionInfo,
+    login: Login,
 }
 
 /// What a server tells of itself.
@@ -53,11 +52,11 @@ impl Wire {
                 crate::simulation::connect(name, false, on_broken).await.map(Self::Simulated)
             }
             Target::Memory(name) => Ok(Self::Memory(MemoryNode::named(name))),
-            Target::Redis(info) => {
-                let pipe = Pipe::connect(info, on_broken).boxed().await;
+            Target::Server(server) => {
+                let pipe = Pipe::connect(server).boxed().await;
                 let pipe = pipe.map_err(|error| failure(&error, false))?;
-                let settings = info.redis_settings().clone();
-                Ok(Self::Redis(Box::new(Redis { pipe, settings })))
+                pipe.on_broken(on_broken);
+                Ok(Self::Redis(Box::new(Redis { pipe, login: server.login.clone() })))
             }
         }
     }
@@ -75,7 +74,7 @@ impl Wire {
         for (item, value) in [("LIB-NAME", "quorlock"), ("LIB-VER", env!("CARGO_PKG_VERSION"))] {
             commands.push(redis::cmd("CLIENT").arg("SETINFO").arg(item).arg(value).to_owned());
         }
-        let (hello, optional) = (hello(&redis.settings), commands.len());
+        let (hello, optional) = (hello(&redis.login), commands.len());
         let all: Vec<_> = hello.into_iter().chain(commands).collect();
         let asked = redis.pipe.ask_all(&all).await;
         let mut replies = asked.map_err(|error| failure(&error, false))?;
@@ -156,24 +155,33 @@ pub(crate) fn receive(sink: Sink, reply: Result<Value, RedisError>) {
 }
 
 /// What a connection begins with.
-fn hello(settings: &RedisConnectionInfo) -> Vec<Cmd> {
-    // It introduces and authenticates at once. RESP3 is what hearing calls needs; so this speaks it, too.
+fn hello(login: &Login) -> Vec<Cmd> {
+    // It introduces and authenticates at once. RESP3 tells of calls, and of a closed connection at once.
     let mut hello = redis::cmd("HELLO");
     hello.arg(3);
-    if let Some(password) = settings.password() {
-        hello.arg("AUTH").arg(settings.username().unwrap_or("default")).arg(password);
+    if let Some((user, password)) = login.credentials() {
+        hello.arg("AUTH").arg(user).arg(password);
     }
     let mut commands = vec![hello];
-    if settings.db() != 0 {
-        commands.push(redis::cmd("SELECT").arg(settings.db()).to_owned());
+    if login.database != 0 {
+        commands.push(redis::cmd("SELECT").arg(login.database).to_owned());
     }
     commands
+}
+
+/// Opens a connection to a server, and introduces the client.
+pub(crate) async fn open(server: &Server) -> Result<Pipe, RedisError> {
+    let pipe = Pipe::connect(server).boxed().await?;
+    for reply in pipe.ask_all(&hello(&server.login)).await? {
+        reply.extract_error()?;
+    }
+    Ok(pipe)
 }
 
 /// A connection that listens for calls, until it is dropped.
 pub(crate) enum Ear {
     /// Kept open, and asked nothing.
-    Redis { _connection: MultiplexedConnection },
+    Redis { _pipe: Pipe },
     /// The node forgets the listener when this is gone.
     Memory { _alive: Arc<()> },
     #[cfg(test)]
@@ -209,24 +217,34 @@ impl Ear {
                 MemoryNode::named(name).listen(channel, Box::new(hear));
                 Ok(Self::Memory { _alive: alive })
             }
-            Target::Redis(info) => {
-                let on_push = move |push: PushInfo| match push.kind {
-                    PushKind::Disconnection => on_broken(),
-                    PushKind::Message => {
-                        if let Some((number, lock)) = call(&push.data) {
+            Target::Server(server) => {
+                let listen = async {
+                    let pipe = open(server).await?;
+                    pipe.on_push(move |kind, message| {
+                        if kind == PushKind::Message
+                            && let Some((number, lock)) = call(message)
+                        {
                             on_call(number, lock);
                         }
-                    }
-                    _ => {}
+                    });
+                    pipe.on_broken(on_broken);
+                    subscribe(&pipe, channel).await?;
+                    Ok(pipe)
                 };
-                let opened = open_with(info, on_push).await;
-                let mut connection = opened.map_err(|error| failure(&error, false))?;
-                let subscribed = connection.subscribe(channel).boxed().await;
-                subscribed.map_err(|error| failure(&error, false))?;
-                Ok(Self::Redis { _connection: connection })
+                let pipe = listen.boxed().await.map_err(|error| failure(&error, false))?;
+                Ok(Self::Redis { _pipe: pipe })
             }
         }
     }
+}
+
+/// Listens on a channel.
+pub(crate) async fn subscribe(pipe: &Pipe, channel: &str) -> Result<(), RedisError> {
+    let command = redis::cmd("SUBSCRIBE").arg(channel).to_owned();
+    for reply in pipe.ask_all(&[command]).await? {
+        reply.extract_error()?;
+    }
+    Ok(())
 }
 
 /// The call in a message: the waiter's number, and the lock key.
@@ -245,48 +263,6 @@ impl fmt::Debug for Wire {
             Self::Simulated(_) => "Simulated",
         })
     }
-}
-
-/// Opens a connection to a server, without a time limit.
-pub(crate) async fn open(
-    info: &ConnectionInfo,
-    on_broken: impl Fn() + Send + Sync + 'static,
-) -> Result<MultiplexedConnection, RedisError> {
-    let on_push = move |push: PushInfo| {
-        if push.kind == PushKind::Disconnection {
-            on_broken();
-        }
-    };
-    open_with(info, on_push).await
-}
-
-async fn open_with(
-    info: &ConnectionInfo,
-    on_push: impl Fn(PushInfo) + Send + Sync + 'static,
-) -> Result<MultiplexedConnection, RedisError> {
-    let on_push = move |push: PushInfo| -> Result<(), ()> {
-        on_push(push);
-        Ok(())
-    };
-    let config = AsyncConnectionConfig::new()
-        .set_connection_timeout(None)
-        .set_response_timeout(None)
-        .set_push_sender(on_push);
-    let client = redis::Client::open(info.clone())?;
-    // Boxed: the future is large, and this is not the hot path.
-    client.get_multiplexed_async_connection_with_config(&config).boxed().await
-}
-
-/// Sends commands together. The errors of single ones are among the replies.
-pub(crate) async fn ask_all(
-    connection: &mut MultiplexedConnection,
-    commands: &[Cmd],
-) -> Result<Vec<Value>, RedisError> {
-    let mut pipeline = redis::pipe();
-    for command in commands {
-        pipeline.add_command(command.clone());
-    }
-    connection.send_packed_commands(&pipeline, 0, commands.len()).boxed().await
 }
 
 // Two commands: servers before Redis 7 know but one section in each.

@@ -13,14 +13,19 @@ export class Servers {
   #answers
 
   /** Starts servers that live until the end of the test; their logs are kept if it fails. */
-  static async start(test, count, options = {}) {
+  static start(test, count, options = {}) {
+    return Servers.startWith(test, { start: count, ...options })
+  }
+
+  /** Starts those that a command of tests/servers.py starts: of sentinels, or a cluster. */
+  static async startWith(test, command) {
     const servers = new Servers()
     servers.#process = spawn(process.env.PYTHON ?? 'python3', [program], {
       stdio: ['pipe', 'pipe', 'inherit'],
     })
     servers.#answers = createInterface({ input: servers.#process.stdout })[Symbol.asyncIterator]()
     test.after(() => servers.#stop(test))
-    servers.all = await servers.ask({ start: count, ...options })
+    servers.all = await servers.ask(command)
     servers.urls = servers.all.map((server) => server.url)
     return servers
   }

@@ -20,6 +20,7 @@ from typing import IO, Any
 import proxy as proxy_module
 import pytest
 import servers as servers_module
+from fleet import server as server_module
 from proxy import Mode, Proxy
 from servers import (
     Argument,
@@ -279,13 +280,13 @@ def test_nobody_gets_the_port_of_a_killed_server(server: Server) -> None:
 def test_start_moves_to_another_port_if_one_is_taken(
     start_servers: Start, server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    reserve_port = servers_module.reserve_port
+    reserve_port = server_module.reserve_port
     taken = [(server.port, socket.socket())] * 2
 
-    def reserve() -> tuple[int, socket.socket]:
-        return taken.pop() if taken else reserve_port()
+    def reserve(host: str) -> tuple[int, socket.socket]:
+        return taken.pop() if taken else reserve_port(host)
 
-    monkeypatch.setattr(servers_module, "reserve_port", reserve)
+    monkeypatch.setattr(server_module, "reserve_port", reserve)
     servers = start_servers(2)
 
     assert not taken

@@ -2,73 +2,16 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
+from rows import expect, load, python_options, python_value
 from servers import Servers
 from waiting import wait_until
 
 import quorlock
-
-VECTORS = Path(__file__).resolve().parent.parent / "vectors"
-DURATIONS = {
-    "ttl",
-    "wait",
-    "max_hold",
-    "node_timeout",
-    "connect_timeout",
-    "retry_delay",
-    "restart_guard",
-}
-
-
-def load(name: str) -> Any:
-    return json.loads((VECTORS / name).read_text())
-
-
-ERRORS = {row["code"]: getattr(quorlock, row["class"]) for row in load("errors.json")}
-
-
-def python_value(option: str, value: Any) -> Any:
-    """A value of the vectors, which give durations in milliseconds."""
-    if isinstance(value, dict):
-        return float(value["number"])
-    if option in DURATIONS and isinstance(value, list) and value:
-        return tuple(item / 1000 for item in value)
-    if option in DURATIONS and isinstance(value, int | float) and not isinstance(value, bool):
-        return value / 1000
-    return value
-
-
-def python_options(options: dict[str, Any]) -> dict[str, Any]:
-    return {name: python_value(name, value) for name, value in options.items()}
-
-
-def expect(case: dict[str, Any], action: Callable[[], Any]) -> Any:
-    """Runs the action; its error must be the expected one, with and without the given texts."""
-    if case.get("error") is None:
-        return action()
-    with pytest.raises(ERRORS[case["error"]]) as caught:
-        action()
-    error: quorlock.QuorlockError = caught.value
-    assert error.code == case["error"]
-    shown = f"{error} {error!r} {error.nodes} {error.resources}"
-    for part in case.get("contains", []):
-        assert part.replace("{name}", case.get("option", "")) in str(error)
-    for secret in case.get("never", []):
-        assert secret not in shown
-    for node, outcome in zip(error.nodes, case.get("outcomes", []), strict=False):
-        assert outcome in (None, node.outcome), error
-    if "outcomes" in case:
-        assert len(error.nodes) == len(case["outcomes"])
-    if "about" in case:
-        assert error.resources == tuple(case["about"])
-        assert error.resource == case["about"][0]
-    return None
 
 
 @pytest.mark.parametrize("row", load("errors.json"), ids=lambda row: row["code"])

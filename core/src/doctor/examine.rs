@@ -6,12 +6,12 @@ use crate::clock;
 use crate::endpoint::{Endpoint, Target};
 use crate::error::NodeOutcome;
 use crate::options::Options;
+use crate::pipe::Pipe;
 use crate::request::Keys;
 use crate::script;
 use crate::token;
-use crate::wire::{ask_all, failure, open};
-use redis::aio::MultiplexedConnection;
-use redis::{Cmd, ConnectionAddr, ConnectionInfo, InfoDict, RedisError, from_redis_value};
+use crate::wire::{failure, open, subscribe};
+use redis::{Cmd, InfoDict, RedisError, from_redis_value};
 use std::collections::HashMap;
 use std::time::Instant;
 use tokio::time::timeout;
@@ -28,6 +28,8 @@ pub(super) struct Examined {
     /// Why the node would not take a write, other than for want of permission.
     pub(super) refusal: Option<Failure>,
     pub(super) is_local: bool,
+    /// Whether it does not have to prove who it is.
+    pub(super) trusts_anybody: bool,
     /// By how much the clock's offset may be wrong, at most: half a round trip.
     pub(super) clock_error_ms: f64,
 }
@@ -36,8 +38,8 @@ pub(super) struct Examined {
 pub(super) async fn examine(endpoint: &Endpoint, options: &Options) -> Examined {
     let mut examined = Examined::default();
     examined.diagnosis.address.clone_from(&endpoint.address);
-    let info = match &endpoint.target {
-        Target::Redis(info) => info,
+    let server = match &endpoint.target {
+        Target::Server(server) => server,
         Target::Memory(_) => {
             examined.diagnosis.reachable = true;
             examined.diagnosis.kind = Some("memory".to_owned());
@@ -45,11 +47,13 @@ pub(super) async fn examine(endpoint: &Endpoint, options: &Options) -> Examined 
             return examined;
         }
     };
-    examined.is_local = is_local(info);
-    examined.diagnosis.database = info.redis_settings().db();
+    examined.is_local = server.place.is_local();
+    examined.diagnosis.database = i64::from(server.login.database);
+    examined.diagnosis.tls = server.tls.is_some();
+    examined.trusts_anybody = server.tls.as_ref().is_some_and(|tls| !tls.is_verified);
     let limit = options.connect_timeout;
-    let mut connection = match timeout(limit, open(info, || ())).await {
-        Ok(Ok(connection)) => connection,
+    let pipe = match timeout(limit, open(server)).await {
+        Ok(Ok(pipe)) => pipe,
         Ok(Err(error)) => {
             examined.trouble = Some(failure(&error, false));
             return examined;
@@ -60,7 +64,7 @@ pub(super) async fn examine(endpoint: &Endpoint, options: &Options) -> Examined 
         }
     };
     examined.diagnosis.reachable = true;
-    let looked = timeout(limit, look(&mut connection, options, &mut examined)).await;
+    let looked = timeout(limit, look(&pipe, options, &mut examined)).await;
     examined.trouble = match looked {
         Ok(Ok(())) => None,
         Ok(Err(error)) => Some(failure(&error, true)),
@@ -69,29 +73,14 @@ pub(super) async fn examine(endpoint: &Endpoint, options: &Options) -> Examined 
     examined
 }
 
-fn is_local(info: &ConnectionInfo) -> bool {
-    match info.addr() {
-        ConnectionAddr::Tcp(host, _) => {
-            let address = host.parse::<std::net::IpAddr>();
-            host == "localhost" || address.is_ok_and(|address| address.is_loopback())
-        }
-        ConnectionAddr::Unix(_) => true,
-        _ => false,
-    }
-}
-
-async fn look(
-    connection: &mut MultiplexedConnection,
-    options: &Options,
-    examined: &mut Examined,
-) -> Result<(), RedisError> {
-    measure(connection, examined).await?;
-    try_commands(connection, options, examined).await?;
+async fn look(pipe: &Pipe, options: &Options, examined: &mut Examined) -> Result<(), RedisError> {
+    measure(pipe, examined).await?;
+    try_commands(pipe, options, examined).await?;
     let sections = ["server", "replication", "memory", "persistence", "cluster"];
     let mut commands: Vec<Cmd> =
         sections.iter().map(|section| redis::cmd("INFO").arg(*section).to_owned()).collect();
     commands.push(redis::cmd("CONFIG").arg("GET").arg("appendfsync").to_owned());
-    let mut replies = ask_all(connection, &commands).await?.into_iter();
+    let mut replies = pipe.ask_all(&commands).await?.into_iter();
     // No name is in two sections.
     let told = replies.by_ref().take(sections.len());
     let info: String = told.filter_map(|reply| from_redis_value::<String>(reply).ok()).collect();
@@ -128,16 +117,14 @@ fn fill(node: &mut NodeDiagnosis, info: &InfoDict) {
 }
 
 /// Times round trips, and reads the node's clock in the quickest one.
-async fn measure(
-    connection: &mut MultiplexedConnection,
-    examined: &mut Examined,
-) -> Result<(), RedisError> {
+async fn measure(pipe: &Pipe, examined: &mut Examined) -> Result<(), RedisError> {
     let mut trips = Vec::new();
     for _ in 0..ROUND_TRIPS {
         let (sent, began) = (clock::wall_clock_micros(), Instant::now());
-        let reply = connection.send_packed_command(&redis::cmd("TIME")).await?;
+        let replies = pipe.ask_all(&[redis::cmd("TIME")]).await?;
         let took = began.elapsed().as_secs_f64() * 1e3;
-        let Ok((seconds, micros)) = from_redis_value::<(u64, u64)>(reply) else { return Ok(()) };
+        let reply = replies.into_iter().next().and_then(|reply| from_redis_value(reply).ok());
+        let Some((seconds, micros)): Option<(u64, u64)> = reply else { return Ok(()) };
         let node_ms = seconds as f64 * 1e3 + micros as f64 / 1e3;
         trips.push((took, node_ms - (sent as f64 / 1e3 + took / 2.0)));
     }
@@ -150,7 +137,7 @@ async fn measure(
 
 /// Tries every command that quorlock uses, on keys that do not exist, so that nothing comes of it.
 async fn try_commands(
-    connection: &mut MultiplexedConnection,
+    pipe: &Pipe,
     options: &Options,
     examined: &mut Examined,
 ) -> Result<(), RedisError> {
@@ -187,7 +174,7 @@ async fn try_commands(
     let channel = format!("{}quorlock:doctor:{random:08x}", options.key_prefix);
     add("PUBLISH", &[&channel, "x"]);
     let (names, commands): (Vec<_>, Vec<_>) = tries.into_iter().unzip();
-    let replies = ask_all(connection, &commands).await?;
+    let replies = pipe.ask_all(&commands).await?;
     for (name, reply) in names.into_iter().zip(replies) {
         let permissions = &mut examined.diagnosis.permissions;
         let permission = permissions.entry(name).or_insert(Permission::Allowed);
@@ -202,7 +189,7 @@ async fn try_commands(
         }
     }
     // Not with the others: what it is answered with is no reply.
-    let permission = match connection.subscribe(&channel).await {
+    let permission = match subscribe(pipe, &channel).await {
         Ok(()) => Permission::Allowed,
         Err(error) if failure(&error, true).outcome == NodeOutcome::Noperm => Permission::Denied,
         Err(error) => return Err(error),

@@ -81,14 +81,22 @@ fn connection(examined: &Examined) -> Finding {
 }
 
 fn encryption(examined: &Examined) -> Finding {
+    if examined.trusts_anybody {
+        return warning(
+            "encryption",
+            "insecure=true: the server need not prove who it is, so anybody in between can read \
+             along and release locks",
+            "name the file with the certificate of its authority by cacert=…, in place of insecure",
+        );
+    }
     if examined.is_local || examined.diagnosis.tls {
-        return ok("encryption", "nothing leaves this machine in clear text");
+        return ok("encryption", "nothing goes over a network in clear text");
     }
     warning(
         "encryption",
         "passwords and tokens go over the network in clear text: who can read along can release \
          locks",
-        "use a private network or an encrypted tunnel",
+        "use TLS (rediss://), or a private network",
     )
 }
 

@@ -5,10 +5,10 @@ use super::By;
 use crate::clock;
 use crate::endpoint::{Endpoint, Target};
 use crate::memory::Entries;
+use crate::pipe::Pipe;
 use crate::protocol::Turns;
-use crate::request::{Keys, Refusal, Reply, Request, Subject};
+use crate::request::{Keys, Refusal, Reply, Request, Sight, Subject};
 use crate::wire::{Ear, open};
-use redis::aio::MultiplexedConnection;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -40,7 +40,7 @@ impl Requests {
         let ticket = self.random.bool().then(|| self.random.u64(1..5));
         let subject = self.subject();
         let proposal = self.random.u64(1..50);
-        let kind = self.random.u8(0..12);
+        let kind = self.random.u8(0..14);
         let subject = if kind < 4 { self.new_subject() } else { subject };
         let ticket = ticket.filter(|_| subject.waiter.is_some());
         match kind {
@@ -49,6 +49,8 @@ impl Requests {
             6 => Request::Extend([(subject, ttl), (self.subject(), ttl)].into()),
             7 => Request::Heal([(subject, ttl, proposal), (self.subject(), ttl, 1)].into()),
             8 => Request::Look(Arc::clone(&subject.keys)),
+            9 => Request::Inspect(subject.keys[..1].to_vec().into()),
+            10 => Request::Forget(subject.keys[..1].to_vec().into()),
             _ => Request::Release { subject, ticket, turns },
         }
     }
@@ -84,9 +86,9 @@ impl Requests {
     }
 }
 
-async fn ask(connection: &mut MultiplexedConnection, request: &Request) -> Reply {
-    let value = connection.send_packed_command(&request.command(By::Source)).await;
-    let value = value.and_then(redis::Value::extract_error).expect("no error");
+async fn ask(pipe: &Pipe, request: &Request) -> Reply {
+    let replies = pipe.ask_all(&[request.command(By::Source)]).await.expect("it is there");
+    let value = replies.into_iter().next().expect("one to each").extract_error().expect("no error");
     request.understand(&value).unwrap_or_else(|| panic!("{request:?}: {value:?}"))
 }
 
@@ -101,6 +103,9 @@ fn told(reply: Reply) -> Reply {
             });
             Reply::Held(Refusal { expires_in, clock: 0, ..refusal })
         }
+        Reply::Seen(sight) => {
+            Reply::Seen(Sight { expires_in: sight.expires_in.map(|_| LONG), ..sight })
+        }
         other => other,
     }
 }
@@ -114,10 +119,10 @@ fn hear(calls: &Calls) -> impl Fn(u64, &str) + Send + Sync + use<> {
 fn a_server_does_what_an_in_memory_node_does() {
     let servers = servers::Servers::start(1);
     let endpoint = Endpoint::parse(1, &servers.urls[0]).expect("valid");
-    let Target::Redis(info) = &endpoint.target else { panic!("it is a server") };
+    let Target::Server(server) = &endpoint.target else { panic!("it is a server") };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async {
-        let mut connection = open(info, || ()).await.expect("it is there");
+        let pipe = open(server).await.expect("it is there");
         let (server_calls, memory_calls) = (Calls::default(), Calls::default());
         let ear = Ear::open(&endpoint.target, "live", hear(&server_calls), || ());
         let _ear = ear.await.expect("it is there");
@@ -138,7 +143,7 @@ fn a_server_does_what_an_in_memory_node_does() {
             for _ in 0..LENGTH {
                 let request = requests.next();
                 history.push(format!("{request:?}"));
-                let replied = told(ask(&mut connection, &request).await);
+                let replied = told(ask(&pipe, &request).await);
                 let expected = memory.answer(clock::now(), clock::wall_clock_micros(), &request);
                 let expected = told(expected.expect("no error"));
                 assert_eq!(replied, expected, "sequence {sequence}:\n{}", history.join("\n"));
@@ -157,7 +162,7 @@ fn a_server_does_what_an_in_memory_node_does() {
                 tokio::time::sleep(Duration::from_millis(1)).await;
             }
         }
-        assert_eq!(outcomes.len(), 6, "granted, held, own, each, yes, no");
+        assert_eq!(outcomes.len(), 7, "granted, held, own, each, seen, yes, no");
         assert!(memory_calls.lock().unwrap().len() > 500);
     });
 }

@@ -1,6 +1,7 @@
 //! The lock on real servers, through its public interface.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
+mod connections;
 mod endurance;
 mod faults;
 mod forms;

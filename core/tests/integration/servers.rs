@@ -10,6 +10,8 @@ pub struct Servers {
     pipes: Mutex<(ChildStdin, BufReader<ChildStdout>)>,
     pub urls: Vec<String>,
     pub ports: Vec<u64>,
+    /// What `tests/servers.py` tells of each of them.
+    pub all: Value,
 }
 
 /// A TCP proxy in front of a server.
@@ -25,6 +27,11 @@ impl Servers {
     }
 
     pub fn start_with(command: Value) -> Self {
+        Self::try_start(command).unwrap_or_else(|lack| panic!("{lack}"))
+    }
+
+    /// Fails with the reason if this machine lacks what such servers need.
+    pub fn try_start(command: Value) -> Result<Self, String> {
         let program = concat!(env!("CARGO_MANIFEST_DIR"), "/../tests/servers.py");
         let python = std::env::var("PYTHON").unwrap_or_else(|_| "python3".to_owned());
         let mut process = Command::new(python)
@@ -36,24 +43,32 @@ impl Servers {
         let input = process.stdin.take().unwrap();
         let output = BufReader::new(process.stdout.take().unwrap());
         let pipes = Mutex::new((input, output));
-        let mut servers = Self { process, pipes, urls: Vec::new(), ports: Vec::new() };
-        let started = servers.ask(command);
-        for server in started.as_array().unwrap() {
+        let mut servers =
+            Self { process, pipes, urls: Vec::new(), ports: Vec::new(), all: Value::Null };
+        servers.all = servers.try_ask(&command)?;
+        for server in servers.all.as_array().unwrap() {
             servers.urls.push(server["url"].as_str().unwrap().to_owned());
             servers.ports.push(server["port"].as_u64().unwrap());
         }
-        servers
+        Ok(servers)
     }
 
     /// Sends one command and returns its answer.
     pub fn ask(&self, command: Value) -> Value {
+        self.try_ask(&command).unwrap()
+    }
+
+    fn try_ask(&self, command: &Value) -> Result<Value, String> {
         let mut pipes = self.pipes.lock().unwrap();
         writeln!(pipes.0, "{command}").unwrap();
         let mut line = String::new();
         pipes.1.read_line(&mut line).unwrap();
         let mut answer: Value = serde_json::from_str(&line).expect("the servers ended");
-        assert!(answer["error"].is_null(), "{command}: {answer}");
-        answer["ok"].take()
+        match answer["error"].as_str() {
+            Some(lack) if lack.starts_with("Unavailable") => Err(lack.to_owned()),
+            Some(error) => panic!("{command}: {error}"),
+            None => Ok(answer["ok"].take()),
+        }
     }
 
     pub fn command(&self, server: usize, command: &[&str]) -> Value {

@@ -7,9 +7,14 @@ use serde_json::{Value, json};
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
-fn load(name: &str) -> Vec<Value> {
+/// A file of vectors.
+pub fn read(name: &str) -> Value {
     let path = format!("{}/../tests/vectors/{name}.json", env!("CARGO_MANIFEST_DIR"));
     serde_json::from_str(&std::fs::read_to_string(path).unwrap()).unwrap()
+}
+
+fn load(name: &str) -> Vec<Value> {
+    serde_json::from_value(read(name)).unwrap()
 }
 
 fn milliseconds(value: &Value) -> Duration {
@@ -46,12 +51,12 @@ fn set_in_lock(lock: Lock, option: &str, value: &Value) -> Lock {
     }
 }
 
-fn texts<'a>(row: &'a Value, field: &str) -> impl Iterator<Item = &'a str> {
+pub fn texts<'a>(row: &'a Value, field: &str) -> impl Iterator<Item = &'a str> {
     row[field].as_array().into_iter().flatten().map(|text| text.as_str().unwrap())
 }
 
 /// Checks that the result is as the row says; returns the value of a success.
-fn expect<T>(row: &Value, result: Result<T>) -> Option<T> {
+pub fn expect<T>(row: &Value, result: Result<T>) -> Option<T> {
     let error: Error = match (result, row["error"].as_str()) {
         (Ok(value), None) => return Some(value),
         (Err(error), Some(code)) if error.code().as_str() == code => error,

@@ -1,0 +1,182 @@
+"""Servers that are started, kept apart from all others, and ended together.
+
+No server outlives the process that started it, even if that is killed: all of them are in the
+process group of a watchdog, which kills the group (frozen members too) when its parent is gone.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from proxy import Proxy
+
+from fleet.certificates import Certificates, Kind
+from fleet.errors import ServerError
+from fleet.resp import ServerReplyError
+from fleet.server import READY_TIMEOUT, Server
+from fleet.settings import Settings
+
+# The parent is gone when its end of the pipe is closed. Forked children of it may still have copies
+# of that end, which is why the parent's id is watched too. SIGHUP is ignored because the kernel
+# sends it to a process group that loses its last parent while one of its members is stopped.
+_WATCHDOG = """
+import os, select, signal, sys
+for number in (signal.SIGHUP, signal.SIGINT, signal.SIGTERM):
+    signal.signal(number, signal.SIG_IGN)
+print(flush=True)
+while os.getppid() == int(sys.argv[1]) and not select.select([0], [], [], 0.5)[0]:
+    pass
+os.killpg(0, signal.SIGKILL)
+"""
+
+
+class Group:
+    """What all kinds of servers have in common."""
+
+    def __init__(self) -> None:
+        self._owner = os.getpid()
+        self._closed = False
+        self._servers: list[Server] = []
+        self.proxies: list[Proxy] = []
+        """The proxies made by `proxy()`."""
+        self._logs_wanted = False
+        self._directory = Path(tempfile.mkdtemp(prefix="quorlock-"))
+        self._watchdog = subprocess.Popen(
+            [sys.executable, "-I", "-S", "-c", _WATCHDOG, str(self._owner)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            process_group=0,
+        )
+        with self._starting():
+            assert self._watchdog.stdout is not None
+            if not self._watchdog.stdout.readline():
+                raise ServerError("the watchdog did not start")
+
+    @contextmanager
+    def _starting(self) -> Iterator[None]:
+        """Leaves nothing but the logs behind where starting fails."""
+        try:
+            yield
+        except BaseException as error:
+            if isinstance(error, Exception):
+                self.keep_logs()
+            self.close()
+            raise
+
+    def _certify(self, kind: Kind = "valid") -> Certificates:
+        return Certificates(self._directory / "certificates", kind)
+
+    def _start(self, settings: Settings, count: int = 1) -> list[Server]:
+        """More servers, which answer when this returns."""
+        started = []
+        for _ in range(count):
+            directory = self._directory / str(len(self._servers))
+            server = Server(directory, self._watchdog.pid, settings)
+            self._servers.append(server)
+            started.append(server)
+            server.spawn()
+        for server in started:
+            server.wait_ready(may_move=True)
+        return started
+
+    @property
+    def process_group(self) -> int:
+        """A process that is started in this group ends with the servers, even if it is stopped."""
+        return self._watchdog.pid
+
+    @property
+    def urls(self) -> list[str]:
+        """The URLs of all servers, running or not."""
+        return [server.url for server in self._servers]
+
+    def describe(self) -> list[dict[str, object]]:
+        """What tests in other languages are told of the servers."""
+        return [server.describe() for server in self._servers]
+
+    def proxy(self, index: int, host: str = "127.0.0.1") -> Proxy:
+        """A new proxy in front of a server, closed together with the servers."""
+        server = self._servers[index]
+        proxy = Proxy(server.port, server.settings.password, host)
+        self.proxies.append(proxy)
+        return proxy
+
+    def flush(self) -> None:
+        """Deletes all keys: the servers have forgotten everything."""
+        for server in self._servers:
+            # Replicas forget what their masters forget, and sentinels have no keys.
+            with suppress(ServerReplyError):
+                server.command("FLUSHALL")
+
+    def keep_logs(self) -> Path:
+        """Do not delete the servers' logs and data in the end, but say on stderr where they are."""
+        self._logs_wanted = True
+        return self._directory
+
+    def close(self) -> None:
+        """End all processes. In a forked child this does nothing: the servers are its parent's."""
+        if self._closed or os.getpid() != self._owner:
+            return
+        self._closed = True
+        for proxy in self.proxies:
+            proxy.close()
+        with suppress(ProcessLookupError, PermissionError):
+            os.killpg(self._watchdog.pid, signal.SIGKILL)
+        for server in self._servers:
+            server.kill()
+            server.release_port()
+        self._watchdog.communicate()
+        if self._logs_wanted:
+            print(f"the servers' logs are kept in {self._directory}", file=sys.stderr)
+        else:
+            shutil.rmtree(self._directory, ignore_errors=True)
+
+    def __len__(self) -> int:
+        return len(self._servers)
+
+    def __getitem__(self, index: int) -> Server:
+        return self._servers[index]
+
+    def __iter__(self) -> Iterator[Server]:
+        return iter(self._servers)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if exc_type is not None:
+            self.keep_logs()
+        self.close()
+
+
+def seeds(addresses: str) -> dict[str, str]:
+    """The addresses in a URL, all of them or one, for what describes a server."""
+    first, *_, last = addresses.split(",")
+    return {"seeds": addresses, "seed": first, "last_seed": last}
+
+
+def wait_for(what: str, condition: Callable[[], bool]) -> None:
+    """Returns when servers have come to agree on something; what cannot be asked yet is not so."""
+    deadline = time.monotonic() + READY_TIMEOUT
+    while True:
+        with suppress(OSError, ServerError, ServerReplyError):
+            if condition():
+                return
+        if time.monotonic() > deadline:
+            raise ServerError(f"after {READY_TIMEOUT:g} s it is not so that {what}")
+        time.sleep(0.02)

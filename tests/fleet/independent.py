@@ -1,0 +1,48 @@
+"""Servers none of which knows the others."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from fleet.certificates import Kind
+from fleet.group import Group
+from fleet.settings import Settings
+
+NO_PERSISTENCE = ["--save", "", "--appendonly", "no"]
+
+
+class Servers(Group):
+    """Several empty servers, until `close()` or the end of `with`. None of them knows the others.
+
+    `args` are further arguments for the server program, such as ["--appendonly", "yes"],
+    `environment` is what its environment has beside that of this process, `users` are ACL users and
+    their rules, such as {"locker": "on >secret ~* +@all"}. With `tls` the servers speak TLS, and
+    show a certificate of this kind; with `client_certificates` clients must show one as well.
+    """
+
+    def __init__(
+        self,
+        count: int,
+        *,
+        args: Sequence[str] = (),
+        unix_socket: bool = False,
+        password: str | None = None,
+        users: Mapping[str, str] | None = None,
+        environment: Mapping[str, str] | None = None,
+        host: str = "127.0.0.1",
+        tls: Kind | None = None,
+        client_certificates: bool = False,
+    ) -> None:
+        super().__init__()
+        with self._starting():
+            settings = Settings(
+                args=[*NO_PERSISTENCE, *args],
+                unix_socket=unix_socket,
+                password=password,
+                users=users or {},
+                environment=environment or {},
+                host=host,
+                certificates=None if tls is None else self._certify(tls),
+                client_certificates=client_certificates,
+            )
+            self._start(settings, count)

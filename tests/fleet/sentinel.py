@@ -1,0 +1,173 @@
+"""A master, its replicas, and the sentinels that look after them."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from urllib.parse import quote
+
+from fleet.errors import ServerError
+from fleet.group import Group, seeds, wait_for
+from fleet.independent import NO_PERSISTENCE
+from fleet.resp import Reply, ServerReplyError
+from fleet.server import Server
+from fleet.settings import Settings
+
+SERVICE = "orders"
+"""The name by which the sentinels know the master."""
+
+_QUIET = 600_000
+_ALERT = 100
+"""Milliseconds of silence after which a master is down: by itself none ever is, however busy the
+machine; in a failover it is at once."""
+
+# Sentinels that need not wait for one another for seconds. Redis before 7.0 has no such knobs. What
+# replicas told, once a second, must not be older than five times the ping-period in a failover.
+_HASTE = "ping-period 500 info-period 50 ask-period 50 publish-period 50 election-timeout 1000"
+_PATIENCE = "tilt-trigger 600000"
+
+
+class Sentinel(Group):
+    """One service: servers 0 (the master at first) to `replicas`, and behind them three sentinels.
+
+    `password` is that of the master and its replicas, `sentinel_password` that of the sentinels.
+    With `tls` all of them speak TLS.
+    """
+
+    def __init__(
+        self,
+        *,
+        replicas: int = 1,
+        password: str | None = None,
+        sentinel_password: str | None = None,
+        tls: bool = False,
+    ) -> None:
+        super().__init__()
+        with self._starting():
+            certificates = self._certify() if tls else None
+            args = [*NO_PERSISTENCE, "--repl-diskless-sync-delay", "0"]
+            if password is not None:
+                args += ["--masterauth", password]
+            data = Settings(args=args, password=password, certificates=certificates)
+            [master] = self._start(data)
+            replica = ["--replicaof", data.host, str(master.port)]
+            self._start(
+                Settings(args=[*args, *replica], password=password, certificates=certificates),
+                replicas,
+            )
+            self._data_count = 1 + replicas
+            for server in self.data[1:]:
+                wait_for("a replica is up to date", lambda server=server: _is_linked(server))  # type: ignore[misc]
+            watching = Settings(
+                args=["--sentinel"],
+                password=sentinel_password,
+                certificates=certificates,
+                config=_config(data.host, master.port, password, sentinel_password),
+            )
+            for sentinel in self._start(watching, 3):
+                _hurry(sentinel)
+            wait_for("the sentinels know each other and the replicas", self._is_complete)
+
+    @property
+    def data(self) -> list[Server]:
+        """The master and its replicas."""
+        return self._servers[: self._data_count]
+
+    @property
+    def sentinels(self) -> list[Server]:
+        """Those who look after them."""
+        return self._servers[self._data_count :]
+
+    @property
+    def seeds(self) -> str:
+        """The sentinels' addresses, as a URL names them."""
+        return ",".join(f"{s.settings.host}:{s.port}" for s in self.sentinels)
+
+    @property
+    def url(self) -> str:
+        """The service, for clients."""
+        first = self._servers[0]
+        scheme = "redis" if first.settings.certificates is None else "rediss"
+        password = first.settings.password
+        credentials = "" if password is None else f":{quote(password, safe='')}@"
+        query = first.tls_query
+        secret = self.sentinels[0].settings.password
+        if secret is not None:
+            query += f"{'&' if query else '?'}sentinel_password={quote(secret, safe='')}"
+        return f"{scheme}-sentinel://{credentials}{self.seeds}/{SERVICE}{query}"
+
+    @property
+    def master(self) -> Server:
+        """The server that the sentinels name now."""
+        ports = {self._named_by(sentinel) for sentinel in self.sentinels if sentinel.running}
+        if len(ports) > 1:
+            raise ServerError(f"the sentinels do not agree on the master: {ports}")
+        return next(server for server in self.data if server.port in ports)
+
+    def describe(self) -> list[dict[str, object]]:
+        """With what makes up the URL of the service."""
+        return [{**server, **seeds(self.seeds)} for server in super().describe()]
+
+    def fail_over(self) -> int:
+        """Lets the sentinels find that the master is down (it must be killed or frozen).
+
+        Returns the number of the new master when all of them name it, and it is one.
+        """
+        old = self.master
+        for sentinel in self.sentinels:
+            sentinel.command("SENTINEL", "SET", SERVICE, "down-after-milliseconds", _ALERT)
+        wait_for("the sentinels name another master", lambda: self.master is not old)
+        wait_for("it is a master", lambda: _role(self.master) == "master")
+        for sentinel in self.sentinels:
+            sentinel.command("SENTINEL", "SET", SERVICE, "down-after-milliseconds", _QUIET)
+        return self._servers.index(self.master)
+
+    def wait_demoted(self, index: int) -> None:
+        """Waits until a former master that is back is a replica."""
+        wait_for("it is a replica", lambda: _is_linked(self._servers[index]))
+
+    def _named_by(self, sentinel: Server) -> int:
+        reply = sentinel.command("SENTINEL", "GET-MASTER-ADDR-BY-NAME", SERVICE)
+        assert isinstance(reply, list)
+        return int(str(reply[1]))
+
+    def _is_complete(self) -> bool:
+        for sentinel in self.sentinels:
+            known = _pairs(sentinel.command("SENTINEL", "MASTER", SERVICE))
+            replicas = str(self._data_count - 1)
+            if (known["num-other-sentinels"], known["num-slaves"]) != ("2", replicas):
+                return False
+        return True
+
+
+def _config(host: str, port: int, password: str | None, sentinel_password: str | None) -> str:
+    lines = [
+        f"sentinel monitor {SERVICE} {host} {port} 2",
+        f"sentinel down-after-milliseconds {SERVICE} {_QUIET}",
+        f"sentinel failover-timeout {SERVICE} 10000",
+    ]
+    if password is not None:
+        lines.append(f'sentinel auth-pass {SERVICE} "{password}"')
+    if sentinel_password is not None:
+        lines.append(f'sentinel sentinel-pass "{sentinel_password}"')
+    return "\n".join([*lines, ""])
+
+
+def _hurry(sentinel: Server) -> None:
+    with suppress(ServerReplyError):
+        sentinel.command("SENTINEL", "DEBUG", *f"{_HASTE} {_PATIENCE}".split())
+
+
+def _pairs(reply: Reply) -> dict[str, str]:
+    assert isinstance(reply, list)
+    words = [str(word) for word in reply]
+    return dict(zip(words[::2], words[1::2], strict=True))
+
+
+def _role(server: Server) -> Reply:
+    reply = server.command("ROLE")
+    assert isinstance(reply, list)
+    return reply[0]
+
+
+def _is_linked(server: Server) -> bool:
+    return "master_link_status:up" in str(server.command("INFO", "replication"))

