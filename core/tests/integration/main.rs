@@ -11,6 +11,7 @@ mod nodes;
 mod secrets;
 mod servers;
 mod several;
+mod telling;
 mod upkeep;
 mod vectors;
 mod waiting;
