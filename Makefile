@@ -115,8 +115,8 @@ lint: build
 	npm run types
 
 clean:
-	rm -rf $(VENV) $(STAMPS) build/site node_modules site/node_modules LICENSE-THIRD-PARTY bindings-node/*.node \
-	    bindings-python/python/quorlock/*.so examples/node_modules examples/nestjs/dist
+	rm -rf $(VENV) $(STAMPS) build/site node_modules examples/node_modules examples/nestjs/dist site/node_modules \
+	    LICENSE-THIRD-PARTY bindings-node/*.node bindings-python/python/quorlock/*.so
 
 redis:
 	@command -v "$${REDIS_SERVER:-redis-server}" > /dev/null || command -v valkey-server > /dev/null \
