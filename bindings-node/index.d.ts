@@ -408,5 +408,6 @@ export class Client implements AsyncDisposable {
    * `connectTimeout`. May be called again.
    */
   close(): Promise<void>
+  /** {@link Client.close}, at the end of an `await using` block. */
   [Symbol.asyncDispose](): Promise<void>
 }

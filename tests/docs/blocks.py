@@ -1,12 +1,12 @@
 """The documentation's code blocks, and how each of them is tested.
 
-A fenced block that is marked `python`, `js`, `ts`, `sh` or `rust` is a program. One that imports
-nothing goes on from the block before it, of the same language on the same page. Comment lines right
-before a block say more:
+A fenced block that is marked `python`, `js`, `ts`, `sh` or `rust` is a program. One that does not
+import the client goes on from the block before it, of the same language on the same page (`sh`
+never does). Comment lines right before a block say more:
 
     <!-- test: skip (why it cannot run) -->
-    <!-- test: continues -->      it goes on from the block before, though it imports something
-    <!-- test: alone -->          it does not, though it imports nothing
+    <!-- test: continues -->      it goes on from the block before, though it imports the client
+    <!-- test: alone -->          it does not, though it does not import the client
     <!-- test: prints REGEX -->   what it prints has to match, as a whole
 """
 
@@ -27,13 +27,15 @@ _FENCE = re.compile(r"(?P<indent> *)(?P<ticks>`{3,}) *(?P<language>[\w+-]*)(?P<m
 _DIRECTIVE = re.compile(
     r" *<!-- test: (?P<name>skip|continues|alone|prints)(?: (?P<value>.+))? -->"
 )
-_IMPORTS = {
-    "python": re.compile(r"^(import|from) ", re.MULTILINE),
-    "js": re.compile(r"^import |\brequire\(|\bimport\(", re.MULTILINE),
-    "ts": re.compile(r"^import ", re.MULTILINE),
-    "rust": re.compile(r"^(use|extern crate) ", re.MULTILINE),
-    "sh": re.compile(""),  # each stands alone
+_CLIENT = {
+    "python": r"^\s*(import quorlock|from quorlock import .*\bClient\b)",
+    "js": r"^import .*\bClient\b.* from 'quorlock'|\bClient\b.*require\('quorlock'\)",
+    "ts": r"^import .*\bClient\b.* from 'quorlock'",
+    "rust": r"^use quorlock::(.*\bClient\b|\*)",
+    "sh": "",  # each stands alone
 }
+"""How a program begins."""
+
 _INSTALLATION = re.compile(r"(pip3?|npm|cargo|uv|apt-get|brew) (install|add) .*")
 """The tests of the packages install them, from nothing."""
 
@@ -162,4 +164,4 @@ def _skipped(language: str, code: str) -> str:
 def _goes_on(block: Block, said: dict[str, str]) -> bool:
     if "continues" in said or "alone" in said:
         return "continues" in said
-    return not _IMPORTS[block.language].search(block.code)
+    return not re.search(_CLIENT[block.language], block.code, re.MULTILINE)

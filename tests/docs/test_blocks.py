@@ -22,13 +22,13 @@ def test_a_program_keeps_its_place_on_the_page(tmp_path: Path) -> None:
     assert block.code.splitlines().index("print(1)") + 1 == 5
 
 
-def test_what_imports_nothing_goes_on_from_the_block_before(tmp_path: Path) -> None:
+def test_what_imports_no_client_goes_on_from_the_block_before(tmp_path: Path) -> None:
     page = """
 ```python
-import sys
+import quorlock
 ```
 ```js
-import 'x'
+import { Client } from 'quorlock'
 ```
 words
 ```python
@@ -36,18 +36,39 @@ print(1)
 ```
 """
     python, js = read(tmp_path, page)
-    assert python.code == "\n\nimport sys\n\n\n\n\n\n\nprint(1)\n"
-    assert js.code.strip() == "import 'x'"
+    assert python.code == "\n\nimport quorlock\n\n\n\n\n\n\nprint(1)\n"
+    assert js.code.strip() == "import { Client } from 'quorlock'"
+
+
+@pytest.mark.parametrize(
+    ("language", "begins", "goes_on"),
+    [
+        ("python", "from quorlock import Client, Lease", "from quorlock import Lease"),
+        ("js", "const { Client } = require('quorlock')", "import { Lease } from 'quorlock'"),
+        ("ts", "import { Client } from 'quorlock'", "import fs from 'node:fs'"),
+        ("rust", "use quorlock::{Client, Lease};", "use quorlock::ErrorCode;"),
+        ("sh", "true", None),
+    ],
+)
+def test_where_programs_begin(
+    language: str, begins: str, goes_on: str | None, tmp_path: Path
+) -> None:
+    def count(line: str) -> int:
+        return len(read(tmp_path, f"```{language}\n{line}\n```\n" * 2))
+
+    assert count(begins) == 2
+    if goes_on is not None:
+        assert count(goes_on) == 1
 
 
 def test_a_comment_says_otherwise(tmp_path: Path) -> None:
     page = """
 ```python
-import a
+import quorlock
 ```
 <!-- test: continues -->
 ```python
-import b
+import quorlock
 ```
 
 <!-- test: alone -->
@@ -57,7 +78,7 @@ print("c")
 ```
 """
     first, second = read(tmp_path, page)
-    assert first.code.split() == ["import", "a", "import", "b"]
+    assert first.code.split() == ["import", "quorlock"] * 2
     assert second.code.strip() == 'print("c")'
 
 

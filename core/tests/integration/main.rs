@@ -8,6 +8,7 @@ mod forms;
 mod hand_over;
 mod many;
 mod nodes;
+mod secrets;
 mod servers;
 mod several;
 mod telling;
