@@ -33,6 +33,21 @@ pub(crate) enum Target {
     Memory(String),
 }
 
+impl Target {
+    /// What there is none of, if connecting takes too long.
+    pub(crate) fn no_connection(&self) -> &'static str {
+        let encrypts = match self {
+            Self::Server(server) => server.tls.is_some(),
+            Self::Sentinel(sentinels) => sentinels.tls.is_some(),
+            Self::Memory(_) => false,
+        };
+        match encrypts {
+            true => "no connection (does the server speak TLS on this port?)",
+            false => "no connection",
+        }
+    }
+}
+
 impl Endpoint {
     /// Parses the node URL at `position` (from 1) in the client's list.
     pub(crate) fn parse(position: usize, url: &str) -> Result<Self> {

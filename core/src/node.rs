@@ -351,7 +351,8 @@ impl Node {
                 Ok(Ok(link)) => Slot::Up(link),
                 Ok(Err(failure)) => Slot::Down(failure),
                 Err(_) => {
-                    Slot::Down(Failure::timeout("no connection", node.connect_timeout, false))
+                    let what = node.endpoint.target.no_connection();
+                    Slot::Down(Failure::timeout(what, node.connect_timeout, false))
                 }
             };
             let done = matches!(slot, Slot::Up(_));
