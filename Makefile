@@ -7,10 +7,11 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMPS := .cache
 PLOTS := $(STAMPS)/bench-plots
-CORE := Cargo.toml Cargo.lock $(shell find core/src core/Cargo.toml -type f)
+SITE := $(STAMPS)/docs
+CORE := Cargo.toml Cargo.lock $(shell find core/src core/Cargo.toml cli/src cli/Cargo.toml -type f)
 
 .PHONY: help build demo test test-rust test-python test-node model simulate chaos mutants bench \
-    bench-report bench-waiting lint clean redis
+    bench-report bench-waiting packages licenses version docs lint clean redis
 
 help:
 	@echo 'make build   both packages in release mode, in place'
@@ -24,6 +25,10 @@ help:
 	@echo 'make bench   quorlock beside raw sockets and other libraries; takes ten to fifteen minutes (ROUNDS=8, CYCLES=200)'
 	@echo 'make bench-report  writes docs/performance.md again, from bench/results.json'
 	@echo 'make bench-waiting  waiting under contention, beside other libraries; takes ten minutes'
+	@echo 'make packages  wheel, sdist and npm packages of this machine in build/packages, installed without Rust and tried'
+	@echo 'make licenses  whether the licences and sources of all dependencies are allowed (needs cargo-deny)'
+	@echo 'make version VERSION=1.2.3  sets the version of all packages'
+	@echo 'make docs    the documentation site, in build/site (LINKS=all: also looks whether other sites are there)'
 	@echo 'make clean   removes what these made, except the Rust target directory'
 
 build: $(STAMPS)/python $(STAMPS)/node
@@ -72,6 +77,24 @@ bench-report: $(STAMPS)/plots
 bench-waiting: build redis
 	$(BIN)/python bench/waiting/main.py
 
+# `make test-python` builds and tries them too.
+packages: build redis
+	$(BIN)/python release/build.py build/packages
+	$(BIN)/python -m pytest -q tests/packages
+
+licenses:
+	cargo deny --locked check licenses bans sources
+
+version:
+	$(PYTHON) release/version.py $(VERSION)
+
+docs: $(STAMPS)/site
+	cd site && node_modules/.bin/typedoc --logLevel Warn
+	rm -rf target/doc
+	RUSTDOCFLAGS='-D warnings' cargo doc --quiet --locked -p quorlock --no-deps --target-dir target
+	NO_MKDOCS_2_WARNING=1 $(SITE)/bin/mkdocs build --quiet --strict
+	$(SITE)/bin/python site/links.py $(LINKS)
+
 lint: build
 	cargo fmt --all --check
 	cargo clippy --locked --workspace --all-targets -- -D warnings
@@ -84,7 +107,8 @@ lint: build
 	npm run types
 
 clean:
-	rm -rf $(VENV) $(STAMPS) node_modules bindings-node/*.node bindings-python/python/quorlock/*.so
+	rm -rf $(VENV) $(STAMPS) build/site node_modules site/node_modules LICENSE-THIRD-PARTY bindings-node/*.node \
+	    bindings-python/python/quorlock/*.so
 
 redis:
 	@command -v "$${REDIS_SERVER:-redis-server}" > /dev/null || command -v valkey-server > /dev/null \
@@ -104,15 +128,26 @@ $(STAMPS)/plots: bench/requirements.txt
 	$(PLOTS)/bin/pip install --quiet --disable-pip-version-check --no-deps -r bench/requirements.txt
 	@touch $@
 
+$(STAMPS)/site: site/requirements.txt site/package-lock.json
+	@echo 'Python, Node.js: making $(SITE) and site/node_modules'
+	$(PYTHON) -m venv --clear $(SITE)
+	$(SITE)/bin/pip install --quiet --disable-pip-version-check --no-deps -r site/requirements.txt
+	cd site && npm ci --silent --no-audit --no-fund
+	@touch $@
+
 $(STAMPS)/python: $(STAMPS)/venv $(CORE) pyproject.toml \
     $(shell find bindings-python -type f \( -name '*.rs' -o -name '*.py' -o -name '*.toml' \))
 	@echo 'Python: building the package in release mode'
 	$(BIN)/maturin develop --release --locked
 	@touch $@
 
-# `npm ci` builds the addon too: it is the package's install script.
-$(STAMPS)/node: package.json package-lock.json $(CORE) \
-    $(shell find bindings-node -type f \( -name '*.rs' -o -name '*.toml' \))
-	@echo 'Node.js: installing tools and building the addon in release mode'
+$(STAMPS)/npm: package.json package-lock.json bindings-node/package.json
+	@echo 'Node.js: installing tools'
 	npm ci
 	@mkdir -p $(STAMPS) && touch $@
+
+$(STAMPS)/node: $(STAMPS)/npm $(CORE) \
+    $(shell find bindings-node -type f \( -name '*.rs' -o -name '*.toml' \))
+	@echo 'Node.js: building the addon in release mode'
+	npm run --silent build
+	@touch $@

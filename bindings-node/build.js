@@ -1,5 +1,5 @@
-// Builds the addon in release mode and puts it beside index.js. It is the package's install script,
-// so it needs nothing but Node.js and Rust.
+// Builds the addon in release mode and puts it beside index.js, where native.js finds it. Needs nothing
+// but Node.js and Rust.
 
 import { spawnSync } from 'node:child_process'
 import { copyFileSync, renameSync } from 'node:fs'

@@ -241,18 +241,120 @@ export class Diagnosis {
   toString(): string
 }
 
-/** What a client has counted in this process since it was first used here. */
+/** How often something took how long. */
+export interface Histogram {
+  /** How often. */
+  readonly count: number
+  /** How long all together, in seconds. */
+  readonly sum: number
+  /** The upper bound of each bucket but the last, in seconds: the same for all histograms. */
+  readonly bounds: readonly number[]
+  /**
+   * How often it took as long as this bucket says, which means longer than the bound before it, and not
+   * longer than its own. The last one has no bound.
+   */
+  readonly counts: readonly number[]
+}
+
+/** What became of the requests to one node. */
+export interface NodeStats {
+  /** The node's URL, without user and password. */
+  readonly address: string
+  /**
+   * Its connection, now: `idle` before anything was asked of it, `connecting` with a chance of success,
+   * `up`, `down` (it is tried again), or `closed` with the client.
+   */
+  readonly state: 'idle' | 'connecting' | 'up' | 'down' | 'closed'
+  /** How often it was connected again after a connection had broken or was given up. */
+  readonly reconnects: number
+  /**
+   * How many requests had this outcome; those that none had are left out. An extension of many
+   * leases is one request.
+   */
+  readonly outcomes: Readonly<Partial<Record<NodeReport['outcome'], number>>>
+  /** How long answers took. Requests that had none are in `outcomes` only. */
+  readonly answerSeconds: Histogram
+}
+
+/**
+ * What a client has counted in this process since it was first used here. The counts are read one after
+ * the other while others go on, so they need not add up to the last one.
+ */
 export interface Stats {
+  /** Acquires that were begun. */
+  readonly attempts: number
+  /** Acquires that won: leases. */
+  readonly wins: number
+  /** Acquires that ended with {@link LockTimeoutError}: others held it for the whole `wait`. */
+  readonly timeouts: number
+  /** Acquires that ended with {@link QuorumError}. */
+  readonly noQuorum: number
+  /** Acquires that ended otherwise: cancelled, by the end of the client, or by a mistake in its nodes. */
+  readonly cancelled: number
+  /** Rounds of requests that acquires took. As many as attempts if nobody had to wait. */
+  readonly rounds: number
+  /** Leases that were valid until they were released, or until their client was closed. */
+  readonly releases: number
+  /** Leases that were lost. */
+  readonly losses: number
+  /** Extensions that a majority confirmed. */
+  readonly extensions: number
+  /** Extensions that a majority did not confirm. Another one may have been tried. */
+  readonly extensionFailures: number
+  /** Leases that are held now. */
+  readonly held: number
+  /**
+   * Acquires that are under way now and wait for others, or will if they do not win at once: the length
+   * of all lines together.
+   */
+  readonly waiting: number
+  /** How long acquires that won took, in all. */
+  readonly acquireSeconds: Histogram
+  /** How long acquires took that others kept waiting, won or not. */
+  readonly waitSeconds: Histogram
+  /** How long leases were held, until they were released or lost. */
+  readonly holdSeconds: Histogram
+  /** How long extensions took that a majority confirmed. */
+  readonly extensionSeconds: Histogram
   /** The nodes, in the order in which the client was given them. */
-  readonly nodes: readonly {
-    /** The node's URL, without user and password. */
-    readonly address: string
-    /**
-     * How many requests had this outcome; those that none had are left out. An extension of many
-     * leases is one request.
-     */
-    readonly outcomes: Readonly<Partial<Record<NodeReport['outcome'], number>>>
+  readonly nodes: readonly NodeStats[]
+}
+
+/** A metric, for exporters; see `quorlock/prometheus` and `quorlock/opentelemetry`. */
+export interface Metric {
+  /** Its name by the conventions of Prometheus, but without the `_total` of a counter. */
+  readonly name: string
+  readonly kind: 'counter' | 'gauge' | 'histogram'
+  /** What it says. */
+  readonly help: string
+  readonly samples: readonly {
+    /** What tells it from the others: names and values. */
+    readonly labels: readonly (readonly [name: string, value: string])[]
+    readonly value: number | Histogram
   }[]
+}
+
+/**
+ * What is published on the diagnostics channels `quorlock:error`, `:warn`, `:info`, `:debug` and `:trace`:
+ * what happened to nodes and leases. The further fields depend on the `name`.
+ */
+export interface LogRecord {
+  readonly level: 'error' | 'warn' | 'info' | 'debug' | 'trace'
+  /** What it is about: `quorlock::node`, `quorlock::lease`, `quorlock::acquire` or `quorlock::waiting`. */
+  readonly target: string
+  /** What kind of event it is, such as `node.down`. */
+  readonly name: string
+  /** What happened, with the fields, in one line. */
+  readonly message: string
+  readonly time: Date
+  /** The node's URL, without user and password. */
+  readonly node?: string
+  /** What is locked. */
+  readonly resource?: string
+  readonly fence?: number
+  /** What became of it, in a word. */
+  readonly outcome?: string
+  readonly [field: string]: unknown
 }
 
 /**
@@ -290,8 +392,10 @@ export class Client implements AsyncDisposable {
    * resources, any of them. Rejects with {@link QuorumError} if too few nodes answer to tell.
    */
   locked(resources: Resources): Promise<boolean>
-  /** What became of the requests to each node, counted in this process. */
+  /** What became of locks, and of the requests to each node, counted in this process. */
   stats(): Stats
+  /** The same as metrics, for exporters. */
+  metrics(): Metric[]
   /**
    * Looks at all nodes, and says what is amiss with them: what cannot vote, and what may break a
    * promise of the lock. It changes nothing on them, and takes at most `connectTimeout` to connect

@@ -1,10 +1,9 @@
 // The JavaScript form of the lock: promises, errors, signals. The native part is bindings-node/src.
 
-import { createRequire } from 'node:module'
+import { channel, tracingChannel } from 'node:diagnostics_channel'
 import { setInterval } from 'node:timers'
 import { isMainThread } from 'node:worker_threads'
-
-const native = createRequire(import.meta.url)('./quorlock.node')
+import native from './native.js'
 
 export class QuorlockError extends Error {
   constructor(message = '', { resources = [], nodes = [] } = {}) {
@@ -86,6 +85,29 @@ function resultUnlessAborted(number, signal) {
       resolve(result)
     })
   })
+}
+
+/** What is told, from the least to the most: a channel for each level. */
+const levels = ['error', 'warn', 'info', 'debug', 'trace']
+const channels = levels.map((level) => channel(`quorlock:${level}`))
+const acquiring = tracingChannel('quorlock:acquire')
+
+const log = new native.Log((records) => {
+  for (const { level, target, name, text, time, fields } of JSON.parse(records)) {
+    const record = { level: levels[level - 1], target, name, message: text, time: new Date(time * 1e3), ...fields }
+    channels[level - 1].publish(record)
+  }
+})
+let listening = 0
+
+/** Whether somebody traces acquires. */
+const isObserved = () => acquiring.start.hasSubscribers || acquiring.asyncEnd.hasSubscribers
+
+/** Hears of as much as somebody subscribes to. So nothing is told where nobody does. */
+function listen() {
+  let level = channels.length
+  while (level > 0 && !channels[level - 1].hasSubscribers) level--
+  if (level !== listening) log.listen((listening = level))
 }
 
 /** Whoever has the signal of a lease keeps the lease. */
@@ -193,13 +215,16 @@ export class Client {
   #native
 
   constructor(nodes, options) {
+    listen()
     this.#native = unwrap(mailbox.open(nodes, options ?? {}))
     // The leases of a worker thread are released when its objects are finalized.
     if (isMainThread && !process.listeners('exit').includes(releaseAll)) process.on('exit', releaseAll)
   }
 
   async lock(resources, options) {
-    return new Lease(unwrap(await this.#acquire(resources, options)))
+    if (!isObserved()) return this.#lock(resources, options)
+    const context = { client: this, resources: namesOf(resources) }
+    return acquiring.tracePromise(() => this.#lock(resources, options), context)
   }
 
   async using(resources, options, work) {
@@ -226,6 +251,10 @@ export class Client {
     return camelCase(JSON.parse(this.#native.stats()))
   }
 
+  metrics() {
+    return JSON.parse(this.#native.metrics())
+  }
+
   async doctor() {
     return new Diagnosis(...unwrap(await resultOf(this.#native.doctor())))
   }
@@ -242,7 +271,12 @@ export class Client {
     return `Client { ${this.#native.addresses.join(', ')} }`
   }
 
+  async #lock(resources, options) {
+    return new Lease(unwrap(await this.#acquire(resources, options)))
+  }
+
   #acquire(resources, options) {
+    listen()
     const names = namesOf(resources)
     if (!options) return resultOf(this.#native.acquire(names))
     const { signal, ...rest } = options

@@ -11,7 +11,10 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
+from interop.installing import Ecosystem, NotInstalledError
 from servers import Servers
+
+pytest.register_assert_rewrite("rows")
 
 _failed = pytest.StashKey[bool]()
 
@@ -44,3 +47,21 @@ def start_servers(request: pytest.FixtureRequest) -> Iterator[Callable[..., Serv
         if request.node.stash.get(_failed, False):
             servers.keep_logs()
         servers.close()
+
+
+@pytest.fixture(scope="session")
+def install() -> Callable[[Ecosystem], str | None]:
+    """Installs other libraries, if that was not tried before; says why not if it cannot be done."""
+    known: dict[str, str | None] = {}
+
+    def install(ecosystem: Ecosystem) -> str | None:
+        name = ecosystem.directory
+        if name not in known:
+            known[name] = None
+            try:
+                ecosystem.install()
+            except NotInstalledError as error:
+                known[name] = str(error)
+        return known[name]
+
+    return install

@@ -2,6 +2,7 @@
 //! in the `quorlock` crate, what JavaScript makes of it (promises, errors, signals) in `index.js`.
 
 mod convert;
+mod log;
 mod mailbox;
 
 use convert::{Failure, settle, value, values};
@@ -11,6 +12,7 @@ use napi::threadsafe_function::ThreadsafeFunctionCallMode::NonBlocking;
 use napi::{Error, Result, Status};
 use napi_derive::napi;
 use quorlock::{Dialect, Pending};
+use std::ffi::OsString;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -97,6 +99,12 @@ impl Client {
     #[napi(catch_unwind)]
     pub fn stats(&self) -> String {
         self.client.stats().to_json()
+    }
+
+    /// The counts as metrics, as JSON.
+    #[napi(catch_unwind)]
+    pub fn metrics(&self) -> String {
+        self.client.stats().metrics_to_json()
     }
 
     /// Closes the client.
@@ -208,4 +216,17 @@ fn outcome<T>(result: quorlock::Result<T>, convert: impl FnOnce(T) -> Outcome) -
 #[napi(catch_unwind)]
 pub fn release_all(milliseconds: u32) {
     quorlock::release_all(Duration::from_millis(milliseconds.into()));
+}
+
+/// The command line with these arguments; returns the exit status.
+#[napi(catch_unwind)]
+pub fn command_line(given: Vec<String>) -> u32 {
+    // What is no Unicode, Node.js has replaced. Where the system tells the arguments, they are the last ones.
+    let told: Vec<_> = std::env::args_os().collect();
+    let arguments = match told.len().checked_sub(given.len()) {
+        Some(others) if others > 0 => told[others..].to_vec(),
+        _ => given.into_iter().map(OsString::from).collect(),
+    };
+    let program = std::iter::once("quorlock".into());
+    quorlock_cli::main(program.chain(arguments)).into()
 }

@@ -6,6 +6,8 @@ mod completion;
 mod convert;
 mod inbox;
 mod lock;
+mod logging;
+mod observer;
 mod thread;
 mod waiting;
 
@@ -13,16 +15,21 @@ use completion::{Completing, Pending};
 use convert::{error, value, values};
 use inbox::Inbox;
 use lock::Lock;
+use observer::Observer;
 use pyo3::exceptions::{PyBaseException, PyImportError};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
 use quorlock::Dialect;
+use std::ffi::OsString;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 /// The native part of `quorlock.Client`.
 #[pyclass(frozen, module = "quorlock._quorlock")]
-struct Client(quorlock::Client);
+struct Client {
+    client: quorlock::Client,
+    observer: Observer,
+}
 
 #[pymethods]
 impl Client {
@@ -39,22 +46,24 @@ impl Client {
         for (name, value) in values(options)? {
             builder = builder.option(Dialect::Python, &name, &value);
         }
-        Ok(Self(builder.build().map_err(|e| error(py, &e))?))
+        let client = builder.build().map_err(|e| error(py, &e))?;
+        logging::look(py)?;
+        Ok(Self { client, observer: Observer::default() })
     }
 
     #[getter]
     fn addresses<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
-        PyTuple::new(py, self.0.addresses().collect::<Vec<_>>())
+        PyTuple::new(py, self.client.addresses().collect::<Vec<_>>())
     }
 
     #[getter]
     fn closed(&self) -> bool {
-        self.0.is_closed()
+        self.client.is_closed()
     }
 
     /// The diagnosis as text and as JSON.
     fn doctor(&self) -> Pending {
-        Pending::of(self.0.doctor(), |py, diagnosis| {
+        Pending::of(self.client.doctor(), |py, diagnosis| {
             let diagnosis = diagnosis.map_err(|e| error(py, &e))?;
             let forms = (diagnosis.to_string(), diagnosis.to_json());
             Ok(forms.into_pyobject(py)?.into_any().unbind())
@@ -63,11 +72,22 @@ impl Client {
 
     /// The counts as JSON.
     fn stats(&self) -> String {
-        self.0.stats().to_json()
+        self.client.stats().to_json()
+    }
+
+    /// The counts as metrics, as JSON.
+    fn metrics(&self) -> String {
+        self.client.stats().metrics_to_json()
+    }
+
+    /// Has acquires observed: `observe` is called with the resources of each, and returns a context
+    /// manager. Its block is left when the acquire is over; it gives what is called with the lease.
+    fn observe(&self, observe: Option<Py<PyAny>>) {
+        self.observer.set(observe);
     }
 
     fn close(&self) -> Pending {
-        Pending::of(self.0.close(), |py, ()| Ok(py.None()))
+        Pending::of(self.client.close(), |py, ()| Ok(py.None()))
     }
 }
 
@@ -173,6 +193,12 @@ fn release_all(py: Python<'_>, seconds: f64) {
     py.detach(|| quorlock::release_all(Duration::from_secs_f64(seconds)));
 }
 
+/// The command line with these arguments, of which the first is the program's name; returns the exit status.
+#[pyfunction]
+fn command_line(py: Python<'_>, arguments: Vec<OsString>) -> u8 {
+    py.detach(|| quorlock_cli::main(arguments.into_iter()))
+}
+
 /// The types of this module, and the threads that call into Python, belong to one interpreter.
 fn check_interpreter(py: Python<'_>) -> PyResult<()> {
     static HOME: AtomicUsize = AtomicUsize::new(0);
@@ -198,5 +224,8 @@ fn _quorlock(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<Inbox>()?;
     module.add_function(wrap_pyfunction!(timeout, module)?)?;
     module.add_function(wrap_pyfunction!(release_all, module)?)?;
+    module.add_function(wrap_pyfunction!(logging::log_now, module)?)?;
+    module.add_function(wrap_pyfunction!(logging::look_now, module)?)?;
+    module.add_function(wrap_pyfunction!(command_line, module)?)?;
     module.add("__version__", env!("CARGO_PKG_VERSION"))
 }

@@ -7,6 +7,8 @@
 use crate::Lease;
 use crate::completion::Pending;
 use crate::convert::{error, values};
+use crate::logging;
+use crate::observer::Observer;
 use crate::waiting::wait;
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::intern;
@@ -19,6 +21,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 #[pyclass(frozen, subclass, module = "quorlock._quorlock")]
 pub(crate) struct Lock {
     lock: quorlock::Lock,
+    observer: Observer,
     /// The blocks that are entered and not left. The lock object may be shared, so there may be
     /// several.
     open: Mutex<Vec<Block>>,
@@ -40,12 +43,12 @@ impl Lock {
     ) -> PyResult<Self> {
         // What is not a string gets the same error as an empty one.
         let names = resources.iter().map(|name| name.extract::<String>().unwrap_or_default());
-        let mut lock = client.0.lock(names.collect::<Vec<_>>());
+        let mut lock = client.client.lock(names.collect::<Vec<_>>());
         for (name, value) in values(options)? {
             lock = lock.option(Dialect::Python, &name, &value);
         }
         let lock = lock.checked().map_err(|e| error(resources.py(), &e))?;
-        Ok(Self { lock, open: Mutex::default() })
+        Ok(Self { lock, observer: client.observer.clone(), open: Mutex::default() })
     }
 
     #[getter]
@@ -53,11 +56,17 @@ impl Lock {
         PyTuple::new(py, self.lock.resources())
     }
 
-    fn _acquire(&self) -> Pending {
-        Pending::of(self.lock.acquire(), |py, acquired| {
+    #[getter]
+    fn _observer(&self, py: Python<'_>) -> Option<Py<PyAny>> {
+        self.observer.get(py)
+    }
+
+    fn _acquire(&self, py: Python<'_>) -> PyResult<Pending> {
+        logging::look(py)?;
+        Ok(Pending::of(self.lock.acquire(), |py, acquired| {
             let lease = acquired.map_err(|e| error(py, &e))?;
             Ok(Py::new(py, Lease(lease))?.into_any())
-        })
+        }))
     }
 
     fn _locked(&self) -> Pending {
@@ -68,8 +77,11 @@ impl Lock {
     }
 
     fn __enter__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
-        let lease = wait(py, self.lock.acquire())?.map_err(|e| error(py, &e))?;
-        let lease = Py::new(py, Lease(lease))?;
+        logging::look(py)?;
+        let lease = self.observer.observed(self._resources(py)?, |py| {
+            let lease = wait(py, self.lock.acquire())?.map_err(|e| error(py, &e))?;
+            Py::new(py, Lease(lease))
+        })?;
         // The last Python code, where an interrupt drops the lease, which releases it.
         let scope = python(py, &SCOPE, "Scope")?.call1((lease.clone_ref(py),))?;
         self._enter(scope.clone(), lease)?;

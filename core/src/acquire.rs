@@ -1,10 +1,12 @@
 //! Acquiring: runs the protocol's rounds on the client's nodes.
 
 use crate::answer::Answered;
+use crate::attempt::Attempt;
 use crate::clock;
 use crate::driver::Driver;
 use crate::engine::Engine;
 use crate::error::{Error, ErrorCode, Result};
+use crate::events;
 use crate::held::{Held, Won};
 use crate::keeper::Keeper;
 use crate::lease::Lease;
@@ -21,6 +23,7 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::oneshot;
+use tracing::Span;
 
 /// When a queue could not be joined, for want of a connection, it is tried again after this.
 const JOIN_AGAIN: Duration = Duration::from_millis(100);
@@ -44,6 +47,7 @@ pub(crate) struct Acquire {
     joined: NodeSet,
     queued: Option<Arc<Subject>>,
     node_timeout: Duration,
+    attempt: Attempt,
 }
 
 type Caller = oneshot::Sender<Result<Lease>>;
@@ -71,10 +75,16 @@ impl Acquire {
             joined: NodeSet::EMPTY,
             queued: None,
             node_timeout: options.node_timeout(options.ttl),
+            attempt: Attempt::begin(driver, resources, now),
             driver: Arc::clone(driver),
             keeper: Arc::clone(&engine.keeper),
             keys,
         }
+    }
+
+    /// What it is in, for whoever listens.
+    pub(crate) fn span(&self) -> Span {
+        self.attempt.span.clone()
     }
 
     /// Runs rounds until one is won, the wait is over, the client is closed, or the caller is gone.
@@ -82,8 +92,8 @@ impl Acquire {
         let driver = Arc::clone(&self.driver);
         match unless_stopped(&driver, &mut caller, self.turn()).await {
             Ok(None) => {}
-            Ok(Some(error)) => return answer(caller, Err(error)),
-            Err(stop) => return stop.tell(caller, &self.resources),
+            Ok(Some(error)) => return self.refuse(caller, error),
+            Err(stop) => return self.stop(caller, stop),
         }
         loop {
             match unless_stopped(&driver, &mut caller, driver.ready()).await {
@@ -94,12 +104,12 @@ impl Acquire {
                 }
                 Err(stop) => {
                     self.leave();
-                    return stop.tell(caller, &self.resources);
+                    return self.stop(caller, stop);
                 }
             }
             let mut round = match self.begin() {
                 Ok(round) => round,
-                Err(error) => return answer(caller, Err(error)),
+                Err(error) => return self.refuse(caller, error),
             };
             let outcome = match unless_stopped(&driver, &mut caller, round.decide()).await {
                 Ok(outcome) => outcome,
@@ -107,7 +117,7 @@ impl Acquire {
                     // What is taken back from now on leaves no place in a queue.
                     self.place = None;
                     round.handle(Event::Abandon);
-                    stop.tell(caller, &self.resources);
+                    self.stop(caller, stop);
                     return self.finish(round).await;
                 }
             };
@@ -131,7 +141,7 @@ impl Acquire {
                         let complete = round.complete();
                         if let Err(stop) = unless_stopped(&driver, &mut caller, complete).await {
                             drop(lease);
-                            stop.tell(caller, &self.resources);
+                            self.stop(caller, stop);
                             return round.finish(Some(held)).await;
                         }
                         round.prove();
@@ -145,8 +155,9 @@ impl Acquire {
                     // releases it; so does a caller that has gone.
                     if driver.closing.is_cancelled() {
                         drop(lease);
-                        Stop::Closing.tell(caller, &self.resources);
+                        self.stop(caller, Stop::Closing);
                     } else {
+                        self.attempt.win(fence);
                         answer(caller, Ok(lease));
                     }
                     return round.finish(Some(held)).await;
@@ -160,18 +171,19 @@ impl Acquire {
             match self.lost(&round, loss) {
                 Next::GiveUp => {
                     round.catch_up();
-                    answer(caller, Err(self.error(loss, &round.answers)));
+                    let error = self.error(loss, &round.answers);
+                    self.refuse(caller, error);
                     return self.finish(round).await;
                 }
                 Next::TryAt(moment) => {
                     let leftover = async move { round.finish(None).await };
                     if let Err(error) = driver.spawn(leftover) {
-                        return answer(caller, Err(error));
+                        return self.refuse(caller, error);
                     }
                     let pause = self.pause(moment);
                     if let Err(stop) = unless_stopped(&driver, &mut caller, pause).await {
                         self.leave();
-                        return stop.tell(caller, &self.resources);
+                        return self.stop(caller, stop);
                     }
                 }
             }
@@ -181,6 +193,9 @@ impl Acquire {
     /// Waits in the client's line; returns why it was in vain.
     async fn turn(&mut self) -> Option<Error> {
         let place = self.place.as_mut()?;
+        if place.stood_behind() {
+            self.attempt.wait();
+        }
         let wait = async {
             match self.wait {
                 Some(wait) => sleep(self.arrived.plus(wait).since(clock::now())).await,
@@ -223,6 +238,7 @@ impl Acquire {
             queued,
         };
         let round = Running::start(&self.driver, aim)?;
+        self.attempt.begin_round();
         if round.subject.waiter.is_some() {
             self.queued = Some(Arc::clone(&round.subject));
         }
@@ -239,7 +255,11 @@ impl Acquire {
         });
         // Where others are said to be before it by some nodes only, they may be gone.
         self.waiting.stands_behind(round.refusals().filter_map(|refusal| refusal.rank).min());
+        events::round_lost(&self.resources, loss);
         let next = self.waiting.after(clock::now(), round.sent, loss, token::random());
+        if let (Next::TryAt(_), Loss::Contended { .. }) = (next, loss) {
+            self.attempt.wait();
+        }
         if let Some(place) = &mut self.place {
             let outage = self.waiting.outage();
             place.tell(News { answers: round.answers.clone().into(), outage });
@@ -269,6 +289,7 @@ impl Acquire {
             match heard {
                 Heard::Unqueued(node) => self.joined.remove(node),
                 Heard::Call { node, lock } => {
+                    events::called(&self.resources, self.driver.nodes[node].address());
                     let resource = self.keys.iter().position(|keys| keys.lock == lock);
                     let (now, random) = (clock::now(), token::random());
                     let Some(resource) = resource else { continue };
@@ -345,8 +366,20 @@ impl Acquire {
         self.driver.identities.mistake()
     }
 
-    fn fail(&self, caller: Caller, error: Error) {
-        answer(caller, Err(error.about(&self.resources)));
+    fn fail(&mut self, caller: Caller, error: Error) {
+        self.refuse(caller, error.about(&self.resources));
+    }
+
+    /// Ends in this error.
+    fn refuse(&mut self, caller: Caller, error: Error) {
+        self.attempt.fail(Some(&error));
+        answer(caller, Err(error));
+    }
+
+    /// Ends because nobody waits for it any more.
+    fn stop(&mut self, caller: Caller, stop: Stop) {
+        self.attempt.fail(None);
+        stop.tell(caller, &self.resources);
     }
 
     fn error(&self, loss: Loss, answers: &[Option<Answered>]) -> Error {

@@ -35,6 +35,26 @@ impl Failure {
         Self { outcome: NodeOutcome::Timeout, detail, sent }
     }
 
+    /// What to do about it, where it is one of the mistakes that everybody makes once.
+    fn advice(&self) -> Option<&'static str> {
+        let detail = &*self.detail;
+        match self.outcome {
+            NodeOutcome::Unreachable if detail.contains("Connection refused") => {
+                Some("see that the server runs, and that the URL names its host and port")
+            }
+            NodeOutcome::Unreachable if detail.contains("failed to lookup address") => {
+                Some("see that the host in the URL is right")
+            }
+            NodeOutcome::Refused if detail.starts_with("NOAUTH") => Some(
+                "the URL must have the password: redis://user:password@host, or redis://:password@host",
+            ),
+            NodeOutcome::Refused if detail.starts_with("WRONGPASS") => {
+                Some("see that the user and the password in the URL are right, and percent-encoded")
+            }
+            _ => None,
+        }
+    }
+
     /// The failure of the server at this place, which is not the one that the node's URL names.
     pub(crate) fn at(self, place: impl fmt::Display) -> Self {
         Self { detail: format!("{place}: {}", self.detail), ..self }
@@ -96,7 +116,10 @@ pub(crate) fn report(address: &str, answered: Option<&Answered>) -> NodeReport {
             let left = Human(from.since(clock::now()));
             format!("it may have restarted not long ago; its votes count in {left}")
         }
-        Some(Err(failure)) => failure.detail.clone(),
+        Some(Err(failure)) => match failure.advice() {
+            Some(advice) => format!("{}; {advice}", failure.detail),
+            None => failure.detail.clone(),
+        },
         _ => String::new(),
     };
     let outcome = answered.map_or(NodeOutcome::Pending, outcome);

@@ -48,6 +48,7 @@ impl Parcel {
 /// what could not be sent yet is not sent.
 pub(crate) struct Asking {
     began: Moment,
+    asked: Moment,
     patience: Duration,
     alarm: Alarm,
     board: Arc<Board>,
@@ -64,10 +65,12 @@ impl Asking {
         patience: Duration,
         nodes: usize,
     ) -> Self {
+        let asked = clock::now();
         Self {
             began,
+            asked,
             patience,
-            alarm: deadlines.alarm(clock::now().plus(patience)),
+            alarm: deadlines.alarm(asked.plus(patience)),
             board: Arc::new(Board::of(nodes)),
             unsent: FuturesUnordered::new(),
         }
@@ -104,9 +107,11 @@ impl Asking {
             }
         };
         let Taken { node, request, link, was_sent, answered } = taken;
+        // What had to wait for its connection is counted with that.
+        let took = (was_sent && answered.is_some()).then(|| clock::now().since(self.asked));
         let answered =
             answered.unwrap_or_else(|| Err(Failure::timeout("no answer", self.patience, was_sent)));
-        let answered = node.answered(&request, self.began, &link, answered);
+        let answered = node.answered(&request, self.began, took, &link, answered);
         Poll::Ready(Some((node.position(), answered)))
     }
 }

@@ -2,12 +2,14 @@
 
 use crate::doctor::{Diagnosis, diagnose};
 use crate::engine::Setup;
-use crate::error::{Error, Result};
+use crate::error::{Error, NodeReport, Result};
 use crate::lock::Lock;
 use crate::options::{self, Dialect, OptionValue, Options};
 use crate::resources::Resources;
 use crate::runtime::Pending;
 use crate::stats::Stats;
+use crate::status::{self, Status};
+use crate::url;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -57,6 +59,12 @@ impl ClientBuilder {
     pub fn nodes<I: IntoIterator<Item = S>, S: Into<String>>(mut self, urls: I) -> Self {
         self.urls = Some(urls.into_iter().map(Into::into).collect());
         self
+    }
+
+    /// [`ClientBuilder::nodes`] with URLs in one text, separated by commas, as in `QUORLOCK_NODES`.
+    #[must_use]
+    pub fn node_list(self, urls: &str) -> Self {
+        self.nodes(url::split(urls))
     }
 
     /// How long the nodes keep a lock that is not extended: 10 ms to 24 h, 10 s by default.
@@ -192,9 +200,9 @@ impl Client {
         self.setup.endpoints.iter().map(|endpoint| &*endpoint.address)
     }
 
-    /// What became of the requests to each node, counted in this process.
+    /// What became of locks, and of the requests to each node, counted in this process.
     pub fn stats(&self) -> Stats {
-        Stats { nodes: self.setup.engine().driver.nodes.iter().map(|node| node.stats()).collect() }
+        self.setup.engine().driver.stats()
     }
 
     /// Looks at all nodes, and says what is amiss with them: what cannot vote, and what may break
@@ -218,6 +226,32 @@ impl Client {
             Ok(()) => Pending::new(receiver),
             Err(error) => Pending::ready(Err(error)),
         }
+    }
+
+    /// Who holds a resource: asks all nodes, and says what each of them keeps of it. It changes nothing,
+    /// and may have changed by the time this returns.
+    ///
+    /// The result is not an error if nodes do not answer: see [`State::Unknown`](crate::State::Unknown).
+    pub fn status(&self, resource: impl Into<String>) -> Pending<Result<Status>> {
+        status::status(&self.setup, resource.into())
+    }
+
+    /// Takes the resource away from whoever held it in this [`Status`], and calls the next waiter. What has
+    /// changed hands since then is not touched. The result is what became of it at each node, where
+    /// [`NodeOutcome::Missing`](crate::NodeOutcome::Missing) means that nothing was left to delete.
+    ///
+    /// For a holder that hangs, or that is gone and had a long ttl. One that lives learns of the loss when it
+    /// next extends its lease, after a third of its ttl, and may work on until then: beside the next holder.
+    /// A value that is no text is not deleted.
+    pub fn force_release(&self, seen: &Status) -> Pending<Result<Vec<NodeReport>>> {
+        status::release(&self.setup, seen)
+    }
+
+    /// Deletes the fencing counters of a resource that nobody holds or waits for and nobody will use again,
+    /// such as one with a random name. Otherwise the nodes keep them for a day. The result is what became of
+    /// it at each node, where [`NodeOutcome::Missing`](crate::NodeOutcome::Missing) means that it is in use.
+    pub fn forget(&self, resource: impl Into<String>) -> Pending<Result<Vec<NodeReport>>> {
+        status::forget(&self.setup, resource.into())
     }
 
     /// Whether [`Client::close`] was called.

@@ -14,6 +14,7 @@ use crate::protocol::{Moment, Quorum, Turns};
 use crate::request::Request;
 use crate::resources::Resources;
 use crate::runtime::{self, Pending};
+use crate::stats::{Stats, Totals};
 use crate::timer::timeout;
 use crate::waiting::Waiters;
 use futures_util::stream::{FuturesUnordered, StreamExt};
@@ -33,6 +34,7 @@ pub(crate) struct Driver {
     pub(crate) identities: Arc<Identities>,
     pub(crate) waiters: Arc<Waiters>,
     pub(crate) closing: CancellationToken,
+    pub(crate) totals: Totals,
     deadlines: Arc<Deadlines>,
     tasks: TaskTracker,
     used: AtomicBool,
@@ -60,12 +62,18 @@ impl Driver {
             options,
             waiters: Waiters::new(endpoints.len(), listening),
             closing,
+            totals: Totals::default(),
             deadlines,
             tasks: TaskTracker::new(),
             used: AtomicBool::new(false),
             has_cluster: endpoints.iter().any(Endpoint::is_cluster),
             met: OnceCell::new(),
         })
+    }
+
+    pub(crate) fn stats(&self) -> Stats {
+        let nodes = self.nodes.iter().map(|node| node.stats()).collect();
+        self.totals.read(self.waiters.count(), nodes)
     }
 
     /// Runs a task in the background, which `close` waits for.

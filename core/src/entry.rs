@@ -34,6 +34,12 @@ impl<T: Clone + PartialEq> Entry<T> {
         self.lock.as_ref().filter(|(_, expires)| now < *expires).map(|(_, end)| end.since(now))
     }
 
+    /// The last fence that was given out, if there was one.
+    #[cfg(feature = "client")]
+    pub(crate) fn last_fence(&self) -> Option<u64> {
+        Some(self.fence).filter(|fence| *fence > 0)
+    }
+
     fn set(&mut self, now: Moment, token: &T, ttl: Duration, fence: u64) {
         self.fence = fence;
         self.lock = Some((token.clone(), now.plus(ttl)));

@@ -2,6 +2,7 @@
 //! and copies the fields; the texts are written here and in `options.rs` only.
 
 use crate::resources::Resources;
+use serde::Serialize;
 use std::fmt;
 
 /// What kind of error it is. The names are the same in every language.
@@ -49,7 +50,8 @@ impl ErrorCode {
 }
 
 /// What became of a request to one node.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
+#[serde(rename_all = "lowercase")]
 #[non_exhaustive]
 pub enum NodeOutcome {
     /// It granted the lock.
@@ -136,7 +138,7 @@ impl NodeOutcome {
 }
 
 /// One node's part in an error.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct NodeReport {
     /// The node's URL, without user and password.

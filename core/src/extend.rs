@@ -57,13 +57,15 @@ impl Extending {
             if self.is_decided[position] && answer != Answer::No {
                 continue;
             }
-            let Item { lease, extension, .. } = &mut self.items[position];
+            let Item { lease, extension, sent, .. } = &mut self.items[position];
             let Some(extended) = lease.extended(extension, node, answer) else { continue };
             if !std::mem::replace(&mut self.is_decided[position], true) {
-                let lease = Arc::clone(lease);
-                if extended != Extended::Confirmed {
-                    lease.not_extended(self.driver.reports(&self.answers(position)));
-                }
+                let (lease, sent) = (Arc::clone(lease), *sent);
+                let trouble = match extended {
+                    Extended::Confirmed => Vec::new(),
+                    _ => self.driver.reports(&self.answers(position)),
+                };
+                lease.decided(extended, sent, trouble);
                 self.decided.push((position, lease, extended));
             }
         }

@@ -7,7 +7,7 @@ use crate::endpoint::Endpoint;
 use crate::error::{Error, ErrorCode, NodeOutcome};
 use crate::options::{self, Dialect, OptionValue, Options};
 use crate::protocol::{Answer, FENCE_LIMIT, Moment, Turns, Vote};
-use crate::request::{Keys, Refusal, Reply, Request, Subject};
+use crate::request::{Holder, Keys, Refusal, Reply, Request, Sight, Subject};
 use crate::wire::{failure, sight};
 use redis::{RedisError, Value};
 use std::sync::Arc;
@@ -252,12 +252,28 @@ fn says(value: &Value, request: &Request, reply: &Reply) -> bool {
             _ => *value == Value::Int(1),
         },
         Reply::No => *value == Value::Int(0),
+        Reply::Seen(Sight { holder, expires_in, fence, waiters }) => {
+            let token = match holder {
+                Holder::Token(token) => Value::BulkString(token.clone().into_bytes()),
+                Holder::Nobody | Holder::Other => match value {
+                    Value::Array(parts) => parts.get(1).cloned().unwrap_or(Value::Nil),
+                    _ => Value::Nil,
+                },
+            };
+            let told = |at: usize| u64::try_from(number(at)).ok();
+            let rest = [number(2), number(3), number(4)].map(Value::Int);
+            let said = [Value::Int(number(0)), token].into_iter().chain(rest).collect();
+            *value == Value::Array(said)
+                && (0..=2).contains(&number(0))
+                && *expires_in == told(2).map(Duration::from_millis)
+                && (*fence, *waiters) == (told(3), told(4))
+        }
         Reply::Uncounted(..) => false,
     }
 }
 
 /// One of each kind.
-fn requests() -> [Request; 9] {
+fn requests() -> [Request; 11] {
     let keys: Arc<[Keys]> = [Keys::new("", "r"), Keys::new("", "s")].into();
     let subject =
         || Arc::new(Subject { keys: Arc::clone(&keys), token: "t".to_owned(), waiter: None });
@@ -272,6 +288,8 @@ fn requests() -> [Request; 9] {
         Request::release(&subject(), turns),
         Request::Release { subject: subject(), ticket, turns },
         Request::Look(Arc::clone(&keys)),
+        Request::Inspect(Arc::clone(&keys)),
+        Request::Forget(Arc::clone(&keys)),
     ]
 }
 

@@ -3,6 +3,7 @@
 
 use crate::clock;
 use crate::driver::Driver;
+use crate::events;
 use crate::held::Held;
 use crate::protocol::NodeSet;
 use crate::request::Request;
@@ -16,6 +17,10 @@ pub(crate) async fn heal(driver: Arc<Driver>, node: usize, leases: Vec<(Arc<Held
     let lock = |(lease, ttl): &(Arc<Held>, Duration)| {
         (Arc::clone(&lease.won.subject), *ttl, lease.won.fence)
     };
+    let address = driver.nodes[node].address();
+    for (lease, _) in &leases {
+        events::healing(&lease.won.resources, lease.won.fence, address);
+    }
     let request = Request::Heal(leases.iter().map(lock).collect());
     let timeouts = leases.iter().map(|(lease, _)| lease.won.term.ttl);
     let patience = timeouts.map(|ttl| driver.options.node_timeout(ttl)).max().unwrap_or_default();

@@ -4,6 +4,7 @@ use crate::answer::answer;
 use crate::clock;
 use crate::driver::Driver;
 use crate::error::{Error, ErrorCode, NodeReport};
+use crate::events;
 use crate::options::Human;
 use crate::protocol::{
     self, Answer, Ended, Extended, Extension, Moment, NodeSet, Release, Term, Upkeep,
@@ -72,6 +73,8 @@ pub(crate) struct State {
     healed: NodeSet,
     /// Who wants to know of the loss.
     watchers: Vec<Watcher>,
+    /// Whether its end was counted and told.
+    is_over: bool,
 }
 
 /// An extension that is to be sent.
@@ -119,7 +122,9 @@ impl Held {
             holders,
             healed: NodeSet::EMPTY,
             watchers: Vec::new(),
+            is_over: false,
         };
+        driver.totals.held.up();
         let (driver, won) = (Arc::clone(driver), Arc::new(won));
         let (state, release_done) = (Mutex::new(state), CancellationToken::new());
         Arc::new(Self { driver, won, state, release_done })
@@ -243,12 +248,7 @@ impl Held {
         node: usize,
         answer: Answer,
     ) -> Option<Extended> {
-        let mut state = self.state();
-        let decided = state.lease.extended(clock::now(), extension, node, answer);
-        if decided == Some(Extended::Confirmed) {
-            state.trouble.clear();
-        }
-        decided
+        self.state().lease.extended(clock::now(), extension, node, answer)
     }
 
     /// For how long these nodes, which are to be healed now, are to keep the key; `None` if the
@@ -268,10 +268,27 @@ impl Held {
         }
     }
 
-    /// An extension failed in this way.
-    pub(crate) fn not_extended(&self, trouble: Vec<NodeReport>) {
-        self.state().trouble = trouble;
-        self.tell_watchers(clock::now());
+    /// An extension that was sent at this moment is decided; `trouble` is what became of it at the
+    /// nodes, unless it is confirmed.
+    pub(crate) fn decided(&self, extended: Extended, sent: Moment, trouble: Vec<NodeReport>) {
+        let (now, totals) = (clock::now(), &self.driver.totals);
+        let took = now.since(sent);
+        let (had_trouble, is_released) = {
+            let mut state = self.state();
+            let before = std::mem::replace(&mut state.trouble, trouble);
+            (!before.is_empty(), state.lease.is_released())
+        };
+        events::extended(&self.won.resources, self.won.fence, extended, took, had_trouble);
+        if extended == Extended::Confirmed {
+            totals.extensions.up();
+            totals.extending.add(took);
+            return;
+        }
+        // One that a release overtook has not failed.
+        if !is_released {
+            totals.extension_failures.up();
+        }
+        self.tell_watchers(now);
     }
 
     /// Tells the watcher of the loss of the lease, now or later.
@@ -302,8 +319,50 @@ impl Held {
             }
             (std::mem::take(&mut state.watchers), state.loss(self, now))
         };
+        self.end(now);
         for watcher in watchers {
             watcher.tell(loss.clone());
+        }
+    }
+
+    /// Counts and tells the end of the lease, once.
+    fn end(&self, now: Moment) {
+        let Won { resources, fence, sent, .. } = &*self.won;
+        let (ended, loss, until) = {
+            let mut state = self.state();
+            let Some(ended) = state.lease.ended(now) else { return };
+            if std::mem::replace(&mut state.is_over, true) {
+                return;
+            }
+            (ended, state.loss(self, now), now.min(state.lease.end()))
+        };
+        let totals = &self.driver.totals;
+        totals.held.down();
+        totals.holding.add(until.since(*sent));
+        match ended {
+            Ended::Released | Ended::ClientClosed => totals.releases.up(),
+            Ended::Expired | Ended::AtLimit | Ended::Taken => totals.losses.up(),
+        }
+        if let Some(loss) = loss {
+            events::lost(resources, *fence, ended, &loss);
+        }
+    }
+
+    /// What came of the release of a lease that was valid until then.
+    fn released(&self, confirmed: bool) {
+        let Won { resources, fence, .. } = &*self.won;
+        let (ended, loss) = {
+            let state = self.state();
+            let now = clock::now();
+            (state.lease.ended(now), state.loss(self, now))
+        };
+        match (ended, loss) {
+            // It turns out to have been lost before.
+            (Some(Ended::Taken), Some(loss)) => {
+                self.driver.totals.losses.up();
+                events::lost(resources, *fence, Ended::Taken, &loss);
+            }
+            _ => events::released(resources, *fence, confirmed),
         }
     }
 
@@ -355,6 +414,9 @@ impl Held {
                 let answer = answer(&answered);
                 let released = held.state().lease.released(&mut release, node, answer);
                 if let Some(released) = released {
+                    if caller.is_some() {
+                        held.released(released);
+                    }
                     tell(&mut caller, released);
                 }
             }

@@ -4,6 +4,7 @@
 use crate::answer::Failure;
 use crate::endpoint::same_server;
 use crate::error::{Error, NodeOutcome};
+use crate::events;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -132,10 +133,22 @@ impl Identities {
 
     fn change(&self, change: impl FnOnce(&mut Vec<Identity>)) {
         let mut known = self.known();
-        change(&mut known);
         let is_twin = |identity: &Identity| matches!(identity, Identity::Twin { .. });
+        let before: Vec<_> = known.iter().map(is_twin).collect();
+        change(&mut known);
+
         self.has_twins.store(known.iter().any(is_twin), Ordering::Release);
         let needs_proof = known.contains(&Identity::Untold { proven: false });
         self.needs_proof.store(needs_proof, Ordering::Release);
+        let found = before.into_iter().zip(known.clone()).enumerate();
+        drop(known);
+        for (node, (was_twin, identity)) in found {
+            if let Identity::Twin { of, .. } = identity
+                && !was_twin
+            {
+                let other = of.map_or("another node", |other| &*self.addresses[other]);
+                events::duplicate(&self.addresses[node], other);
+            }
+        }
     }
 }

@@ -16,6 +16,8 @@ mod answer;
 #[cfg(feature = "client")]
 mod asking;
 #[cfg(feature = "client")]
+mod attempt;
+#[cfg(feature = "client")]
 mod client;
 #[cfg(feature = "client")]
 mod clock;
@@ -36,6 +38,8 @@ mod entry;
 #[cfg(feature = "client")]
 mod error;
 #[cfg(feature = "client")]
+mod events;
+#[cfg(feature = "client")]
 mod extend;
 #[cfg(feature = "client")]
 mod fork;
@@ -46,7 +50,11 @@ pub mod fuzzing;
 #[cfg(feature = "client")]
 mod heal;
 #[cfg(feature = "client")]
+mod health;
+#[cfg(feature = "client")]
 mod held;
+#[cfg(feature = "client")]
+mod histogram;
 #[cfg(feature = "client")]
 mod identities;
 #[cfg(feature = "client")]
@@ -64,6 +72,8 @@ mod look;
 #[cfg(feature = "client")]
 mod memory;
 #[cfg(feature = "client")]
+mod metrics;
+#[cfg(feature = "client")]
 mod node;
 #[cfg(feature = "client")]
 mod options;
@@ -71,6 +81,8 @@ mod options;
 mod pipe;
 #[cfg(any(test, feature = "client"))]
 mod queue;
+#[cfg(feature = "client")]
+mod records;
 #[cfg(feature = "client")]
 mod request;
 #[cfg(feature = "client")]
@@ -93,6 +105,8 @@ mod slot;
 mod socket;
 #[cfg(feature = "client")]
 mod stats;
+#[cfg(feature = "client")]
+mod status;
 #[cfg(feature = "client")]
 mod timer;
 #[cfg(feature = "client")]
@@ -117,16 +131,24 @@ pub use error::{Error, ErrorCode, NodeOutcome, NodeReport, Result};
 #[cfg(feature = "client")]
 pub use fork::PerProcess;
 #[cfg(feature = "client")]
+pub use histogram::Histogram;
+#[cfg(feature = "client")]
 pub use keeper::release_all;
 #[cfg(feature = "client")]
 pub use lease::Lease;
 #[cfg(feature = "client")]
 pub use lock::Lock;
 #[cfg(feature = "client")]
+pub use metrics::{Family, Kind, Sample, Value};
+#[cfg(feature = "client")]
 pub use options::{Dialect, NODES_VARIABLE, OptionValue, timeout};
+#[cfg(feature = "client")]
+pub use records::{Detail, Listener, Record, TARGETS};
 #[cfg(feature = "client")]
 pub use resources::Resources;
 #[cfg(feature = "client")]
 pub use runtime::{Operation, Pending};
 #[cfg(feature = "client")]
-pub use stats::{NodeStats, Stats};
+pub use stats::{NodeState, NodeStats, Stats};
+#[cfg(feature = "client")]
+pub use status::{NodeStatus, State, Status};

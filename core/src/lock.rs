@@ -13,6 +13,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::oneshot;
+use tracing::Instrument;
 
 /// A lock: a resource or several, and how to acquire it. It owns nothing, so it can be shared and used again.
 #[derive(Clone)]
@@ -105,7 +106,8 @@ impl Lock {
             let engine = self.setup.engine();
             let acquire = Acquire::new(engine, &self.resources, keys, &self.options);
             let (sender, receiver) = oneshot::channel();
-            engine.driver.begin(acquire.run(sender))?;
+            let span = acquire.span();
+            engine.driver.begin(acquire.run(sender).instrument(span))?;
             Ok(Pending::new(receiver))
         });
         started.unwrap_or_else(|error| Pending::ready(Err(error)))
@@ -130,7 +132,7 @@ impl Lock {
         started.unwrap_or_else(|error| Pending::ready(Err(error)))
     }
 
-    fn prepare(&self) -> Result<Arc<[Keys]>> {
+    pub(crate) fn prepare(&self) -> Result<Arc<[Keys]>> {
         if let Some(mistake) = &self.mistake {
             return Err(mistake.clone());
         }

@@ -10,13 +10,15 @@ use crate::cluster::{Cluster, Elsewhere, Map};
 use crate::deadline::Deadlines;
 use crate::endpoint::{Endpoint, Target};
 use crate::error::NodeOutcome;
+use crate::events;
+use crate::health::Health;
 use crate::identities::Identities;
 use crate::options::Options;
 use crate::protocol::{Guard, Moment, Term};
 use crate::request::{Reply, Request};
 use crate::runtime;
 use crate::server::{Place, Server};
-use crate::stats::{Counters, NodeStats};
+use crate::stats::{Counters, NodeState, NodeStats};
 use crate::timer::{sleep, timeout};
 use crate::token;
 use crate::wire::{Sight, Wire};
@@ -57,6 +59,7 @@ pub(crate) struct Node {
     owner: Weak<Node>,
     /// Told when a cluster's masters may be others than it seems.
     stale: watch::Sender<()>,
+    health: Health,
     /// Requests that could not be put on the wire at once.
     unsent: AtomicUsize,
     /// Held while one of them is, so that requests reach the node in the order in which they were made,
@@ -149,6 +152,7 @@ impl Node {
             counters: Arc::default(),
             owner: Weak::new(),
             stale: watch::Sender::new(()),
+            health: Health::default(),
             unsent: AtomicUsize::new(0),
             turn: tokio::sync::Mutex::new(()),
             slot: watch::Sender::new(Slot::Idle),
@@ -165,7 +169,13 @@ impl Node {
     }
 
     pub(crate) fn stats(&self) -> NodeStats {
-        NodeStats { address: self.address().to_owned(), outcomes: self.counters.outcomes() }
+        NodeStats {
+            address: self.address().to_owned(),
+            state: self.slot.borrow().state(),
+            reconnects: self.health.reconnects.read(),
+            outcomes: self.counters.outcomes(),
+            answer_seconds: self.counters.answers.read(),
+        }
     }
 
     /// Starts the first connection, if nobody has. Returns whether the node can be asked now;
@@ -273,11 +283,13 @@ impl Node {
         link.wire.send(parcel, sink)
     }
 
-    /// Takes in what became of a request, which is part of something begun at `began`.
+    /// Takes in what became of a request, which is part of something begun at `began`; and, if there is
+    /// an answer, how long it took.
     pub(crate) fn answered(
         self: &Arc<Self>,
         request: &Request,
         began: Moment,
+        took: Option<Duration>,
         link: &Weak<Link>,
         answered: Answered,
     ) -> Answered {
@@ -294,8 +306,15 @@ impl Node {
         {
             cluster.stale.send_replace(());
         }
+        let is_lost = answered.as_ref().is_err_and(Failure::is_transport);
         let answered = self.weigh(request, began, answered);
         self.counters.count(outcome(&answered));
+        if let (Some(took), false) = (took, is_lost) {
+            self.counters.answers.add(took);
+        }
+        if request.is_vote() {
+            self.health.voted(self.address(), &answered);
+        }
         answered
     }
 
@@ -363,7 +382,9 @@ impl Node {
         if timeouts >= STUCK_AFTER && age >= self.connect_timeout {
             let detail = format!("no answer to {timeouts} requests in a row");
             let failure = Failure { outcome: NodeOutcome::Timeout, detail, sent: false };
-            self.leave(|slot| slot.is(link), Slot::Down(failure));
+            if self.leave(|slot| slot.is(link), Slot::Down(failure.clone())) {
+                self.health.failed(self.address(), &failure);
+            }
         }
     }
 
@@ -376,12 +397,15 @@ impl Node {
     }
 
     fn broken(self: &Arc<Self>, link: &Link) {
-        self.leave(|slot| slot.is(link), Slot::Connecting);
+        if self.leave(|slot| slot.is(link), Slot::Connecting) {
+            events::disconnected(self.address());
+        }
     }
 
     /// Goes from the state that `from` tells to `to`, and reconnects in the background. Does
-    /// nothing in any other state, so that only one task at a time is connecting.
-    fn leave(self: &Arc<Self>, from: impl Fn(&Slot) -> bool, to: Slot) {
+    /// nothing in any other state, so that only one task at a time is connecting. Returns whether it
+    /// did.
+    fn leave(self: &Arc<Self>, from: impl Fn(&Slot) -> bool, to: Slot) -> bool {
         let left = self.slot.send_if_modified(|slot| {
             let leaves = from(slot);
             if leaves {
@@ -393,6 +417,7 @@ impl Node {
             // The runtime is there: this runs on it.
             let _ = runtime::spawn(Arc::clone(self).connect());
         }
+        left
     }
 
     async fn connect(self: Arc<Self>) {
@@ -410,7 +435,10 @@ impl Node {
                     Slot::Down(Failure::timeout(what, node.connect_timeout, false))
                 }
             };
-            let done = slot.is_open();
+            let failure = match &slot {
+                Slot::Down(failure) => Some(failure.clone()),
+                _ => None,
+            };
             let open = node.slot.send_if_modified(|current| {
                 let open = !matches!(current, Slot::Closed);
                 if open {
@@ -418,9 +446,13 @@ impl Node {
                 }
                 open
             });
-            if done || !open {
+            if !open {
                 return;
             }
+            let Some(failure) = failure else {
+                return node.health.connected(node.address());
+            };
+            node.health.failed(node.address(), &failure);
             drop(node);
             sleep(delay.mul_f64(token::jitter())).await;
             delay = (delay * 2).min(longest);
@@ -437,8 +469,10 @@ impl Node {
         let id = Arc::new(());
         let (node, weak_id) = (Arc::downgrade(self), Arc::downgrade(&id));
         let on_broken = move || {
-            if let (Some(node), Some(id)) = (node.upgrade(), weak_id.upgrade()) {
-                node.leave(|slot| slot.has(&id), Slot::Connecting);
+            if let (Some(node), Some(id)) = (node.upgrade(), weak_id.upgrade())
+                && node.leave(|slot| slot.has(&id), Slot::Connecting)
+            {
+                events::disconnected(node.address());
             }
         };
         let wire = Wire::open(&self.endpoint.target, on_broken).await?;
@@ -490,6 +524,7 @@ impl Node {
             guard,
             look_interval: self.look_interval,
             counters: Arc::clone(&self.counters),
+            health: Health::default(),
             owner: Arc::downgrade(self),
             stale: watch::Sender::new(()),
             unsent: AtomicUsize::new(0),
@@ -606,6 +641,16 @@ impl Slot {
 
     fn is(&self, link: &Link) -> bool {
         self.has(&link.id)
+    }
+
+    fn state(&self) -> NodeState {
+        match self {
+            Self::Idle => NodeState::Idle,
+            Self::Connecting => NodeState::Connecting,
+            Self::Up(_) | Self::Routed(_) => NodeState::Up,
+            Self::Down(_) => NodeState::Down,
+            Self::Closed => NodeState::Closed,
+        }
     }
 
     fn link(&self) -> Option<Arc<Link>> {

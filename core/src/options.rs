@@ -34,12 +34,16 @@ pub enum Dialect {
     Python,
     /// `nodeTimeout`, durations in milliseconds.
     JavaScript,
+    /// `--node-timeout`, durations in seconds.
+    CommandLine,
 }
 
 impl Dialect {
     fn name(self, name: &str) -> String {
-        if self != Self::JavaScript {
-            return name.to_owned();
+        match self {
+            Self::Rust | Self::Python => return name.to_owned(),
+            Self::CommandLine => return format!("--{}", name.replace('_', "-")),
+            Self::JavaScript => {}
         }
         let mut words = name.split('_');
         let mut camel = words.next().unwrap_or_default().to_owned();
@@ -168,8 +172,9 @@ impl Options {
     pub(crate) fn check_guard(&self, dialect: Dialect, ttl: Duration) -> Result<()> {
         let Some(guard) = self.restart_guard.filter(|guard| ttl > *guard) else { return Ok(()) };
         Err(Error::config(format!(
-            "ttl must not be longer than {}, which is {}, not {}: a node that restarts could \
+            "{} must not be longer than {}, which is {}, not {}: a node that restarts could \
              forget a lease and be counted again before its end",
+            dialect.name("ttl"),
             dialect.name("restart_guard"),
             Human(guard),
             Human(ttl),
@@ -300,7 +305,11 @@ impl Setting<'_> {
     }
 
     fn null(&self) -> &'static str {
-        if self.dialect == Dialect::JavaScript { "null" } else { "None" }
+        match self.dialect {
+            Dialect::Rust | Dialect::Python => "None",
+            Dialect::JavaScript => "null",
+            Dialect::CommandLine => "0",
+        }
     }
 
     /// A duration, or `None` for ever.
@@ -315,6 +324,7 @@ impl Setting<'_> {
             let for_ever = match self.dialect {
                 Dialect::JavaScript => "null or Infinity",
                 Dialect::Python | Dialect::Rust => "None",
+                Dialect::CommandLine => return self.wrong(&format!("{accepted}, or forever")),
             };
             self.wrong(&format!("{accepted}, or {for_ever} (for ever)"))
         })

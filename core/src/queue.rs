@@ -93,6 +93,13 @@ impl Queue {
         }
     }
 
+    /// How many are in it.
+    #[cfg(feature = "client")]
+    pub(crate) fn len(&mut self, now: Moment) -> usize {
+        self.forget(now);
+        self.waiting.len() + usize::from(self.called.is_some())
+    }
+
     /// Makes nonsense of it.
     #[cfg(all(test, feature = "client"))]
     pub(crate) fn forge<'a>(

@@ -80,6 +80,10 @@ pub(crate) enum Request {
     Release { subject: Arc<Subject>, ticket: Option<Ticket>, turns: Turns },
     /// Is anything there?
     Look(Arc<[Keys]>),
+    /// What is there? Of one resource.
+    Inspect(Arc<[Keys]>),
+    /// Delete the fence counter of one resource that nobody holds or waits for.
+    Forget(Arc<[Keys]>),
 }
 
 impl Request {
@@ -101,14 +105,14 @@ impl Request {
             | Self::Release { subject, .. } => subject.keys.first(),
             Self::Extend(leases) => leases.first().and_then(|(subject, _)| subject.keys.first()),
             Self::Heal(leases) => leases.first().and_then(|(subject, ..)| subject.keys.first()),
-            Self::Look(keys) => keys.first(),
+            Self::Look(keys) | Self::Inspect(keys) | Self::Forget(keys) => keys.first(),
         };
         keys.map_or(0, Keys::slot)
     }
 
     /// Whether the answer relies on what the node remembers.
     pub(crate) fn is_vote(&self) -> bool {
-        matches!(self, Self::Acquire { .. } | Self::Extend(_) | Self::Look(_))
+        matches!(self, Self::Acquire { .. } | Self::Extend(_) | Self::Look(_) | Self::Inspect(_))
     }
 }
 
@@ -123,6 +127,8 @@ pub(crate) enum Reply {
     Own,
     /// To EXTEND and HEAL: for each lock whether it was done.
     Each(Vec<bool>),
+    /// To INSPECT.
+    Seen(Sight),
     /// To all others.
     Yes,
     /// To all others.
@@ -142,6 +148,27 @@ pub(crate) struct Refusal {
     pub(crate) rank: Option<u64>,
 }
 
+/// What a node keeps of a resource.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Sight {
+    pub(crate) holder: Holder,
+    /// When the key expires; `None` if never, or if there is none.
+    pub(crate) expires_in: Option<Duration>,
+    /// The last one that was given out, as far as it is kept.
+    pub(crate) fence: Option<u64>,
+    /// How many clients are in the queue, if that could be seen.
+    pub(crate) waiters: Option<u64>,
+}
+
+/// What the lock key holds.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Holder {
+    Nobody,
+    Token(String),
+    /// A value that is no text.
+    Other,
+}
+
 impl Reply {
     /// The reply to ACQUIRE as the vote it is.
     pub(crate) fn vote(&self) -> Vote {
@@ -150,7 +177,9 @@ impl Reply {
             Self::Held(Refusal { expires_in, .. }) => Vote::Held { expires_in },
             // What is there was put there by the request to the other node, and is undone there.
             Self::Own => Vote::Refused,
-            Self::Each(_) | Self::Yes | Self::No | Self::Uncounted(..) => Vote::Unknown,
+            Self::Each(_) | Self::Seen(_) | Self::Yes | Self::No | Self::Uncounted(..) => {
+                Vote::Unknown
+            }
         }
     }
 
@@ -182,7 +211,8 @@ impl Reply {
     pub(crate) fn outcome(&self) -> NodeOutcome {
         match self {
             Self::Granted(_) => NodeOutcome::Granted,
-            Self::Held(_) => NodeOutcome::Held,
+            Self::Seen(Sight { holder: Holder::Nobody, .. }) => NodeOutcome::Missing,
+            Self::Held(_) | Self::Seen(_) => NodeOutcome::Held,
             Self::Own => NodeOutcome::Duplicate,
             Self::Yes | Self::Each(_) => NodeOutcome::Confirmed,
             Self::No => NodeOutcome::Missing,

@@ -3,7 +3,7 @@
 
 use crate::protocol::{FENCE_LIMIT, LONGEST_CALL, MAX_CLOCK_LEAD_MICROS, Turns};
 use crate::queue::MOST_GONE;
-use crate::request::{Keys, Refusal, Reply, Request, Subject, Ticket};
+use crate::request::{Holder, Keys, Refusal, Reply, Request, Sight, Subject, Ticket};
 use once_cell::sync::Lazy;
 use redis::{Cmd, Value};
 use std::time::Duration;
@@ -50,9 +50,14 @@ static EXTEND: Lazy<Script> = Lazy::new(|| Script::new(include_str!("scripts/ext
 static HEAL: Lazy<Script> = Lazy::new(|| Script::new(include_str!("scripts/heal.lua")));
 static RELEASE: Lazy<Script> =
     Lazy::new(|| Script::with_queue(include_str!("scripts/release.lua")));
+// These two are seldom used, and not loaded before they are.
+static INSPECT: Lazy<Script> = Lazy::new(|| Script::new(include_str!("scripts/inspect.lua")));
+static FORGET: Lazy<Script> = Lazy::new(|| Script::new(include_str!("scripts/forget.lua")));
 
-/// The source of every script.
+/// The source of every script that a lock needs.
 pub(crate) fn sources() -> [&'static str; 5] {
+    Lazy::force(&INSPECT);
+    Lazy::force(&FORGET);
     [&ACQUIRE.source, &RAISE.source, &EXTEND.source, &HEAL.source, &RELEASE.source]
 }
 
@@ -129,6 +134,12 @@ impl Request {
                 cmd.arg(keys.iter().map(|keys| &keys.lock).collect::<Vec<_>>());
                 cmd
             }
+            Self::Inspect(keys) => {
+                invoke(&INSPECT, by, &keys.iter().flat_map(all).collect::<Vec<_>>())
+            }
+            Self::Forget(keys) => {
+                invoke(&FORGET, by, &keys.iter().flat_map(all).collect::<Vec<_>>())
+            }
         }
     }
 
@@ -164,7 +175,8 @@ impl Request {
                 let done: Vec<bool> = parts.iter().map(done).collect::<Option<_>>()?;
                 (done.len() == asked).then_some(Reply::Each(done))
             }
-            (Self::Acquire { .. } | Self::Extend(_) | Self::Heal(_), _) => None,
+            (Self::Inspect(_), Value::Array(parts)) => sight(parts).map(Reply::Seen),
+            (Self::Acquire { .. } | Self::Extend(_) | Self::Heal(_) | Self::Inspect(_), _) => None,
             // What joins a queue has nothing to release.
             (Self::Release { ticket: Some(_), .. }, Value::Int(0)) => Some(Reply::Yes),
             (Self::Look(_), Value::Int(2..)) => Some(Reply::Yes),
@@ -173,6 +185,28 @@ impl Request {
             _ => None,
         }
     }
+}
+
+/// Understands the answer to INSPECT.
+fn sight(parts: &[Value]) -> Option<Sight> {
+    let [Value::Int(kind), token, Value::Int(left), Value::Int(fence), Value::Int(waiters)] = parts
+    else {
+        return None;
+    };
+    let holder = match (kind, token) {
+        (0, _) => Holder::Nobody,
+        (1, Value::BulkString(token)) => {
+            String::from_utf8(token.clone()).map_or(Holder::Other, Holder::Token)
+        }
+        (2, _) => Holder::Other,
+        _ => return None,
+    };
+    Some(Sight {
+        holder,
+        expires_in: u64::try_from(*left).ok().map(Duration::from_millis),
+        fence: u64::try_from(*fence).ok(),
+        waiters: u64::try_from(*waiters).ok(),
+    })
 }
 
 fn all(keys: &Keys) -> [&String; 3] {

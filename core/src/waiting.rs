@@ -67,6 +67,8 @@ pub(crate) struct Place {
     /// Once it has to wait.
     open: Option<Open>,
     alive: Arc<()>,
+    /// Whether others stood before it when it came.
+    stood_behind: bool,
 }
 
 impl Waiters {
@@ -83,16 +85,23 @@ impl Waiters {
     pub(crate) fn join(self: &Arc<Self>, keys: &Arc<[Keys]>, arrived: Moment) -> Place {
         let (sender, turn) = oneshot::channel();
         let waiter = Waiter { arrived, turn: Some(sender), news: News::default() };
-        let number = {
+        let (number, is_first) = {
             let mut state = self.state();
             let (number, is_first) = state.line.join(keys, waiter);
             if is_first && let Some(waiter) = state.line.get(keys, number) {
                 waiter.tell(Turn::First);
             }
-            number
+            (number, is_first)
         };
         let (waiters, keys) = (Arc::clone(self), Arc::clone(keys));
-        Place { waiters, keys, number, arrived, turn, calls: None, open: None, alive: Arc::new(()) }
+        let alive = Arc::new(());
+        let (calls, open, stood_behind) = (None, None, !is_first);
+        Place { waiters, keys, number, arrived, turn, calls, open, alive, stood_behind }
+    }
+
+    /// How many wait, or will if they do not win at once.
+    pub(crate) fn count(&self) -> u64 {
+        self.state().line.len() as u64
     }
 
     /// A node told the time by its clock, in microseconds.
@@ -111,6 +120,11 @@ impl Waiter {
 }
 
 impl Place {
+    /// Whether others of this client were before it.
+    pub(crate) fn stood_behind(&self) -> bool {
+        self.stood_behind
+    }
+
     /// Waits until it is first. Returns whether there is any hope to win then.
     pub(crate) async fn is_first(&mut self) -> bool {
         // It cannot fail: a waiter is in the line until its place is dropped.

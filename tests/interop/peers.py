@@ -4,6 +4,7 @@ Each ecosystem has one small program that runs one of its peers: `PROGRAM NAME U
 JSON object per line on stdin and answers each with one JSON line on stdout:
 
     {"acquire": "resource", "ttl": 1000}    {"held": true}, or false; it tries once. Milliseconds
+    {"extend": "resource", "ttl": 1000}     {"held": true}, or false if the lock was lost
     {"release": "resource"}                 {}, also if the lock was lost
 
 The end of stdin ends it; so does whatever goes wrong, with the reason on stderr.
@@ -33,15 +34,19 @@ class Peer:
     prefix: str = ""
     """What the library puts before the resource in the key."""
     nodes: int = 5
+    extends: bool = True
+    """Whether the library can extend a lock."""
 
     def __str__(self) -> str:
         return self.name
 
 
 PEERS = [
-    Peer("redlock-py", PYTHON),
+    Peer("redlock-py", PYTHON, extends=False),
     Peer("pottery", PYTHON, prefix="redlock:"),
     Peer("redis-py", PYTHON, nodes=1),
+    Peer("python-redis-lock", PYTHON, prefix="lock:", nodes=1),
+    Peer("aioredlock", PYTHON),
     Peer("redlock-4", NODE),
     Peer("redlock-5", NODE),
     Peer("redis-semaphore", NODE, prefix="mutex:"),
@@ -66,6 +71,11 @@ class PeerProcess:
     def acquire(self, resource: str, ttl: int) -> bool:
         """Tries once to take the lock for `ttl` milliseconds."""
         held: bool = self._ask(acquire=resource, ttl=ttl)["held"]
+        return held
+
+    def extend(self, resource: str, ttl: int) -> bool:
+        """Extends what was acquired to `ttl` milliseconds from now."""
+        held: bool = self._ask(extend=resource, ttl=ttl)["held"]
         return held
 
     def release(self, resource: str) -> None:

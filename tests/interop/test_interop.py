@@ -10,13 +10,14 @@ import random
 import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
 
 import pytest
-from interop.installing import Ecosystem, NotInstalledError
+from interop.installing import Ecosystem
 from interop.peers import PEERS, Peer, PeerProcess
 from servers import Server, Servers
 from waiting import TIMEOUT, wait_until
@@ -75,6 +76,10 @@ class Fleet:
         for server in self.servers:
             server.command("DEL", self.key)
 
+    def somebody_was_refused(self) -> bool:
+        """Whether the client has found the lock held, so that it waits for it."""
+        return any(node.outcomes.get("held") for node in self.client.stats().nodes)
+
     def is_free(self) -> bool:
         return all(server.command("EXISTS", self.key) == 0 for server in self.servers)
 
@@ -90,24 +95,6 @@ def new_client(peer: Peer, servers: list[Server]) -> quorlock.Client:
         connect_timeout=20,
         retry_delay=(0.002, 0.01),
     )
-
-
-@pytest.fixture(scope="session")
-def install() -> Callable[[Ecosystem], str | None]:
-    """Installs peers, if that was not tried before; says why not if it cannot be done."""
-    known: dict[str, str | None] = {}
-
-    def install(ecosystem: Ecosystem) -> str | None:
-        name = ecosystem.directory
-        if name not in known:
-            known[name] = None
-            try:
-                ecosystem.install()
-            except NotInstalledError as error:
-                known[name] = str(error)
-        return known[name]
-
-    return install
 
 
 @pytest.fixture(scope="module")
@@ -169,6 +156,39 @@ def test_quorlock_keeps_a_peer_out(fleet: Fleet) -> None:
     wait_until(fleet.is_free)
 
 
+def test_a_peer_extends_while_quorlock_waits(fleet: Fleet) -> None:
+    if not fleet.peer.extends:
+        pytest.skip(f"{fleet.peer} has no extension")
+    assert fleet.process.acquire(fleet.resource, TTL)
+    fleet.await_stragglers()
+    with ThreadPoolExecutor() as pool:
+        waiter = pool.submit(fleet.client.lock(fleet.resource).acquire)
+        wait_until(fleet.somebody_was_refused)
+        assert fleet.process.extend(fleet.resource, 2 * TTL)
+        ends = [server.command("PTTL", fleet.key) for server in fleet.servers]
+        assert sum(end > TTL for end in ends if isinstance(end, int)) >= fleet.majority
+        assert not waiter.done()
+        fleet.process.release(fleet.resource)
+        assert waiter.result(TIMEOUT).release()
+    wait_until(fleet.is_free)
+
+
+def test_a_peer_does_not_extend_what_quorlock_has_taken(fleet: Fleet) -> None:
+    if not fleet.peer.extends:
+        pytest.skip(f"{fleet.peer} has no extension")
+    assert fleet.process.acquire(fleet.resource, TTL)
+    fleet.await_stragglers()
+    fleet.forget()
+    with fleet.client.lock(fleet.resource) as lease:
+        mine: list[object] = [lease.token] * len(fleet.servers)
+        wait_until(lambda: fleet.tokens() == mine)
+        assert not fleet.process.extend(fleet.resource, TTL)
+        assert not fleet.process.acquire(fleet.resource, TTL)
+        assert fleet.tokens() == mine
+        lease.extend()
+    wait_until(fleet.is_free)
+
+
 def test_a_late_release_of_a_peer_leaves_quorlocks_key(fleet: Fleet) -> None:
     assert fleet.process.acquire(fleet.resource, TTL)
     fleet.await_stragglers()
@@ -211,6 +231,22 @@ def test_what_a_killed_peer_held_is_free_after_its_ttl(fleet: Fleet) -> None:
         process.kill()
     with fleet.client.lock(fleet.resource):
         assert time.monotonic() >= asked + ttl / 1000 * 0.98
+
+
+def test_what_quorlock_lost_is_the_peers_after_its_ttl(fleet: Fleet) -> None:
+    ttl = 1_000
+    asked = time.monotonic()
+    # As if its process had died: nobody extends it, and nobody releases it.
+    lease = fleet.client.lock(fleet.resource, ttl=ttl / 1000, auto_extend=False).acquire()
+    wait_until(lambda: fleet.process.acquire(fleet.resource, TURN_TTL))
+    assert time.monotonic() >= asked + ttl / 1000 * 0.98
+    assert not lease.valid
+    assert not lease.release()
+    # The nodes forget one after the other, so the peer may have found a minority still held.
+    theirs = [token for token in fleet.tokens() if token not in {None, lease.token}]
+    assert len(theirs) >= fleet.majority
+    fleet.process.release(fleet.resource)
+    wait_until(fleet.is_free)
 
 
 @dataclass

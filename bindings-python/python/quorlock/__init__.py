@@ -9,6 +9,9 @@ with client.lock("orders:42") as lease:
 import atexit
 from typing import TYPE_CHECKING
 
+# With the package, and not when it is used first: a fork while another thread imports it would leave
+# the child waiting.
+from . import _logging as _logging
 from ._client import Client, ClientOptions, LockOptions
 from ._errors import (
     ClosedError,
@@ -21,10 +24,10 @@ from ._errors import (
 )
 from ._lease import Lease
 from ._lock import Lock
-from ._quorlock import __version__, release_all
+from ._quorlock import __version__, log_now, release_all
 
 if TYPE_CHECKING:
-    from ._reports import Diagnosis, Finding, NodeDiagnosis, NodeStats, Stats
+    from ._reports import Diagnosis, Finding, Histogram, NodeDiagnosis, NodeStats, Stats
 
 __all__ = [
     "Client",
@@ -33,6 +36,7 @@ __all__ = [
     "ConfigError",
     "Diagnosis",
     "Finding",
+    "Histogram",
     "Lease",
     "LeaseLostError",
     "Lock",
@@ -50,13 +54,15 @@ __all__ = [
 
 def __getattr__(name: str) -> object:
     """Imports what few programs use, and what takes its time, when it is used."""
-    if name in {"Diagnosis", "Finding", "NodeDiagnosis", "NodeStats", "Stats"}:
+    if name in {"Diagnosis", "Finding", "Histogram", "NodeDiagnosis", "NodeStats", "Stats"}:
         from . import _reports
 
         return getattr(_reports, name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
-# Others need not wait then for what is still held to expire. In seconds, for all leases together.
+# What is registered last is done first. Others need not wait then for what is still held to expire: in
+# seconds, for all leases together.
+atexit.register(log_now)
 atexit.register(release_all, 0.5)
-del atexit, release_all
+del atexit, log_now, release_all

@@ -84,7 +84,7 @@ class Client:
         return Lock(self._native, resources, options)
 
     def stats(self) -> "Stats":
-        """What became of the requests to each node, counted in this process."""
+        """What became of locks, and of the requests to each node, counted in this process."""
         from ._reports import Stats
 
         return Stats._of(self._native.stats())

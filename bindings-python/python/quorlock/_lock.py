@@ -8,6 +8,7 @@ from typing import Any, ParamSpec, TypeVar, cast
 from . import _quorlock
 from ._async import result
 from ._lease import Lease
+from ._quorlock import Lease as NativeLease
 
 # Not when it is used first: a fork while another thread imports it would leave the child waiting.
 from ._scope import Scope
@@ -30,11 +31,26 @@ class Lock(_quorlock.Lock):
         Raises LockTimeoutError if others held it for the whole `wait`, and QuorumError if too few
         nodes can vote, and still cannot after `connect_timeout`.
         """
-        return Lease(self._acquire().wait())
+        observe = self._observer
+        if observe is None:
+            return Lease(self._acquire().wait())
+        with observe(self._resources) as acquired:
+            lease = self._acquire().wait()
+            acquired(lease)
+        return Lease(lease)
 
     async def acquire_async(self) -> Lease:
         """`acquire` for asyncio. Cancelling it leaves no key behind."""
-        return Lease(await result(self._acquire()))
+        return Lease(await self._acquired())
+
+    async def _acquired(self) -> NativeLease:
+        observe = self._observer
+        if observe is None:
+            return await result(self._acquire())
+        with observe(self._resources) as acquired:
+            lease = await result(self._acquire())
+            acquired(lease)
+        return lease
 
     def locked(self) -> bool:
         """Whether somebody holds so many nodes that the lock could not be acquired now; of several
@@ -49,7 +65,7 @@ class Lock(_quorlock.Lock):
         return await result(self._locked())
 
     async def __aenter__(self) -> Lease:
-        lease = await result(self._acquire())
+        lease = await self._acquired()
         scope = Scope(lease)
         self._enter(scope, lease)
         scope.cancel_on_loss()

@@ -94,23 +94,96 @@ def _findings(told: dict[str, Any]) -> tuple[Finding, ...]:
 
 
 @dataclass(frozen=True, slots=True)
+class Histogram:
+    """How often something took how long."""
+
+    count: int
+    """How often."""
+    sum: float
+    """How long all together, in seconds."""
+    bounds: tuple[float, ...]
+    """The upper bound of each bucket but the last, in seconds: the same for all histograms."""
+    counts: tuple[int, ...]
+    """How often it took as long as this bucket says, which means longer than the bound before it,
+    and not longer than its own. The last one has no bound."""
+
+    @classmethod
+    def _of(cls, told: dict[str, Any]) -> "Histogram":
+        return cls(told["count"], told["sum"], tuple(told["bounds"]), tuple(told["counts"]))
+
+
+NodeState = Literal["idle", "connecting", "up", "down", "closed"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class NodeStats:
     """What became of the requests to one node."""
 
     address: str
     """The node's URL, without user and password."""
+    state: NodeState
+    """Its connection, now: `idle` before anything was asked of it, `connecting` with a chance of
+    success, `up`, `down` (it is tried again), or `closed` with the client."""
+    reconnects: int
+    """How often it was connected again after a connection had broken or was given up."""
     outcomes: dict[str, int]
     """How many requests had this outcome; see `NodeReport.outcome`. Those that none had are left
     out. An extension of many leases is one request."""
+    answer_seconds: Histogram
+    """How long answers took. Requests that had none are in `outcomes` only."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Stats:
-    """What a client has counted in this process since it was first used here."""
+    """What a client has counted in this process since it was first used here. The counts are read
+    one after the other while others go on, so they need not add up to the last one."""
 
+    attempts: int
+    """Acquires that were begun."""
+    wins: int
+    """Acquires that won: leases."""
+    timeouts: int
+    """Acquires that ended with LockTimeoutError: others held it for the whole `wait`."""
+    no_quorum: int
+    """Acquires that ended with QuorumError."""
+    cancelled: int
+    """Acquires that ended otherwise: cancelled, by the end of the client, or by a mistake in its
+    nodes."""
+    rounds: int
+    """Rounds of requests that acquires took. As many as attempts if nobody had to wait."""
+    releases: int
+    """Leases that were valid until they were released, or until their client was closed."""
+    losses: int
+    """Leases that were lost."""
+    extensions: int
+    """Extensions that a majority confirmed."""
+    extension_failures: int
+    """Extensions that a majority did not confirm. Another one may have been tried."""
+    held: int
+    """Leases that are held now."""
+    waiting: int
+    """Acquires that are under way now and wait for others, or will if they do not win at once: the
+    length of all lines together."""
+    acquire_seconds: Histogram
+    """How long acquires that won took, in all."""
+    wait_seconds: Histogram
+    """How long acquires took that others kept waiting, won or not."""
+    hold_seconds: Histogram
+    """How long leases were held, until they were released or lost."""
+    extension_seconds: Histogram
+    """How long extensions took that a majority confirmed."""
     nodes: tuple[NodeStats, ...]
     """The nodes, in the order in which the client was given them."""
 
     @classmethod
     def _of(cls, as_json: str) -> "Stats":
-        return cls(tuple(NodeStats(**node) for node in json.loads(as_json)["nodes"]))
+        told = {name: _value(name, value) for name, value in json.loads(as_json).items()}
+        told["nodes"] = tuple(
+            NodeStats(**{name: _value(name, value) for name, value in node.items()})
+            for node in told["nodes"]
+        )
+        return cls(**told)
+
+
+def _value(name: str, value: Any) -> Any:
+    return Histogram._of(value) if name.endswith("_seconds") else value

@@ -44,6 +44,16 @@ impl<R: Clone + Eq + Hash, W> Line<R, W> {
         self.waiters.get_mut(resource)?.first_entry().map(|first| first.into_mut())
     }
 
+    /// How many there are, whatever they wait for.
+    pub fn len(&self) -> usize {
+        self.waiters.values().map(BTreeMap::len).sum()
+    }
+
+    /// Whether nobody waits.
+    pub fn is_empty(&self) -> bool {
+        self.waiters.is_empty()
+    }
+
     /// All who wait for this, the first one first.
     pub fn waiters(&self, resource: &R) -> impl Iterator<Item = &W> {
         self.waiters.get(resource).into_iter().flat_map(BTreeMap::values)

@@ -7,7 +7,7 @@ use crate::endpoint::{Endpoint, Target};
 use crate::memory::Entries;
 use crate::pipe::Pipe;
 use crate::protocol::Turns;
-use crate::request::{Keys, Refusal, Reply, Request, Subject};
+use crate::request::{Keys, Refusal, Reply, Request, Sight, Subject};
 use crate::wire::{Ear, open};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -40,7 +40,7 @@ impl Requests {
         let ticket = self.random.bool().then(|| self.random.u64(1..5));
         let subject = self.subject();
         let proposal = self.random.u64(1..50);
-        let kind = self.random.u8(0..12);
+        let kind = self.random.u8(0..14);
         let subject = if kind < 4 { self.new_subject() } else { subject };
         let ticket = ticket.filter(|_| subject.waiter.is_some());
         match kind {
@@ -49,6 +49,8 @@ impl Requests {
             6 => Request::Extend([(subject, ttl), (self.subject(), ttl)].into()),
             7 => Request::Heal([(subject, ttl, proposal), (self.subject(), ttl, 1)].into()),
             8 => Request::Look(Arc::clone(&subject.keys)),
+            9 => Request::Inspect(subject.keys[..1].to_vec().into()),
+            10 => Request::Forget(subject.keys[..1].to_vec().into()),
             _ => Request::Release { subject, ticket, turns },
         }
     }
@@ -100,6 +102,9 @@ fn told(reply: Reply) -> Reply {
                 left => left,
             });
             Reply::Held(Refusal { expires_in, clock: 0, ..refusal })
+        }
+        Reply::Seen(sight) => {
+            Reply::Seen(Sight { expires_in: sight.expires_in.map(|_| LONG), ..sight })
         }
         other => other,
     }
@@ -157,7 +162,7 @@ fn a_server_does_what_an_in_memory_node_does() {
                 tokio::time::sleep(Duration::from_millis(1)).await;
             }
         }
-        assert_eq!(outcomes.len(), 6, "granted, held, own, each, yes, no");
+        assert_eq!(outcomes.len(), 7, "granted, held, own, each, seen, yes, no");
         assert!(memory_calls.lock().unwrap().len() > 500);
     });
 }

@@ -281,6 +281,8 @@ fn trace(
         Request::Extend(locks) => ("EXTEND", locks.iter().map(|(subject, _)| subject).collect()),
         Request::Heal(locks) => ("HEAL", locks.iter().map(|(subject, ..)| subject).collect()),
         Request::Look(_) => ("LOOK", Vec::new()),
+        Request::Inspect(_) => ("INSPECT", Vec::new()),
+        Request::Forget(_) => ("FORGET", Vec::new()),
     };
     let about = |subject: &&Arc<Subject>| {
         let token = &subject.token;

@@ -16,6 +16,7 @@ import (
 
 type command struct {
 	Acquire string
+	Extend  string
 	Release string
 	TTL     int64
 }
@@ -40,8 +41,16 @@ func main() {
 			fmt.Println("{}")
 			continue
 		}
-		mutex := locks.NewMutex(
-			asked.Acquire, redsync.WithExpiry(time.Duration(asked.TTL)*time.Millisecond))
+		expiry := redsync.WithExpiry(time.Duration(asked.TTL) * time.Millisecond)
+		if asked.Extend != "" {
+			// A mutex has but one expiry.
+			mutex := held[asked.Extend]
+			expiry.Apply(mutex)
+			extended, _ := mutex.Extend()
+			fmt.Printf("{\"held\": %t}\n", extended)
+			continue
+		}
+		mutex := locks.NewMutex(asked.Acquire, expiry)
 		err := mutex.TryLock()
 		if err == nil {
 			held[asked.Acquire] = mutex

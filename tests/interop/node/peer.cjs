@@ -9,28 +9,44 @@ const clients = urls.map((url) => new Redis(url))
 
 const once = { retryCount: 0 }
 
-// Each tries once to take a resource, and returns what releases it, or nothing.
+// Each tries once to take a resource, and returns what is held, or nothing. `extend` is true, or false
+// if the lock was lost.
 const lockers = {
   'redlock-4': () => {
     const redlock = new (require('redlock'))(clients, once)
     return async (resource, ttl) => {
       const lock = await redlock.lock(resource, ttl).catch(refusal('LockError'))
-      return lock && (() => lock.unlock().catch(refusal('LockError')))
+      return lock && {
+        extend: (ttl) => succeeds(lock.extend(ttl), 'LockError'),
+        release: () => succeeds(lock.unlock(), 'LockError'),
+      }
     }
   },
   'redlock-5': () => {
     const redlock = new (require('redlock5').default)(clients, once)
     return async (resource, ttl) => {
-      const lock = await redlock.acquire([resource], ttl).catch(refusal('ExecutionError'))
-      return lock && (() => lock.release().catch(refusal('ExecutionError')))
+      let lock = await redlock.acquire([resource], ttl).catch(refusal('ExecutionError'))
+      return lock && {
+        extend: (ttl) => succeeds(lock.extend(ttl).then((next) => (lock = next)), 'ExecutionError'),
+        release: () => succeeds(lock.release(), 'ExecutionError'),
+      }
     }
   },
   'redis-semaphore': () => {
     const { RedlockMutex } = require('redis-semaphore')
     return async (resource, ttl) => {
-      const options = { lockTimeout: ttl, acquireAttemptsLimit: 1, refreshInterval: 0 }
-      const mutex = new RedlockMutex(clients, resource, { ...options, retryInterval: 1 })
-      return (await mutex.tryAcquire()) && (() => mutex.release())
+      const options = { acquireAttemptsLimit: 1, refreshInterval: 0, retryInterval: 1 }
+      const mutex = new RedlockMutex(clients, resource, { ...options, lockTimeout: ttl })
+      const { identifier } = mutex
+      // A mutex that takes over extends.
+      const taking = { ...options, identifier, acquiredExternally: true }
+      return (
+        (await mutex.tryAcquire()) && {
+          extend: (ttl) =>
+            new RedlockMutex(clients, resource, { ...taking, lockTimeout: ttl }).tryAcquire(),
+          release: () => mutex.release(),
+        }
+      )
     }
   },
 }
@@ -42,13 +58,24 @@ function refusal(expected) {
   }
 }
 
+async function succeeds(promise, expected) {
+  try {
+    await promise
+    return true
+  } catch (error) {
+    refusal(expected)(error)
+    return false
+  }
+}
+
 const held = {}
 
-async function answer({ acquire, ttl, release }) {
+async function answer({ acquire, ttl, extend, release }) {
   if (release !== undefined) {
-    await held[release]()
+    await held[release].release()
     return {}
   }
+  if (extend !== undefined) return { held: await held[extend].extend(ttl) }
   const lock = await take(acquire, ttl)
   if (lock) held[acquire] = lock
   return { held: Boolean(lock) }

@@ -5,22 +5,46 @@ The commands are described in ../peers.py.
 
 from __future__ import annotations
 
+import asyncio
 import json
 import sys
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Coroutine
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import Any
 
+import aioredlock
 import pottery
+import redis_lock
 import redlock
 from redis import Redis
 from redis.exceptions import LockError
 
-Held = Callable[[], object]
-"""Releases what is held."""
+
+@dataclass
+class Held:
+    """What is held."""
+
+    release: Callable[[], object]
+    extend: Callable[[int], bool] | None = None
+    """To so many milliseconds from now; none where the library cannot."""
+
 
 Locker = Callable[[str, int], Held | None]
 """Tries once to take a resource, for so many milliseconds."""
+
+
+def tolerant(act: Callable[[], object], *lost: type[Exception]) -> Callable[[], bool]:
+    """Whether it went well: not if the lock was lost."""
+
+    def attempt() -> bool:
+        with suppress(*lost):
+            act()
+            return True
+        return False
+
+    return attempt
 
 
 def redlock_py(urls: list[str]) -> Locker:
@@ -28,7 +52,7 @@ def redlock_py(urls: list[str]) -> Locker:
 
     def take(resource: str, ttl: int) -> Held | None:
         lock = manager.lock(resource, ttl)
-        return (lambda: manager.unlock(lock)) if lock else None
+        return Held(lambda: manager.unlock(lock)) if lock else None
 
     return take
 
@@ -39,11 +63,12 @@ def pottery_redlock(urls: list[str]) -> Locker:
     def take(resource: str, ttl: int) -> Held | None:
         lock = pottery.Redlock(key=resource, masters=masters, auto_release_time=ttl / 1000)
 
-        def release() -> None:
-            with suppress(pottery.ReleaseUnlockedLock):
-                lock.release()
+        def extend(ttl: int) -> bool:
+            lock.auto_release_time = ttl / 1000
+            return tolerant(lock.extend, pottery.ExtendUnlockedLock)()
 
-        return release if lock.acquire(blocking=False) else None
+        release = tolerant(lock.release, pottery.ReleaseUnlockedLock)
+        return Held(release, extend) if lock.acquire(blocking=False) else None
 
     return take
 
@@ -55,16 +80,62 @@ def redis_py(urls: list[str]) -> Locker:
     def take(resource: str, ttl: int) -> Held | None:
         lock = server.lock(resource, timeout=ttl / 1000)
 
-        def release() -> None:
-            with suppress(LockError):
-                lock.release()
+        def extend(ttl: int) -> bool:
+            return tolerant(lambda: lock.extend(ttl / 1000, replace_ttl=True), LockError)()
 
-        return release if lock.acquire(blocking=False) else None
+        release = tolerant(lock.release, LockError)
+        return Held(release, extend) if lock.acquire(blocking=False) else None
 
     return take
 
 
-LOCKERS = {"redlock-py": redlock_py, "pottery": pottery_redlock, "redis-py": redis_py}
+def python_redis_lock(urls: list[str]) -> Locker:
+    [url] = urls
+    server = Redis.from_url(url)
+
+    def take(resource: str, ttl: int) -> Held | None:
+        lock = redis_lock.Lock(server, resource, expire=ttl // 1000)
+
+        def extend(ttl: int) -> bool:
+            return tolerant(lambda: lock.extend(ttl // 1000), redis_lock.NotAcquired)()
+
+        release = tolerant(lock.release, redis_lock.NotAcquired)
+        return Held(release, extend) if lock.acquire(blocking=False) else None
+
+    return take
+
+
+def aioredlock_manager(urls: list[str]) -> Locker:
+    loop = asyncio.new_event_loop()
+    # It runs on: what was granted is taken back in a task that nobody waits for.
+    threading.Thread(target=loop.run_forever, daemon=True).start()
+
+    def run(coroutine: Coroutine[Any, Any, Any]) -> Any:
+        return asyncio.run_coroutine_threadsafe(coroutine, loop).result()
+
+    manager = aioredlock.Aioredlock(urls, retry_count=1)
+
+    def take(resource: str, ttl: int) -> Held | None:
+        try:
+            lock = run(manager.lock(resource, lock_timeout=ttl / 1000))
+        except aioredlock.LockError:
+            return None
+
+        def extend(ttl: int) -> bool:
+            return tolerant(lambda: run(manager.extend(lock, ttl / 1000)), aioredlock.LockError)()
+
+        return Held(tolerant(lambda: run(manager.unlock(lock)), aioredlock.LockError), extend)
+
+    return take
+
+
+LOCKERS = {
+    "redlock-py": redlock_py,
+    "pottery": pottery_redlock,
+    "redis-py": redis_py,
+    "python-redis-lock": python_redis_lock,
+    "aioredlock": aioredlock_manager,
+}
 
 
 def main() -> None:
@@ -75,12 +146,14 @@ def main() -> None:
     def answer(command: dict[str, Any]) -> dict[str, object]:
         match command:
             case {"acquire": str(resource), "ttl": int(ttl)}:
-                release = take(resource, ttl)
-                if release is not None:
-                    held[resource] = release
-                return {"held": release is not None}
+                taken = take(resource, ttl)
+                if taken is not None:
+                    held[resource] = taken
+                return {"held": taken is not None}
+            case {"extend": str(resource), "ttl": int(ttl)} if extend := held[resource].extend:
+                return {"held": extend(ttl)}
             case {"release": str(resource)}:
-                held.pop(resource)()
+                held.pop(resource).release()
                 return {}
         raise ValueError(f"unknown command: {command}")
 

@@ -28,9 +28,13 @@ async fn answer(
         manager.unlock(&held.remove(resource).ok_or("nothing is held")?).await;
         return Ok(json!({}));
     }
+    let ttl = Duration::from_millis(command["ttl"].as_u64().ok_or("no ttl")?);
+    if let Some(resource) = command["extend"].as_str() {
+        let extended = manager.extend(held.get(resource).ok_or("nothing is held")?, ttl).await;
+        return Ok(json!({ "held": extended.is_ok() }));
+    }
     let resource = command["acquire"].as_str().ok_or("an unknown command")?;
-    let ttl = command["ttl"].as_u64().ok_or("no ttl")?;
-    match manager.lock(resource, Duration::from_millis(ttl)).await {
+    match manager.lock(resource, ttl).await {
         Ok(lock) => held.insert(resource.to_owned(), lock),
         Err(LockError::Unavailable) => return Ok(json!({ "held": false })),
         Err(error) => return Err(error.into()),

@@ -1,0 +1,86 @@
+// A client's counts and acquires for OpenTelemetry.
+
+import { SpanKind, SpanStatusCode, metrics, trace } from '@opentelemetry/api'
+import { tracingChannel } from 'node:diagnostics_channel'
+import { createRequire } from 'node:module'
+import { QuorlockError } from './index.js'
+
+const { version } = createRequire(import.meta.url)('./package.json')
+
+export function instrument(client, { meterProvider = metrics, tracerProvider = trace } = {}) {
+  const meter = meterProvider.getMeter('quorlock', version)
+  const stopReading = observe(client, meter)
+  const stopTracing = follow(client, meter, tracerProvider.getTracer('quorlock', version))
+  return () => {
+    stopReading()
+    stopTracing()
+  }
+}
+
+/** Has what the client counts read when it is asked for. */
+function observe(client, meter) {
+  const read = (told, part) => (result) => {
+    const { samples } = client.metrics().find(({ name }) => name === told)
+    for (const { labels, value } of samples) result.observe(part ? value[part] : value, attributesOf(labels))
+  }
+  const stops = []
+  const add = (instrument, callback) => {
+    instrument.addCallback(callback)
+    stops.push(() => instrument.removeCallback(callback))
+  }
+  for (const { name: told, kind, help: description } of client.metrics()) {
+    const name = told.replaceAll('_', '.').replace(/\.seconds$/, '')
+    if (kind === 'counter') {
+      add(meter.createObservableCounter(name, { description, unit: '1' }), read(told))
+    } else if (kind === 'gauge') {
+      add(meter.createObservableGauge(name, { description, unit: '1' }), read(told))
+    } else {
+      // There are no observable histograms. Both together give the mean.
+      add(meter.createObservableCounter(`${name}.time`, { description, unit: 's' }), read(told, 'sum'))
+      add(meter.createObservableCounter(`${name}.count`, { description, unit: '1' }), read(told, 'count'))
+    }
+  }
+  return () => stops.forEach((stop) => stop())
+}
+
+const attributesOf = (labels) => Object.fromEntries(labels.map(([name, value]) => [`quorlock.${name}`, value]))
+
+/** Makes a span of each acquire, and counts how long it takes. */
+function follow(client, meter, tracer) {
+  const durations = meter.createHistogram('quorlock.acquire.duration', {
+    description: 'How long acquires took, by what became of them.',
+    unit: 's',
+    advice: { explicitBucketBoundaries: client.stats().acquireSeconds.bounds },
+  })
+  const underWay = new WeakMap()
+  const subscribers = {
+    start(context) {
+      if (context.client !== client) return
+      const attributes = { 'quorlock.resources': context.resources }
+      const span = tracer.startSpan('quorlock.acquire', { kind: SpanKind.CLIENT, attributes })
+      underWay.set(context, { span, began: performance.now() })
+    },
+    asyncEnd(context) {
+      const { span, began } = underWay.get(context) ?? {}
+      if (!span) return
+      const outcome = outcomeOf(context)
+      if (context.result) span.setAttribute('quorlock.fence', Math.max(...Object.values(context.result.fences)))
+      if (context.error instanceof QuorlockError) span.setAttribute('error.type', outcome)
+      // That others have the lock is no failure of anything.
+      if (context.error instanceof QuorlockError && outcome !== 'timeout') {
+        span.setStatus({ code: SpanStatusCode.ERROR, message: context.error.message })
+      }
+      span.setAttribute('quorlock.outcome', outcome)
+      durations.record((performance.now() - began) / 1e3, { 'quorlock.outcome': outcome })
+      span.end()
+    },
+  }
+  const acquiring = tracingChannel('quorlock:acquire')
+  acquiring.subscribe(subscribers)
+  return () => acquiring.unsubscribe(subscribers)
+}
+
+function outcomeOf({ result, error }) {
+  if (result) return 'won'
+  return error instanceof QuorlockError ? error.code.toLowerCase() : 'cancelled'
+}

@@ -1,0 +1,52 @@
+// A client's counts for Prometheus, through prom-client.
+
+import { Client } from './index.js'
+
+export function register(registry, clients) {
+  const named = clients instanceof Client ? [[{}, clients]] : Object.entries(clients).map(labelled)
+  if (named.length === 0) throw new TypeError('register needs a client, or several, each with a name')
+  for (const { name, kind, help } of named[0][1].metrics()) {
+    registry.registerMetric(new Metric(kind === 'counter' ? `${name}_total` : name, name, kind, help, named))
+  }
+}
+
+const labelled = ([name, client]) => [{ client: name }, client]
+
+/** What a registry asks of a metric. */
+class Metric {
+  aggregator = 'sum'
+  #told
+  #clients
+
+  constructor(name, told, type, help, clients) {
+    Object.assign(this, { name, type, help })
+    this.#told = told
+    this.#clients = clients
+  }
+
+  async get() {
+    const values = this.#clients.flatMap(([labels, client]) => {
+      const { samples } = client.metrics().find(({ name }) => name === this.#told)
+      return samples.flatMap((sample) => this.#values({ ...labels, ...Object.fromEntries(sample.labels) }, sample.value))
+    })
+    return { name: this.name, help: this.help, type: this.type, values, aggregator: this.aggregator }
+  }
+
+  #values(labels, value) {
+    if (this.type !== 'histogram') return [{ labels, value }]
+    let upTo = 0
+    const bucket = (count, index) => {
+      upTo += count
+      const le = value.bounds[index] ?? '+Inf'
+      return { metricName: `${this.name}_bucket`, labels: { ...labels, le }, value: upTo }
+    }
+    return [
+      ...value.counts.map(bucket),
+      { metricName: `${this.name}_sum`, labels, value: value.sum },
+      { metricName: `${this.name}_count`, labels, value: value.count },
+    ]
+  }
+
+  /** The counts are the client's. */
+  reset() {}
+}

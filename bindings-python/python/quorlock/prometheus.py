@@ -1,0 +1,85 @@
+"""A client's counts for Prometheus: `pip install quorlock[prometheus]`.
+
+from prometheus_client import REGISTRY
+from quorlock.prometheus import Collector
+
+REGISTRY.register(Collector(client))
+"""
+
+import json
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from prometheus_client.core import (
+    CounterMetricFamily,
+    GaugeMetricFamily,
+    HistogramMetricFamily,
+    Metric,
+)
+from prometheus_client.registry import Collector as BaseCollector
+
+from ._client import Client
+
+__all__ = ["Collector"]
+
+
+class Collector(BaseCollector):
+    """Collects what one client has counted in this process, or several, whenever it is asked."""
+
+    def __init__(self, client: Client | None = None, /, **clients: Client) -> None:
+        """
+        `Collector(client)` is of one client. `Collector(orders=one, users=other)` is of several,
+        which the label `client` tells apart.
+        """
+        if (client is None) == (not clients):
+            raise TypeError("a Collector is of one client, or of several, each with a name")
+        named = [({"client": name}, named) for name, named in clients.items()]
+        self._clients: list[tuple[dict[str, str], Client]] = (
+            named if client is None else [({}, client)]
+        )
+
+    def describe(self) -> Iterable[Metric]:
+        # The names do not depend on what was counted.
+        return self.collect()
+
+    def collect(self) -> Iterator[Metric]:
+        told = [(labels, json.loads(client._native.metrics())) for labels, client in self._clients]
+        # Each client tells the same metrics, in the same order.
+        for families in zip(*(families for _, families in told), strict=True):
+            metric = _metric(families[0])
+            for (labels, _), family in zip(told, families, strict=True):
+                for sample in family["samples"]:
+                    _add(metric, labels | dict(sample["labels"]), sample["value"])
+            yield metric
+
+
+_KINDS: dict[str, type[Metric]] = {
+    "counter": CounterMetricFamily,
+    "gauge": GaugeMetricFamily,
+    "histogram": HistogramMetricFamily,
+}
+
+
+def _metric(family: dict[str, Any]) -> Metric:
+    return _KINDS[family["kind"]](family["name"], family["help"])
+
+
+def _add(metric: Metric, labels: dict[str, str], value: Any) -> None:
+    match metric.type:
+        case "counter":
+            metric.add_sample(f"{metric.name}_total", labels, value)
+        case "gauge":
+            metric.add_sample(metric.name, labels, value)
+        case _:
+            up_to = 0
+            bounds = [*map(_bound, value["bounds"]), "+Inf"]
+            for bound, count in zip(bounds, value["counts"], strict=True):
+                up_to += count
+                metric.add_sample(f"{metric.name}_bucket", labels | {"le": bound}, up_to)
+            metric.add_sample(f"{metric.name}_sum", labels, value["sum"])
+            metric.add_sample(f"{metric.name}_count", labels, value["count"])
+
+
+def _bound(seconds: float) -> str:
+    # As the other languages write it, so that their buckets can be added up.
+    return f"{seconds:.5f}".rstrip("0").rstrip(".")

@@ -1,0 +1,50 @@
+//! What a program wants to know of acquires, such as a tracer.
+
+use pyo3::intern;
+use pyo3::prelude::*;
+use pyo3::types::PyTuple;
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// The observer of a client's acquires, shared with its locks.
+#[derive(Clone, Default)]
+pub(crate) struct Observer(Arc<Mutex<Option<Py<PyAny>>>>);
+
+impl Observer {
+    pub(crate) fn set(&self, observe: Option<Py<PyAny>>) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = observe;
+    }
+
+    /// The function, if there is one.
+    pub(crate) fn get(&self, py: Python<'_>) -> Option<Py<PyAny>> {
+        let observe = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        observe.as_ref().map(|observe| observe.clone_ref(py))
+    }
+
+    /// Acquires, observed.
+    pub(crate) fn observed<'py>(
+        &self,
+        resources: Bound<'py, PyTuple>,
+        acquire: impl FnOnce(Python<'py>) -> PyResult<Py<crate::Lease>>,
+    ) -> PyResult<Py<crate::Lease>> {
+        let py = resources.py();
+        let Some(observe) = self.get(py) else { return acquire(py) };
+        let block = observe.bind(py).call1((resources,))?;
+        let acquired = block.call_method0(intern!(py, "__enter__"))?;
+        let exit = intern!(py, "__exit__");
+        let told = acquire(py).and_then(|lease| {
+            acquired.call1((lease.clone_ref(py),))?;
+            Ok(lease)
+        });
+        match told {
+            Ok(lease) => {
+                block.call_method1(exit, (py.None(), py.None(), py.None()))?;
+                Ok(lease)
+            }
+            Err(error) => {
+                let (kind, value) = (error.get_type(py), error.value(py));
+                block.call_method1(exit, (kind, value, error.traceback(py)))?;
+                Err(error)
+            }
+        }
+    }
+}

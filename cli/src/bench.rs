@@ -1,0 +1,177 @@
+//! `quorlock bench`: how long an acquire and a release take on the user's own nodes.
+
+use crate::args::{self, Nodes};
+use crate::connect::client;
+use crate::duration::{self, show};
+use crate::exit;
+use crate::output::{Failure, Output};
+use crate::signals::Signals;
+use quorlock::{Client, Error};
+use serde::Serialize;
+use std::fmt::Write as _;
+use std::time::{Duration, Instant};
+use tokio::task::JoinSet;
+
+/// What was measured.
+#[derive(Serialize)]
+struct Measured {
+    concurrency: u16,
+    seconds: f64,
+    /// How often a lock was acquired and released.
+    cycles: usize,
+    per_second: f64,
+    acquire_ms: Times,
+    release_ms: Times,
+    /// Both together.
+    cycle_ms: Times,
+}
+
+/// How long it took, in milliseconds.
+#[derive(Serialize)]
+struct Times {
+    median: f64,
+    p90: f64,
+    p99: f64,
+    max: f64,
+}
+
+/// How long each acquire and each release took.
+type Cycles = Vec<(Duration, Duration)>;
+
+pub(crate) async fn bench(
+    nodes: &Nodes,
+    wanted: &args::Bench,
+    output: &Output,
+) -> Result<u8, Failure> {
+    let client = client(nodes)?;
+    let length = duration::of(&wanted.duration).filter(|length| !length.is_zero());
+    let length =
+        length.ok_or_else(|| Failure::Usage("--duration must be longer than 0".to_owned()))?;
+    let resources =
+        (0..wanted.concurrency).map(|_| random_name()).collect::<Result<Vec<_>, _>>()?;
+    let mut signals = Signals::new().map_err(|error| Failure::own("no signals", &error))?;
+
+    let (began, mut workers) = (Instant::now(), JoinSet::new());
+    for resource in &resources {
+        workers.spawn(work(client.clone(), resource.clone(), began + length));
+    }
+    let ended = tokio::select! {
+        cycles = all(&mut workers) => Ok(cycles),
+        signal = signals.end() => Err(signal),
+    };
+    let seconds = began.elapsed().as_secs_f64();
+    workers.shutdown().await;
+    for resource in &resources {
+        client.forget(resource).await?;
+    }
+    client.close().await;
+    match ended {
+        Err(signal) => return Ok(exit::SIGNAL + signal),
+        Ok(Err(error)) => return Err(error.into()),
+        Ok(Ok(cycles)) => tell(&Measured::of(wanted.concurrency, seconds, &cycles), output),
+    }
+    Ok(exit::OK)
+}
+
+/// Acquires and releases, one after the other.
+async fn work(client: Client, resource: String, until: Instant) -> Result<Cycles, Error> {
+    let (lock, mut cycles) = (client.lock(resource), Cycles::new());
+    while cycles.is_empty() || Instant::now() < until {
+        let began = Instant::now();
+        let lease = lock.acquire().await?;
+        let acquired = Instant::now();
+        lease.release().await;
+        cycles.push((acquired - began, acquired.elapsed()));
+    }
+    Ok(cycles)
+}
+
+async fn all(workers: &mut JoinSet<Result<Cycles, Error>>) -> Result<Cycles, Error> {
+    let mut all = Cycles::new();
+    while let Some(cycles) = workers.join_next().await {
+        all.extend(cycles.expect("a worker neither panics nor is cancelled")?);
+    }
+    Ok(all)
+}
+
+fn random_name() -> Result<String, Failure> {
+    let mut bytes = [0; 16];
+    getrandom::fill(&mut bytes)
+        .map_err(|error| Failure::own("no random numbers", &error.into()))?;
+    let mut name = "quorlock-bench:".to_owned();
+    for byte in bytes {
+        let _ = write!(name, "{byte:02x}");
+    }
+    Ok(name)
+}
+
+impl Measured {
+    fn of(concurrency: u16, seconds: f64, cycles: &Cycles) -> Self {
+        Self {
+            concurrency,
+            seconds,
+            cycles: cycles.len(),
+            per_second: cycles.len() as f64 / seconds,
+            acquire_ms: Times::of(cycles.iter().map(|(acquire, _)| *acquire)),
+            release_ms: Times::of(cycles.iter().map(|(_, release)| *release)),
+            cycle_ms: Times::of(cycles.iter().map(|(acquire, release)| *acquire + *release)),
+        }
+    }
+}
+
+impl Times {
+    /// Of at least one.
+    fn of(times: impl Iterator<Item = Duration>) -> Self {
+        let mut times: Vec<_> = times.collect();
+        times.sort_unstable();
+        // The smallest that so many per cent do not exceed.
+        let percentile = |part: usize| {
+            let at = (times.len() * part).div_ceil(100).max(1) - 1;
+            times[at].as_secs_f64() * 1e3
+        };
+        Self {
+            median: percentile(50),
+            p90: percentile(90),
+            p99: percentile(99),
+            max: percentile(100),
+        }
+    }
+}
+
+fn tell(measured: &Measured, output: &Output) {
+    if output.json {
+        return output.print_json(measured);
+    }
+    let Measured { concurrency, seconds, cycles, per_second, .. } = measured;
+    output.print(format_args!(
+        "{cycles} times acquired and released in {seconds:.1} s, {concurrency} at once: {per_second:.0} per second\n\n\
+         {:<10}{:>12}{:>12}{:>12}{:>12}\n",
+        "", "median", "p90", "p99", "max"
+    ));
+    let rows = [
+        ("acquire", &measured.acquire_ms),
+        ("release", &measured.release_ms),
+        ("both", &measured.cycle_ms),
+    ];
+    for (name, times) in rows {
+        let [median, p90, p99, max] = [times.median, times.p90, times.p99, times.max]
+            .map(|milliseconds| show(Duration::from_secs_f64(milliseconds / 1e3)));
+        output.print(format_args!("{name:<10}{median:>12}{p90:>12}{p99:>12}{max:>12}\n"));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn percentiles_are_of_what_was_measured() {
+        let times = |count: u64| Times::of((1..=count).rev().map(Duration::from_millis));
+        let all = |times: Times| {
+            [times.median, times.p90, times.p99, times.max].map(|ms| ms.round() as u64)
+        };
+        assert_eq!(all(times(1)), [1, 1, 1, 1]);
+        assert_eq!(all(times(10)), [5, 9, 10, 10]);
+        assert_eq!(all(times(1000)), [500, 900, 990, 1000]);
+    }
+}

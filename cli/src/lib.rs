@@ -1,0 +1,87 @@
+//! The `quorlock` command line. It runs as a program of its own, and within the interpreters of the Python
+//! and Node.js packages: so it takes its arguments, and gives back the exit status.
+
+mod args;
+mod bench;
+mod connect;
+mod doctor;
+mod duration;
+mod manual;
+mod output;
+mod release;
+mod run;
+mod signals;
+mod status;
+
+use args::{Arguments, Command};
+use clap::FromArgMatches;
+use output::{Failure, Output};
+use std::ffi::OsString;
+
+/// The exit statuses, apart from those of the commands that `run` runs.
+mod exit {
+    pub(crate) const OK: u8 = 0;
+    /// `status`: somebody holds it; `release`: the answer was no.
+    pub(crate) const NO: u8 = 1;
+    /// `EX_USAGE` of sysexits.h: a flag, an option, a URL, the list of nodes.
+    pub(crate) const USAGE: u8 = 64;
+    /// `EX_UNAVAILABLE`: too few nodes could vote.
+    pub(crate) const NO_QUORUM: u8 = 69;
+    /// `EX_TEMPFAIL`: others held the lock for the whole wait.
+    pub(crate) const CONFLICT: u8 = 75;
+    /// The lease was lost while the command ran. sysexits.h has nothing that fits, and ends at 78.
+    pub(crate) const LOST: u8 = 79;
+    /// As of timeout(1) and its kin: something else failed.
+    pub(crate) const FAILED: u8 = 125;
+    /// As of the shell: the command can't be run.
+    pub(crate) const CANNOT_RUN: u8 = 126;
+    /// As of the shell: there is no such command.
+    pub(crate) const NOT_FOUND: u8 = 127;
+    /// As of the shell: with the number of the signal added.
+    pub(crate) const SIGNAL: u8 = 128;
+}
+
+/// Runs the command line with these arguments, of which the first is the program's name, and returns the
+/// exit status. It must be called on the process's main thread, once, and the process must end after it:
+/// signals are handled from then on as its commands need it.
+pub fn main(arguments: impl Iterator<Item = OsString>) -> u8 {
+    let arguments: Vec<_> = arguments.collect();
+    let parsed = args::command()
+        .try_get_matches_from(&arguments)
+        .and_then(|matches| Arguments::from_arg_matches(&matches));
+    let Arguments { nodes, output, command } = match parsed {
+        Ok(parsed) => parsed,
+        Err(error) => return output::usage(&error, &arguments),
+    };
+    signals::reset();
+    let output = Output::new(&output);
+    let result = match command {
+        Command::Completions { shell } => {
+            manual::completions(shell, &output);
+            Ok(exit::OK)
+        }
+        Command::Man { command } => manual::page(command.as_deref(), &output),
+        command => on_runtime(async {
+            match command {
+                Command::Run(wanted) => run::run(&nodes, &wanted, &output).await,
+                Command::Status(wanted) => status::status(&nodes, &wanted, &output).await,
+                Command::Release(wanted) => release::release(&nodes, &wanted, &output).await,
+                Command::Doctor => doctor::doctor(&nodes, &output).await,
+                Command::Bench(wanted) => bench::bench(&nodes, &wanted, &output).await,
+                Command::Completions { .. } | Command::Man { .. } => unreachable!("see above"),
+            }
+        }),
+    };
+    result.unwrap_or_else(|failure| output.fail(&failure))
+}
+
+/// The runtime of this thread. The lock has one of its own.
+fn on_runtime(work: impl Future<Output = Result<u8, Failure>>) -> Result<u8, Failure> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    runtime.map_err(|error| Failure::own("the event loop cannot start", &error))?.block_on(work)
+}
+
+#[test]
+fn the_arguments_are_well_defined() {
+    args::command().debug_assert();
+}

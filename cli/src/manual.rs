@@ -1,0 +1,39 @@
+//! `quorlock completions` and `quorlock man`.
+
+use crate::args;
+use crate::exit;
+use crate::output::{Failure, Output};
+use clap_complete::Shell;
+use clap_mangen::Man;
+
+pub(crate) fn completions(shell: Shell, output: &Output) {
+    let mut script = Vec::new();
+    clap_complete::generate(shell, &mut args::command(), "quorlock", &mut script);
+    output.print(String::from_utf8_lossy(&script));
+}
+
+/// The page of the program, or of a command, as man(1) reads it.
+pub(crate) fn page(command: Option<&str>, output: &Output) -> Result<u8, Failure> {
+    let mut all = args::command();
+    // The global flags become those of each command.
+    all.build();
+    let wanted = match command {
+        None => all,
+        Some(name) => {
+            let known: Vec<_> = all.get_subcommands().map(clap::Command::get_name).collect();
+            let unknown = || {
+                Failure::Usage(format!(
+                    "there is no command {name}; there are {}",
+                    known.join(", ")
+                ))
+            };
+            let found = all.find_subcommand(name).ok_or_else(unknown)?;
+            found.clone().display_name(format!("quorlock-{name}"))
+        }
+    };
+    let mut page = Vec::new();
+    let written = Man::new(wanted).manual("quorlock").render(&mut page);
+    written.map_err(|error| Failure::own("the page", &error))?;
+    output.print(String::from_utf8_lossy(&page));
+    Ok(exit::OK)
+}

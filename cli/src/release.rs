@@ -1,0 +1,73 @@
+//! `quorlock release`: takes a lock away from whoever holds it.
+
+use crate::args::{self, Nodes};
+use crate::connect::client;
+use crate::exit;
+use crate::output::{Failure, Output};
+use crate::status::{describe, printable, summary};
+use quorlock::{NodeReport, State, Status};
+use serde::Serialize;
+use std::io::{self, IsTerminal};
+
+/// What became of it, as JSON.
+#[derive(Serialize)]
+struct Released<'a> {
+    resource: &'a str,
+    /// Before.
+    was: State,
+    /// After.
+    state: State,
+    nodes: &'a [NodeReport],
+}
+
+pub(crate) async fn release(
+    nodes: &Nodes,
+    wanted: &args::Release,
+    output: &Output,
+) -> Result<u8, Failure> {
+    let client = client(nodes)?;
+    let seen = client.status(&wanted.resource).await?;
+    let is_anywhere = seen.nodes.iter().any(|node| node.token.is_some());
+    if is_anywhere && !wanted.yes && !agrees(&seen, output)? {
+        output.note("nothing was released");
+        return Ok(exit::NO);
+    }
+    // Just what was seen: what somebody else has got meanwhile is not touched.
+    let nodes = client.force_release(&seen).await?;
+    let after = client.status(&wanted.resource).await?;
+    client.close().await;
+    if output.json {
+        let Status { resource, state: was, .. } = &seen;
+        let released = Released { resource, was: *was, state: after.state, nodes: &nodes };
+        output.print_json(&released);
+    } else {
+        output.print(describe(&after, output));
+    }
+    Ok(match after.state {
+        State::Free => exit::OK,
+        State::Unknown => exit::NO_QUORUM,
+        // The next one has it already, or a value is in the way that is no lock's.
+        _ if after.token != seen.token => exit::OK,
+        _ => exit::NO,
+    })
+}
+
+/// Asks whoever is at the terminal.
+fn agrees(seen: &Status, output: &Output) -> Result<bool, Failure> {
+    if !io::stdin().is_terminal() || !io::stderr().is_terminal() {
+        return Err(Failure::Usage(format!(
+            "{} is {}: to release it without being asked on a terminal, say --yes",
+            printable(&seen.resource),
+            seen.state.as_str(),
+        )));
+    }
+    output.ask(format_args!(
+        "{} is {}{}. Its holder may work on for a third of its ttl, beside the next one. Release it? [y/N] ",
+        printable(&seen.resource),
+        seen.state.as_str(),
+        summary(seen),
+    ));
+    let mut answer = String::new();
+    io::stdin().read_line(&mut answer).map_err(|error| Failure::own("no answer", &error))?;
+    Ok(["y", "yes"].contains(&answer.trim().to_lowercase().as_str()))
+}

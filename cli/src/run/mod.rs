@@ -1,0 +1,210 @@
+//! `quorlock run`: a command that runs while a lock is held, and no longer.
+
+#[cfg(not(unix))]
+mod other;
+#[cfg(unix)]
+mod terminal;
+#[cfg(unix)]
+mod unix;
+
+#[cfg(not(unix))]
+use other::Child;
+#[cfg(unix)]
+use unix::Child;
+
+use crate::args::{Nodes, Run};
+use crate::connect::client;
+use crate::duration::{self, show};
+use crate::exit;
+use crate::output::{Failure, Output};
+use crate::signals::Signals;
+use quorlock::{Client, Dialect, ErrorCode, Lease, Lock, OptionValue};
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::io;
+use std::time::Duration;
+use tokio::time::{Instant, sleep, sleep_until};
+
+/// Once a lease is lost: how often it is looked whether the command's process group is gone.
+const LOOK: Duration = Duration::from_millis(10);
+
+pub(crate) async fn run(nodes: &Nodes, wanted: &Run, output: &Output) -> Result<u8, Failure> {
+    let client = client(nodes)?;
+    let lock = lock(&client, wanted)?;
+    let kill_after = kill_after(&nodes.ttl, wanted.kill_after.as_ref())?;
+    let mut signals = Signals::new().map_err(|error| Failure::own("no signals", &error))?;
+    let result = hold(&lock, wanted, kill_after, &mut signals, output).await;
+    client.close().await;
+    result
+}
+
+fn lock(client: &Client, wanted: &Run) -> Result<Lock, Failure> {
+    let mut lock = client.lock(wanted.resources.clone());
+    if let Some(wait) = &wanted.wait {
+        lock = lock.option(Dialect::CommandLine, "--wait", wait);
+    }
+    let max_hold = wanted.max_hold.as_ref().unwrap_or(&OptionValue::Null);
+    Ok(lock.option(Dialect::CommandLine, "--max-hold", max_hold).checked()?)
+}
+
+/// How much of the lease is kept for the end of a command that does not heed SIGTERM. The rest of it must
+/// leave time to try an extension again, which is due at each third.
+fn kill_after(ttl: &OptionValue, wanted: Option<&OptionValue>) -> Result<Duration, Failure> {
+    let ttl = duration::of(ttl).unwrap_or_default();
+    match wanted {
+        None => Ok(ttl / 5),
+        Some(value) => duration::of(value).filter(|time| *time <= ttl / 2).ok_or_else(|| {
+            Failure::Usage(format!(
+                "--kill-after must be a duration from 0 to half of --ttl, which is {}: the command is to be \
+                 gone when the lease ends, so give it more time by a longer --ttl",
+                show(ttl / 2)
+            ))
+        }),
+    }
+}
+
+async fn hold(
+    lock: &Lock,
+    wanted: &Run,
+    kill_after: Duration,
+    signals: &mut Signals,
+    output: &Output,
+) -> Result<u8, Failure> {
+    let began = Instant::now();
+    let acquired = tokio::select! {
+        biased;
+        signal = signals.end() => return Ok(exit::SIGNAL + signal),
+        acquired = lock.acquire() => acquired,
+    };
+    let lease = acquired.map_err(|error| match error.code() {
+        ErrorCode::Timeout => Failure::Conflict(error, wanted.conflict_exit_code),
+        _ => error.into(),
+    })?;
+    let waited = show(began.elapsed());
+    output.detail(format_args!("acquired after {waited}, token {}", lease.token()));
+
+    let ended = match Child::spawn(&wanted.command, &environment(&lease)) {
+        Ok(child) => supervise(child, &lease, kill_after, signals, output).await,
+        Err(error) => Err(cannot_run(&wanted.command[0], &error)),
+    };
+    if !lease.release().await {
+        output.detail("the release was not confirmed by a majority of the nodes");
+    }
+    let Ended { status, stopped } = ended?;
+    match lease.loss() {
+        // What a command says that failed by itself is worth more.
+        Some(loss) if stopped || status == 0 => Err(loss.into()),
+        None if stopped => Err(Failure::Lost(
+            "the lease could not be extended, and the command was stopped before its end"
+                .to_owned(),
+        )),
+        _ => Ok(status),
+    }
+}
+
+/// What the command finds in its environment; `None` is removed from it.
+fn environment(lease: &Lease) -> Vec<(&'static str, Option<String>)> {
+    let fences: BTreeMap<_, _> = lease.fences().collect();
+    let json = serde_json::to_string(&fences).expect("there is nothing in it that JSON can't hold");
+    let only = match lease.resources() {
+        [resource] => lease.only_fence().ok().map(|fence| (resource.clone(), fence.to_string())),
+        _ => None,
+    };
+    let (resource, fence) = only.unzip();
+    vec![
+        ("QUORLOCK_RESOURCE", resource),
+        ("QUORLOCK_FENCE", fence),
+        ("QUORLOCK_FENCES", Some(json)),
+        ("QUORLOCK_TOKEN", Some(lease.token().to_owned())),
+    ]
+}
+
+fn cannot_run(command: &OsString, error: &io::Error) -> Failure {
+    let status = match error.kind() {
+        io::ErrorKind::NotFound => exit::NOT_FOUND,
+        // The system has no room for another process.
+        io::ErrorKind::WouldBlock | io::ErrorKind::OutOfMemory => exit::FAILED,
+        _ => exit::CANNOT_RUN,
+    };
+    Failure::Other(format!("cannot run {}: {error}", command.display()), status)
+}
+
+struct Ended {
+    /// The command's exit status.
+    status: u8,
+    /// Whether it was stopped, for want of the lease.
+    stopped: bool,
+}
+
+/// Waits for the end of the command, and brings it about when the lease is lost.
+async fn supervise(
+    mut child: Child,
+    lease: &Lease,
+    kill_after: Duration,
+    signals: &mut Signals,
+    output: &Output,
+) -> Result<Ended, Failure> {
+    let mut lost = lease.lost();
+    let mut kill_at = None;
+    let mut is_killed = false;
+    let status = loop {
+        let spare = lease.remaining().saturating_sub(kill_after);
+        let running = kill_at.is_none();
+        tokio::select! {
+            status = child.wait(signals, || lease.is_valid()) => break status,
+            // It was taken away; or it ended, since this process stood still.
+            _ = &mut lost, if running => {
+                output.note("the lease is lost: stopping the command");
+                kill_at = Some(Instant::now() + kill_after);
+                child.stop();
+            }
+            // It was not extended, unless this is about an end that has moved meanwhile.
+            () = sleep(spare), if running => {
+                let left = lease.remaining();
+                if left <= kill_after {
+                    output.note(format_args!(
+                        "the lease ends in {} and could not be extended: stopping the command",
+                        show(left)
+                    ));
+                    kill_at = Some(Instant::now() + left);
+                    child.stop();
+                }
+            }
+            () = sleep_until(kill_at.unwrap_or_else(Instant::now)), if !running && !is_killed => {
+                is_killed = true;
+                child.kill();
+            }
+        }
+    };
+    // What it has started must not go on without the lock either.
+    if let Some(kill_at) = kill_at {
+        while child.is_group_left() && Instant::now() < kill_at {
+            sleep(LOOK).await;
+        }
+        child.kill();
+    }
+    let status = status.map_err(|error| Failure::own("the command's end was not seen", &error))?;
+    Ok(Ended { status, stopped: kill_at.is_some() })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::duration::parse;
+
+    #[test]
+    fn a_command_is_killed_before_its_lease_ends() {
+        let kill_after = |ttl, wanted: Option<&str>| {
+            let wanted = wanted.map(|wanted| parse(wanted).expect("a duration"));
+            kill_after(&parse(ttl).expect("a duration"), wanted.as_ref())
+                .map_err(|failure| format!("{failure:?}"))
+        };
+        assert_eq!(kill_after("10s", None), Ok(Duration::from_secs(2)));
+        assert_eq!(kill_after("10s", Some("5s")), Ok(Duration::from_secs(5)));
+        assert_eq!(kill_after("10s", Some("0")), Ok(Duration::ZERO));
+        for wrong in ["5.1s", "-1s", "forever"] {
+            let error = kill_after("10s", Some(wrong)).expect_err(wrong);
+            assert!(error.contains("--kill-after") && error.contains("5.0 s"), "{error}");
+        }
+    }
+}

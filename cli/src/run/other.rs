@@ -1,0 +1,63 @@
+//! The command, on systems that have neither signals nor process groups.
+
+use crate::signals::Signals;
+use std::ffi::OsString;
+use std::io;
+use std::process::{self, Command};
+use std::time::Duration;
+use tokio::time::sleep;
+
+/// How often it is looked whether it has ended.
+const LOOK: Duration = Duration::from_millis(20);
+
+/// The command.
+pub(crate) struct Child(process::Child);
+
+impl Child {
+    pub(crate) fn spawn(
+        arguments: &[OsString],
+        environment: &[(&str, Option<String>)],
+    ) -> io::Result<Self> {
+        let mut command = Command::new(&arguments[0]);
+        command.args(&arguments[1..]);
+        for (name, value) in environment {
+            match value {
+                Some(value) => command.env(name, value),
+                None => command.env_remove(name),
+            };
+        }
+        command.spawn().map(Self)
+    }
+
+    /// Waits for its end, and returns its exit status. The console tells it of Ctrl-C by itself.
+    pub(crate) async fn wait(
+        &mut self,
+        signals: &mut Signals,
+        _may_go_on: impl Fn() -> bool,
+    ) -> io::Result<u8> {
+        loop {
+            if let Some(status) = self.0.try_wait()? {
+                let status = status.code().and_then(|code| u8::try_from(code).ok());
+                return Ok(status.unwrap_or(u8::MAX));
+            }
+            tokio::select! {
+                () = sleep(LOOK) => {}
+                _ = signals.end() => {}
+            }
+        }
+    }
+
+    /// There is no way to ask it.
+    pub(crate) fn stop(&mut self) {
+        self.kill();
+    }
+
+    pub(crate) fn kill(&mut self) {
+        // It is no matter if it has ended.
+        let _ = self.0.kill();
+    }
+
+    pub(crate) fn is_group_left(&self) -> bool {
+        false
+    }
+}

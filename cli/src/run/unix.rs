@@ -1,0 +1,163 @@
+//! The command as a process group of its own.
+
+use super::terminal::{self, Terminal};
+use crate::exit;
+use crate::signals::{Signals, set_default};
+use rustix::io::{FdFlags, fcntl_setfd};
+use rustix::process::{
+    Pid, Signal, WaitOptions, getpid, kill_current_process_group, kill_process_group,
+    test_kill_process_group, waitpid,
+};
+use std::ffi::OsString;
+use std::io;
+use std::os::fd::{BorrowedFd, RawFd};
+use std::os::unix::process::CommandExt;
+use std::process::Command;
+use tokio::signal::unix::{self, SignalKind};
+
+/// The command.
+pub(crate) struct Child {
+    /// Of the process and of its group.
+    id: Pid,
+    /// Tells when something has become of it.
+    changes: unix::Signal,
+    terminal: Option<Terminal>,
+}
+
+impl Child {
+    /// Starts it, with these changes to the environment.
+    pub(crate) fn spawn(
+        arguments: &[OsString],
+        environment: &[(&str, Option<String>)],
+    ) -> io::Result<Self> {
+        let changes = unix::signal(SignalKind::child())?;
+        let terminal = Terminal::open();
+        let given = terminal.as_ref().filter(|terminal| terminal.is_for_us_alone());
+        let given = given.map(Terminal::number);
+        let mut command = Command::new(&arguments[0]);
+        command.args(&arguments[1..]).process_group(0);
+        for (name, value) in environment {
+            match value {
+                Some(value) => command.env(name, value),
+                None => command.env_remove(name),
+            };
+        }
+        let parent = getpid();
+        #[expect(unsafe_code, reason = "what is to be done between fork and exec")]
+        // SAFETY: it makes system calls, and nothing else.
+        unsafe {
+            command.pre_exec(move || before_exec(parent, given));
+        }
+        let spawned = command.spawn();
+        if let (Err(_), Some(terminal), Some(_)) = (&spawned, &terminal, given) {
+            // The group that it was given to is gone.
+            terminal.give(rustix::process::getpgrp());
+        }
+        let id = i32::try_from(spawned?.id()).ok().and_then(Pid::from_raw);
+        let id = id.ok_or_else(|| io::Error::other("the system gave it no number"))?;
+        Ok(Self { id, changes, terminal })
+    }
+
+    /// Waits for its end, and returns its exit status. Passes signals on meanwhile. May be called again if it
+    /// was cancelled. A command that was stopped from the terminal goes on only if `may_go_on` then.
+    pub(crate) async fn wait(
+        &mut self,
+        signals: &mut Signals,
+        may_go_on: impl Fn() -> bool,
+    ) -> io::Result<u8> {
+        loop {
+            if let Some(status) = self.look(&may_go_on)? {
+                if let Some(terminal) = &self.terminal {
+                    terminal.take_back(self.id);
+                }
+                return Ok(status);
+            }
+            tokio::select! {
+                _ = self.changes.recv() => {}
+                signal = signals.next() => self.signal(signal),
+            }
+        }
+    }
+
+    /// Asks it to end.
+    pub(crate) fn stop(&self) {
+        self.signal(Signal::TERM);
+        // It may be stopped.
+        self.signal(Signal::CONT);
+    }
+
+    pub(crate) fn kill(&self) {
+        self.signal(Signal::KILL);
+    }
+
+    /// Whether there is anything left of its group, once it has ended.
+    pub(crate) fn is_group_left(&self) -> bool {
+        test_kill_process_group(self.id).is_ok()
+    }
+
+    fn signal(&self, signal: Signal) {
+        // It is no matter if nobody is left.
+        let _ = kill_process_group(self.id, signal);
+    }
+
+    fn look(&self, may_go_on: &impl Fn() -> bool) -> io::Result<Option<u8>> {
+        while let Some((_, status)) =
+            waitpid(Some(self.id), WaitOptions::NOHANG | WaitOptions::UNTRACED)?
+        {
+            if let Some(status) = status.exit_status() {
+                return Ok(Some(status as u8));
+            }
+            if let Some(signal) = status.terminating_signal() {
+                return Ok(Some(exit::SIGNAL + signal as u8));
+            }
+            if let Some(signal) = status.stopping_signal() {
+                self.stopped(signal, may_go_on);
+            }
+        }
+        Ok(None)
+    }
+
+    /// It was stopped. Where there is a terminal, this is a job of a shell, and is stopped as well.
+    fn stopped(&self, signal: i32, may_go_on: &impl Fn() -> bool) {
+        let Some(terminal) = &self.terminal else { return };
+        let wants_terminal = [Signal::TTIN.as_raw(), Signal::TTOU.as_raw()].contains(&signal);
+        if !(wants_terminal && terminal.is_ours()) && terminal::has_shell() {
+            terminal.take_back(self.id);
+            // Nobody extends the lease now. It returns when the shell lets the job go on.
+            let _ = kill_current_process_group(Signal::STOP);
+        }
+        if may_go_on() {
+            if terminal.is_ours() {
+                terminal.give(self.id);
+            }
+            self.signal(Signal::CONT);
+        }
+    }
+}
+
+/// In the child.
+fn before_exec(parent: Pid, terminal: Option<RawFd>) -> io::Result<()> {
+    // Nobody would extend its lease. This is forgotten when it runs a program as another user.
+    #[cfg(target_os = "linux")]
+    {
+        rustix::process::set_parent_process_death_signal(Some(Signal::KILL))?;
+        if rustix::process::getppid() != Some(parent) {
+            return Err(io::Error::other("its parent is gone"));
+        }
+    }
+    #[cfg(not(target_os = "linux"))]
+    let _ = parent;
+    for number in 0..=2 {
+        // SAFETY: a number that is no open file is an error, which is no matter.
+        #[expect(unsafe_code, reason = "the standard streams by their numbers")]
+        let stream = unsafe { BorrowedFd::borrow_raw(number) };
+        // Node.js does not let them be inherited.
+        let _ = fcntl_setfd(stream, FdFlags::empty());
+    }
+    // Python and Node.js ignore it, and SIGPIPE, which the standard library takes care of.
+    set_default(Signal::XFSZ);
+    if let Some(terminal) = terminal {
+        terminal::take(terminal);
+    }
+    Ok(())
+}

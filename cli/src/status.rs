@@ -1,0 +1,98 @@
+//! `quorlock status`.
+
+use crate::args::{self, Nodes};
+use crate::connect::client;
+use crate::duration::show;
+use crate::exit;
+use crate::output::{Failure, Output};
+use quorlock::{NodeStatus, State, Status};
+use std::time::Duration;
+
+/// So much of a token tells it from others.
+const SHORT_TOKEN: usize = 12;
+
+pub(crate) async fn status(
+    nodes: &Nodes,
+    wanted: &args::Status,
+    output: &Output,
+) -> Result<u8, Failure> {
+    let client = client(nodes)?;
+    let mut all = Vec::new();
+    for resource in &wanted.resources {
+        let status = client.status(resource).await?;
+        if !output.json {
+            output.print(describe(&status, output));
+        }
+        all.push(status);
+    }
+    if output.json {
+        output.print_json(&all);
+    }
+    client.close().await;
+    let any = |state| all.iter().any(|status| status.state == state);
+    Ok(match () {
+        () if any(State::Unknown) => exit::NO_QUORUM,
+        () if any(State::Held) || any(State::Contested) => exit::NO,
+        () => exit::OK,
+    })
+}
+
+/// The status in lines: what the nodes say together, and each of them.
+pub(crate) fn describe(status: &Status, output: &Output) -> String {
+    let state = output.paint(status.state.as_str());
+    let mut text = format!("{}: {state}{}\n", printable(&status.resource), summary(status));
+    for node in &status.nodes {
+        text += &format!("  {}: {}\n", node.address, describe_node(node, output));
+    }
+    text
+}
+
+/// What is known beside the state, to be added to it.
+pub(crate) fn summary(status: &Status) -> String {
+    let token = status.token.as_ref().map(|token| format!("token {}", short(token)));
+    let fence = status.fence.filter(|_| status.state == State::Held);
+    let fence = fence.map(|fence| format!("fence {fence}"));
+    let left = status
+        .expires_in_ms
+        .map(|left| format!("free in {} unless it is extended", show(Duration::from_millis(left))));
+    let waiters = match status.waiters {
+        0 => None,
+        1 => Some("1 client waits".to_owned()),
+        waiters => Some(format!("{waiters} clients wait")),
+    };
+    let parts = [token, fence, left, waiters].into_iter().flatten();
+    parts.map(|part| format!(", {part}")).collect()
+}
+
+fn describe_node(node: &NodeStatus, output: &Output) -> String {
+    use quorlock::NodeOutcome::{Held, Missing};
+    let outcome = match (node.outcome, &node.token) {
+        (Missing, _) => output.paint("free"),
+        (Held, Some(token)) => format!("{} by {}", output.paint("held"), short(token)),
+        (Held, None) => format!("{} by a value that is no lock's", output.paint("held")),
+        (outcome, _) => output.paint(outcome.as_str()),
+    };
+    let left = match (node.outcome, node.expires_in_ms) {
+        (_, Some(left)) => Some(format!("for {} more", show(Duration::from_millis(left)))),
+        (Held, None) => Some("for ever".to_owned()),
+        _ => None,
+    };
+    let fence = node.fence.map(|fence| format!("last fence {fence}"));
+    let waiters = node.waiters.filter(|waiters| *waiters > 0);
+    let waiters = waiters.map(|waiters| format!("{waiters} in the queue"));
+    let detail = Some(node.detail.clone()).filter(|detail| !detail.is_empty());
+    let parts = [left, fence, waiters, detail].into_iter().flatten();
+    outcome + &parts.map(|part| format!(", {part}")).collect::<String>()
+}
+
+fn short(token: &str) -> String {
+    match token.char_indices().nth(SHORT_TOKEN) {
+        Some((end, _)) => format!("{}…", printable(&token[..end])),
+        None => printable(token),
+    }
+}
+
+/// Without what a terminal would obey.
+pub(crate) fn printable(text: &str) -> String {
+    text.chars().map(|letter| if letter.is_control() { '\u{fffd}' } else { letter }).collect()
+}

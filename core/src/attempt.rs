@@ -1,0 +1,82 @@
+//! One acquire, from its call to what becomes of it, as it is counted and told.
+
+use crate::clock;
+use crate::driver::Driver;
+use crate::error::{Error, ErrorCode};
+use crate::events;
+use crate::protocol::Moment;
+use crate::resources::Resources;
+use std::sync::Arc;
+use tracing::Span;
+
+/// An acquire. When it is dropped before it has ended, it was cancelled.
+pub(crate) struct Attempt {
+    driver: Arc<Driver>,
+    resources: Resources,
+    arrived: Moment,
+    rounds: u64,
+    /// Whether others keep it waiting, or did.
+    waits: bool,
+    is_over: bool,
+    /// What it is in, for whoever listens.
+    pub(crate) span: Span,
+}
+
+impl Attempt {
+    /// Called by the caller, whose span it is in.
+    pub(crate) fn begin(driver: &Arc<Driver>, resources: &Resources, arrived: Moment) -> Self {
+        driver.totals.attempts.up();
+        Self {
+            driver: Arc::clone(driver),
+            resources: resources.clone(),
+            arrived,
+            rounds: 0,
+            waits: false,
+            is_over: false,
+            span: events::acquiring(resources),
+        }
+    }
+
+    pub(crate) fn begin_round(&mut self) {
+        self.rounds += 1;
+        self.driver.totals.rounds.up();
+    }
+
+    /// Others have it, or are before it.
+    pub(crate) fn wait(&mut self) {
+        if !std::mem::replace(&mut self.waits, true) {
+            events::waits(&self.resources);
+        }
+    }
+
+    /// It has won a lease with this fence.
+    pub(crate) fn win(&mut self, fence: u64) {
+        let took = self.end(Ok(()));
+        events::acquired(&self.span, &self.resources, fence, self.rounds, took);
+    }
+
+    /// It has ended in an error; `None` if it was cancelled.
+    pub(crate) fn fail(&mut self, error: Option<&Error>) {
+        if self.is_over {
+            return;
+        }
+        let took = self.end(Err(error.map_or(ErrorCode::Closed, Error::code)));
+        events::not_acquired(&self.span, &self.resources, error, self.rounds, took);
+    }
+
+    fn end(&mut self, result: Result<(), ErrorCode>) -> std::time::Duration {
+        self.is_over = true;
+        let took = clock::now().since(self.arrived);
+        self.driver.totals.acquired(result, took);
+        if self.waits {
+            self.driver.totals.contended.add(took);
+        }
+        took
+    }
+}
+
+impl Drop for Attempt {
+    fn drop(&mut self) {
+        self.fail(None);
+    }
+}

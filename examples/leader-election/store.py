@@ -1,0 +1,36 @@
+"""What only the leader may write, in SQLite. Its SQL is what any SQL database does."""
+
+import os
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+
+
+class StaleFenceError(Exception):
+    """A later leader has written."""
+
+
+@contextmanager
+def transaction() -> Iterator[sqlite3.Connection]:
+    with closing(sqlite3.connect(os.environ["DATABASE"], timeout=10)) as database, database:
+        yield database
+
+
+def create() -> None:
+    with transaction() as database:
+        database.execute(
+            "CREATE TABLE IF NOT EXISTS report (id INTEGER PRIMARY KEY CHECK (id = 1),"
+            " fence INTEGER NOT NULL, writes INTEGER NOT NULL)"
+        )
+        database.execute("INSERT OR IGNORE INTO report VALUES (1, 0, 0)")
+
+
+def write_report(fence: int) -> None:
+    """Raises StaleFenceError."""
+    with transaction() as database:
+        done = database.execute(
+            "UPDATE report SET fence = :fence, writes = writes + 1 WHERE fence <= :fence",
+            {"fence": fence},
+        )
+    if done.rowcount == 0:
+        raise StaleFenceError(f"a leader with a fence larger than {fence} has written")

@@ -1,0 +1,17 @@
+// Pays for orders. Only one request at a time works on an order, whatever process or host it is on.
+//
+//   QUORLOCK_NODES=redis://10.0.0.1,redis://10.0.0.2,redis://10.0.0.3 node dist/main.js
+
+import 'reflect-metadata'
+import { Module } from '@nestjs/common'
+import { NestFactory } from '@nestjs/core'
+import { LockingModule } from './locking.module.js'
+import { OrdersController } from './orders.controller.js'
+
+@Module({ imports: [LockingModule.forRoot({ ttl: 5_000 })], controllers: [OrdersController] })
+class AppModule {}
+
+const app = await NestFactory.create(AppModule, { logger: ['error', 'warn'] })
+app.enableShutdownHooks()
+await app.listen(process.env.PORT ?? 3000)
+console.log(`listening on port ${new URL(await app.getUrl()).port}`)

@@ -1,0 +1,67 @@
+"""Works through jobs in a table. Any number of workers, on any hosts, do each of them once.
+
+QUORLOCK_NODES=redis://10.0.0.1,redis://10.0.0.2,redis://10.0.0.3 python worker.py
+"""
+
+import json
+import os
+import signal
+import threading
+import urllib.request
+
+import jobs
+import quorlock
+
+IDLE = 0.5
+"""Seconds between two looks at the table when nothing is to be done."""
+
+
+def main() -> None:
+    jobs.create()
+    stopping = threading.Event()
+    signal.signal(signal.SIGTERM, lambda *_: stopping.set())
+    # What is held is released at the end: nobody waits for the ttl.
+    with quorlock.Client(ttl=5) as locks:
+        while not stopping.is_set():
+            if not work_through(locks, stopping):
+                stopping.wait(IDLE)
+
+
+def work_through(locks: quorlock.Client, stopping: threading.Event) -> bool:
+    """Whether any job was done."""
+    worked = False
+    for job, account in jobs.waiting():
+        if stopping.is_set():
+            break
+        try:
+            # Jobs of one account exclude one another, whatever kind they are. Which account is
+            # busy is skipped: there may be others.
+            with locks.lock(f"accounts:{account}", wait=0) as lease:
+                worked = do(job, account, lease) or worked
+        except quorlock.LockTimeoutError:
+            continue
+        except quorlock.LeaseLostError as error:
+            print(f"job {job} will be repeated: {error}", flush=True)
+        except quorlock.QuorumError as error:
+            print(f"no quorum: {error}", flush=True)
+            break
+    return worked
+
+
+def do(job: int, account: str, lease: quorlock.Lease) -> bool:
+    if jobs.is_done(job):  # by another worker, since we looked
+        return False
+    request = urllib.request.Request(
+        os.environ["GATEWAY_URL"] + "/bookings",
+        json.dumps({"job": job, "account": account}).encode(),
+        {"Content-Type": "application/json", "Idempotency-Key": f"job-{job}"},
+    )
+    with urllib.request.urlopen(request, timeout=60):
+        pass
+    lease.check()
+    jobs.done(job, lease.fence)
+    print(f"job {job} done", flush=True)
+    return True
+
+
+main()

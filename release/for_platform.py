@@ -1,0 +1,62 @@
+"""Builds what is published for one platform: a wheel, and the addon with its licences.
+
+    python release/for_platform.py PLATFORM OUT
+
+PLATFORM is a name of platforms.json, OUT gets wheels/ and addons/PLATFORM/. For Linux, zig links
+against glibc 2.17 or musl 1.2, whatever this machine has; other systems build for themselves.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import npm
+
+ROOT = Path(__file__).resolve().parent.parent
+GLIBC = "2.17"
+COMPATIBILITY = {"glibc": "manylinux_2_17", "musl": "musllinux_1_2"}
+LIBRARIES = {
+    "linux": "libquorlock_node.so",
+    "darwin": "libquorlock_node.dylib",
+    "win32": "quorlock_node.dll",
+}
+
+
+def run(*command: str | Path) -> None:
+    """Runs a command in the checkout."""
+    print(*command, file=sys.stderr, flush=True)
+    subprocess.run(command, cwd=ROOT, check=True)
+
+
+def main() -> None:
+    platform, out = sys.argv[1], Path(sys.argv[2]).resolve()
+    fields = npm.platforms()[platform]
+    target, libc = fields["target"], fields.get("libc")
+    addon = out / "addons" / platform
+    addon.mkdir(parents=True)
+    options = ["--release", "--locked", "--target", target]
+    wheel = [sys.executable, "-m", "maturin", "build", *options, "--out", out / "wheels"]
+    build = ["cargo", "build", *options]
+    if libc:
+        wheel += ["--zig", "--compatibility", COMPATIBILITY[libc]]
+        build = ["cargo", "zigbuild", *options]
+    if libc == "glibc":
+        build[-1] = f"{target}.{GLIBC}"
+    if libc == "musl":
+        # The library is loaded by a program that has its musl already.
+        os.environ["RUSTFLAGS"] = "-C target-feature=-crt-static"
+    licences = ROOT / "LICENSE-THIRD-PARTY"
+    run(sys.executable, ROOT / "release" / "licenses.py", "--target", target, licences)
+    run(*wheel)
+    run(*build, "--package", "quorlock-node")
+    library = ROOT / "target" / target / "release" / LIBRARIES[fields["os"]]
+    shutil.copy(library, addon / "quorlock.node")
+    shutil.copy(licences, addon)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,95 @@
+"""Writes LICENSE-THIRD-PARTY: the licences of all crates that the packages link, with their texts.
+
+    python release/licenses.py [--target RUST_TARGET] [FILE]
+
+It is made when packages are, and shipped in them. A crate without a licence, or without its text, is
+an error: then put the text into release/licenses/CRATE.txt.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+from collections import defaultdict
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parent.parent
+TEXTS = Path(__file__).resolve().parent / "licenses"
+
+LINKED = ["quorlock-python", "quorlock-node"]
+"""What goes into packages, with all that it depends on."""
+
+
+def host() -> str:
+    """The Rust target of this machine."""
+    told = subprocess.run(["rustc", "-vV"], capture_output=True, text=True, check=True).stdout
+    return next(line.removeprefix("host: ") for line in told.splitlines() if line[:5] == "host:")
+
+
+def linked(target: str) -> list[dict[str, Any]]:
+    """The crates of others that are linked for this target, as `cargo metadata` describes them."""
+    command = ["cargo", "metadata", "--locked", "--format-version=1", f"--filter-platform={target}"]
+    told = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, check=True).stdout
+    metadata = json.loads(told)
+    packages = {package["id"]: package for package in metadata["packages"]}
+    nodes = {node["id"]: node["deps"] for node in metadata["resolve"]["nodes"]}
+    found: set[str] = set()
+    left = [key for key, package in packages.items() if package["name"] in LINKED]
+    while left:
+        key = left.pop()
+        kinds = [kind for part in packages[key]["targets"] for kind in part["kind"]]
+        # What runs while others are compiled is not linked.
+        if key in found or "proc-macro" in kinds:
+            continue
+        found.add(key)
+        for dependency in nodes[key]:
+            if any(kind["kind"] is None for kind in dependency["dep_kinds"]):
+                left.append(dependency["pkg"])
+    crates = [packages[key] for key in found if packages[key]["source"]]
+    return sorted(crates, key=lambda crate: (crate["name"], crate["version"]))
+
+
+def texts(crate: dict[str, Any]) -> list[str]:
+    """The licence texts of a crate."""
+    directory = Path(crate["manifest_path"]).parent
+    names = ("LICENSE", "LICENCE", "COPYING", "NOTICE", "UNLICENSE")
+    files = [path for path in directory.iterdir() if path.name.upper().startswith(names)]
+    if not files:
+        files = [TEXTS / f"{crate['name']}.txt"]
+    if not crate["license"] or not files[0].is_file():
+        raise SystemExit(
+            f"{crate['name']} {crate['version']} has no licence text:"
+            f" put it into {files[0].relative_to(ROOT)}"
+        )
+    return [path.read_text(encoding="utf-8").strip() for path in sorted(files)]
+
+
+def document(crates: list[dict[str, Any]]) -> str:
+    """All licences, each text once."""
+    by_text: dict[str, list[str]] = defaultdict(list)
+    lines = ["quorlock is linked with these crates, and with the Rust standard library", ""]
+    for crate in crates:
+        name = f"{crate['name']} {crate['version']}"
+        lines.append(f"  {name}: {crate['license']}")
+        for text in texts(crate):
+            by_text[text].append(name)
+    for text, names in by_text.items():
+        lines += ["", "-" * 80, f"of {', '.join(names)}:", "", text]
+    return "\n".join([*lines, ""])
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, allow_abbrev=False)
+    parser.add_argument("--target", default=None)
+    parser.add_argument("file", nargs="?", type=Path, default=ROOT / "LICENSE-THIRD-PARTY")
+    arguments = parser.parse_args()
+    crates = linked(arguments.target or host())
+    arguments.file.write_text(document(crates), encoding="utf-8", newline="\n")
+    print(f"{arguments.file.name}: {len(crates)} crates", file=sys.stderr)
+
+
+if __name__ == "__main__":
+    main()

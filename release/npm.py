@@ -1,0 +1,96 @@
+"""Writes the npm packages as directories, ready for `npm pack` and `npm publish`.
+
+    python release/npm.py OUT ADDONS [--all]
+
+ADDONS has a directory for each platform, named as in platforms.json, with what is in its package:
+quorlock.node and LICENSE-THIRD-PARTY. OUT gets a directory for each of them, and `quorlock`, which
+names the packages of all platforms as optional dependencies: npm installs the one that fits.
+With --all, as for a release, a platform that is missing in ADDONS is an error.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parent.parent
+SOURCES = ROOT / "bindings-node"
+ADDON_FILES = ["quorlock.node", "LICENSE-THIRD-PARTY"]
+SHARED = ["version", "license", "homepage", "repository", "bugs", "engines"]
+"""What the manifests of all packages have in common."""
+
+README = """\
+# {name}
+
+The addon of [quorlock](https://www.npmjs.com/package/quorlock) for {platform}. Install `quorlock`: it depends on this package.
+"""
+
+
+def platforms() -> dict[str, dict[str, str]]:
+    """What packages are published for."""
+    found: dict[str, dict[str, str]] = json.loads(
+        (Path(__file__).parent / "platforms.json").read_text()
+    )
+    return found
+
+
+def write(directory: Path, manifest: dict[str, Any], readme: str, files: list[Path]) -> None:
+    """Writes one package."""
+    directory.mkdir(parents=True)
+    (directory / "package.json").write_text(json.dumps(manifest, indent=2) + "\n")
+    (directory / "README.md").write_text(readme, encoding="utf-8")
+    for file in [ROOT / "LICENSE", *files]:
+        shutil.copy(file, directory)
+
+
+def main_manifest() -> dict[str, Any]:
+    """The manifest in the repository, and the platforms' packages of the same version."""
+    manifest: dict[str, Any] = json.loads((SOURCES / "package.json").read_text())
+    version = manifest["version"]
+    return manifest | {
+        "optionalDependencies": {f"@quorlock/{platform}": version for platform in platforms()}
+    }
+
+
+def platform_manifest(platform: str) -> dict[str, Any]:
+    """That of a package with nothing but the addon of one platform."""
+    main = main_manifest()
+    fields = platforms()[platform]
+    return {
+        "name": f"@quorlock/{platform}",
+        "description": f"The addon of quorlock for {platform}",
+        **{name: main[name] for name in SHARED},
+        "main": "quorlock.node",
+        "files": ADDON_FILES,
+        **{name: [fields[name]] for name in ("os", "cpu", "libc") if name in fields},
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, allow_abbrev=False)
+    parser.add_argument("out", type=Path)
+    parser.add_argument("addons", type=Path)
+    parser.add_argument("--all", action="store_true")
+    arguments = parser.parse_args()
+    given = {path.name for path in arguments.addons.iterdir()}
+    if unknown := given - platforms().keys():
+        raise SystemExit(f"not in platforms.json: {', '.join(sorted(unknown))}")
+    if arguments.all and (missing := platforms().keys() - given):
+        raise SystemExit(f"no addon for {', '.join(sorted(missing))}")
+    shutil.rmtree(arguments.out, ignore_errors=True)
+    manifest = main_manifest()
+    files = [SOURCES / name for name in manifest["files"]]
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    write(arguments.out / "quorlock", manifest, readme, files)
+    for platform in sorted(given):
+        name = f"@quorlock/{platform}"
+        files = [arguments.addons / platform / file for file in ADDON_FILES]
+        readme = README.format(name=name, platform=platform)
+        write(arguments.out / platform, platform_manifest(platform), readme, files)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,15 @@
+"""The Python package can be loaded and locks, on whatever platform this is run on. Needs no server."""
+
+from quorlock import Client, LockTimeoutError
+
+with Client(["memory://a", "memory://b", "memory://c"]) as client:
+    with client.lock("smoke") as lease:
+        assert lease.valid
+        assert lease.fence > 0
+        try:
+            client.lock("smoke", wait=0).acquire()
+        except LockTimeoutError:
+            pass
+        else:
+            raise AssertionError("two leases of one resource")
+    client.lock("smoke", wait=0).acquire().release()

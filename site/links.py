@@ -1,0 +1,86 @@
+"""Checks every link of the site that was built: pages, headings, pictures. What it says is wrong is
+wrong for whoever reads it.
+
+`site/links.py` looks at links inside the site; `site/links.py all` at those to other sites as well.
+"""
+
+from __future__ import annotations
+
+import sys
+from html.parser import HTMLParser
+from pathlib import Path
+from urllib.error import HTTPError, URLError
+from urllib.parse import unquote, urldefrag, urlsplit
+from urllib.request import Request, urlopen
+
+ROOT = Path(__file__).resolve().parent.parent
+SITE = ROOT / "build" / "site"
+OURS = "https://github.com/quorlock/quorlock"
+"""Whether its files are there was checked when the site was built."""
+
+
+class Page(HTMLParser):
+    """The links and the anchors of one page."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__()
+        self.links: list[str] = []
+        self.anchors: set[str] = set()
+        self.feed(path.read_text())
+
+    def handle_starttag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
+        for name, value in attributes:
+            if name in ("href", "src") and value is not None:
+                self.links.append(value)
+            elif name in ("id", "name") and value:
+                self.anchors.add(value)
+
+
+def main(everything: bool) -> int:
+    pages = {path: Page(path) for path in SITE.rglob("*.html")}
+    # rustdoc checks its own pages; 404.html is shown at any address.
+    ours = {path: page for path, page in pages.items() if not _by_rustdoc(path)}
+    wrong, others = [], set()
+    for path, page in ours.items():
+        for link in page.links:
+            parts = urlsplit(link)
+            if parts.scheme in ("http", "https"):
+                others.add(urldefrag(link).url)
+            elif not parts.scheme and not _leads_somewhere(path, link, pages):
+                wrong.append(f"{path.relative_to(SITE)}: {link}")
+    if everything:
+        wrong += [f"{link}: {why}" for link in sorted(others) if (why := _missing(link))]
+    print("\n".join(wrong) or f"{len(ours)} pages: all links lead somewhere")
+    return 1 if wrong else 0
+
+
+def _by_rustdoc(path: Path) -> bool:
+    return path.is_relative_to(SITE / "api" / "rust") or path.name == "404.html"
+
+
+def _leads_somewhere(page: Path, link: str, pages: dict[Path, Page]) -> bool:
+    url, anchor = urldefrag(link)
+    target = (page.parent / unquote(urlsplit(url).path)).resolve() if url else page
+    if target.is_dir():
+        target /= "index.html"
+    if not target.is_file():
+        return False
+    return not anchor or target not in pages or unquote(anchor) in pages[target].anchors
+
+
+def _missing(link: str) -> str:
+    """Why a page of another site cannot be read; empty if it can."""
+    if link.startswith(OURS):
+        return ""
+    try:
+        with urlopen(Request(link, headers={"User-Agent": "Mozilla/5.0"}), timeout=20):
+            return ""
+    except HTTPError as error:
+        # Some let nobody in but browsers; that is no reason to call a link wrong.
+        return "" if error.code in (401, 403, 405, 429) else str(error)
+    except (URLError, OSError) as error:
+        return str(error)
+
+
+if __name__ == "__main__":
+    sys.exit(main(everything="all" in sys.argv[1:]))

@@ -1,0 +1,230 @@
+"""`quorlock run`: what the command gets, what comes of it, and how it ends."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+from pathlib import Path
+
+import pytest
+from command_line import CommandLine, finish, is_alive, line, told
+from nodes import freeze, keys, queued, steal, thaw
+from servers import Servers
+from waiting import wait_until
+
+SHELL = ["--", "sh", "-c"]
+TTL = "2s"
+
+STARTS_ANOTHER = """
+import os, signal, subprocess, time
+signal.signal(signal.SIGINT, signal.SIG_DFL)
+print(subprocess.Popen(["sleep", "1000"]).pid, flush=True)
+time.sleep(1000)
+"""
+"""A program that does not pass signals on to what it has started. It writes its number."""
+
+IGNORES_TERM = "trap '' TERM; sleep 1000 & echo $! $$; while :; do sleep 0.05; done"
+"""A command that does not heed SIGTERM, nor does what it has started. It writes their numbers."""
+
+
+def test_a_command_runs_while_the_lock_is_held(quorlock: CommandLine, servers: Servers) -> None:
+    script = 'echo "$QUORLOCK_RESOURCE $QUORLOCK_FENCE $QUORLOCK_TOKEN"; read answer; exit 3'
+    process = quorlock.start("run", "r", *SHELL, script)
+    resource, fence, token = line(process).split()
+    assert resource == "r"
+    assert all(server.command("GET", "r") == token for server in servers)
+    assert all(server.command("GET", "{r}:fence") == fence for server in servers)
+    done = finish(process)
+    assert (done.returncode, done.stdout, done.stderr) == (3, "", "")
+    wait_until(lambda: not keys(servers))
+
+
+def test_several_resources(quorlock: CommandLine, servers: Servers) -> None:
+    script = 'echo "$QUORLOCK_FENCES"; echo "${QUORLOCK_RESOURCE-none} ${QUORLOCK_FENCE-none}"'
+    outer = {"QUORLOCK_RESOURCE": "of another", "QUORLOCK_FENCE": "7"}
+    done = quorlock.run("run", "b", 'a"', *SHELL, script, environment=outer)
+    fences, none = done.stdout.splitlines()
+    assert json.loads(fences).keys() == {'a"', "b"}
+    assert none == "none none"
+    assert done.returncode == 0
+    wait_until(lambda: not keys(servers))
+
+
+def test_arguments_and_streams_are_passed_on_as_they_are(quorlock: CommandLine) -> None:
+    script = b'printf %s "$1"; cat; echo err >&2; kill -PIPE $$; echo "SIGPIPE is ignored"'
+    process = quorlock.start(
+        "run", "r", "--", "sh", "-c", script, "sh", b"\xff --json '", text=False
+    )
+    out, err = process.communicate(b"\xfe in")  # type: ignore[arg-type]
+    assert (out, err) == (b"\xff --json '\xfe in", b"err\n")
+    assert process.returncode == 128 + signal.SIGPIPE
+
+
+def test_somebody_else_has_it(quorlock: CommandLine, servers: Servers) -> None:
+    steal(servers, "r")
+    done = quorlock.run("run", "--wait", "0", "r", "--", "echo", "ran")
+    assert (done.returncode, done.stdout) == (75, "")
+    assert done.stderr.startswith("quorlock: ")
+    assert "held" in done.stderr
+    done = quorlock.run("run", "-w", "10ms", "-E", "9", "-q", "r", "--", "echo", "ran")
+    assert (done.returncode, done.stdout, done.stderr) == (9, "", "")
+    done = quorlock.run("run", "--json", "r", "--", "echo", environment={"QUORLOCK_WAIT": "0"})
+    error = told(done.stderr)
+    assert (error["error"], error["exit_status"], error["resources"]) == ("TIMEOUT", 75, ["r"])
+    assert {node["outcome"] for node in error["nodes"]} == {"held"}
+    assert keys(servers) == ["r"] * 3
+
+
+def test_too_few_nodes(quorlock: CommandLine, servers: Servers) -> None:
+    servers[0].kill()
+    servers[2].kill()
+    arguments = ["run", "--json", "--connect-timeout", "50ms", "r", "--", "echo", "ran"]
+    done = quorlock.run(*arguments)
+    assert (done.returncode, done.stdout) == (69, "")
+    error = told(done.stderr)
+    assert (error["error"], error["exit_status"]) == ("NO_QUORUM", 69)
+    assert error["nodes"][0]["outcome"] == "unreachable"
+    wait_until(lambda: servers[1].command("EXISTS", "r") == 0)
+
+
+def test_a_command_that_cannot_be_run(
+    quorlock: CommandLine, servers: Servers, tmp_path: Path
+) -> None:
+    text = tmp_path / "text"
+    text.write_text("no program")
+    for command, status in [("no-such-command", 127), (str(text), 126), (str(tmp_path), 126)]:
+        done = quorlock.run("run", "r", "--", command)
+        assert (done.returncode, done.stdout) == (status, "")
+        assert f"cannot run {command}" in done.stderr
+    wait_until(lambda: not keys(servers))
+
+
+@pytest.mark.parametrize("name", ["TERM", "INT", "HUP", "QUIT", "USR1", "USR2", "ALRM"])
+def test_signals_are_passed_on(quorlock: CommandLine, servers: Servers, name: str) -> None:
+    script = f"trap 'echo {name}; exit 7' {name}; echo ready; while :; do sleep 0.02; done"
+    process = quorlock.start("run", "r", *SHELL, script)
+    assert line(process) == "ready"
+    process.send_signal(signal.Signals[f"SIG{name}"])
+    done = finish(process)
+    assert (done.returncode, done.stdout) == (7, f"{name}\n")
+    wait_until(lambda: not keys(servers))
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_ends_the_whole_group(
+    quorlock: CommandLine, servers: Servers, number: int
+) -> None:
+    process = quorlock.start("run", "r", "--", sys.executable, "-c", STARTS_ANOTHER)
+    started = int(line(process))
+    process.send_signal(number)
+    assert finish(process).returncode == 128 + number
+    wait_until(lambda: not is_alive(started))
+    wait_until(lambda: not keys(servers))
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
+def test_a_signal_ends_the_waiting(quorlock: CommandLine, servers: Servers, number: int) -> None:
+    steal(servers, "r")
+    process = quorlock.start("run", "--wait", "forever", "r", "--", "echo", "ran")
+    wait_until(lambda: queued(servers) == [1, 1, 1])
+    process.send_signal(number)
+    done = finish(process)
+    assert (done.returncode, done.stdout, done.stderr) == (128 + number, "", "")
+    wait_until(lambda: keys(servers) == ["r"] * 3)
+
+
+@pytest.mark.parametrize("command", ["sleep 1000 & echo $! $$; wait", IGNORES_TERM])
+def test_a_lease_that_is_taken_away(quorlock: CommandLine, servers: Servers, command: str) -> None:
+    process = quorlock.start("run", "--ttl", TTL, "--kill-after", "100ms", "r", *SHELL, command)
+    started = [int(pid) for pid in line(process).split()]
+    steal(servers, "r")
+    done = finish(process)
+    assert done.returncode == 79
+    assert "stopping the command" in done.stderr
+    assert "majority" in done.stderr
+    assert not any(is_alive(pid) for pid in started)
+    assert servers[0].command("GET", "r") == "thief"
+
+
+@pytest.mark.parametrize("command", ["sleep 1000 & echo $! $$; wait", IGNORES_TERM])
+def test_a_lease_that_is_not_extended(
+    quorlock: CommandLine, servers: Servers, command: str
+) -> None:
+    arguments = ["run", "--ttl", TTL, "--connect-timeout", "200ms", "--json", "r"]
+    process = quorlock.start(*arguments, *SHELL, command)
+    started = [int(pid) for pid in line(process).split()]
+    freeze(servers)
+    done = finish(process)
+    assert done.returncode == 79
+    assert not any(is_alive(pid) for pid in started)
+    error = told(done.stderr)
+    assert (error["error"], error["exit_status"]) == ("LEASE_LOST", 79)
+    thaw(servers)
+    wait_until(lambda: not keys(servers))
+
+
+def test_nodes_that_are_killed(quorlock: CommandLine, servers: Servers) -> None:
+    process = quorlock.start(
+        "run", "--ttl", TTL, "--connect-timeout", "200ms", "r", *SHELL, IGNORES_TERM
+    )
+    started = [int(pid) for pid in line(process).split()]
+    servers[0].kill()
+    servers[1].kill()
+    done = finish(process)
+    assert done.returncode == 79
+    assert not any(is_alive(pid) for pid in started)
+    wait_until(lambda: not servers[2].command("EXISTS", "r"))
+
+
+def test_a_lock_is_held_for_max_hold_at_most(quorlock: CommandLine, servers: Servers) -> None:
+    done = quorlock.run("run", "--ttl", "1s", "--max-hold", "1.5s", "r", "--", "sleep", "1000")
+    assert done.returncode == 79
+    wait_until(lambda: not keys(servers))
+
+
+def test_a_command_that_fails_by_itself_keeps_its_status(
+    quorlock: CommandLine, servers: Servers
+) -> None:
+    """Also where the lease was lost, but that was not known before."""
+    for status, expected in [(3, 3), (0, 79)]:
+        process = quorlock.start("run", "--ttl", "60s", "r", *SHELL, f"echo; read x; exit {status}")
+        line(process)
+        steal(servers, "r")
+        assert finish(process).returncode == expected
+        for server in servers:
+            server.command("DEL", "r")
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells a child of its parent's end")
+def test_nothing_runs_on_when_the_holder_is_killed(quorlock: CommandLine, servers: Servers) -> None:
+    process = quorlock.start("run", "--ttl", TTL, "r", *SHELL, "echo $$; exec sleep 1000")
+    command = int(line(process))
+    process.kill()
+    wait_until(lambda: not is_alive(command))
+    finish(process)
+    wait_until(lambda: not keys(servers))
+
+
+def test_what_is_ignored_stays_so(quorlock: CommandLine) -> None:
+    """As nohup(1) wants it."""
+    if quorlock.installation == "npm":
+        pytest.skip("Node.js resets at its start what is ignored")
+    quorlock.program = ["nohup", *quorlock.program]
+    process = quorlock.start("run", "r", *SHELL, "kill -HUP $$; echo ready; exec sleep 1000")
+    assert line(process) == "ready"
+    process.send_signal(signal.SIGHUP)
+    process.send_signal(signal.SIGTERM)
+    assert finish(process).returncode == 128 + signal.SIGTERM
+
+
+def test_a_holder_that_stood_still(quorlock: CommandLine, servers: Servers) -> None:
+    """Its lease has ended meanwhile: the command is stopped."""
+    process = quorlock.start("run", "--ttl", "1s", "r", *SHELL, IGNORES_TERM)
+    started = [int(pid) for pid in line(process).split()]
+    os.kill(process.pid, signal.SIGSTOP)
+    wait_until(lambda: not keys(servers))
+    os.kill(process.pid, signal.SIGCONT)
+    assert finish(process).returncode == 79
+    assert not any(is_alive(pid) for pid in started)

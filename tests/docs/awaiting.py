@@ -1,0 +1,24 @@
+"""Runs a Python program that may `await` at its top level, as pages do."""
+
+from __future__ import annotations
+
+import ast
+import asyncio
+import inspect
+import sys
+from pathlib import Path
+from types import FunctionType
+
+
+def main(path: str) -> None:
+    code = compile(Path(path).read_text(), path, "exec", ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
+    # The program is the main module, so that what it pickles is found.
+    program = FunctionType(code, vars(sys.modules["__main__"]))
+    if code.co_flags & inspect.CO_COROUTINE:
+        asyncio.run(program())
+    else:
+        program()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

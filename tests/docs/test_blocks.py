@@ -1,0 +1,146 @@
+"""How pages are read: what is a program, what belongs together, and which mistakes are found."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from docs.blocks import Block, DocumentError, blocks
+from docs.running import command, on_real_nodes, run
+from servers import Servers
+
+
+def read(directory: Path, text: str) -> list[Block]:
+    page = directory / "page.md"
+    page.write_text(text)
+    return blocks(page)
+
+
+def test_a_program_keeps_its_place_on_the_page(tmp_path: Path) -> None:
+    (block,) = read(tmp_path, "# Page\n\n```python\nimport sys\nprint(1)\n```\n")
+    assert (block.line, block.language) == (3, "python")
+    assert block.code.splitlines().index("print(1)") + 1 == 5
+
+
+def test_what_imports_nothing_goes_on_from_the_block_before(tmp_path: Path) -> None:
+    page = """
+```python
+import sys
+```
+```js
+import 'x'
+```
+words
+```python
+print(1)
+```
+"""
+    python, js = read(tmp_path, page)
+    assert python.code == "\n\nimport sys\n\n\n\n\n\n\nprint(1)\n"
+    assert js.code.strip() == "import 'x'"
+
+
+def test_a_comment_says_otherwise(tmp_path: Path) -> None:
+    page = """
+```python
+import a
+```
+<!-- test: continues -->
+```python
+import b
+```
+
+<!-- test: alone -->
+
+```python
+print("c")
+```
+"""
+    first, second = read(tmp_path, page)
+    assert first.code.split() == ["import", "a", "import", "b"]
+    assert second.code.strip() == 'print("c")'
+
+
+def test_a_comment_is_about_the_next_block_only(tmp_path: Path) -> None:
+    program = "```sh\ntrue\n```\n"
+    page = f"<!-- test: skip (no) -->\nwords\n{program}<!-- test: skip (so) -->\n{program}"
+    assert [block.skipped for block in read(tmp_path, page)] == ["", "(so)"]
+
+
+def test_a_program_is_skipped_with_any_of_its_blocks(tmp_path: Path) -> None:
+    page = "```python\nimport a\n```\n<!-- test: skip (no) -->\n```python\nb\n```\n"
+    assert [block.skipped for block in read(tmp_path, page)] == ["(no)"]
+
+
+def test_installing_is_left_to_the_tests_of_packages(tmp_path: Path) -> None:
+    install = "```sh\npip install quorlock  # so\n"
+    page = f"{install}```\n{install}quorlock doctor\n```\n"
+    assert [bool(block.skipped) for block in read(tmp_path, page)] == [True, False]
+
+
+def test_blocks_in_tabs_are_moved_out(tmp_path: Path) -> None:
+    (block,) = read(
+        tmp_path, '=== "Python"\n\n    ```python\n    if True:\n        pass\n\n    ```\n'
+    )
+    assert block.code.strip() == "if True:\n    pass"
+
+
+@pytest.mark.parametrize(
+    ("page", "mistake"),
+    [
+        ("```python\nprint(1)\n", "page.md:1: the block has no end"),
+        ("\n```javascript\n```\n", "page.md:2: blocks are marked with one of python, js"),
+        ("<!-- test: slip -->\n", "page.md:1: no such directive"),
+        ("<!-- test: skip -->\n", "page.md:1: `skip` needs more words"),
+        ("  ```sh\ntrue\n  ```\n", "page.md:1: a line of the block is indented less"),
+    ],
+    ids=["no end", "language", "directive", "no reason", "indentation"],
+)
+def test_a_mistake_names_the_line(page: str, mistake: str, tmp_path: Path) -> None:
+    with pytest.raises(DocumentError) as caught:
+        read(tmp_path, page)
+    assert mistake in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("page", "status", "printed"),
+    [
+        ("```python\nimport asyncio\nawait asyncio.sleep(0)\nprint(1)\n```\n", 0, "1\n"),
+        ("```python\nimport sys\n1 / 0\n```\n", 1, 'page.py", line 3'),
+        ("```js\nimport 'node:fs'\nconsole.log(await 1)\n```\n", 0, "1\n"),
+        ("```js\nconst fs = require('node:fs')\nfs.x()\n```\n", 1, "page.cjs:3"),
+        ("```ts\nimport 'node:fs'\nconst x: number = await 1\nconsole.log(x)\n```\n", 0, "1\n"),
+        ("```sh\necho $((1 / 0))\n```\n", 1, "page.sh: line 2"),
+        ("```sh\nfalse | true\necho on\n```\n", 1, ""),
+    ],
+    ids=["python", "python fails", "js", "js fails", "ts", "sh", "sh, in a pipe"],
+)
+def test_a_program_is_run(page: str, status: int, printed: str, tmp_path: Path) -> None:
+    (block,) = read(tmp_path, page)
+    ended, text = run(command(block, block.code, tmp_path), tmp_path)
+    assert ended == status
+    assert printed in text
+
+
+def test_types_are_checked(tmp_path: Path) -> None:
+    (block,) = read(tmp_path, "```ts\nimport 'node:fs'\nconst x: number = 'a'\n```\n")
+    with pytest.raises(AssertionError, match=r"page\.mts\(3,7\): error TS2322"):
+        command(block, block.code, tmp_path)
+
+
+def test_the_time_is_limited(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("docs.running.TIMEOUT", 0.5)
+    status, printed = run(["sh", "-c", "sleep 60 & sleep 60"], tmp_path)
+    assert status < 0
+    assert "ended after 0.5 s" in printed
+
+
+def test_nodes_are_exchanged_wherever_they_are_named(servers: Servers) -> None:
+    first, second = servers[0].port, servers[1].port
+    code = "redis://10.0.0.1,redis://app:secret@10.0.0.2:6379/1 redis://127.0.0.1:6379 10.0.0.1"
+    assert on_real_nodes(code, servers) == (
+        f"redis://127.0.0.1:{first},redis://app:secret@127.0.0.1:{second}/1"
+        f" redis://127.0.0.1:{first} 10.0.0.1"
+    )
+    for other in ["redis://10.0.0.12", "redis://10.0.0.1:6380", "redis://10.0.0.9"]:
+        assert on_real_nodes(other, servers) == other

@@ -1,0 +1,108 @@
+"""What the tests of the examples share: nodes, the examples as processes, what these call."""
+
+from __future__ import annotations
+
+import functools
+import shutil
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from examples.gateway import Gateway
+from examples.installing import EXAMPLES, PYTHON, ROOT, install_node, install_python
+from examples.programs import Program
+from interop.installing import NotInstalledError
+from servers import Servers
+
+
+# Once in a session, also if it fails: an installer without a network takes its time.
+@functools.cache
+def _reason_against(install: Callable[[], None]) -> str | None:
+    try:
+        install()
+    except NotInstalledError as error:
+        return str(error)
+    return None
+
+
+def _need(install: Callable[[], None]) -> None:
+    if reason := _reason_against(install):
+        pytest.skip(f"what the example runs on cannot be installed: {reason}")
+
+
+@pytest.fixture
+def servers(start_servers: Callable[..., Servers]) -> Servers:
+    """The nodes."""
+    return start_servers(3)
+
+
+@pytest.fixture
+def gateway() -> Iterator[Gateway]:
+    gateway = Gateway()
+    yield gateway
+    gateway.close()
+
+
+@pytest.fixture
+def environment(servers: Servers, gateway: Gateway, tmp_path: Path) -> dict[str, str]:
+    """What the examples are configured with."""
+    return {
+        "QUORLOCK_NODES": ",".join(servers.urls),
+        "GATEWAY_URL": gateway.url,
+        "DATABASE": str(tmp_path / "database"),
+        "PORT": "0",
+    }
+
+
+Start = Callable[..., Program]
+
+
+@pytest.fixture
+def start(environment: dict[str, str]) -> Iterator[Start]:
+    """`start(command, directory)` starts a program in the directory of an example."""
+    started: list[Program] = []
+
+    def start(command: list[str | Path], directory: str, **more: str) -> Program:
+        program = Program(command, EXAMPLES / directory, environment | more)
+        started.append(program)
+        return program
+
+    yield start
+    for program in started:
+        program.kill()
+
+
+@pytest.fixture
+def start_python(start: Start) -> Start:
+    """`start_python(directory, *arguments)`: with the frameworks' Python, and this quorlock."""
+    _need(install_python)
+    path = str(ROOT / "bindings-python" / "python")
+
+    def start_python(directory: str, *arguments: str, **more: str) -> Program:
+        command = [*PYTHON.program, *arguments]
+        return start(command, directory, **{"PYTHONPATH": path, **more})
+
+    return start_python
+
+
+@pytest.fixture
+def start_node(start: Start) -> Start:
+    """`start_node(directory, *arguments)`."""
+    _need(install_node)
+    node = shutil.which("node")
+    assert node, "node is not on the PATH"
+
+    def start_node(directory: str, *arguments: str, **more: str) -> Program:
+        return start([node, *arguments], directory, **more)
+
+    return start_node
+
+
+@pytest.fixture(scope="session")
+def nestjs() -> str:
+    """Compiles the example for NestJS, with all its types, and returns its main program."""
+    _need(install_node)
+    tsc = ROOT / "node_modules" / ".bin" / "tsc"
+    subprocess.run([tsc, "--project", EXAMPLES / "nestjs"], check=True)
+    return "dist/main.js"

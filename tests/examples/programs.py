@@ -1,0 +1,106 @@
+"""Examples as processes: their output, their signals, their end."""
+
+from __future__ import annotations
+
+import os
+import queue
+import re
+import signal
+import subprocess
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from waiting import TIMEOUT
+
+
+class Program:
+    """A process whose output is read line by line, as it comes; stderr is a part of it."""
+
+    def __init__(
+        self, command: Sequence[str | Path], cwd: Path, environment: Mapping[str, str]
+    ) -> None:
+        self.output: list[str] = []
+        """All lines so far."""
+        self._lines: queue.SimpleQueue[str | None] = queue.SimpleQueue()
+        self._process = subprocess.Popen(
+            [*command],
+            cwd=cwd,
+            env={**os.environ, **environment, "PYTHONUNBUFFERED": "1"},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            errors="replace",
+            # Its own: a test ends whatever the process has started, too.
+            start_new_session=True,
+        )
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    def wait_for(self, pattern: str) -> re.Match[str]:
+        """The match in the next line that has one; lines before it are skipped."""
+        deadline = time.monotonic() + TIMEOUT
+        while True:
+            try:
+                line = self._lines.get(timeout=max(0.0, deadline - time.monotonic()))
+            except queue.Empty:
+                line = None
+            assert line is not None, f"no line has {pattern!r}:\n{self.text}"
+            if match := re.search(pattern, line):
+                return match
+
+    @property
+    def text(self) -> str:
+        """All output so far."""
+        return "".join(self.output)
+
+    def send(self, number: signal.Signals) -> None:
+        self._process.send_signal(number)
+
+    def freeze(self) -> None:
+        """Stops the process where it is."""
+        self.send(signal.SIGSTOP)
+        os.waitid(os.P_PID, self.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
+
+    def thaw(self) -> None:
+        self.send(signal.SIGCONT)
+
+    def freeze_all(self) -> None:
+        """Stops it and all that it started, as a machine that is paused does."""
+        os.killpg(self.pid, signal.SIGSTOP)
+
+    def thaw_all(self) -> None:
+        os.killpg(self.pid, signal.SIGCONT)
+
+    def end(self) -> int:
+        """The exit status, when the process has ended by itself."""
+        return self._process.wait(TIMEOUT)
+
+    def terminate(self) -> int:
+        """Asks it to end as a service manager does; returns the exit status."""
+        self.send(signal.SIGTERM)
+        return self.end()
+
+    def kill(self) -> None:
+        """Ends it and all that it started, the hard way."""
+        try:
+            os.killpg(self.pid, signal.SIGKILL)
+        except ProcessLookupError:
+            pass
+        self._process.wait()
+        self._reader.join()
+        assert self._process.stdout is not None
+        self._process.stdout.close()
+
+    def _read(self) -> None:
+        assert self._process.stdout is not None
+        for line in self._process.stdout:
+            self.output.append(line)
+            self._lines.put(line)
+        self._lines.put(None)

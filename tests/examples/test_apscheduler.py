@@ -1,0 +1,87 @@
+"""examples/apscheduler, with a job for every second."""
+
+from __future__ import annotations
+
+import re
+import sqlite3
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+from examples.programs import Program
+from nodes import is_free, keys
+from servers import Servers
+from waiting import wait_until
+
+# The scheduler of the example, with a clock that strikes more often.
+EVERY_SECOND = """
+import time
+from datetime import timedelta
+import jobs
+start = jobs.scheduler.start
+def start_every_second():
+    jobs.scheduler.reschedule_job("report", trigger="cron", second="*")
+    start()
+jobs.scheduler.start = start_every_second
+jobs.EVERY = timedelta(seconds=1)
+"""
+HANG = """
+def hang(lease, period):
+    print("it hangs", flush=True)
+    time.sleep(1000)
+jobs.report = hang
+"""
+
+Host = Callable[..., Program]
+
+
+@pytest.fixture
+def start_host(start_python: Callable[..., Program]) -> Host:
+    def start_host(change: str = "") -> Program:
+        return start_python("apscheduler", "-c", f"{EVERY_SECOND}{change}\njobs.main()")
+
+    return start_host
+
+
+def test_one_host_runs_each_job(start_host: Host, servers: Servers, tmp_path: Path) -> None:
+    hosts = [start_host() for _ in range(3)]
+
+    def reports() -> list[str]:
+        return [when for host in hosts for when in re.findall("report for (.*)", host.text)]
+
+    wait_until(lambda: len(reports()) >= 5)
+    for host in hosts:
+        assert host.terminate() == 0, host.text
+    for host in hosts:
+        host.kill()  # then its output is complete
+        assert "Traceback" not in host.text
+    assert len(reports()) == len(set(reports()))
+    with closing(sqlite3.connect(tmp_path / "database")) as database:
+        rows = database.execute("SELECT period, fence FROM runs ORDER BY period").fetchall()
+    assert sorted(reports()) == [period for period, _ in rows]
+    fences = [fence for _, fence in rows]
+    assert fences == sorted(set(fences))
+    assert not keys(servers)
+
+
+def test_when_a_host_dies_another_one_goes_on(start_host: Host, servers: Servers) -> None:
+    first = start_host(HANG)
+    first.wait_for("it hangs")
+    second = start_host()
+    second.wait_for("another host is at it")
+    assert not is_free(servers, "jobs:report")
+    first.kill()
+    second.wait_for("report for ")
+    assert second.terminate() == 0, second.text
+    assert not keys(servers)
+
+
+def test_an_outage_is_told_and_waited_out(start_host: Host, servers: Servers) -> None:
+    servers[0].freeze()
+    servers[1].freeze()
+    host = start_host()
+    host.wait_for("WARNING:jobs:report: ")
+    assert "report for" not in host.text
+    servers[0].thaw()
+    host.wait_for("report for ")

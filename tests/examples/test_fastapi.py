@@ -1,0 +1,71 @@
+"""examples/fastapi, served by uvicorn."""
+
+from __future__ import annotations
+
+import signal
+import sqlite3
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from examples import orders
+from examples.gateway import Gateway
+from examples.programs import Program
+from servers import Servers
+
+Hosts = Callable[[], tuple[Program, int]]
+
+
+@pytest.fixture
+def start_host(start_python: Callable[..., Program], environment: dict[str, str]) -> Hosts:
+    """Starts a server, as on a host of its own, and returns it and its port."""
+
+    def start_host() -> tuple[Program, int]:
+        program = start_python("fastapi", "-m", "uvicorn", "app:app", "--port", "0")
+        port = int(program.wait_for(r"running on http://127\.0\.0\.1:(\d+)")[1])
+        with sqlite3.connect(environment["DATABASE"]) as database:
+            database.execute("INSERT OR IGNORE INTO orders (id) VALUES (1)")
+        database.close()
+        return program, port
+
+    return start_host
+
+
+def test_two_hosts(start_host: Hosts, gateway: Gateway, servers: Servers) -> None:
+    (one, first), (other, second) = start_host(), start_host()
+    orders.check_contention(gateway, servers, first, second)
+    # Uvicorn passes the signal on to itself when all is closed.
+    ends = {0, -signal.SIGTERM}
+    orders.check_shutdown(servers, one.terminate, ends)
+    orders.check_shutdown(servers, other.terminate, ends)
+
+
+def test_no_quorum(start_host: Hosts, gateway: Gateway, servers: Servers) -> None:
+    _, port = start_host()
+    orders.check_outage(gateway, servers, port)
+
+
+def test_a_lost_lease_cancels_the_endpoint(
+    start_host: Hosts, gateway: Gateway, servers: Servers, tmp_path: Path
+) -> None:
+    _, port = start_host()
+    orders.check_loss(gateway, servers, port)
+    database = sqlite3.connect(tmp_path / "database")
+    assert database.execute("SELECT paid FROM orders").fetchall() == [(0,)]
+    database.close()
+
+
+def test_an_old_holder_cannot_write(start_python: Callable[..., Program]) -> None:
+    write = "import store; store.create()\n"
+    write += "with store.transaction() as database:\n"
+    write += "    database.execute('INSERT INTO orders (id) VALUES (1)')\n"
+    write += "store.mark_paid(1, fence=8); store.mark_paid(1, fence=8)\n"
+    assert start_python("fastapi", "-c", write).end() == 0
+    late = start_python("fastapi", "-c", "import store; store.mark_paid(1, fence=7)")
+    late.wait_for("StaleFenceError: order 1 was written with a fence larger than 7")
+    assert late.end() == 1
+
+
+def test_unknown_order(start_host: Hosts) -> None:
+    _, port = start_host()
+    assert orders.pay(port, order=2).status == 404

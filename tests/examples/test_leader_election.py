@@ -1,0 +1,131 @@
+"""examples/leader-election: candidates in three languages, for one office."""
+
+from __future__ import annotations
+
+import json
+import os
+import sqlite3
+import subprocess
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+from examples.installing import ROOT
+from examples.programs import Program
+from nodes import freeze, keys, thaw
+from servers import Servers
+from waiting import wait_until
+
+ELECTED = r"elected with fence (\d+)"
+STEPPED_DOWN = "stepped down: "
+WROTE = "wrote a report"
+
+Candidate = Callable[[str], Program]
+LANGUAGES = ["Python", "Node.js", "Rust"]
+
+
+@pytest.fixture(scope="module")
+def rust() -> Path:
+    """The program in Rust, as `cargo test` builds it."""
+    command = "cargo build --locked --quiet -p quorlock --example leader"
+    done = subprocess.run(
+        [*command.split(), "--message-format=json-render-diagnostics"],
+        cwd=ROOT,
+        env={**os.environ, "RUSTFLAGS": "--cfg tokio_unstable"},
+        stdout=subprocess.PIPE,
+        check=True,
+    )
+    messages = [json.loads(line) for line in done.stdout.splitlines()]
+    return Path(next(m["executable"] for m in messages if m.get("executable")))
+
+
+@pytest.fixture
+def candidate(
+    rust: Path,
+    start: Callable[..., Program],
+    start_python: Callable[..., Program],
+    start_node: Callable[..., Program],
+) -> Candidate:
+    """Starts a candidate in the language."""
+
+    def candidate(language: str) -> Program:
+        match language:
+            case "Python":
+                return start_python("leader-election", "leader.py")
+            case "Node.js":
+                return start_node("leader-election", "leader.js")
+            case _:
+                return start([rust], "leader-election")
+
+    return candidate
+
+
+def start_waiting(candidate: Candidate, language: str, servers: Servers, waiting: int) -> Program:
+    """Starts a candidate beside a leader, and returns it when it is in the line of those waiting."""
+    program = candidate(language)
+    wait_until(
+        lambda: all(server.command("ZCARD", "{leader:reports}:queue") == waiting for server in servers)
+    )
+    return program
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
+def test_a_leader_that_ends_or_dies_is_replaced(
+    candidate: Candidate, language: str, servers: Servers
+) -> None:
+    first = candidate(language)
+    fences = [int(first.wait_for(ELECTED)[1])]
+    others = [other for other in LANGUAGES if other != language]
+    second = start_waiting(candidate, others[0], servers, 1)
+    third = start_waiting(candidate, others[1], servers, 2)
+    first.wait_for(WROTE)
+    assert "elected" not in second.text + third.text
+
+    # The first is asked to end: the next one in line is called at once. Then that one is killed:
+    # after the ttl the nodes have forgotten it.
+    assert first.terminate() == 0, first.text
+    fences.append(int(second.wait_for(ELECTED)[1]))
+    second.wait_for(WROTE)
+    second.kill()
+    fences.append(int(third.wait_for(ELECTED)[1]))
+    assert fences == sorted(set(fences))
+    third.wait_for(WROTE)
+    assert third.terminate() == 0, third.text
+    assert not keys(servers)
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
+def test_a_leader_without_nodes_steps_down(
+    candidate: Candidate, language: str, servers: Servers
+) -> None:
+    leader = candidate(language)
+    fence = int(leader.wait_for(ELECTED)[1])
+    freeze(servers)
+    # While no node can elect another one.
+    leader.wait_for(STEPPED_DOWN)
+    written = leader.text.count(WROTE)
+    leader.wait_for("no election")
+    assert leader.text.count(WROTE) == written
+    thaw(servers)
+    assert int(leader.wait_for(ELECTED)[1]) > fence
+    leader.wait_for(WROTE)
+    assert leader.terminate() == 0, leader.text
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
+def test_a_leader_that_was_paused_steps_down(
+    candidate: Candidate, language: str, servers: Servers, tmp_path: Path
+) -> None:
+    leader = candidate(language)
+    leader.wait_for(WROTE)
+    successor = start_waiting(candidate, "Python", servers, 1)
+    leader.freeze()
+    fence = int(successor.wait_for(ELECTED)[1])
+    successor.wait_for(WROTE)
+    leader.thaw()
+    leader.wait_for(STEPPED_DOWN)
+    assert leader.text.count("elected") == 1
+    # Whatever the first one tried meanwhile, the storage has taken nothing more from it.
+    with closing(sqlite3.connect(tmp_path / "database")) as database:
+        assert database.execute("SELECT fence FROM report").fetchone() == (fence,)

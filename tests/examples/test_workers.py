@@ -1,0 +1,179 @@
+"""examples/worker, a plain loop in Python, and examples/bullmq: jobs of an account one by one."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+from examples.gateway import Gateway
+from examples.programs import Program
+from nodes import keys, steal
+from servers import Servers
+from waiting import wait_until
+
+Start = Callable[..., Program]
+CREATE = "CREATE TABLE jobs (id INTEGER PRIMARY KEY, account TEXT NOT NULL, done_with INTEGER)"
+
+
+def fill(path: Path, accounts: str) -> None:
+    """A job for each letter, which names the account."""
+    with closing(sqlite3.connect(path)) as database, database:
+        database.execute(CREATE)
+        database.executemany("INSERT INTO jobs (account) VALUES (?)", [*accounts])
+
+
+def undone(path: Path) -> int:
+    with closing(sqlite3.connect(path)) as database:
+        count: int = database.execute(
+            "SELECT count(*) FROM jobs WHERE done_with IS NULL"
+        ).fetchone()[0]
+        return count
+
+
+def accounts_of(gateway: Gateway) -> list[str]:
+    return sorted(call.body["account"] for call in gateway.calls)
+
+
+def test_workers_share_the_jobs(
+    start_python: Start, gateway: Gateway, servers: Servers, tmp_path: Path
+) -> None:
+    fill(tmp_path / "database", "aaabbb")
+    gateway.hold()
+    workers = [start_python("worker", "worker.py") for _ in range(3)]
+    # Two work on an account each; the third finds nothing that it may do.
+    wait_until(lambda: accounts_of(gateway) == ["a", "b"])
+    gateway.release()
+    wait_until(lambda: undone(tmp_path / "database") == 0)
+    for worker in workers:
+        assert worker.terminate() == 0, worker.text
+    assert accounts_of(gateway) == [*"aaabbb"]
+    assert not gateway.overlaps
+    assert not keys(servers)
+
+
+def test_the_job_of_a_dead_worker_is_repeated(
+    start_python: Start, gateway: Gateway, servers: Servers, tmp_path: Path
+) -> None:
+    fill(tmp_path / "database", "a")
+    gateway.hold()
+    first = start_python("worker", "worker.py")
+    wait_until(lambda: gateway.states == ["under way"])
+    first.kill()
+    gateway.release()
+    second = start_python("worker", "worker.py")
+    second.wait_for("job 1 done")
+    assert [call.key for call in gateway.calls] == ["job-1", "job-1"]
+    assert second.terminate() == 0
+
+
+@pytest.fixture
+def queue(start_servers: Callable[..., Servers], environment: dict[str, str]) -> Servers:
+    """Where BullMQ has its queues."""
+    server = start_servers(1)
+    environment["QUEUE_URL"] = server.urls[0]
+    return server
+
+
+@pytest.fixture
+def add(start_node: Start, queue: Servers) -> Callable[..., None]:
+    """Adds a job for each letter to each of the queues."""
+
+    def add(accounts: str, queues: str = "['charges', 'refunds']") -> None:
+        program = f"""
+            import {{ Queue }} from 'bullmq'
+            import IORedis from 'ioredis'
+            const connection = new IORedis(process.env.QUEUE_URL, {{ maxRetriesPerRequest: null }})
+            for (const name of {queues}) {{
+              const queue = new Queue(name, {{ connection }})
+              for (const account of '{accounts}') await queue.add('book', {{ account }}, {{ attempts: 2 }})
+              await queue.close()
+            }}
+            connection.disconnect()
+        """
+        done = start_node("bullmq", "--input-type=module", "--eval", program)
+        assert done.end() == 0, done.text
+
+    return add
+
+
+@pytest.fixture
+def start_worker(start_node: Start, queue: Servers) -> Callable[[], Program]:
+    def start_worker() -> Program:
+        worker = start_node("bullmq", "worker.js")
+        worker.wait_for("ready")
+        return worker
+
+    return start_worker
+
+
+def delayed(queue: Servers) -> int:
+    counts = [queue[0].command("ZCARD", f"bull:{name}:delayed") for name in ("charges", "refunds")]
+    return sum(int(str(count)) for count in counts)
+
+
+def completed(*workers: Program) -> int:
+    return sum(worker.text.count(" completed") for worker in workers)
+
+
+def test_jobs_of_an_account_exclude_one_another_across_queues(
+    start_worker: Callable[[], Program],
+    add: Callable[..., None],
+    queue: Servers,
+    gateway: Gateway,
+    servers: Servers,
+) -> None:
+    workers = start_worker(), start_worker()
+    gateway.hold()
+    add("aab")
+    # One of each account is under way. The others are put off, and keep no place of a worker busy.
+    wait_until(lambda: accounts_of(gateway) == ["a", "b"] and delayed(queue) == 4)
+    gateway.release()
+    wait_until(lambda: completed(*workers) == 6)
+    assert accounts_of(gateway) == [*"aaaabb"]
+    assert not gateway.overlaps
+    for worker in workers:
+        assert worker.terminate() == 0, worker.text
+        assert "failed" not in worker.text
+    assert not keys(servers)
+
+
+def test_a_job_that_loses_its_lease_is_tried_again(
+    start_worker: Callable[[], Program],
+    add: Callable[..., None],
+    gateway: Gateway,
+    servers: Servers,
+) -> None:
+    worker = start_worker()
+    gateway.hold()
+    add("a", "['charges']")
+    wait_until(lambda: gateway.states == ["under way"])
+    steal(servers, "accounts:a")
+    worker.wait_for("charges 1 failed: .*accounts:a")
+    wait_until(lambda: gateway.states == ["aborted"])
+    gateway.release()
+    for server in servers:
+        server.command("DEL", "accounts:a")
+    worker.wait_for("charges 1 completed")
+    assert worker.terminate() == 0, worker.text
+    assert not keys(servers)
+
+
+def test_jobs_wait_out_an_outage(
+    start_worker: Callable[[], Program],
+    add: Callable[..., None],
+    queue: Servers,
+    gateway: Gateway,
+    servers: Servers,
+) -> None:
+    worker = start_worker()
+    servers[0].freeze()
+    servers[1].freeze()
+    add("a", "['charges']")
+    wait_until(lambda: delayed(queue) == 1)
+    assert not gateway.calls
+    servers[0].thaw()
+    worker.wait_for("charges 1 completed")
+    assert "failed" not in worker.text

@@ -1,0 +1,152 @@
+// What docs/migration/ says of the libraries for Node.js: `node.cjs FACT DEAD_URL URL...`.
+
+const assert = require('node:assert/strict')
+const { setTimeout: sleep } = require('node:timers/promises')
+const Redis = require('ioredis')
+const Redlock4 = require('redlock')
+const { default: Redlock5, ExecutionError } = require('redlock5')
+const { Mutex, RedlockMutex } = require('redis-semaphore')
+
+const [fact, dead, ...urls] = process.argv.slice(2)
+const DAY = 86_400_000
+
+const connect = (url) => new Redis(url)
+const lose = (nodes, key) => Promise.all(nodes.map((node) => node.del(key)))
+const occupy = (nodes, key) => Promise.all(nodes.map((node) => node.set(key, 'somebody')))
+
+const facts = {
+  async redlock_4_ignores_a_retry_count_of_zero_for_one_lock(nodes) {
+    await occupy(nodes, 'r')
+    const redlock = new Redlock4(nodes, { retryCount: 2, retryDelay: 1, retryJitter: 0 })
+    await assert.rejects(redlock.lockWithOptions('r', DAY, { retryCount: 0 }), { attempts: 3 })
+  },
+
+  async redlock_4_rejects_the_release_of_a_lost_lock(nodes) {
+    const lock = await new Redlock4(nodes).lock('r', DAY)
+    await lose(nodes, 'r')
+    await assert.rejects(lock.unlock(), { name: 'LockError' })
+  },
+
+  async redlock_4_extends_in_place(nodes) {
+    const lock = await new Redlock4(nodes).lock('r', 60_000)
+    assert.equal(await lock.extend(DAY), lock)
+    assert.ok((await nodes[0].pttl('r')) > 60_000)
+  },
+
+  async redlock_5_extends_into_another_lock(nodes) {
+    const lock = await new Redlock5(nodes).acquire(['r'], 60_000)
+    const next = await lock.extend(DAY)
+    assert.notEqual(next, lock)
+    await assert.rejects(lock.extend(DAY), ExecutionError)
+  },
+
+  async redlock_5_replaces_the_result_of_using_if_the_lock_was_lost(nodes) {
+    const redlock = new Redlock5(nodes, { retryCount: 0 })
+    const using = redlock.using(['r'], DAY, async () => {
+      await lose(nodes, 'r')
+      return 'the result of the work'
+    })
+    await assert.rejects(using, ExecutionError)
+  },
+
+  async redlock_5_retries_the_release_of_a_lost_lock(nodes) {
+    const redlock = new Redlock5(nodes, { retryCount: 3, retryDelay: 1, retryJitter: 0 })
+    const lock = await redlock.acquire(['r'], DAY)
+    await lose(nodes, 'r')
+    const error = await lock.release().catch((error) => error)
+    assert.equal(error.attempts.length, 4)
+  },
+
+  async redlock_5_never_ends_with_an_even_split(nodes) {
+    const two = nodes.slice(0, 2)
+    await occupy(two.slice(0, 1), 'r')
+    const redlock = new Redlock5(two, { retryCount: 0 })
+    const ended = redlock.acquire(['r'], DAY).then(() => 'won', () => 'lost')
+    // Both have answered when the second one has the key.
+    while (!(await two[1].exists('r'))) await sleep(1)
+    assert.equal(await Promise.race([ended, sleep(300, 'neither')]), 'neither')
+  },
+
+  async redlock_5_stands_in_its_own_way_when_it_tries_again(nodes) {
+    await occupy(nodes.slice(0, 2), 'r')
+    const redlock = new Redlock5(nodes, { retryCount: 1, retryDelay: 300, retryJitter: 0 })
+    const rejected = assert.rejects(redlock.acquire(['r'], DAY), ExecutionError)
+    while (!(await nodes[2].exists('r'))) await sleep(1)
+    // The first of three is free, and the third is its own: a majority.
+    await lose(nodes.slice(0, 1), 'r')
+    await rejected
+  },
+
+  async redlock_5_gives_one_error_for_held_and_for_down(nodes) {
+    await occupy(nodes, 'r')
+    const redlock = new Redlock5(nodes, { retryCount: 0 })
+    await assert.rejects(redlock.acquire(['r'], DAY), ExecutionError)
+    const options = { maxRetriesPerRequest: 0, retryStrategy: () => null }
+    const down = [dead, dead, dead].map((url) => new Redis(url, options).on('error', () => {}))
+    const other = new Redlock5(down, { retryCount: 0 })
+    await assert.rejects(other.acquire(['r'], DAY), ExecutionError)
+  },
+
+  async redlock_5_does_not_tell_of_the_end_while_an_extension_hangs(nodes) {
+    const redlock = new Redlock5(nodes, { retryCount: 0, automaticExtensionThreshold: 400 })
+    const others = urls.map(connect)
+    const using = redlock.using(['r'], 500, async (signal) => {
+      // Writes wait, as they do at a node that hangs.
+      await Promise.all(others.map((node) => node.client('PAUSE', 60_000, 'WRITE')))
+      await sleep(1_000)
+      const aborted = signal.aborted
+      await Promise.all(others.map((node) => node.client('UNPAUSE')))
+      assert.equal(aborted, false, 'half a second after its end')
+    })
+    await assert.rejects(using, ExecutionError)
+  },
+
+  async redlock_locks_several_resources_under_one_token(nodes) {
+    for (const lock of [
+      await new Redlock4(nodes).lock(['a', 'b'], DAY),
+      await new Redlock5(nodes).acquire(['c', 'd'], DAY),
+    ]) {
+      const keys = lock.resource ?? lock.resources
+      assert.deepEqual(await nodes[0].mget(keys), [lock.value, lock.value])
+    }
+  },
+
+  async redis_semaphore_does_not_try_without_time_to_acquire(nodes) {
+    const mutex = new Mutex(nodes[0], 'r', { acquireTimeout: 0 })
+    assert.equal(await mutex.tryAcquire(), false)
+    assert.equal(await nodes[0].exists('mutex:r'), 0)
+  },
+
+  async redis_semaphore_throws_a_loss_where_nobody_catches_it(nodes) {
+    const uncaught = new Promise((resolve) => process.once('unhandledRejection', resolve))
+    const mutex = new RedlockMutex(nodes, 'r', { lockTimeout: DAY, refreshInterval: 10 })
+    await mutex.acquire()
+    await lose(nodes, 'mutex:r')
+    assert.match((await uncaught).message, /Lost redlock-mutex/)
+  },
+
+  async redis_semaphore_gives_up_its_own_keys_when_a_refresh_fails(nodes) {
+    const lost = new Promise((resolve) => {
+      const options = { lockTimeout: DAY, refreshInterval: 10, onLockLost: resolve }
+      const mutex = new RedlockMutex(nodes, 'r', options)
+      mutex.acquire().then(() => lose(nodes.slice(0, 2), 'mutex:r'))
+    })
+    await lost
+    assert.equal(await nodes[2].exists('mutex:r'), 0)
+  },
+
+  async redis_semaphore_says_nothing_when_a_lost_lock_is_released(nodes) {
+    const mutex = new RedlockMutex(nodes, 'r', { refreshInterval: 0 })
+    await mutex.acquire()
+    await lose(nodes, 'mutex:r')
+    assert.equal(await mutex.release(), undefined)
+  },
+}
+
+facts[fact](urls.map(connect)).then(
+  () => process.exit(),
+  (error) => {
+    console.error(error)
+    process.exit(1)
+  },
+)

@@ -1,0 +1,18 @@
+// A service in Node.js after its migration: `after.js SETTINGS`. See ../test_roll_over.py.
+
+import { Client } from 'quorlock'
+import turns from './turns.cjs'
+
+const { settings, takeTurns } = turns
+
+const client = new Client(settings.urls, {
+  keyPrefix: settings.prefix,
+  ttl: settings.ttl,
+  wait: null,
+  // A machine that is busy with other things is no fault.
+  nodeTimeout: 5_000,
+  connectTimeout: 20_000,
+})
+
+await takeTurns((turn) => client.using('orders', (lease) => turn(lease.fence)))
+await client.close()

@@ -1,0 +1,41 @@
+// A service in Node.js before its migration: `before.cjs SETTINGS`. See ../test_roll_over.py.
+
+const Redis = require('ioredis')
+const { settings, takeTurns } = require('./turns.cjs')
+
+const nodes = settings.urls.map((url) => new Redis(url))
+const patient = { retryCount: 1_000, retryDelay: 5, retryJitter: 4 }
+
+const libraries = {
+  'redlock-4': () => {
+    const redlock = new (require('redlock'))(nodes, patient)
+    return async (turn) => {
+      const lock = await redlock.lock('orders', settings.ttl)
+      await turn(null)
+      await lock.unlock()
+    }
+  },
+  'redlock-5': () => {
+    // What a try leaves behind is in the way of the next one, until it gives up. So it does so soon.
+    const impatient = { ...patient, retryCount: 3 }
+    const redlock = new (require('redlock5').default)(nodes, impatient)
+    return async (turn) => {
+      const lock = await redlock.acquire(['orders'], settings.ttl).catch(() => null)
+      if (!lock) return
+      await turn(null)
+      await lock.release()
+    }
+  },
+  'redis-semaphore': () => {
+    const { RedlockMutex } = require('redis-semaphore')
+    const options = { lockTimeout: settings.ttl, acquireTimeout: 60_000 }
+    return async (turn) => {
+      const mutex = new RedlockMutex(nodes, 'orders', options)
+      await mutex.acquire()
+      await turn(null)
+      await mutex.release()
+    }
+  },
+}
+
+takeTurns(libraries[settings.library]()).then(() => nodes.forEach((node) => node.disconnect()))

@@ -1,0 +1,29 @@
+// What a service in Node.js does with the lock, before and after; turns.py is the same.
+
+const { appendFileSync, readFileSync, writeFileSync } = require('node:fs')
+const { setTimeout: sleep } = require('node:timers/promises')
+
+const settings = JSON.parse(process.argv[2])
+
+const now = () => Number(process.hrtime.bigint())
+
+async function turn(fence) {
+  const begun = now()
+  const count = Number(readFileSync(settings.counter, 'utf8'))
+  await sleep(1)
+  writeFileSync(settings.counter, String(count + 1))
+  const entry = { name: settings.name, begun, ended: now(), fence }
+  appendFileSync(settings.history, JSON.stringify(entry) + '\n')
+}
+
+// Takes turns until stdin ends; `held` calls its argument once, with the lock and its fence.
+async function takeTurns(held) {
+  let over = false
+  process.stdin.resume().once('end', () => (over = true))
+  while (!over) {
+    await held(turn)
+    await sleep(2 + Math.random() * 8)
+  }
+}
+
+module.exports = { settings, takeTurns }

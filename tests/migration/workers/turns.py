@@ -1,0 +1,51 @@
+"""What a service in Python does with the lock, before and after; turns.cjs is the same."""
+
+from __future__ import annotations
+
+import json
+import random
+import sys
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Self
+
+
+@dataclass
+class Settings:
+    name: str
+    library: str
+    urls: list[str]
+    prefix: str
+    ttl: int
+    """Milliseconds."""
+    counter: str
+    """A file with a number, to be read and written by who has the lock."""
+    history: str
+    """A file for what happened, a JSON object per line."""
+
+    @classmethod
+    def of(cls, text: str) -> Self:
+        return cls(**json.loads(text))
+
+
+def take_turns(settings: Settings, held: Callable[[Callable[[int | None], None]], None]) -> None:
+    """Takes turns until stdin ends; `held` calls its argument once, with the lock and its fence."""
+    over = threading.Event()
+    threading.Thread(target=lambda: (sys.stdin.read(), over.set()), daemon=True).start()
+    counter = Path(settings.counter)
+
+    def turn(fence: int | None) -> None:
+        begun = time.monotonic_ns()
+        count = int(counter.read_text())
+        time.sleep(0.001)
+        counter.write_text(str(count + 1))
+        entry = {"name": settings.name, "begun": begun, "ended": time.monotonic_ns()}
+        with Path(settings.history).open("a") as history:
+            history.write(json.dumps({**entry, "fence": fence}) + "\n")
+
+    while not over.is_set():
+        held(turn)
+        time.sleep(random.uniform(0.002, 0.01))

@@ -1,0 +1,57 @@
+"""The packages of this machine, and where they are installed."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+
+from places import ROOT, Place, new_project, place
+from registry import registry
+
+sys.path.insert(0, str(ROOT / "release"))
+
+import npm
+
+
+@pytest.fixture(scope="session")
+def packages(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The directory of the packages."""
+    out = tmp_path_factory.mktemp("packages")
+    command = [sys.executable, ROOT / "release" / "build.py", out]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    print(done.stdout)
+    return out
+
+
+@pytest.fixture(scope="session")
+def python(packages: Path, tmp_path_factory: pytest.TempPathFactory) -> Place:
+    """A virtual environment with the wheel."""
+    directory = tmp_path_factory.mktemp("python") / "clean"
+    interpreter = str(directory / "venv" / "bin" / "python")
+    found = place(directory, base=sys.executable)
+    found.succeed("base", "-m", "venv", directory / "venv")
+    found.programs["python"] = interpreter
+    [wheel] = packages.glob("*.whl")
+    found.succeed(interpreter, "-m", "pip", "install", "--quiet", "--no-index", wheel)
+    return found
+
+
+@pytest.fixture(scope="session")
+def npm_registry(packages: Path) -> Iterator[str]:
+    """The URL of a registry, where only this platform's addon can be downloaded."""
+    manifests = [npm.main_manifest(), *map(npm.platform_manifest, npm.platforms())]
+    with registry(manifests, packages) as url:
+        yield url
+
+
+@pytest.fixture(scope="session")
+def node(npm_registry: str, tmp_path_factory: pytest.TempPathFactory) -> Place:
+    """A project with the npm package."""
+    return new_project(tmp_path_factory.mktemp("node") / "project", npm_registry)

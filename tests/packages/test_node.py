@@ -1,0 +1,151 @@
+"""The npm packages."""
+
+from __future__ import annotations
+
+import json
+import re
+import tarfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import npm
+import pytest
+from mistakes import MISTAKES, check, made
+from places import ROOT, Place, new_project, quick_start
+from servers import Servers
+
+HELD = re.compile(r"held; write with fence \d{16}\n")
+
+
+def contents(tarball: Path) -> dict[str, bytes]:
+    """The files in an npm tarball."""
+    with tarfile.open(tarball) as opened:
+        files = {member.name: opened.extractfile(member) for member in opened.getmembers()}
+        return {name.removeprefix("package/"): file.read() for name, file in files.items() if file}
+
+
+def imported(files: dict[str, bytes], name: str) -> Iterator[str]:
+    """The files that a module needs, itself among them."""
+    yield name
+    for found in re.findall(r"(?:from|import) '\./([\w.-]+)'", files[name].decode()):
+        yield from imported(files, found)
+
+
+def test_the_main_package_has_what_it_needs_and_nothing_else(packages: Path) -> None:
+    [tarball] = packages.glob("quorlock-[0-9]*.tgz")
+    files = contents(tarball)
+    manifest = json.loads(files["package.json"])
+    assert "scripts" not in manifest
+    assert "dependencies" not in manifest
+    version = manifest["version"]
+    assert manifest["optionalDependencies"] == {
+        f"@quorlock/{platform}": version for platform in npm.platforms()
+    }
+    declared = [
+        path.removeprefix("./")
+        for export in manifest["exports"].values()
+        for path in export.values()
+    ]
+    declared += [path.removeprefix("./") for path in manifest.get("bin", {}).values()]
+    needed = {file for name in declared for file in imported(files, name)}
+    assert set(files) == needed | {"package.json", "README.md", "LICENSE"}
+
+
+def test_a_platform_package_has_the_addon_and_its_licences(packages: Path) -> None:
+    [tarball] = packages.glob("quorlock-[a-z]*.tgz")
+    files = contents(tarball)
+    manifest = json.loads(files["package.json"])
+    assert "scripts" not in manifest
+    assert set(files) == {
+        "package.json",
+        "README.md",
+        "LICENSE",
+        "LICENSE-THIRD-PARTY",
+        "quorlock.node",
+    }
+    assert b"\n  redis " in files["LICENSE-THIRD-PARTY"]
+
+
+def test_only_the_addon_of_this_platform_is_installed(node: Place, packages: Path) -> None:
+    [addon] = (packages / "addons").iterdir()
+    installed = node.directory / "node_modules" / "@quorlock"
+    assert [path.name for path in installed.iterdir()] == [addon.name]
+
+
+def test_the_quick_start_runs_as_a_module(
+    node: Place, start_servers: Callable[..., Servers]
+) -> None:
+    [url] = start_servers(1).urls
+    file = node.directory / "quick-start.mjs"
+    file.write_text(quick_start("js", url))
+    assert HELD.fullmatch(node.succeed("node", file))
+
+
+def test_the_quick_start_runs_with_require(
+    node: Place, start_servers: Callable[..., Servers]
+) -> None:
+    [url] = start_servers(1).urls
+    text = quick_start("js", url)
+    loaded = text.replace("import { Client } from 'quorlock'", "").strip()
+    assert loaded != text.strip()
+    head = "const { Client } = require('quorlock')\nmain()\nasync function main() {\n"
+    file = node.directory / "quick-start.cjs"
+    file.write_text(f"{head}{loaded}\n}}\n")
+    assert HELD.fullmatch(node.succeed("node", "--no-warnings", file))
+
+
+@pytest.mark.parametrize("module", ["nodenext", "esnext"])
+def test_the_quick_start_runs_in_typescript(
+    module: str, node: Place, start_servers: Callable[..., Servers]
+) -> None:
+    [url] = start_servers(1).urls
+    text = quick_start("js", url)
+    # Types are found, and are not `any`.
+    wrong = "\n// @ts-expect-error\nconst text: string = (await client.lock('r')).fence\n"
+    directory = node.directory / module
+    directory.mkdir()
+    (directory / "quick-start.mts").write_text(text)
+    (directory / "wrong.mts").write_text(text + wrong)
+    options = {
+        "strict": True,
+        "target": "es2022",
+        "lib": ["es2022", "esnext.disposable", "dom"],
+        "module": module,
+        "moduleResolution": "bundler" if module == "esnext" else module,
+        "typeRoots": [str(ROOT / "node_modules" / "@types")],
+        "types": ["node"],
+    }
+    (directory / "tsconfig.json").write_text(json.dumps({"compilerOptions": options}))
+    tsc = ROOT / "node_modules" / "typescript" / "bin" / "tsc"
+    node.succeed("node", tsc, "--project", directory)
+    assert HELD.fullmatch(node.succeed("node", directory / "quick-start.mjs"))
+
+
+@pytest.mark.parametrize("name", MISTAKES)
+def test_a_common_mistake_gets_an_error_that_says_what_to_do(
+    name: str, node: Place, start_servers: Callable[..., Servers]
+) -> None:
+    client = made(MISTAKES[name].javascript, start_servers)
+    program = f"import {{ Client }} from 'quorlock'\nawait {client}.lock('r')\n"
+    done = node.run("node", "--input-type=module", "-", stdin=program)
+    assert done.returncode == 1
+    [said] = [line for line in done.stderr.splitlines() if re.match(r"\w*Error", line)]
+    check(said, MISTAKES[name])
+
+
+def test_without_its_addon_the_package_says_what_to_do(npm_registry: str, tmp_path: Path) -> None:
+    project = new_project(tmp_path / "project", npm_registry, "--omit=optional")
+    done = project.run("node", "--input-type=module", "-", stdin="import 'quorlock'")
+    assert done.returncode == 1
+    for part in ["@quorlock/", "is not installed", "--omit=optional", "install again"]:
+        assert part in done.stderr
+
+
+def test_an_addon_that_cannot_be_loaded_is_named(npm_registry: str, tmp_path: Path) -> None:
+    project = new_project(tmp_path / "project", npm_registry)
+    [addon] = project.directory.glob("node_modules/@quorlock/*/quorlock.node")
+    addon.write_bytes(b"from another platform")
+    done = project.run("node", "--input-type=module", "-", stdin="import 'quorlock'")
+    assert done.returncode == 1
+    assert "its addon cannot be loaded" in done.stderr
+    assert "quorlock.node" in done.stderr

@@ -1,0 +1,88 @@
+"""The wheel and the sdist."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+import tarfile
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from mistakes import MISTAKES, check, made
+from places import ROOT, Place, quick_start
+from servers import Servers
+
+MODULES = ROOT / "bindings-python" / "python" / "quorlock"
+
+
+def test_the_wheel_has_what_it_needs_and_nothing_else(packages: Path) -> None:
+    [wheel] = packages.glob("*.whl")
+    names = zipfile.ZipFile(wheel).namelist()
+    package = {name for name in names if name.startswith("quorlock/")}
+    sources = {
+        f"quorlock/{path.relative_to(MODULES).as_posix()}"
+        for path in MODULES.rglob("*")
+        if path.suffix in {".py", ".pyi", ".typed"}
+    }
+    assert package == sources | {"quorlock/_quorlock.abi3.so", "quorlock/py.typed"}
+    rest = {name.partition(".dist-info/")[2] for name in names} - {""}
+    assert rest - {"entry_points.txt"} == {
+        "METADATA",
+        "RECORD",
+        "WHEEL",
+        "licenses/LICENSE",
+        "licenses/LICENSE-THIRD-PARTY",
+        "sboms/quorlock-python.cyclonedx.json",
+    }
+    assert re.fullmatch(r"quorlock-[\w.]+-cp311-abi3-\w+\.whl", wheel.name)
+
+
+def test_the_quick_start_runs(python: Place, start_servers: Callable[..., Servers]) -> None:
+    [url] = start_servers(1).urls
+    told = python.succeed("python", "-", stdin=quick_start("python", url))
+    assert re.fullmatch(r"held; write with fence \d{16}\n", told)
+
+
+@pytest.mark.parametrize("name", MISTAKES)
+def test_a_common_mistake_gets_an_error_that_says_what_to_do(
+    name: str, python: Place, start_servers: Callable[..., Servers]
+) -> None:
+    client = made(MISTAKES[name].python, start_servers)
+    program = f"from quorlock import Client\n{client}.lock('r').acquire()"
+    done = python.run("python", "-", stdin=program)
+    assert done.returncode == 1
+    check(done.stderr.splitlines()[-1], MISTAKES[name])
+
+
+def test_the_sdist_has_what_it_needs_and_nothing_else(packages: Path) -> None:
+    [sdist] = packages.glob("*.tar.gz")
+    names = [name.partition("/")[2] for name in tarfile.open(sdist).getnames()]
+    top = {"Cargo.lock", "Cargo.toml", "LICENSE", "LICENSE-THIRD-PARTY", "PKG-INFO", "README.md"}
+    crates = ("bindings-python/", "core/", "cli/")
+    rest = {name for name in names if not name.startswith(crates)}
+    assert rest == top | {"pyproject.toml"}
+    for name in names:
+        assert Path(name).suffix not in {".so", ".pyd", ".pyc", ".json"}, name
+        assert "tests" not in Path(name).parts, name
+
+
+def test_the_sdist_can_be_installed(packages: Path, python: Place, tmp_path: Path) -> None:
+    """With Rust and maturin, as on a platform without a wheel. What is compiled anyway is used again."""
+    [sdist] = packages.glob("*.tar.gz")
+    target = tmp_path / "site"
+    command = [sys.executable, "-m", "pip", "install", "--quiet", "--no-index", "--no-deps"]
+    done = subprocess.run(
+        [*command, "--no-build-isolation", "--target", target, sdist],
+        env={**os.environ, "CARGO_TARGET_DIR": str(ROOT / "target")},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    program = f"import sys; sys.path.insert(0, {str(target)!r}); import quorlock; print(quorlock.__file__)"
+    told = subprocess.check_output([python.programs["base"], "-I", "-c", program], text=True)
+    assert told.strip() == str(target / "quorlock" / "__init__.py")

@@ -1,0 +1,195 @@
+"""A master that sentinels look after: what becomes of a lock when they name another one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from typing import Any
+
+import pytest
+from servers import Sentinel, Server
+from waiting import TIMEOUT, wait_until
+
+import quorlock
+
+
+@pytest.fixture
+def service() -> Iterator[Sentinel]:
+    with Sentinel(password="secret", sentinel_password="hidden") as service:
+        yield service
+
+
+@pytest.fixture
+def connect(service: Sentinel) -> Iterator[Callable[..., quorlock.Client]]:
+    """`connect(**options)` is a client of the service."""
+    clients: list[quorlock.Client] = []
+
+    def connect(**options: float) -> quorlock.Client:
+        patient: dict[str, Any] = {"ttl": 600.0, "wait": TIMEOUT, **options}
+        clients.append(quorlock.Client([service.url], **patient))
+        return clients[-1]
+
+    yield connect
+    for client in clients:
+        client.close()
+
+
+def replicate(service: Sentinel, *keys: str) -> None:
+    """Waits until the replica has these keys."""
+    wait_until(lambda: service[1].command("EXISTS", *keys) == len(keys))
+
+
+def down(server: Server, how: str) -> None:
+    server.freeze() if how == "frozen" else server.kill()
+
+
+@pytest.mark.parametrize("how", ["killed", "frozen"])
+def test_a_lease_outlives_a_failover(
+    service: Sentinel, connect: Callable[..., quorlock.Client], how: str
+) -> None:
+    holder, other = connect(), connect()
+    lease = holder.lock("r").acquire()
+    assert other.lock("r").locked()
+    replicate(service, "r", "{r}:fence")
+    down(service[0], how)
+    assert service.fail_over() == 1
+    wait_until(lambda: extends(lease))
+    assert service[1].command("GET", "r") == lease.token
+    assert acquired(other, "s").release()
+    with pytest.raises(quorlock.LockTimeoutError):
+        other.lock("r", wait=0).acquire()
+
+    service[0].restart() if how == "killed" else service[0].thaw()
+    service.wait_demoted(0)
+    wait_until(lambda: extends(lease))
+    assert lease.release()
+    assert acquired(other, "r").fence > lease.fence
+
+
+def test_who_waits_gets_the_lock_after_a_failover(
+    service: Sentinel, connect: Callable[..., quorlock.Client]
+) -> None:
+    # Patience with nodes that are down has a limit of its own.
+    holder, other = connect(), connect(connect_timeout=TIMEOUT)
+    lease = holder.lock("r").acquire()
+    with ThreadPoolExecutor(1) as pool:
+        waiting = pool.submit(other.lock("r").acquire)
+        wait_until(lambda: service[0].command("EXISTS", "{r}:queue") == 1)
+        replicate(service, "r", "{r}:queue")
+        service[0].kill()
+        service.fail_over()
+        assert not waiting.done()
+        wait_until(lambda: extends(lease))
+        assert lease.release()
+        assert waiting.result(TIMEOUT).fence > lease.fence
+
+
+def test_a_failover_that_was_asked_for(
+    service: Sentinel, connect: Callable[..., quorlock.Client]
+) -> None:
+    client = connect()
+    lease = client.lock("r").acquire()
+    replicate(service, "r", "{r}:fence")
+    service.sentinels[0].command("SENTINEL", "FAILOVER", "orders")
+    wait_until(lambda: is_agreed(service, 1))
+    service.wait_demoted(0)
+    wait_until(lambda: extends(lease))
+    assert service[1].command("GET", "r") == lease.token
+    assert lease.release()
+
+
+def test_the_guard_keeps_a_master_that_forgot_from_voting(
+    service: Sentinel, connect: Callable[..., quorlock.Client]
+) -> None:
+    ttl = 2.5
+    holder, other = (connect(ttl=ttl, restart_guard=ttl) for _ in range(2))
+    assert acquired(other, "known").release()
+    assert acquired(holder, "known").release()
+    lease = holder.lock("r", auto_extend=False).acquire()
+    replicate(service, "r", "{r}:fence")
+    service[0].kill()
+    # As if it had not come to be replicated.
+    service[1].command("CONFIG", "SET", "replica-read-only", "no")
+    service[1].command("DEL", "r")
+    service.fail_over()
+    following = acquired(other, "r")
+    assert not lease.valid
+    assert following.fence > lease.fence
+
+
+def test_what_a_failover_lost_is_told(
+    service: Sentinel, connect: Callable[..., quorlock.Client]
+) -> None:
+    lease = connect().lock("r").acquire()
+    replicate(service, "r", "{r}:fence")
+    service[0].kill()
+    service[1].command("CONFIG", "SET", "replica-read-only", "no")
+    service[1].command("DEL", "r")
+    service.fail_over()
+    with pytest.raises(quorlock.LeaseLostError):
+        wait_until(lambda: extends(lease))
+    assert not lease.valid
+
+
+def test_sentinels_that_are_down_are_done_without(
+    service: Sentinel, connect: Callable[..., quorlock.Client]
+) -> None:
+    first = connect()
+    assert first.lock("r").acquire().release()
+    service.sentinels[0].kill()
+    service.sentinels[1].freeze()
+    assert connect().lock("r").acquire().release()
+    for sentinel in service.sentinels:
+        sentinel.kill()
+    # Who has found the master needs them no more.
+    assert first.lock("r").acquire().release()
+    with pytest.raises(quorlock.QuorumError) as caught:
+        connect().lock("r", wait=0).acquire()
+    [node] = caught.value.nodes
+    assert "entinel" in node.detail
+    for secret in ("secret", "hidden"):
+        assert secret not in f"{caught.value!r} {node}"
+
+
+def test_the_doctor_tells_what_a_failover_can_lose(
+    service: Sentinel, connect: Callable[..., quorlock.Client]
+) -> None:
+    diagnosis = connect().doctor()
+    [node] = diagnosis.nodes
+    assert (node.reachable, node.role, node.replicas) == (True, "master", 1)
+    [found] = (finding for finding in node.findings if finding.check == "replication")
+    assert (found.level, "sentinels" in found.message) == ("warning", True)
+    assert "secret" not in str(diagnosis)
+    assert "hidden" not in str(diagnosis)
+
+
+def acquired(client: quorlock.Client, resource: str) -> quorlock.Lease:
+    """A lease, as soon as there are votes again."""
+    leases: list[quorlock.Lease] = []
+
+    def is_acquired() -> bool:
+        with suppress(quorlock.QuorumError):
+            leases.append(client.lock(resource).acquire())
+        return bool(leases)
+
+    wait_until(is_acquired)
+    return leases[0]
+
+
+def extends(lease: quorlock.Lease) -> bool:
+    """Whether the lease could be extended now."""
+    try:
+        lease.extend()
+    except quorlock.QuorumError:
+        return False
+    return True
+
+
+def is_agreed(service: Sentinel, index: int) -> bool:
+    """Whether all sentinels name this server."""
+    named = {
+        str(sentinel.command("SENTINEL", "GET-MASTER-ADDR-BY-NAME", "orders"))
+        for sentinel in service.sentinels
+    }
+    return named == {str(["127.0.0.1", str(service[index].port)])}
