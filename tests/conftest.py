@@ -14,6 +14,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 from interop.installing import Ecosystem, NotInstalledError
 from servers import Servers
 
+pytest.register_assert_rewrite("rows")
+
 _failed = pytest.StashKey[bool]()
 
 

@@ -224,8 +224,7 @@ fn _quorlock(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<Inbox>()?;
     module.add_function(wrap_pyfunction!(timeout, module)?)?;
     module.add_function(wrap_pyfunction!(release_all, module)?)?;
-    module.add_function(wrap_pyfunction!(logging::log_now, module)?)?;
-    module.add_function(wrap_pyfunction!(logging::look_now, module)?)?;
+    module.add_function(wrap_pyfunction!(logging::end_logging, module)?)?;
     module.add_function(wrap_pyfunction!(command_line, module)?)?;
     module.add("__version__", env!("CARGO_PKG_VERSION"))
 }

@@ -5,6 +5,7 @@ use crate::error::{NodeOutcome, NodeReport};
 use crate::options::Human;
 use crate::protocol::{Answer, Vote};
 use crate::request::{Refusal, Reply};
+use std::fmt;
 use std::time::Duration;
 
 /// Why a request has no answer.
@@ -52,6 +53,11 @@ impl Failure {
             }
             _ => None,
         }
+    }
+
+    /// The failure of the server at this place, which is not the one that the node's URL names.
+    pub(crate) fn at(self, place: impl fmt::Display) -> Self {
+        Self { detail: format!("{place}: {}", self.detail), ..self }
     }
 
     /// A failure of the way to the node, not an answer of the node.

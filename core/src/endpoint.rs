@@ -1,6 +1,7 @@
 //! Nodes, by their URLs.
 
 use crate::error::{Error, Result};
+use crate::sentinel::{self, Sentinels};
 use crate::server::{Login, PORT, Place, Server};
 use crate::tls::{self, Tls};
 use crate::url::{Url, database, redacted};
@@ -8,7 +9,11 @@ use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-const SCHEMES: &str = "redis://, rediss://, unix:// or memory://";
+const SCHEMES: &str =
+    "redis://, rediss://, unix://, redis-sentinel://, rediss-sentinel:// or memory://";
+
+/// The parameters about sentinels.
+const SENTINEL_PARAMETERS: [&str; 2] = ["sentinel_user", "sentinel_password"];
 
 /// One node of the client's list.
 #[derive(Clone)]
@@ -23,6 +28,7 @@ pub(crate) struct Endpoint {
 #[derive(Clone)]
 pub(crate) enum Target {
     Server(Arc<Server>),
+    Sentinel(Arc<Sentinels>),
     /// A node in this process, by name.
     Memory(String),
 }
@@ -44,6 +50,8 @@ impl Endpoint {
             "unix" => Self::unix(Url::parse(rest)?),
             "redis" => Self::server(Url::parse(rest)?, false),
             "rediss" => Self::server(Url::parse(rest)?, true),
+            "redis-sentinel" => Self::sentinel(Url::parse(rest)?, false),
+            "rediss-sentinel" => Self::sentinel(Url::parse(rest)?, true),
             _ => Err(format!("the scheme must be {SCHEMES}")),
         }
     }
@@ -78,6 +86,41 @@ impl Endpoint {
         Ok(Self::direct(scheme, Server { place, login, tls }))
     }
 
+    fn sentinel(mut url: Url, encrypts: bool) -> std::result::Result<Self, String> {
+        let [user, password] = SENTINEL_PARAMETERS.map(|name| url.take(name));
+        let tls = encryption(&mut url, encrypts, &SENTINEL_PARAMETERS)?;
+        let (service, number) = url.path.split_once('/').unwrap_or((&url.path, ""));
+        if service.is_empty() {
+            return Err(
+                "the name of the service is missing: it stands behind the sentinels, such \
+                        as /mymaster"
+                    .to_owned(),
+            );
+        }
+        let login = Login { database: database(number)?, user: url.user, password: url.password };
+        let sentinel_login = Login { user, password, database: 0 };
+        let places = places(&url.hosts, sentinel::PORT)?;
+        let sentinels = places.iter().map(|place| {
+            let (place, login) = (place.clone(), sentinel_login.clone());
+            Server { place, login, tls: tls.clone() }
+        });
+        let sentinels = sentinels.collect();
+        let scheme = if encrypts { "rediss-sentinel" } else { "redis-sentinel" };
+        let address = format!("{scheme}://{}/{service}", joined(&places));
+        let address = match login.database {
+            0 => address,
+            database => format!("{address}/{database}"),
+        };
+        let identity = |place: &Place| format!("{place}/{service}");
+        let service = service.to_owned();
+        let sentinels = Sentinels { sentinels, service, login, tls };
+        Ok(Self {
+            address,
+            identities: places.iter().map(identity).collect(),
+            target: Target::Sentinel(Arc::new(sentinels)),
+        })
+    }
+
     fn direct(scheme: &str, server: Server) -> Self {
         let place = &server.place;
         let database = match server.login.database {
@@ -95,6 +138,17 @@ impl Endpoint {
     pub(crate) fn is_same_server(&self, other: &Self) -> bool {
         self.identities.iter().any(|identity| other.identities.contains(identity))
     }
+}
+
+/// Several hosts, each with this port unless it has one of its own.
+fn places(hosts: &[(String, Option<u16>)], port: u16) -> std::result::Result<Vec<Place>, String> {
+    let place = |(host, own): &(String, Option<u16>)| Place::tcp(host, own.unwrap_or(port));
+    let places: Vec<_> = hosts.iter().map(place).collect();
+    if places.is_empty() { Err("a host is missing".to_owned()) } else { Ok(places) }
+}
+
+fn joined(places: &[Place]) -> String {
+    places.iter().map(Place::to_string).collect::<Vec<_>>().join(",")
 }
 
 /// How connections are encrypted, if they are. `others`: the parameters beside these.

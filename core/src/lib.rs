@@ -92,6 +92,8 @@ mod runtime;
 #[cfg(feature = "client")]
 mod script;
 #[cfg(feature = "client")]
+mod sentinel;
+#[cfg(feature = "client")]
 mod server;
 #[cfg(all(test, feature = "client"))]
 mod simulation;

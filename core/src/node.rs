@@ -115,7 +115,8 @@ impl Node {
             deadlines: Arc::clone(deadlines),
             connect_timeout: options.connect_timeout,
             guard: guard.map(|guard| Mutex::new(Guard::new(options.term(guard)))),
-            look_interval: (guard.unwrap_or_default() / LOOKS_PER_GUARD).clamp(often, seldom),
+            look_interval: guard
+                .map_or(seldom, |guard| (guard / LOOKS_PER_GUARD).clamp(often, seldom)),
             counters: Counters::default(),
             health: Health::default(),
             unsent: AtomicUsize::new(0),
@@ -248,6 +249,7 @@ impl Node {
         if let Some(link) = link.upgrade() {
             match &answered {
                 Err(failure) if failure.outcome == NodeOutcome::Timeout => self.timed_out(&link),
+                Err(failure) if failure.outcome == NodeOutcome::Readonly => self.demoted(&link),
                 Err(failure) if failure.is_transport() => self.broken(&link),
                 _ => link.timeouts.store(0, Ordering::Relaxed),
             }
@@ -331,6 +333,14 @@ impl Node {
         }
     }
 
+    /// It is a replica now. By the same URL there may be a master.
+    fn demoted(self: &Arc<Self>, link: &Link) {
+        // Where there is none, it is not connected to all the time.
+        if clock::now().since(link.since) >= self.connect_timeout {
+            self.broken(link);
+        }
+    }
+
     fn broken(self: &Arc<Self>, link: &Link) {
         if self.leave(|slot| slot.is(link), Slot::Connecting) {
             events::disconnected(self.address());
@@ -408,7 +418,7 @@ impl Node {
         self.saw(sight)?;
         let link = Link { wire, id, since: clock::now(), timeouts: AtomicU32::new(0) };
         let link = Arc::new(link);
-        if self.guard.is_some() {
+        if self.guard.is_some() || link.wire.is_named_by_others() {
             let _ = runtime::spawn(keep_looking(Arc::downgrade(self), Arc::downgrade(&link)));
         }
         Ok(link)
@@ -445,6 +455,10 @@ async fn keep_looking(node: Weak<Node>, link: Weak<Link>) {
         if let Ok(Ok(Some(sight))) = looked
             && node.saw(Some(sight)).is_err()
         {
+            return node.broken(&link);
+        }
+        let current = timeout(node.connect_timeout, link.wire.is_current()).await;
+        if matches!(current, Ok(false)) {
             return node.broken(&link);
         }
     }

@@ -7,7 +7,8 @@ use crate::error::NodeOutcome;
 use crate::memory::MemoryNode;
 use crate::pipe::Pipe;
 use crate::script::{self, By};
-use crate::server::{Login, Server};
+use crate::sentinel::{Master, Sentinels};
+use crate::server::{Login, Place, Server};
 use futures_util::future::FutureExt;
 use redis::{
     Cmd, ErrorKind, InfoDict, PushKind, RedisError, ServerErrorKind, Value, from_redis_value,
@@ -27,7 +28,15 @@ pub(crate) enum Wire {
 /// A connection to a server.
 pub(crate) struct Redis {
     pipe: Pipe,
-    login: Login,
+    server: Arc<Server>,
+    /// If sentinels named it.
+    named: Option<Named>,
+}
+
+struct Named {
+    by: Arc<Sentinels>,
+    /// For how long it had been the master when they did.
+    age: Duration,
 }
 
 /// What a server tells of itself.
@@ -56,7 +65,14 @@ impl Wire {
                 let pipe = Pipe::connect(server).boxed().await;
                 let pipe = pipe.map_err(|error| failure(&error, false))?;
                 pipe.on_broken(on_broken);
-                Ok(Self::Redis(Box::new(Redis { pipe, login: server.login.clone() })))
+                let server = Arc::clone(server);
+                Ok(Self::Redis(Box::new(Redis { pipe, server, named: None })))
+            }
+            Target::Sentinel(sentinels) => {
+                let Master { pipe, server, age } = sentinels.open().boxed().await?;
+                pipe.on_broken(on_broken);
+                let named = Some(Named { by: Arc::clone(sentinels), age });
+                Ok(Self::Redis(Box::new(Redis { pipe, server, named })))
             }
         }
     }
@@ -74,15 +90,38 @@ impl Wire {
         for (item, value) in [("LIB-NAME", "quorlock"), ("LIB-VER", env!("CARGO_PKG_VERSION"))] {
             commands.push(redis::cmd("CLIENT").arg("SETINFO").arg(item).arg(value).to_owned());
         }
-        let (hello, optional) = (hello(&redis.login), commands.len());
+        // Who was found by sentinels was met before.
+        let hello = if redis.named.is_none() { hello(&redis.server.login) } else { Vec::new() };
+        let introduced = hello.len();
         let all: Vec<_> = hello.into_iter().chain(commands).collect();
         let asked = redis.pipe.ask_all(&all).await;
-        let mut replies = asked.map_err(|error| failure(&error, false))?;
-        let sights = replies.split_off(all.len() - optional);
+        let mut replies = asked.map_err(|error| unheard(&error, &redis.server))?;
+        let sights = replies.split_off(introduced);
         for reply in replies {
             reply.extract_error().map_err(|error| failure(&error, false))?;
         }
-        Ok(sight(sights))
+        let Some(mut sight) = sight(sights) else { return Ok(None) };
+        if let Some(Named { age, .. }) = redis.named {
+            // What it did not know when it became the master, nobody knows.
+            sight.uptime = sight.uptime.min(age);
+        }
+        Ok(Some(sight))
+    }
+
+    /// Whether it still is the server that the node's URL means.
+    pub(crate) async fn is_current(&self) -> bool {
+        match self {
+            Self::Redis(redis) => match &redis.named {
+                Some(named) => named.by.still_name(&redis.server.place).await,
+                None => true,
+            },
+            _ => true,
+        }
+    }
+
+    /// Whether the URL leaves open which server it is.
+    pub(crate) fn is_named_by_others(&self) -> bool {
+        matches!(self, Self::Redis(redis) if redis.named.is_some())
     }
 
     /// Looks at the server; `None` if it does not tell, for want of permission.
@@ -139,19 +178,43 @@ pub(crate) fn receive(sink: Sink, reply: Result<Value, RedisError>) {
             })
         }),
         Err(error) => {
+            let asked = sink.asked();
+            let asked = asked.as_ref().map(|(link, request)| (&link.wire, request));
+            let Some((Wire::Redis(redis), request)) = asked else {
+                // The connection is given up already.
+                return sink.answer(Err(failure(&error, true)));
+            };
             let is_unknown = error.kind() == ErrorKind::Server(ServerErrorKind::NoScript);
-            let asked = is_unknown.then(|| sink.asked()).flatten();
-            match asked.as_ref().map(|(link, request)| (&link.wire, request)) {
-                Some((Wire::Redis(redis), request)) => {
+            let unsent = match is_unknown {
+                true => {
                     let packed = request.command(By::Source).get_packed_command();
-                    if let Err(sink) = redis.pipe.send(&packed, sink) {
-                        sink.answer(Err(failure(&error, true)));
-                    }
+                    redis.pipe.send(&packed, sink).err()
                 }
-                _ => sink.answer(Err(failure(&error, true))),
+                false => Some(sink),
+            };
+            if let Some(sink) = unsent {
+                sink.answer(Err(redis.failure(&error)));
             }
         }
     }
+}
+
+impl Redis {
+    /// What became of a request.
+    fn failure(&self, error: &RedisError) -> Failure {
+        let failure = failure(error, true);
+        if self.named.is_some() { failure.at(&self.server.place) } else { failure }
+    }
+}
+
+/// Why there is no answer to the introduction.
+fn unheard(error: &RedisError, server: &Server) -> Failure {
+    let mut failure = failure(error, false);
+    let is_plain = server.tls.is_none() && matches!(server.place, Place::Tcp { .. });
+    if is_plain && failure.outcome == NodeOutcome::Unreachable {
+        failure.detail += ": if the server speaks TLS on this port, use rediss://";
+    }
+    failure
 }
 
 /// What a connection begins with.
@@ -176,6 +239,21 @@ pub(crate) async fn open(server: &Server) -> Result<Pipe, RedisError> {
         reply.extract_error()?;
     }
     Ok(pipe)
+}
+
+/// Opens a connection to whatever server a target means now, and introduces the client.
+pub(crate) async fn reach(target: &Target) -> Result<(Pipe, Arc<Server>), Failure> {
+    match target {
+        Target::Server(server) => match open(server).await {
+            Ok(pipe) => Ok((pipe, Arc::clone(server))),
+            Err(error) => Err(unheard(&error, server)),
+        },
+        Target::Sentinel(sentinels) => {
+            let master = sentinels.open().boxed().await?;
+            Ok((master.pipe, master.server))
+        }
+        Target::Memory(_) => Err(Failure::unreachable("it is in this process")),
+    }
 }
 
 /// A connection that listens for calls, until it is dropped.
@@ -217,9 +295,9 @@ impl Ear {
                 MemoryNode::named(name).listen(channel, Box::new(hear));
                 Ok(Self::Memory { _alive: alive })
             }
-            Target::Server(server) => {
+            Target::Server(_) | Target::Sentinel(_) => {
                 let listen = async {
-                    let pipe = open(server).await?;
+                    let (pipe, _) = reach(target).await?;
                     pipe.on_push(move |kind, message| {
                         if kind == PushKind::Message
                             && let Some((number, lock)) = call(message)
@@ -228,11 +306,11 @@ impl Ear {
                         }
                     });
                     pipe.on_broken(on_broken);
-                    subscribe(&pipe, channel).await?;
+                    let subscribed = subscribe(&pipe, channel).await;
+                    subscribed.map_err(|error| failure(&error, false))?;
                     Ok(pipe)
                 };
-                let pipe = listen.boxed().await.map_err(|error| failure(&error, false))?;
-                Ok(Self::Redis { _pipe: pipe })
+                Ok(Self::Redis { _pipe: listen.boxed().await? })
             }
         }
     }
@@ -288,6 +366,9 @@ pub(crate) fn sight(replies: Vec<Value>) -> Option<Sight> {
 /// `sent`: whether a request was under way when the connection failed.
 pub(crate) fn failure(error: &RedisError, sent: bool) -> Failure {
     let detail = match (error.code(), error.detail()) {
+        (Some(code @ ("MOVED" | "ASK")), Some(detail)) => {
+            format!("{code} {detail}: the server is part of a cluster, use redis-cluster://")
+        }
         (Some(code), Some(detail)) => format!("{code} {detail}"),
         _ => error.to_string(),
     };

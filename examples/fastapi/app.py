@@ -10,9 +10,10 @@ from typing import Annotated, TypedDict
 
 import httpx
 import quorlock
-import store
 from fastapi import Depends, FastAPI, HTTPException, Request
 from fastapi.responses import JSONResponse
+
+import store
 
 STATUS = {"TIMEOUT": 409, "NO_QUORUM": 503, "LEASE_LOST": 503}
 """What a client is told, by the code of the error."""

@@ -74,9 +74,14 @@ def start(environment: dict[str, str]) -> Iterator[Start]:
 
 
 @pytest.fixture
-def start_python(start: Start) -> Start:
-    """`start_python(directory, *arguments)`: with the frameworks' Python, and this quorlock."""
+def frameworks() -> None:
+    """What the examples in Python run on."""
     _need(install_python)
+
+
+@pytest.fixture
+def start_python(start: Start, frameworks: None) -> Start:
+    """`start_python(directory, *arguments)`: with the frameworks' Python, and this quorlock."""
     path = str(ROOT / "bindings-python" / "python")
 
     def start_python(directory: str, *arguments: str, **more: str) -> Program:

@@ -10,6 +10,7 @@ import subprocess
 import threading
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from waiting import TIMEOUT
@@ -89,10 +90,8 @@ class Program:
 
     def kill(self) -> None:
         """Ends it and all that it started, the hard way."""
-        try:
+        with suppress(ProcessLookupError):
             os.killpg(self.pid, signal.SIGKILL)
-        except ProcessLookupError:
-            pass
         self._process.wait()
         self._reader.join()
         assert self._process.stdout is not None

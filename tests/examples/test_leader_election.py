@@ -62,11 +62,10 @@ def candidate(
 
 
 def start_waiting(candidate: Candidate, language: str, servers: Servers, waiting: int) -> Program:
-    """Starts a candidate beside a leader, and returns it when it is in the line of those waiting."""
+    """Starts a candidate beside a leader, and returns it when so many wait in line."""
     program = candidate(language)
-    wait_until(
-        lambda: all(server.command("ZCARD", "{leader:reports}:queue") == waiting for server in servers)
-    )
+    queue = "{leader:reports}:queue"
+    wait_until(lambda: all(node.command("ZCARD", queue) == waiting for node in servers))
     return program
 
 

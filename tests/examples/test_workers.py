@@ -43,6 +43,8 @@ def test_workers_share_the_jobs(
     fill(tmp_path / "database", "aaabbb")
     gateway.hold()
     workers = [start_python("worker", "worker.py") for _ in range(3)]
+    for worker in workers:
+        worker.wait_for("ready")
     # Two work on an account each; the third finds nothing that it may do.
     wait_until(lambda: accounts_of(gateway) == ["a", "b"])
     gateway.release()
@@ -88,7 +90,9 @@ def add(start_node: Start, queue: Servers) -> Callable[..., None]:
             const connection = new IORedis(process.env.QUEUE_URL, {{ maxRetriesPerRequest: null }})
             for (const name of {queues}) {{
               const queue = new Queue(name, {{ connection }})
-              for (const account of '{accounts}') await queue.add('book', {{ account }}, {{ attempts: 2 }})
+              for (const account of '{accounts}') {{
+                await queue.add('book', {{ account }}, {{ attempts: 2 }})
+              }}
               await queue.close()
             }}
             connection.disconnect()

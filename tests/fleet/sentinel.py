@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import suppress
+from functools import partial
 from urllib.parse import quote
 
 from fleet.errors import ServerError
@@ -56,7 +57,7 @@ class Sentinel(Group):
             )
             self._data_count = 1 + replicas
             for server in self.data[1:]:
-                wait_for("a replica is up to date", lambda server=server: _is_linked(server))  # type: ignore[misc]
+                wait_for("a replica is up to date", partial(_is_linked, server))
             watching = Settings(
                 args=["--sentinel"],
                 password=sentinel_password,

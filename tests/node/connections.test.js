@@ -85,9 +85,11 @@ suite('connections', () => {
         return t.skip(error.message)
       }
       if (row.error === undefined) return use(t, urls, row)
+      // A server that is silent is given up on in time; others must tell why they are of no use.
+      const options = row.silent ? {} : { connectTimeout: TIMEOUT }
       const began = performance.now()
       await expectOutcome(row, async () => {
-        const client = new Client(urls, { connectTimeout: TIMEOUT })
+        const client = new Client(urls, options)
         t.after(() => client.close())
         await client.lock('r', { wait: 0 })
       })

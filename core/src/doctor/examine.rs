@@ -10,7 +10,7 @@ use crate::pipe::Pipe;
 use crate::request::Keys;
 use crate::script;
 use crate::token;
-use crate::wire::{failure, open, subscribe};
+use crate::wire::{failure, reach, subscribe};
 use redis::{Cmd, InfoDict, RedisError, from_redis_value};
 use std::collections::HashMap;
 use std::time::Instant;
@@ -30,6 +30,8 @@ pub(super) struct Examined {
     pub(super) is_local: bool,
     /// Whether it does not have to prove who it is.
     pub(super) trusts_anybody: bool,
+    /// Whether sentinels named it, who may name another one tomorrow.
+    pub(super) has_sentinels: bool,
     /// By how much the clock's offset may be wrong, at most: half a round trip.
     pub(super) clock_error_ms: f64,
 }
@@ -38,24 +40,17 @@ pub(super) struct Examined {
 pub(super) async fn examine(endpoint: &Endpoint, options: &Options) -> Examined {
     let mut examined = Examined::default();
     examined.diagnosis.address.clone_from(&endpoint.address);
-    let server = match &endpoint.target {
-        Target::Server(server) => server,
-        Target::Memory(_) => {
-            examined.diagnosis.reachable = true;
-            examined.diagnosis.kind = Some("memory".to_owned());
-            examined.is_local = true;
-            return examined;
-        }
-    };
-    examined.is_local = server.place.is_local();
-    examined.diagnosis.database = i64::from(server.login.database);
-    examined.diagnosis.tls = server.tls.is_some();
-    examined.trusts_anybody = server.tls.as_ref().is_some_and(|tls| !tls.is_verified);
+    if let Target::Memory(_) = &endpoint.target {
+        examined.diagnosis.reachable = true;
+        examined.diagnosis.kind = Some("memory".to_owned());
+        examined.is_local = true;
+        return examined;
+    }
     let limit = options.connect_timeout;
-    let pipe = match timeout(limit, open(server)).await {
-        Ok(Ok(pipe)) => pipe,
-        Ok(Err(error)) => {
-            examined.trouble = Some(failure(&error, false));
+    let (pipe, server) = match timeout(limit, reach(&endpoint.target)).await {
+        Ok(Ok(reached)) => reached,
+        Ok(Err(failure)) => {
+            examined.trouble = Some(failure);
             return examined;
         }
         Err(_) => {
@@ -63,6 +58,11 @@ pub(super) async fn examine(endpoint: &Endpoint, options: &Options) -> Examined 
             return examined;
         }
     };
+    examined.is_local = server.place.is_local();
+    examined.diagnosis.database = i64::from(server.login.database);
+    examined.diagnosis.tls = server.tls.is_some();
+    examined.trusts_anybody = server.tls.as_ref().is_some_and(|tls| !tls.is_verified);
+    examined.has_sentinels = matches!(endpoint.target, Target::Sentinel(_));
     examined.diagnosis.reachable = true;
     let looked = timeout(limit, look(&pipe, options, &mut examined)).await;
     examined.trouble = match looked {

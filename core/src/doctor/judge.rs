@@ -57,7 +57,7 @@ pub(super) fn judge(examined: &Examined, options: &Options) -> Vec<Finding> {
         permissions(node),
         writes(examined),
         server(node),
-        replication(node),
+        replication(examined, options),
         cluster(node),
         eviction(node),
         memory(node),
@@ -183,19 +183,31 @@ fn server(node: &NodeDiagnosis) -> Finding {
     }
 }
 
-fn replication(node: &NodeDiagnosis) -> Finding {
+/// What a replica that is promoted does not know.
+const LACKS: &str = "one that is promoted in its place lacks what was not replicated yet, and would \
+                     grant it again";
+
+fn replication(examined: &Examined, options: &Options) -> Finding {
+    let node = &examined.diagnosis;
+    let advice = "use independent masters without failover, or set restart_guard in all clients";
     match (node.role.as_deref(), node.replicas) {
         (None, _) => unseen("replication", "INFO"),
-        (Some("master"), Some(0)) => ok("replication", "an independent master"),
-        (Some("master"), replicas) => warning(
-            "replication",
-            format!(
-                "a master with replicas ({}): one that is promoted in its place lacks what was not \
-                 replicated yet, and would grant it again",
-                replicas.unwrap_or_default()
-            ),
-            "use independent masters without failover, or set restart_guard",
-        ),
+        (Some("master"), replicas) if examined.has_sentinels || replicas != Some(0) => {
+            let replicas = replicas.unwrap_or_default();
+            let shown = match examined.has_sentinels {
+                true => format!("the master that sentinels name, with replicas ({replicas})"),
+                false => format!("a master with replicas ({replicas})"),
+            };
+            match options.restart_guard {
+                // Sentinels tell since when it has been the master.
+                Some(guard) if examined.has_sentinels => ok(
+                    "replication",
+                    format!("{shown}: {LACKS}; restart_guard ({}) covers that", Human(guard)),
+                ),
+                _ => warning("replication", format!("{shown}: {LACKS}"), advice),
+            }
+        }
+        (Some("master"), _) => ok("replication", "an independent master"),
         (Some(role), _) => error(
             "replication",
             format!("it is no master ({role}): it cannot vote"),
@@ -212,7 +224,7 @@ fn cluster(node: &NodeDiagnosis) -> Finding {
             "cluster",
             "a node of a Redis Cluster has but a part of all keys, and refuses the others: it \
              cannot vote on them",
-            "use independent masters",
+            "give the client the whole cluster, by redis-cluster://, or use independent masters",
         ),
     }
 }

@@ -1,0 +1,250 @@
+"""A Redis Cluster as a node: keys on all its masters, slots that move, masters that fail."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
+
+import pytest
+from servers import Cluster
+from waiting import TIMEOUT, wait_until
+
+import quorlock
+
+KEYS = ["bar", "k", "foo"]
+"""One for each of the three masters."""
+
+
+@pytest.fixture(scope="module")
+def shared() -> Iterator[Cluster]:
+    with Cluster() as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def cluster(shared: Cluster) -> Cluster:
+    """Three masters, as empty as at first, for tests that leave them as they were."""
+    shared.flush()
+    return shared
+
+
+@pytest.fixture
+def connect() -> Iterator[Callable[..., quorlock.Client]]:
+    """`connect(cluster, **options)` is a client, with the patience that a failover needs."""
+    clients: list[quorlock.Client] = []
+
+    def connect(cluster: Cluster, **options: float) -> quorlock.Client:
+        patient = {"ttl": 600.0, "wait": TIMEOUT, "connect_timeout": TIMEOUT}
+        clients.append(quorlock.Client([cluster.url], **{**patient, **options}))  # type: ignore[arg-type]
+        return clients[-1]
+
+    yield connect
+    for client in clients:
+        client.close()
+
+
+Connect = Callable[..., quorlock.Client]
+
+
+def held(cluster: Cluster) -> dict[str, int]:
+    """Which keys are on which server; without fences."""
+    found: dict[str, int] = {}
+    for index, server in enumerate(cluster):
+        names = server.command("KEYS", "*")
+        assert isinstance(names, list)
+        found |= {str(name): index for name in names if not str(name).endswith(":fence")}
+    return found
+
+
+def test_locks_are_on_all_masters(cluster: Cluster, connect: Connect) -> None:
+    client, other = connect(cluster), connect(cluster)
+    leases = [client.lock(f"r{number}").acquire() for number in range(30)]
+    owners = {f"r{number}": cluster.owner(f"r{number}") for number in range(30)}
+    assert held(cluster) == owners
+    assert set(owners.values()) == {0, 1, 2}
+    for lease in leases:
+        lease.extend()
+        with pytest.raises(quorlock.LockTimeoutError):
+            other.lock(*lease.resources, wait=0).acquire()
+        assert lease.release()
+        assert not lease.release()
+    wait_until(lambda: not held(cluster))
+
+
+def test_leases_on_all_masters_are_extended_together(cluster: Cluster, connect: Connect) -> None:
+    client = connect(cluster, ttl=3)
+    leases = [client.lock(f"r{number}").acquire() for number in range(30)]
+    for lease in leases:
+        wait_until(partial(is_extended, cluster, lease.resources[0]))
+    assert all(lease.valid for lease in leases)
+    assert all(lease.release() for lease in leases)
+
+
+def is_extended(cluster: Cluster, key: str) -> bool:
+    """Whether a key is kept for longer than it was before."""
+    server = cluster[cluster.owner(key)]
+    before = server.command("PTTL", key)
+    after = server.command("PTTL", key)
+    assert isinstance(before, int)
+    assert isinstance(after, int)
+    return after > before
+
+
+def test_several_resources_share_a_slot(cluster: Cluster, connect: Connect) -> None:
+    client, other = connect(cluster), connect(cluster)
+    with client.lock("{order}:1", "{order}:2") as lease:
+        assert lease.fences.keys() == {"{order}:1", "{order}:2"}
+        with pytest.raises(quorlock.LockTimeoutError):
+            other.lock("{order}:2", wait=0).acquire()
+        lease.extend()
+    wait_until(lambda: not held(cluster))
+    with pytest.raises(quorlock.ConfigError, match="hash tag") as caught:
+        client.lock("bar", "foo")
+    assert "bar" in str(caught.value)
+    assert "foo" in str(caught.value)
+    assert not held(cluster)
+
+
+@pytest.mark.parametrize("key", KEYS)
+def test_a_release_calls_the_waiter(cluster: Cluster, connect: Connect, key: str) -> None:
+    never = {"retry_delay": (600.0, 600.0)}
+    holder, other = connect(cluster, **never), connect(cluster, **never)
+    with ThreadPoolExecutor(1) as pool:
+        for _ in range(5):
+            lease = holder.lock(key).acquire()
+            waiting = pool.submit(other.lock(key).acquire)
+            wait_until(lambda: f"{{{key}}}:queue" in held(cluster))
+            assert lease.release()
+            assert waiting.result(TIMEOUT).release()
+
+
+def test_a_lock_on_a_slot_that_moves(cluster: Cluster, connect: Connect) -> None:
+    client, other = connect(cluster), connect(cluster)
+    home = cluster.owner("k")
+    target = (home + 1) % 3
+    assert other.lock("k").acquire().release()  # with its fence, the slot is not empty
+
+    lease = client.lock("k").acquire()
+    cluster.begin_move("k", target)
+    lease.extend()
+    with pytest.raises(quorlock.LockTimeoutError):
+        other.lock("k", wait=0.1).acquire()
+    # A key of the slot that is not there is asked for where the slot moves to.
+    with client.lock("{k}:new") as new:
+        assert held(cluster)["{k}:new"] == target
+        new.extend()
+        with pytest.raises(quorlock.LockTimeoutError):
+            other.lock("{k}:new", wait=0.1).acquire()
+        cluster.end_move("k", target)
+        new.extend()
+        lease.extend()
+    with pytest.raises(quorlock.LockTimeoutError):
+        other.lock("k", wait=0.1).acquire()
+    assert lease.release()
+    assert other.lock("k").acquire().fence > lease.fence
+    cluster.begin_move("k", home)
+    cluster.end_move("k", home)
+
+
+def test_slots_move_under_load(cluster: Cluster, connect: Connect) -> None:
+    stop = threading.Event()
+    inside = threading.Lock()
+    fences: list[int] = []
+
+    def work(client: quorlock.Client) -> int:
+        done = 0
+        while not stop.is_set():
+            with client.lock("k") as lease:
+                assert inside.acquire(blocking=False), "two are inside"
+                fences.append(lease.fence)
+                lease.extend()
+                inside.release()
+            done += 1
+        return done
+
+    home = cluster.owner("k")
+    with ThreadPoolExecutor(4) as pool:
+        clients = [connect(cluster) for _ in range(4)]
+        working = [pool.submit(work, client) for client in clients]
+        try:
+            for turn in range(1, 13):
+                cluster.begin_move("k", (home + turn) % 3)
+                wait_until(partial(has_grown, fences, len(fences) + 20, working))
+                cluster.end_move("k", (home + turn) % 3)
+        finally:
+            stop.set()
+        assert all(future.result(TIMEOUT) for future in working)
+    assert fences == sorted(set(fences))
+    assert cluster.owner("k") == home
+    wait_until(lambda: not held(cluster))
+
+
+def has_grown(fences: list[int], size: int, working: list[Future[int]]) -> bool:
+    """Whether there are so many by now, or someone gave up."""
+    return len(fences) >= size or any(future.done() for future in working)
+
+
+def test_a_server_of_a_cluster_is_no_node(cluster: Cluster) -> None:
+    with quorlock.Client([cluster[0].url]) as client:
+        with pytest.raises(quorlock.QuorumError, match="redis-cluster://"):
+            client.lock("foo", wait=0).acquire()
+
+
+def test_the_doctor_knows_a_cluster(cluster: Cluster, connect: Connect) -> None:
+    diagnosis = connect(cluster).doctor()
+    [node] = diagnosis.nodes
+    assert node.reachable
+    assert node.cluster
+    assert all(finding.level != "error" for finding in node.findings), str(diagnosis)
+    assert any("failover" in f.message for f in node.findings if f.level == "warning"), diagnosis
+
+
+def test_a_frozen_master_is_no_trouble_for_the_keys_of_others(connect: Connect) -> None:
+    with Cluster() as cluster:
+        client = connect(cluster)
+        leases = [client.lock(key).acquire() for key in KEYS]
+        cluster[0].freeze()
+        for lease in leases[1:]:
+            lease.extend()
+            assert lease.release()
+            assert client.lock(*lease.resources).acquire().release()
+        with pytest.raises(quorlock.QuorumError):
+            client.lock("bar", wait=0).acquire()
+        # Another client finds the cluster by the others.
+        other = connect(cluster)
+        assert other.lock("foo").acquire().release()
+        cluster[0].thaw()
+        leases[0].extend()
+        assert leases[0].release()
+
+
+@pytest.mark.parametrize("how", ["killed", "frozen"])
+def test_a_lease_outlives_a_failover(connect: Connect, how: str) -> None:
+    with Cluster(replicas=1, password="secret") as cluster:
+        holder, other = connect(cluster), connect(cluster)
+        lease = holder.lock("bar").acquire()
+        elsewhere = holder.lock("foo").acquire()
+        with ThreadPoolExecutor(1) as pool:
+            waiting = pool.submit(other.lock("bar").acquire)
+            wait_until(lambda: "{bar}:queue" in held(cluster))
+            assert cluster[0].command("WAIT", 1, 0) == 1
+            cluster[0].freeze() if how == "frozen" else cluster[0].kill()
+            assert cluster.fail_over() == 3
+            elsewhere.extend()
+            wait_until(lambda: extends(lease))
+            assert cluster[3].command("GET", "bar") == lease.token
+            assert not waiting.done()
+            assert lease.release()
+            assert waiting.result(TIMEOUT).fence > lease.fence
+        assert elsewhere.release()
+
+
+def extends(lease: quorlock.Lease) -> bool:
+    """Whether the lease could be extended now."""
+    try:
+        lease.extend()
+    except quorlock.QuorumError:
+        return False
+    return True

@@ -1,0 +1,106 @@
+"""What encryption must not change: frozen and restarted nodes, many locks at once, forks."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Callable
+from functools import partial
+
+import pytest
+from nodes import keys
+from servers import Server, Servers
+from waiting import wait_until
+
+import quorlock
+
+Start = Callable[..., Servers]
+
+
+def test_a_frozen_node_is_no_trouble(start_servers: Start) -> None:
+    servers = start_servers(3, tls="valid")
+    with quorlock.Client(servers.urls) as client:
+        servers[0].freeze()
+        for _ in range(10):
+            with client.lock("r") as lease:
+                lease.extend()
+        servers[0].thaw()
+        wait_until(lambda: not keys(servers))
+
+
+def test_a_node_that_is_frozen_before_it_is_connected(start_servers: Start) -> None:
+    servers = start_servers(3, tls="valid")
+    servers[0].freeze()
+    with quorlock.Client(servers.urls) as client, client.lock("r") as lease:
+        lease.extend()
+    with quorlock.Client(servers.urls[:1], connect_timeout=0.2) as client:
+        with pytest.raises(quorlock.QuorumError) as caught:
+            client.lock("r", wait=0).acquire()
+        [node] = caught.value.nodes
+        assert node.outcome in ("timeout", "unreachable")
+        assert "200 ms" in node.detail
+
+
+def test_a_lease_outlives_a_rolling_restart(start_servers: Start) -> None:
+    servers = start_servers(3, tls="valid", client_certificates=True, password="secret")
+    with quorlock.Client(servers.urls, ttl=600) as client, client.lock("r") as lease:
+        for server in servers:
+            server.restart()
+            wait_until(partial(is_healed, server, lease))
+        assert lease.valid
+
+
+def is_healed(server: Server, lease: quorlock.Lease) -> bool:
+    """Whether the server has the key, after one more extension."""
+    lease.extend()
+    return server.command("GET", "r") == lease.token
+
+
+def test_many_at_once(start_servers: Start) -> None:
+    servers = start_servers(3, tls="valid")
+    # Each name is longer than what is encrypted as one.
+    names = [f"{number}" + "x" * 20_000 for number in range(100)]
+
+    async def hold(client: quorlock.Client, name: str) -> None:
+        for _ in range(3):
+            async with client.lock(name) as lease:
+                await lease.extend_async()
+
+    async def main() -> None:
+        async with quorlock.Client(servers.urls, ttl=60, node_timeout=30) as client:
+            await asyncio.gather(*(hold(client, name) for name in names))
+            leases = await asyncio.gather(*(client.lock(name).acquire_async() for name in names))
+            await asyncio.gather(*(lease.extend_async() for lease in leases))
+            assert all(lease.valid for lease in leases)
+            assert all(await asyncio.gather(*(lease.release_async() for lease in leases)))
+
+    asyncio.run(main())
+    wait_until(lambda: not keys(servers))
+
+
+def test_a_client_survives_a_fork(start_servers: Start) -> None:
+    servers = start_servers(3, tls="valid")
+    with quorlock.Client(servers.urls) as client:
+        with client.lock("parent") as lease:
+            for _ in range(5):
+                child = os.fork()
+                if child == 0:
+                    with client.lock("child"):
+                        os._exit(0)
+                assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+                lease.extend()
+            assert client.lock("parent").locked()
+
+
+def test_the_doctor_sees_how_it_is_connected(start_servers: Start) -> None:
+    servers = start_servers(1, tls="valid")
+    with quorlock.Client(servers.urls) as client:
+        [node] = client.doctor().nodes
+        assert node.tls
+        assert all(finding.level != "error" for finding in node.findings)
+    with quorlock.Client([servers.urls[0].partition("?")[0] + "?insecure=true"]) as client:
+        diagnosis = client.doctor()
+        assert any(
+            finding.level == "warning" and "insecure" in finding.message + finding.advice
+            for finding in diagnosis.nodes[0].findings
+        ), str(diagnosis)
