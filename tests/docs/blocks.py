@@ -36,6 +36,7 @@ _CLIENT = {
 }
 """How a program begins."""
 
+_SNIPPET = re.compile(r'\s*--8<-- "(?P<path>[^"]+)"\s*')
 _INSTALLATION = re.compile(r"(pip3?|npm|cargo|uv|apt-get|brew) (install|add) .*")
 """The tests of the packages install them, from nothing."""
 
@@ -134,7 +135,7 @@ def _read(page: Path) -> Iterator[tuple[Block, bool]]:
                 language,
                 "\n" * number + inside,
                 attributes=fence["more"].strip(" ,"),
-                skipped=said.get("skip", "") or _skipped(language, inside),
+                skipped=said.get("skip", "") or _skipped(place, language, inside),
                 printed=said.get("prints", ""),
             )
             yield block, _goes_on(block, said)
@@ -154,10 +155,16 @@ def _inside(place: str, fence: re.Match[str], lines: Iterator[str]) -> str:
     raise DocumentError(f"{place}: the block has no end")
 
 
-def _skipped(language: str, code: str) -> str:
+def _skipped(place: str, language: str, code: str) -> str:
+    if snippet := _SNIPPET.fullmatch(code):
+        if not (ROOT / snippet["path"]).is_file():
+            raise DocumentError(f"{place}: there is no {snippet['path']}")
+        return f"{snippet['path']} has tests of its own"
     commands = [line.split("  #")[0].strip() for line in code.splitlines() if line.strip()]
     if language == "sh" and all(_INSTALLATION.fullmatch(each) for each in commands):
         return "installs something"
+    if code.lstrip().startswith("--8<--"):
+        return "a file, which has tests of its own"
     return ""
 
 

@@ -99,6 +99,11 @@ def test_installing_is_left_to_the_tests_of_packages(tmp_path: Path) -> None:
     assert [bool(block.skipped) for block in read(tmp_path, page)] == [True, False]
 
 
+def test_what_is_shown_of_a_file_is_tested_there(tmp_path: Path) -> None:
+    (block,) = read(tmp_path, '```python\n--8<-- "demo/worker.py"\n```\n')
+    assert block.skipped == "demo/worker.py has tests of its own"
+
+
 def test_blocks_in_tabs_are_moved_out(tmp_path: Path) -> None:
     (block,) = read(
         tmp_path, '=== "Python"\n\n    ```python\n    if True:\n        pass\n\n    ```\n'
@@ -113,9 +118,10 @@ def test_blocks_in_tabs_are_moved_out(tmp_path: Path) -> None:
         ("\n```javascript\n```\n", "page.md:2: blocks are marked with one of python, js"),
         ("<!-- test: slip -->\n", "page.md:1: no such directive"),
         ("<!-- test: skip -->\n", "page.md:1: `skip` needs more words"),
+        ('```js\n--8<-- "demo/missing.js"\n```\n', "page.md:1: there is no demo/missing.js"),
         ("  ```sh\ntrue\n  ```\n", "page.md:1: a line of the block is indented less"),
     ],
-    ids=["no end", "language", "directive", "no reason", "indentation"],
+    ids=["no end", "language", "directive", "no reason", "file", "indentation"],
 )
 def test_a_mistake_names_the_line(page: str, mistake: str, tmp_path: Path) -> None:
     with pytest.raises(DocumentError) as caught:
@@ -165,3 +171,8 @@ def test_nodes_are_exchanged_wherever_they_are_named(servers: Servers) -> None:
     )
     for other in ["redis://10.0.0.12", "redis://10.0.0.1:6380", "redis://10.0.0.9"]:
         assert on_real_nodes(other, servers) == other
+
+
+def test_a_file_that_is_shown_is_tested_elsewhere(tmp_path: Path) -> None:
+    (block,) = read(tmp_path, '```python\n--8<-- "examples/fastapi/app.py"\n```\n')
+    assert block.skipped
