@@ -157,7 +157,12 @@ impl fmt::Debug for Listener {
 
 /// Lets as much be told as is heard. What nobody hears costs next to nothing then.
 fn tune() {
-    let listeners = listeners();
+    let Some(registered) = LISTENERS.get() else { return };
+    // Dropped after the lock is released: the end of a listener comes back to here.
+    let listeners: Vec<Arc<Listener>>;
+    // Locked to the end: whoever is last has seen all.
+    let registered = lock(registered);
+    listeners = registered.iter().filter_map(Weak::upgrade).collect();
     let mut changed = false;
     for (index, loudest) in LOUDEST.iter().enumerate() {
         let levels = listeners.iter().map(|one| one.levels[index].load(Ordering::Relaxed));
