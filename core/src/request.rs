@@ -32,6 +32,11 @@ impl Keys {
         Self { fence: format!("{tagged}:fence"), queue: format!("{tagged}:queue"), lock }
     }
 
+    /// Whether all have one slot in a Redis Cluster. They have, unless braces in the name make no tag.
+    pub(crate) fn share_a_slot(&self) -> bool {
+        [&self.fence, &self.queue].iter().all(|key| slot(key) == self.slot())
+    }
+
     /// Their slot in a Redis Cluster.
     pub(crate) fn slot(&self) -> u16 {
         slot(&self.lock)
@@ -230,10 +235,11 @@ mod tests {
         // As the specification of Redis Cluster and CLUSTER KEYSLOT tell.
         assert_eq!(slot("123456789"), 0x31c3);
         assert_eq!((slot("foo"), slot("bar")), (12182, 5061));
-        for name in ["foo", "{foo}", "x{foo}y", "{}foo", "{{foo}}", "{foo", "foo}{bar}{zap}"] {
-            let keys = Keys::new("p", name);
-            assert_eq!(slot(&keys.fence), keys.slot(), "{name}");
-            assert_eq!(slot(&keys.queue), keys.slot(), "{name}");
+        for name in ["foo", "{foo}", "x{foo}y", "{{foo}}", "{foo", "foo}{bar}{zap}"] {
+            assert!(Keys::new("p", name).share_a_slot(), "{name}");
+        }
+        for name in ["{}foo", "foo}"] {
+            assert!(!Keys::new("p", name).share_a_slot(), "{name}");
         }
         assert_eq!(slot("x{foo}y"), slot("foo"));
     }
