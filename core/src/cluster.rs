@@ -54,6 +54,10 @@ pub(crate) enum Elsewhere {
 }
 
 impl Elsewhere {
+    pub(crate) fn is_settled(&self) -> bool {
+        matches!(self, Self::Moved(_))
+    }
+
     pub(crate) fn of(error: &RedisError) -> Option<Self> {
         let elsewhere = match error.kind() {
             ErrorKind::Server(ServerErrorKind::Moved) => Self::Moved,

@@ -202,8 +202,10 @@ pub(crate) fn receive(sink: Sink, reply: Result<Value, RedisError>) {
                     let packed = request.command(By::Source).get_packed_command();
                     redis.pipe.send(&packed, sink).err()
                 }
-                // What creates keys is not sent twice: what takes them back could come before.
-                Some(elsewhere) if !request.creates() => link.redirect(elsewhere, request, sink),
+                // Of keys on their way, none can be created yet.
+                Some(elsewhere) if elsewhere.is_settled() || !request.creates() => {
+                    link.redirect(elsewhere, request, sink)
+                }
                 _ => Some(sink),
             };
             if let Some(sink) = unsent {
