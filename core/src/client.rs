@@ -52,7 +52,8 @@ pub struct ClientBuilder {
 }
 
 impl ClientBuilder {
-    /// The nodes' URLs: `redis://[user:password@]host[:port][/database]`,
+    /// The nodes' URLs: `redis://[user:password@]host[:port][/database]`, `rediss://…` with TLS,
+    /// `redis-sentinel://host[:port],…/service`, `redis-cluster://host[:port],…`,
     /// `unix:///path[?db=…&user=…&pass=…]`, or `memory://name` for a node in this process, which
     /// is for tests. Without this, they are taken from the environment variable `QUORLOCK_NODES`.
     #[must_use]

@@ -40,6 +40,11 @@ impl Shard {
     }
 }
 
+/// Why nobody can be asked about this slot.
+pub(crate) fn no_master(slot: u16) -> Failure {
+    Failure::refused(format!("no master of the cluster has slot {slot}"))
+}
+
 /// Where a slot is, as the server says that was asked in vain.
 pub(crate) enum Elsewhere {
     /// It is there now.
@@ -49,6 +54,10 @@ pub(crate) enum Elsewhere {
 }
 
 impl Elsewhere {
+    pub(crate) fn is_settled(&self) -> bool {
+        matches!(self, Self::Moved(_))
+    }
+
     pub(crate) fn of(error: &RedisError) -> Option<Self> {
         let elsewhere = match error.kind() {
             ErrorKind::Server(ServerErrorKind::Moved) => Self::Moved,
@@ -183,8 +192,7 @@ impl Map {
                 node.send(parcel, sink)
             }
             None => {
-                let detail = format!("no master of the cluster has slot {slot}");
-                sink.answer(Err(Failure::refused(detail)));
+                sink.answer(Err(no_master(slot)));
                 None
             }
         }

@@ -70,6 +70,7 @@ struct Shared {
     unencrypted: Notify,
 }
 
+type OnBroken = Box<dyn FnOnce() + Send>;
 type OnPush = Box<dyn Fn(PushKind, &[Value]) + Send + Sync>;
 
 struct Out {
@@ -83,7 +84,7 @@ struct Out {
     is_held_back: bool,
     is_dropped: bool,
     is_closed: bool,
-    on_broken: Option<Box<dyn FnOnce() + Send>>,
+    on_broken: Option<OnBroken>,
 }
 
 thread_local! {
@@ -405,7 +406,7 @@ impl Shared {
     }
 
     /// Returns who waits in vain, and who is to be told first.
-    fn close(&self) -> (VecDeque<Recipient>, Option<Box<dyn FnOnce() + Send>>) {
+    fn close(&self) -> (VecDeque<Recipient>, Option<OnBroken>) {
         let mut out = self.out();
         out.is_closed = true;
         out.bytes = Vec::new();

@@ -12,7 +12,7 @@ const SLOTS: u16 = 16384;
 static CRC: Crc<u16> = Crc::<u16>::new(&CRC_16_XMODEM);
 
 /// The key of a resource, that of its fence counter, and that of its queue of waiters.
-#[derive(Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Keys {
     pub(crate) lock: String,
     pub(crate) fence: String,
@@ -30,6 +30,11 @@ impl Keys {
             _ => format!("{{{lock}}}"),
         };
         Self { fence: format!("{tagged}:fence"), queue: format!("{tagged}:queue"), lock }
+    }
+
+    /// Whether all have one slot in a Redis Cluster. They have, unless braces in the name make no tag.
+    pub(crate) fn share_a_slot(&self) -> bool {
+        [&self.fence, &self.queue].iter().all(|key| slot(key) == self.slot())
     }
 
     /// Their slot in a Redis Cluster.
@@ -218,5 +223,24 @@ impl Reply {
             Self::No => NodeOutcome::Missing,
             Self::Uncounted(..) => NodeOutcome::Guarded,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Keys, slot};
+
+    #[test]
+    fn the_keys_of_a_resource_share_the_slot_that_a_cluster_gives_them() {
+        // As the specification of Redis Cluster and CLUSTER KEYSLOT tell.
+        assert_eq!(slot("123456789"), 0x31c3);
+        assert_eq!((slot("foo"), slot("bar")), (12182, 5061));
+        for name in ["foo", "{foo}", "x{foo}y", "{{foo}}", "{foo", "foo}{bar}{zap}"] {
+            assert!(Keys::new("p", name).share_a_slot(), "{name}");
+        }
+        for name in ["{}foo", "foo}"] {
+            assert!(!Keys::new("p", name).share_a_slot(), "{name}");
+        }
+        assert_eq!(slot("x{foo}y"), slot("foo"));
     }
 }

@@ -41,8 +41,14 @@ impl Resources {
     /// Fails if the keys of several resources, with this prefix, are in several slots of a Redis Cluster,
     /// where no request can be about all of them.
     pub(crate) fn check_slots(&self, prefix: &str) -> Result<()> {
-        let slot = |resource: &String| Keys::new(prefix, resource).slot();
-        let mut slots = self.0.iter().map(|resource| (resource, slot(resource)));
+        let keys = |resource: &String| Keys::new(prefix, resource);
+        if let Some(resource) = self.0.iter().find(|resource| !keys(resource).share_a_slot()) {
+            return Err(Error::config(format!(
+                "the resource {resource:?} cannot be locked on a Redis Cluster: its braces make no hash \
+                 tag, such as that of {{orders}}:1"
+            )));
+        }
+        let mut slots = self.0.iter().map(|resource| (resource, keys(resource).slot()));
         let Some((first, slot)) = slots.next() else { return Ok(()) };
         match slots.find(|(_, other)| *other != slot) {
             Some((other, _)) => Err(Error::config(format!(

@@ -35,7 +35,7 @@ pub(crate) struct Tls {
 impl Tls {
     /// From parameters by their names; fails with the reason.
     pub(crate) fn new(mut take: impl FnMut(&str) -> Option<String>) -> Result<Self, String> {
-        let [cacert, cert, key, insecure] = PARAMETERS.map(|name| take(name));
+        let [cacert, cert, key, insecure] = PARAMETERS.map(&mut take);
         let is_insecure = match insecure.as_deref() {
             None | Some("false") => false,
             Some("true") => true,
