@@ -47,7 +47,7 @@ impl Client {
             builder = builder.option(Dialect::Python, &name, &value);
         }
         let client = builder.build().map_err(|e| error(py, &e))?;
-        logging::look(py)?;
+        logging::look_now(py)?;
         Ok(Self { client, observer: Observer::default() })
     }
 

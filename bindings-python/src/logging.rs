@@ -2,7 +2,7 @@
 //!
 //! They come in on threads that must not take the GIL, so a thread of its own hands them on. How much is
 //! heard is looked up where the GIL is held anyway: when a client is made, and when a lock is acquired,
-//! but not each time.
+//! but then not each time.
 
 use crate::thread;
 use pyo3::IntoPyObjectExt;
@@ -52,14 +52,14 @@ impl Logging {
     }
 }
 
-/// Looks up how much is to be heard, if that was not done just now.
+/// Looks up how much is to be heard, unless that was done a moment ago.
 pub(crate) fn look(py: Python<'_>) -> PyResult<()> {
     let logging = LOGGING.get_or_init(Logging::start);
     if logging.is_due() { look_now(py) } else { Ok(()) }
 }
 
 /// Looks up how much is to be heard.
-fn look_now(py: Python<'_>) -> PyResult<()> {
+pub(crate) fn look_now(py: Python<'_>) -> PyResult<()> {
     let module = py.import(intern!(py, "quorlock._logging"))?;
     let levels: [u8; TARGETS.len()] =
         module.call_method1(intern!(py, "levels"), (TARGETS,))?.extract()?;

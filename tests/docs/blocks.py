@@ -163,6 +163,8 @@ def _skipped(place: str, language: str, code: str) -> str:
     commands = [line.split("  #")[0].strip() for line in code.splitlines() if line.strip()]
     if language == "sh" and all(_INSTALLATION.fullmatch(each) for each in commands):
         return "installs something"
+    if code.lstrip().startswith("--8<--"):
+        return "a file, which has tests of its own"
     return ""
 
 

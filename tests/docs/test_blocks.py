@@ -171,3 +171,8 @@ def test_nodes_are_exchanged_wherever_they_are_named(servers: Servers) -> None:
     )
     for other in ["redis://10.0.0.12", "redis://10.0.0.1:6380", "redis://10.0.0.9"]:
         assert on_real_nodes(other, servers) == other
+
+
+def test_a_file_that_is_shown_is_tested_elsewhere(tmp_path: Path) -> None:
+    (block,) = read(tmp_path, '```python\n--8<-- "examples/fastapi/app.py"\n```\n')
+    assert block.skipped

@@ -59,12 +59,13 @@ Start = Callable[..., Program]
 
 
 @pytest.fixture
-def start(environment: dict[str, str]) -> Iterator[Start]:
+def start(environment: dict[str, str], servers: Servers) -> Iterator[Start]:
     """`start(command, directory)` starts a program in the directory of an example."""
     started: list[Program] = []
 
     def start(command: list[str | Path], directory: str, **more: str) -> Program:
-        program = Program(command, EXAMPLES / directory, environment | more)
+        cwd, group = EXAMPLES / directory, servers.process_group
+        program = Program(command, cwd, environment | more, group)
         started.append(program)
         return program
 

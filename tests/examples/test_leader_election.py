@@ -112,6 +112,18 @@ def test_a_leader_without_nodes_steps_down(
     assert leader.terminate() == 0, leader.text
 
 
+def freeze_between_writes(leader: Program, path: Path) -> None:
+    """A process that is stopped in the middle of a write to SQLite keeps all others from it."""
+    while True:
+        leader.freeze()
+        with closing(sqlite3.connect(path, timeout=0)) as database:
+            try:
+                database.execute("BEGIN IMMEDIATE")
+                return
+            except sqlite3.OperationalError:
+                leader.thaw()
+
+
 @pytest.mark.parametrize("language", LANGUAGES)
 def test_a_leader_that_was_paused_steps_down(
     candidate: Candidate, language: str, servers: Servers, tmp_path: Path
@@ -119,7 +131,7 @@ def test_a_leader_that_was_paused_steps_down(
     leader = candidate(language)
     leader.wait_for(WROTE)
     successor = start_waiting(candidate, "Python", servers, 1)
-    leader.freeze()
+    freeze_between_writes(leader, tmp_path / "database")
     fence = int(successor.wait_for(ELECTED)[1])
     successor.wait_for(WROTE)
     leader.thaw()

@@ -22,8 +22,10 @@ _ALERT = 100
 machine; in a failover it is at once."""
 
 # Sentinels that need not wait for one another for seconds. Redis before 7.0 has no such knobs. What
-# replicas told, once a second, must not be older than five times the ping-period in a failover.
-_HASTE = "ping-period 500 info-period 50 ask-period 50 publish-period 50 election-timeout 1000"
+# replicas told must be younger than three times the info-period, or than five times the ping-period
+# where the master is down; then they are asked once a second. In four publish-periods the others must
+# have been told of a new master, or they make it a replica again.
+_HASTE = "ping-period 500 info-period 200 ask-period 50 publish-period 500 election-timeout 1000"
 _PATIENCE = "tilt-trigger 600000"
 
 

@@ -90,8 +90,8 @@ def test_what_becomes_of_acquires(servers: Servers, client: quorlock.Client) -> 
         [bucket] = (index for index, count in enumerate(histogram.counts) if count)
         assert histogram.sum <= [*histogram.bounds, float("inf")][bucket]
         assert bucket == 0 or histogram.sum > histogram.bounds[bucket - 1]
-    # Of those who waited: the one for its whole 0.1 s, and the one that was cancelled.
-    assert stats.wait_seconds.count == 2
+    # The one that waited for 0.1 s; and the one that was cancelled, if it knew by then that it waits.
+    assert 1 <= stats.wait_seconds.count <= 2
     assert stats.wait_seconds.sum >= 0.1
     assert stats.hold_seconds.sum >= 0.1
     third = stats.nodes[2]

@@ -86,7 +86,8 @@ def test_a_client_survives_a_fork(start_servers: Start) -> None:
                 child = os.fork()
                 if child == 0:
                     with client.lock("child"):
-                        os._exit(0)
+                        pass
+                    os._exit(0)
                 assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
                 lease.extend()
             assert client.lock("parent").locked()
