@@ -37,7 +37,7 @@ def _tab(tab: re.Match[str]) -> str:
 
 
 def pipes(markdown: str) -> str:
-    """A `|` in the code of a table is escaped on GitHub, where it is shown without, and not here."""
+    """What GitHub wants escaped, and shows without: a `|` in the code of a table."""
 
     def unescaped(code: re.Match[str]) -> str:
         return code[0].replace(r"\|", "|")
