@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from mkdocs.structure.files import File, Files
-from rewriting import ROOT, links, reference, tabs
+from rewriting import ROOT, links, pipes, reference, tabs
 
 RUSTDOC = ROOT / "target" / "doc"
 TYPEDOC = ROOT / "build" / "typedoc" / "README.md"
@@ -34,7 +34,7 @@ def on_page_markdown(markdown: str, page: Any, config: Any, files: Files) -> str
     if page.file.src_uri == "api/node.md":
         markdown += "\n" + reference(TYPEDOC.read_text())
     source = Path(page.file.abs_src_path)
-    return links(tabs(markdown), source, config.repo_url, _log.warning)
+    return links(pipes(tabs(markdown)), source, config.repo_url, _log.warning)
 
 
 def on_post_build(config: Any) -> None:

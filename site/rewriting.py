@@ -14,6 +14,8 @@ _TAB = re.compile(
     r"^\*\*(?P<name>[^*\n]+)\*\*\n(?P<body>.*?)(?=^\*\*[^*\n]+\*\*\n|\Z)",
     re.MULTILINE | re.DOTALL,
 )
+_ROW = re.compile(r"^ *\|.*$", re.MULTILINE)
+_CODE = re.compile(r"`[^`\n]*`")
 _SECTION = re.compile(
     r'(?:<a id="(?P<id>[^"]+)"></a>\n+)?^(?P<level>#{2,6}) (?P<title>[^\n]*)\n(?P<body>.*?)'
     r'(?=^(?:<a id="[^"]+"></a>\n+#|#{2,6} )|\Z)',
@@ -32,6 +34,15 @@ def tabs(markdown: str) -> str:
 def _tab(tab: re.Match[str]) -> str:
     lines = (f"    {line}" if line else "" for line in tab["body"].split("\n"))
     return f'=== "{tab["name"]}"\n' + "\n".join(lines) + "\n"
+
+
+def pipes(markdown: str) -> str:
+    """What GitHub wants escaped, and shows without: a `|` in the code of a table."""
+
+    def unescaped(code: re.Match[str]) -> str:
+        return code[0].replace(r"\|", "|")
+
+    return _ROW.sub(lambda row: _CODE.sub(unescaped, row[0]), markdown)
 
 
 def links(markdown: str, source: Path, repository: str, warn: Callable[[str], None]) -> str:

@@ -10,7 +10,7 @@ import pytest
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "site"))
 
 import links as checking
-from rewriting import ROOT, links, reference, tabs
+from rewriting import ROOT, links, pipes, reference, tabs
 
 REPOSITORY = "https://example.com/us/it"
 
@@ -25,6 +25,11 @@ def test_bold_names_become_tabs() -> None:
         *['=== "Two"', "    b"],
         "**c**",
     ]
+
+
+def test_pipes_in_the_code_of_tables_are_not_escaped() -> None:
+    row = r"| `a \| b` | c \| d |"
+    assert pipes(f"{row}\n`a \\| b`\n") == "| `a | b` | c \\| d |\n`a \\| b`\n"
 
 
 def test_links_out_of_the_pages_lead_to_the_repository() -> None:
