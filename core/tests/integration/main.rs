@@ -3,6 +3,7 @@
 
 mod connections;
 mod endurance;
+mod failovers;
 mod faults;
 mod forms;
 mod hand_over;
