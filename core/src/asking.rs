@@ -17,6 +17,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
+/// Servers that send a request to one another do so in vain.
+const MOST_HOPS: u8 = 8;
+
 /// A request that goes to several nodes, and is packed once for all.
 pub(crate) struct Parcel {
     pub(crate) request: Arc<Request>,
@@ -76,7 +79,7 @@ impl Asking {
     /// Sends a request to a node: at once, if it is connected.
     pub(crate) fn ask(&mut self, node: &Arc<Node>, parcel: &Parcel) {
         let entry = self.board.add(Arc::clone(node), Arc::clone(&parcel.request));
-        let sink = Sink { board: Arc::clone(&self.board), entry };
+        let sink = Sink { board: Arc::clone(&self.board), entry, hops: 0 };
         self.unsent.extend(node.send(parcel, sink));
     }
 
@@ -216,9 +219,24 @@ impl Entries {
 pub(crate) struct Sink {
     board: Arc<Board>,
     entry: usize,
+    /// How often it was sent elsewhere.
+    hops: u8,
 }
 
 impl Sink {
+    /// The request goes to this node instead: another one of the same position.
+    pub(crate) fn goes_to(&self, node: &Arc<Node>) {
+        if let Some(entry) = self.board.lock().entries.get_mut(self.entry) {
+            entry.node = Arc::clone(node);
+        }
+    }
+
+    /// The request is sent once more, elsewhere. Fails if that happens too often.
+    pub(crate) fn hop(&mut self) -> bool {
+        self.hops += 1;
+        self.hops <= MOST_HOPS
+    }
+
     /// The request is put on this connection now.
     pub(crate) fn sent_on(&self, link: &Arc<Link>) {
         if let Some(entry) = self.board.lock().entries.get_mut(self.entry) {

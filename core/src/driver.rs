@@ -38,6 +38,8 @@ pub(crate) struct Driver {
     deadlines: Arc<Deadlines>,
     tasks: TaskTracker,
     used: AtomicBool,
+    /// Whether requests must be about one slot of a Redis Cluster each.
+    pub(crate) has_cluster: bool,
     /// Set when all nodes had their chance to be met, before the first lock is granted.
     met: OnceCell<()>,
 }
@@ -64,6 +66,7 @@ impl Driver {
             deadlines,
             tasks: TaskTracker::new(),
             used: AtomicBool::new(false),
+            has_cluster: endpoints.iter().any(Endpoint::is_cluster),
             met: OnceCell::new(),
         })
     }

@@ -1,5 +1,6 @@
 //! Nodes, by their URLs.
 
+use crate::cluster::Cluster;
 use crate::error::{Error, Result};
 use crate::sentinel::{self, Sentinels};
 use crate::server::{Login, PORT, Place, Server};
@@ -9,8 +10,8 @@ use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-const SCHEMES: &str =
-    "redis://, rediss://, unix://, redis-sentinel://, rediss-sentinel:// or memory://";
+const SCHEMES: &str = "redis://, rediss://, unix://, redis-sentinel://, rediss-sentinel://, \
+                       redis-cluster://, rediss-cluster:// or memory://";
 
 /// The parameters about sentinels.
 const SENTINEL_PARAMETERS: [&str; 2] = ["sentinel_user", "sentinel_password"];
@@ -29,8 +30,25 @@ pub(crate) struct Endpoint {
 pub(crate) enum Target {
     Server(Arc<Server>),
     Sentinel(Arc<Sentinels>),
+    Cluster(Arc<Cluster>),
     /// A node in this process, by name.
     Memory(String),
+}
+
+impl Target {
+    /// What there is none of, if connecting takes too long.
+    pub(crate) fn no_connection(&self) -> &'static str {
+        let encrypts = match self {
+            Self::Server(server) => server.tls.is_some(),
+            Self::Sentinel(sentinels) => sentinels.tls.is_some(),
+            Self::Cluster(cluster) => cluster.tls.is_some(),
+            Self::Memory(_) => false,
+        };
+        match encrypts {
+            true => "no connection (does the server speak TLS on this port?)",
+            false => "no connection",
+        }
+    }
 }
 
 impl Endpoint {
@@ -52,6 +70,8 @@ impl Endpoint {
             "rediss" => Self::server(Url::parse(rest)?, true),
             "redis-sentinel" => Self::sentinel(Url::parse(rest)?, false),
             "rediss-sentinel" => Self::sentinel(Url::parse(rest)?, true),
+            "redis-cluster" => Self::cluster(Url::parse(rest)?, false),
+            "rediss-cluster" => Self::cluster(Url::parse(rest)?, true),
             _ => Err(format!("the scheme must be {SCHEMES}")),
         }
     }
@@ -74,7 +94,7 @@ impl Endpoint {
         let login = Login { user: url.take("user"), password: url.take("pass"), database };
         url.is_used_up(&["db", "user", "pass"])?;
         let place = Place::Unix(PathBuf::from(format!("/{}", url.path)));
-        Ok(Self::direct("unix", Server { place, login, tls: None }))
+        Ok(Self::direct("unix", Server { place, login, tls: None, is_found: false }))
     }
 
     fn server(mut url: Url, encrypts: bool) -> std::result::Result<Self, String> {
@@ -83,7 +103,7 @@ impl Endpoint {
         let place = Place::tcp(host, port.unwrap_or(PORT));
         let login = Login { database: url.database()?, user: url.user, password: url.password };
         let scheme = if encrypts { "rediss" } else { "redis" };
-        Ok(Self::direct(scheme, Server { place, login, tls }))
+        Ok(Self::direct(scheme, Server { place, login, tls, is_found: false }))
     }
 
     fn sentinel(mut url: Url, encrypts: bool) -> std::result::Result<Self, String> {
@@ -102,7 +122,7 @@ impl Endpoint {
         let places = places(&url.hosts, sentinel::PORT)?;
         let sentinels = places.iter().map(|place| {
             let (place, login) = (place.clone(), sentinel_login.clone());
-            Server { place, login, tls: tls.clone() }
+            Server { place, login, tls: tls.clone(), is_found: false }
         });
         let sentinels = sentinels.collect();
         let scheme = if encrypts { "rediss-sentinel" } else { "redis-sentinel" };
@@ -121,6 +141,27 @@ impl Endpoint {
         })
     }
 
+    fn cluster(mut url: Url, encrypts: bool) -> std::result::Result<Self, String> {
+        let tls = encryption(&mut url, encrypts, &[])?;
+        if url.database()? != 0 {
+            return Err("a cluster has no database but 0".to_owned());
+        }
+        let seeds = places(&url.hosts, PORT)?;
+        let scheme = if encrypts { "rediss-cluster" } else { "redis-cluster" };
+        let login = Login { user: url.user, password: url.password, database: 0 };
+        Ok(Self {
+            address: format!("{scheme}://{}", joined(&seeds)),
+            identities: seeds.iter().map(Place::to_string).collect(),
+            target: Target::Cluster(Arc::new(Cluster { seeds, login, tls })),
+        })
+    }
+
+    /// One server of a cluster that has this address.
+    pub(crate) fn of_cluster(address: &str, server: Server) -> Self {
+        let target = Target::Server(Arc::new(server));
+        Self { address: address.to_owned(), identities: Vec::new(), target }
+    }
+
     fn direct(scheme: &str, server: Server) -> Self {
         let place = &server.place;
         let database = match server.login.database {
@@ -132,6 +173,10 @@ impl Endpoint {
             identities: vec![place.to_string()],
             target: Target::Server(Arc::new(server)),
         }
+    }
+
+    pub(crate) fn is_cluster(&self) -> bool {
+        matches!(self.target, Target::Cluster(_))
     }
 
     /// Whether both certainly are the same server, be it by two of its databases.

@@ -41,6 +41,11 @@ impl Setup {
         })
     }
 
+    /// Whether any node is a Redis Cluster.
+    pub(crate) fn has_cluster(&self) -> bool {
+        self.endpoints.iter().any(Endpoint::is_cluster)
+    }
+
     /// What does the work in this process.
     pub(crate) fn engine(&self) -> &Engine {
         let engine = self.engine.get_or_init(|| {

@@ -9,7 +9,7 @@ use crate::options::Human;
 use crate::protocol::{
     self, Answer, Ended, Extended, Extension, Moment, NodeSet, Release, Term, Upkeep,
 };
-use crate::request::{Request, Subject};
+use crate::request::{Keys, Request, Subject};
 use crate::resources::Resources;
 use crate::runtime::Pending;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -136,6 +136,11 @@ impl Held {
 
     pub(crate) fn driver(&self) -> &Arc<Driver> {
         &self.driver
+    }
+
+    /// The slot of its keys in a Redis Cluster.
+    pub(crate) fn slot(&self) -> u16 {
+        self.won.subject.keys.first().map_or(0, Keys::slot)
     }
 
     /// Whether the lease is released. If so, waits until all nodes have answered to that, or had

@@ -25,8 +25,8 @@ enum Identity {
     Unknown,
     /// It does not tell. `proven` once it granted a token that all other nodes answered to.
     Untold { proven: bool },
-    /// The server process of this id.
-    Server(String),
+    /// The server process of this id; or all servers of a cluster.
+    Servers(Vec<String>),
     /// The same server as this other node, if it is known which; `told` by itself, or found out.
     Twin { of: Option<usize>, told: bool },
 }
@@ -41,17 +41,25 @@ impl Identities {
         })
     }
 
-    /// A node was reached, and told the id of its process, if any. Fails if it is the same server
+    /// A node was reached, and told the id of its process, or those of all servers of a cluster, if any.
+    /// Fails if it is the same server
     /// as another node: the one that was reached first stays.
-    pub(crate) fn reached(&self, node: usize, run_id: Option<&str>) -> Result<(), Failure> {
+    pub(crate) fn reached(&self, node: usize, ids: Vec<String>) -> Result<(), Failure> {
         self.change(|known| {
-            known[node] = match run_id {
-                None => Identity::Untold { proven: false },
-                Some(run_id) => {
-                    let server = Identity::Server(run_id.to_owned());
-                    let is_twin = |other: &usize| *other != node && known[*other] == server;
+            known[node] = match ids.is_empty() {
+                true => Identity::Untold { proven: false },
+                false => {
+                    let is_twin = |other: &usize| match &known[*other] {
+                        Identity::Servers(others) if *other != node => {
+                            ids.iter().any(|id| others.contains(id))
+                        }
+                        _ => false,
+                    };
                     let twin = (0..known.len()).find(is_twin);
-                    twin.map_or(server, |twin| Identity::Twin { of: Some(twin), told: true })
+                    twin.map_or(Identity::Servers(ids), |twin| Identity::Twin {
+                        of: Some(twin),
+                        told: true,
+                    })
                 }
             };
             // Another server may be there now than when this was found out.

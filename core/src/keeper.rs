@@ -6,7 +6,7 @@
 use crate::clock;
 use crate::extend::Extending;
 use crate::fork::PerProcess;
-use crate::held::{Held, Tending};
+use crate::held::{Held, Item, Tending};
 use crate::protocol::Moment;
 use crate::runtime;
 use crate::timer::sleep;
@@ -140,7 +140,11 @@ impl Keeper {
             lock(&self.schedule).set(id, wake);
         }
         while !items.is_empty() {
-            let batch = items.len().min(BATCH);
+            // On a Redis Cluster, a request is about one slot.
+            let slot = |item: &Item| item.lease.driver().has_cluster.then(|| item.lease.slot());
+            let first = slot(&items[0]);
+            let alike = items.iter().take_while(|item| slot(item) == first).count();
+            let batch = alike.min(BATCH);
             let (later_ids, later) = (ids.split_off(batch), items.split_off(batch));
             let extend = extend(Arc::downgrade(self), ids, Extending::start(items));
             // Not for `close` to wait for: the release comes behind the extension, and is enough.

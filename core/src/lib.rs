@@ -22,6 +22,8 @@ mod client;
 #[cfg(feature = "client")]
 mod clock;
 #[cfg(feature = "client")]
+mod cluster;
+#[cfg(feature = "client")]
 mod deadline;
 #[cfg(feature = "client")]
 mod doctor;

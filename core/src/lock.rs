@@ -26,8 +26,12 @@ pub struct Lock {
 
 impl Lock {
     pub(crate) fn new(setup: Arc<Setup>, resources: Resources) -> Self {
-        let mistake = resources.check().err();
         let options = setup.options.clone();
+        let checked = resources.check().and_then(|()| match setup.has_cluster() {
+            true => resources.check_slots(&options.key_prefix),
+            false => Ok(()),
+        });
+        let mistake = checked.err();
         Self { setup, resources, options, mistake }
     }
 

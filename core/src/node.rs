@@ -6,16 +6,18 @@
 use crate::answer::{Answered, Failure, outcome};
 use crate::asking::{Asking, Parcel, Sink};
 use crate::clock;
+use crate::cluster::{Cluster, Elsewhere, Map};
 use crate::deadline::Deadlines;
-use crate::endpoint::Endpoint;
+use crate::endpoint::{Endpoint, Target};
 use crate::error::NodeOutcome;
 use crate::events;
 use crate::health::Health;
 use crate::identities::Identities;
 use crate::options::Options;
-use crate::protocol::{Guard, Moment};
+use crate::protocol::{Guard, Moment, Term};
 use crate::request::{Reply, Request};
 use crate::runtime;
+use crate::server::{Place, Server};
 use crate::stats::{Counters, NodeState, NodeStats};
 use crate::timer::{sleep, timeout};
 use crate::token;
@@ -34,6 +36,8 @@ const STUCK_AFTER: u32 = 3;
 /// limits: a proxy may have put another server in its place without breaking the connection.
 const LOOKS_PER_GUARD: u32 = 4;
 const LOOK_INTERVAL: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(10));
+/// A cluster is not looked at again sooner than this.
+const REROUTE_DELAY: Duration = Duration::from_millis(100);
 /// The pause between attempts to connect grows from the first to the second of these.
 const RECONNECT_DELAY: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(1));
 
@@ -45,10 +49,16 @@ pub(crate) struct Node {
     identities: Arc<Identities>,
     deadlines: Arc<Deadlines>,
     connect_timeout: Duration,
-    /// `None` if the restart guard is off.
+    /// The longest lease that may be forgotten; `None` if the restart guard is off.
+    term: Option<Term>,
+    /// `None` if the restart guard is off, or where each server of a cluster has one.
     guard: Option<Mutex<Guard>>,
     look_interval: Duration,
-    counters: Counters,
+    counters: Arc<Counters>,
+    /// The cluster whose server this is, if any.
+    owner: Weak<Node>,
+    /// Told when a cluster's masters may be others than it seems.
+    stale: watch::Sender<()>,
     health: Health,
     /// Requests that could not be put on the wire at once.
     unsent: AtomicUsize,
@@ -82,6 +92,8 @@ enum Slot {
     /// Connecting, with a chance of success: requests wait for it.
     Connecting,
     Up(Arc<Link>),
+    /// A cluster, whose masters are connected to on their own.
+    Routed(Arc<Map>),
     /// The last attempt failed, another one is made in the background: requests fail at once.
     Down(Failure),
     /// The client is closed.
@@ -96,6 +108,23 @@ pub(crate) struct Link {
     id: Arc<()>,
     since: Moment,
     timeouts: AtomicU32,
+    /// The cluster whose server it is to, if any.
+    owner: Weak<Node>,
+}
+
+impl Link {
+    /// Sends a request to the server of the cluster that is to have it. Returns the sink if there is none.
+    pub(crate) fn redirect(
+        &self,
+        to: Elsewhere,
+        request: &Arc<Request>,
+        mut sink: Sink,
+    ) -> Option<Sink> {
+        match self.owner.upgrade() {
+            Some(cluster) if sink.hop() => cluster.redirect(to, request, sink),
+            _ => Some(sink),
+        }
+    }
 }
 
 impl Node {
@@ -106,7 +135,8 @@ impl Node {
         identities: &Arc<Identities>,
         deadlines: &Arc<Deadlines>,
     ) -> Arc<Self> {
-        let guard = options.restart_guard;
+        // The servers of a cluster have their own.
+        let guard = options.restart_guard.filter(|_| !endpoint.is_cluster());
         let (often, seldom) = LOOK_INTERVAL;
         Arc::new(Self {
             endpoint,
@@ -114,10 +144,14 @@ impl Node {
             identities: Arc::clone(identities),
             deadlines: Arc::clone(deadlines),
             connect_timeout: options.connect_timeout,
+            term: options.restart_guard.map(|guard| options.term(guard)),
             guard: guard.map(|guard| Mutex::new(Guard::new(options.term(guard)))),
-            look_interval: guard
+            look_interval: options
+                .restart_guard
                 .map_or(seldom, |guard| (guard / LOOKS_PER_GUARD).clamp(often, seldom)),
-            counters: Counters::default(),
+            counters: Arc::default(),
+            owner: Weak::new(),
+            stale: watch::Sender::new(()),
             health: Health::default(),
             unsent: AtomicUsize::new(0),
             turn: tokio::sync::Mutex::new(()),
@@ -152,7 +186,7 @@ impl Node {
         }
         match *self.slot.borrow() {
             Slot::Idle | Slot::Connecting => None,
-            Slot::Up(_) => Some(true),
+            Slot::Up(_) | Slot::Routed(_) => Some(true),
             Slot::Down(_) | Slot::Closed => Some(false),
         }
     }
@@ -162,7 +196,7 @@ impl Node {
         self.poke();
         let mut slot = self.slot.subscribe();
         let settled = slot.wait_for(|slot| !matches!(slot, Slot::Idle | Slot::Connecting)).await;
-        settled.is_ok_and(|slot| matches!(*slot, Slot::Up(_)))
+        settled.is_ok_and(|slot| slot.is_open())
     }
 
     /// Sends one request, which is part of something begun at `began`, and waits for its answer, for at most
@@ -195,16 +229,29 @@ impl Node {
             return None;
         }
         let sink = match self.unsent.load(Ordering::Acquire) {
-            0 => self.put(parcel, sink).err()?,
+            0 => match self.map() {
+                Some(map) => return map.send(parcel, sink),
+                None => self.put(parcel, sink).err()?,
+            },
             _ => sink,
         };
         let (unsent, parcel) = (Unsent::of(self), Parcel::from(Arc::clone(&parcel.request)));
         let send = async move {
             let node = &unsent.0;
-            let _turn = node.turn.lock().await;
+            let turn = node.turn.lock().await;
             let mut sink = sink;
             loop {
                 node.settled().await;
+                if let Some(map) = node.map() {
+                    let sending = map.send(&parcel, sink);
+                    // Others need not wait for this one's server.
+                    drop(turn);
+                    drop(unsent);
+                    if let Some(sending) = sending {
+                        sending.await;
+                    }
+                    return;
+                }
                 match node.put(&parcel, sink) {
                     Ok(()) => break,
                     Err(again) => sink = again,
@@ -222,7 +269,7 @@ impl Node {
     fn put(&self, parcel: &Parcel, sink: Sink) -> Result<(), Sink> {
         let link = match &*self.slot.borrow() {
             Slot::Up(link) => Arc::clone(link),
-            Slot::Idle | Slot::Connecting => return Err(sink),
+            Slot::Idle | Slot::Connecting | Slot::Routed(_) => return Err(sink),
             Slot::Down(failure) => {
                 sink.answer(Err(failure.clone()));
                 return Ok(());
@@ -253,6 +300,11 @@ impl Node {
                 Err(failure) if failure.is_transport() => self.broken(&link),
                 _ => link.timeouts.store(0, Ordering::Relaxed),
             }
+        }
+        if answered.is_err()
+            && let Some(cluster) = self.owner.upgrade()
+        {
+            cluster.stale.send_replace(());
         }
         let is_lost = answered.as_ref().is_err_and(Failure::is_transport);
         let answered = self.weigh(request, began, answered);
@@ -307,7 +359,7 @@ impl Node {
             let connected = async {
                 sleep(delay).await;
                 let mut slot = self.slot.subscribe();
-                let _ = slot.wait_for(|slot| matches!(slot, Slot::Up(_))).await;
+                let _ = slot.wait_for(Slot::is_open).await;
             };
             let _ = timeout(left, closing.run_until_cancelled(connected)).await;
             delay = (delay * 2).min(longest);
@@ -316,6 +368,9 @@ impl Node {
 
     /// Drops the connection; the node is not used again.
     pub(crate) fn close(&self) {
+        if let Some(map) = self.map() {
+            map.nodes().for_each(|node| node.close());
+        }
         self.slot.send_replace(Slot::Closed);
     }
 
@@ -373,10 +428,11 @@ impl Node {
         while let Some(node) = node.upgrade() {
             let opened = timeout(node.connect_timeout, node.open()).await;
             let slot = match opened {
-                Ok(Ok(link)) => Slot::Up(link),
+                Ok(Ok(slot)) => slot,
                 Ok(Err(failure)) => Slot::Down(failure),
                 Err(_) => {
-                    Slot::Down(Failure::timeout("no connection", node.connect_timeout, false))
+                    let what = node.endpoint.target.no_connection();
+                    Slot::Down(Failure::timeout(what, node.connect_timeout, false))
                 }
             };
             let failure = match &slot {
@@ -403,25 +459,111 @@ impl Node {
         }
     }
 
-    async fn open(self: &Arc<Self>) -> Result<Arc<Link>, Failure> {
+    async fn open(self: &Arc<Self>) -> Result<Slot, Failure> {
+        if let Target::Cluster(cluster) = &self.endpoint.target {
+            let map = self.route(cluster, None).await?;
+            // The runtime is there: this runs on it.
+            let _ = runtime::spawn(keep_routing(Arc::downgrade(self), self.stale.subscribe()));
+            return Ok(Slot::Routed(map));
+        }
         let id = Arc::new(());
         let (node, weak_id) = (Arc::downgrade(self), Arc::downgrade(&id));
         let on_broken = move || {
-            if let (Some(node), Some(id)) = (node.upgrade(), weak_id.upgrade()) {
-                if node.leave(|slot| slot.has(&id), Slot::Connecting) {
-                    events::disconnected(node.address());
-                }
+            if let (Some(node), Some(id)) = (node.upgrade(), weak_id.upgrade())
+                && node.leave(|slot| slot.has(&id), Slot::Connecting)
+            {
+                events::disconnected(node.address());
             }
         };
         let wire = Wire::open(&self.endpoint.target, on_broken).await?;
         let sight = wire.prepare().await?;
         self.saw(sight)?;
-        let link = Link { wire, id, since: clock::now(), timeouts: AtomicU32::new(0) };
-        let link = Arc::new(link);
+        let (since, timeouts) = (clock::now(), AtomicU32::new(0));
+        let link = Arc::new(Link { wire, id, since, timeouts, owner: self.owner.clone() });
         if self.guard.is_some() || link.wire.is_named_by_others() {
             let _ = runtime::spawn(keep_looking(Arc::downgrade(self), Arc::downgrade(&link)));
         }
-        Ok(link)
+        Ok(Slot::Up(link))
+    }
+
+    /// Finds the masters of a cluster, and begins to connect to them. `before`: those that were known.
+    async fn route(
+        self: &Arc<Self>,
+        cluster: &Cluster,
+        before: Option<&Map>,
+    ) -> Result<Arc<Map>, Failure> {
+        let known = before.map(Map::places).unwrap_or_default();
+        let shards = cluster.masters(&known).boxed().await?;
+        let ids = shards.iter().map(|shard| shard.id.clone()).collect();
+        self.identities.reached(self.position, ids)?;
+        let make = |place: &Place| self.member(cluster.server(place.clone()), before.is_some());
+        let map = Arc::new(Map::new(shards, before, make));
+        for node in map.nodes() {
+            node.poke();
+        }
+        Ok(map)
+    }
+
+    /// A server of this cluster. `is_late`: it became a master while this client was looking.
+    fn member(self: &Arc<Self>, server: Server, is_late: bool) -> Arc<Self> {
+        let guard = self.term.map(|term| {
+            let mut guard = Guard::new(term);
+            if is_late {
+                // It lacks what it was not told before it took the other's place.
+                guard.looked(clock::now(), None);
+            }
+            Mutex::new(guard)
+        });
+        Arc::new(Self {
+            endpoint: Endpoint::of_cluster(self.address(), server),
+            position: self.position,
+            identities: Arc::clone(&self.identities),
+            deadlines: Arc::clone(&self.deadlines),
+            connect_timeout: self.connect_timeout,
+            term: self.term,
+            guard,
+            look_interval: self.look_interval,
+            counters: Arc::clone(&self.counters),
+            health: Health::default(),
+            owner: Arc::downgrade(self),
+            stale: watch::Sender::new(()),
+            unsent: AtomicUsize::new(0),
+            turn: tokio::sync::Mutex::new(()),
+            slot: watch::Sender::new(Slot::Idle),
+        })
+    }
+
+    /// Of a cluster: which master has what.
+    fn map(&self) -> Option<Arc<Map>> {
+        match &*self.slot.borrow() {
+            Slot::Routed(map) => Some(Arc::clone(map)),
+            _ => None,
+        }
+    }
+
+    /// Of a cluster: sends a request to the server that is to have it. Returns the sink if it is not known.
+    fn redirect(&self, to: Elsewhere, request: &Arc<Request>, sink: Sink) -> Option<Sink> {
+        self.stale.send_replace(());
+        let map = self.map();
+        let at = |place: &Place| map.as_ref().and_then(|map| map.at(place));
+        match to {
+            Elsewhere::Moved(place) => {
+                let Some(node) = at(&place) else { return Some(sink) };
+                sink.goes_to(node);
+                if let Some(sending) = node.send(&Parcel::from(Arc::clone(request)), sink) {
+                    // The runtime is there: this runs on it.
+                    let _ = runtime::spawn(sending);
+                }
+                None
+            }
+            Elsewhere::Ask(place) => {
+                let Some(node) = at(&place) else { return Some(sink) };
+                let Some(link) = node.slot.borrow().link() else { return Some(sink) };
+                sink.goes_to(node);
+                sink.sent_on(&link);
+                link.wire.send_asking(request, sink).err()
+            }
+        }
     }
 
     /// Takes in what the server told of itself. Fails if it is the same server as another node.
@@ -433,12 +575,39 @@ impl Node {
                 guard.doubted(now);
             }
         }
-        self.identities.reached(self.position, sight.as_ref().map(|sight| &*sight.run_id))
+        if self.owner.strong_count() > 0 {
+            // The cluster as a whole told who it is.
+            return Ok(());
+        }
+        let ids = sight.map(|sight| sight.run_id).into_iter().collect();
+        self.identities.reached(self.position, ids)
     }
 
     fn guard(&self) -> Option<MutexGuard<'_, Guard>> {
         let guard = self.guard.as_ref();
         guard.map(|guard| guard.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+/// Looks at a cluster again when its masters may be others, for as long as it is in use.
+async fn keep_routing(node: Weak<Node>, mut stale: watch::Receiver<()>) {
+    while stale.changed().await.is_ok() {
+        let Some(node) = node.upgrade() else { return };
+        let (Some(map), Target::Cluster(cluster)) = (node.map(), &node.endpoint.target) else {
+            return;
+        };
+        let routed = timeout(node.connect_timeout, node.route(cluster, Some(&map))).await;
+        if let Ok(Ok(map)) = routed {
+            node.slot.send_if_modified(|slot| {
+                let is_open = matches!(slot, Slot::Routed(_));
+                if is_open {
+                    *slot = Slot::Routed(map);
+                }
+                is_open
+            });
+        }
+        drop(node);
+        sleep(REROUTE_DELAY).await;
     }
 }
 
@@ -465,6 +634,11 @@ async fn keep_looking(node: Weak<Node>, link: Weak<Link>) {
 }
 
 impl Slot {
+    /// Whether requests can be sent.
+    fn is_open(&self) -> bool {
+        matches!(self, Self::Up(_) | Self::Routed(_))
+    }
+
     fn is(&self, link: &Link) -> bool {
         self.has(&link.id)
     }
@@ -473,7 +647,7 @@ impl Slot {
         match self {
             Self::Idle => NodeState::Idle,
             Self::Connecting => NodeState::Connecting,
-            Self::Up(_) => NodeState::Up,
+            Self::Up(_) | Self::Routed(_) => NodeState::Up,
             Self::Down(_) => NodeState::Down,
             Self::Closed => NodeState::Closed,
         }

@@ -39,6 +39,7 @@ type Encrypted = Box<dyn AsyncWrite + Send + Unpin>;
 pub(crate) enum Recipient {
     Request(Sink),
     Caller(oneshot::Sender<Reply>),
+    Nobody,
 }
 
 impl Recipient {
@@ -47,6 +48,7 @@ impl Recipient {
             Self::Request(sink) => receive(sink, reply),
             // An error means that nobody waits any more.
             Self::Caller(caller) => drop(caller.send(reply)),
+            Self::Nobody => {}
         }
     }
 }
@@ -171,6 +173,20 @@ impl Pipe {
         let out = self.0.out();
         if out.is_full() {
             return Err(sink);
+        }
+        self.put(out, packed, Recipient::Request(sink));
+        Ok(())
+    }
+
+    /// Puts a request on it as [`Pipe::send`] does, and before it one whose answer nobody wants.
+    pub(crate) fn send_behind(&self, first: &[u8], packed: &[u8], sink: Sink) -> Result<(), Sink> {
+        let mut out = self.0.out();
+        if out.is_full() {
+            return Err(sink);
+        }
+        if !out.is_closed {
+            out.recipients.push_back(Recipient::Nobody);
+            out.bytes.extend_from_slice(first);
         }
         self.put(out, packed, Recipient::Request(sink));
         Ok(())

@@ -3,8 +3,13 @@
 
 use crate::error::NodeOutcome;
 use crate::protocol::{Answer, Moment, Turns, Vote};
+use crc::{CRC_16_XMODEM, Crc};
 use std::sync::Arc;
 use std::time::Duration;
+
+/// The slots of a Redis Cluster.
+const SLOTS: u16 = 16384;
+static CRC: Crc<u16> = Crc::<u16>::new(&CRC_16_XMODEM);
 
 /// The key of a resource, that of its fence counter, and that of its queue of waiters.
 #[derive(Debug, PartialEq, Eq, Hash)]
@@ -26,6 +31,18 @@ impl Keys {
         };
         Self { fence: format!("{tagged}:fence"), queue: format!("{tagged}:queue"), lock }
     }
+
+    /// Their slot in a Redis Cluster.
+    pub(crate) fn slot(&self) -> u16 {
+        slot(&self.lock)
+    }
+}
+
+/// The slot of a key in a Redis Cluster: that of its hash tag, if it has one.
+pub(crate) fn slot(key: &str) -> u16 {
+    let tag = key.split_once('{').and_then(|(_, rest)| rest.split_once('}'));
+    let hashed = tag.map(|(tag, _)| tag).filter(|tag| !tag.is_empty()).unwrap_or(key);
+    CRC.checksum(hashed.as_bytes()) % SLOTS
 }
 
 /// What requests are about: resources that are locked together, and one round's token for them.
@@ -73,6 +90,24 @@ impl Request {
     /// RELEASE and UNDO of what nobody waits for any more.
     pub(crate) fn release(subject: &Arc<Subject>, turns: Turns) -> Self {
         Self::Release { subject: Arc::clone(subject), ticket: None, turns }
+    }
+
+    /// Whether it may create keys.
+    pub(crate) fn creates(&self) -> bool {
+        matches!(self, Self::Acquire { .. } | Self::Heal(_))
+    }
+
+    /// The slot of its keys in a Redis Cluster: there it is about one slot only.
+    pub(crate) fn slot(&self) -> u16 {
+        let keys = match self {
+            Self::Acquire { subject, .. }
+            | Self::Raise { subject, .. }
+            | Self::Release { subject, .. } => subject.keys.first(),
+            Self::Extend(leases) => leases.first().and_then(|(subject, _)| subject.keys.first()),
+            Self::Heal(leases) => leases.first().and_then(|(subject, ..)| subject.keys.first()),
+            Self::Look(keys) | Self::Inspect(keys) | Self::Forget(keys) => keys.first(),
+        };
+        keys.map_or(0, Keys::slot)
     }
 
     /// Whether the answer relies on what the node remembers.

@@ -1,6 +1,7 @@
 //! What is locked together.
 
 use crate::error::{Error, Result};
+use crate::request::Keys;
 use std::fmt;
 use std::ops::Deref;
 use std::sync::Arc;
@@ -33,6 +34,22 @@ impl Resources {
         sorted.sort_unstable();
         match sorted.windows(2).find(|pair| pair[0] == pair[1]) {
             Some(pair) => Err(Error::config(format!("the resource {:?} is named twice", pair[0]))),
+            None => Ok(()),
+        }
+    }
+
+    /// Fails if the keys of several resources, with this prefix, are in several slots of a Redis Cluster,
+    /// where no request can be about all of them.
+    pub(crate) fn check_slots(&self, prefix: &str) -> Result<()> {
+        let slot = |resource: &String| Keys::new(prefix, resource).slot();
+        let mut slots = self.0.iter().map(|resource| (resource, slot(resource)));
+        let Some((first, slot)) = slots.next() else { return Ok(()) };
+        match slots.find(|(_, other)| *other != slot) {
+            Some((other, _)) => Err(Error::config(format!(
+                "the resources {first:?} and {other:?} are in different slots of the Redis Cluster, \
+                 so they cannot be locked together: give all of them the same hash tag, such as \
+                 {{orders}}:1 and {{orders}}:2"
+            ))),
             None => Ok(()),
         }
     }

@@ -121,14 +121,11 @@ impl Sentinels {
 
     async fn meet(&self, word: Word) -> Result<Master, Failure> {
         let Word { place, age } = word;
-        let server = Server { place, login: self.login.clone(), tls: self.tls.clone() };
-        let met = async {
-            let pipe = open(&server).await?;
-            let mut replies = pipe.ask_all(&[redis::cmd("ROLE")]).await?;
-            Ok::<_, RedisError>((pipe, replies.pop()))
-        };
-        let met = met.await.map_err(|error| failure(&error, false).at(&server.place));
-        let (pipe, role) = met?;
+        let (login, tls) = (self.login.clone(), self.tls.clone());
+        let server = Server { place, login, tls, is_found: true };
+        let pipe = open(&server).await?;
+        let asked = pipe.ask_all(&[redis::cmd("ROLE")]).await;
+        let role = asked.map_err(|error| failure(&error, false).at(&server.place))?.pop();
         // Where it is not permitted to look, the first write will tell.
         if let Some(Value::Array(role)) = role
             && !matches!(role.first(), Some(Value::BulkString(role)) if role == b"master")

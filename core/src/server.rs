@@ -14,6 +14,8 @@ pub(crate) struct Server {
     pub(crate) login: Login,
     /// `None` if nothing is encrypted.
     pub(crate) tls: Option<Tls>,
+    /// Whether others named the place, and not the URL: then errors tell it.
+    pub(crate) is_found: bool,
 }
 
 /// Where a server listens.

@@ -12,9 +12,14 @@ use rustls::{
 };
 use std::io;
 use std::sync::Arc;
+use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
+
+/// For how long a server that can be reached may leave the handshake without an answer.
+const HANDSHAKE: Duration = Duration::from_secs(5);
 
 /// The parameters of a URL that are about encryption. They are named as redis-cli names them.
 pub(crate) const PARAMETERS: [&str; 4] = ["cacert", "cert", "key", "insecure"];
@@ -83,14 +88,15 @@ impl Tls {
         let name = ServerName::try_from(host.to_owned());
         let name = name.map_err(|_| io::Error::other(format!("{host} is no name of a host")))?;
         let connector = TlsConnector::from(Arc::clone(&self.config));
-        connector.connect(name, socket).await.map_err(|error| match error.kind() {
-            io::ErrorKind::UnexpectedEof => io::Error::new(
-                error.kind(),
-                "TLS: the server closed the connection during the handshake: does it speak TLS on \
-                 this port?",
-            ),
-            _ => explained(error, host),
-        })
+        let silent = "TLS: no answer to the handshake: does the server speak TLS on this port?";
+        match timeout(HANDSHAKE, connector.connect(name, socket)).await {
+            Ok(Err(error)) if error.kind() == io::ErrorKind::UnexpectedEof => {
+                Err(io::Error::new(error.kind(), silent))
+            }
+            Ok(connected) => connected.map_err(|error| explained(error, host)),
+            // A server without TLS waits for the end of what it takes for a command.
+            Err(_) => Err(io::Error::new(io::ErrorKind::TimedOut, silent)),
+        }
     }
 }
 

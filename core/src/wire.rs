@@ -2,14 +2,16 @@
 
 use crate::answer::Failure;
 use crate::asking::{Parcel, Sink};
+use crate::cluster::Elsewhere;
 use crate::endpoint::Target;
 use crate::error::NodeOutcome;
 use crate::memory::MemoryNode;
 use crate::pipe::Pipe;
+use crate::request::{Request, slot};
 use crate::script::{self, By};
 use crate::sentinel::{Master, Sentinels};
 use crate::server::{Login, Place, Server};
-use futures_util::future::FutureExt;
+use futures_util::future::{FutureExt, try_join_all};
 use redis::{
     Cmd, ErrorKind, InfoDict, PushKind, RedisError, ServerErrorKind, Value, from_redis_value,
 };
@@ -63,11 +65,13 @@ impl Wire {
             Target::Memory(name) => Ok(Self::Memory(MemoryNode::named(name))),
             Target::Server(server) => {
                 let pipe = Pipe::connect(server).boxed().await;
-                let pipe = pipe.map_err(|error| failure(&error, false))?;
+                let pipe = pipe.map_err(|error| unheard(&error, server))?;
                 pipe.on_broken(on_broken);
                 let server = Arc::clone(server);
                 Ok(Self::Redis(Box::new(Redis { pipe, server, named: None })))
             }
+            // Its masters are nodes of their own.
+            Target::Cluster(_) => Err(Failure::unreachable("a cluster has several servers")),
             Target::Sentinel(sentinels) => {
                 let Master { pipe, server, age } = sentinels.open().boxed().await?;
                 pipe.on_broken(on_broken);
@@ -98,7 +102,7 @@ impl Wire {
         let mut replies = asked.map_err(|error| unheard(&error, &redis.server))?;
         let sights = replies.split_off(introduced);
         for reply in replies {
-            reply.extract_error().map_err(|error| failure(&error, false))?;
+            reply.extract_error().map_err(|error| unheard(&error, &redis.server))?;
         }
         let Some(mut sight) = sight(sights) else { return Ok(None) };
         if let Some(Named { age, .. }) = redis.named {
@@ -159,6 +163,14 @@ impl Wire {
         }
     }
 
+    /// Puts a request on the connection that the server takes for keys that are on their way to it.
+    /// Returns the sink if there is no room for it now.
+    pub(crate) fn send_asking(&self, request: &Request, sink: Sink) -> Result<(), Sink> {
+        let Self::Redis(redis) = self else { return Err(sink) };
+        let packed = request.command(By::Source).get_packed_command();
+        redis.pipe.send_behind(&redis::cmd("ASKING").get_packed_command(), &packed, sink)
+    }
+
     /// Waits until there may be room for another request.
     pub(crate) async fn room(&self) {
         if let Self::Redis(redis) = self {
@@ -178,19 +190,21 @@ pub(crate) fn receive(sink: Sink, reply: Result<Value, RedisError>) {
             })
         }),
         Err(error) => {
+            // Else the connection is given up already.
             let asked = sink.asked();
-            let asked = asked.as_ref().map(|(link, request)| (&link.wire, request));
-            let Some((Wire::Redis(redis), request)) = asked else {
-                // The connection is given up already.
+            let Some((link, request)) = &asked else {
                 return sink.answer(Err(failure(&error, true)));
             };
+            let Wire::Redis(redis) = &link.wire else { return };
             let is_unknown = error.kind() == ErrorKind::Server(ServerErrorKind::NoScript);
-            let unsent = match is_unknown {
-                true => {
+            let unsent = match Elsewhere::of(&error) {
+                _ if is_unknown => {
                     let packed = request.command(By::Source).get_packed_command();
                     redis.pipe.send(&packed, sink).err()
                 }
-                false => Some(sink),
+                // What creates keys is not sent twice: what takes them back could come before.
+                Some(elsewhere) if !request.creates() => link.redirect(elsewhere, request, sink),
+                _ => Some(sink),
             };
             if let Some(sink) = unsent {
                 sink.answer(Err(redis.failure(&error)));
@@ -202,19 +216,25 @@ pub(crate) fn receive(sink: Sink, reply: Result<Value, RedisError>) {
 impl Redis {
     /// What became of a request.
     fn failure(&self, error: &RedisError) -> Failure {
-        let failure = failure(error, true);
-        if self.named.is_some() { failure.at(&self.server.place) } else { failure }
+        let mut failure = failure(error, true);
+        let is_elsewhere = matches!(error.code(), Some("MOVED" | "ASK"));
+        if is_elsewhere && !self.server.is_found {
+            failure.detail += ": the server is part of a cluster, use redis-cluster://";
+        }
+        if self.server.is_found { failure.at(&self.server.place) } else { failure }
     }
 }
 
-/// Why there is no answer to the introduction.
+/// Why the introduction failed.
 fn unheard(error: &RedisError, server: &Server) -> Failure {
     let mut failure = failure(error, false);
     let is_plain = server.tls.is_none() && matches!(server.place, Place::Tcp { .. });
-    if is_plain && failure.outcome == NodeOutcome::Unreachable {
-        failure.detail += ": if the server speaks TLS on this port, use rediss://";
+    // It was there, and went away, or talked nonsense.
+    let is_strange = error.is_connection_dropped() || error.kind() == ErrorKind::Parse;
+    if is_plain && is_strange {
+        failure.detail += ": if the server speaks TLS on this port, use a URL with TLS (rediss)";
     }
-    failure
+    if server.is_found { failure.at(&server.place) } else { failure }
 }
 
 /// What a connection begins with.
@@ -233,24 +253,30 @@ fn hello(login: &Login) -> Vec<Cmd> {
 }
 
 /// Opens a connection to a server, and introduces the client.
-pub(crate) async fn open(server: &Server) -> Result<Pipe, RedisError> {
-    let pipe = Pipe::connect(server).boxed().await?;
-    for reply in pipe.ask_all(&hello(&server.login)).await? {
-        reply.extract_error()?;
-    }
-    Ok(pipe)
+pub(crate) async fn open(server: &Server) -> Result<Pipe, Failure> {
+    let opened = async {
+        let pipe = Pipe::connect(server).await?;
+        for reply in pipe.ask_all(&hello(&server.login)).await? {
+            reply.extract_error()?;
+        }
+        Ok(pipe)
+    };
+    opened.boxed().await.map_err(|error| unheard(&error, server))
 }
 
 /// Opens a connection to whatever server a target means now, and introduces the client.
 pub(crate) async fn reach(target: &Target) -> Result<(Pipe, Arc<Server>), Failure> {
     match target {
-        Target::Server(server) => match open(server).await {
-            Ok(pipe) => Ok((pipe, Arc::clone(server))),
-            Err(error) => Err(unheard(&error, server)),
-        },
+        Target::Server(server) => Ok((open(server).await?, Arc::clone(server))),
         Target::Sentinel(sentinels) => {
             let master = sentinels.open().boxed().await?;
             Ok((master.pipe, master.server))
+        }
+        Target::Cluster(cluster) => {
+            let mut shards = cluster.masters(&[]).boxed().await?;
+            // Each will do; there is one at least.
+            let server = Arc::new(cluster.server(shards.swap_remove(0).place));
+            Ok((open(&server).await?, server))
         }
         Target::Memory(_) => Err(Failure::unreachable("it is in this process")),
     }
@@ -259,7 +285,7 @@ pub(crate) async fn reach(target: &Target) -> Result<(Pipe, Arc<Server>), Failur
 /// A connection that listens for calls, until it is dropped.
 pub(crate) enum Ear {
     /// Kept open, and asked nothing.
-    Redis { _pipe: Pipe },
+    Redis { _pipes: Vec<Pipe> },
     /// The node forgets the listener when this is gone.
     Memory { _alive: Arc<()> },
     #[cfg(test)]
@@ -296,24 +322,49 @@ impl Ear {
                 Ok(Self::Memory { _alive: alive })
             }
             Target::Server(_) | Target::Sentinel(_) => {
-                let listen = async {
-                    let (pipe, _) = reach(target).await?;
-                    pipe.on_push(move |kind, message| {
-                        if kind == PushKind::Message
-                            && let Some((number, lock)) = call(message)
-                        {
+                let (pipe, _) = reach(target).await?;
+                listen(&pipe, channel, on_call, on_broken).boxed().await?;
+                Ok(Self::Redis { _pipes: vec![pipe] })
+            }
+            // A script calls those who listen on the server that runs it. All others pass that on, and are
+            // not heeded.
+            Target::Cluster(cluster) => {
+                let shards = cluster.masters(&[]).boxed().await?;
+                let (on_call, on_broken) = (Arc::new(on_call), Arc::new(on_broken));
+                let listening = shards.into_iter().map(async |shard| {
+                    let pipe = open(&cluster.server(shard.place.clone())).await?;
+                    let (on_call, on_broken) = (Arc::clone(&on_call), Arc::clone(&on_broken));
+                    let on_call = move |number: u64, lock: &str| {
+                        if shard.has(slot(lock)) {
                             on_call(number, lock);
                         }
-                    });
-                    pipe.on_broken(on_broken);
-                    let subscribed = subscribe(&pipe, channel).await;
-                    subscribed.map_err(|error| failure(&error, false))?;
-                    Ok(pipe)
-                };
-                Ok(Self::Redis { _pipe: listen.boxed().await? })
+                    };
+                    listen(&pipe, channel, on_call, move || on_broken()).await?;
+                    Ok::<_, Failure>(pipe)
+                });
+                let pipes = try_join_all(listening).boxed().await?;
+                Ok(Self::Redis { _pipes: pipes })
             }
         }
     }
+}
+
+/// Listens to the calls on a channel.
+async fn listen(
+    pipe: &Pipe,
+    channel: &str,
+    on_call: impl Fn(u64, &str) + Send + Sync + 'static,
+    on_broken: impl FnOnce() + Send + 'static,
+) -> Result<(), Failure> {
+    pipe.on_push(move |kind, message| {
+        if kind == PushKind::Message
+            && let Some((number, lock)) = call(message)
+        {
+            on_call(number, lock);
+        }
+    });
+    pipe.on_broken(on_broken);
+    subscribe(pipe, channel).await.map_err(|error| failure(&error, false))
 }
 
 /// Listens on a channel.
@@ -366,9 +417,6 @@ pub(crate) fn sight(replies: Vec<Value>) -> Option<Sight> {
 /// `sent`: whether a request was under way when the connection failed.
 pub(crate) fn failure(error: &RedisError, sent: bool) -> Failure {
     let detail = match (error.code(), error.detail()) {
-        (Some(code @ ("MOVED" | "ASK")), Some(detail)) => {
-            format!("{code} {detail}: the server is part of a cluster, use redis-cluster://")
-        }
         (Some(code), Some(detail)) => format!("{code} {detail}"),
         _ => error.to_string(),
     };

@@ -54,7 +54,8 @@ pub(super) async fn examine(endpoint: &Endpoint, options: &Options) -> Examined 
             return examined;
         }
         Err(_) => {
-            examined.trouble = Some(Failure::timeout("no connection", limit, false));
+            let what = endpoint.target.no_connection();
+            examined.trouble = Some(Failure::timeout(what, limit, false));
             return examined;
         }
     };
