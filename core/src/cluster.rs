@@ -40,6 +40,11 @@ impl Shard {
     }
 }
 
+/// Why nobody can be asked about this slot.
+pub(crate) fn no_master(slot: u16) -> Failure {
+    Failure::refused(format!("no master of the cluster has slot {slot}"))
+}
+
 /// Where a slot is, as the server says that was asked in vain.
 pub(crate) enum Elsewhere {
     /// It is there now.
@@ -183,8 +188,7 @@ impl Map {
                 node.send(parcel, sink)
             }
             None => {
-                let detail = format!("no master of the cluster has slot {slot}");
-                sink.answer(Err(Failure::refused(detail)));
+                sink.answer(Err(no_master(slot)));
                 None
             }
         }

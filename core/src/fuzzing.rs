@@ -32,6 +32,9 @@ pub fn url(text: &str) {
     let mut urls = vec![
         format!("redis://{user}:{password}@{rest}"),
         format!("rediss://{user}:{password}@{rest}"),
+        format!("redis-sentinel://{user}:{password}@{rest}"),
+        format!("redis-sentinel://h/s?sentinel_user={user}&sentinel_password={password}"),
+        format!("rediss-cluster://{user}:{password}@{rest}"),
         format!("{user}:{password}@{rest}"),
     ];
     // No part of a path, or of the name of a node in the process, is a password.

@@ -12,7 +12,7 @@ const SLOTS: u16 = 16384;
 static CRC: Crc<u16> = Crc::<u16>::new(&CRC_16_XMODEM);
 
 /// The key of a resource, that of its fence counter, and that of its queue of waiters.
-#[derive(Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Keys {
     pub(crate) lock: String,
     pub(crate) fence: String,
@@ -218,5 +218,23 @@ impl Reply {
             Self::No => NodeOutcome::Missing,
             Self::Uncounted(..) => NodeOutcome::Guarded,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Keys, slot};
+
+    #[test]
+    fn the_keys_of_a_resource_share_the_slot_that_a_cluster_gives_them() {
+        // As the specification of Redis Cluster and CLUSTER KEYSLOT tell.
+        assert_eq!(slot("123456789"), 0x31c3);
+        assert_eq!((slot("foo"), slot("bar")), (12182, 5061));
+        for name in ["foo", "{foo}", "x{foo}y", "{}foo", "{{foo}}", "{foo", "foo}{bar}{zap}"] {
+            let keys = Keys::new("p", name);
+            assert_eq!(slot(&keys.fence), keys.slot(), "{name}");
+            assert_eq!(slot(&keys.queue), keys.slot(), "{name}");
+        }
+        assert_eq!(slot("x{foo}y"), slot("foo"));
     }
 }

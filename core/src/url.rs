@@ -169,3 +169,16 @@ pub(crate) fn split(list: &str) -> Vec<String> {
     }
     urls
 }
+
+#[cfg(test)]
+mod tests {
+    use super::split;
+
+    #[test]
+    fn a_comma_begins_a_url_only_where_a_scheme_follows() {
+        let list = "redis://a, redis-sentinel://b:1,c ,d/orders,rediss://e,";
+        assert_eq!(split(list), ["redis://a", "redis-sentinel://b:1,c,d/orders", "rediss://e"]);
+        assert_eq!(split("a,b"), ["a,b"]);
+        assert!(split(" , ").is_empty());
+    }
+}

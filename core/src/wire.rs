@@ -2,7 +2,7 @@
 
 use crate::answer::Failure;
 use crate::asking::{Parcel, Sink};
-use crate::cluster::Elsewhere;
+use crate::cluster::{Elsewhere, no_master};
 use crate::endpoint::Target;
 use crate::error::NodeOutcome;
 use crate::memory::MemoryNode;
@@ -265,7 +265,8 @@ pub(crate) async fn open(server: &Server) -> Result<Pipe, Failure> {
 }
 
 /// Opens a connection to whatever server a target means now, and introduces the client.
-pub(crate) async fn reach(target: &Target) -> Result<(Pipe, Arc<Server>), Failure> {
+/// Of a cluster, that is the master that has this slot.
+pub(crate) async fn reach(target: &Target, slot: u16) -> Result<(Pipe, Arc<Server>), Failure> {
     match target {
         Target::Server(server) => Ok((open(server).await?, Arc::clone(server))),
         Target::Sentinel(sentinels) => {
@@ -273,9 +274,11 @@ pub(crate) async fn reach(target: &Target) -> Result<(Pipe, Arc<Server>), Failur
             Ok((master.pipe, master.server))
         }
         Target::Cluster(cluster) => {
-            let mut shards = cluster.masters(&[]).boxed().await?;
-            // Each will do; there is one at least.
-            let server = Arc::new(cluster.server(shards.swap_remove(0).place));
+            let mut shards = cluster.masters(&[]).boxed().await?.into_iter();
+            let Some(shard) = shards.find(|shard| shard.has(slot)) else {
+                return Err(no_master(slot));
+            };
+            let server = Arc::new(cluster.server(shard.place));
             Ok((open(&server).await?, server))
         }
         Target::Memory(_) => Err(Failure::unreachable("it is in this process")),
@@ -322,7 +325,8 @@ impl Ear {
                 Ok(Self::Memory { _alive: alive })
             }
             Target::Server(_) | Target::Sentinel(_) => {
-                let (pipe, _) = reach(target).await?;
+                // They have all slots.
+                let (pipe, _) = reach(target, 0).await?;
                 listen(&pipe, channel, on_call, on_broken).boxed().await?;
                 Ok(Self::Redis { _pipes: vec![pipe] })
             }

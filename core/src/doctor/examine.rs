@@ -32,6 +32,8 @@ pub(super) struct Examined {
     pub(super) trusts_anybody: bool,
     /// Whether sentinels named it, who may name another one tomorrow.
     pub(super) has_sentinels: bool,
+    /// Whether it is one master of a whole cluster.
+    pub(super) is_cluster: bool,
     /// By how much the clock's offset may be wrong, at most: half a round trip.
     pub(super) clock_error_ms: f64,
 }
@@ -46,8 +48,9 @@ pub(super) async fn examine(endpoint: &Endpoint, options: &Options) -> Examined 
         examined.is_local = true;
         return examined;
     }
+    let keys = Keys::new(&options.key_prefix, &format!("quorlock-doctor-{:08x}", token::random()));
     let limit = options.connect_timeout;
-    let (pipe, server) = match timeout(limit, reach(&endpoint.target)).await {
+    let (pipe, server) = match timeout(limit, reach(&endpoint.target, keys.slot())).await {
         Ok(Ok(reached)) => reached,
         Ok(Err(failure)) => {
             examined.trouble = Some(failure);
@@ -63,9 +66,10 @@ pub(super) async fn examine(endpoint: &Endpoint, options: &Options) -> Examined 
     examined.diagnosis.database = i64::from(server.login.database);
     examined.diagnosis.tls = server.tls.is_some();
     examined.trusts_anybody = server.tls.as_ref().is_some_and(|tls| !tls.is_verified);
+    examined.is_cluster = endpoint.is_cluster();
     examined.has_sentinels = matches!(endpoint.target, Target::Sentinel(_));
     examined.diagnosis.reachable = true;
-    let looked = timeout(limit, look(&pipe, options, &mut examined)).await;
+    let looked = timeout(limit, look(&pipe, options, &keys, &mut examined)).await;
     examined.trouble = match looked {
         Ok(Ok(())) => None,
         Ok(Err(error)) => Some(failure(&error, true)),
@@ -74,9 +78,14 @@ pub(super) async fn examine(endpoint: &Endpoint, options: &Options) -> Examined 
     examined
 }
 
-async fn look(pipe: &Pipe, options: &Options, examined: &mut Examined) -> Result<(), RedisError> {
+async fn look(
+    pipe: &Pipe,
+    options: &Options,
+    keys: &Keys,
+    examined: &mut Examined,
+) -> Result<(), RedisError> {
     measure(pipe, examined).await?;
-    try_commands(pipe, options, examined).await?;
+    try_commands(pipe, options, keys, examined).await?;
     let sections = ["server", "replication", "memory", "persistence", "cluster"];
     let mut commands: Vec<Cmd> =
         sections.iter().map(|section| redis::cmd("INFO").arg(*section).to_owned()).collect();
@@ -140,11 +149,10 @@ async fn measure(pipe: &Pipe, examined: &mut Examined) -> Result<(), RedisError>
 async fn try_commands(
     pipe: &Pipe,
     options: &Options,
+    keys: &Keys,
     examined: &mut Examined,
 ) -> Result<(), RedisError> {
-    let random = token::random();
-    let keys = Keys::new(&options.key_prefix, &format!("quorlock-doctor-{random:08x}"));
-    let (source, hash, harmless) = script::harmless(&keys);
+    let (source, hash, harmless) = script::harmless(keys);
     let mut tries: Vec<(&'static str, Cmd)> = Vec::new();
     let mut add = |name: &'static str, arguments: &[&str]| {
         let mut words = name.split(' ');
@@ -172,7 +180,7 @@ async fn try_commands(
     add("ZREM", &[&keys.queue, "x"]);
     add("ZRANGE", &[&keys.queue, "0", "0"]);
     add("ZRANK", &[&keys.queue, "x"]);
-    let channel = format!("{}quorlock:doctor:{random:08x}", options.key_prefix);
+    let channel = format!("{}quorlock:doctor:{:08x}", options.key_prefix, token::random());
     add("PUBLISH", &[&channel, "x"]);
     let (names, commands): (Vec<_>, Vec<_>) = tries.into_iter().unzip();
     let replies = pipe.ask_all(&commands).await?;

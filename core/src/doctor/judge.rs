@@ -58,7 +58,7 @@ pub(super) fn judge(examined: &Examined, options: &Options) -> Vec<Finding> {
         writes(examined),
         server(node),
         replication(examined, options),
-        cluster(node),
+        cluster(examined),
         eviction(node),
         memory(node),
         persistence(node, options),
@@ -216,8 +216,16 @@ fn replication(examined: &Examined, options: &Options) -> Finding {
     }
 }
 
-fn cluster(node: &NodeDiagnosis) -> Finding {
-    match node.cluster {
+fn cluster(examined: &Examined) -> Finding {
+    match examined.diagnosis.cluster {
+        _ if examined.is_cluster => warning(
+            "cluster",
+            format!(
+                "a whole Redis Cluster, one master of which was looked at; in a failover, {LACKS}"
+            ),
+            "use independent masters where that must not happen; restart_guard helps clients that \
+             saw the failover",
+        ),
         None => unseen("cluster", "INFO"),
         Some(false) => ok("cluster", "no node of a cluster"),
         Some(true) => error(
