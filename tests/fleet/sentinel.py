@@ -23,8 +23,8 @@ machine; in a failover it is at once."""
 
 # Sentinels that need not wait for one another for seconds. Redis before 7.0 has no such knobs. What
 # replicas told must be younger than three times the info-period, or than five times the ping-period
-# where the master is down; then they are asked once a second. In four publish-periods the others must
-# have been told of a new master, or they make it a replica again.
+# where the master is down; then they are asked once a second. In four publish-periods the others
+# must have been told of a new master, or they make it a replica again.
 _HASTE = "ping-period 500 info-period 200 ask-period 50 publish-period 500 election-timeout 1000"
 _PATIENCE = "tilt-trigger 600000"
 
