@@ -5,28 +5,35 @@ use crate::{TIMEOUT, wait, wait_until};
 use quorlock::{Client, Detail, ErrorCode, Kind, Listener, NodeState, Record, TARGETS, Value};
 use serde_json::json;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock, Weak};
 use std::time::Duration;
 
 const NOW: Duration = Duration::ZERO;
 
-/// Hears everything, of all tests that run at the same time.
+/// Hears everything, of all tests that run at the same time: taken at once, so that nothing is dropped.
 struct Heard {
-    listener: Arc<Listener>,
-    records: Mutex<Vec<Arc<Record>>>,
+    _listener: Arc<Listener>,
+    records: Arc<Mutex<Vec<Arc<Record>>>>,
 }
 
 impl Heard {
     fn begin() -> Self {
-        let listener = Listener::new(|| {});
+        let own = Arc::new(OnceLock::<Weak<Listener>>::new());
+        let records = Arc::<Mutex<Vec<_>>>::default();
+        let (listening, taken) = (Arc::clone(&own), Arc::clone(&records));
+        let listener = Listener::new(move || {
+            if let Some(listener) = listening.get().and_then(Weak::upgrade) {
+                taken.lock().unwrap().extend(listener.take());
+            }
+        });
+        own.set(Arc::downgrade(&listener)).unwrap();
         listener.listen([5; TARGETS.len()]);
-        Self { listener, records: Mutex::default() }
+        Self { _listener: listener, records }
     }
 
     /// The records of this name that have a field with this text.
     fn about(&self, name: &str, text: &str) -> Vec<Arc<Record>> {
-        let mut records = self.records.lock().unwrap();
-        records.extend(self.listener.take());
+        let records = self.records.lock().unwrap();
         let has = |record: &&Arc<Record>| {
             let is = |detail: &Detail| *detail == Detail::Text(text.to_owned());
             record.name == name && record.fields.iter().any(|(_, detail)| is(detail))
