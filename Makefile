@@ -10,13 +10,14 @@ PLOTS := $(STAMPS)/bench-plots
 SITE := $(STAMPS)/docs
 CORE := Cargo.toml Cargo.lock $(shell find core/src core/Cargo.toml cli/src cli/Cargo.toml -type f)
 
-.PHONY: help build demo test test-rust test-python test-node model simulate chaos mutants bench \
+.PHONY: help build demo examples test test-rust test-python test-node test-examples model simulate chaos mutants bench \
     bench-report bench-waiting packages licenses version docs lint clean redis
 
 help:
 	@echo 'make build   both packages in release mode, in place'
 	@echo 'make demo    the lock at work on five real servers (LOCK=off: without it)'
 	@echo 'make test    all suites: Rust, Python, Node.js, cross-language'
+	@echo 'make examples  what the examples in examples/ run on (make test-examples: their tests)'
 	@echo 'make model   every order of events, up to a bound (MODEL=deep: further; SCOPE=text)'
 	@echo 'make simulate  whole clients under simulated faults (SEEDS=2000, FIRST_SEED=1; SEED=n shows one)'
 	@echo 'make mutants   breaks the protocol on purpose, and shows what catches it'
@@ -53,6 +54,13 @@ test-python: build redis
 
 test-node: build redis
 	npm test
+
+# What they run on, apart from .venv and node_modules; their tests install it, too.
+examples: $(STAMPS)/venv
+	$(BIN)/python tests/examples/installing.py
+
+test-examples: build redis
+	$(BIN)/python -m pytest -q tests/examples
 
 model:
 	$(CARGO_TEST) --quiet --no-default-features --lib model:: -- --nocapture
@@ -107,8 +115,8 @@ lint: build
 	npm run types
 
 clean:
-	rm -rf $(VENV) $(STAMPS) build/site node_modules site/node_modules LICENSE-THIRD-PARTY bindings-node/*.node \
-	    bindings-python/python/quorlock/*.so
+	rm -rf $(VENV) $(STAMPS) build/site node_modules examples/node_modules examples/nestjs/dist site/node_modules \
+	    LICENSE-THIRD-PARTY bindings-node/*.node bindings-python/python/quorlock/*.so
 
 redis:
 	@command -v "$${REDIS_SERVER:-redis-server}" > /dev/null || command -v valkey-server > /dev/null \

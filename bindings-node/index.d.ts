@@ -32,6 +32,7 @@ export interface NodeReport {
 
 /** The base of all errors of quorlock. */
 export class QuorlockError extends Error {
+  /** What kind of error it is, such as `NO_QUORUM`: the same in every language. */
   readonly code: string
   /** The first of `resources`. */
   readonly resource: string | undefined
@@ -198,17 +199,21 @@ export interface Finding {
 export interface NodeDiagnosis {
   /** The node's URL, without user and password. */
   readonly address: string
+  /** Whether it answered. */
   readonly reachable: boolean
   /** The median of a few round trips. */
   readonly latencyMs: number | null
   /** `Redis`, `Valkey`, or whatever else it calls itself; `memory` for a node in this process. */
   readonly kind: string | null
+  /** Of the server. */
   readonly version: string | null
   /** Names the server process. */
   readonly runId: string | null
+  /** How long the server process has been up, by its own account. */
   readonly uptimeSeconds: number | null
   /** `master` or `slave`. */
   readonly role: string | null
+  /** How many are connected to it. */
   readonly replicas: number | null
   /** Whether it is a node of a Redis Cluster. */
   readonly cluster: boolean | null
@@ -216,13 +221,17 @@ export interface NodeDiagnosis {
   readonly maxmemory: number | null
   /** In bytes. */
   readonly usedMemory: number | null
+  /** What it does when its memory is used up; a lock needs `noeviction`. */
   readonly maxmemoryPolicy: string | null
+  /** Whether it writes to a file what it is told. */
   readonly appendonly: boolean | null
   /** `always`, `everysec` or `no`. */
   readonly appendfsync: string | null
   /** How far its clock is ahead of that of this machine. */
   readonly clockOffsetMs: number | null
+  /** The number of the database that is used. */
   readonly database: number
+  /** Whether the connection is encrypted. */
   readonly tls: boolean
   /** The commands that quorlock uses. */
   readonly permissions: Readonly<Record<string, 'allowed' | 'denied'>>
@@ -238,6 +247,7 @@ export class Diagnosis {
   readonly findings: readonly Finding[]
   /** The nodes, in the order in which the client was given them. */
   readonly nodes: readonly NodeDiagnosis[]
+  /** A readable text. */
   toString(): string
 }
 
@@ -408,5 +418,6 @@ export class Client implements AsyncDisposable {
    * `connectTimeout`. May be called again.
    */
   close(): Promise<void>
+  /** {@link Client.close}, at the end of an `await using` block. */
   [Symbol.asyncDispose](): Promise<void>
 }

@@ -30,10 +30,11 @@ def run(*command: str | Path, cwd: Path = ROOT) -> None:
 
 def this_platform() -> str:
     """The name of this machine's npm package."""
-    found = [name for name, fields in npm.platforms().items() if fields["target"] == licenses.host()]
-    if not found:
-        raise SystemExit(f"no npm package is published for {licenses.host()}")
-    return found[0]
+    host = licenses.host()
+    for name, fields in npm.platforms().items():
+        if fields["target"] == host:
+            return name
+    raise SystemExit(f"no npm package is published for {host}")
 
 
 def build(out: Path) -> None:

@@ -39,7 +39,7 @@ def main() -> None:
     addon = out / "addons" / platform
     addon.mkdir(parents=True)
     options = ["--release", "--locked", "--target", target]
-    wheel = [sys.executable, "-m", "maturin", "build", *options, "--out", out / "wheels"]
+    wheel = [sys.executable, "-m", "maturin", "build", *options, "--out", str(out / "wheels")]
     build = ["cargo", "build", *options]
     if libc:
         wheel += ["--zig", "--compatibility", COMPATIBILITY[libc]]

@@ -2,8 +2,8 @@
 
     python release/licenses.py [--target RUST_TARGET] [FILE]
 
-It is made when packages are, and shipped in them. A crate without a licence, or without its text, is
-an error: then put the text into release/licenses/CRATE.txt.
+It is made when packages are, and shipped in them. A crate without a licence, or without its text,
+is an error: then put the text into release/licenses/CRATE.txt.
 """
 
 from __future__ import annotations
@@ -45,9 +45,11 @@ def linked(target: str) -> list[dict[str, Any]]:
         if key in found or "proc-macro" in kinds:
             continue
         found.add(key)
-        for dependency in nodes[key]:
-            if any(kind["kind"] is None for kind in dependency["dep_kinds"]):
-                left.append(dependency["pkg"])
+        left += [
+            dependency["pkg"]
+            for dependency in nodes[key]
+            if any(kind["kind"] is None for kind in dependency["dep_kinds"])
+        ]
     crates = [packages[key] for key in found if packages[key]["source"]]
     return sorted(crates, key=lambda crate: (crate["name"], crate["version"]))
 

@@ -25,7 +25,8 @@ SHARED = ["version", "license", "homepage", "repository", "bugs", "engines"]
 README = """\
 # {name}
 
-The addon of [quorlock](https://www.npmjs.com/package/quorlock) for {platform}. Install `quorlock`: it depends on this package.
+The addon of [quorlock](https://www.npmjs.com/package/quorlock) for {platform}. Install `quorlock`,
+which depends on this package.
 """
 
 

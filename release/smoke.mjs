@@ -1,4 +1,4 @@
-// The npm package can be loaded and locks, on whatever platform this is run on. Needs no server.
+// The npm package can be loaded and locks, on any platform. Needs no server.
 
 import assert from 'node:assert/strict'
 import { Client, LockTimeoutError } from 'quorlock'

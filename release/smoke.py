@@ -1,4 +1,4 @@
-"""The Python package can be loaded and locks, on whatever platform this is run on. Needs no server."""
+"""The Python package can be loaded and locks, on any platform. Needs no server."""
 
 from quorlock import Client, LockTimeoutError
 

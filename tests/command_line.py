@@ -8,11 +8,10 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from servers import Servers
 from waiting import TIMEOUT
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -44,33 +43,32 @@ def program(installation: str) -> list[str]:
 class CommandLine:
     """The command, with these nodes in its environment."""
 
-    def __init__(self, installation: str, servers: Servers) -> None:
+    def __init__(self, installation: str, urls: Sequence[str]) -> None:
         self.installation = installation
         self.program = program(installation)
         self.environment: dict[str, str] = {
             **{key: value for key, value in os.environ.items() if not key.startswith("QUORLOCK_")},
-            "QUORLOCK_NODES": ",".join(servers.urls),
+            "QUORLOCK_NODES": ",".join(urls),
             # A machine that is busy is no reason to lose a lease.
             "QUORLOCK_NODE_TIMEOUT": "500ms",
             "QUORLOCK_CONNECT_TIMEOUT": "10s",
         }
 
     def start(
-        self, *arguments: str | bytes, environment: Mapping[str, str] | None = None, **options: Any
+        self, *arguments: str, environment: Mapping[str, str] | None = None
     ) -> subprocess.Popen[str]:
         """Starts it, with pipes for all that it reads and writes."""
-        options = {"text": True, **options}
         return subprocess.Popen(
             [*self.program, *arguments],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             env={**self.environment, **(environment or {})},
-            **options,
+            text=True,
         )
 
     def run(
-        self, *arguments: str | bytes, environment: Mapping[str, str] | None = None
+        self, *arguments: str, environment: Mapping[str, str] | None = None
     ) -> subprocess.CompletedProcess[str]:
         """Runs it to its end."""
         process = self.start(*arguments, environment=environment)

@@ -1,7 +1,7 @@
 //! JavaScript values to options, errors to plain objects of which `index.js` makes errors.
 
 use napi::bindgen_prelude::{Array, Either, FromNapiValue, JsObjectValue, Object, Unknown};
-use napi::{JsValue, Result, ValueType};
+use napi::{JsString, JsValue, Result, ValueType};
 use napi_derive::napi;
 use quorlock::{Error, OptionValue};
 
@@ -69,7 +69,10 @@ pub(crate) fn value(given: Unknown<'_>) -> Result<OptionValue> {
     let name = match given.get_type()? {
         ValueType::Null => return Ok(OptionValue::Null),
         ValueType::Number => return Ok(OptionValue::Number(convert(given)?)),
-        ValueType::String => return Ok(OptionValue::Text(convert(given)?)),
+        ValueType::String => match text(given)? {
+            Some(text) => return Ok(OptionValue::Text(text)),
+            None => "string with lone surrogates",
+        },
         ValueType::Object if given.is_array()? => match pair(&convert(given)?)? {
             Some((first, second)) => return Ok(OptionValue::Pair(first, second)),
             None => "Array",
@@ -105,11 +108,22 @@ pub(crate) fn texts(given: Unknown<'_>) -> Result<Option<Vec<String>>> {
     let mut texts = Vec::new();
     for index in 0..array.len() {
         match array.get::<Unknown<'_>>(index)? {
-            Some(item) if item.get_type()? == ValueType::String => texts.push(convert(item)?),
+            Some(item) if item.get_type()? == ValueType::String => match text(item)? {
+                Some(text) => texts.push(text),
+                None => return Ok(None),
+            },
             _ => return Ok(None),
         }
     }
     Ok(Some(texts))
+}
+
+/// A string, unless it has lone surrogates. Nothing takes their place: two strings would become one.
+fn text(given: Unknown<'_>) -> Result<Option<String>> {
+    let units = convert::<JsString<'_>>(given)?.into_utf16()?;
+    // The last one ends the string.
+    let units = units.as_slice().split_last().map_or(&[][..], |(_, units)| units);
+    Ok(String::from_utf16(units).ok())
 }
 
 fn convert<T: FromNapiValue>(given: Unknown<'_>) -> Result<T> {

@@ -23,7 +23,11 @@ pub(crate) fn value(given: &Bound<'_, PyAny>) -> OptionValue {
         return OptionValue::Number(number);
     }
     if let Ok(text) = given.cast::<PyString>() {
-        return OptionValue::Text(text.to_string_lossy().into_owned());
+        // Nothing takes the place of what UTF-8 lacks: two texts would become one.
+        return match text.to_str() {
+            Ok(text) => OptionValue::Text(text.to_owned()),
+            Err(_) => OptionValue::Other("str with surrogates".to_owned()),
+        };
     }
     if let Ok((first, second)) = given.extract::<(Bound<'_, PyAny>, Bound<'_, PyAny>)>()
         && let (Some(first), Some(second)) = (number(&first), number(&second))

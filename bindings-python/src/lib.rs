@@ -47,7 +47,7 @@ impl Client {
             builder = builder.option(Dialect::Python, &name, &value);
         }
         let client = builder.build().map_err(|e| error(py, &e))?;
-        logging::look(py)?;
+        logging::look_now(py)?;
         Ok(Self { client, observer: Observer::default() })
     }
 
@@ -224,8 +224,7 @@ fn _quorlock(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<Inbox>()?;
     module.add_function(wrap_pyfunction!(timeout, module)?)?;
     module.add_function(wrap_pyfunction!(release_all, module)?)?;
-    module.add_function(wrap_pyfunction!(logging::log_now, module)?)?;
-    module.add_function(wrap_pyfunction!(logging::look_now, module)?)?;
+    module.add_function(wrap_pyfunction!(logging::end_logging, module)?)?;
     module.add_function(wrap_pyfunction!(command_line, module)?)?;
     module.add("__version__", env!("CARGO_PKG_VERSION"))
 }

@@ -2,7 +2,7 @@
 //!
 //! They come in on threads that must not take the GIL, so a thread of its own hands them on. How much is
 //! heard is looked up where the GIL is held anyway: when a client is made, and when a lock is acquired,
-//! but not each time.
+//! but then not each time.
 
 use crate::thread;
 use pyo3::IntoPyObjectExt;
@@ -11,9 +11,11 @@ use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use quorlock::{Detail, Listener, PerProcess, Record, TARGETS};
 use std::sync::mpsc::{Receiver, Sender};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+/// For so long the end of the process waits for a handler of the program's.
+const PATIENCE: Duration = Duration::from_secs(1);
 /// So often the levels are looked up at most.
 const INTERVAL: Duration = Duration::from_millis(100);
 
@@ -22,6 +24,9 @@ static LOGGING: PerProcess<Logging> = PerProcess::new();
 struct Logging {
     listener: Arc<Listener>,
     looked: Mutex<Option<Instant>>,
+    /// Whether the interpreter is about to end. Locked while the thread has the GIL, or waits for it: a
+    /// thread that waits for it when the interpreter ends is ended in a way that Rust cannot bear.
+    is_over: Mutex<bool>,
 }
 
 impl Logging {
@@ -33,11 +38,11 @@ impl Logging {
             // The thread ends with the process only.
             let _ = sender.send(());
         };
-        Self { listener: Listener::new(wake), looked: Mutex::new(None) }
+        Self { listener: Listener::new(wake), looked: Mutex::default(), is_over: Mutex::default() }
     }
 
     fn is_due(&self) -> bool {
-        let mut looked = self.looked.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut looked = lock(&self.looked);
         let now = Instant::now();
         let is_due = looked.is_none_or(|last| now.duration_since(last) >= INTERVAL);
         if is_due {
@@ -47,14 +52,13 @@ impl Logging {
     }
 }
 
-/// Looks up how much is to be heard, if that was not done just now.
+/// Looks up how much is to be heard, unless that was done a moment ago.
 pub(crate) fn look(py: Python<'_>) -> PyResult<()> {
     let logging = LOGGING.get_or_init(Logging::start);
     if logging.is_due() { look_now(py) } else { Ok(()) }
 }
 
 /// Looks up how much is to be heard.
-#[pyfunction]
 pub(crate) fn look_now(py: Python<'_>) -> PyResult<()> {
     let module = py.import(intern!(py, "quorlock._logging"))?;
     let levels: [u8; TARGETS.len()] =
@@ -63,9 +67,25 @@ pub(crate) fn look_now(py: Python<'_>) -> PyResult<()> {
     Ok(())
 }
 
-/// Hands on what there is, on this thread.
+/// For the end of the process: hands on what there is, on this thread, and nothing from then on.
 #[pyfunction]
-pub(crate) fn log_now(py: Python<'_>) -> PyResult<()> {
+pub(crate) fn end_logging(py: Python<'_>) -> PyResult<()> {
+    let Some(logging) = LOGGING.get() else { return Ok(()) };
+    py.detach(|| {
+        let began = Instant::now();
+        while began.elapsed() < PATIENCE {
+            if let Ok(mut is_over) = logging.is_over.try_lock() {
+                *is_over = true;
+                break;
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    });
+    log(py)
+}
+
+/// Hands on what there is.
+fn log(py: Python<'_>) -> PyResult<()> {
     let records = LOGGING.get().map(|logging| logging.listener.take()).unwrap_or_default();
     if records.is_empty() {
         return Ok(());
@@ -95,11 +115,20 @@ fn value<'py>(py: Python<'py>, detail: &Detail) -> PyResult<Bound<'py, PyAny>> {
 
 fn hand_on(receiver: &Receiver<()>) {
     while let Ok(()) = receiver.recv() {
+        let Some(logging) = LOGGING.get() else { return };
+        let is_over = lock(&logging.is_over);
+        if *is_over {
+            return;
+        }
         // No interpreter any more: nobody listens.
         let _ = Python::try_attach(|py| {
-            if let Err(error) = log_now(py) {
+            if let Err(error) = log(py) {
                 error.write_unraisable(py, None);
             }
         });
     }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -6,7 +6,6 @@ use crate::clock;
 use crate::driver::Driver;
 use crate::engine::Engine;
 use crate::error::{Error, ErrorCode, Result};
-use crate::events;
 use crate::held::{Held, Won};
 use crate::keeper::Keeper;
 use crate::lease::Lease;
@@ -23,7 +22,6 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::oneshot;
-use tracing::Span;
 
 /// When a queue could not be joined, for want of a connection, it is tried again after this.
 const JOIN_AGAIN: Duration = Duration::from_millis(100);
@@ -80,11 +78,6 @@ impl Acquire {
             keeper: Arc::clone(&engine.keeper),
             keys,
         }
-    }
-
-    /// What it is in, for whoever listens.
-    pub(crate) fn span(&self) -> Span {
-        self.attempt.span.clone()
     }
 
     /// Runs rounds until one is won, the wait is over, the client is closed, or the caller is gone.
@@ -255,7 +248,7 @@ impl Acquire {
         });
         // Where others are said to be before it by some nodes only, they may be gone.
         self.waiting.stands_behind(round.refusals().filter_map(|refusal| refusal.rank).min());
-        events::round_lost(&self.resources, loss);
+        self.attempt.lose_round(loss);
         let next = self.waiting.after(clock::now(), round.sent, loss, token::random());
         if let (Next::TryAt(_), Loss::Contended { .. }) = (next, loss) {
             self.attempt.wait();
@@ -289,7 +282,7 @@ impl Acquire {
             match heard {
                 Heard::Unqueued(node) => self.joined.remove(node),
                 Heard::Call { node, lock } => {
-                    events::called(&self.resources, self.driver.nodes[node].address());
+                    self.attempt.called(self.driver.nodes[node].address());
                     let resource = self.keys.iter().position(|keys| keys.lock == lock);
                     let (now, random) = (clock::now(), token::random());
                     let Some(resource) = resource else { continue };

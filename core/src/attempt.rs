@@ -4,9 +4,10 @@ use crate::clock;
 use crate::driver::Driver;
 use crate::error::{Error, ErrorCode};
 use crate::events;
-use crate::protocol::Moment;
+use crate::protocol::{Loss, Moment};
 use crate::resources::Resources;
 use std::sync::Arc;
+use std::time::Duration;
 use tracing::Span;
 
 /// An acquire. When it is dropped before it has ended, it was cancelled.
@@ -18,8 +19,8 @@ pub(crate) struct Attempt {
     /// Whether others keep it waiting, or did.
     waits: bool,
     is_over: bool,
-    /// What it is in, for whoever listens.
-    pub(crate) span: Span,
+    /// What it is told in, until it has ended.
+    span: Span,
 }
 
 impl Attempt {
@@ -45,14 +46,25 @@ impl Attempt {
     /// Others have it, or are before it.
     pub(crate) fn wait(&mut self) {
         if !std::mem::replace(&mut self.waits, true) {
-            events::waits(&self.resources);
+            self.span.in_scope(|| events::waits(&self.resources));
         }
+    }
+
+    /// A node has called it.
+    pub(crate) fn called(&self, node: &str) {
+        self.span.in_scope(|| events::called(&self.resources, node));
+    }
+
+    pub(crate) fn lose_round(&self, loss: Loss) {
+        self.span.in_scope(|| events::round_lost(&self.resources, loss));
     }
 
     /// It has won a lease with this fence.
     pub(crate) fn win(&mut self, fence: u64) {
         let took = self.end(Ok(()));
-        events::acquired(&self.span, &self.resources, fence, self.rounds, took);
+        // Its span ends here. Requests that are still under way do not belong to it.
+        let span = std::mem::replace(&mut self.span, Span::none());
+        events::acquired(&span, &self.resources, fence, self.rounds, took);
     }
 
     /// It has ended in an error; `None` if it was cancelled.
@@ -61,10 +73,11 @@ impl Attempt {
             return;
         }
         let took = self.end(Err(error.map_or(ErrorCode::Closed, Error::code)));
-        events::not_acquired(&self.span, &self.resources, error, self.rounds, took);
+        let span = std::mem::replace(&mut self.span, Span::none());
+        events::not_acquired(&span, &self.resources, error, self.rounds, took);
     }
 
-    fn end(&mut self, result: Result<(), ErrorCode>) -> std::time::Duration {
+    fn end(&mut self, result: Result<(), ErrorCode>) -> Duration {
         self.is_over = true;
         let took = clock::now().since(self.arrived);
         self.driver.totals.acquired(result, took);

@@ -52,6 +52,7 @@ pub(crate) fn acquired(
     took: Duration,
 ) {
     span.record("outcome", "won").record("fence", fence).record("rounds", rounds);
+    let _entered = span.enter();
     event!(
         name: "lease.acquired", target: LEASE, Level::DEBUG,
         resource = %Names(resources), fence, rounds, seconds = took.as_secs_f64(),
@@ -73,6 +74,7 @@ pub(crate) fn not_acquired(
         _ => "cancelled",
     };
     span.record("outcome", outcome).record("rounds", rounds);
+    let _entered = span.enter();
     event!(
         name: "acquire.failed", target: ACQUIRE, Level::DEBUG,
         resource = %Names(resources), outcome, rounds, seconds = took.as_secs_f64(),

@@ -13,7 +13,6 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::oneshot;
-use tracing::Instrument;
 
 /// A lock: a resource or several, and how to acquire it. It owns nothing, so it can be shared and used again.
 #[derive(Clone)]
@@ -106,8 +105,7 @@ impl Lock {
             let engine = self.setup.engine();
             let acquire = Acquire::new(engine, &self.resources, keys, &self.options);
             let (sender, receiver) = oneshot::channel();
-            let span = acquire.span();
-            engine.driver.begin(acquire.run(sender).instrument(span))?;
+            engine.driver.begin(acquire.run(sender))?;
             Ok(Pending::new(receiver))
         });
         started.unwrap_or_else(|error| Pending::ready(Err(error)))

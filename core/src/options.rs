@@ -361,7 +361,7 @@ impl Setting<'_> {
     fn text(&self) -> Result<String> {
         match self.value {
             OptionValue::Text(text) => Ok(text.clone()),
-            _ => Err(self.wrong("a string")),
+            _ => Err(self.wrong("a string of Unicode characters")),
         }
     }
 }

@@ -9,8 +9,9 @@ from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 
 import quorlock
-import runs
 from apscheduler.schedulers.blocking import BlockingScheduler
+
+import runs
 
 EVERY = timedelta(minutes=5)
 
@@ -20,9 +21,9 @@ scheduler = BlockingScheduler(timezone=UTC)
 
 
 def once(job: str, every: timedelta, work: Callable[[quorlock.Lease, datetime], None]) -> None:
-    """Does the work unless it was done for this period, or another host is at it.
+    """Does the work, unless it was done for this period or another host is at it.
 
-    If that host dies over it, the next one whose clock strikes does it: for the next period.
+    `every` is how often the clock strikes, from midnight in UTC on.
     """
     now = datetime.now(UTC)
     period = now - (now - datetime.min.replace(tzinfo=UTC)) % every

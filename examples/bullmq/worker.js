@@ -52,8 +52,6 @@ for (const worker of workers) {
   worker.on('failed', (job, error) => console.log(`${worker.name} ${job?.id} failed: ${error.message}`))
   worker.on('error', (error) => console.log(error.message))
 }
-await Promise.all(workers.map((worker) => worker.waitUntilReady()))
-console.log('ready')
 
 process.once('SIGTERM', async () => {
   // Jobs under way are finished first.
@@ -61,3 +59,6 @@ process.once('SIGTERM', async () => {
   await locks.close()
   connection.disconnect()
 })
+
+await Promise.all(workers.map((worker) => worker.waitUntilReady()))
+console.log('ready')

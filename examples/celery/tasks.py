@@ -8,8 +8,9 @@ import os
 import urllib.request
 
 import quorlock
-import store
 from celery import Celery
+
+import store
 
 app = Celery("invoices", broker=os.environ["BROKER_URL"])
 app.conf.update(

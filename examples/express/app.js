@@ -47,6 +47,7 @@ app.use((error, request, response, next) => {
   if (response.closed) return // nobody is there to be told
   const status = statusOf(error)
   if (status === undefined) return next(error)
+  if (status !== 409) console.warn(error.message) // that somebody else is at it is no trouble
   response.status(status).set('Retry-After', '1').json({ error: error.code })
 })
 

@@ -3,6 +3,7 @@
 QUORLOCK_NODES=redis://10.0.0.1,redis://10.0.0.2,redis://10.0.0.3 uvicorn app:app --workers 4
 """
 
+import logging
 import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -10,12 +11,16 @@ from typing import Annotated, TypedDict
 
 import httpx
 import quorlock
-import store
 from fastapi import Depends, FastAPI, HTTPException, Request
 from fastapi.responses import JSONResponse
 
+import store
+
 STATUS = {"TIMEOUT": 409, "NO_QUORUM": 503, "LEASE_LOST": 503}
 """What a client is told, by the code of the error."""
+
+
+log = logging.getLogger("uvicorn.error")
 
 
 class State(TypedDict):
@@ -67,8 +72,7 @@ async def pay(order: int, lease: HeldOrder, request: Request) -> dict[str, bool]
 
 @app.exception_handler(quorlock.QuorlockError)
 async def refuse(request: Request, error: quorlock.QuorlockError) -> JSONResponse:
-    return JSONResponse(
-        {"error": error.code},
-        status_code=STATUS.get(error.code, 500),
-        headers={"Retry-After": "1"},
-    )
+    status = STATUS.get(error.code, 500)
+    if status != 409:  # that somebody else is at it is no trouble
+        log.warning("%s", error)
+    return JSONResponse({"error": error.code}, status, {"Retry-After": "1"})

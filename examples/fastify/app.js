@@ -35,8 +35,8 @@ async function charge(order, lease) {
   if (!answer.ok) throw new Error(`the gateway answered ${answer.status}`)
 }
 
-const address = await app.listen({ port: Number(process.env.PORT ?? 3000) })
-console.log(`listening on port ${new URL(address).port}`)
-
 // Requests under way are answered first; then the plugin closes its client.
 process.once('SIGTERM', () => app.close())
+
+const address = await app.listen({ port: Number(process.env.PORT ?? 3000) })
+console.log(`listening on port ${new URL(address).port}`)

@@ -10,6 +10,7 @@ export default async function locking(app, { nodes, ...options }) {
   app.setErrorHandler((error, request, reply) => {
     const status = statusOf(error)
     if (status === undefined) throw error // to Fastify's own handler
+    if (status !== 409) request.log.warn(error) // that somebody else is at it is no trouble
     if (reply.raw.closed) return reply.hijack() // nobody is there to be told
     return reply.code(status).header('Retry-After', '1').send({ error: error.code })
   })

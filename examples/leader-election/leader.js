@@ -1,4 +1,4 @@
-// A leader among several candidates. It leads until it loses the lease; then it is a candidate again.
+// A leader among several candidates. When it loses the lease it is a candidate again.
 //
 //   QUORLOCK_NODES=redis://10.0.0.1,redis://10.0.0.2,redis://10.0.0.3 node leader.js
 

@@ -1,5 +1,5 @@
-//! A leader among several candidates. It leads until it loses the lease; then it is a candidate
-//! again.
+//! A leader among several candidates. When it loses the lease it is a candidate again. Unix only,
+//! for its signal.
 //!
 //! `QUORLOCK_NODES=redis://10.0.0.1,redis://10.0.0.2,redis://10.0.0.3 cargo run --example leader`
 

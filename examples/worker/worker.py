@@ -9,8 +9,9 @@ import signal
 import threading
 import urllib.request
 
-import jobs
 import quorlock
+
+import jobs
 
 IDLE = 0.5
 """Seconds between two looks at the table when nothing is to be done."""
@@ -20,6 +21,7 @@ def main() -> None:
     jobs.create()
     stopping = threading.Event()
     signal.signal(signal.SIGTERM, lambda *_: stopping.set())
+    print("ready", flush=True)
     # What is held is released at the end: nobody waits for the ttl.
     with quorlock.Client(ttl=5) as locks:
         while not stopping.is_set():

@@ -16,4 +16,4 @@ def servers(start_servers: Callable[..., Servers]) -> Servers:
 
 @pytest.fixture(params=INSTALLATIONS)
 def quorlock(request: pytest.FixtureRequest, servers: Servers) -> CommandLine:
-    return CommandLine(request.param, servers)
+    return CommandLine(request.param, servers.urls)

@@ -1,12 +1,12 @@
 """The documentation's code blocks, and how each of them is tested.
 
-A fenced block that is marked `python`, `js`, `ts`, `sh` or `rust` is a program. One that imports
-nothing goes on from the block before it, of the same language on the same page. Comment lines right
-before a block say more:
+A fenced block that is marked `python`, `js`, `ts`, `sh` or `rust` is a program. One that does not
+import the client goes on from the block before it, of the same language on the same page (`sh`
+never does). Comment lines right before a block say more:
 
     <!-- test: skip (why it cannot run) -->
-    <!-- test: continues -->      it goes on from the block before, though it imports something
-    <!-- test: alone -->          it does not, though it imports nothing
+    <!-- test: continues -->      it goes on from the block before, though it imports the client
+    <!-- test: alone -->          it does not, though it does not import the client
     <!-- test: prints REGEX -->   what it prints has to match, as a whole
 """
 
@@ -27,13 +27,16 @@ _FENCE = re.compile(r"(?P<indent> *)(?P<ticks>`{3,}) *(?P<language>[\w+-]*)(?P<m
 _DIRECTIVE = re.compile(
     r" *<!-- test: (?P<name>skip|continues|alone|prints)(?: (?P<value>.+))? -->"
 )
-_IMPORTS = {
-    "python": re.compile(r"^(import|from) ", re.MULTILINE),
-    "js": re.compile(r"^import |\brequire\(|\bimport\(", re.MULTILINE),
-    "ts": re.compile(r"^import ", re.MULTILINE),
-    "rust": re.compile(r"^(use|extern crate) ", re.MULTILINE),
-    "sh": re.compile(""),  # each stands alone
+_CLIENT = {
+    "python": r"^\s*(import quorlock|from quorlock import .*\bClient\b)",
+    "js": r"^import .*\bClient\b.* from 'quorlock'|\bClient\b.*require\('quorlock'\)",
+    "ts": r"^import .*\bClient\b.* from 'quorlock'",
+    "rust": r"^use quorlock::(.*\bClient\b|\*)",
+    "sh": "",  # each stands alone
 }
+"""How a program begins."""
+
+_SNIPPET = re.compile(r'\s*--8<-- "(?P<path>[^"]+)"\s*')
 _INSTALLATION = re.compile(r"(pip3?|npm|cargo|uv|apt-get|brew) (install|add) .*")
 """The tests of the packages install them, from nothing."""
 
@@ -132,7 +135,7 @@ def _read(page: Path) -> Iterator[tuple[Block, bool]]:
                 language,
                 "\n" * number + inside,
                 attributes=fence["more"].strip(" ,"),
-                skipped=said.get("skip", "") or _skipped(language, inside),
+                skipped=said.get("skip", "") or _skipped(place, language, inside),
                 printed=said.get("prints", ""),
             )
             yield block, _goes_on(block, said)
@@ -152,14 +155,20 @@ def _inside(place: str, fence: re.Match[str], lines: Iterator[str]) -> str:
     raise DocumentError(f"{place}: the block has no end")
 
 
-def _skipped(language: str, code: str) -> str:
+def _skipped(place: str, language: str, code: str) -> str:
+    if snippet := _SNIPPET.fullmatch(code):
+        if not (ROOT / snippet["path"]).is_file():
+            raise DocumentError(f"{place}: there is no {snippet['path']}")
+        return f"{snippet['path']} has tests of its own"
     commands = [line.split("  #")[0].strip() for line in code.splitlines() if line.strip()]
     if language == "sh" and all(_INSTALLATION.fullmatch(each) for each in commands):
         return "installs something"
+    if code.lstrip().startswith("--8<--"):
+        return "a file, which has tests of its own"
     return ""
 
 
 def _goes_on(block: Block, said: dict[str, str]) -> bool:
     if "continues" in said or "alone" in said:
         return "continues" in said
-    return not _IMPORTS[block.language].search(block.code)
+    return not re.search(_CLIENT[block.language], block.code, re.MULTILINE)

@@ -63,10 +63,7 @@ def command(block: Block, code: str, directory: Path) -> list[str]:
     if block.language == "python":
         (directory / f"{stem}.py").write_text(code)
         return [sys.executable, str(Path(__file__).parent / "awaiting.py"), f"{stem}.py"]
-    packages = directory / "node_modules"
-    packages.mkdir()
-    (packages / "quorlock").symlink_to(ROOT)
-    (packages / "@types").symlink_to(ROOT / "node_modules" / "@types")
+    (directory / "node_modules").symlink_to(ROOT / "node_modules")
     if block.language == "ts":
         (directory / f"{stem}.mts").write_text(code)
         checked, printed = run([*TSC, f"{stem}.mts"], directory)

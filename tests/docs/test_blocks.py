@@ -22,13 +22,13 @@ def test_a_program_keeps_its_place_on_the_page(tmp_path: Path) -> None:
     assert block.code.splitlines().index("print(1)") + 1 == 5
 
 
-def test_what_imports_nothing_goes_on_from_the_block_before(tmp_path: Path) -> None:
+def test_what_imports_no_client_goes_on_from_the_block_before(tmp_path: Path) -> None:
     page = """
 ```python
-import sys
+import quorlock
 ```
 ```js
-import 'x'
+import { Client } from 'quorlock'
 ```
 words
 ```python
@@ -36,18 +36,39 @@ print(1)
 ```
 """
     python, js = read(tmp_path, page)
-    assert python.code == "\n\nimport sys\n\n\n\n\n\n\nprint(1)\n"
-    assert js.code.strip() == "import 'x'"
+    assert python.code == "\n\nimport quorlock\n\n\n\n\n\n\nprint(1)\n"
+    assert js.code.strip() == "import { Client } from 'quorlock'"
+
+
+@pytest.mark.parametrize(
+    ("language", "begins", "goes_on"),
+    [
+        ("python", "from quorlock import Client, Lease", "from quorlock import Lease"),
+        ("js", "const { Client } = require('quorlock')", "import { Lease } from 'quorlock'"),
+        ("ts", "import { Client } from 'quorlock'", "import fs from 'node:fs'"),
+        ("rust", "use quorlock::{Client, Lease};", "use quorlock::ErrorCode;"),
+        ("sh", "true", None),
+    ],
+)
+def test_where_programs_begin(
+    language: str, begins: str, goes_on: str | None, tmp_path: Path
+) -> None:
+    def count(line: str) -> int:
+        return len(read(tmp_path, f"```{language}\n{line}\n```\n" * 2))
+
+    assert count(begins) == 2
+    if goes_on is not None:
+        assert count(goes_on) == 1
 
 
 def test_a_comment_says_otherwise(tmp_path: Path) -> None:
     page = """
 ```python
-import a
+import quorlock
 ```
 <!-- test: continues -->
 ```python
-import b
+import quorlock
 ```
 
 <!-- test: alone -->
@@ -57,7 +78,7 @@ print("c")
 ```
 """
     first, second = read(tmp_path, page)
-    assert first.code.split() == ["import", "a", "import", "b"]
+    assert first.code.split() == ["import", "quorlock"] * 2
     assert second.code.strip() == 'print("c")'
 
 
@@ -78,6 +99,11 @@ def test_installing_is_left_to_the_tests_of_packages(tmp_path: Path) -> None:
     assert [bool(block.skipped) for block in read(tmp_path, page)] == [True, False]
 
 
+def test_what_is_shown_of_a_file_is_tested_there(tmp_path: Path) -> None:
+    (block,) = read(tmp_path, '```python\n--8<-- "demo/worker.py"\n```\n')
+    assert block.skipped == "demo/worker.py has tests of its own"
+
+
 def test_blocks_in_tabs_are_moved_out(tmp_path: Path) -> None:
     (block,) = read(
         tmp_path, '=== "Python"\n\n    ```python\n    if True:\n        pass\n\n    ```\n'
@@ -92,9 +118,10 @@ def test_blocks_in_tabs_are_moved_out(tmp_path: Path) -> None:
         ("\n```javascript\n```\n", "page.md:2: blocks are marked with one of python, js"),
         ("<!-- test: slip -->\n", "page.md:1: no such directive"),
         ("<!-- test: skip -->\n", "page.md:1: `skip` needs more words"),
+        ('```js\n--8<-- "demo/missing.js"\n```\n', "page.md:1: there is no demo/missing.js"),
         ("  ```sh\ntrue\n  ```\n", "page.md:1: a line of the block is indented less"),
     ],
-    ids=["no end", "language", "directive", "no reason", "indentation"],
+    ids=["no end", "language", "directive", "no reason", "file", "indentation"],
 )
 def test_a_mistake_names_the_line(page: str, mistake: str, tmp_path: Path) -> None:
     with pytest.raises(DocumentError) as caught:
@@ -144,3 +171,8 @@ def test_nodes_are_exchanged_wherever_they_are_named(servers: Servers) -> None:
     )
     for other in ["redis://10.0.0.12", "redis://10.0.0.1:6380", "redis://10.0.0.9"]:
         assert on_real_nodes(other, servers) == other
+
+
+def test_a_file_that_is_shown_is_tested_elsewhere(tmp_path: Path) -> None:
+    (block,) = read(tmp_path, '```python\n--8<-- "examples/fastapi/app.py"\n```\n')
+    assert block.skipped

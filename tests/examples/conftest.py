@@ -59,12 +59,13 @@ Start = Callable[..., Program]
 
 
 @pytest.fixture
-def start(environment: dict[str, str]) -> Iterator[Start]:
+def start(environment: dict[str, str], servers: Servers) -> Iterator[Start]:
     """`start(command, directory)` starts a program in the directory of an example."""
     started: list[Program] = []
 
     def start(command: list[str | Path], directory: str, **more: str) -> Program:
-        program = Program(command, EXAMPLES / directory, environment | more)
+        cwd, group = EXAMPLES / directory, servers.process_group
+        program = Program(command, cwd, environment | more, group)
         started.append(program)
         return program
 
@@ -74,9 +75,14 @@ def start(environment: dict[str, str]) -> Iterator[Start]:
 
 
 @pytest.fixture
-def start_python(start: Start) -> Start:
-    """`start_python(directory, *arguments)`: with the frameworks' Python, and this quorlock."""
+def frameworks() -> None:
+    """What the examples in Python run on."""
     _need(install_python)
+
+
+@pytest.fixture
+def start_python(start: Start, frameworks: None) -> Start:
+    """`start_python(directory, *arguments)`: with the frameworks' Python, and this quorlock."""
     path = str(ROOT / "bindings-python" / "python")
 
     def start_python(directory: str, *arguments: str, **more: str) -> Program:

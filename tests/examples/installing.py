@@ -35,11 +35,7 @@ PYTHON = replace(
     cache=CACHE,
 )
 
-NODE = replace(
-    installing.node(EXAMPLES, CACHE, EXAMPLES),
-    program=["node"],
-    environment={**installing.NODE.environment, "NODE_PATH": ""},
-)
+NODE = installing.node(EXAMPLES, CACHE, EXAMPLES)
 
 _LINK = EXAMPLES / "node_modules"
 

@@ -10,16 +10,24 @@ import subprocess
 import threading
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from waiting import TIMEOUT
 
 
 class Program:
-    """A process whose output is read line by line, as it comes; stderr is a part of it."""
+    """A process whose output is read line by line, as it comes; stderr is a part of it.
+
+    It is in the group of the servers, with all that it starts, and ends with them at the latest.
+    """
 
     def __init__(
-        self, command: Sequence[str | Path], cwd: Path, environment: Mapping[str, str]
+        self,
+        command: Sequence[str | Path],
+        cwd: Path,
+        environment: Mapping[str, str],
+        group: int,
     ) -> None:
         self.output: list[str] = []
         """All lines so far."""
@@ -33,8 +41,7 @@ class Program:
             stderr=subprocess.STDOUT,
             text=True,
             errors="replace",
-            # Its own: a test ends whatever the process has started, too.
-            start_new_session=True,
+            process_group=group,
         )
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
@@ -72,11 +79,21 @@ class Program:
         self.send(signal.SIGCONT)
 
     def freeze_all(self) -> None:
-        """Stops it and all that it started, as a machine that is paused does."""
-        os.killpg(self.pid, signal.SIGSTOP)
+        """Stops it and its children, as a machine that is paused does."""
+        self.freeze()
+        for child in self.children():
+            os.kill(child, signal.SIGSTOP)
 
     def thaw_all(self) -> None:
-        os.killpg(self.pid, signal.SIGCONT)
+        for child in self.children():
+            os.kill(child, signal.SIGCONT)
+        self.thaw()
+
+    def children(self) -> list[int]:
+        """The processes that it has started, and that have not ended."""
+        pgrep = ["pgrep", "-P", str(self.pid)]
+        found = subprocess.run(pgrep, stdout=subprocess.PIPE, text=True, check=False)
+        return [int(child) for child in found.stdout.split()]
 
     def end(self) -> int:
         """The exit status, when the process has ended by itself."""
@@ -88,12 +105,13 @@ class Program:
         return self.end()
 
     def kill(self) -> None:
-        """Ends it and all that it started, the hard way."""
-        try:
-            os.killpg(self.pid, signal.SIGKILL)
-        except ProcessLookupError:
-            pass
+        """Ends it and its children, the hard way."""
+        children = self.children() if self._process.poll() is None else []
+        self._process.kill()
         self._process.wait()
+        for child in children:
+            with suppress(ProcessLookupError):
+                os.kill(child, signal.SIGKILL)
         self._reader.join()
         assert self._process.stdout is not None
         self._process.stdout.close()

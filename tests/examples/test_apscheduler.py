@@ -50,6 +50,8 @@ def test_one_host_runs_each_job(start_host: Host, servers: Servers, tmp_path: Pa
     def reports() -> list[str]:
         return [when for host in hosts for when in re.findall("report for (.*)", host.text)]
 
+    for host in hosts:
+        host.wait_for("Scheduler started")
     wait_until(lambda: len(reports()) >= 5)
     for host in hosts:
         assert host.terminate() == 0, host.text

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 import signal
-import subprocess
 from collections.abc import Callable
 
 import pytest
@@ -84,9 +83,8 @@ def test_a_task_whose_process_dies_is_run_again(
     gateway.hold()
     send(1)
     wait_until(lambda: gateway.states == ["under way"])
-    pool = subprocess.run(["pgrep", "-P", str(worker.pid)], stdout=subprocess.PIPE, check=True)
-    for child in pool.stdout.split():
-        os.kill(int(child), signal.SIGKILL)
+    for child in worker.children():
+        os.kill(child, signal.SIGKILL)
     wait_until(lambda: gateway.states[0] == "aborted")
     gateway.release()
     # When the nodes have forgotten the lock of the dead process.

@@ -8,8 +8,8 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
-from examples import orders
 from examples.gateway import Gateway
+from examples.orders import Answer, check_contention, check_outage, check_shutdown, paying
 from examples.programs import Program
 from nodes import keys
 from servers import Servers
@@ -27,7 +27,9 @@ def database(start_python: Start, tmp_path: Path) -> Path:
     path = tmp_path / "database"
     with closing(sqlite3.connect(path)) as connection, connection:
         for number in (1, 2, 3):
-            connection.execute("INSERT INTO shop_order (id, paid, fence) VALUES (?, 0, 0)", [number])
+            connection.execute(
+                "INSERT INTO shop_order (id, paid, fence) VALUES (?, 0, 0)", [number]
+            )
     return path
 
 
@@ -53,14 +55,14 @@ Hosts = Callable[[], tuple[Program, int]]
 
 def test_two_hosts(start_host: Hosts, gateway: Gateway, servers: Servers) -> None:
     (one, first), (other, second) = start_host(), start_host()
-    orders.check_contention(gateway, servers, first, second)
-    orders.check_shutdown(servers, one.terminate, {0})
-    orders.check_shutdown(servers, other.terminate, {0})
+    check_contention(gateway, servers, first, second)
+    check_shutdown(servers, one.terminate, {0})
+    check_shutdown(servers, other.terminate, {0})
 
 
 def test_no_quorum(start_host: Hosts, gateway: Gateway, servers: Servers) -> None:
     _, port = start_host()
-    orders.check_outage(gateway, servers, port)
+    check_outage(gateway, servers, port)
 
 
 def test_a_holder_that_was_paused_does_not_write(
@@ -68,14 +70,14 @@ def test_a_holder_that_was_paused_does_not_write(
 ) -> None:
     host, port = start_host()
     gateway.hold()
-    with orders.paying(port) as first:
+    with paying(port) as first:
         wait_until(lambda: gateway.states == ["under way"])
         host.freeze_all()
         wait_until(lambda: not keys(servers))
         gateway.release()
         wait_until(lambda: gateway.states == ["answered"])
         host.thaw_all()
-        assert first.result() == orders.Answer(503, {"error": "LEASE_LOST"}, "1")
+        assert first.result() == Answer(503, {"error": "LEASE_LOST"}, "1")
     assert select(database, "paid, fence")[0] == (0, 0)
 
 

@@ -8,8 +8,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from examples import orders
 from examples.gateway import Gateway
+from examples.orders import check_contention, check_loss, check_outage, check_shutdown, pay
 from examples.programs import Program
 from servers import Servers
 
@@ -33,23 +33,23 @@ def start_host(start_python: Callable[..., Program], environment: dict[str, str]
 
 def test_two_hosts(start_host: Hosts, gateway: Gateway, servers: Servers) -> None:
     (one, first), (other, second) = start_host(), start_host()
-    orders.check_contention(gateway, servers, first, second)
+    check_contention(gateway, servers, first, second)
     # Uvicorn passes the signal on to itself when all is closed.
     ends = {0, -signal.SIGTERM}
-    orders.check_shutdown(servers, one.terminate, ends)
-    orders.check_shutdown(servers, other.terminate, ends)
+    check_shutdown(servers, one.terminate, ends)
+    check_shutdown(servers, other.terminate, ends)
 
 
 def test_no_quorum(start_host: Hosts, gateway: Gateway, servers: Servers) -> None:
     _, port = start_host()
-    orders.check_outage(gateway, servers, port)
+    check_outage(gateway, servers, port)
 
 
 def test_a_lost_lease_cancels_the_endpoint(
     start_host: Hosts, gateway: Gateway, servers: Servers, tmp_path: Path
 ) -> None:
     _, port = start_host()
-    orders.check_loss(gateway, servers, port)
+    check_loss(gateway, servers, port)
     database = sqlite3.connect(tmp_path / "database")
     assert database.execute("SELECT paid FROM orders").fetchall() == [(0,)]
     database.close()
@@ -68,4 +68,4 @@ def test_an_old_holder_cannot_write(start_python: Callable[..., Program]) -> Non
 
 def test_unknown_order(start_host: Hosts) -> None:
     _, port = start_host()
-    assert orders.pay(port, order=2).status == 404
+    assert pay(port, order=2).status == 404

@@ -62,11 +62,10 @@ def candidate(
 
 
 def start_waiting(candidate: Candidate, language: str, servers: Servers, waiting: int) -> Program:
-    """Starts a candidate beside a leader, and returns it when it is in the line of those waiting."""
+    """Starts a candidate beside a leader, and returns it when so many wait in line."""
     program = candidate(language)
-    wait_until(
-        lambda: all(server.command("ZCARD", "{leader:reports}:queue") == waiting for server in servers)
-    )
+    queue = "{leader:reports}:queue"
+    wait_until(lambda: all(node.command("ZCARD", queue) == waiting for node in servers))
     return program
 
 
@@ -113,6 +112,18 @@ def test_a_leader_without_nodes_steps_down(
     assert leader.terminate() == 0, leader.text
 
 
+def freeze_between_writes(leader: Program, path: Path) -> None:
+    """A process that is stopped in the middle of a write to SQLite keeps all others from it."""
+    while True:
+        leader.freeze()
+        with closing(sqlite3.connect(path, timeout=0)) as database:
+            try:
+                database.execute("BEGIN IMMEDIATE")
+                return
+            except sqlite3.OperationalError:
+                leader.thaw()
+
+
 @pytest.mark.parametrize("language", LANGUAGES)
 def test_a_leader_that_was_paused_steps_down(
     candidate: Candidate, language: str, servers: Servers, tmp_path: Path
@@ -120,7 +131,7 @@ def test_a_leader_that_was_paused_steps_down(
     leader = candidate(language)
     leader.wait_for(WROTE)
     successor = start_waiting(candidate, "Python", servers, 1)
-    leader.freeze()
+    freeze_between_writes(leader, tmp_path / "database")
     fence = int(successor.wait_for(ELECTED)[1])
     successor.wait_for(WROTE)
     leader.thaw()

@@ -6,8 +6,18 @@ import http.client
 from collections.abc import Callable
 
 import pytest
-from examples import orders
 from examples.gateway import Gateway
+from examples.orders import (
+    LOCK,
+    TERMINATE,
+    check_contention,
+    check_loss,
+    check_outage,
+    check_shutdown,
+    pay,
+    paying,
+    refuses,
+)
 from examples.programs import Program
 from nodes import keys
 from servers import Servers
@@ -31,29 +41,29 @@ def start_host(request: pytest.FixtureRequest, start_node: Callable[..., Program
 @pytest.fixture
 def end(request: pytest.FixtureRequest) -> int:
     """How a server ends; NestJS passes the signal on to itself when all is closed."""
-    return -orders.TERMINATE if "nestjs" in request.node.name else 0
+    return -TERMINATE if "nestjs" in request.node.name else 0
 
 
 def test_two_hosts(start_host: Hosts, gateway: Gateway, servers: Servers, end: int) -> None:
     (one, first), (other, second) = start_host(), start_host()
     # Each has its own `paid`, which stands for a database; the repetition goes to the second one.
-    orders.check_contention(gateway, servers, first, second, repeat=first)
-    orders.check_shutdown(servers, one.terminate, {end})
-    orders.check_shutdown(servers, other.terminate, {end})
+    check_contention(gateway, servers, first, second, repeat=first)
+    check_shutdown(servers, one.terminate, {end})
+    check_shutdown(servers, other.terminate, {end})
 
 
 def test_no_quorum(start_host: Hosts, gateway: Gateway, servers: Servers) -> None:
     _, port = start_host()
-    orders.check_outage(gateway, servers, port)
+    check_outage(gateway, servers, port)
 
 
 def test_a_lost_lease_ends_the_call(start_host: Hosts, gateway: Gateway, servers: Servers) -> None:
     _, port = start_host()
-    orders.check_loss(gateway, servers, port)
+    check_loss(gateway, servers, port)
     gateway.release()
     for server in servers:
-        server.command("DEL", orders.LOCK)
-    assert orders.pay(port).body == {"charged": True}
+        server.command("DEL", LOCK)
+    assert pay(port).body == {"charged": True}
 
 
 def test_who_hangs_up_does_not_wait(
@@ -61,7 +71,7 @@ def test_who_hangs_up_does_not_wait(
 ) -> None:
     host, port = start_host()
     gateway.hold()
-    with orders.paying(port) as first:
+    with paying(port) as first:
         wait_until(lambda: gateway.states == ["under way"])
         waiter = http.client.HTTPConnection("127.0.0.1", port, timeout=TIMEOUT)
         waiter.request("POST", "/orders/1/pay")
@@ -80,10 +90,10 @@ def test_requests_under_way_are_answered_at_the_end(
 ) -> None:
     host, port = start_host()
     gateway.hold()
-    with orders.paying(port) as first:
+    with paying(port) as first:
         wait_until(lambda: gateway.states == ["under way"])
-        host.send(orders.TERMINATE)
-        wait_until(lambda: orders.refuses(port))
+        host.send(TERMINATE)
+        wait_until(lambda: refuses(port))
         gateway.release()
         assert first.result().status == 200
     assert host.end() == end

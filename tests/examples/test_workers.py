@@ -43,6 +43,8 @@ def test_workers_share_the_jobs(
     fill(tmp_path / "database", "aaabbb")
     gateway.hold()
     workers = [start_python("worker", "worker.py") for _ in range(3)]
+    for worker in workers:
+        worker.wait_for("ready")
     # Two work on an account each; the third finds nothing that it may do.
     wait_until(lambda: accounts_of(gateway) == ["a", "b"])
     gateway.release()
@@ -69,6 +71,26 @@ def test_the_job_of_a_dead_worker_is_repeated(
     assert second.terminate() == 0
 
 
+def test_a_worker_that_was_paused_repeats_the_job(
+    start_python: Start, gateway: Gateway, servers: Servers, tmp_path: Path
+) -> None:
+    fill(tmp_path / "database", "a")
+    gateway.hold()
+    worker = start_python("worker", "worker.py")
+    wait_until(lambda: gateway.states == ["under way"])
+    worker.freeze()
+    wait_until(lambda: not keys(servers))
+    gateway.release()
+    wait_until(lambda: gateway.states == ["answered"])
+    worker.thaw()
+    # What it wanted to write down after the lease's end, it did not.
+    worker.wait_for("job 1 will be repeated: .*accounts:a")
+    worker.wait_for("job 1 done")
+    assert [call.key for call in gateway.calls] == ["job-1", "job-1"]
+    assert worker.terminate() == 0
+    assert not keys(servers)
+
+
 @pytest.fixture
 def queue(start_servers: Callable[..., Servers], environment: dict[str, str]) -> Servers:
     """Where BullMQ has its queues."""
@@ -88,7 +110,9 @@ def add(start_node: Start, queue: Servers) -> Callable[..., None]:
             const connection = new IORedis(process.env.QUEUE_URL, {{ maxRetriesPerRequest: null }})
             for (const name of {queues}) {{
               const queue = new Queue(name, {{ connection }})
-              for (const account of '{accounts}') await queue.add('book', {{ account }}, {{ attempts: 2 }})
+              for (const account of '{accounts}') {{
+                await queue.add('book', {{ account }}, {{ attempts: 2 }})
+              }}
               await queue.close()
             }}
             connection.disconnect()

@@ -85,7 +85,7 @@ class Worker:
         self._process = subprocess.Popen(
             [*command, json.dumps({**settings, "name": history.name, "history": str(history)})],
             stdin=subprocess.PIPE,
-            env={**os.environ, **NODE.environment},
+            env={**os.environ, **NODE.environment, "PYTHONPATH": str(WORKERS.parents[1])},
         )
 
     @property
@@ -96,6 +96,10 @@ class Worker:
         lines = self.history.read_text().splitlines(keepends=True)
         # What is being written just now has no end yet.
         return [json.loads(line) for line in lines if line.endswith("\n")]
+
+    @property
+    def is_running(self) -> bool:
+        return self._process.poll() is None
 
     def end(self) -> None:
         """Lets it finish its turn."""
@@ -140,12 +144,13 @@ def test_roll_over_and_back(
 
     def all_take_turns() -> None:
         before = [len(worker.turns) for worker in working]
-        wait_until(
-            lambda: all(
-                len(worker.turns) >= turns + TURNS
-                for worker, turns in zip(working, before, strict=True)
-            )
-        )
+
+        def have() -> bool:
+            assert all(worker.is_running for worker in working), "it gave up"
+            had = zip(working, before, strict=True)
+            return all(len(worker.turns) >= turns + TURNS for worker, turns in had)
+
+        wait_until(have)
 
     with ExitStack() as stack:
         working = [start(service, service.before) for service in fleet.services]

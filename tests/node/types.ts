@@ -1,6 +1,10 @@
 // A sample program for the type checker; `npm run types` checks it.
 
-import { Client, LockTimeoutError, QuorumError, type Lease, type NodeReport } from 'quorlock'
+import { subscribe } from 'node:diagnostics_channel'
+import promClient from 'prom-client'
+import { Client, LockTimeoutError, QuorumError, type Lease, type LogRecord, type NodeReport } from 'quorlock'
+import { instrument } from 'quorlock/opentelemetry'
+import { register } from 'quorlock/prometheus'
 
 const client = new Client(['redis://127.0.0.1:6379'], {
   ttl: 5_000,
@@ -37,6 +41,13 @@ export async function examine(): Promise<string[]> {
   const found = [...diagnosis.findings, ...diagnosis.nodes.flatMap((node) => node.findings)]
   return found.filter(({ level }) => level !== 'ok').map(({ check, advice }) => `${check}: ${advice}`)
 }
+
+export const median: number = client.stats().acquireSeconds.bounds[3] ?? 0
+export const waiting: number = client.stats().waiting
+export const stop: () => void = instrument(client, {})
+register(promClient.register, client)
+register(promClient.register, { orders: client })
+subscribe('quorlock:warn', (message) => console.warn((message as LogRecord).message))
 
 export const guarded: number = client.stats().nodes[0]?.outcomes.guarded ?? 0
 export const locked: Promise<boolean> = client.locked(['r'])

@@ -8,11 +8,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).resolve().parent))
-
-from places import ROOT, Place, new_project, place
-from registry import registry
+from packages.places import ROOT, Place, new_project, place
+from packages.registry import registry
 
 sys.path.insert(0, str(ROOT / "release"))
 
@@ -23,7 +20,7 @@ import npm
 def packages(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The directory of the packages."""
     out = tmp_path_factory.mktemp("packages")
-    command = [sys.executable, ROOT / "release" / "build.py", out]
+    command = [sys.executable, str(ROOT / "release" / "build.py"), str(out)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     print(done.stdout)

@@ -37,8 +37,8 @@ def registry(manifests: list[Manifest], tarballs: Path) -> Iterator[str]:
             self.end_headers()
             self.wfile.write(body)
 
-        def log_message(self, format: str, *args: object) -> None:
-            pass
+        def log_message(self, *args: object) -> None:
+            """No log."""
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     url = f"http://127.0.0.1:{server.server_port}"

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import npm
 import pytest
-from mistakes import MISTAKES, check, made
-from places import ROOT, Place, new_project, quick_start
+from packages.mistakes import MISTAKES, check, made
+from packages.places import ROOT, Place, new_project, quick_start
 from servers import Servers
 
 HELD = re.compile(r"held; write with fence \d{16}\n")
@@ -121,6 +121,13 @@ def test_the_quick_start_runs_in_typescript(
     assert HELD.fullmatch(node.succeed("node", directory / "quick-start.mjs"))
 
 
+def test_the_command_line_is_installed(node: Place, start_servers: Callable[..., Servers]) -> None:
+    [url] = start_servers(1).urls
+    quorlock = node.directory / "node_modules" / ".bin" / "quorlock"
+    echo = ["node", "-p", "process.env.QUORLOCK_FENCE"]
+    assert re.fullmatch(r"\d{16}\n", node.succeed(quorlock, "run", "--node", url, "r", "--", *echo))
+
+
 @pytest.mark.parametrize("name", MISTAKES)
 def test_a_common_mistake_gets_an_error_that_says_what_to_do(
     name: str, node: Place, start_servers: Callable[..., Servers]
@@ -138,6 +145,15 @@ def test_without_its_addon_the_package_says_what_to_do(npm_registry: str, tmp_pa
     done = project.run("node", "--input-type=module", "-", stdin="import 'quorlock'")
     assert done.returncode == 1
     for part in ["@quorlock/", "is not installed", "--omit=optional", "install again"]:
+        assert part in done.stderr
+
+
+def test_on_another_platform_the_package_says_what_there_is(node: Place) -> None:
+    pretend = "Object.defineProperty(process, 'platform', { value: 'sunos' })"
+    program = f"{pretend}\nawait import('quorlock')"
+    done = node.run("node", "--input-type=module", "-", stdin=program)
+    assert done.returncode == 1
+    for part in ["@quorlock/sunos-", "Packages are published for Linux", "from its sources"]:
         assert part in done.stderr
 
 

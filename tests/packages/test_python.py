@@ -12,10 +12,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from mistakes import MISTAKES, check, made
-from places import ROOT, Place, quick_start
+from packages.mistakes import MISTAKES, check, made
+from packages.places import ROOT, Place, quick_start
 from servers import Servers
 
+SMOKE = ROOT / "release" / "smoke.py"
+ECHO = "import os; print(os.environ['QUORLOCK_FENCE'])"
 MODULES = ROOT / "bindings-python" / "python" / "quorlock"
 
 
@@ -47,6 +49,15 @@ def test_the_quick_start_runs(python: Place, start_servers: Callable[..., Server
     assert re.fullmatch(r"held; write with fence \d{16}\n", told)
 
 
+def test_the_command_line_is_installed(
+    python: Place, start_servers: Callable[..., Servers]
+) -> None:
+    [url] = start_servers(1).urls
+    quorlock = Path(python.programs["python"]).with_name("quorlock")
+    told = python.succeed(quorlock, "run", "--node", url, "r", "--", sys.executable, "-c", ECHO)
+    assert re.fullmatch(r"\d{16}\n", told)
+
+
 @pytest.mark.parametrize("name", MISTAKES)
 def test_a_common_mistake_gets_an_error_that_says_what_to_do(
     name: str, python: Place, start_servers: Callable[..., Servers]
@@ -60,7 +71,8 @@ def test_a_common_mistake_gets_an_error_that_says_what_to_do(
 
 def test_the_sdist_has_what_it_needs_and_nothing_else(packages: Path) -> None:
     [sdist] = packages.glob("*.tar.gz")
-    names = [name.partition("/")[2] for name in tarfile.open(sdist).getnames()]
+    with tarfile.open(sdist) as opened:
+        names = [name.partition("/")[2] for name in opened.getnames()]
     top = {"Cargo.lock", "Cargo.toml", "LICENSE", "LICENSE-THIRD-PARTY", "PKG-INFO", "README.md"}
     crates = ("bindings-python/", "core/", "cli/")
     rest = {name for name in names if not name.startswith(crates)}
@@ -71,18 +83,18 @@ def test_the_sdist_has_what_it_needs_and_nothing_else(packages: Path) -> None:
 
 
 def test_the_sdist_can_be_installed(packages: Path, python: Place, tmp_path: Path) -> None:
-    """With Rust and maturin, as on a platform without a wheel. What is compiled anyway is used again."""
+    """With Rust and maturin, as where there is no wheel. What is compiled already is used again."""
     [sdist] = packages.glob("*.tar.gz")
     target = tmp_path / "site"
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     command = [sys.executable, "-m", "pip", "install", "--quiet", "--no-index", "--no-deps"]
     done = subprocess.run(
         [*command, "--no-build-isolation", "--target", target, sdist],
-        env={**os.environ, "CARGO_TARGET_DIR": str(ROOT / "target")},
+        env={**os.environ, "PATH": path, "CARGO_TARGET_DIR": str(ROOT / "target")},
         capture_output=True,
         text=True,
         check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr
-    program = f"import sys; sys.path.insert(0, {str(target)!r}); import quorlock; print(quorlock.__file__)"
-    told = subprocess.check_output([python.programs["base"], "-I", "-c", program], text=True)
-    assert told.strip() == str(target / "quorlock" / "__init__.py")
+    found = f"import sys; sys.path.insert(0, {str(target)!r})\n"
+    python.succeed("base", "-I", "-", stdin=found + SMOKE.read_text())

@@ -6,13 +6,13 @@ import subprocess
 import sys
 
 import npm
-from places import ROOT
+from packages.places import ROOT
 
 WORKFLOW = ROOT / ".github" / "workflows" / "release.yml"
 
 
 def test_all_packages_have_one_version() -> None:
-    command = [sys.executable, ROOT / "release" / "version.py"]
+    command = [sys.executable, str(ROOT / "release" / "version.py")]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
 
@@ -21,7 +21,7 @@ def test_the_workflow_builds_for_all_platforms() -> None:
     text = WORKFLOW.read_text()
     for platform, fields in npm.platforms().items():
         assert f"platform: {platform}, target: {fields['target']}" in text
-    assert text.count("platform: ") == 2 * len(npm.platforms())
+    assert text.count("{platform: ") == len(npm.platforms())
 
 
 def test_the_crate_has_no_tests_and_a_licence() -> None:

@@ -9,8 +9,7 @@ with client.lock("orders:42") as lease:
 import atexit
 from typing import TYPE_CHECKING
 
-# With the package, and not when it is used first: a fork while another thread imports it would leave
-# the child waiting.
+# Not when it is used first: a fork while another thread imports it would leave the child waiting.
 from . import _logging as _logging
 from ._client import Client, ClientOptions, LockOptions
 from ._errors import (
@@ -24,7 +23,7 @@ from ._errors import (
 )
 from ._lease import Lease
 from ._lock import Lock
-from ._quorlock import __version__, log_now, release_all
+from ._quorlock import __version__, end_logging, release_all
 
 if TYPE_CHECKING:
     from ._reports import Diagnosis, Finding, Histogram, NodeDiagnosis, NodeStats, Stats
@@ -61,8 +60,8 @@ def __getattr__(name: str) -> object:
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
-# What is registered last is done first. Others need not wait then for what is still held to expire: in
-# seconds, for all leases together.
-atexit.register(log_now)
+# What is registered last is done first. Others need not wait then for what is still held to
+# expire; in seconds, for all leases together.
+atexit.register(end_logging)
 atexit.register(release_all, 0.5)
-del atexit, log_now, release_all
+del atexit, end_logging, release_all

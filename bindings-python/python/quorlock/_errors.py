@@ -23,6 +23,7 @@ class QuorlockError(Exception):
     """The base of all errors of quorlock."""
 
     code: ClassVar[str] = "QUORLOCK"
+    """What kind of error it is, such as `NO_QUORUM`: the same in every language."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""The core's events for `logging`: the loggers `quorlock.acquire`, `.lease`, `.node`, `.waiting`."""
+"""The core's events for `logging`: loggers `quorlock.acquire`, `.lease`, `.node` and `.waiting`."""
 
 import sys
 from collections.abc import Iterable
@@ -36,7 +36,8 @@ def levels(targets: Iterable[str]) -> list[int]:
 
 
 def _level(logger: Any) -> int:
-    return max((level for level, number in LEVELS.items() if logger.isEnabledFor(number)), default=0)
+    heard = (level for level, number in LEVELS.items() if logger.isEnabledFor(number))
+    return max(heard, default=0)
 
 
 def log(

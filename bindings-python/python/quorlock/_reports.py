@@ -29,17 +29,21 @@ class NodeDiagnosis:
     address: str
     """The node's URL, without user and password."""
     reachable: bool
+    """Whether it answered."""
     latency_ms: float | None
     """The median of a few round trips."""
     kind: str | None
     """`Redis`, `Valkey`, or whatever else it calls itself; `memory` for a node in this process."""
     version: str | None
+    """Of the server."""
     run_id: str | None
     """Names the server process."""
     uptime_seconds: int | None
+    """How long the server process has been up, by its own account."""
     role: str | None
     """`master` or `slave`."""
     replicas: int | None
+    """How many are connected to it."""
     cluster: bool | None
     """Whether it is a node of a Redis Cluster."""
     maxmemory: int | None
@@ -47,16 +51,21 @@ class NodeDiagnosis:
     used_memory: int | None
     """In bytes."""
     maxmemory_policy: str | None
+    """What it does when its memory is used up; a lock needs `noeviction`."""
     appendonly: bool | None
+    """Whether it writes to a file what it is told."""
     appendfsync: str | None
     """`always`, `everysec` or `no`."""
     clock_offset_ms: float | None
     """How far its clock is ahead of that of this machine."""
     database: int
+    """The number of the database that is used."""
     tls: bool
+    """Whether the connection is encrypted."""
     permissions: dict[str, Literal["allowed", "denied"]]
     """The commands that quorlock uses."""
     findings: tuple[Finding, ...]
+    """What was looked at, and how it is."""
 
 
 class Diagnosis:

@@ -10,12 +10,7 @@ import json
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from prometheus_client.core import (
-    CounterMetricFamily,
-    GaugeMetricFamily,
-    HistogramMetricFamily,
-    Metric,
-)
+from prometheus_client.core import Metric
 from prometheus_client.registry import Collector as BaseCollector
 
 from ._client import Client
@@ -46,22 +41,12 @@ class Collector(BaseCollector):
         told = [(labels, json.loads(client._native.metrics())) for labels, client in self._clients]
         # Each client tells the same metrics, in the same order.
         for families in zip(*(families for _, families in told), strict=True):
-            metric = _metric(families[0])
+            first = families[0]
+            metric = Metric(first["name"], first["help"], first["kind"])
             for (labels, _), family in zip(told, families, strict=True):
                 for sample in family["samples"]:
                     _add(metric, labels | dict(sample["labels"]), sample["value"])
             yield metric
-
-
-_KINDS: dict[str, type[Metric]] = {
-    "counter": CounterMetricFamily,
-    "gauge": GaugeMetricFamily,
-    "histogram": HistogramMetricFamily,
-}
-
-
-def _metric(family: dict[str, Any]) -> Metric:
-    return _KINDS[family["kind"]](family["name"], family["help"])
 
 
 def _add(metric: Metric, labels: dict[str, str], value: Any) -> None:

@@ -49,10 +49,14 @@ impl Requests {
             6 => Request::Extend([(subject, ttl), (self.subject(), ttl)].into()),
             7 => Request::Heal([(subject, ttl, proposal), (self.subject(), ttl, 1)].into()),
             8 => Request::Look(Arc::clone(&subject.keys)),
-            9 => Request::Inspect(subject.keys[..1].to_vec().into()),
-            10 => Request::Forget(subject.keys[..1].to_vec().into()),
+            9 => Request::Inspect([self.one()].into()),
+            10 => Request::Forget([self.one()].into()),
             _ => Request::Release { subject, ticket, turns },
         }
+    }
+
+    fn one(&mut self) -> Keys {
+        Keys::new(&format!("{}-", self.prefix), if self.random.bool() { "a" } else { "b" })
     }
 
     /// Over at once, or in no time that matters; or for so long that nobody heeds it.

@@ -14,6 +14,16 @@ const connect = (url) => new Redis(url)
 const lose = (nodes, key) => Promise.all(nodes.map((node) => node.del(key)))
 const occupy = (nodes, key) => Promise.all(nodes.map((node) => node.set(key, 'somebody')))
 
+// Meanwhile, for a part of a second, the second node keeps writes waiting.
+async function slowly(work) {
+  const other = connect(urls[1])
+  await other.client('PAUSE', 60_000, 'WRITE')
+  const worked = work()
+  await sleep(300)
+  await other.client('UNPAUSE')
+  await worked
+}
+
 const facts = {
   async redlock_4_ignores_a_retry_count_of_zero_for_one_lock(nodes) {
     await occupy(nodes, 'r')
@@ -77,6 +87,14 @@ const facts = {
     await rejected
   },
 
+  async redlock_5_resolves_with_a_lock_that_has_ended(nodes) {
+    await slowly(async () => {
+      const lock = await new Redlock5(nodes.slice(0, 2)).acquire(['r'], 50)
+      assert.ok(lock.expiration < Date.now())
+      assert.equal(await nodes[0].exists('r'), 0)
+    })
+  },
+
   async redlock_5_gives_one_error_for_held_and_for_down(nodes) {
     await occupy(nodes, 'r')
     const redlock = new Redlock5(nodes, { retryCount: 0 })
@@ -111,10 +129,29 @@ const facts = {
     }
   },
 
+  async the_key_prefix_of_ioredis_is_a_part_of_the_key(nodes) {
+    const prefixed = urls.map((url) => new Redis(url, { keyPrefix: 'app:' }))
+    await new Redlock4(prefixed).lock('four', DAY)
+    await new Redlock5(prefixed).acquire(['five'], DAY)
+    await new RedlockMutex(prefixed, 'six', { refreshInterval: 0 }).acquire()
+    await prefixed[0].ping() // behind all that it was asked for
+    assert.equal(await nodes[0].exists('app:four', 'app:five', 'app:mutex:six'), 3)
+  },
+
   async redis_semaphore_does_not_try_without_time_to_acquire(nodes) {
     const mutex = new Mutex(nodes[0], 'r', { acquireTimeout: 0 })
     assert.equal(await mutex.tryAcquire(), false)
     assert.equal(await nodes[0].exists('mutex:r'), 0)
+  },
+
+  async redis_semaphore_resolves_with_a_lock_that_has_ended(nodes) {
+    await slowly(async () => {
+      const options = { lockTimeout: 50, refreshInterval: 0 }
+      const mutex = new RedlockMutex(nodes.slice(0, 2), 'r', options)
+      await mutex.acquire()
+      assert.equal(mutex.isAcquired, true)
+      assert.equal(await nodes[0].exists('mutex:r'), 0)
+    })
   },
 
   async redis_semaphore_throws_a_loss_where_nobody_catches_it(nodes) {

@@ -16,7 +16,7 @@ def nodes(urls: list[str]) -> set[Redis]:
 def the_key_has_a_prefix(dead: str, urls: list[str]) -> None:
     with pottery.Redlock(key="r", masters=nodes(urls)) as lock:
         assert lock.key == "redlock:r"
-        assert Redis.from_url(urls[0]).exists("redlock:r")
+        assert any(node.exists("redlock:r") for node in nodes(urls))
 
 
 def it_waits_for_ever_unless_told_otherwise(dead: str, urls: list[str]) -> None:
@@ -37,15 +37,15 @@ def a_lock_is_extended_three_times_and_not_again(dead: str, urls: list[str]) -> 
 
 
 def the_error_of_a_block_is_replaced_if_the_lock_was_lost(dead: str, urls: list[str]) -> None:
+    context = None
     try:
         with pottery.Redlock(key="r", masters=nodes(urls)):
             for node in nodes(urls):
                 node.delete("redlock:r")
             raise KeyError("the work's own error")
     except pottery.ReleaseUnlockedLock as error:
-        assert isinstance(error.__context__, KeyError)
-    else:
-        raise AssertionError("it did not raise")
+        context = error.__context__
+    assert isinstance(context, KeyError)
 
 
 def nodes_that_are_down_are_told_only_on_request(dead: str, urls: list[str]) -> None:

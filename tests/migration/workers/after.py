@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 
-from turns import Settings, take_turns
+from migration.workers.turns import Settings, take_turns
 
 import quorlock
 

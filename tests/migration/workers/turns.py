@@ -34,7 +34,12 @@ class Settings:
 def take_turns(settings: Settings, held: Callable[[Callable[[int | None], None]], None]) -> None:
     """Takes turns until stdin ends; `held` calls its argument once, with the lock and its fence."""
     over = threading.Event()
-    threading.Thread(target=lambda: (sys.stdin.read(), over.set()), daemon=True).start()
+
+    def watch() -> None:
+        sys.stdin.read()
+        over.set()
+
+    threading.Thread(target=watch, daemon=True).start()
     counter = Path(settings.counter)
 
     def turn(fence: int | None) -> None:

@@ -5,6 +5,7 @@ from typing import Any
 import quorlock
 from django.core.management.base import BaseCommand, CommandError
 from django.utils import timezone
+
 from shop import gateway
 from shop.locking import locks
 from shop.models import Order

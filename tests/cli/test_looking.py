@@ -1,0 +1,198 @@
+"""`quorlock status`, `release`, `doctor`, `bench`; and what is wrong in how it is called."""
+
+from __future__ import annotations
+
+import signal
+from pathlib import Path
+
+from command_line import CommandLine, finish, line, told
+from nodes import keys, queued, steal
+from servers import Servers
+from waiting import wait_until
+
+import quorlock as library
+
+SOON = ["--connect-timeout", "50ms"]
+
+
+def everything(servers: Servers) -> list[object]:
+    """All keys on all nodes, fences too."""
+    found: list[object] = []
+    for server in servers:
+        reply = server.command("KEYS", "*")
+        assert isinstance(reply, list)
+        found += reply
+    return found
+
+
+def test_status(quorlock: CommandLine, servers: Servers) -> None:
+    done = quorlock.run("status", "r")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.splitlines()[0] == "r: free"
+    assert all(url in done.stdout for url in servers.urls)
+
+    with library.Client(servers.urls) as client, client.lock("r") as lease:
+        done = quorlock.run("status", "r")
+        assert (done.returncode, done.stderr) == (1, "")
+        assert done.stdout.startswith(f"r: held, token {lease.token[:12]}…, fence {lease.fence}")
+
+        waiter = quorlock.start("run", "--wait", "forever", "r", "--", "true")
+        wait_until(lambda: queued(servers) == [1, 1, 1])
+        done = quorlock.run("status", "--json", "r", "other")
+        assert done.returncode == 1
+        held, free = told(done.stdout)
+        assert held.keys() == {
+            *("resource", "state", "token", "fence", "expires_in_ms", "waiters", "nodes")
+        }
+        assert (held["resource"], held["state"], held["waiters"]) == ("r", "held", 1)
+        assert (held["token"], held["fence"]) == (lease.token, lease.fence)
+        assert 0 < held["expires_in_ms"] <= 10_000
+        assert [node["address"] for node in held["nodes"]] == servers.urls
+        for node in held["nodes"]:
+            assert (node["outcome"], node["token"]) == ("held", lease.token)
+            assert (node["fence"], node["waiters"]) == (lease.fence, 1)
+        assert (free["resource"], free["state"], free["token"]) == ("other", "free", None)
+    assert finish(waiter).returncode == 0
+
+
+def test_status_of_nodes_that_disagree(quorlock: CommandLine, servers: Servers) -> None:
+    servers[0].command("SET", "r", "one", "PX", 100_000)
+    servers[1].command("HSET", "r", "of another", "type")
+    done = quorlock.run("status", "r")
+    assert (done.returncode, done.stdout.splitlines()[0].split(",")[0]) == (1, "r: contested")
+    assert "held by one" in done.stdout
+    assert "no lock's" in done.stdout
+    servers[1].kill()
+    done = quorlock.run("status", "--json", "r", *SOON)
+    (status,) = told(done.stdout)
+    assert (done.returncode, status["state"]) == (69, "unknown")
+    assert status["nodes"][1]["outcome"] == "unreachable"
+
+
+def test_release(quorlock: CommandLine, servers: Servers) -> None:
+    done = quorlock.run("release", "--yes", "r")
+    assert (done.returncode, done.stdout.splitlines()[0]) == (0, "r: free")
+    steal(servers, "r")
+    # Nobody is there to be asked.
+    done = quorlock.run("release", "r")
+    assert (done.returncode, done.stdout) == (64, "")
+    assert "--yes" in done.stderr
+    assert keys(servers) == ["r"] * 3
+
+    waiter = quorlock.start("run", "--wait", "forever", "r", "--", "echo", "ran")
+    wait_until(lambda: queued(servers) == [1, 1, 1])
+    done = quorlock.run("release", "--force", "--json", "r")
+    released = told(done.stdout)
+    assert (done.returncode, released["resource"], released["was"]) == (0, "r", "held")
+    assert {node["outcome"] for node in released["nodes"]} == {"confirmed"}
+    assert finish(waiter).stdout == "ran\n"
+
+
+def test_a_holder_learns_of_its_release(quorlock: CommandLine, servers: Servers) -> None:
+    holder = quorlock.start("run", "--ttl", "1s", "r", "--", "sh", "-c", "echo; sleep 1000")
+    line(holder)
+    assert quorlock.run("release", "--yes", "r").returncode == 0
+    assert finish(holder).returncode == 79
+
+
+def test_release_where_nodes_are_down(quorlock: CommandLine, servers: Servers) -> None:
+    steal(servers, "r")
+    servers[0].kill()
+    assert quorlock.run("release", "--yes", "r", *SOON).returncode == 0
+    servers[2].command("SET", "r", "thief")
+    servers[1].kill()
+    done = quorlock.run("release", "--yes", "--json", "r", *SOON)
+    assert (done.returncode, told(done.stdout)["state"]) == (69, "unknown")
+
+
+def test_doctor(quorlock: CommandLine, servers: Servers) -> None:
+    done = quorlock.run("doctor")
+    assert (done.returncode, done.stderr) == (1, "")
+    assert "warning persistence" in done.stdout.replace("  ", " ")
+    done = quorlock.run("doctor", "--json")
+    diagnosis = told(done.stdout)
+    assert (diagnosis["level"], len(diagnosis["nodes"])) == ("warning", 3)
+    servers[0].kill()
+    done = quorlock.run("doctor", *SOON)
+    assert done.returncode == 2
+    assert "error" in done.stdout
+
+
+def test_doctor_of_nodes_that_are_fit(quorlock: CommandLine, servers: Servers) -> None:
+    for server in servers:
+        server.command("CONFIG", "SET", "appendonly", "yes")
+        server.command("CONFIG", "SET", "appendfsync", "always")
+        server.command("CONFIG", "SET", "maxmemory-policy", "noeviction")
+    arguments = ["doctor", "--ttl", "1s", "--restart-guard", "1s"]
+    # They have no vote before they have been up for so long.
+    wait_until(lambda: quorlock.run(*arguments).returncode < 2)
+    done = quorlock.run(*arguments)
+    assert (done.returncode, done.stderr) == (0, ""), done.stdout
+
+
+def test_bench(quorlock: CommandLine, servers: Servers) -> None:
+    done = quorlock.run("bench", "--duration", "200ms", "--concurrency", "4", "--json")
+    assert (done.returncode, done.stderr) == (0, "")
+    measured = told(done.stdout)
+    assert measured["concurrency"] == 4
+    assert measured["cycles"] >= 4
+    assert measured["seconds"] >= 0.2
+    for times in (measured[name] for name in ["acquire_ms", "release_ms", "cycle_ms"]):
+        assert 0 < times["median"] <= times["p90"] <= times["p99"] <= times["max"]
+    assert everything(servers) == []
+    done = quorlock.run("bench", "-d", "50ms")
+    assert done.returncode == 0
+    assert [row.split()[0] for row in done.stdout.splitlines()[3:]] == [
+        *("acquire", "release", "both")
+    ]
+
+
+def test_bench_is_interrupted(quorlock: CommandLine, servers: Servers) -> None:
+    process = quorlock.start("bench", "--duration", "1h")
+    wait_until(lambda: bool(everything(servers)))
+    process.send_signal(signal.SIGINT)
+    assert finish(process).returncode == 130
+    wait_until(lambda: not keys(servers))
+
+
+def test_an_interrupt_ends_what_waits_for_nodes(quorlock: CommandLine, servers: Servers) -> None:
+    proxy = servers.proxy(0)
+    proxy.mode = "hold"
+    process = quorlock.start("doctor", "--node", proxy.url, "--connect-timeout", "1h")
+    wait_until(lambda: proxy.connections > 0)
+    process.send_signal(signal.SIGINT)
+    assert finish(process).returncode in {-signal.SIGINT, 130}
+
+
+def test_nodes_are_named_in_four_ways(
+    quorlock: CommandLine, servers: Servers, tmp_path: Path
+) -> None:
+    named = quorlock.environment.pop("QUORLOCK_NODES")
+    done = quorlock.run("status", "r")
+    assert done.returncode == 64
+    assert all(way in done.stderr for way in ["--node URL", "--nodes-file", "QUORLOCK_NODES"])
+
+    file = tmp_path / "nodes"
+    file.write_text("# the nodes\n\n" + "\n".join(servers.urls) + "\n")
+    for arguments, environment in [
+        ([], {"QUORLOCK_NODES": named}),
+        ([], {"QUORLOCK_NODES_FILE": str(file), "QUORLOCK_NODES": "redis://127.0.0.1:1"}),
+        (["--nodes-file", str(file)], {}),
+        (["--node", named], {"QUORLOCK_NODES_FILE": "/no/such/file"}),
+        ([word for url in servers.urls for word in ("--node", url)], {}),
+    ]:
+        done = quorlock.run(*arguments, "status", "--json", "r", environment=environment)
+        (status,) = told(done.stdout)
+        assert [node["address"] for node in status["nodes"]] == servers.urls
+
+
+def test_options_come_from_the_environment(quorlock: CommandLine, servers: Servers) -> None:
+    quorlock.environment |= {"QUORLOCK_KEY_PREFIX": "app:", "QUORLOCK_TTL": "1h"}
+    script = "echo; read x"
+    process = quorlock.start("run", "r", "--", "sh", "-c", script)
+    line(process)
+    assert keys(servers) == ["app:r"] * 3
+    left = servers[0].command("PTTL", "app:r")
+    assert isinstance(left, int)
+    assert left > 3_000_000
+    finish(process)

@@ -1,0 +1,186 @@
+"""`quorlock` at a terminal, as a job of a shell."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import pty
+import select
+import shlex
+import shutil
+import signal
+import subprocess
+import termios
+import time
+from collections.abc import Iterator
+
+import pytest
+from command_line import CommandLine
+from nodes import keys, steal
+from servers import Servers
+from waiting import TIMEOUT, wait_until
+
+pytestmark = pytest.mark.skipif(not shutil.which("bash"), reason="bash is not installed")
+
+PROMPT = "prompt> "
+
+JOB = "run r -- sh -c '{}'".format(
+    'trap "echo re\\sumed" CONT; echo re\\ady; until read line; do :; done; echo g\\ot $line'
+)
+"""Reads a line. What it writes is not what is typed and echoed."""
+
+
+class Shell:
+    """An interactive bash on a terminal of its own."""
+
+    def __init__(self, quorlock: CommandLine) -> None:
+        self._quorlock = quorlock
+        self._text = ""
+        self._terminal, terminal = pty.openpty()
+        environment = {**quorlock.environment, "TERM": "xterm", "PS1": PROMPT}
+        environment.pop("NO_COLOR", None)
+        self._process = subprocess.Popen(
+            ["bash", "--norc", "--noprofile", "-i"],
+            stdin=terminal,
+            stdout=terminal,
+            stderr=terminal,
+            env=environment,
+            start_new_session=True,
+            preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),
+        )
+        os.close(terminal)
+        self.expect(PROMPT)
+
+    def type(self, text: str) -> None:
+        os.write(self._terminal, text.encode())
+
+    def run(self, command: str) -> None:
+        """Types a command."""
+        self.type(f"{command}\n")
+
+    def quorlock(self, arguments: str) -> None:
+        """Types the command that is tested."""
+        self.run(f"{shlex.join(self._quorlock.program)} {arguments}")
+
+    def expect(self, text: str) -> str:
+        """Reads up to this text, and returns what was before it."""
+        deadline = time.monotonic() + TIMEOUT
+        while text not in self._text:
+            left = deadline - time.monotonic()
+            ready = left > 0 and select.select([self._terminal], [], [], left)[0]
+            assert ready, f"{text!r} is not in {self._text!r}"
+            self._text += os.read(self._terminal, 4096).decode(errors="replace")
+        before, _, self._text = self._text.partition(text)
+        return before
+
+    def expect_status(self, status: int) -> None:
+        # What is typed before the shell has the terminal may be lost.
+        self.expect(PROMPT)
+        self.run("echo sta\\tus=$?.")
+        self.expect(f"status={status}.")
+
+    def close(self) -> None:
+        os.killpg(self._process.pid, signal.SIGKILL)
+        self._process.wait()
+        os.close(self._terminal)
+
+
+@pytest.fixture
+def shell(quorlock: CommandLine) -> Iterator[Shell]:
+    shell = Shell(quorlock)
+    yield shell
+    shell.close()
+
+
+def test_an_interrupt_goes_to_the_command(shell: Shell, servers: Servers) -> None:
+    shell.quorlock(JOB)
+    shell.expect("ready")
+    shell.type("\x03")
+    shell.expect_status(130)
+    wait_until(lambda: not keys(servers))
+
+
+def test_an_interrupt_ends_the_waiting(shell: Shell, servers: Servers) -> None:
+    steal(servers, "r")
+    shell.quorlock("run --wait forever r -- true")
+    wait_until(lambda: len(keys(servers)) == 6)
+    shell.type("\x03")
+    shell.expect_status(130)
+    wait_until(lambda: keys(servers) == ["r"] * 3)
+
+
+def test_a_job_is_stopped_and_goes_on(shell: Shell, servers: Servers) -> None:
+    shell.quorlock(f"--ttl 10m {JOB}")
+    shell.expect("ready")
+    shell.type("\x1a")
+    shell.expect("Stopped")
+    shell.expect_status(128 + signal.SIGSTOP)
+    assert keys(servers) == ["r"] * 3
+    shell.expect(PROMPT)
+    shell.run("fg")
+    shell.expect("resumed")
+    shell.type("abc\n")
+    shell.expect("got abc")
+    shell.expect_status(0)
+    wait_until(lambda: not keys(servers))
+
+
+def test_a_lease_that_ends_while_the_job_is_stopped(shell: Shell, servers: Servers) -> None:
+    shell.quorlock(f"--ttl 1s {JOB}")
+    shell.expect("ready")
+    shell.type("\x1a")
+    shell.expect("Stopped")
+    shell.expect(PROMPT)
+    wait_until(lambda: not keys(servers))
+    shell.run("fg")
+    shell.expect("stopping the command")
+    shell.expect_status(79)
+
+
+def test_a_job_in_the_background_gets_the_terminal_when_it_is_asked_to(
+    shell: Shell, servers: Servers
+) -> None:
+    shell.quorlock(f"--ttl 10m {JOB} &")
+    shell.expect("ready")
+    # It reads, for which it is stopped in the background.
+    shell.run("until jobs | grep Stop; do sleep 0.05; done")
+    shell.expect("Stopped")
+    shell.expect(PROMPT)
+    shell.run("fg")
+    shell.expect("resumed")
+    shell.type("abc\n")
+    shell.expect("got abc")
+    shell.expect_status(0)
+
+
+def test_a_part_of_a_pipeline_gets_the_terminal_when_it_reads(
+    shell: Shell, servers: Servers
+) -> None:
+    shell.quorlock(f"{JOB} | cat")
+    shell.expect("ready")
+    shell.expect("resumed")
+    shell.type("abc\n")
+    shell.expect("got abc")
+    shell.expect_status(0)
+    wait_until(lambda: not keys(servers))
+
+
+def test_colours_are_for_terminals(shell: Shell) -> None:
+    shell.quorlock("status r")
+    shell.expect("\x1b[32mfree\x1b[0m")
+    shell.expect(PROMPT)
+    shell.run("export NO_COLOR=1")
+    shell.expect(PROMPT)
+    shell.quorlock("status r")
+    assert "\x1b[32m" not in shell.expect(PROMPT)
+
+
+def test_release_asks(shell: Shell, servers: Servers) -> None:
+    steal(servers, "r")
+    for answer, status in [("n", 1), ("", 1), ("y", 0)]:
+        assert keys(servers) == ["r"] * 3
+        shell.quorlock("release r")
+        shell.expect("Release it? [y/N]")
+        shell.type(f"{answer}\n")
+        shell.expect_status(status)
+    assert keys(servers) == []

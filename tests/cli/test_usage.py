@@ -1,0 +1,111 @@
+"""What `quorlock` says about itself and about how it is called, which is the same everywhere."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+
+import pytest
+from command_line import CommandLine
+
+SOON = ["--connect-timeout", "50ms"]
+
+
+@pytest.fixture
+def quorlock() -> CommandLine:
+    return CommandLine("cargo", ["memory://a"])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        (["run", "r"], "COMMAND"),
+        (["run", "--", "true"], "RESOURCE"),
+        (["run", "--wait", "soon", "r", "--", "true"], "--wait"),
+        (["run", "--ttl", "1ms", "r", "--", "true"], "--ttl must be a duration from 10 ms"),
+        (["run", "--wait=-1s", "r", "--", "true"], "--wait must be a duration of 0"),
+        (["run", "--max-hold", "1ms", "r", "--", "true"], "--max-hold must be a duration of 10 ms"),
+        (["run", "--kill-after", "6s", "r", "--", "true"], "--kill-after must be"),
+        (["run", "--restart-guard", "5s", "r", "--", "true"], "--ttl must not be longer than"),
+        (["run", "r", "r", "--", "true"], "named twice"),
+        (["status", ""], "not empty"),
+        (["status", "--drift-factor", "0.9", "r"], "--drift-factor must be a number"),
+        (["bench", "--duration", "0"], "--duration"),
+        (["bench", "--concurrency", "0"], "--concurrency"),
+        (["--nodes-file", "/no/such/file", "doctor"], "/no/such/file"),
+        (["man", "nothing"], "there is no command nothing"),
+        (["frobnicate"], "frobnicate"),
+    ],
+)
+def test_mistakes(quorlock: CommandLine, arguments: list[str], expected: str) -> None:
+    done = quorlock.run(*arguments)
+    assert (done.returncode, done.stdout) == (64, "")
+    assert expected in done.stderr
+
+
+def test_no_password_is_shown(quorlock: CommandLine) -> None:
+    secret = "hunter-2"
+    url = f"redis://user:{secret}@127.0.0.1:1"
+    quorlock.environment["QUORLOCK_NODES"] = url
+    for arguments in [
+        ["--help"],
+        ["run", "--help"],
+        ["man"],
+        ["man", "run"],
+        ["status", "r", *SOON],
+        ["status", "--json", "r", *SOON],
+        ["doctor", *SOON],
+        ["bench", "-d", "10ms", *SOON],
+        ["run", "r", "-v", *SOON, "--", "true"],
+        ["release", "--yes", "r", *SOON],
+        ["doctor", url],
+        ["doctor", "--node", url + ":bad"],
+        ["doctor", "--node", f"redis://user:{secret}/x@host"],
+        ["doctor", "--bad", url],
+        ["doctor", f"--bad={url}"],
+        ["doctor", "--connect-timeout", url],
+    ]:
+        done = quorlock.run(*arguments)
+        assert secret not in done.stdout + done.stderr, arguments
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish", "elvish", "powershell"])
+def test_completions(quorlock: CommandLine, shell: str) -> None:
+    done = quorlock.run("completions", shell)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "conflict-exit-code" in done.stdout
+    if shell == "bash":
+        # It completes as bash itself sees it.
+        script = "COMP_WORDS=(quorlock st); COMP_CWORD=1; _quorlock quorlock st quorlock"
+        script = f'{done.stdout}\n{script}; echo "${{COMPREPLY[@]}}"'
+        completed = subprocess.run(["bash", "-c", script], capture_output=True, text=True)
+        assert completed.stdout == "status\n"
+
+
+@pytest.mark.parametrize("command", [None, "run", "status", "release", "doctor", "bench"])
+def test_manual_pages(quorlock: CommandLine, command: str | None) -> None:
+    done = quorlock.run("man", *([command] if command else []))
+    assert (done.returncode, done.stderr) == (0, "")
+    name = f"quorlock-{command}" if command else "quorlock"
+    title = next(row for row in done.stdout.splitlines() if row.startswith(".TH"))
+    assert title.split()[1:3] == [name, "1"]
+    assert "QUORLOCK_NODES" in done.stdout
+
+
+def test_output_that_nobody_reads(quorlock: CommandLine) -> None:
+    read, write = os.pipe()
+    os.close(read)
+    command = [*quorlock.program, "completions", "bash"]
+    done = subprocess.run(command, stdout=write, stderr=subprocess.PIPE, text=True)
+    os.close(write)
+    assert (done.returncode, done.stderr) in [(0, ""), (-signal.SIGPIPE, "")]
+
+
+def test_json_is_json_on_every_line(quorlock: CommandLine) -> None:
+    """Also of names that need quoting."""
+    name = 'a"\n\x1b[31m\u2028ü'
+    done = quorlock.run("status", "--json", name)
+    assert json.loads(done.stdout)[0]["resource"] == name
+    assert "\x1b" not in quorlock.run("status", name).stdout

@@ -1,0 +1,135 @@
+"""What the site makes of pages, before MkDocs sees them; and its check of links."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "site"))
+
+import links as checking
+from rewriting import ROOT, links, reference, tabs
+
+REPOSITORY = "https://example.com/us/it"
+
+
+def test_bold_names_become_tabs() -> None:
+    inside = "**One**\n\n```js\n  x\n```\n\n**Two**\n\nb\n"
+    page = f"a\n\n<!-- tabs -->\n{inside}<!-- /tabs -->\n\n**c**\n"
+    lines = [line for line in tabs(page).split("\n") if line]
+    assert lines == [
+        "a",
+        *['=== "One"', "    ```js", "      x", "    ```"],
+        *['=== "Two"', "    b"],
+        "**c**",
+    ]
+
+
+def test_links_out_of_the_pages_lead_to_the_repository() -> None:
+    page = "[a](../README.md#errors) [b](../core/src) [c](leases.md#forks) [d](../docs/x.md)"
+    warnings: list[str] = []
+    assert links(page, ROOT / "docs" / "page.md", REPOSITORY, warnings.append) == (
+        f"[a]({REPOSITORY}/blob/main/README.md#errors) [b]({REPOSITORY}/tree/main/core/src)"
+        " [c](leases.md#forks) [d](../docs/x.md)"
+    )
+    assert not warnings
+    links("[e](../missing.md)", ROOT / "docs" / "page.md", REPOSITORY, warnings.append)
+    links("[f](../../elsewhere)", ROOT / "docs" / "page.md", REPOSITORY, warnings.append)
+    assert ["missing.md" in warnings[0], "elsewhere" in warnings[1]] == [True, True]
+
+
+def test_the_reference_has_no_more_than_is_needed() -> None:
+    written = """<a id="client"></a>
+
+## Client
+
+The client.
+
+### Implements
+
+- `Disposable`
+
+### Constructors
+
+<a id="constructor"></a>
+
+#### Constructor
+
+```ts
+new Client(): Client;
+```
+
+### Methods
+
+<a id="lock"></a>
+
+#### lock()
+
+Locks.
+
+##### Returns
+
+`Promise`\\<`Lease`\\>
+
+***
+
+## QuorumError
+
+### Extends
+
+- `Error`
+
+### Constructors
+
+#### Constructor
+
+##### Parameters
+
+x
+
+### Properties
+
+`code`
+"""
+    lines = [line for line in reference(written).split("\n") if line]
+    assert lines == [
+        *["## Client {: #client }", "The client."],
+        *["### Constructor {: #constructor }", "```ts", "new Client(): Client;", "```"],
+        *["### lock() {: #lock }", "Locks."],
+        *["## QuorumError", "### Extends", "- `Error`", "### Properties", "`code`"],
+    ]
+
+
+@pytest.mark.parametrize(
+    ("link", "wrong"),
+    [
+        ("b.html#there", False),
+        ("#here", False),
+        ("sub/", False),
+        ("pictures/a%20b.svg", False),
+        ("https://example.com/missing", False),
+        ("mailto:a@example.com", False),
+        ("b.html#missing", True),
+        ("missing.html", True),
+        ("#missing", True),
+        ("../a.html", True),
+    ],
+)
+def test_links_of_the_site_are_checked(
+    link: str,
+    wrong: bool,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    (tmp_path / "a.html").write_text(f'<p id="here"><a href="{link}">x</a></p>')
+    (tmp_path / "b.html").write_text('<p id="there"></p>')
+    (tmp_path / "sub").mkdir()
+    (tmp_path / "sub" / "index.html").touch()
+    (tmp_path / "pictures").mkdir()
+    (tmp_path / "pictures" / "a b.svg").touch()
+    monkeypatch.setattr(checking, "SITE", tmp_path)
+    assert checking.main(everything=False) == wrong
+    assert (f"a.html: {link}" in capsys.readouterr().out) == wrong

@@ -1,0 +1,40 @@
+"""The examples in Python are typed, with the types of the frameworks, as far as these have any.
+
+That for NestJS is compiled, with all its types, before it is run.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import pytest
+from examples.installing import EXAMPLES, PYTHON, ROOT
+
+OPTIONS = [
+    "--config-file=",
+    "--strict",
+    "--explicit-package-bases",
+    # Celery, APScheduler and Django have no types of their own.
+    "--ignore-missing-imports",
+    "--allow-subclassing-any",
+    "--allow-untyped-decorators",
+]
+
+
+@pytest.mark.parametrize(
+    "directory",
+    ["apscheduler", "celery", "cron", "django", "fastapi", "leader-election", "worker"],
+)
+@pytest.mark.usefixtures("frameworks")
+def test_types(directory: str) -> None:
+    # On its own: each has modules with the names of another one's.
+    mypy = [sys.executable, "-m", "mypy", *OPTIONS, "."]
+    mypy += [f"--python-executable={PYTHON.program[0]}"]
+    mypy += [f"--cache-dir={ROOT / '.mypy_cache' / 'examples' / directory}"]
+    paths = {"MYPYPATH": str(ROOT / "bindings-python" / "python")}
+    done = subprocess.run(
+        mypy, cwd=EXAMPLES / directory, env=os.environ | paths, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stdout + done.stderr

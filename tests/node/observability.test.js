@@ -1,0 +1,214 @@
+// What a client tells of itself: diagnostics channels, counts, Prometheus, OpenTelemetry.
+
+import assert from 'node:assert/strict'
+import { spawnSync } from 'node:child_process'
+import { subscribe, unsubscribe } from 'node:diagnostics_channel'
+import { test } from 'node:test'
+import { Worker } from 'node:worker_threads'
+import { SpanStatusCode } from '@opentelemetry/api'
+import {
+  AggregationTemporality,
+  InMemoryMetricExporter,
+  MeterProvider,
+  PeriodicExportingMetricReader,
+} from '@opentelemetry/sdk-metrics'
+import { BasicTracerProvider, InMemorySpanExporter, SimpleSpanProcessor } from '@opentelemetry/sdk-trace-base'
+import promClient from 'prom-client'
+import { Client, LockTimeoutError, QuorumError } from 'quorlock'
+import { instrument } from 'quorlock/opentelemetry'
+import { register } from 'quorlock/prometheus'
+import { Servers, open, steal, until } from './servers.js'
+
+const LEVELS = ['error', 'warn', 'info', 'debug', 'trace']
+
+/** All that is told while the test lasts. */
+function listen(t, levels = LEVELS) {
+  const records = []
+  const hear = (record) => records.push(record)
+  for (const level of levels) subscribe(`quorlock:${level}`, hear)
+  t.after(() => levels.forEach((level) => unsubscribe(`quorlock:${level}`, hear)))
+  return records
+}
+
+const named = (records, name) => records.filter((record) => record.name === name)
+const loud = (records) => records.filter(({ level }) => ['error', 'warn', 'info'].includes(level))
+
+test('a node that is killed is told once, and so is its return', async (t) => {
+  const records = listen(t)
+  const { servers, client } = await open(t)
+  await client.using('r', async () => {
+    await servers.ask({ kill: 0 })
+    await until(() => named(records, 'node.down').length > 0)
+    for (let count = 0; count < 20; count++) await client.using('s', () => {})
+    assert.equal(client.stats().nodes[0].state, 'down')
+    await servers.ask({ restart: 0 })
+    await until(() => named(records, 'node.up').length > 0)
+  })
+  const [down, up] = loud(records)
+  assert.equal(loud(records).length, 2)
+  assert.deepEqual([down.level, down.target, down.node], ['warn', 'quorlock::node', servers.urls[0]])
+  assert(down.time instanceof Date && down.time <= up.time)
+  assert(down.message.includes(servers.urls[0]))
+  assert.equal(up.level, 'info')
+})
+
+test('waiting makes no noise, and a lost lease is a warning', async (t) => {
+  const records = listen(t)
+  const { servers, client } = await open(t, 3, { ttl: 300 })
+  const lease = await client.lock('r')
+  await assert.rejects(client.lock('r', { wait: 50 }), LockTimeoutError)
+  await until(() => named(records, 'acquire.failed').length === 1)
+  assert.deepEqual(loud(records), [])
+  await steal(servers, 'r')
+  await until(() => !lease.valid)
+  await until(() => named(records, 'lease.lost').length === 1)
+  const [lost] = loud(records)
+  assert.deepEqual([lost.level, lost.resource, lost.fence, lost.outcome], ['warn', 'r', lease.fence, 'taken'])
+  assert(!JSON.stringify(records).includes(lease.token))
+  assert.equal(client.stats().losses, 1)
+})
+
+test('no record has a password', async (t) => {
+  const records = listen(t)
+  const servers = await Servers.start(t, 1, { password: 's3cr3t' })
+  const wrong = new Client([servers.urls[0].replace('s3cr3t', 'wr0ng')], { wait: 0 })
+  await assert.rejects(wrong.lock('r'), QuorumError)
+  await until(() => named(records, 'node.down').length === 1)
+  await wrong.close()
+  assert(!/s3cr3t|wr0ng/.test(JSON.stringify(records)))
+})
+
+test('what nobody listens to is not told', async (t) => {
+  const records = listen(t, ['warn'])
+  const { client } = await open(t, 1)
+  await client.using('r', () => {})
+  const more = listen(t, ['debug'])
+  await client.using('r', () => {})
+  await until(() => named(more, 'lease.released').length === 1)
+  assert.equal(named(more, 'lease.acquired').length, 1)
+  assert.deepEqual(records, [])
+})
+
+const quickStart = (url) => `
+  import { subscribe } from 'node:diagnostics_channel'
+  import { Client } from 'quorlock'
+  subscribe('quorlock:debug', (record) => console.log(record.name))
+  const client = new Client(['${url}'])
+  await client.lock('r')
+`
+
+test('whoever listens does not keep the process from exiting', async (t) => {
+  const { servers } = await open(t, 1)
+  const args = ['--input-type=module', '--eval', quickStart(servers.urls[0])]
+  const ended = spawnSync(process.execPath, args, { encoding: 'utf8', timeout: 60_000 })
+  assert.equal(ended.status, 0, ended.stderr)
+})
+
+test('a worker thread hears too, and may end at any time', async (t) => {
+  const { servers } = await open(t, 1)
+  for (let count = 0; count < 5; count++) {
+    const program = `
+      import { parentPort } from 'node:worker_threads'
+      ${quickStart(servers.urls[0]).replace('console.log(record.name)', 'parentPort.postMessage(record.name)')}
+      await client.close()
+      setInterval(() => {}, 1000)
+    `
+    const worker = new Worker(new URL(`data:text/javascript,${encodeURIComponent(program.replace("'quorlock'", `'${import.meta.resolve('quorlock')}'`))}`))
+    await new Promise((resolve, reject) => {
+      worker.on('error', reject)
+      worker.on('message', (name) => name === 'lease.acquired' && resolve())
+    })
+    await worker.terminate()
+  }
+})
+
+test('what becomes of acquires is counted', async (t) => {
+  const { servers, client } = await open(t)
+  assert.deepEqual([client.stats().attempts, client.stats().nodes[0].state], [0, 'idle'])
+  const lease = await client.lock('r')
+  assert.equal(client.stats().held, 1)
+  await assert.rejects(client.lock('r', { wait: 50 }))
+  const controller = new AbortController()
+  const waiting = client.lock('r', { signal: controller.signal })
+  await until(() => client.stats().waiting === 1)
+  controller.abort()
+  await assert.rejects(waiting)
+  await lease.extend()
+  await lease.release()
+  await until(() => client.stats().cancelled === 1)
+  await servers.ask({ kill: 0 })
+  await servers.ask({ kill: 1 })
+  await assert.rejects(client.lock('r', { wait: 0 }), QuorumError)
+  const { attempts, wins, timeouts, noQuorum, releases, losses, extensions, held, ...stats } = client.stats()
+  assert.deepEqual([attempts, wins, timeouts, noQuorum], [4, 1, 1, 1])
+  assert.deepEqual([releases, losses, extensions, held], [1, 0, 1, 0])
+  assert.equal(stats.acquireSeconds.count, 1)
+  assert.equal(stats.acquireSeconds.counts.length, stats.acquireSeconds.bounds.length + 1)
+  assert(stats.waitSeconds.sum >= 0.05)
+  assert(stats.nodes[2].answerSeconds.count >= 3)
+})
+
+test('prom-client gets the counts', async (t) => {
+  const { servers, client } = await open(t)
+  const registry = new promClient.Registry()
+  register(registry, client)
+  await client.using('r', () => assert.rejects(client.lock('r', { wait: 0 })))
+  const text = await registry.metrics()
+  assert.match(text, /^# TYPE quorlock_acquires_total counter$/m)
+  assert.match(text, /^quorlock_acquires_total{outcome="won"} 1$/m)
+  assert.match(text, /^quorlock_acquires_total{outcome="timeout"} 1$/m)
+  assert.match(text, /^quorlock_acquire_seconds_bucket{le="\+Inf"} 1$/m)
+  assert.match(text, /^quorlock_acquire_seconds_bucket{le="0.00005"} 0$/m)
+  assert.match(text, /^quorlock_acquire_seconds_count 1$/m)
+  for (const url of servers.urls) assert(text.includes(`quorlock_node_up{node="${url}"} 1\n`))
+  const histogram = (await registry.getMetricsAsJSON()).find(({ name }) => name === 'quorlock_acquire_seconds')
+  assert.equal(histogram.values.length, 23)
+
+  const several = new promClient.Registry(promClient.openMetricsContentType)
+  register(several, { orders: client, users: new Client(['memory://users']) })
+  assert.match(await several.metrics(), /^quorlock_acquires_total{client="orders",outcome="won"} 1$/m)
+  assert.match(await several.metrics(), /^quorlock_acquires_total{client="users",outcome="won"} 0$/m)
+  assert.throws(() => register(several, {}), TypeError)
+})
+
+test('OpenTelemetry gets spans and metrics', async (t) => {
+  const { servers, client } = await open(t)
+  const spans = new InMemorySpanExporter()
+  const tracerProvider = new BasicTracerProvider({ spanProcessors: [new SimpleSpanProcessor(spans)] })
+  const metrics = new InMemoryMetricExporter(AggregationTemporality.CUMULATIVE)
+  const reader = new PeriodicExportingMetricReader({ exporter: metrics, exportIntervalMillis: 3_600_000 })
+  const meterProvider = new MeterProvider({ readers: [reader] })
+  const stop = instrument(client, { meterProvider, tracerProvider })
+  const fence = await client.using('r', async (lease) => {
+    await assert.rejects(client.lock('r', { wait: 0 }), LockTimeoutError)
+    return lease.fence
+  })
+  await servers.ask({ kill: 0 })
+  await servers.ask({ kill: 1 })
+  await assert.rejects(client.lock('r', { wait: 0 }), QuorumError)
+
+  const [won, timeout, failed] = spans.getFinishedSpans()
+  assert.deepEqual(won.attributes, {
+    'quorlock.resources': ['r'],
+    'quorlock.fence': fence,
+    'quorlock.outcome': 'won',
+  })
+  assert.deepEqual([timeout.name, timeout.attributes['error.type']], ['quorlock.acquire', 'timeout'])
+  assert.equal(timeout.status.code, SpanStatusCode.UNSET)
+  assert.equal(failed.status.code, SpanStatusCode.ERROR)
+
+  await reader.forceFlush()
+  const scope = metrics.getMetrics().at(-1).scopeMetrics.find(({ scope }) => scope.name === 'quorlock')
+  const points = (name) => scope.metrics.find(({ descriptor }) => descriptor.name === name).dataPoints
+  const value = (name, attribute, value) => points(name).find(({ attributes }) => attributes[attribute] === value).value
+  assert.equal(value('quorlock.acquires', 'quorlock.outcome', 'won'), 1)
+  assert.equal(value('quorlock.acquires', 'quorlock.outcome', 'timeout'), 1)
+  assert.equal(value('quorlock.acquire.duration', 'quorlock.outcome', 'won').count, 1)
+  assert.equal(value('quorlock.node.up', 'quorlock.node', servers.urls[2]), 1)
+  assert.equal(points('quorlock.acquire.time')[0].value, client.stats().acquireSeconds.sum)
+
+  stop()
+  await assert.rejects(client.lock('r', { wait: 0 }))
+  assert.equal(spans.getFinishedSpans().length, 3)
+  await Promise.all([meterProvider.shutdown(), tracerProvider.shutdown()])
+})

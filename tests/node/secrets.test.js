@@ -1,0 +1,135 @@
+// Secrets in URLs show nowhere; resources may have any name.
+
+import assert from 'node:assert/strict'
+import { execFile } from 'node:child_process'
+import { readFileSync } from 'node:fs'
+import { test } from 'node:test'
+import { inspect } from 'node:util'
+import { Client, ConfigError, LockTimeoutError, QuorumError } from 'quorlock'
+import { Servers, open } from './servers.js'
+
+const load = (name) => JSON.parse(readFileSync(new URL(`../vectors/${name}.json`, import.meta.url)))
+const MARK = 'MARK'
+const PASSWORD = `${MARK}/${MARK}@${MARK}?${MARK}#${MARK}%${MARK}:${MARK}&${MARK}`
+
+/** None of these shows a secret. Hosts are written in small letters. */
+function assertHidden(...told) {
+  for (const one of told) {
+    for (const text of [String(one), inspect(one, { depth: null, showHidden: true }), JSON.stringify(one) ?? '']) {
+      assert(!text.toUpperCase().includes(MARK), text)
+    }
+  }
+}
+
+/** Nothing of this error shows a secret, also when it goes to a worker. */
+function check(error) {
+  assertHidden(error, error.message, error.stack, error.nodes, structuredClone(error))
+}
+
+function* urls() {
+  const { schemes, logins, places } = load('secrets')
+  for (const scheme of schemes) {
+    for (const login of [...logins, '']) {
+      for (const place of places) if ((login + place).includes(MARK)) yield `${scheme}://${login}${place}`
+    }
+  }
+}
+
+test('no URL shows its secrets', () => {
+  let [good, bad] = [0, 0]
+  for (const url of urls()) {
+    for (const nodes of [[url], ['redis://127.0.0.1:2', url], [url, url]]) {
+      let client
+      try {
+        client = new Client(nodes)
+      } catch (error) {
+        assert(error instanceof ConfigError)
+        check(error)
+        bad++
+        continue
+      }
+      assertHidden(client, client.stats())
+      good++
+    }
+  }
+  assert(good > 100 && bad > 1000)
+})
+
+for (const user of ['', 'default', MARK]) {
+  test(`nodes that refuse show no secrets (user ${user || 'none'})`, async (t) => {
+    const servers = await Servers.start(t, 2, { password: 'right' })
+    const login = `${user}:${encodeURIComponent(PASSWORD)}`
+    const [one, two] = servers.all.map(({ port }) => `redis://${login}@127.0.0.1:${port}`)
+    for (const nodes of [[one, two], [`redis://${login}@127.0.0.1:1`, `${one}/9999`]]) {
+      const client = new Client(nodes, { connectTimeout: 500 })
+      for (const operation of [client.lock('r', { wait: 0 }), client.locked('r')]) {
+        check(await operation.then(assert.fail, (error) => error))
+        await assert.rejects(operation, QuorumError)
+      }
+      const diagnosis = await client.doctor()
+      assertHidden(client, client.stats(), diagnosis, String(diagnosis))
+      await client.close()
+    }
+  })
+}
+
+test('nodes that are used show no secrets', async (t) => {
+  const servers = await Servers.start(t, 3, { password: PASSWORD })
+  const client = new Client(servers.urls, { wait: 60_000 })
+  const lease = await client.lock('r')
+  check(await client.lock('r', { wait: 0 }).then(assert.fail, (error) => error))
+  assert(!inspect(lease, { showHidden: true }).includes(lease.token), 'whoever knows the token can end the lease')
+  assertHidden(client, lease, client.stats(), await client.doctor(), Object.getOwnPropertyNames(client))
+  await client.close()
+  assert.throws(() => lease.check(), (error) => (check(error), true))
+})
+
+test('a program that fails prints no secrets', async (t) => {
+  const servers = await Servers.start(t, 1, { password: 'right' })
+  const program = `
+    import { Client } from 'quorlock'
+    const client = new Client([process.env.MARKED_URL])
+    console.log(client, String(await client.doctor()))
+    await client.lock('r', { wait: 0 })`
+  for (const place of [`127.0.0.1:${servers.all[0].port}`, '127.0.0.1:1', '127.0.0.1:port']) {
+    const url = `redis://${MARK}:${encodeURIComponent(PASSWORD)}@${place}`
+    const env = { ...process.env, MARKED_URL: url, RUST_BACKTRACE: 'full', RUST_LOG: 'trace' }
+    await new Promise((ended) => {
+      execFile(process.execPath, ['--input-type=module', '-e', program], { env }, (error, out, err) => {
+        assert.equal(error?.code, 1)
+        assert.match(err, /ConfigError|QuorumError/)
+        // Node.js quotes nothing of the environment.
+        assertHidden(out, err)
+        ended()
+      })
+    })
+  }
+})
+
+test('a name is a key of its own', async (t) => {
+  const { servers, client } = await open(t, 1)
+  const second = new Client(servers.urls)
+  t.after(() => second.close())
+  await servers.command(0, 'SET', 'other', 'kept')
+  for (const name of [...load('names'), 'x'.repeat(100_000)]) {
+    const lease = await client.lock(name)
+    assert.deepEqual(lease.resources, [name])
+    assert.equal(await servers.command(0, 'GET', name), lease.token)
+    await assert.rejects(second.lock(name, { wait: 0 }), LockTimeoutError)
+    await lease.extend()
+    assert(await lease.release())
+    assert.equal(await servers.command(0, 'EXISTS', name), 0)
+  }
+  assert.equal(await servers.command(0, 'GET', 'other'), 'kept')
+})
+
+test('what is no text is refused', async () => {
+  const client = new Client(['memory://names'])
+  for (const name of ['a\ud800', '\udfff', '', 7, null, undefined, {}, Buffer.from('a'), ['a', '\ud800']]) {
+    await assert.rejects(client.lock(name), /must be a string of Unicode characters/)
+    await assert.rejects(client.locked(name), ConfigError)
+  }
+  assert.throws(() => new Client(['memory://a'], { keyPrefix: 'a\ud800' }), /keyPrefix must be a string of Unicode characters/)
+  assert.throws(() => new Client(['memory://a\ud800']), ConfigError)
+  await client.close()
+})

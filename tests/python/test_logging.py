@@ -1,0 +1,323 @@
+"""What the lock tells of itself by `logging`."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+from nodes import steal
+from servers import Servers
+from waiting import TIMEOUT, wait_until
+
+import quorlock
+
+Records = list[logging.LogRecord]
+
+
+class Kept(logging.Handler):
+    def __init__(self) -> None:
+        super().__init__(level=0)
+        self.records: Records = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.records.append(record)
+
+
+@pytest.fixture
+def records() -> Iterator[Records]:
+    """Everything that is logged, as long as the test lasts."""
+    logger, handler = logging.getLogger("quorlock"), Kept()
+    logger.addHandler(handler)
+    logger.setLevel(5)
+    yield handler.records
+    logger.removeHandler(handler)
+    logger.setLevel(logging.NOTSET)
+
+
+def of(records: Records, event: str, **extra: object) -> Records:
+    """The records of this event, with these fields."""
+    return [r for r in list(records) if vars(r).items() >= {"event": event, **extra}.items()]
+
+
+def loud(records: Records) -> list[str]:
+    return [r.getMessage() for r in list(records) if r.levelno >= logging.INFO]
+
+
+def test_a_node_that_is_killed_is_told_once_and_so_is_its_return(
+    start_servers: Callable[..., Servers], records: Records
+) -> None:
+    servers = start_servers(3)
+    with quorlock.Client(servers.urls) as client, client.lock("r") as lease:
+        servers[0].kill()
+        wait_until(lambda: bool(of(records, "node.down")))
+        # It is tried again all the time.
+        refused = client.stats().nodes[0].outcomes.get("unreachable", 0)
+        for _ in range(20):
+            client.lock("s").acquire().release()
+        assert client.stats().nodes[0].outcomes["unreachable"] > refused
+        assert client.stats().nodes[0].state == "down"
+        servers[0].restart()
+        wait_until(lambda: bool(of(records, "node.up")))
+        assert client.stats().nodes[0].state == "up"
+        assert client.stats().nodes[0].reconnects == 1
+        lease.check()
+        [down, up] = [*of(records, "node.down"), *of(records, "node.up")]
+        assert len(loud(records)) == 2
+    assert (down.name, down.levelname) == ("quorlock.node", "WARNING")
+    assert vars(down)["node"] == vars(up)["node"] == servers.urls[0]
+    assert vars(down)["outcome"] == "unreachable"
+    assert "Connection re" in vars(down)["detail"]  # refused, or reset
+    assert servers.urls[0] in down.getMessage()
+    assert up.levelname == "INFO"
+    assert vars(up)["seconds"] > 0
+    assert down.created <= up.created
+
+
+def test_a_node_that_is_frozen_is_told_once(
+    start_servers: Callable[..., Servers], records: Records
+) -> None:
+    servers = start_servers(3)
+    with quorlock.Client(servers.urls, node_timeout=0.3, connect_timeout=0.6) as client:
+        client.lock("r").acquire().release()
+        servers[1].freeze()
+
+        def is_down() -> bool:
+            client.lock("r").acquire().release()
+            return client.stats().nodes[1].state == "down"
+
+        wait_until(is_down)
+        for _ in range(20):
+            client.lock("r").acquire().release()
+        wait_until(lambda: bool(of(records, "node.down")))
+        [down] = of(records, "node.down")
+        servers[1].thaw()
+        wait_until(lambda: bool(of(records, "node.up")))
+    assert vars(down)["node"] == servers.urls[1]
+    assert vars(down)["outcome"] == "timeout"
+    about = [r for r in records if vars(r).get("node") == servers.urls[1]]
+    assert len(loud(about)) == 2
+
+
+def test_waiting_makes_no_noise(start_servers: Callable[..., Servers], records: Records) -> None:
+    servers = start_servers(3)
+    with (
+        quorlock.Client(servers.urls, wait=60) as client,
+        quorlock.Client(servers.urls, wait=0.2) as other,
+        ThreadPoolExecutor(4) as pool,
+    ):
+        with client.lock("r"):
+            with pytest.raises(quorlock.LockTimeoutError):
+                other.lock("r").acquire()
+            waiting = [pool.submit(client.lock("r").acquire) for _ in range(4)]
+            wait_until(lambda: client.stats().waiting == 4)
+        for _ in waiting:
+            wait_until(lambda: any(w.done() and w.result().valid for w in waiting))
+            next(w for w in waiting if w.done() and w.result().valid).result().release()
+        wait_until(lambda: len(of(records, "lease.released")) == 5)
+        assert loud(records) == []
+    [failed] = of(records, "acquire.failed")
+    assert vars(failed).items() >= {"resource": "r", "outcome": "timeout"}.items()
+    assert len(of(records, "waiting.begun")) >= 4
+
+
+def test_a_lost_lease_is_a_warning(start_servers: Callable[..., Servers], records: Records) -> None:
+    servers = start_servers(3)
+    with quorlock.Client(servers.urls, ttl=0.3) as client:
+        lease = client.lock("r").acquire()
+        steal(servers, "r")
+        assert lease.wait_lost(TIMEOUT)
+        wait_until(lambda: bool(of(records, "lease.lost")))
+        assert not lease.release()
+        assert client.stats().losses == 1
+        assert client.stats().releases == client.stats().held == 0
+    [lost] = of(records, "lease.lost", resource="r", outcome="taken", fence=lease.fence)
+    assert (lost.name, lost.levelname) == ("quorlock.lease", "WARNING")
+    assert len(loud(records)) == 1
+
+
+def test_what_a_client_gives_up_when_it_is_closed_is_no_warning(
+    start_servers: Callable[..., Servers], records: Records
+) -> None:
+    with quorlock.Client(start_servers(1).urls) as client:
+        lease = client.lock("r").acquire()
+    assert not lease.valid
+    wait_until(lambda: bool(of(records, "lease.lost", outcome="closed", levelname="INFO")))
+    assert len(loud(records)) == 1
+
+
+def test_one_server_under_two_names_is_an_error(
+    start_servers: Callable[..., Servers], records: Records
+) -> None:
+    url = start_servers(1).urls[0]
+    urls = [url, url.replace("127.0.0.1", "localhost")]
+    with quorlock.Client(urls) as client, pytest.raises(quorlock.ConfigError):
+        client.lock("r").acquire()
+    wait_until(lambda: bool(of(records, "node.duplicate")))
+    [duplicate] = of(records, "node.duplicate")
+    assert duplicate.levelname == "ERROR"
+    assert {vars(duplicate)["node"], vars(duplicate)["other"]} == set(urls)
+
+
+def test_a_node_without_a_vote_is_told_once(
+    start_servers: Callable[..., Servers], records: Records
+) -> None:
+    [url] = start_servers(1).urls
+    with quorlock.Client([url], ttl=1, restart_guard=1) as client:
+        with pytest.raises(quorlock.QuorumError):
+            client.lock("r", wait=0).acquire()
+
+        def counts() -> bool:
+            try:
+                return client.lock("r", wait=0).acquire().release()
+            except quorlock.QuorumError:
+                return False
+
+        wait_until(counts)
+        wait_until(lambda: bool(of(records, "node.counts", node=url)))
+        assert len(of(records, "node.guarded", node=url, levelname="WARNING")) == 1
+
+
+def test_a_node_that_refuses_is_told_once(
+    start_servers: Callable[..., Servers], records: Records
+) -> None:
+    servers = start_servers(1)
+    servers[0].command("CONFIG", "SET", "min-replicas-to-write", "1")
+    with quorlock.Client(servers.urls) as client:
+        for _ in range(3):
+            with pytest.raises(quorlock.QuorumError):
+                client.lock("r", wait=0).acquire()
+        wait_until(lambda: bool(of(records, "node.refused", outcome="refused")))
+        wait_until(lambda: len(of(records, "acquire.failed", outcome="no_quorum")) == 3)
+        assert len(of(records, "node.refused")) == 1
+
+
+def test_no_record_has_a_password_or_a_token(
+    start_servers: Callable[..., Servers], records: Records
+) -> None:
+    servers = start_servers(2, password="s3cr3t")
+    assert "s3cr3t" in servers.urls[0]
+    wrong = servers.urls[1].replace("s3cr3t", "wr0ng")
+    with quorlock.Client([servers.urls[0], wrong], ttl=0.3, wait=0) as client:
+        with pytest.raises(quorlock.QuorumError):
+            client.lock("r").acquire()
+    with quorlock.Client(servers.urls, ttl=0.3) as client:
+        lease = client.lock("r").acquire()
+        wait_until(lambda: bool(of(records, "lease.extended")))
+        servers[0].kill()
+        servers[1].kill()
+        assert lease.wait_lost(TIMEOUT)
+        wait_until(lambda: len(of(records, "lease.lost")) == 1)
+    told = repr([vars(record) for record in records])
+    assert all(url.split("@")[1] in told for url in servers.urls)
+    assert not any(secret in told for secret in ["s3cr3t", "wr0ng", lease.token])
+
+
+def test_a_resource_cannot_forge_a_record(records: Records) -> None:
+    with quorlock.Client(["memory://forge"]) as client:
+        client.lock("r\nERROR forged").acquire().release()
+    wait_until(lambda: bool(of(records, "lease.acquired", resource="r\nERROR forged")))
+    assert not any("\n" in record.getMessage() for record in records)
+
+
+def test_what_nobody_wants_to_hear_is_not_told(records: Records) -> None:
+    logging.getLogger("quorlock").setLevel(logging.WARNING)
+    logging.getLogger("quorlock.lease").setLevel(logging.DEBUG)
+    try:
+        with quorlock.Client(["memory://quiet"]) as client:
+            client.lock("r").acquire().release()
+            wait_until(lambda: bool(of(records, "lease.released")))
+    finally:
+        logging.getLogger("quorlock.lease").setLevel(logging.NOTSET)
+    assert {record.name for record in records} == {"quorlock.lease"}
+
+
+def test_a_level_is_noticed_when_it_changes(records: Records) -> None:
+    logging.getLogger("quorlock").setLevel(logging.WARNING)
+    with quorlock.Client(["memory://changed"]) as client:
+        client.lock("r").acquire().release()
+        assert records == []
+        logging.getLogger("quorlock").setLevel(logging.DEBUG)
+
+        def is_heard() -> bool:
+            client.lock("r").acquire().release()
+            return bool(of(records, "lease.acquired"))
+
+        wait_until(is_heard)
+
+
+def test_asyncio(start_servers: Callable[..., Servers], records: Records) -> None:
+    async def hold() -> int:
+        async with quorlock.Client(start_servers(1).urls) as client, client.lock("r") as lease:
+            return lease.fence
+
+    fence = asyncio.run(hold())
+    wait_until(lambda: bool(of(records, "lease.released", fence=fence)))
+
+
+def run(program: str, urls: list[str]) -> subprocess.CompletedProcess[str]:
+    ended = subprocess.run(
+        [sys.executable, "-c", program],
+        env=os.environ | {"QUORLOCK_NODES": ",".join(urls)},
+        capture_output=True,
+        text=True,
+        timeout=TIMEOUT,
+        check=False,
+    )
+    assert ended.returncode == 0, ended.stderr
+    return ended
+
+
+LOSE = """
+client = quorlock.Client(ttl=0.05, auto_extend=False)
+lease = client.lock("r").acquire()
+assert lease.wait_lost(60)
+"""
+
+
+def test_a_program_that_does_not_log_gets_no_output() -> None:
+    program = "import quorlock, sys; assert 'logging' not in sys.modules" + LOSE
+    program += "assert 'logging' not in sys.modules\n"
+    for beginning in ["", "import logging\n"]:
+        checked = program if not beginning else beginning + "import quorlock" + LOSE
+        ended = run(checked, ["memory://silent"])
+        assert (ended.stdout, ended.stderr) == ("", "")
+
+
+def test_what_is_told_last_is_logged_before_the_process_ends() -> None:
+    program = f"import logging, quorlock\nlogging.basicConfig(level='DEBUG'){LOSE}"
+    program += "client.lock('last').acquire()\n"
+    for _ in range(3):
+        lines = run(program, ["memory://last"]).stderr.splitlines()
+        assert sum(line.startswith("WARNING:quorlock.lease:lease lost") for line in lines) == 1
+        assert sum("lease acquired resource=last" in line for line in lines) == 1
+        assert sum("lease released resource=last" in line for line in lines) == 1
+
+
+def test_a_forked_child_logs_too(start_servers: Callable[..., Servers]) -> None:
+    program = """
+import logging, os, quorlock
+logging.basicConfig(level="DEBUG", format="%(process)d %(name)s %(message)s")
+client = quorlock.Client()
+def hold():
+    client.lock("r").acquire().release()
+hold()
+for _ in range(10):
+    child = os.fork()
+    if child == 0:
+        hold()
+        raise SystemExit
+    hold()
+    assert os.waitpid(child, 0)[1] == 0
+print(os.getpid())
+"""
+    ended = run(program, start_servers(1).urls)
+    told = [line.split() for line in ended.stderr.splitlines() if "lease acquired" in line]
+    assert len(told) == 21
+    assert len({process for process, *_ in told}) == 11
+    assert sum(process == ended.stdout.strip() for process, *_ in told) == 11

@@ -1,0 +1,144 @@
+"""Secrets in URLs show nowhere: not in errors, tracebacks, pickles, `repr`, logs, reports."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import pickle
+import subprocess
+import sys
+import traceback
+from collections.abc import Callable, Iterator
+from itertools import product
+from pathlib import Path
+from urllib.parse import quote
+
+import pytest
+from servers import Servers
+from waiting import TIMEOUT
+
+import quorlock
+
+VECTORS = Path(__file__).resolve().parent.parent / "vectors"
+MARK = "MARK"
+PASSWORD = f"{MARK}/{MARK}@{MARK}?{MARK}#{MARK}%{MARK}:{MARK}&{MARK}"
+
+
+def urls() -> Iterator[str]:
+    """URLs with secrets, most of them malformed."""
+    parts = json.loads((VECTORS / "secrets.json").read_text())
+    logins = [*parts["logins"], ""]
+    for scheme, login, place in product(parts["schemes"], logins, parts["places"]):
+        if MARK in login + place:
+            yield f"{scheme}://{login}{place}"
+
+
+def is_hidden(*texts: object) -> bool:
+    """Whether none of these shows a secret. Hosts are written in small letters."""
+    return not any(MARK in str(text).upper() for text in texts)
+
+
+def check(error: quorlock.QuorlockError) -> None:
+    """Nothing of this error shows a secret."""
+    told = "".join(traceback.format_exception(error))
+    # The line of this file that made the mistake is not quorlock's.
+    assert is_hidden(str(error), repr(error), error.args, error.nodes, vars(error), told)
+    pickled = pickle.dumps(error)
+    assert MARK.encode() not in pickled.upper()
+    assert str(pickle.loads(pickled)) == str(error)
+
+
+def test_no_url_shows_its_secrets(monkeypatch: pytest.MonkeyPatch) -> None:
+    good = bad = 0
+    for url in urls():
+        for nodes in ([url], ["redis://127.0.0.1:2", url], [url, url]):
+            try:
+                client = quorlock.Client(nodes)
+            except quorlock.ConfigError as error:
+                check(error)
+                bad += 1
+            else:
+                assert is_hidden(repr(client), client.stats(), client.lock("r"))
+                good += 1
+    assert good > 100
+    assert bad > 1000
+    monkeypatch.setenv("QUORLOCK_NODES", f"redis://:{MARK}@127.0.0.1:port,http://:{MARK}@host")
+    with pytest.raises(quorlock.ConfigError) as caught:
+        quorlock.Client()
+    check(caught.value)
+
+
+def outage(urls: list[str]) -> None:
+    """Everything that tells of nodes that cannot be used."""
+    with quorlock.Client(urls, connect_timeout=0.5) as client:
+        lock = client.lock("r", wait=0)
+        for operation in (lock.acquire, lock.locked):
+            with pytest.raises(quorlock.QuorumError) as caught:
+                operation()
+            check(caught.value)
+        diagnosis = client.doctor()
+        assert is_hidden(repr(client), repr(lock), client.stats(), diagnosis, repr(diagnosis))
+
+
+@pytest.mark.parametrize("user", ["", "default", MARK])
+def test_nodes_that_refuse_show_no_secrets(
+    user: str, start_servers: Callable[..., Servers], caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.NOTSET)
+    servers = start_servers(2, password="right")
+    login = f"{user}:{quote(PASSWORD, safe='')}"
+    outage([f"redis://{login}@127.0.0.1:{server.port}" for server in servers])
+    outage([f"redis://{login}@127.0.0.1:1", f"redis://{login}@127.0.0.1:{servers[0].port}/9999"])
+    outage([f"unix:///nowhere/redis.sock?user={user}&pass={quote(PASSWORD, safe='')}"])
+    assert is_hidden(caplog.text, [vars(record) for record in caplog.records])
+
+
+def test_nodes_that_are_used_show_no_secrets(
+    start_servers: Callable[..., Servers], caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.NOTSET)
+    servers = start_servers(3, password=PASSWORD)
+    with quorlock.Client(servers.urls, wait=TIMEOUT) as client:
+        with client.lock("r") as lease:
+            with pytest.raises(quorlock.LockTimeoutError) as caught:
+                client.lock("r", wait=0).acquire()
+            check(caught.value)
+            assert lease.token not in repr(lease), "whoever knows the token can end the lease"
+            servers[0].kill()
+            lease.extend()
+            told = client.doctor()
+            assert is_hidden(repr(client), repr(lease), client.stats(), told, repr(told))
+        lease = client.lock("r").acquire()
+    with pytest.raises(quorlock.LeaseLostError) as lost:
+        lease.check()
+    check(lost.value)
+    twice = [servers.urls[1], servers.urls[1].replace("127.0.0.1", "localhost")]
+    with quorlock.Client(twice) as client, pytest.raises(quorlock.ConfigError) as same:
+        client.lock("r", wait=TIMEOUT).acquire()
+    check(same.value)
+    assert is_hidden(caplog.text, [vars(record) for record in caplog.records])
+
+
+PROGRAM = """
+import sys, quorlock
+url = sys.stdin.read()
+print(quorlock.Client([url]).doctor())
+quorlock.Client([url]).lock("r", wait=0).acquire()
+"""
+
+
+def test_a_program_that_fails_prints_no_secrets(start_servers: Callable[..., Servers]) -> None:
+    [server] = start_servers(1, password="right")
+    for place in (f"127.0.0.1:{server.port}", "127.0.0.1:1", "127.0.0.1:port"):
+        done = subprocess.run(
+            [sys.executable, "-X", "dev", "-c", PROGRAM],
+            input=f"redis://{MARK}:{quote(PASSWORD, safe='')}@{place}",
+            env={**os.environ, "RUST_BACKTRACE": "full", "RUST_LOG": "trace"},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == 1
+        assert "quorlock" in done.stderr
+        assert is_hidden(done.stdout, done.stderr)

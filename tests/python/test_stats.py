@@ -1,0 +1,317 @@
+"""What a client counts, and what Prometheus and OpenTelemetry get of it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from nodes import queued
+from opentelemetry.sdk.metrics import MeterProvider
+from opentelemetry.sdk.metrics.export import InMemoryMetricReader
+from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+from opentelemetry.trace import SpanKind, StatusCode
+from prometheus_client import CollectorRegistry, Metric, generate_latest
+from prometheus_client.parser import text_string_to_metric_families
+from servers import Servers
+from waiting import wait_until, wait_until_async
+
+import quorlock
+from quorlock.opentelemetry import instrument
+from quorlock.prometheus import Collector
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture
+def servers(start_servers: Callable[..., Servers]) -> Servers:
+    return start_servers(3)
+
+
+@pytest.fixture
+def client(servers: Servers) -> Iterator[quorlock.Client]:
+    with quorlock.Client(servers.urls) as client:
+        yield client
+
+
+def lose(client: quorlock.Client) -> None:
+    lease = client.lock("lost", ttl=0.05, auto_extend=False).acquire()
+    assert lease.wait_lost(60)
+
+
+def test_nothing_is_counted_before_anything_happens(client: quorlock.Client) -> None:
+    stats = client.stats()
+    assert (stats.attempts, stats.held, stats.waiting, stats.acquire_seconds.count) == (0, 0, 0, 0)
+    assert {node.state for node in stats.nodes} == {"idle"}
+
+
+def test_what_becomes_of_acquires(servers: Servers, client: quorlock.Client) -> None:
+    with client.lock("r") as lease:
+        assert client.stats().held == 1
+        with pytest.raises(quorlock.LockTimeoutError):
+            client.lock("r", wait=0.1).acquire()
+        with pytest.raises(quorlock.LockTimeoutError):
+            client.lock("r", wait=0).acquire()
+        lease.extend()
+        waiting = client.lock("r", wait=60)
+
+        async def cancel() -> None:
+            task = asyncio.create_task(waiting.acquire_async())
+            await wait_until_async(lambda: any(queued(servers)))
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+
+        asyncio.run(cancel())
+        wait_until(lambda: client.stats().cancelled == 1)
+    wait_until(lambda: client.stats().held == 0)
+    servers[0].kill()
+    servers[1].kill()
+    with pytest.raises(quorlock.QuorumError):
+        client.lock("r", wait=0).acquire()
+    stats = client.stats()
+    assert (stats.attempts, stats.wins, stats.timeouts) == (5, 1, 2)
+    assert (stats.no_quorum, stats.cancelled, stats.waiting) == (1, 1, 0)
+    assert (stats.releases, stats.losses, stats.extensions) == (1, 0, 1)
+    assert stats.rounds >= 5
+    for histogram, count in [
+        (stats.acquire_seconds, 1),
+        (stats.hold_seconds, 1),
+        (stats.extension_seconds, 1),
+    ]:
+        assert histogram.count == sum(histogram.counts) == count
+        assert len(histogram.counts) == len(histogram.bounds) + 1
+        [bucket] = (index for index, count in enumerate(histogram.counts) if count)
+        assert histogram.sum <= [*histogram.bounds, float("inf")][bucket]
+        assert bucket == 0 or histogram.sum > histogram.bounds[bucket - 1]
+    # The one that waited for 0.1 s; and the one that was cancelled, if it knew by then that it waits.
+    assert 1 <= stats.wait_seconds.count <= 2
+    assert stats.wait_seconds.sum >= 0.1
+    assert stats.hold_seconds.sum >= 0.1
+    third = stats.nodes[2]
+    assert third.state == "up"
+    answered = {"granted", "held", "confirmed", "missing"}
+    assert third.answer_seconds.count == sum(third.outcomes.get(name, 0) for name in answered)
+
+
+def test_extensions_that_fail_are_counted(servers: Servers) -> None:
+    with quorlock.Client(servers.urls, ttl=0.5) as client:
+        lease = client.lock("r").acquire()
+        wait_until(lambda: client.stats().extensions > 0)
+        servers[0].freeze()
+        servers[1].freeze()
+        assert lease.wait_lost(60)
+        wait_until(lambda: client.stats().extension_failures > 0)
+        assert client.stats().losses == 1
+
+
+def exported(*collectors: Collector) -> dict[str, Any]:
+    """What a registry tells of them: each metric's samples by their names and labels."""
+    registry = CollectorRegistry()
+    for collector in collectors:
+        registry.register(collector)
+    parse: Callable[[str], Iterable[Metric]] = text_string_to_metric_families
+    families = parse(generate_latest(registry).decode())
+    return {
+        family.name: {
+            (sample.name, tuple(sorted(sample.labels.items()))): sample.value
+            for sample in family.samples
+        }
+        for family in families
+    }
+
+
+def test_prometheus(servers: Servers, client: quorlock.Client) -> None:
+    with client.lock("r"), pytest.raises(quorlock.LockTimeoutError):
+        client.lock("r", wait=0).acquire()
+    lose(client)
+    told = exported(Collector(client))
+    acquires = told["quorlock_acquires"]
+    assert acquires["quorlock_acquires_total", (("outcome", "won"),)] == 2
+    assert acquires["quorlock_acquires_total", (("outcome", "timeout"),)] == 1
+    assert told["quorlock_losses"]["quorlock_losses_total", ()] == 1
+    assert told["quorlock_leases_held"]["quorlock_leases_held", ()] == 0
+    up = told["quorlock_node_up"]
+    assert up == {("quorlock_node_up", (("node", url),)): 1 for url in servers.urls}
+    seconds = told["quorlock_acquire_seconds"]
+    assert seconds["quorlock_acquire_seconds_bucket", (("le", "+Inf"),)] == 2
+    assert seconds["quorlock_acquire_seconds_count", ()] == 2
+    assert seconds["quorlock_acquire_seconds_sum", ()] == client.stats().acquire_seconds.sum
+    buckets = [value for (name, _), value in seconds.items() if name.endswith("_bucket")]
+    assert buckets == sorted(buckets)
+    assert len(buckets) == 21
+    assert ("quorlock_acquire_seconds_bucket", (("le", "0.00005"),)) in seconds
+    assert ("quorlock_acquire_seconds_bucket", (("le", "1"),)) in seconds
+
+
+def test_prometheus_with_several_clients(client: quorlock.Client) -> None:
+    with quorlock.Client(["memory://other"]) as other:
+        other.lock("r").acquire().release()
+        wins = exported(Collector(orders=client, users=other))["quorlock_acquires"]
+    name = "quorlock_acquires_total"
+    assert wins[name, (("client", "orders"), ("outcome", "won"))] == 0
+    assert wins[name, (("client", "users"), ("outcome", "won"))] == 1
+    with pytest.raises(TypeError, match="of one client, or of several"):
+        Collector()
+    with pytest.raises(TypeError, match="of one client, or of several"):
+        Collector(client, other=client)
+
+
+@pytest.fixture
+def spans(client: quorlock.Client) -> Iterator[tuple[InMemorySpanExporter, TracerProvider]]:
+    provider, exporter = TracerProvider(), InMemorySpanExporter()
+    provider.add_span_processor(SimpleSpanProcessor(exporter))
+    yield exporter, provider
+    provider.shutdown()
+
+
+def test_opentelemetry_spans(
+    client: quorlock.Client, spans: tuple[InMemorySpanExporter, TracerProvider]
+) -> None:
+    exporter, provider = spans
+    instrument(client, tracer_provider=provider, meter_provider=MeterProvider())
+    lock = client.lock("r", wait=0)
+
+    async def hold() -> None:
+        async with lock:
+            pass
+        await (await lock.acquire_async()).release_async()
+
+    with provider.get_tracer("test").start_as_current_span("request") as request:
+        with lock as lease:
+            fence = lease.fence
+            with pytest.raises(quorlock.LockTimeoutError):
+                lock.acquire()
+        lock.acquire().release()
+        asyncio.run(hold())
+    *acquires, _ = exporter.get_finished_spans()
+    assert [span.name for span in acquires] == ["quorlock.acquire"] * 5
+    assert {span.kind for span in acquires} == {SpanKind.CLIENT}
+    assert {attributes(span)["quorlock.resources"] for span in acquires} == {("r",)}
+    parent = request.get_span_context().span_id
+    assert all(span.parent and span.parent.span_id == parent for span in acquires)
+    first, second, *others = acquires
+    assert attributes(first)["quorlock.fence"] == fence
+    assert attributes(second)["error.type"] == "timeout"
+    assert second.status.status_code == StatusCode.UNSET
+    assert all(attributes(span)["quorlock.outcome"] == "won" for span in [first, *others])
+
+
+def attributes(span: ReadableSpan) -> dict[str, Any]:
+    return dict(span.attributes or {})
+
+
+def test_opentelemetry_tells_of_outages_and_cancelled_acquires(
+    servers: Servers,
+    client: quorlock.Client,
+    spans: tuple[InMemorySpanExporter, TracerProvider],
+) -> None:
+    exporter, provider = spans
+    instrument(client, tracer_provider=provider, meter_provider=MeterProvider())
+
+    async def cancel() -> None:
+        async with client.lock("r"):
+            task = asyncio.create_task(client.lock("r", wait=60).acquire_async())
+            await wait_until_async(lambda: client.stats().waiting == 1)
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+
+    asyncio.run(cancel())
+    servers[0].kill()
+    servers[1].kill()
+    with pytest.raises(quorlock.QuorumError):
+        client.lock("r", wait=0).acquire()
+    _, cancelled, failed = exporter.get_finished_spans()
+    assert attributes(cancelled)["quorlock.outcome"] == "cancelled"
+    assert attributes(failed)["quorlock.outcome"] == "no_quorum"
+    assert failed.status.status_code == StatusCode.ERROR
+
+
+def test_opentelemetry_metrics(servers: Servers, client: quorlock.Client) -> None:
+    reader = InMemoryMetricReader()
+    instrument(client, meter_provider=MeterProvider([reader]), tracer_provider=TracerProvider())
+    with client.lock("r"), pytest.raises(quorlock.LockTimeoutError):
+        client.lock("r", wait=0).acquire()
+    data = reader.get_metrics_data()
+    assert data is not None
+    [scope] = data.resource_metrics[0].scope_metrics
+    assert (scope.scope.name, scope.scope.version) == ("quorlock", quorlock.__version__)
+    metrics = {metric.name: metric for metric in scope.metrics}
+
+    def points(name: str) -> dict[tuple[tuple[str, Any], ...], Any]:
+        found = metrics[name].data.data_points
+        return {tuple(sorted(dict(point.attributes or {}).items())): point for point in found}
+
+    assert points("quorlock.acquires")[(("quorlock.outcome", "won"),)].value == 1
+    assert points("quorlock.acquires")[(("quorlock.outcome", "timeout"),)].value == 1
+    assert points("quorlock.acquire.duration")[(("quorlock.outcome", "won"),)].count == 1
+    assert points("quorlock.acquire.count")[()].value == 1
+    assert points("quorlock.acquire.time")[()].value == client.stats().acquire_seconds.sum
+    assert points("quorlock.node.up")[(("quorlock.node", servers.urls[0]),)].value == 1
+    assert metrics["quorlock.acquire.duration"].unit == metrics["quorlock.acquire.time"].unit == "s"
+
+
+def metrics_in(expressions: str) -> set[str]:
+    return set(re.findall(r"\bquorlock_\w+", expressions))
+
+
+def names(client: quorlock.Client) -> set[str]:
+    """The names under which the metrics are asked for."""
+    return {name for samples in exported(Collector(client)).values() for name, _ in samples}
+
+
+def test_the_dashboard_shows_what_there_is(client: quorlock.Client) -> None:
+    with client.lock("r"):
+        pass
+    dashboard = json.loads((ROOT / "docs/grafana/quorlock.json").read_text())
+    assert {"title", "uid", "schemaVersion", "panels", "templating", "time"} <= dashboard.keys()
+    panels = [panel for panel in dashboard["panels"] if panel["type"] != "row"]
+    assert len({panel["id"] for panel in dashboard["panels"]}) == len(dashboard["panels"])
+    places: set[tuple[int, int]] = set()
+    shown: set[str] = set()
+    for panel in panels:
+        assert panel["title"]
+        assert panel["datasource"] == {"type": "prometheus", "uid": "${datasource}"}
+        place = panel["gridPos"]
+        assert place["x"] + place["w"] <= 24
+        taken = {
+            (x, y)
+            for x in range(place["x"], place["x"] + place["w"])
+            for y in range(place["y"], place["y"] + place["h"])
+        }
+        assert not taken & places
+        places |= taken
+        assert panel["targets"]
+        for target in panel["targets"]:
+            assert metrics_in(target["expr"])
+            shown |= metrics_in(target["expr"])
+    assert shown <= names(client)
+    # All of them are worth to be seen.
+    families = {re.sub("_(total|bucket|sum|count)$", "", name) for name in names(client)}
+    assert {re.sub("_(total|bucket|sum|count)$", "", name) for name in shown} == families
+
+
+def test_the_alerts_are_about_what_there_is(client: quorlock.Client) -> None:
+    with client.lock("r"):
+        pass
+    rules = (ROOT / "docs/grafana/alerts.yaml").read_text()
+    alerts = re.findall(r"- alert: (\w+)\n\s+expr: (.+)\n", rules)
+    assert len(alerts) == rules.count("alert:") >= 4
+    for _, expression in alerts:
+        assert metrics_in(expression)
+        assert metrics_in(expression) <= names(client)
+
+
+def test_the_page_lists_the_metrics(client: quorlock.Client) -> None:
+    with client.lock("r"):
+        pass
+    page = (ROOT / "docs/observability.md").read_text()
+    listed = set(re.findall(r"^\| `(quorlock_\w+)`", page, re.MULTILINE))
+    assert listed == {re.sub("_(bucket|sum|count)$", "", name) for name in names(client)}
