@@ -2,7 +2,7 @@
 
 use crate::convert::error;
 use crate::inbox::{Inbox, Letter, Shared};
-use crate::thread;
+use crate::thread::{self, Gate};
 use crate::waiting::wait;
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
@@ -106,9 +106,9 @@ pub(crate) fn on_lost(lease: &quorlock::Lease, inbox: Option<&Inbox>, function: 
     }
 }
 
-fn call_all(receiver: &Receiver<Call>) {
+fn call_all(receiver: &Receiver<Call>, gate: &Gate) {
     while let Ok(Call(function, loss)) = receiver.recv() {
-        let _ = Python::try_attach(|py| {
+        gate.call(|py| {
             let loss = error(py, &loss).into_value(py);
             if let Err(error) = function.call1(py, (loss,)) {
                 error.write_unraisable(py, Some(function.bind(py)));

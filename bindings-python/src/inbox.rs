@@ -5,7 +5,7 @@
 //! that are there. An event loop that watches sockets is woken by one; for others (that of Windows)
 //! a thread of its own rings, which does take the GIL.
 
-use crate::thread;
+use crate::thread::{self, Gate};
 use pyo3::prelude::*;
 use quorlock::PerProcess;
 #[cfg(unix)]
@@ -165,10 +165,9 @@ impl Shared {
     }
 }
 
-fn ring_all(receiver: &Receiver<Arc<Shared>>) {
+fn ring_all(receiver: &Receiver<Arc<Shared>>, gate: &Gate) {
     while let Ok(inbox) = receiver.recv() {
-        // No interpreter any more: nobody waits for the results.
-        let _ = Python::try_attach(|py| match &inbox.bell {
+        gate.call(|py| match &inbox.bell {
             // An error means that the event loop is closed, and waits for nothing.
             Bell::Function(function) => drop(function.call0(py)),
             #[cfg(unix)]

@@ -193,6 +193,14 @@ fn release_all(py: Python<'_>, seconds: f64) {
     py.detach(|| quorlock::release_all(Duration::from_secs_f64(seconds)));
 }
 
+/// For the end of the process, after [`release_all`]: tells what there is to tell, on this thread, and
+/// lets no other thread call into Python from then on.
+#[pyfunction]
+fn end_calls(py: Python<'_>) -> PyResult<()> {
+    thread::end(py);
+    logging::log(py)
+}
+
 /// The command line with these arguments, of which the first is the program's name; returns the exit status.
 #[pyfunction]
 fn command_line(py: Python<'_>, arguments: Vec<OsString>) -> u8 {
@@ -224,7 +232,7 @@ fn _quorlock(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<Inbox>()?;
     module.add_function(wrap_pyfunction!(timeout, module)?)?;
     module.add_function(wrap_pyfunction!(release_all, module)?)?;
-    module.add_function(wrap_pyfunction!(logging::end_logging, module)?)?;
+    module.add_function(wrap_pyfunction!(end_calls, module)?)?;
     module.add_function(wrap_pyfunction!(command_line, module)?)?;
     module.add("__version__", env!("CARGO_PKG_VERSION"))
 }

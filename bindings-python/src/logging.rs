@@ -4,18 +4,16 @@
 //! heard is looked up where the GIL is held anyway: when a client is made, and when a lock is acquired,
 //! but then not each time.
 
-use crate::thread;
+use crate::thread::{self, Gate};
 use pyo3::IntoPyObjectExt;
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use quorlock::{Detail, Listener, PerProcess, Record, TARGETS};
 use std::sync::mpsc::{Receiver, Sender};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// For so long the end of the process waits for a handler of the program's.
-const PATIENCE: Duration = Duration::from_secs(1);
 /// So often the levels are looked up at most.
 const INTERVAL: Duration = Duration::from_millis(100);
 
@@ -24,9 +22,6 @@ static LOGGING: PerProcess<Logging> = PerProcess::new();
 struct Logging {
     listener: Arc<Listener>,
     looked: Mutex<Option<Instant>>,
-    /// Whether the interpreter is about to end. Locked while the thread has the GIL, or waits for it: a
-    /// thread that waits for it when the interpreter ends is ended in a way that Rust cannot bear.
-    is_over: Mutex<bool>,
 }
 
 impl Logging {
@@ -38,11 +33,11 @@ impl Logging {
             // The thread ends with the process only.
             let _ = sender.send(());
         };
-        Self { listener: Listener::new(wake), looked: Mutex::default(), is_over: Mutex::default() }
+        Self { listener: Listener::new(wake), looked: Mutex::default() }
     }
 
     fn is_due(&self) -> bool {
-        let mut looked = lock(&self.looked);
+        let mut looked = self.looked.lock().unwrap_or_else(PoisonError::into_inner);
         let now = Instant::now();
         let is_due = looked.is_none_or(|last| now.duration_since(last) >= INTERVAL);
         if is_due {
@@ -67,25 +62,8 @@ pub(crate) fn look_now(py: Python<'_>) -> PyResult<()> {
     Ok(())
 }
 
-/// For the end of the process: hands on what there is, on this thread, and nothing from then on.
-#[pyfunction]
-pub(crate) fn end_logging(py: Python<'_>) -> PyResult<()> {
-    let Some(logging) = LOGGING.get() else { return Ok(()) };
-    py.detach(|| {
-        let began = Instant::now();
-        while began.elapsed() < PATIENCE {
-            if let Ok(mut is_over) = logging.is_over.try_lock() {
-                *is_over = true;
-                break;
-            }
-            std::thread::sleep(Duration::from_millis(1));
-        }
-    });
-    log(py)
-}
-
 /// Hands on what there is.
-fn log(py: Python<'_>) -> PyResult<()> {
+pub(crate) fn log(py: Python<'_>) -> PyResult<()> {
     let records = LOGGING.get().map(|logging| logging.listener.take()).unwrap_or_default();
     if records.is_empty() {
         return Ok(());
@@ -113,22 +91,12 @@ fn value<'py>(py: Python<'py>, detail: &Detail) -> PyResult<Bound<'py, PyAny>> {
     }
 }
 
-fn hand_on(receiver: &Receiver<()>) {
+fn hand_on(receiver: &Receiver<()>, gate: &Gate) {
     while let Ok(()) = receiver.recv() {
-        let Some(logging) = LOGGING.get() else { return };
-        let is_over = lock(&logging.is_over);
-        if *is_over {
-            return;
-        }
-        // No interpreter any more: nobody listens.
-        let _ = Python::try_attach(|py| {
+        gate.call(|py| {
             if let Err(error) = log(py) {
                 error.write_unraisable(py, None);
             }
         });
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -23,7 +23,7 @@ from ._errors import (
 )
 from ._lease import Lease
 from ._lock import Lock
-from ._quorlock import __version__, end_logging, release_all
+from ._quorlock import __version__, end_calls, release_all
 
 if TYPE_CHECKING:
     from ._reports import Diagnosis, Finding, Histogram, NodeDiagnosis, NodeStats, Stats
@@ -62,6 +62,6 @@ def __getattr__(name: str) -> object:
 
 # What is registered last is done first. Others need not wait then for what is still held to
 # expire; in seconds, for all leases together.
-atexit.register(end_logging)
+atexit.register(end_calls)
 atexit.register(release_all, 0.5)
-del atexit, end_logging, release_all
+del atexit, end_calls, release_all
