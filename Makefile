@@ -47,6 +47,7 @@ CARGO_TEST := RUSTFLAGS='--cfg tokio_unstable' cargo test --locked -p quorlock
 test-rust: redis
 	$(CARGO_TEST) --no-default-features --lib -- --skip model::
 	$(CARGO_TEST) -- --skip model:: --skip simulation::
+	RUSTFLAGS='--cfg tokio_unstable' cargo test --locked -p quorlock-cli
 
 # With the cross-language tests, which drive Node.js from Python.
 test-python: build redis
@@ -70,6 +71,7 @@ simulate:
 
 mutants:
 	$(PYTHON) tests/mutants/run.py
+
 # The run itself builds the Rust client, also in `make test`.
 chaos: build redis
 	$(BIN)/python tests/chaos/run.py --seconds $(or $(SECONDS),300) $(if $(SEED),--seed $(SEED))

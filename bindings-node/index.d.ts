@@ -373,7 +373,8 @@ export interface LogRecord {
  */
 export class Client implements AsyncDisposable {
   /**
-   * `nodes` are URLs: `redis://[user:password@]host[:port][/database]`, `unix:///path[?db=…]`, or
+   * `nodes` are URLs: `redis://[user:password@]host[:port][/database]`, `rediss://…` with TLS,
+   * `redis-sentinel://host,…/service`, `redis-cluster://host,…`, `unix:///path[?db=…]`, or
    * `memory://name` for a node in this process, which is for tests. Without it they are taken from
    * the environment variable `QUORLOCK_NODES`, separated by commas.
    *

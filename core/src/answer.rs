@@ -45,10 +45,10 @@ impl Failure {
             NodeOutcome::Unreachable if detail.contains("failed to lookup address") => {
                 Some("see that the host in the URL is right")
             }
-            NodeOutcome::Refused if detail.starts_with("NOAUTH") => Some(
+            NodeOutcome::Refused if detail.contains("NOAUTH ") => Some(
                 "the URL must have the password: redis://user:password@host, or redis://:password@host",
             ),
-            NodeOutcome::Refused if detail.starts_with("WRONGPASS") => {
+            NodeOutcome::Refused if detail.contains("WRONGPASS ") => {
                 Some("see that the user and the password in the URL are right, and percent-encoded")
             }
             _ => None,

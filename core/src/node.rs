@@ -3,10 +3,14 @@
 //! A node owns at most one connection. While there is none, requests fail at once and one
 //! background task reconnects; a connection whose peer stopped answering is replaced.
 
+mod link;
+mod routing;
+
+pub(crate) use link::Link;
+
 use crate::answer::{Answered, Failure, outcome};
 use crate::asking::{Asking, Parcel, Sink};
 use crate::clock;
-use crate::cluster::{Cluster, Elsewhere, Map};
 use crate::deadline::Deadlines;
 use crate::endpoint::{Endpoint, Target};
 use crate::error::NodeOutcome;
@@ -17,12 +21,13 @@ use crate::options::Options;
 use crate::protocol::{Guard, Moment, Term};
 use crate::request::{Reply, Request};
 use crate::runtime;
-use crate::server::{Place, Server};
-use crate::stats::{Counters, NodeState, NodeStats};
+use crate::stats::{Counters, NodeStats};
 use crate::timer::{sleep, timeout};
 use crate::token;
 use crate::wire::{Sight, Wire};
 use futures_util::future::{BoxFuture, FutureExt};
+use link::Slot;
+use routing::keep_routing;
 use std::future::Future;
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -36,8 +41,6 @@ const STUCK_AFTER: u32 = 3;
 /// limits: a proxy may have put another server in its place without breaking the connection.
 const LOOKS_PER_GUARD: u32 = 4;
 const LOOK_INTERVAL: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(10));
-/// A cluster is not looked at again sooner than this.
-const REROUTE_DELAY: Duration = Duration::from_millis(100);
 /// The pause between attempts to connect grows from the first to the second of these.
 const RECONNECT_DELAY: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(1));
 
@@ -82,48 +85,6 @@ impl Unsent {
 impl Drop for Unsent {
     fn drop(&mut self) {
         self.0.unsent.fetch_sub(1, Ordering::AcqRel);
-    }
-}
-
-#[derive(Clone, Debug)]
-enum Slot {
-    /// Nothing was asked of the node yet.
-    Idle,
-    /// Connecting, with a chance of success: requests wait for it.
-    Connecting,
-    Up(Arc<Link>),
-    /// A cluster, whose masters are connected to on their own.
-    Routed(Arc<Map>),
-    /// The last attempt failed, another one is made in the background: requests fail at once.
-    Down(Failure),
-    /// The client is closed.
-    Closed,
-}
-
-/// A connection in use.
-#[derive(Debug)]
-pub(crate) struct Link {
-    pub(crate) wire: Wire,
-    /// Tells this connection from those before and after it.
-    id: Arc<()>,
-    since: Moment,
-    timeouts: AtomicU32,
-    /// The cluster whose server it is to, if any.
-    owner: Weak<Node>,
-}
-
-impl Link {
-    /// Sends a request to the server of the cluster that is to have it. Returns the sink if there is none.
-    pub(crate) fn redirect(
-        &self,
-        to: Elsewhere,
-        request: &Arc<Request>,
-        mut sink: Sink,
-    ) -> Option<Sink> {
-        match self.owner.upgrade() {
-            Some(cluster) if sink.hop() => cluster.redirect(to, request, sink),
-            _ => Some(sink),
-        }
     }
 }
 
@@ -486,86 +447,6 @@ impl Node {
         Ok(Slot::Up(link))
     }
 
-    /// Finds the masters of a cluster, and begins to connect to them. `before`: those that were known.
-    async fn route(
-        self: &Arc<Self>,
-        cluster: &Cluster,
-        before: Option<&Map>,
-    ) -> Result<Arc<Map>, Failure> {
-        let known = before.map(Map::places).unwrap_or_default();
-        let shards = cluster.masters(&known).boxed().await?;
-        let ids = shards.iter().map(|shard| shard.id.clone()).collect();
-        self.identities.reached(self.position, ids)?;
-        let make = |place: &Place| self.member(cluster.server(place.clone()), before.is_some());
-        let map = Arc::new(Map::new(shards, before, make));
-        for node in map.nodes() {
-            node.poke();
-        }
-        Ok(map)
-    }
-
-    /// A server of this cluster. `is_late`: it became a master while this client was looking.
-    fn member(self: &Arc<Self>, server: Server, is_late: bool) -> Arc<Self> {
-        let guard = self.term.map(|term| {
-            let mut guard = Guard::new(term);
-            if is_late {
-                // It lacks what it was not told before it took the other's place.
-                guard.looked(clock::now(), None);
-            }
-            Mutex::new(guard)
-        });
-        Arc::new(Self {
-            endpoint: Endpoint::of_cluster(self.address(), server),
-            position: self.position,
-            identities: Arc::clone(&self.identities),
-            deadlines: Arc::clone(&self.deadlines),
-            connect_timeout: self.connect_timeout,
-            term: self.term,
-            guard,
-            look_interval: self.look_interval,
-            counters: Arc::clone(&self.counters),
-            health: Health::default(),
-            owner: Arc::downgrade(self),
-            stale: watch::Sender::new(()),
-            unsent: AtomicUsize::new(0),
-            turn: tokio::sync::Mutex::new(()),
-            slot: watch::Sender::new(Slot::Idle),
-        })
-    }
-
-    /// Of a cluster: which master has what.
-    fn map(&self) -> Option<Arc<Map>> {
-        match &*self.slot.borrow() {
-            Slot::Routed(map) => Some(Arc::clone(map)),
-            _ => None,
-        }
-    }
-
-    /// Of a cluster: sends a request to the server that is to have it. Returns the sink if it is not known.
-    fn redirect(&self, to: Elsewhere, request: &Arc<Request>, sink: Sink) -> Option<Sink> {
-        self.stale.send_replace(());
-        let map = self.map();
-        let at = |place: &Place| map.as_ref().and_then(|map| map.at(place));
-        match to {
-            Elsewhere::Moved(place) => {
-                let Some(node) = at(&place) else { return Some(sink) };
-                sink.goes_to(node);
-                if let Some(sending) = node.send(&Parcel::from(Arc::clone(request)), sink) {
-                    // The runtime is there: this runs on it.
-                    let _ = runtime::spawn(sending);
-                }
-                None
-            }
-            Elsewhere::Ask(place) => {
-                let Some(node) = at(&place) else { return Some(sink) };
-                let Some(link) = node.slot.borrow().link() else { return Some(sink) };
-                sink.goes_to(node);
-                sink.sent_on(&link);
-                link.wire.send_asking(request, sink).err()
-            }
-        }
-    }
-
     /// Takes in what the server told of itself. Fails if it is the same server as another node.
     fn saw(&self, sight: Option<Sight>) -> Result<(), Failure> {
         let now = clock::now();
@@ -589,28 +470,6 @@ impl Node {
     }
 }
 
-/// Looks at a cluster again when its masters may be others, for as long as it is in use.
-async fn keep_routing(node: Weak<Node>, mut stale: watch::Receiver<()>) {
-    while stale.changed().await.is_ok() {
-        let Some(node) = node.upgrade() else { return };
-        let (Some(map), Target::Cluster(cluster)) = (node.map(), &node.endpoint.target) else {
-            return;
-        };
-        let routed = timeout(node.connect_timeout, node.route(cluster, Some(&map))).await;
-        if let Ok(Ok(map)) = routed {
-            node.slot.send_if_modified(|slot| {
-                let is_open = matches!(slot, Slot::Routed(_));
-                if is_open {
-                    *slot = Slot::Routed(map);
-                }
-                is_open
-            });
-        }
-        drop(node);
-        sleep(REROUTE_DELAY).await;
-    }
-}
-
 /// Looks at the server again and again, for as long as this connection is in use.
 async fn keep_looking(node: Weak<Node>, link: Weak<Link>) {
     while let Some(interval) = node.upgrade().map(|node| node.look_interval) {
@@ -630,37 +489,5 @@ async fn keep_looking(node: Weak<Node>, link: Weak<Link>) {
         if matches!(current, Ok(false)) {
             return node.broken(&link);
         }
-    }
-}
-
-impl Slot {
-    /// Whether requests can be sent.
-    fn is_open(&self) -> bool {
-        matches!(self, Self::Up(_) | Self::Routed(_))
-    }
-
-    fn is(&self, link: &Link) -> bool {
-        self.has(&link.id)
-    }
-
-    fn state(&self) -> NodeState {
-        match self {
-            Self::Idle => NodeState::Idle,
-            Self::Connecting => NodeState::Connecting,
-            Self::Up(_) | Self::Routed(_) => NodeState::Up,
-            Self::Down(_) => NodeState::Down,
-            Self::Closed => NodeState::Closed,
-        }
-    }
-
-    fn link(&self) -> Option<Arc<Link>> {
-        match self {
-            Self::Up(link) => Some(Arc::clone(link)),
-            _ => None,
-        }
-    }
-
-    fn has(&self, id: &Arc<()>) -> bool {
-        matches!(self, Self::Up(current) if Arc::ptr_eq(&current.id, id))
     }
 }

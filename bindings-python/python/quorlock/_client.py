@@ -64,9 +64,10 @@ class Client:
         self, nodes: Iterable[str] | None = None, **options: Unpack[ClientOptions]
     ) -> None:
         """
-        `nodes` are URLs: `redis://[user:password@]host[:port][/database]`, `unix:///path[?db=…]`,
-        or `memory://name` for a node in this process, which is for tests. Without it they are
-        taken from the environment variable `QUORLOCK_NODES`, separated by commas.
+        `nodes` are URLs: `redis://[user:password@]host[:port][/database]`, `rediss://…` with TLS,
+        `redis-sentinel://host,…/service`, `redis-cluster://host,…`, `unix:///path[?db=…]`, or
+        `memory://name` for a node in this process, which is for tests. Without it they are taken
+        from the environment variable `QUORLOCK_NODES`, separated by commas.
 
         Raises ConfigError for a bad URL, option or node list.
         """

@@ -1,0 +1,142 @@
+//! A node that is a whole cluster: its masters, and which of them is to have a request.
+
+use super::Node;
+use super::link::{Link, Slot};
+use crate::answer::Failure;
+use crate::asking::{Parcel, Sink};
+use crate::clock;
+use crate::cluster::{Cluster, Elsewhere, Map};
+use crate::endpoint::{Endpoint, Target};
+use crate::health::Health;
+use crate::protocol::Guard;
+use crate::request::Request;
+use crate::runtime;
+use crate::server::{Place, Server};
+use crate::timer::{sleep, timeout};
+use futures_util::future::FutureExt;
+use std::sync::atomic::AtomicUsize;
+use std::sync::{Arc, Mutex, Weak};
+use std::time::Duration;
+use tokio::sync::watch;
+
+/// A cluster is not looked at again sooner than this.
+const REROUTE_DELAY: Duration = Duration::from_millis(100);
+
+impl Link {
+    /// Sends a request to the server of the cluster that is to have it. Returns the sink if there is none.
+    pub(crate) fn redirect(
+        &self,
+        to: Elsewhere,
+        request: &Arc<Request>,
+        mut sink: Sink,
+    ) -> Option<Sink> {
+        match self.owner.upgrade() {
+            Some(cluster) if sink.hop() => cluster.redirect(to, request, sink),
+            _ => Some(sink),
+        }
+    }
+}
+
+impl Node {
+    /// Finds the masters of a cluster, and begins to connect to them. `before`: those that were known.
+    pub(super) async fn route(
+        self: &Arc<Self>,
+        cluster: &Cluster,
+        before: Option<&Map>,
+    ) -> Result<Arc<Map>, Failure> {
+        let known = before.map(Map::places).unwrap_or_default();
+        let shards = cluster.masters(&known).boxed().await?;
+        let ids = shards.iter().map(|shard| shard.id.clone()).collect();
+        self.identities.reached(self.position, ids)?;
+        let make = |place: &Place| self.member(cluster.server(place.clone()), before.is_some());
+        let map = Arc::new(Map::new(shards, before, make));
+        for node in map.nodes() {
+            node.poke();
+        }
+        Ok(map)
+    }
+
+    /// A server of this cluster. `is_late`: it became a master while this client was looking.
+    fn member(self: &Arc<Self>, server: Server, is_late: bool) -> Arc<Self> {
+        let guard = self.term.map(|term| {
+            let mut guard = Guard::new(term);
+            if is_late {
+                // It lacks what it was not told before it took the other's place.
+                guard.looked(clock::now(), None);
+            }
+            Mutex::new(guard)
+        });
+        Arc::new(Self {
+            endpoint: Endpoint::of_cluster(self.address(), server),
+            position: self.position,
+            identities: Arc::clone(&self.identities),
+            deadlines: Arc::clone(&self.deadlines),
+            connect_timeout: self.connect_timeout,
+            term: self.term,
+            guard,
+            look_interval: self.look_interval,
+            counters: Arc::clone(&self.counters),
+            health: Health::default(),
+            owner: Arc::downgrade(self),
+            stale: watch::Sender::new(()),
+            unsent: AtomicUsize::new(0),
+            turn: tokio::sync::Mutex::new(()),
+            slot: watch::Sender::new(Slot::Idle),
+        })
+    }
+
+    /// Of a cluster: which master has what.
+    pub(super) fn map(&self) -> Option<Arc<Map>> {
+        match &*self.slot.borrow() {
+            Slot::Routed(map) => Some(Arc::clone(map)),
+            _ => None,
+        }
+    }
+
+    /// Of a cluster: sends a request to the server that is to have it. Returns the sink if it is not known.
+    fn redirect(&self, to: Elsewhere, request: &Arc<Request>, sink: Sink) -> Option<Sink> {
+        self.stale.send_replace(());
+        let map = self.map();
+        let at = |place: &Place| map.as_ref().and_then(|map| map.at(place));
+        match to {
+            Elsewhere::Moved(place) => {
+                let Some(node) = at(&place) else { return Some(sink) };
+                sink.goes_to(node);
+                if let Some(sending) = node.send(&Parcel::from(Arc::clone(request)), sink) {
+                    // The runtime is there: this runs on it.
+                    let _ = runtime::spawn(sending);
+                }
+                None
+            }
+            Elsewhere::Ask(place) => {
+                let Some(node) = at(&place) else { return Some(sink) };
+                let Some(link) = node.slot.borrow().link() else { return Some(sink) };
+                sink.goes_to(node);
+                sink.sent_on(&link);
+                link.wire.send_asking(request, sink).err()
+            }
+        }
+    }
+}
+
+/// Looks at a cluster again when its masters may be others, for as long as it is in use.
+pub(super) async fn keep_routing(node: Weak<Node>, mut stale: watch::Receiver<()>) {
+    while stale.changed().await.is_ok() {
+        let Some(node) = node.upgrade() else { return };
+        let (Some(map), Target::Cluster(cluster)) = (node.map(), &node.endpoint.target) else {
+            return;
+        };
+        let routed = timeout(node.connect_timeout, node.route(cluster, Some(&map))).await;
+        if let Ok(Ok(map)) = routed {
+            node.slot.send_if_modified(|slot| {
+                let is_open = matches!(slot, Slot::Routed(_));
+                if is_open {
+                    *slot = Slot::Routed(map);
+                }
+                is_open
+            });
+        }
+        drop(node);
+        sleep(REROUTE_DELAY).await;
+    }
+}
