@@ -214,6 +214,25 @@ def test_a_process_ends_when_no_node_answers(servers: Servers, environment: dict
         thaw(servers)
 
 
+LOSSES = """
+import time
+import quorlock
+
+client = quorlock.Client(["memory://losses"])
+leases = [client.lock(str(number)).acquire() for number in range(200)]
+for lease in leases:
+    lease.on_lost(lambda loss: time.sleep(0.0005))
+client.close()
+"""
+
+
+def test_a_process_ends_while_losses_are_told(environment: dict[str, str]) -> None:
+    # A thread that waits for the GIL when the interpreter ends would end the process by a signal.
+    for _ in range(20):
+        ended = run(LOSSES, environment)
+        assert (ended.returncode, ended.stderr) == (0, "")
+
+
 def test_sigterm_ends_a_process_at_once(servers: Servers, environment: dict[str, str]) -> None:
     program = BUSY + "client.lock('held-0').acquire()"
     process = subprocess.Popen(
