@@ -125,16 +125,25 @@ fn what_is_released_takes_no_memory() {
             }
         });
     };
-    cycles();
-    let before = BYTES.load(Ordering::Relaxed);
-    cycles();
-    // The last late answers are still to come. A leak of 8 bytes in a cycle would be as much.
-    let deadline = Instant::now() + TIMEOUT;
-    while BYTES.load(Ordering::Relaxed) > before + 8 * (THREADS * CYCLES) as i64 {
-        let bytes = BYTES.load(Ordering::Relaxed) - before;
-        assert!(Instant::now() < deadline, "{bytes} bytes more after {THREADS} x {CYCLES} cycles");
-        std::thread::sleep(Duration::from_millis(5));
+    // A buffer may grow once, but what leaks does so every time.
+    let mut grown = Vec::new();
+    for _ in 0..5 {
+        let before = BYTES.load(Ordering::Relaxed);
+        cycles();
+        let more = || BYTES.load(Ordering::Relaxed) - before;
+        // A leak of 8 bytes in a cycle would be as much.
+        let is_little = || more() <= 8 * (THREADS * CYCLES) as i64;
+        // The last late answers are still to come.
+        let deadline = Instant::now() + Duration::from_secs(5);
+        while !is_little() && Instant::now() < deadline {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        if is_little() {
+            return;
+        }
+        grown.push(more());
     }
+    panic!("{grown:?} bytes more after {THREADS} x {CYCLES} cycles each");
 }
 
 #[test]
