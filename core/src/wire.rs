@@ -232,7 +232,8 @@ fn unheard(error: &RedisError, server: &Server) -> Failure {
     let mut failure = failure(error, false);
     let is_plain = server.tls.is_none() && matches!(server.place, Place::Tcp { .. });
     // It was there, and went away, or talked nonsense.
-    let is_strange = error.is_connection_dropped() || error.kind() == ErrorKind::Parse;
+    let has_gone = error.is_connection_dropped() && !error.is_connection_refusal();
+    let is_strange = has_gone || error.kind() == ErrorKind::Parse;
     if is_plain && is_strange {
         failure.detail += ": if the server speaks TLS on this port, use a URL with TLS (rediss)";
     }
