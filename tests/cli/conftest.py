@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import signal
+from collections.abc import Callable, Iterator
 
 import pytest
 from command_line import INSTALLATIONS, CommandLine
 from servers import Servers
+
+
+@pytest.fixture(scope="package", autouse=True)
+def hang_up() -> Iterator[None]:
+    """What is started gets SIGHUP, also if the tests themselves are run under nohup(1)."""
+    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    yield
+    signal.signal(signal.SIGHUP, before)
 
 
 @pytest.fixture
