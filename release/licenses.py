@@ -58,7 +58,10 @@ def texts(crate: dict[str, Any]) -> list[str]:
     """The licence texts of a crate."""
     directory = Path(crate["manifest_path"]).parent
     names = ("LICENSE", "LICENCE", "COPYING", "NOTICE", "UNLICENSE")
-    files = [path for path in directory.iterdir() if path.name.upper().startswith(names)]
+    # Some have them in a directory.
+    inner = [path for path in directory.glob("LICENSES/*") if path.is_file()]
+    outer = [path for path in directory.iterdir() if path.name.upper().startswith(names)]
+    files = [path for path in outer + inner if path.is_file()]
     if not files:
         files = [TEXTS / f"{crate['name']}.txt"]
     if not crate["license"] or not files[0].is_file():
