@@ -14,7 +14,7 @@ FROM_SCRIPTS = frozenset(
     name
     for line in (
         "get set del exists ttl pttl pexpire time lpush",
-        "zadd zrem zrange zrank publish",
+        "zadd zcard zrem zrange zrank publish",
     )
     for name in line.split()
 )

@@ -9,6 +9,7 @@ use crate::options::Options;
 use crate::pipe::Pipe;
 use crate::request::Keys;
 use crate::script;
+use crate::server::Server;
 use crate::token;
 use crate::wire::{failure, reach, subscribe};
 use redis::{Cmd, InfoDict, RedisError, from_redis_value};
@@ -27,6 +28,8 @@ pub(super) struct Examined {
     pub(super) trouble: Option<Failure>,
     /// Why the node would not take a write, other than for want of permission.
     pub(super) refusal: Option<Failure>,
+    /// Whether it is known which server it is: not while sentinels or a cluster don't tell.
+    pub(super) is_known: bool,
     pub(super) is_local: bool,
     /// Whether it does not have to prove who it is.
     pub(super) trusts_anybody: bool,
@@ -48,6 +51,9 @@ pub(super) async fn examine(endpoint: &Endpoint, options: &Options) -> Examined 
         examined.is_local = true;
         return examined;
     }
+    if let Target::Server(server) = &endpoint.target {
+        examined.is_at(server);
+    }
     let keys = Keys::new(&options.key_prefix, &format!("quorlock-doctor-{:08x}", token::random()));
     let limit = options.connect_timeout;
     let (pipe, server) = match timeout(limit, reach(&endpoint.target, keys.slot())).await {
@@ -62,10 +68,7 @@ pub(super) async fn examine(endpoint: &Endpoint, options: &Options) -> Examined 
             return examined;
         }
     };
-    examined.is_local = server.place.is_local();
-    examined.diagnosis.database = i64::from(server.login.database);
-    examined.diagnosis.tls = server.tls.is_some();
-    examined.trusts_anybody = server.tls.as_ref().is_some_and(|tls| !tls.is_verified);
+    examined.is_at(&server);
     examined.is_cluster = endpoint.is_cluster();
     examined.has_sentinels = matches!(endpoint.target, Target::Sentinel(_));
     examined.diagnosis.reachable = true;
@@ -76,6 +79,16 @@ pub(super) async fn examine(endpoint: &Endpoint, options: &Options) -> Examined 
         Err(_) => Some(Failure::timeout("no answer", limit, true)),
     };
     examined
+}
+
+impl Examined {
+    fn is_at(&mut self, server: &Server) {
+        self.is_known = true;
+        self.is_local = server.place.is_local();
+        self.trusts_anybody = server.tls.as_ref().is_some_and(|tls| !tls.is_verified);
+        self.diagnosis.tls = server.tls.is_some();
+        self.diagnosis.database = i64::from(server.login.database);
+    }
 }
 
 async fn look(

@@ -48,7 +48,10 @@ pub(super) fn judge(examined: &Examined, options: &Options) -> Vec<Finding> {
         let message = "a node in this process, which no other process shares";
         return vec![warning("server", message, "use it for tests only")];
     }
-    let mut findings = vec![connection(examined), encryption(examined)];
+    let mut findings = vec![connection(examined)];
+    if examined.is_known {
+        findings.push(encryption(examined));
+    }
     if !node.reachable || trouble.is_some() {
         return findings;
     }
