@@ -148,10 +148,22 @@ pub(crate) fn redacted(url: &str) -> String {
         Some(at) => (&rest[..at], "?***"),
         None => (rest, ""),
     };
-    match rest.rsplit_once('@') {
-        Some((_, host)) => format!("{scheme}***@{host}{query}"),
-        None => format!("{scheme}{rest}{query}"),
+    if let Some((_, host)) = rest.rsplit_once('@') {
+        return format!("{scheme}***@{host}{query}");
     }
+    let (hosts, path) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
+    // Who forgets the host leaves the password where a port would be.
+    let shown = |part: &str| match part.rsplit_once(':') {
+        Some((host, port)) if !part.ends_with(']') && !is_port(host, port) => format!("{host}:***"),
+        _ => part.to_owned(),
+    };
+    let shown = hosts.split(',').map(shown).collect::<Vec<_>>().join(",");
+    let path = if shown == hosts { path } else { "" };
+    format!("{scheme}{shown}{path}{query}")
+}
+
+fn is_port(host: &str, port: &str) -> bool {
+    !host.is_empty() && port.bytes().all(|byte| byte.is_ascii_digit())
 }
 
 /// The URLs in a list with commas between them: a comma begins a new one only where a scheme follows,
@@ -172,7 +184,7 @@ pub(crate) fn split(list: &str) -> Vec<String> {
 
 #[cfg(test)]
 mod tests {
-    use super::split;
+    use super::{redacted, split};
 
     #[test]
     fn a_comma_begins_a_url_only_where_a_scheme_follows() {
@@ -180,5 +192,22 @@ mod tests {
         assert_eq!(split(list), ["redis://a", "redis-sentinel://b:1,c,d/orders", "rediss://e"]);
         assert_eq!(split("a,b"), ["a,b"]);
         assert!(split(" , ").is_empty());
+    }
+
+    #[test]
+    fn a_password_without_a_host_is_not_shown() {
+        for (url, shown) in [
+            ("redis://:secret", "redis://:***"),
+            ("redis://:6379", "redis://:***"),
+            ("redis://user:secret/0", "redis://user:***"),
+            ("redis-cluster://a:1,:se/cret", "redis-cluster://a:1,:***"),
+            ("redis://[::1]:secret?x", "redis://[::1]:***?***"),
+            ("redis://[::1]:99999/x", "redis://[::1]:99999/x"),
+            ("redis://[::1]/x", "redis://[::1]/x"),
+            ("http://a:1/b", "http://a:1/b"),
+            ("localhost:6379", "localhost:6379"),
+        ] {
+            assert_eq!(redacted(url), shown);
+        }
     }
 }
