@@ -7,7 +7,7 @@ use crate::endpoint::Endpoint;
 use crate::error::{Error, ErrorCode, NodeOutcome};
 use crate::options::{self, Dialect, OptionValue, Options};
 use crate::protocol::{Answer, FENCE_LIMIT, Moment, Turns, Vote};
-use crate::request::{Holder, Keys, Refusal, Reply, Request, Sight, Subject};
+use crate::request::{Holder, Kept, Keys, Refusal, Reply, Request, Subject};
 use crate::wire::{failure, sight};
 use redis::{RedisError, Value};
 use std::sync::Arc;
@@ -255,7 +255,7 @@ fn says(value: &Value, request: &Request, reply: &Reply) -> bool {
             _ => *value == Value::Int(1),
         },
         Reply::No => *value == Value::Int(0),
-        Reply::Seen(Sight { holder, expires_in, fence, waiters }) => {
+        Reply::Seen(Kept { holder, expires_in, fence, waiters }) => {
             let token = match holder {
                 Holder::Token(token) => Value::BulkString(token.clone().into_bytes()),
                 Holder::Nobody | Holder::Other => match value {

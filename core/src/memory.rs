@@ -5,7 +5,7 @@ use crate::clock;
 use crate::fork::PerProcess;
 use crate::protocol::{Moment, Vote};
 use crate::queue;
-use crate::request::{Holder, Keys, Refusal, Reply, Request, Sight, Subject};
+use crate::request::{Holder, Kept, Keys, Refusal, Reply, Request, Subject};
 use crate::slot::{self, Slot, Wanted};
 use std::collections::HashMap;
 use std::fmt;
@@ -114,7 +114,7 @@ impl Entries {
             }
             Request::Inspect(keys) => return Ok(Reply::Seen(self.inspect(now, &keys[0]))),
             Request::Forget(keys) => {
-                let Sight { holder, waiters, .. } = self.inspect(now, &keys[0]);
+                let Kept { holder, waiters, .. } = self.inspect(now, &keys[0]);
                 let is_idle = holder == Holder::Nobody && waiters == Some(0);
                 if is_idle {
                     self.slots.remove(&keys[0].lock);
@@ -125,10 +125,10 @@ impl Entries {
         Ok(if done { Reply::Yes } else { Reply::No })
     }
 
-    fn inspect(&mut self, now: Moment, keys: &Keys) -> Sight {
+    fn inspect(&mut self, now: Moment, keys: &Keys) -> Kept {
         let slot = self.slots.entry(keys.lock.clone()).or_default();
         let token = slot.entry.token(now).cloned();
-        Sight {
+        Kept {
             holder: token.map_or(Holder::Nobody, Holder::Token),
             expires_in: slot.entry.expires_in(now),
             fence: slot.entry.last_fence(),

@@ -133,7 +133,7 @@ pub(crate) enum Reply {
     /// To EXTEND and HEAL: for each lock whether it was done.
     Each(Vec<bool>),
     /// To INSPECT.
-    Seen(Sight),
+    Seen(Kept),
     /// To all others.
     Yes,
     /// To all others.
@@ -155,7 +155,7 @@ pub(crate) struct Refusal {
 
 /// What a node keeps of a resource.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Sight {
+pub(crate) struct Kept {
     pub(crate) holder: Holder,
     /// When the key expires; `None` if never, or if there is none.
     pub(crate) expires_in: Option<Duration>,
@@ -216,7 +216,7 @@ impl Reply {
     pub(crate) fn outcome(&self) -> NodeOutcome {
         match self {
             Self::Granted(_) => NodeOutcome::Granted,
-            Self::Seen(Sight { holder: Holder::Nobody, .. }) => NodeOutcome::Missing,
+            Self::Seen(Kept { holder: Holder::Nobody, .. }) => NodeOutcome::Missing,
             Self::Held(_) | Self::Seen(_) => NodeOutcome::Held,
             Self::Own => NodeOutcome::Duplicate,
             Self::Yes | Self::Each(_) => NodeOutcome::Confirmed,

@@ -3,7 +3,7 @@
 
 use crate::protocol::{FENCE_LIMIT, LONGEST_CALL, MAX_CLOCK_LEAD_MICROS, Turns};
 use crate::queue::MOST_GONE;
-use crate::request::{Holder, Keys, Refusal, Reply, Request, Sight, Subject, Ticket};
+use crate::request::{Holder, Kept, Keys, Refusal, Reply, Request, Subject, Ticket};
 use once_cell::sync::Lazy;
 use redis::{Cmd, Value};
 use std::time::Duration;
@@ -175,7 +175,7 @@ impl Request {
                 let done: Vec<bool> = parts.iter().map(done).collect::<Option<_>>()?;
                 (done.len() == asked).then_some(Reply::Each(done))
             }
-            (Self::Inspect(_), Value::Array(parts)) => sight(parts).map(Reply::Seen),
+            (Self::Inspect(_), Value::Array(parts)) => kept(parts).map(Reply::Seen),
             (Self::Acquire { .. } | Self::Extend(_) | Self::Heal(_) | Self::Inspect(_), _) => None,
             // What joins a queue has nothing to release.
             (Self::Release { ticket: Some(_), .. }, Value::Int(0)) => Some(Reply::Yes),
@@ -188,7 +188,7 @@ impl Request {
 }
 
 /// Understands the answer to INSPECT.
-fn sight(parts: &[Value]) -> Option<Sight> {
+fn kept(parts: &[Value]) -> Option<Kept> {
     let [Value::Int(kind), token, Value::Int(left), Value::Int(fence), Value::Int(waiters)] = parts
     else {
         return None;
@@ -201,7 +201,7 @@ fn sight(parts: &[Value]) -> Option<Sight> {
         (2, _) => Holder::Other,
         _ => return None,
     };
-    Some(Sight {
+    Some(Kept {
         holder,
         expires_in: u64::try_from(*left).ok().map(Duration::from_millis),
         fence: u64::try_from(*fence).ok(),

@@ -7,7 +7,7 @@ use crate::endpoint::{Endpoint, Target};
 use crate::memory::Entries;
 use crate::pipe::Pipe;
 use crate::protocol::Turns;
-use crate::request::{Keys, Refusal, Reply, Request, Sight, Subject};
+use crate::request::{Kept, Keys, Refusal, Reply, Request, Subject};
 use crate::wire::{Ear, open};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -108,7 +108,7 @@ fn told(reply: Reply) -> Reply {
             Reply::Held(Refusal { expires_in, clock: 0, ..refusal })
         }
         Reply::Seen(sight) => {
-            Reply::Seen(Sight { expires_in: sight.expires_in.map(|_| LONG), ..sight })
+            Reply::Seen(Kept { expires_in: sight.expires_in.map(|_| LONG), ..sight })
         }
         other => other,
     }
