@@ -1,15 +1,16 @@
 //! Who holds a resource, node by node, for those who look after a system. Nothing relies on it.
 
 use crate::answer::{self, Answered};
+use crate::asking::Parcel;
 use crate::clock;
 use crate::driver::Driver;
 use crate::engine::Setup;
 use crate::error::{NodeOutcome, NodeReport, Result};
 use crate::lock::Lock;
+use crate::node::Node;
 use crate::protocol::Quorum;
 use crate::request::{Holder, Keys, Reply, Request, Subject};
 use crate::runtime::Pending;
-use futures_util::future::join_all;
 use serde::Serialize;
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -239,17 +240,20 @@ async fn ask(
     request: impl Fn(usize) -> Option<Request>,
 ) -> Vec<(NodeReport, Answered)> {
     let (began, patience) = (clock::now(), driver.options.node_timeout(driver.options.ttl));
-    let answers = driver.nodes.iter().enumerate().map(|(position, node)| {
-        let request = request(position);
-        async move {
-            let answered = match request {
-                Some(request) => driver.call(position, request, began, patience).await,
-                None => Ok(Reply::No),
-            };
-            (answer::report(node.address(), Some(&answered)), answered)
+    let mut asking = driver.ask(began, patience);
+    for (position, node) in driver.nodes.iter().enumerate() {
+        if let Some(request) = request(position) {
+            asking.ask(node, &Parcel::from(request));
         }
-    });
-    join_all(answers).await
+    }
+    let mut answers: Vec<Answered> = driver.nodes.iter().map(|_| Ok(Reply::No)).collect();
+    while let Some((position, answered)) = asking.next().await {
+        answers[position] = answered;
+    }
+    let report = |(node, answered): (&Arc<Node>, Answered)| {
+        (answer::report(node.address(), Some(&answered)), answered)
+    };
+    driver.nodes.iter().zip(answers).map(report).collect()
 }
 
 #[cfg(test)]
