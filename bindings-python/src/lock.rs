@@ -78,10 +78,11 @@ impl Lock {
 
     fn __enter__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         logging::look(py)?;
-        let lease = self.observer.observed(self._resources(py)?, |py| {
+        let acquire = |py| {
             let lease = wait(py, self.lock.acquire())?.map_err(|e| error(py, &e))?;
             Py::new(py, Lease(lease))
-        })?;
+        };
+        let lease = self.observer.observed(py, |py| self._resources(py), acquire)?;
         // The last Python code, where an interrupt drops the lease, which releases it.
         let scope = python(py, &SCOPE, "Scope")?.call1((lease.clone_ref(py),))?;
         self._enter(scope.clone(), lease)?;

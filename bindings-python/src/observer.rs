@@ -23,12 +23,12 @@ impl Observer {
     /// Acquires, observed.
     pub(crate) fn observed<'py>(
         &self,
-        resources: Bound<'py, PyTuple>,
+        py: Python<'py>,
+        resources: impl FnOnce(Python<'py>) -> PyResult<Bound<'py, PyTuple>>,
         acquire: impl FnOnce(Python<'py>) -> PyResult<Py<crate::Lease>>,
     ) -> PyResult<Py<crate::Lease>> {
-        let py = resources.py();
         let Some(observe) = self.get(py) else { return acquire(py) };
-        let block = observe.bind(py).call1((resources,))?;
+        let block = observe.bind(py).call1((resources(py)?,))?;
         let acquired = block.call_method0(intern!(py, "__enter__"))?;
         let exit = intern!(py, "__exit__");
         let told = acquire(py).and_then(|lease| {
