@@ -55,23 +55,20 @@ pub fn main(arguments: impl Iterator<Item = OsString>) -> u8 {
     };
     signals::reset();
     let output = Output::new(&output);
-    let result = match command {
-        Command::Completions { shell } => {
-            manual::completions(shell, &output);
-            Ok(exit::OK)
-        }
-        Command::Man { command } => manual::page(command.as_deref(), &output),
-        command => on_runtime(async {
-            match command {
-                Command::Run(wanted) => run::run(&nodes, &wanted, &output).await,
-                Command::Status(wanted) => status::status(&nodes, &wanted, &output).await,
-                Command::Release(wanted) => release::release(&nodes, &wanted, &output).await,
-                Command::Doctor => doctor::doctor(&nodes, &output).await,
-                Command::Bench(wanted) => bench::bench(&nodes, &wanted, &output).await,
-                Command::Completions { .. } | Command::Man { .. } => unreachable!("see above"),
+    let result = on_runtime(async {
+        match command {
+            Command::Run(wanted) => run::run(&nodes, &wanted, &output).await,
+            Command::Status(wanted) => status::status(&nodes, &wanted, &output).await,
+            Command::Release(wanted) => release::release(&nodes, &wanted, &output).await,
+            Command::Doctor => doctor::doctor(&nodes, &output).await,
+            Command::Bench(wanted) => bench::bench(&nodes, &wanted, &output).await,
+            Command::Completions { shell } => {
+                manual::completions(shell, &output);
+                Ok(exit::OK)
             }
-        }),
-    };
+            Command::Man { command } => manual::page(command.as_deref(), &output),
+        }
+    });
     result.unwrap_or_else(|failure| output.fail(&failure))
 }
 

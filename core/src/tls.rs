@@ -10,6 +10,7 @@ use rustls::{
     AlertDescription, CertificateError, ClientConfig, DigitallySignedStruct, Error, RootCertStore,
     SignatureScheme,
 };
+use std::fmt::Display;
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
@@ -138,10 +139,11 @@ pub(crate) fn explained(error: io::Error, host: &str) -> io::Error {
 }
 
 fn unreadable(parameter: &str, path: &str, error: &PemError) -> String {
-    match error {
-        PemError::Io(error) => format!("{parameter}={path} cannot be read: {error}"),
-        error => format!("{parameter}={path} cannot be read: {error}"),
-    }
+    let why: &dyn Display = match error {
+        PemError::Io(error) => error,
+        error => error,
+    };
+    format!("{parameter}={path} cannot be read: {why}")
 }
 
 /// The certificates in a file, which are at least one.
