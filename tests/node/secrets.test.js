@@ -62,9 +62,8 @@ for (const user of ['', 'default', MARK]) {
     const [one, two] = servers.all.map(({ port }) => `redis://${login}@127.0.0.1:${port}`)
     for (const nodes of [[one, two], [`redis://${login}@127.0.0.1:1`, `${one}/9999`]]) {
       const client = new Client(nodes, { connectTimeout: 500 })
-      for (const operation of [client.lock('r', { wait: 0 }), client.locked('r')]) {
-        check(await operation.then(assert.fail, (error) => error))
-        await assert.rejects(operation, QuorumError)
+      for (const operation of [() => client.lock('r', { wait: 0 }), () => client.locked('r')]) {
+        await assert.rejects(operation, (error) => (check(error), error instanceof QuorumError))
       }
       const diagnosis = await client.doctor()
       assertHidden(client, client.stats(), diagnosis, String(diagnosis))
