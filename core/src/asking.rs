@@ -141,6 +141,13 @@ struct Entry {
     state: State,
 }
 
+impl Entry {
+    /// Whether somebody waits for the answer.
+    fn is_open(&self) -> bool {
+        matches!(self.state, State::Open)
+    }
+}
+
 enum State {
     Open,
     Answered(Answered),
@@ -179,7 +186,7 @@ impl Board {
         if let Some(taken) = board.take(|state| matches!(state, State::Answered(_))) {
             return Poll::Ready(Some(taken));
         }
-        if !board.entries.iter().any(|entry| matches!(entry.state, State::Open)) {
+        if !board.entries.iter().any(Entry::is_open) {
             return Poll::Ready(None);
         }
         match &mut board.waker {
@@ -237,17 +244,21 @@ impl Sink {
         self.hops <= MOST_HOPS
     }
 
-    /// The request is put on this connection now.
-    pub(crate) fn sent_on(&self, link: &Arc<Link>) {
-        if let Some(entry) = self.board.lock().entries.get_mut(self.entry) {
-            (entry.link, entry.was_sent) = (Arc::downgrade(link), true);
-        }
+    /// The request is to be put on this connection now. Returns whether somebody still waits for the answer:
+    /// else it is not, since what takes it back may be there already.
+    #[must_use]
+    pub(crate) fn goes_on(&self, link: &Arc<Link>) -> bool {
+        let mut board = self.board.lock();
+        let entry = board.entries.get_mut(self.entry).filter(|entry| entry.is_open());
+        let Some(entry) = entry else { return false };
+        (entry.link, entry.was_sent) = (Arc::downgrade(link), true);
+        true
     }
 
     /// What it was sent on, and what was asked, while somebody waits for the answer.
     pub(crate) fn asked(&self) -> Option<(Arc<Link>, Arc<Request>)> {
         let board = self.board.lock();
-        let entry = board.entries.get(self.entry)?;
+        let entry = board.entries.get(self.entry).filter(|entry| entry.is_open())?;
         Some((entry.link.upgrade()?, Arc::clone(&entry.request)))
     }
 
@@ -260,7 +271,7 @@ impl Sink {
         let waker = {
             let mut board = self.board.lock();
             match board.entries.get_mut(self.entry) {
-                Some(entry) if matches!(entry.state, State::Open) => {
+                Some(entry) if entry.is_open() => {
                     entry.state = State::Answered(answered(&entry.request));
                 }
                 // Nobody waits for it any more.
@@ -273,3 +284,6 @@ impl Sink {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

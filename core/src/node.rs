@@ -240,7 +240,9 @@ impl Node {
                 return Ok(());
             }
         };
-        sink.sent_on(&link);
+        if !sink.goes_on(&link) {
+            return Ok(());
+        }
         link.wire.send(parcel, sink)
     }
 

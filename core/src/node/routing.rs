@@ -112,7 +112,9 @@ impl Node {
                 let Some(node) = at(&place) else { return Some(sink) };
                 let Some(link) = node.slot.borrow().link() else { return Some(sink) };
                 sink.goes_to(node);
-                sink.sent_on(&link);
+                if !sink.goes_on(&link) {
+                    return None;
+                }
                 link.wire.send_asking(request, sink).err()
             }
         }
