@@ -195,7 +195,10 @@ export interface Finding {
   readonly advice: string
 }
 
-/** What the doctor found at one node. What could not be seen is `null`. */
+/**
+ * What the doctor found at one node. What could not be seen is `null`. Of a cluster, the findings are those at
+ * all masters that the client has keys on, the rest is told of one of them.
+ */
 export interface NodeDiagnosis {
   /** The node's URL, without user and password. */
   readonly address: string

@@ -38,6 +38,11 @@ impl Shard {
     pub(crate) fn has(&self, slot: u16) -> bool {
         self.slots.iter().any(|slots| slots.contains(&slot))
     }
+
+    /// How many slots it has.
+    pub(crate) fn size(&self) -> usize {
+        self.slots.iter().map(RangeInclusive::len).sum()
+    }
 }
 
 /// Why nobody can be asked about this slot.

@@ -6,7 +6,6 @@ use crate::error::NodeOutcome;
 use crate::events;
 use crate::protocol::Moment;
 use crate::request::Reply;
-use crate::stats::Count;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -16,7 +15,6 @@ const REFUSED_AGAIN: Duration = Duration::from_secs(60);
 
 #[derive(Debug, Default)]
 pub(crate) struct Health {
-    pub(crate) reconnects: Count,
     /// Whether it was told that the node is guarded.
     guarded: AtomicBool,
     state: Mutex<State>,
@@ -36,19 +34,17 @@ impl Health {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The node was connected.
-    pub(crate) fn connected(&self, node: &str) {
+    /// The node was connected. Returns whether it had been before.
+    pub(crate) fn connected(&self, node: &str) -> bool {
         let (was_connected, down) = {
             let mut state = self.state();
             (std::mem::replace(&mut state.was_connected, true), state.down.take())
         };
-        if was_connected {
-            self.reconnects.up();
-        }
         match down {
             Some(since) => events::up(node, clock::now().since(since)),
             None => events::connected(node),
         }
+        was_connected
     }
 
     /// The node could not be connected, or does not answer any more.

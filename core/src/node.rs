@@ -133,7 +133,7 @@ impl Node {
         NodeStats {
             address: self.address().to_owned(),
             state: self.slot.borrow().state(),
-            reconnects: self.health.reconnects.read(),
+            reconnects: self.counters.reconnects.read(),
             outcomes: self.counters.outcomes(),
             answer_seconds: self.counters.answers.read(),
         }
@@ -413,7 +413,10 @@ impl Node {
                 return;
             }
             let Some(failure) = failure else {
-                return node.health.connected(node.address());
+                if node.health.connected(node.address()) {
+                    node.counters.reconnects.up();
+                }
+                return;
             };
             node.health.failed(node.address(), &failure);
             drop(node);

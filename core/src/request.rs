@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 /// The slots of a Redis Cluster.
-const SLOTS: u16 = 16384;
+pub(crate) const SLOTS: u16 = 16384;
 static CRC: Crc<u16> = Crc::<u16>::new(&CRC_16_XMODEM);
 
 /// The key of a resource, that of its fence counter, and that of its queue of waiters.
@@ -24,11 +24,7 @@ impl Keys {
     /// has one, else by making the lock key the hash tag.
     pub(crate) fn new(prefix: &str, resource: &str) -> Self {
         let lock = format!("{prefix}{resource}");
-        let tag = lock.split_once('{').and_then(|(_, rest)| rest.split_once('}'));
-        let tagged = match tag {
-            Some((tag, _)) if !tag.is_empty() => lock.clone(),
-            _ => format!("{{{lock}}}"),
-        };
+        let tagged = if tag(&lock).is_some() { lock.clone() } else { format!("{{{lock}}}") };
         Self { fence: format!("{tagged}:fence"), queue: format!("{tagged}:queue"), lock }
     }
 
@@ -43,11 +39,15 @@ impl Keys {
     }
 }
 
+/// The hash tag of a key: what stands in its first braces, if that is not empty.
+pub(crate) fn tag(key: &str) -> Option<&str> {
+    let (_, rest) = key.split_once('{')?;
+    rest.split_once('}').map(|(tag, _)| tag).filter(|tag| !tag.is_empty())
+}
+
 /// The slot of a key in a Redis Cluster: that of its hash tag, if it has one.
 pub(crate) fn slot(key: &str) -> u16 {
-    let tag = key.split_once('{').and_then(|(_, rest)| rest.split_once('}'));
-    let hashed = tag.map(|(tag, _)| tag).filter(|tag| !tag.is_empty()).unwrap_or(key);
-    CRC.checksum(hashed.as_bytes()) % SLOTS
+    CRC.checksum(tag(key).unwrap_or(key).as_bytes()) % SLOTS
 }
 
 /// What requests are about: resources that are locked together, and one round's token for them.

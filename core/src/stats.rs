@@ -165,10 +165,11 @@ impl Totals {
     }
 }
 
-/// One node's counts.
+/// One node's counts. The masters of a cluster count together.
 #[derive(Debug, Default)]
 pub(crate) struct Counters {
     outcomes: [Count; NodeOutcome::ALL.len()],
+    pub(crate) reconnects: Count,
     pub(crate) answers: Timings,
 }
 

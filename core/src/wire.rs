@@ -2,7 +2,7 @@
 
 use crate::answer::Failure;
 use crate::asking::{Parcel, Sink};
-use crate::cluster::{Elsewhere, no_master};
+use crate::cluster::Elsewhere;
 use crate::endpoint::Target;
 use crate::error::NodeOutcome;
 use crate::memory::MemoryNode;
@@ -267,23 +267,15 @@ pub(crate) async fn open(server: &Server) -> Result<Pipe, Failure> {
     opened.boxed().await.map_err(|error| unheard(&error, server))
 }
 
-/// Opens a connection to whatever server a target means now, and introduces the client.
-/// Of a cluster, that is the master that has this slot.
-pub(crate) async fn reach(target: &Target, slot: u16) -> Result<(Pipe, Arc<Server>), Failure> {
+/// Opens a connection to whatever one server a target means now, and introduces the client.
+pub(crate) async fn reach(target: &Target) -> Result<(Pipe, Arc<Server>), Failure> {
     match target {
         Target::Server(server) => Ok((open(server).await?, Arc::clone(server))),
         Target::Sentinel(sentinels) => {
             let master = sentinels.open().boxed().await?;
             Ok((master.pipe, master.server))
         }
-        Target::Cluster(cluster) => {
-            let mut shards = cluster.masters(&[]).boxed().await?.into_iter();
-            let Some(shard) = shards.find(|shard| shard.has(slot)) else {
-                return Err(no_master(slot));
-            };
-            let server = Arc::new(cluster.server(shard.place));
-            Ok((open(&server).await?, server))
-        }
+        Target::Cluster(_) => Err(Failure::unreachable("it is more than one server")),
         Target::Memory(_) => Err(Failure::unreachable("it is in this process")),
     }
 }
@@ -328,8 +320,7 @@ impl Ear {
                 Ok(Self::Memory { _alive: alive })
             }
             Target::Server(_) | Target::Sentinel(_) => {
-                // They have all slots.
-                let (pipe, _) = reach(target, 0).await?;
+                let (pipe, _) = reach(target).await?;
                 listen(&pipe, channel, on_call, on_broken).boxed().await?;
                 Ok(Self::Redis { _pipes: vec![pipe] })
             }

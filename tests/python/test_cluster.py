@@ -199,6 +199,64 @@ def test_the_doctor_knows_a_cluster(cluster: Cluster, connect: Connect) -> None:
     assert all(finding.level != "error" for finding in node.findings), str(diagnosis)
 
 
+def found(client: quorlock.Client, check: str) -> list[tuple[str, str]]:
+    """The level and the message of what the doctor found in this respect."""
+    [node] = client.doctor().nodes
+    return [(each.level, each.message) for each in node.findings if each.check == check]
+
+
+def place(cluster: Cluster, index: int) -> str:
+    return f"127.0.0.1:{cluster[index].port}"
+
+
+def test_the_doctor_looks_at_all_masters(connect: Connect) -> None:
+    with Cluster() as cluster:
+        client = connect(cluster)
+        [(level, _)] = found(client, "eviction")
+        assert level == "ok"
+
+        cluster[1].command("CONFIG", "SET", "maxmemory-policy", "allkeys-lru")
+        [(level, message)] = found(client, "eviction")
+        assert level == "warning"
+        assert message.startswith(f"{place(cluster, 1)}: maxmemory-policy is allkeys-lru")
+        # All keys of this one are on another master.
+        assert cluster.owner("bar") == 0
+        [(level, _)] = found(connect(cluster, key_prefix="{bar}:"), "eviction")
+        assert level == "ok"
+
+        cluster[2].kill()
+        [(level, message)] = found(client, "connection")
+        assert level == "error"
+        assert place(cluster, 2) in message
+        diagnosis = client.doctor()
+        assert [f.level for f in diagnosis.findings if f.check == "majority"] == ["error"]
+
+
+def test_the_doctor_tells_of_slots_without_a_master(connect: Connect) -> None:
+    with Cluster() as cluster:
+        for server in cluster:
+            server.command("CLUSTER", "DELSLOTS", cluster.slot("bar"))
+        [(level, message)] = found(connect(cluster), "cluster")
+        assert level == "error"
+        assert message.startswith("no master has 1 of the slots")
+        # All keys of this one are in it.
+        [(level, message)] = found(connect(cluster, key_prefix="{bar}:"), "connection")
+        assert level == "error"
+        assert f"no master of the cluster has slot {cluster.slot('bar')}" in message
+
+
+def test_connections_to_masters_are_counted(cluster: Cluster, connect: Connect) -> None:
+    client = connect(cluster)
+    for key in KEYS:
+        assert client.lock(key).acquire().release()
+    [node] = client.stats().nodes
+    assert node.reconnects == 0
+    for server in cluster:
+        server.command("CLIENT", "KILL", "TYPE", "normal")
+    wait_until(lambda: client.stats().nodes[0].reconnects == len(KEYS))
+    assert client.stats().nodes[0].state == "up"
+
+
 def test_a_frozen_master_is_no_trouble_for_the_keys_of_others(connect: Connect) -> None:
     with Cluster() as cluster:
         client = connect(cluster)

@@ -53,7 +53,8 @@ pub enum Permission {
     Denied,
 }
 
-/// What was found at one node. What could not be seen is `None`.
+/// What was found at one node. What could not be seen is `None`. Of a cluster, the findings are those at
+/// all masters that the client has keys on, the rest is told of one of them.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct NodeDiagnosis {

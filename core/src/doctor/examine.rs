@@ -1,32 +1,39 @@
-//! Looks at a node: on a connection of its own, and without changing anything.
+//! Looks at a node, of a cluster at each of its masters: on a connection of its own, and without changing
+//! anything.
 
 use super::diagnosis::{NodeDiagnosis, Permission};
 use crate::answer::Failure;
 use crate::clock;
+use crate::cluster::{Cluster, Shard, no_master};
 use crate::endpoint::{Endpoint, Target};
 use crate::error::NodeOutcome;
 use crate::options::Options;
 use crate::pipe::Pipe;
-use crate::request::Keys;
+use crate::request::{Keys, SLOTS, tag};
 use crate::script;
 use crate::server::Server;
 use crate::token;
 use crate::wire::{failure, reach, subscribe};
+use futures_util::future::join_all;
 use redis::{Cmd, InfoDict, RedisError, from_redis_value};
 use std::collections::HashMap;
+use std::sync::Arc;
 use std::time::Instant;
 use tokio::time::timeout;
 
 /// Round trips that are timed. An odd number, so that one is in the middle.
 const ROUND_TRIPS: usize = 7;
 
-/// What was seen at one node, also beside what is shown.
+/// Of so many keys, one at least has any given slot of a cluster, if their slots differ.
+const ENOUGH_KEYS: usize = 100_000;
+
+/// What was seen at one server, also beside what is shown.
 #[derive(Default)]
 pub(super) struct Examined {
     pub(super) diagnosis: NodeDiagnosis,
-    /// Why the node could not be reached, or not be looked at to the end.
+    /// Why the server could not be reached, or not be looked at to the end.
     pub(super) trouble: Option<Failure>,
-    /// Why the node would not take a write, other than for want of permission.
+    /// Why the server would not take a write, other than for want of permission.
     pub(super) refusal: Option<Failure>,
     /// Whether it is known which server it is: not while sentinels or a cluster don't tell.
     pub(super) is_known: bool,
@@ -35,50 +42,95 @@ pub(super) struct Examined {
     pub(super) trusts_anybody: bool,
     /// Whether sentinels named it, who may name another one tomorrow.
     pub(super) has_sentinels: bool,
-    /// Whether it is one master of a whole cluster.
-    pub(super) is_cluster: bool,
+    /// The cluster of which it is one master, if that is the node.
+    pub(super) membership: Option<Membership>,
     /// By how much the clock's offset may be wrong, at most: half a round trip.
     pub(super) clock_error_ms: f64,
 }
 
-/// Looks at one node. It has `connect_timeout` to be connected, and as long to answer.
-pub(super) async fn examine(endpoint: &Endpoint, options: &Options) -> Examined {
+/// A master's place in its cluster.
+pub(super) struct Membership {
+    pub(super) place: String,
+    /// How many masters the cluster has.
+    pub(super) masters: usize,
+    /// How many slots no master has.
+    pub(super) lost_slots: usize,
+}
+
+/// Looks at one node: at all servers that it consists of, at least one. Each has `connect_timeout` to be
+/// connected, and as long to answer.
+pub(super) async fn examine(endpoint: &Endpoint, options: &Options) -> Vec<Examined> {
     let mut examined = Examined::default();
     examined.diagnosis.address.clone_from(&endpoint.address);
-    if let Target::Memory(_) = &endpoint.target {
-        examined.diagnosis.reachable = true;
-        examined.diagnosis.kind = Some("memory".to_owned());
-        examined.is_local = true;
-        return examined;
+    match &endpoint.target {
+        Target::Memory(_) => {
+            examined.diagnosis.reachable = true;
+            examined.diagnosis.kind = Some("memory".to_owned());
+            examined.is_local = true;
+        }
+        Target::Cluster(cluster) => return examine_cluster(endpoint, cluster, options).await,
+        Target::Server(server) => {
+            examined.is_at(server);
+            examined.examine(&endpoint.target, options, &any_keys(options)).await;
+        }
+        Target::Sentinel(_) => {
+            examined.has_sentinels = true;
+            examined.examine(&endpoint.target, options, &any_keys(options)).await;
+        }
     }
-    if let Target::Server(server) = &endpoint.target {
-        examined.is_at(server);
-    }
-    let keys = Keys::new(&options.key_prefix, &format!("quorlock-doctor-{:08x}", token::random()));
+    vec![examined]
+}
+
+/// Looks at the masters of a cluster that this client has keys on.
+async fn examine_cluster(
+    endpoint: &Endpoint,
+    cluster: &Cluster,
+    options: &Options,
+) -> Vec<Examined> {
+    let examined = || {
+        let mut examined = Examined::default();
+        examined.diagnosis.address.clone_from(&endpoint.address);
+        examined
+    };
     let limit = options.connect_timeout;
-    let (pipe, server) = match timeout(limit, reach(&endpoint.target, keys.slot())).await {
-        Ok(Ok(reached)) => reached,
-        Ok(Err(failure)) => {
-            examined.trouble = Some(failure);
-            return examined;
+    let unknown = match timeout(limit, cluster.masters(&[])).await {
+        Ok(Ok(shards)) => {
+            let (masters, had) = (shards.len(), shards.iter().map(Shard::size).sum());
+            let lost_slots = usize::from(SLOTS).saturating_sub(had);
+            let looking = shards.into_iter().filter_map(|shard| {
+                let keys = keys_on(&shard, options)?;
+                let place = shard.place.to_string();
+                let server = Arc::new(cluster.server(shard.place));
+                let mut examined = examined();
+                examined.is_at(&server);
+                examined.membership = Some(Membership { place, masters, lost_slots });
+                Some(async move {
+                    examined.examine(&Target::Server(server), options, &keys).await;
+                    examined
+                })
+            });
+            let seen = join_all(looking).await;
+            if !seen.is_empty() {
+                return seen;
+            }
+            no_master(any_keys(options).slot())
         }
-        Err(_) => {
-            let what = endpoint.target.no_connection();
-            examined.trouble = Some(Failure::timeout(what, limit, false));
-            return examined;
-        }
+        Ok(Err(failure)) => failure,
+        Err(_) => Failure::timeout(endpoint.target.no_connection(), limit, false),
     };
-    examined.is_at(&server);
-    examined.is_cluster = endpoint.is_cluster();
-    examined.has_sentinels = matches!(endpoint.target, Target::Sentinel(_));
-    examined.diagnosis.reachable = true;
-    let looked = timeout(limit, look(&pipe, options, &keys, &mut examined)).await;
-    examined.trouble = match looked {
-        Ok(Ok(())) => None,
-        Ok(Err(error)) => Some(failure(&error, true)),
-        Err(_) => Some(Failure::timeout("no answer", limit, true)),
-    };
-    examined
+    vec![Examined { trouble: Some(unknown), ..examined() }]
+}
+
+/// Keys of a resource that nobody has.
+fn any_keys(options: &Options) -> Keys {
+    Keys::new(&options.key_prefix, &format!("quorlock-doctor-{:08x}", token::random()))
+}
+
+/// The same on this master; `None` if all keys of this client share a slot that another one has.
+fn keys_on(shard: &Shard, options: &Options) -> Option<Keys> {
+    let tries = if tag(&options.key_prefix).is_some() { 1 } else { ENOUGH_KEYS };
+    let mut keys = (0..tries).map(|_| any_keys(options));
+    keys.find(|keys| shard.has(keys.slot()))
 }
 
 impl Examined {
@@ -88,6 +140,30 @@ impl Examined {
         self.trusts_anybody = server.tls.as_ref().is_some_and(|tls| !tls.is_verified);
         self.diagnosis.tls = server.tls.is_some();
         self.diagnosis.database = i64::from(server.login.database);
+    }
+
+    /// Looks at one server.
+    async fn examine(&mut self, target: &Target, options: &Options, keys: &Keys) {
+        let limit = options.connect_timeout;
+        let (pipe, server) = match timeout(limit, reach(target)).await {
+            Ok(Ok(reached)) => reached,
+            Ok(Err(failure)) => {
+                self.trouble = Some(failure);
+                return;
+            }
+            Err(_) => {
+                self.trouble = Some(Failure::timeout(target.no_connection(), limit, false));
+                return;
+            }
+        };
+        self.is_at(&server);
+        self.diagnosis.reachable = true;
+        let looked = timeout(limit, look(&pipe, options, keys, self)).await;
+        self.trouble = match looked {
+            Ok(Ok(())) => None,
+            Ok(Err(error)) => Some(failure(&error, true)),
+            Err(_) => Some(Failure::timeout("no answer", limit, true)),
+        };
     }
 }
 

@@ -1,7 +1,7 @@
 //! What to make of what was seen. No IO.
 
 use super::diagnosis::{Finding, Level, NodeDiagnosis, Permission, tenths};
-use super::examine::Examined;
+use super::examine::{Examined, Membership};
 use crate::endpoint::same_server;
 use crate::error::NodeOutcome;
 use crate::options::{Human, Options};
@@ -41,8 +41,54 @@ fn unseen(check: &'static str, command: &str) -> Finding {
     warning(check, NOT_PERMITTED, format!("permit {command} to the user of this client"))
 }
 
-/// The findings at one node.
-pub(super) fn judge(examined: &Examined, options: &Options) -> Vec<Finding> {
+/// What to make of a node, which consists of these servers. What there is to know of one server is that of
+/// the first.
+pub(super) fn judge(servers: Vec<Examined>, options: &Options) -> NodeDiagnosis {
+    let members: Option<Vec<_>> = servers.iter().map(|server| server.membership.as_ref()).collect();
+    let judged = servers.iter().map(|server| judge_server(server, options));
+    let findings = match members {
+        Some(members) => combined(&members.into_iter().zip(judged).collect::<Vec<_>>()),
+        None => judged.flatten().collect(),
+    };
+    let first = servers.into_iter().next().expect("a node has a server");
+    NodeDiagnosis { findings, ..first.diagnosis }
+}
+
+/// The findings at the masters of a cluster as those at one node. Where not all is in order, they tell whose.
+fn combined(judged: &[(&Membership, Vec<Finding>)]) -> Vec<Finding> {
+    let mut combined: Vec<(Finding, Vec<&str>)> = Vec::new();
+    for (member, finding) in
+        judged.iter().flat_map(|(member, all)| all.iter().map(move |f| (member, f)))
+    {
+        let both_fine = |known: &Finding| known.level == Level::Ok && finding.level == Level::Ok;
+        let is_same = |known: &Finding| {
+            known.check == finding.check && (known.message == finding.message || both_fine(known))
+        };
+        match combined.iter_mut().find(|(known, _)| is_same(known)) {
+            Some((_, places)) => places.push(&member.place),
+            None => combined.push((finding.clone(), vec![&member.place])),
+        }
+    }
+    let is_amiss = |check| combined.iter().any(|(f, _)| f.check == check && f.level != Level::Ok);
+    let told = combined.iter().filter(|(f, _)| f.level != Level::Ok || !is_amiss(f.check));
+    let seen = |check| {
+        judged.iter().filter(|(_, all)| all.iter().any(|finding| finding.check == check)).count()
+    };
+    let told = told.map(|(finding, places)| match finding.level {
+        Level::Ok => finding.clone(),
+        _ if places.len() == seen(finding.check) => finding.clone(),
+        // What fails on the way to a master names it already.
+        _ if finding.check == "connection" => finding.clone(),
+        _ => {
+            let message = format!("{}: {}", places.join(", "), finding.message);
+            Finding { message, ..finding.clone() }
+        }
+    });
+    told.collect()
+}
+
+/// The findings at one server.
+fn judge_server(examined: &Examined, options: &Options) -> Vec<Finding> {
     let Examined { diagnosis: node, trouble, .. } = examined;
     if node.kind.as_deref() == Some("memory") {
         let message = "a node in this process, which no other process shares";
@@ -220,18 +266,21 @@ fn replication(examined: &Examined, options: &Options) -> Finding {
 }
 
 fn cluster(examined: &Examined) -> Finding {
-    match examined.diagnosis.cluster {
-        _ if examined.is_cluster => warning(
+    match (&examined.membership, examined.diagnosis.cluster) {
+        (Some(Membership { lost_slots, .. }), _) if *lost_slots > 0 => error(
             "cluster",
-            format!(
-                "a whole Redis Cluster, one master of which was looked at; in a failover, {LACKS}"
-            ),
+            format!("no master has {lost_slots} of the slots: what is in them cannot be locked"),
+            "see CLUSTER INFO, and mend it (redis-cli --cluster fix)",
+        ),
+        (Some(Membership { masters, .. }), _) => warning(
+            "cluster",
+            format!("a whole Redis Cluster, with {masters} masters: in a failover, {LACKS}"),
             "use independent masters where that must not happen; restart_guard helps clients that \
              saw the failover",
         ),
-        None => unseen("cluster", "INFO"),
-        Some(false) => ok("cluster", "no node of a cluster"),
-        Some(true) => error(
+        (None, None) => unseen("cluster", "INFO"),
+        (None, Some(false)) => ok("cluster", "no node of a cluster"),
+        (None, Some(true)) => error(
             "cluster",
             "a node of a Redis Cluster has but a part of all keys, and refuses the others: it \
              cannot vote on them",
@@ -345,12 +394,12 @@ fn clock(node: &NodeDiagnosis) -> Finding {
     }
 }
 
-/// The findings that concern the nodes together.
-pub(super) fn judge_together(examined: &[Examined], options: &Options) -> Vec<Finding> {
-    let quorum = Quorum::over(examined.len()).expect("the number of nodes was checked");
-    let mut findings = vec![size(quorum), majority(quorum, examined, options)];
-    findings.extend(duplicates(examined));
-    findings.extend(clocks(examined));
+/// The findings that concern the nodes together, each of which consists of some servers.
+pub(super) fn judge_together(nodes: &[Vec<Examined>], options: &Options) -> Vec<Finding> {
+    let quorum = Quorum::over(nodes.len()).expect("the number of nodes was checked");
+    let mut findings = vec![size(quorum), majority(quorum, nodes, options)];
+    findings.extend(duplicates(nodes));
+    findings.extend(clocks(nodes));
     findings
 }
 
@@ -371,21 +420,28 @@ fn size(quorum: Quorum) -> Finding {
     }
 }
 
-fn majority(quorum: Quorum, examined: &[Examined], options: &Options) -> Finding {
-    let can_vote = |node: &&Examined| {
-        let denied = !denied(&node.diagnosis, is_needed).is_empty();
-        let young = is_young(&node.diagnosis, options);
-        node.trouble.is_none() && node.refusal.is_none() && !denied && !young
+fn majority(quorum: Quorum, nodes: &[Vec<Examined>], options: &Options) -> Finding {
+    let can_vote = |server: &Examined| {
+        let denied = !denied(&server.diagnosis, is_needed).is_empty();
+        let young = is_young(&server.diagnosis, options);
+        server.trouble.is_none() && server.refusal.is_none() && !denied && !young
     };
     // One server has one vote.
-    let is_first = |node: usize| twin_of(examined, node).is_none();
-    let able = examined.iter().enumerate().filter(|(_, node)| can_vote(node));
+    let is_first = |node: usize| twin_of(nodes, node).is_none();
+    let able = nodes.iter().enumerate().filter(|(_, servers)| servers.iter().all(can_vote));
     let able = able.filter(|(node, _)| is_first(*node)).count();
     let shown =
         format!("{able} of {} nodes can vote, {} are needed", quorum.nodes(), quorum.size());
     match able {
         able if able < quorum.size() => {
-            error("majority", format!("{shown}: nothing can be locked"), "see the nodes' findings")
+            let is_split = |servers: &Vec<Examined>| {
+                servers.iter().any(can_vote) && !servers.iter().all(can_vote)
+            };
+            let what = match nodes.iter().any(is_split) {
+                true => "only what the cluster's other masters have",
+                false => "nothing",
+            };
+            error("majority", format!("{shown}: {what} can be locked"), "see the nodes' findings")
         }
         able if able == quorum.size() && able < quorum.nodes() => warning(
             "majority",
@@ -396,36 +452,40 @@ fn majority(quorum: Quorum, examined: &[Examined], options: &Options) -> Finding
     }
 }
 
-/// The first node that is the same server as this one, which comes later.
-fn twin_of(examined: &[Examined], node: usize) -> Option<usize> {
-    let run_id = |node: usize| examined[node].diagnosis.run_id.as_ref();
-    (0..node).find(|first| run_id(*first).is_some() && run_id(*first) == run_id(node))
+/// The first node that has a server of this one, which comes later.
+fn twin_of(nodes: &[Vec<Examined>], node: usize) -> Option<usize> {
+    let run_ids =
+        |node: usize| nodes[node].iter().filter_map(|server| server.diagnosis.run_id.as_ref());
+    (0..node).find(|first| run_ids(*first).any(|run_id| run_ids(node).any(|other| other == run_id)))
 }
 
-fn duplicates(examined: &[Examined]) -> Option<Finding> {
-    let twins = |second| twin_of(examined, second).map(|first| (first, second));
-    let twins = (0..examined.len()).find_map(twins);
+fn duplicates(nodes: &[Vec<Examined>]) -> Option<Finding> {
+    let twins = |second| twin_of(nodes, second).map(|first| (first, second));
+    let twins = (0..nodes.len()).find_map(twins);
     if let Some((first, second)) = twins {
-        let node = |node: usize| (node, &*examined[node].diagnosis.address);
+        let node = |node: usize| (node, &*nodes[node][0].diagnosis.address);
         return Some(error(
             "duplicates",
             same_server(node(first), node(second)),
             "give every server once",
         ));
     }
-    let seen = examined.iter().filter(|node| node.diagnosis.reachable);
-    let seen: Vec<_> =
-        seen.filter(|node| node.diagnosis.kind.as_deref() != Some("memory")).collect();
-    match seen.iter().all(|node| node.diagnosis.run_id.is_some()) {
-        _ if examined.len() == 1 => None,
+    let mut seen = nodes
+        .iter()
+        .flatten()
+        .map(|server| &server.diagnosis)
+        .filter(|server| server.reachable && server.kind.as_deref() != Some("memory"));
+    match seen.all(|server| server.run_id.is_some()) {
+        _ if nodes.len() == 1 => None,
         true => Some(ok("duplicates", "no server is given twice")),
         false => Some(unseen("duplicates", "INFO")),
     }
 }
 
-fn clocks(examined: &[Examined]) -> Option<Finding> {
-    let offsets: Vec<(f64, f64)> = examined
+fn clocks(nodes: &[Vec<Examined>]) -> Option<Finding> {
+    let offsets: Vec<(f64, f64)> = nodes
         .iter()
+        .flatten()
         .filter_map(|node| Some((node.diagnosis.clock_offset_ms?, node.clock_error_ms)))
         .collect();
     let ends = |sign: f64| {

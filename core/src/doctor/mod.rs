@@ -17,9 +17,6 @@ use judge::{judge, judge_together};
 pub(crate) async fn diagnose(endpoints: &[Endpoint], options: &Options) -> Diagnosis {
     let examined = join_all(endpoints.iter().map(|endpoint| examine(endpoint, options))).await;
     let findings = judge_together(&examined, options);
-    let judged = examined.into_iter().map(|mut examined| {
-        examined.diagnosis.findings = judge(&examined, options);
-        examined.diagnosis
-    });
+    let judged = examined.into_iter().map(|servers| judge(servers, options));
     Diagnosis::new(findings, judged.collect())
 }
