@@ -84,7 +84,7 @@ def main() -> None:
     shutil.rmtree(arguments.out, ignore_errors=True)
     manifest = main_manifest()
     files = [SOURCES / name for name in manifest["files"]]
-    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    readme = (SOURCES / "README.md").read_text(encoding="utf-8")
     write(arguments.out / "quorlock", manifest, readme, files)
     for platform in sorted(given):
         name = f"@quorlock/{platform}"

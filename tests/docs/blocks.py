@@ -19,6 +19,9 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 
+PACKAGES = [ROOT / part / "README.md" for part in ("bindings-node", "bindings-python", "core")]
+"""The pages that the registries show."""
+
 PROGRAMS = ("python", "js", "ts", "sh", "rust")
 NO_PROGRAMS = ("text", "console", "yaml", "toml", "json", "lua", "sql", "ini", "go", "ruby")
 """What is shown, and not run. (A block without a language is, too.)"""
@@ -89,7 +92,7 @@ def name(page: Path) -> str:
 
 def pages() -> list[Path]:
     """The pages whose blocks are tested."""
-    return [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+    return [ROOT / "README.md", *PACKAGES, *sorted((ROOT / "docs").rglob("*.md"))]
 
 
 def blocks(page: Path) -> list[Block]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import pytest
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "site"))
 
 import links as checking
+from docs.blocks import PACKAGES, name
 from rewriting import ROOT, links, pipes, reference, tabs
 
 REPOSITORY = "https://example.com/us/it"
@@ -43,6 +45,16 @@ def test_links_out_of_the_pages_lead_to_the_repository() -> None:
     links("[e](../missing.md)", ROOT / "docs" / "page.md", REPOSITORY, warnings.append)
     links("[f](../../elsewhere)", ROOT / "docs" / "page.md", REPOSITORY, warnings.append)
     assert ["missing.md" in warnings[0], "elsewhere" in warnings[1]] == [True, True]
+
+
+@pytest.mark.parametrize("page", PACKAGES, ids=name)
+def test_pages_of_registries_have_whole_links(page: Path) -> None:
+    found = re.findall(r"\]\((.*?)\)", page.read_text())
+    assert found
+    for link in found:
+        assert link.startswith("https://"), link
+        path = link.removeprefix(f"{checking.OURS}/blob/main/")
+        assert path == link or (ROOT / path).is_file(), link
 
 
 def test_the_reference_has_no_more_than_is_needed() -> None:

@@ -65,8 +65,9 @@ def new_project(directory: Path, npm_registry: str, *options: str) -> Place:
 
 
 def quick_start(language: str, url: str) -> str:
-    """The README's first program in this language, with this node."""
-    blocks = re.findall(rf"```{language}\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
-    text: str = blocks[0]
+    """The first program on the page that the registry shows, with this node."""
+    part = {"python": "bindings-python", "js": "bindings-node"}[language]
+    page = (ROOT / part / "README.md").read_text()
+    text: str = re.findall(rf"```{language}\n(.*?)```", page, re.DOTALL)[0]
     assert "redis://127.0.0.1:6379" in text
     return text.replace("redis://127.0.0.1:6379", url)

@@ -73,7 +73,7 @@ def test_the_sdist_has_what_it_needs_and_nothing_else(packages: Path) -> None:
     [sdist] = packages.glob("*.tar.gz")
     with tarfile.open(sdist) as opened:
         names = [name.partition("/")[2] for name in opened.getnames()]
-    top = {"Cargo.lock", "Cargo.toml", "LICENSE", "LICENSE-THIRD-PARTY", "PKG-INFO", "README.md"}
+    top = {"Cargo.lock", "Cargo.toml", "LICENSE", "LICENSE-THIRD-PARTY", "PKG-INFO"}
     crates = ("bindings-python/", "core/", "cli/")
     rest = {name for name in names if not name.startswith(crates)}
     assert rest == top | {"pyproject.toml"}
