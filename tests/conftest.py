@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import sys
 from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
@@ -15,6 +16,11 @@ from interop.installing import Ecosystem, NotInstalledError
 from servers import Servers
 
 pytest.register_assert_rewrite("rows")
+
+# A script's background job ignores these, and so would all programs that the tests start, and stop.
+for _number in (signal.SIGINT, signal.SIGQUIT):
+    if signal.getsignal(_number) is signal.SIG_IGN:
+        signal.signal(_number, signal.SIG_DFL)
 
 _failed = pytest.StashKey[bool]()
 
