@@ -185,6 +185,17 @@ test('what is not a proper string is no resource', async () => {
   }
 })
 
+test('nodes can come from the environment', async () => {
+  // A comma may as well stand between the hosts of one node.
+  process.env.QUORLOCK_NODES = 'redis-sentinel://a,b:7/orders , redis://c'
+  const client = new Client()
+  const addresses = client.stats().nodes.map((node) => node.address)
+  assert.deepEqual(addresses, ['redis-sentinel://a:26379,b:7/orders', 'redis://c:6379'])
+  await client.close()
+  delete process.env.QUORLOCK_NODES
+  assert.throws(() => new Client(), { name: 'ConfigError', message: /QUORLOCK_NODES/ })
+})
+
 test('a closed client says so', async (t) => {
   const { client } = await open(t)
   const lease = await client.lock('r')

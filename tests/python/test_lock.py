@@ -199,6 +199,11 @@ def test_nodes_can_come_from_the_environment(
     monkeypatch.setenv("QUORLOCK_NODES", " , ".join(servers.urls))
     with quorlock.Client() as client, client.lock("r"):
         assert "quorlock client of redis://" in repr(client)
+    # A comma may as well stand between the hosts of one node.
+    monkeypatch.setenv("QUORLOCK_NODES", "redis-sentinel://a,b:7/orders , redis://c")
+    with quorlock.Client() as client:
+        addresses = [node.address for node in client.stats().nodes]
+    assert addresses == ["redis-sentinel://a:26379,b:7/orders", "redis://c:6379"]
     monkeypatch.delenv("QUORLOCK_NODES")
     with pytest.raises(quorlock.ConfigError, match="QUORLOCK_NODES"):
         quorlock.Client()
