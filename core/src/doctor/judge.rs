@@ -41,8 +41,8 @@ fn unseen(check: &'static str, command: &str) -> Finding {
     warning(check, NOT_PERMITTED, format!("permit {command} to the user of this client"))
 }
 
-/// What to make of a node, which consists of these servers. What there is to know of one server is that of
-/// the first.
+/// What to make of a node, which consists of these servers. What there is to know of one server is told of one
+/// that can be reached, if there is one.
 pub(super) fn judge(servers: Vec<Examined>, options: &Options) -> NodeDiagnosis {
     let members: Option<Vec<_>> = servers.iter().map(|server| server.membership.as_ref()).collect();
     let judged = servers.iter().map(|server| judge_server(server, options));
@@ -50,8 +50,9 @@ pub(super) fn judge(servers: Vec<Examined>, options: &Options) -> NodeDiagnosis 
         Some(members) => combined(&members.into_iter().zip(judged).collect::<Vec<_>>()),
         None => judged.flatten().collect(),
     };
-    let first = servers.into_iter().next().expect("a node has a server");
-    NodeDiagnosis { findings, ..first.diagnosis }
+    let better = |one: Examined, other| if one.diagnosis.reachable { one } else { other };
+    let one = servers.into_iter().reduce(better).expect("a node has a server");
+    NodeDiagnosis { findings, ..one.diagnosis }
 }
 
 /// The findings at the masters of a cluster as those at one node. Where not all is in order, they tell whose.
