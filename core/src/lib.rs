@@ -30,6 +30,8 @@ mod doctor;
 #[cfg(feature = "client")]
 mod driver;
 #[cfg(feature = "client")]
+mod ear;
+#[cfg(feature = "client")]
 mod endpoint;
 #[cfg(feature = "client")]
 mod engine;

@@ -2,13 +2,13 @@
 //! waits and for a while after.
 
 use crate::clock;
+use crate::ear::Ear;
 use crate::endpoint::Endpoint;
 use crate::protocol::NodeSet;
 use crate::runtime;
 use crate::timer::{sleep, timeout};
 use crate::token;
 use crate::waiting::Heard;
-use crate::wire::Ear;
 use futures_util::future::join_all;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};

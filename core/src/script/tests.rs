@@ -3,12 +3,13 @@
 
 use super::By;
 use crate::clock;
+use crate::ear::Ear;
 use crate::endpoint::{Endpoint, Target};
 use crate::memory::Entries;
 use crate::pipe::Pipe;
 use crate::protocol::Turns;
 use crate::request::{Kept, Keys, Refusal, Reply, Request, Subject};
-use crate::wire::{Ear, open};
+use crate::wire::open;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
