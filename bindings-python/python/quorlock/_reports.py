@@ -24,8 +24,8 @@ class Finding:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeDiagnosis:
-    """What was found at one node. What could not be seen is None. Of a cluster, the findings are those
-    at all masters that the client has keys on, the rest is told of one of them."""
+    """What was found at one node. What could not be seen is None. Of a cluster, the findings are
+    those at all masters that the client has keys on, the rest is told of one of them."""
 
     address: str
     """The node's URL, without user and password."""
