@@ -1,4 +1,4 @@
-//! A story that is too rare for seeds to find.
+//! Stories that are too rare for seeds to find.
 
 use super::network::Link;
 use super::node::Node;
@@ -8,7 +8,7 @@ use crate::{Client, ErrorCode, Lease};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::runtime::Builder;
-use tokio::time::sleep;
+use tokio::time::{sleep, timeout};
 
 const TTL: Duration = Duration::from_secs(1);
 const MILLISECOND: Duration = Duration::from_millis(1);
@@ -66,5 +66,32 @@ fn a_node_does_not_count_for_a_round_that_began_before_it_did() {
         assert_eq!(error.code(), ErrorCode::NoQuorum);
         assert_eq!(error.nodes()[0].outcome.as_str(), "guarded");
         round(&process, &client).await.expect("now it counts");
+    });
+}
+
+/// What hangs in a seed's world is mended some time, and answers then: that hides who waits for it.
+#[test]
+fn nodes_that_never_answer_hold_nobody_up() {
+    let (node_timeout, connect_timeout) = (100 * MILLISECOND, 500 * MILLISECOND);
+    let limit = 4 * (node_timeout + connect_timeout);
+    let mut builder = Builder::new_current_thread();
+    let runtime = builder.enable_time().start_paused(true).build().expect("a runtime without IO");
+    runtime.block_on(async {
+        let nodes = (0..3).map(|number| Node::new(number, 1.0, 0)).collect();
+        let world = World::new(nodes, fastrand::Rng::with_seed(1), false);
+        let links = (0..3).map(|_| Link::new()).collect();
+        let process = Process::new(&world, "process".to_owned(), 1.0, 0, links);
+        let client = within(&process, || {
+            let nodes = (0..3).map(|number| format!("memory://{number}"));
+            let builder = Client::builder().nodes(nodes).ttl(1_000 * TTL);
+            let builder = builder.node_timeout(node_timeout).connect_timeout(connect_timeout);
+            builder.build().expect("the options are valid")
+        });
+        round(&process, &client).await.expect("it is free");
+        world.nodes[0].freeze();
+        timeout(limit, round(&process, &client)).await.expect("in time").expect("it is free");
+        world.nodes[1].freeze();
+        let lost = timeout(limit, round(&process, &client)).await.expect("in time");
+        assert_eq!(lost.expect_err("a majority is frozen").code(), ErrorCode::NoQuorum);
     });
 }
