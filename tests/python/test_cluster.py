@@ -5,11 +5,12 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from functools import partial
 from typing import Any
 
 import pytest
-from servers import Cluster
+from servers import Cluster, ServerReplyError
 from waiting import TIMEOUT, wait_until
 
 import quorlock
@@ -235,15 +236,23 @@ def test_the_doctor_looks_at_all_masters(connect: Connect) -> None:
 
 def test_the_doctor_tells_of_slots_without_a_master(connect: Connect) -> None:
     with Cluster() as cluster:
-        for server in cluster:
-            server.command("CLUSTER", "DELSLOTS", cluster.slot("bar"))
-        [(level, message)] = found(connect(cluster), "cluster")
-        assert level == "error"
-        assert message.startswith("no master has 1 of the slots")
+        slot = cluster.slot("bar")
+
+        def is_told(client: quorlock.Client, check: str, text: str) -> bool:
+            for server in cluster:
+                # What others said just before may bring it back.
+                with suppress(ServerReplyError):
+                    server.command("CLUSTER", "DELSLOTS", slot)
+            return any(
+                level == "error" and text in message for level, message in found(client, check)
+            )
+
+        client = connect(cluster)
+        wait_until(lambda: is_told(client, "cluster", "no master has 1 of the slots"))
         # All keys of this one are in it.
-        [(level, message)] = found(connect(cluster, key_prefix="{bar}:"), "connection")
-        assert level == "error"
-        assert f"no master of the cluster has slot {cluster.slot('bar')}" in message
+        client = connect(cluster, key_prefix="{bar}:")
+        text = f"no master of the cluster has slot {slot}"
+        wait_until(lambda: is_told(client, "connection", text))
 
 
 def test_connections_to_masters_are_counted(cluster: Cluster, connect: Connect) -> None:
@@ -254,7 +263,7 @@ def test_connections_to_masters_are_counted(cluster: Cluster, connect: Connect) 
     assert node.reconnects == 0
     for server in cluster:
         server.command("CLIENT", "KILL", "TYPE", "normal")
-    wait_until(lambda: client.stats().nodes[0].reconnects == len(KEYS))
+    wait_until(lambda: client.stats().nodes[0].reconnects >= len(KEYS))
     assert client.stats().nodes[0].state == "up"
 
 
