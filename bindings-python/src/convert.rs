@@ -1,7 +1,6 @@
 //! Python values to options, errors to Python exceptions.
 
 use pyo3::exceptions::PyRuntimeError;
-use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyDelta, PyDict, PyFloat, PyInt, PyString};
 use quorlock::{Error, OptionValue};
@@ -47,7 +46,7 @@ fn number(given: &Bound<'_, PyAny>) -> Option<f64> {
         return given.extract().ok();
     }
     let delta = given.cast::<PyDelta>().ok()?;
-    delta.call_method0(intern!(given.py(), "total_seconds")).ok()?.extract().ok()
+    delta.call_method0("total_seconds").ok()?.extract().ok()
 }
 
 /// A list of strings; a string is none.
@@ -61,8 +60,8 @@ pub(crate) fn texts(given: &Bound<'_, PyAny>) -> Option<Vec<String>> {
 /// The Python exception for an error of the core: the class of that name in `quorlock._errors`.
 pub(crate) fn error(py: Python<'_>, error: &Error) -> PyErr {
     let made = || -> PyResult<PyErr> {
-        let errors = py.import(intern!(py, "quorlock._errors"))?;
-        let report = errors.getattr(intern!(py, "NodeReport"))?;
+        let errors = py.import("quorlock._errors")?;
+        let report = errors.getattr("NodeReport")?;
         let nodes = error
             .nodes()
             .iter()

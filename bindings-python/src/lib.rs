@@ -18,7 +18,7 @@ use lock::Lock;
 use observer::Observer;
 use pyo3::exceptions::{PyBaseException, PyImportError};
 use pyo3::prelude::*;
-use pyo3::types::{PyDict, PyTuple};
+use pyo3::types::{PyDelta, PyDict, PyTuple};
 use quorlock::Dialect;
 use std::ffi::OsString;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -224,6 +224,8 @@ fn check_interpreter(py: Python<'_>) -> PyResult<()> {
 #[pymodule]
 fn _quorlock(module: &Bound<'_, PyModule>) -> PyResult<()> {
     check_interpreter(module.py())?;
+    // PyO3 looks for it when it is first used. A child that is forked meanwhile would wait for that for ever.
+    let _ = module.py().get_type::<PyDelta>();
     module.add_class::<Client>()?;
     module.add_class::<Lock>()?;
     module.add_class::<Lease>()?;

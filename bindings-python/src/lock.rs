@@ -10,10 +10,9 @@ use crate::convert::{error, values};
 use crate::logging;
 use crate::observer::Observer;
 use crate::waiting::wait;
+use once_cell::race::OnceBox;
 use pyo3::exceptions::PyRuntimeError;
-use pyo3::intern;
 use pyo3::prelude::*;
-use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyDict, PyTuple};
 use quorlock::Dialect;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -86,7 +85,7 @@ impl Lock {
         // The last Python code, where an interrupt drops the lease, which releases it.
         let scope = python(py, &SCOPE, "Scope")?.call1((lease.clone_ref(py),))?;
         self._enter(scope.clone(), lease)?;
-        scope.getattr(intern!(py, "lease"))
+        scope.getattr("lease")
     }
 
     fn __exit__(
@@ -149,24 +148,27 @@ impl Lock {
     }
 }
 
-static SCOPE: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
-static ENTERED: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
+// Nobody waits for another thread to fill these: in a forked child that thread would be gone, and the child
+// would wait for ever. PyO3's own cells, also those of `intern!`, let go of the GIL before they are filled.
+static SCOPE: OnceBox<Py<PyAny>> = OnceBox::new();
+static ENTERED: OnceBox<Py<PyAny>> = OnceBox::new();
 
 fn python<'py>(
     py: Python<'py>,
-    cell: &'static PyOnceLock<Py<PyAny>>,
+    cell: &'static OnceBox<Py<PyAny>>,
     name: &str,
 ) -> PyResult<&'py Bound<'py, PyAny>> {
-    cell.import(py, "quorlock._scope", name)
+    let import = || Ok::<_, PyErr>(Box::new(py.import("quorlock._scope")?.getattr(name)?.unbind()));
+    Ok(cell.get_or_try_init(import)?.bind(py))
 }
 
 /// The blocks that this thread or task is in, innermost last.
 fn entered(py: Python<'_>) -> PyResult<Vec<Bound<'_, PyAny>>> {
-    python(py, &ENTERED, "entered")?.call_method0(intern!(py, "get"))?.extract()
+    python(py, &ENTERED, "entered")?.call_method0("get")?.extract()
 }
 
 fn set_entered(py: Python<'_>, scopes: Vec<Bound<'_, PyAny>>) -> PyResult<()> {
     let scopes = PyTuple::new(py, scopes)?;
-    python(py, &ENTERED, "entered")?.call_method1(intern!(py, "set"), (scopes,))?;
+    python(py, &ENTERED, "entered")?.call_method1("set", (scopes,))?;
     Ok(())
 }

@@ -6,7 +6,6 @@
 
 use crate::thread::{self, Gate};
 use pyo3::IntoPyObjectExt;
-use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use quorlock::{Detail, Listener, PerProcess, Record, TARGETS};
@@ -55,9 +54,8 @@ pub(crate) fn look(py: Python<'_>) -> PyResult<()> {
 
 /// Looks up how much is to be heard.
 pub(crate) fn look_now(py: Python<'_>) -> PyResult<()> {
-    let module = py.import(intern!(py, "quorlock._logging"))?;
-    let levels: [u8; TARGETS.len()] =
-        module.call_method1(intern!(py, "levels"), (TARGETS,))?.extract()?;
+    let module = py.import("quorlock._logging")?;
+    let levels: [u8; TARGETS.len()] = module.call_method1("levels", (TARGETS,))?.extract()?;
     LOGGING.get_or_init(Logging::start).listener.listen(levels);
     Ok(())
 }
@@ -68,14 +66,14 @@ pub(crate) fn log(py: Python<'_>) -> PyResult<()> {
     if records.is_empty() {
         return Ok(());
     }
-    let module = py.import(intern!(py, "quorlock._logging"))?;
+    let module = py.import("quorlock._logging")?;
     for record in records {
         let fields = PyDict::new(py);
         for (name, detail) in &record.fields {
             fields.set_item(name, value(py, detail)?)?;
         }
         let Record { level, target, name, text, time, .. } = &*record;
-        module.call_method1(intern!(py, "log"), (level, target, name, text, time, fields))?;
+        module.call_method1("log", (level, target, name, text, time, fields))?;
     }
     // What is logged is a good reason to look what else is to be.
     look_now(py)

@@ -1,6 +1,5 @@
 //! What a program wants to know of acquires, such as a tracer.
 
-use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::PyTuple;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -29,8 +28,8 @@ impl Observer {
     ) -> PyResult<Py<crate::Lease>> {
         let Some(observe) = self.get(py) else { return acquire(py) };
         let block = observe.bind(py).call1((resources(py)?,))?;
-        let acquired = block.call_method0(intern!(py, "__enter__"))?;
-        let exit = intern!(py, "__exit__");
+        let acquired = block.call_method0("__enter__")?;
+        let exit = "__exit__";
         let told = acquire(py).and_then(|lease| {
             acquired.call1((lease.clone_ref(py),))?;
             Ok(lease)
