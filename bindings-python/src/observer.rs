@@ -29,19 +29,18 @@ impl Observer {
         let Some(observe) = self.get(py) else { return acquire(py) };
         let block = observe.bind(py).call1((resources(py)?,))?;
         let acquired = block.call_method0("__enter__")?;
-        let exit = "__exit__";
         let told = acquire(py).and_then(|lease| {
             acquired.call1((lease.clone_ref(py),))?;
             Ok(lease)
         });
         match told {
             Ok(lease) => {
-                block.call_method1(exit, (py.None(), py.None(), py.None()))?;
+                block.call_method1("__exit__", (py.None(), py.None(), py.None()))?;
                 Ok(lease)
             }
             Err(error) => {
                 let (kind, value) = (error.get_type(py), error.value(py));
-                block.call_method1(exit, (kind, value, error.traceback(py)))?;
+                block.call_method1("__exit__", (kind, value, error.traceback(py)))?;
                 Err(error)
             }
         }

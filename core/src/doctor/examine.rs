@@ -61,8 +61,7 @@ pub(super) struct Membership {
 /// Looks at one node: at all servers that it consists of, at least one. Each has `connect_timeout` to be
 /// connected, and as long to answer.
 pub(super) async fn examine(endpoint: &Endpoint, options: &Options) -> Vec<Examined> {
-    let mut examined = Examined::default();
-    examined.diagnosis.address.clone_from(&endpoint.address);
+    let mut examined = Examined::of(endpoint);
     match &endpoint.target {
         Target::Memory(_) => {
             examined.diagnosis.reachable = true;
@@ -70,12 +69,8 @@ pub(super) async fn examine(endpoint: &Endpoint, options: &Options) -> Vec<Exami
             examined.is_local = true;
         }
         Target::Cluster(cluster) => return examine_cluster(endpoint, cluster, options).await,
-        Target::Server(server) => {
-            examined.is_at(server);
-            examined.examine(&endpoint.target, options, &any_keys(options)).await;
-        }
-        Target::Sentinel(_) => {
-            examined.has_sentinels = true;
+        Target::Server(_) | Target::Sentinel(_) => {
+            examined.has_sentinels = matches!(endpoint.target, Target::Sentinel(_));
             examined.examine(&endpoint.target, options, &any_keys(options)).await;
         }
     }
@@ -88,11 +83,6 @@ async fn examine_cluster(
     cluster: &Cluster,
     options: &Options,
 ) -> Vec<Examined> {
-    let examined = || {
-        let mut examined = Examined::default();
-        examined.diagnosis.address.clone_from(&endpoint.address);
-        examined
-    };
     let limit = options.connect_timeout;
     let unknown = match timeout(limit, cluster.masters(&[])).await {
         Ok(Ok(shards)) => {
@@ -101,12 +91,11 @@ async fn examine_cluster(
             let looking = shards.into_iter().filter_map(|shard| {
                 let keys = keys_on(&shard, options)?;
                 let place = shard.place.to_string();
-                let server = Arc::new(cluster.server(shard.place));
-                let mut examined = examined();
-                examined.is_at(&server);
+                let target = Target::Server(Arc::new(cluster.server(shard.place)));
+                let mut examined = Examined::of(endpoint);
                 examined.membership = Some(Membership { place, masters, lost_slots });
                 Some(async move {
-                    examined.examine(&Target::Server(server), options, &keys).await;
+                    examined.examine(&target, options, &keys).await;
                     examined
                 })
             });
@@ -119,7 +108,7 @@ async fn examine_cluster(
         Ok(Err(failure)) => failure,
         Err(_) => Failure::timeout(endpoint.target.no_connection(), limit, false),
     };
-    vec![Examined { trouble: Some(unknown), ..examined() }]
+    vec![Examined { trouble: Some(unknown), ..Examined::of(endpoint) }]
 }
 
 /// Keys of a resource that nobody has.
@@ -135,6 +124,13 @@ fn keys_on(shard: &Shard, options: &Options) -> Option<Keys> {
 }
 
 impl Examined {
+    /// Of this node nothing is seen yet.
+    fn of(endpoint: &Endpoint) -> Self {
+        let mut examined = Self::default();
+        examined.diagnosis.address.clone_from(&endpoint.address);
+        examined
+    }
+
     fn is_at(&mut self, server: &Server) {
         self.is_known = true;
         self.is_local = server.place.is_local();
@@ -145,6 +141,10 @@ impl Examined {
 
     /// Looks at one server.
     async fn examine(&mut self, target: &Target, options: &Options, keys: &Keys) {
+        if let Target::Server(server) = target {
+            // It is known, also if it cannot be reached.
+            self.is_at(server);
+        }
         let limit = options.connect_timeout;
         let (pipe, server) = match timeout(limit, reach(target)).await {
             Ok(Ok(reached)) => reached,

@@ -75,15 +75,14 @@ fn combined(judged: &[(&Membership, Vec<Finding>)]) -> Vec<Finding> {
     let seen = |check| {
         judged.iter().filter(|(_, all)| all.iter().any(|finding| finding.check == check)).count()
     };
-    let told = told.map(|(finding, places)| match finding.level {
-        Level::Ok => finding.clone(),
-        _ if places.len() == seen(finding.check) => finding.clone(),
+    let told = told.map(|(finding, places)| {
+        let mut finding = finding.clone();
+        let is_amiss_at_some = finding.level != Level::Ok && places.len() < seen(finding.check);
         // What fails on the way to a master names it already.
-        _ if finding.check == "connection" => finding.clone(),
-        _ => {
-            let message = format!("{}: {}", places.join(", "), finding.message);
-            Finding { message, ..finding.clone() }
+        if is_amiss_at_some && finding.check != "connection" {
+            finding.message = format!("{}: {}", places.join(", "), finding.message);
         }
+        finding
     });
     told.collect()
 }

@@ -3,11 +3,10 @@
 use super::network::Link;
 use super::node::Node;
 use super::process::{Process, within};
-use super::world::World;
+use super::world::{World, in_virtual_time};
 use crate::{Client, ErrorCode, Lease};
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::runtime::Builder;
 use tokio::time::{sleep, timeout};
 
 const TTL: Duration = Duration::from_secs(1);
@@ -38,9 +37,7 @@ async fn guarded_for(world: &World, process: &Arc<Process>, client: &Client) -> 
 
 #[test]
 fn a_node_does_not_count_for_a_round_that_began_before_it_did() {
-    let mut builder = Builder::new_current_thread();
-    let runtime = builder.enable_time().start_paused(true).build().expect("a runtime without IO");
-    runtime.block_on(async {
+    in_virtual_time(async {
         let random = fastrand::Rng::with_seed(1);
         let world = World::new(vec![Node::new(0, 1.0, 0)], random, false);
         let link = Link::new();
@@ -74,9 +71,7 @@ fn a_node_does_not_count_for_a_round_that_began_before_it_did() {
 fn nodes_that_never_answer_hold_nobody_up() {
     let (node_timeout, connect_timeout) = (100 * MILLISECOND, 500 * MILLISECOND);
     let limit = 4 * (node_timeout + connect_timeout);
-    let mut builder = Builder::new_current_thread();
-    let runtime = builder.enable_time().start_paused(true).build().expect("a runtime without IO");
-    runtime.block_on(async {
+    in_virtual_time(async {
         let nodes = (0..3).map(|number| Node::new(number, 1.0, 0)).collect();
         let world = World::new(nodes, fastrand::Rng::with_seed(1), false);
         let links = (0..3).map(|_| Link::new()).collect();

@@ -4,13 +4,12 @@
 use super::network::Link;
 use super::node::Node;
 use super::process::{Process, within};
-use super::world::World;
+use super::world::{World, in_virtual_time};
 use crate::{Client, ErrorCode, Lease};
 use futures_util::future::join_all;
 use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::runtime::Builder;
 use tokio::task::JoinHandle;
 use tokio::time::sleep;
 
@@ -37,9 +36,7 @@ struct Peer {
 }
 
 fn calm<F: Future<Output = ()>>(story: impl FnOnce(Calm) -> F) {
-    let mut builder = Builder::new_current_thread();
-    let runtime = builder.enable_time().start_paused(true).build().expect("a runtime without IO");
-    runtime.block_on(async {
+    in_virtual_time(async {
         // The nodes' clocks differ by seconds.
         let node = |number| Node::new(number, 1.0, 3_000_000 * number as i64);
         let random = fastrand::Rng::with_seed(1);
