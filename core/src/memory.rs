@@ -2,8 +2,11 @@
 //! the same requests as a server does, and expire keys by the same clock that leases are valid by.
 
 use crate::clock;
+use crate::entry::Time;
 use crate::fork::PerProcess;
-use crate::protocol::{Moment, Vote};
+#[cfg(test)]
+use crate::protocol::Moment;
+use crate::protocol::{Vote, next_fence};
 use crate::queue;
 use crate::request::{Holder, Kept, Keys, Refusal, Reply, Request, Subject};
 use crate::slot::{self, Slot, Wanted};
@@ -13,6 +16,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// The nodes of this process. They live as long as it does, like a server beside it would.
 static NODES: PerProcess<Mutex<HashMap<String, Arc<MemoryNode>>>> = PerProcess::new();
+
+/// The error where no fence is left to give out.
+const USED_UP: &str = "the fence counter is used up";
 
 #[derive(Debug, Default)]
 pub(crate) struct MemoryNode {
@@ -40,7 +46,8 @@ impl MemoryNode {
 
     /// What a server would answer; an error text where it would answer with an error.
     pub(crate) fn answer(&self, request: &Request) -> Result<Reply, &'static str> {
-        lock(&self.entries).answer(clock::now(), clock::wall_clock_micros(), request)
+        let time = Time { now: clock::now(), wall: clock::wall_clock_micros() };
+        lock(&self.entries).answer(time, request)
     }
 
     pub(crate) fn listen(&self, channel: &str, listener: Listener) {
@@ -49,30 +56,34 @@ impl MemoryNode {
 }
 
 impl Entries {
-    /// Answers a request at this time of the node's clocks; `wall_clock` is in microseconds.
-    pub(crate) fn answer(
-        &mut self,
-        now: Moment,
-        wall_clock: u64,
-        request: &Request,
-    ) -> Result<Reply, &'static str> {
+    /// Answers a request at this time.
+    pub(crate) fn answer(&mut self, time: Time, request: &Request) -> Result<Reply, &'static str> {
+        let now = time.now;
         let done = match request {
             Request::Acquire { subject, ttl, proposal, ticket, turns } => {
                 return self.with(subject, |slots, call| {
+                    // As the script does, before anything else.
+                    let fences = slots.iter().filter_map(|slot| slot.entry.last_fence(time.wall));
+                    let last = fences.max().unwrap_or_default();
+                    if next_fence(last, *proposal, time.wall).is_none() {
+                        return Err(USED_UP);
+                    }
                     if slots.iter().any(|slot| slot.entry.token(now) == Some(&subject.token)) {
                         return Ok(Reply::Own);
                     }
                     let (token, waiter) = (&subject.token, subject.waiter.as_deref());
                     let wanted = Wanted { token, ttl: *ttl, proposal: *proposal, waiter };
-                    match slot::acquire(slots, now, wall_clock, wanted) {
-                        Some(Vote::Granted { fence }) => Ok(Reply::Granted(fence)),
+                    match slot::acquire(slots, time, wanted) {
+                        Some(Vote::Granted { fence }) => {
+                            Ok(Reply::Granted { fence, clock: time.wall })
+                        }
                         Some(Vote::Held { expires_in }) => {
                             let place = subject.waiter.as_ref().zip(*ticket);
                             let join = |place| slot::join(slots, now, place, *turns, call);
                             let rank = place.and_then(join);
-                            Ok(Reply::Held(Refusal { expires_in, clock: wall_clock, rank }))
+                            Ok(Reply::Held(Refusal { expires_in, clock: time.wall, rank }))
                         }
-                        _ => Err("the fence counter is used up"),
+                        _ => Err(USED_UP),
                     }
                 });
             }
@@ -80,7 +91,9 @@ impl Entries {
                 let extend = |(subject, ttl): &(Arc<Subject>, _)| {
                     let token = &subject.token;
                     self.with(subject, |slots, _| {
-                        slot::act_on_held(slots, now, token, |entry| entry.extend(now, token, *ttl))
+                        slot::act_on_held(slots, now, token, |entry| {
+                            entry.extend(time, token, *ttl)
+                        })
                     })
                 };
                 return Ok(Reply::Each(leases.iter().map(extend).collect()));
@@ -88,14 +101,16 @@ impl Entries {
             Request::Heal(leases) => {
                 let heal = |(subject, ttl, fence): &(Arc<Subject>, _, _)| {
                     let token = &subject.token;
-                    self.with(subject, |slots, _| slot::heal(slots, now, token, *ttl, *fence))
+                    self.with(subject, |slots, _| slot::heal(slots, time, token, *ttl, *fence))
                 };
-                return Ok(Reply::Each(leases.iter().map(heal).collect()));
+                return Ok(Reply::Healed(leases.iter().map(heal).collect()));
             }
-            Request::Raise { subject, fence, .. } => {
+            Request::Raise { subject, ttl, fence } => {
                 let token = &subject.token;
                 self.with(subject, |slots, _| {
-                    slot::act_on_held(slots, now, token, |entry| entry.raise(now, token, *fence))
+                    slot::act_on_held(slots, now, token, |entry| {
+                        entry.raise(time, token, *ttl, *fence)
+                    })
                 })
             }
             Request::Release { subject, ticket, turns } => {
@@ -112,9 +127,9 @@ impl Entries {
                 };
                 keys.iter().any(is_held)
             }
-            Request::Inspect(keys) => return Ok(Reply::Seen(self.inspect(now, &keys[0]))),
+            Request::Inspect(keys) => return Ok(Reply::Seen(self.inspect(time, &keys[0]))),
             Request::Forget(keys) => {
-                let Kept { holder, waiters, .. } = self.inspect(now, &keys[0]);
+                let Kept { holder, waiters, .. } = self.inspect(time, &keys[0]);
                 let is_idle = holder == Holder::Nobody && waiters == Some(0);
                 if is_idle {
                     self.slots.remove(&keys[0].lock);
@@ -125,13 +140,14 @@ impl Entries {
         Ok(if done { Reply::Yes } else { Reply::No })
     }
 
-    fn inspect(&mut self, now: Moment, keys: &Keys) -> Kept {
+    fn inspect(&mut self, time: Time, keys: &Keys) -> Kept {
+        let now = time.now;
         let slot = self.slots.entry(keys.lock.clone()).or_default();
         let token = slot.entry.token(now).cloned();
         Kept {
             holder: token.map_or(Holder::Nobody, Holder::Token),
             expires_in: slot.entry.expires_in(now),
-            fence: slot.entry.last_fence(),
+            fence: slot.entry.last_fence(time.wall),
             waiters: Some(slot.queue.len(now) as u64),
         }
     }
@@ -158,6 +174,12 @@ impl Entries {
     /// Calls go to this listener, instead of one that had the channel before.
     pub(crate) fn listen(&mut self, channel: &str, listener: Listener) {
         self.listeners.insert(channel.to_owned(), listener);
+    }
+
+    /// What is kept of a resource, by its lock key.
+    #[cfg(test)]
+    pub(crate) fn slot(&mut self, lock: &str) -> &mut Slot<String> {
+        self.slots.entry(lock.to_owned()).or_default()
     }
 
     /// Makes nonsense of the queues.

@@ -12,6 +12,10 @@ use std::time::Duration;
 /// A node skips so many waiters that are gone when it looks for one to call.
 pub(crate) const MOST_GONE: usize = 16;
 
+/// A waiter with its score in a server's sorted set.
+#[cfg(all(test, feature = "client"))]
+pub(crate) type Scored = (Arc<str>, i64);
+
 #[derive(Clone, Debug, Default, PartialEq, Hash)]
 pub(crate) struct Queue {
     waiting: BTreeSet<(u64, Arc<str>)>,
@@ -98,6 +102,23 @@ impl Queue {
     pub(crate) fn len(&mut self, now: Moment) -> usize {
         self.forget(now);
         self.waiting.len() + usize::from(self.called.is_some())
+    }
+
+    /// The queue as a server keeps it, if it does: every waiter with its score, in order, and when all of
+    /// this expires.
+    #[cfg(all(test, feature = "client"))]
+    pub(crate) fn stored(&mut self, now: Moment) -> Option<(Vec<Scored>, Duration)> {
+        self.forget(now);
+        let score = |until: &Moment| {
+            let microseconds = until.since(Moment::from_origin(Duration::ZERO)).as_micros();
+            -i64::try_from(microseconds).expect("clocks show less")
+        };
+        let called = self.called.iter().map(|(waiter, until)| (Arc::clone(waiter), score(until)));
+        let waiting = self.waiting.iter();
+        let waiting = waiting.map(|(ticket, waiter)| (Arc::clone(waiter), *ticket as i64));
+        let all: Vec<_> = called.chain(waiting).collect();
+        let kept_until = self.kept_until.filter(|_| !all.is_empty())?;
+        Some((all, kept_until.since(now)))
     }
 
     /// Makes nonsense of it.

@@ -1,7 +1,7 @@
 //! What is locked together.
 
 use crate::error::{Error, Result};
-use crate::request::Keys;
+use crate::request::{Keys, is_reserved};
 use std::fmt;
 use std::ops::Deref;
 use std::sync::Arc;
@@ -18,11 +18,21 @@ const MAX_RESOURCES: usize = 64;
 pub struct Resources(Arc<[String]>);
 
 impl Resources {
-    pub(crate) fn check(&self) -> Result<()> {
+    /// Fails unless these can be locked together, with this prefix.
+    pub(crate) fn check(&self, prefix: &str) -> Result<()> {
         if self.0.iter().any(String::is_empty) {
             return Err(Error::config(
                 "the resource must be a string of Unicode characters that is not empty",
             ));
+        }
+        for resource in self.0.iter().filter(|name| name.contains('{') || prefix.contains('{')) {
+            let key = format!("{prefix}{resource}");
+            if is_reserved(&key) {
+                return Err(Error::config(format!(
+                    "the resource {resource:?} is reserved: its key would be {key:?}, and keys with a hash \
+                     tag that end in \":fence\" or \":queue\" are those that quorlock keeps beside a lock"
+                )));
+            }
         }
         if !(1..=MAX_RESOURCES).contains(&self.0.len()) {
             let given = self.0.len();

@@ -1,15 +1,12 @@
 //! The requests as Lua scripts (`scripts/`). A script takes only parameters; none is built from texts.
 //! The in-memory node does the same in Rust (`memory.rs`).
 
-use crate::protocol::{FENCE_LIMIT, LONGEST_CALL, MAX_CLOCK_LEAD_MICROS, Turns};
+use crate::protocol::{FENCE_LIMIT, FENCE_MEMORY, FENCE_WINDOW, Healed, LONGEST_CALL, Turns};
 use crate::queue::MOST_GONE;
 use crate::request::{Holder, Kept, Keys, Refusal, Reply, Request, Subject, Ticket};
 use once_cell::sync::Lazy;
 use redis::{Cmd, Value};
 use std::time::Duration;
-
-/// How long a node keeps a resource's fence counter after the last lease of it would have expired.
-const FENCE_MEMORY: Duration = Duration::from_secs(24 * 3600);
 
 /// How many arguments a request about one lock has beside the keys, at most, and how many bytes.
 const MOST_ARGUMENTS: usize = 12;
@@ -27,13 +24,13 @@ impl Script {
         Self { source, hash }
     }
 
-    /// A script that uses queues where it says so: behind what is to be quick, since a function costs time
-    /// whenever it is defined.
-    fn with_queue(source: &str) -> Self {
+    /// A script with its constants, and with the functions about queues where it says so: behind what is
+    /// to be quick, since a function costs time whenever it is defined.
+    fn with_constants(source: &str) -> Self {
         let source = source.replace("--- queue.lua\n", include_str!("scripts/queue.lua"));
         let constants = [
             ("FENCE_LIMIT", FENCE_LIMIT),
-            ("MAX_CLOCK_LEAD", MAX_CLOCK_LEAD_MICROS),
+            ("FENCE_WINDOW", microseconds(FENCE_WINDOW)),
             ("MOST_GONE", MOST_GONE as u64),
             ("LONGEST_CALL", microseconds(LONGEST_CALL)),
         ];
@@ -44,12 +41,13 @@ impl Script {
 }
 
 static ACQUIRE: Lazy<Script> =
-    Lazy::new(|| Script::with_queue(include_str!("scripts/acquire.lua")));
-static RAISE: Lazy<Script> = Lazy::new(|| Script::new(include_str!("scripts/raise.lua")));
+    Lazy::new(|| Script::with_constants(include_str!("scripts/acquire.lua")));
+static RAISE: Lazy<Script> =
+    Lazy::new(|| Script::with_constants(include_str!("scripts/raise.lua")));
 static EXTEND: Lazy<Script> = Lazy::new(|| Script::new(include_str!("scripts/extend.lua")));
-static HEAL: Lazy<Script> = Lazy::new(|| Script::new(include_str!("scripts/heal.lua")));
+static HEAL: Lazy<Script> = Lazy::new(|| Script::with_constants(include_str!("scripts/heal.lua")));
 static RELEASE: Lazy<Script> =
-    Lazy::new(|| Script::with_queue(include_str!("scripts/release.lua")));
+    Lazy::new(|| Script::with_constants(include_str!("scripts/release.lua")));
 // These two are seldom used, and not loaded before they are.
 static INSPECT: Lazy<Script> = Lazy::new(|| Script::new(include_str!("scripts/inspect.lua")));
 static FORGET: Lazy<Script> = Lazy::new(|| Script::new(include_str!("scripts/forget.lua")));
@@ -147,9 +145,9 @@ impl Request {
     pub(crate) fn understand(&self, value: &Value) -> Option<Reply> {
         match (self, value) {
             (Self::Acquire { .. }, Value::Array(parts)) => match parts[..] {
-                [Value::Int(1), Value::Int(fence)] => {
+                [Value::Int(1), Value::Int(fence), Value::Int(clock)] => {
                     let fence = u64::try_from(fence).ok().filter(|fence| *fence < FENCE_LIMIT)?;
-                    Some(Reply::Granted(fence))
+                    Some(Reply::Granted { fence, clock: u64::try_from(clock).ok()? })
                 }
                 [Value::Int(0), Value::Int(left), Value::Int(clock), Value::Int(rank)] => {
                     Some(Reply::Held(Refusal {
@@ -161,19 +159,24 @@ impl Request {
                 [Value::Int(2), Value::Int(0)] => Some(Reply::Own),
                 _ => None,
             },
-            (Self::Extend(_) | Self::Heal(_), Value::Array(parts)) => {
+            (Self::Extend(locks), Value::Array(parts)) => {
                 let done = |part: &Value| match part {
                     Value::Int(0) => Some(false),
                     Value::Int(1) => Some(true),
                     _ => None,
                 };
-                let asked = match self {
-                    Self::Extend(locks) => locks.len(),
-                    Self::Heal(locks) => locks.len(),
-                    _ => 0,
+                let done: Vec<_> = parts.iter().map(done).collect::<Option<_>>()?;
+                (done.len() == locks.len()).then_some(Reply::Each(done))
+            }
+            (Self::Heal(locks), Value::Array(parts)) => {
+                let healed = |part: &Value| match part {
+                    Value::Int(0) => Some(Healed::Held),
+                    Value::Int(1) => Some(Healed::Clean),
+                    Value::Int(2) => Some(Healed::Passed),
+                    _ => None,
                 };
-                let done: Vec<bool> = parts.iter().map(done).collect::<Option<_>>()?;
-                (done.len() == asked).then_some(Reply::Each(done))
+                let healed: Vec<_> = parts.iter().map(healed).collect::<Option<_>>()?;
+                (healed.len() == locks.len()).then_some(Reply::Healed(healed))
             }
             (Self::Inspect(_), Value::Array(parts)) => kept(parts).map(Reply::Seen),
             (Self::Acquire { .. } | Self::Extend(_) | Self::Heal(_) | Self::Inspect(_), _) => None,
@@ -247,5 +250,5 @@ fn invoke(script: &Script, by: By, keys: &[&String]) -> Cmd {
     cmd
 }
 
-#[cfg(test)]
+#[cfg(all(test, target_os = "linux"))]
 mod tests;

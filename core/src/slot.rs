@@ -1,7 +1,9 @@
 //! What a node keeps of one resource: the lock with its fence, and the queue of those who wait. What is
 //! about several resources is done to all of their slots or to none.
 
-use crate::entry::{self, Entry};
+use crate::entry::{self, Entry, Time};
+#[cfg(feature = "client")]
+use crate::protocol::Healed;
 use crate::protocol::{Moment, Turns, Vote};
 use crate::queue::Queue;
 use std::sync::Arc;
@@ -29,21 +31,20 @@ pub(crate) struct Wanted<'a, T> {
 }
 
 /// ACQUIRE, but for the place of who is refused, see [`join`]; `None` if the fences are used up.
-/// `wall_clock` is the node's, in microseconds.
 pub(crate) fn acquire<T: Clone + PartialEq>(
     slots: &mut [&mut Slot<T>],
-    now: Moment,
-    wall_clock: u64,
+    time: Time,
     wanted: Wanted<'_, T>,
 ) -> Option<Vote> {
     let Wanted { token, ttl, proposal, waiter } = wanted;
+    let now = time.now;
     let blocked = slots.iter_mut().filter_map(|slot| slot.queue.is_blocked(now, waiter)).max();
     if blocked.is_some() {
         let held = slots.iter().filter_map(|slot| slot.entry.expires_in(now)).max();
         return Some(Vote::Held { expires_in: blocked.max(held) });
     }
     let mut entries: Vec<_> = slots.iter_mut().map(|slot| &mut slot.entry).collect();
-    let vote = entry::acquire(&mut entries, now, token, ttl, proposal, wall_clock);
+    let vote = entry::acquire(&mut entries, time, token, ttl, proposal);
     if let (Some(Vote::Granted { .. }), Some(waiter)) = (vote, waiter) {
         slots.iter_mut().for_each(|slot| slot.queue.leave(now, waiter));
     }
@@ -110,16 +111,25 @@ pub(crate) fn act_on_held<T: Clone + PartialEq>(
         && slots.iter_mut().all(|slot| act(&mut slot.entry))
 }
 
-/// HEAL: whether this token holds all now.
+/// HEAL of all of these together.
 #[cfg(feature = "client")]
 pub(crate) fn heal<T: Clone + PartialEq>(
     slots: &mut [&mut Slot<T>],
-    now: Moment,
+    time: Time,
     token: &T,
     ttl: Duration,
     fence: u64,
-) -> bool {
-    let is_possible = |slot: &&mut Slot<T>| slot.entry.token(now).is_none_or(|held| held == token);
-    slots.iter().all(is_possible)
-        && slots.iter_mut().all(|slot| slot.entry.heal(now, token, ttl, fence))
+) -> Healed {
+    let is_foreign =
+        |slot: &&mut Slot<T>| slot.entry.token(time.now).is_some_and(|held| held != token);
+    if slots.iter().any(is_foreign) {
+        return Healed::Held;
+    }
+    let mut healed = Healed::Clean;
+    for slot in slots {
+        if slot.entry.heal(time, token, ttl, fence) == Healed::Passed {
+            healed = Healed::Passed;
+        }
+    }
+    healed
 }

@@ -6,7 +6,7 @@ use super::world::{
     World,
 };
 use crate::protocol::{
-    Actions, Answer, Event, Extended, Lease, Moment, NodeSet, Outcome, Round, Vote,
+    Actions, Answer, Event, Extended, Healed, Lease, Moment, NodeSet, Outcome, Round, Vote,
 };
 
 /// A request that a client waits for the answer of.
@@ -16,6 +16,7 @@ pub(super) enum Awaited {
     Raise(Token),
     /// By its number.
     Extension(u8),
+    Heal(Token),
 }
 
 impl World {
@@ -30,14 +31,22 @@ impl World {
             began: now,
             decided: None,
             votes: [None; NODES],
+            late: [false; NODES],
             raises: [Raise::Unasked; NODES],
         });
-        let proposal = self.wall_clock().saturating_add_signed(scope.wall_clocks[number]);
-        self.send_all(number, &Request::Acquire { token, proposal });
+        // No two clients propose the same.
+        let time = self.wall_clock() + number as u64;
+        let proposal = time.saturating_add_signed(scope.wall_clocks[number]);
+        self.send_all(number, &Request::Acquire { token, proposal, is_again: false });
     }
 
     fn send(&mut self, number: usize, node: usize, request: Request) {
         let link = &mut self.clients[number].links[node];
+        if let Request::Release { token, .. } = request
+            && link.is_released(token)
+        {
+            return;
+        }
         // What is sent to a process that is gone is lost. But an undo is sent until it is answered.
         if !link.broken || matches!(request, Request::Release { .. }) {
             link.up.push(request);
@@ -55,7 +64,7 @@ impl World {
         let client = &self.clients[number];
         let mut awaited = Vec::new();
         for attempt in &client.attempts {
-            if attempt.votes[node].is_none() {
+            if attempt.votes[node].is_none() || attempt.late[node] {
                 awaited.push(Awaited::Vote(attempt.token));
             }
             if attempt.raises[node] == Raise::Awaited {
@@ -66,30 +75,55 @@ impl World {
         if let Some(extending) = extending.filter(|e| e.answers[node].is_none()) {
             awaited.push(Awaited::Extension(extending.number));
         }
+        let held = client.held.as_ref().filter(|held| held.healing.contains(node));
+        awaited.extend(held.map(|held| Awaited::Heal(held.token)));
         awaited
     }
 
-    /// The client will not hear of this request any more: its deadline has passed, or its connection
-    /// broke.
+    /// What a client waits for from a node, and may give up.
+    pub(super) fn timely(&self, number: usize, node: usize) -> Vec<Awaited> {
+        let is_late = |token: Token| {
+            let mut attempts = self.clients[number].attempts.iter();
+            attempts.any(|attempt| attempt.token == token && attempt.late[node])
+        };
+        let mut awaited = self.awaited(number, node);
+        awaited.retain(|a| !matches!(a, Awaited::Vote(token) if is_late(*token)));
+        awaited
+    }
+
+    /// The deadline of this request has passed. What the node then does with an ACQUIRE is still of
+    /// interest.
+    pub(super) fn time_out(&mut self, number: usize, node: usize, awaited: Awaited) {
+        if let Awaited::Vote(token) = awaited
+            && let Some(attempt) = self.clients[number].attempt(token)
+        {
+            attempt.late[node] = true;
+        }
+        self.give_up(number, node, awaited);
+    }
+
+    /// The client will not hear of this request any more, at least not in time.
     pub(super) fn give_up(&mut self, number: usize, node: usize, awaited: Awaited) {
         match awaited {
-            Awaited::Vote(token) => self.vote(number, node, token, Vote::Unknown),
+            Awaited::Vote(token) => self.vote(number, node, token, Vote::Unknown, false),
             Awaited::Raise(token) => self.raised(number, node, token, false),
             Awaited::Extension(_) => self.extended(number, node, Answer::Unknown),
+            Awaited::Heal(_) => self.repaired(number, node, None),
         }
     }
 
     pub(super) fn receive(&mut self, number: usize, node: usize, reply: Reply) {
         match reply {
-            Reply::Vote(token, vote) => {
+            Reply::Vote(token, vote, in_order) => {
                 let client = &mut self.clients[number];
                 let Some(began) = client.attempt(token).map(|attempt| attempt.began) else {
                     return;
                 };
                 let vote = if client.links[node].counts(began) { vote } else { vote.uncounted() };
-                self.vote(number, node, token, vote);
+                self.vote(number, node, token, vote, in_order);
             }
             Reply::Raised(token, stored) => self.raised(number, node, token, stored),
+            Reply::Healed(_, healed) => self.repaired(number, node, Some(healed)),
             Reply::Extended(_, done) => {
                 let client = &self.clients[number];
                 let extending = client.held.as_ref().and_then(|held| held.extending.as_ref());
@@ -101,18 +135,60 @@ impl World {
         }
     }
 
-    fn vote(&mut self, number: usize, node: usize, token: Token, vote: Vote) {
+    /// A node's vote, or its answer after that was given up.
+    fn vote(&mut self, number: usize, node: usize, token: Token, vote: Vote, in_order: bool) {
         // What would join a lease that is released already is taken back, behind the release.
         if self.clients[number].attempt(token).is_some_and(|a| a.decided == Some(Decided::Won))
             && self.clients[number].held.as_ref().is_none_or(|held| held.token != token)
         {
             self.handle(number, token, Event::Abandon);
         }
-        if let Some(attempt) = self.clients[number].attempt(token) {
+        let Some(attempt) = self.clients[number].attempt(token) else { return };
+        let event = match attempt.votes[node] {
+            None => Event::Vote { node, vote, in_order },
+            Some(_) => {
+                attempt.late[node] = false;
+                Event::Late { node, vote }
+            }
+        };
+        // Of a round that is not decided, a late vote changes nothing.
+        if attempt.votes[node].is_none() || attempt.decided.is_some() {
             attempt.votes[node] = Some(vote);
         }
-        self.handle(number, token, Event::Vote { node, vote });
+        let held = self.clients[number].held.as_mut().filter(|held| held.token == token);
+        if let (Some(held), Vote::Granted { fence }) = (held, vote) {
+            held.lease.granted(node, fence);
+        }
+        self.handle(number, token, event);
         self.tidy(number);
+    }
+
+    /// A node has done a HEAL. If the lease is released by then, the key is taken back.
+    pub(super) fn healed(&mut self, number: usize, node: usize, token: Token) {
+        let client = &self.clients[number];
+        if !client.crashed && client.held.as_ref().is_none_or(|held| held.token != token) {
+            self.send(number, node, Request::Release { token, is_undo: false });
+        }
+    }
+
+    /// A node does not know the script of this request: it gets it again, behind what was sent meanwhile,
+    /// unless it was given up.
+    pub(super) fn send_again(&mut self, number: usize, node: usize, request: Request) {
+        if self.clients[number].crashed {
+            return;
+        }
+        if let Request::Acquire { token, proposal, .. } = request {
+            let attempt = self.clients[number].attempt(token);
+            match attempt.map(|attempt| attempt.votes[node]) {
+                Some(None) => {
+                    self.send(number, node, Request::Acquire { token, proposal, is_again: true });
+                }
+                Some(Some(_)) => self.vote(number, node, token, Vote::Refused, false),
+                None => {}
+            }
+        } else {
+            self.send(number, node, request);
+        }
     }
 
     fn raised(&mut self, number: usize, node: usize, token: Token, stored: bool) {
@@ -146,18 +222,34 @@ impl World {
             self.send(number, node, Request::Release { token, is_undo: true });
         }
         if let Some(Outcome::Won { fence, end }) = outcome {
-            self.won(number, token, fence, Lease::new(Self::quorum(), end, None));
+            self.won(number, token, fence, end);
         }
     }
 
-    fn won(&mut self, number: usize, token: Token, fence: u64, lease: Lease) {
+    fn won(&mut self, number: usize, token: Token, fence: u64, end: Moment) {
         self.fence_granted(fence);
+        for other in (0..self.clients.len()).filter(|other| *other != number) {
+            let now = self.now(other);
+            if let Some(held) = &mut self.clients[other].held {
+                held.is_overtaken |= token > held.last_token && held.lease.is_valid(now);
+            }
+        }
+        let Some(attempt) = self.clients[number].attempt(token) else { return };
+        let lease = Lease::new(Self::quorum(), attempt.round.granted(), fence, end, None);
         if !lease.is_valid(self.now(number)) {
             self.wrong = Some("a lease is over when it is won");
         }
-        let (extending, lacking, was_over) = (None, NodeSet::EMPTY, false);
-        self.clients[number].held =
-            Some(Held { token, fence, lease, extending, lacking, was_over });
+        self.clients[number].held = Some(Held {
+            token,
+            fence,
+            lease,
+            extending: None,
+            is_complete: false,
+            healing: NodeSet::EMPTY,
+            last_token: self.last_token,
+            is_overtaken: false,
+            was_over: false,
+        });
     }
 
     pub(super) fn extend(&mut self, client: usize) {
@@ -168,8 +260,14 @@ impl World {
         *extensions_left -= 1;
         let number = *extensions_left;
         let request = Request::Extend { token: held.token, ttl: extension.term().ttl, number };
-        let (is_confirmed, answers) = (false, [None; NODES]);
-        held.extending = Some(Extending { number, extension, began: now, is_confirmed, answers });
+        held.extending = Some(Extending {
+            number,
+            extension,
+            began: now,
+            is_confirmed: false,
+            is_overtaken: held.is_overtaken,
+            answers: [None; NODES],
+        });
         self.send_all(client, &request);
     }
 
@@ -180,6 +278,9 @@ impl World {
         extending.answers[node] = Some(answer);
         let extended = held.lease.extended(now, &mut extending.extension, node, answer);
         extending.is_confirmed |= extended == Some(Extended::Confirmed);
+        if extending.is_confirmed && extending.is_overtaken {
+            self.wrong = Some("a lease that somebody else took over is confirmed");
+        }
         let missing = extending.extension.take_missing();
         let is_confirmed = extending.is_confirmed;
         if extending.answers.iter().all(Option::is_some) {
@@ -191,23 +292,39 @@ impl World {
             if !is_confirmed || !held.lease.is_valid(now) {
                 self.wrong = Some("a node is healed, and no majority holds the lease");
             }
-            for node in missing.iter() {
-                self.send(number, node, Request::Heal { token, ttl, fence });
-            }
+            self.heal(number, missing, Request::Heal { token, ttl, fence });
         }
         self.tidy(number);
     }
 
-    /// A lease that was won in contention spreads to where the others were.
-    pub(super) fn spread(&mut self, number: usize) {
+    /// Heals the nodes that lack a new lease.
+    pub(super) fn repair(&mut self, number: usize) {
         let now = self.now(number);
-        let Some(held) = &mut self.clients[number].held else { return };
-        let lacking = std::mem::take(&mut held.lacking);
+        let client = &mut self.clients[number];
+        client.repairs_left -= 1;
+        let Some(held) = &client.held else { return };
         let Some(ttl) = held.lease.heal(now, TERM) else { return };
-        let (token, fence) = (held.token, held.fence);
-        for node in lacking.iter() {
-            self.send(number, node, Request::Heal { token, ttl, fence });
+        let (token, fence, missing) = (held.token, held.fence, held.lease.missing());
+        self.heal(number, missing, Request::Heal { token, ttl, fence });
+    }
+
+    fn heal(&mut self, number: usize, nodes: NodeSet, request: Request) {
+        for node in nodes.iter() {
+            let client = &mut self.clients[number];
+            if let Some(held) = client.held.as_mut().filter(|_| !client.links[node].broken) {
+                held.healing.insert(node);
+                self.send(number, node, request.clone());
+            }
         }
+    }
+
+    fn repaired(&mut self, number: usize, node: usize, healed: Option<Healed>) {
+        let Some(held) = &mut self.clients[number].held else { return };
+        held.healing.remove(node);
+        if let Some(healed) = healed {
+            held.lease.healed(node, healed);
+        }
+        self.tidy(number);
     }
 
     /// The holder releases its lease, or what is left of it.
@@ -227,7 +344,7 @@ impl World {
 
     /// Forgets what is done with, so that states that differ in nothing that matters are one.
     fn tidy(&mut self, number: usize) {
-        let mut spreading = Vec::new();
+        let mut complete = Vec::new();
         let client = &mut self.clients[number];
         client.attempts.retain_mut(|attempt| {
             if attempt.decided.is_some() {
@@ -236,14 +353,12 @@ impl World {
             }
             let is_complete = attempt.votes.iter().all(Option::is_some);
             if is_complete && attempt.decided == Some(Decided::Won) {
-                spreading.push((attempt.token, attempt.round.lacking()));
+                complete.push(attempt.token);
             }
-            !is_complete || attempt.decided.is_none()
+            !is_complete || attempt.decided.is_none() || attempt.late.contains(&true)
         });
-        for (token, lacking) in spreading {
-            if let Some(held) = client.held.as_mut().filter(|held| held.token == token) {
-                held.lacking = lacking;
-            }
+        if let Some(held) = &mut client.held {
+            held.is_complete |= complete.contains(&held.token);
         }
         for node in 0..NODES {
             let awaited = self.awaited(number, node);
@@ -259,9 +374,30 @@ impl Client {
 }
 
 impl Link {
+    /// Whether a RELEASE is on the way already, behind whatever may bring the token.
+    fn is_released(&self, token: Token) -> bool {
+        let mut up = self.up.iter().rev();
+        up.find(|request| request.brings(token) || request.releases(token))
+            .is_some_and(|request| request.releases(token))
+    }
+
     /// Whether the node's word counts in what began then.
     fn counts(&self, began: Moment) -> bool {
         self.guard.as_ref().is_none_or(|guard| guard.counts(began))
+    }
+}
+
+impl Request {
+    /// Whether it may set this token.
+    pub(super) fn brings(&self, token: Token) -> bool {
+        match self {
+            Self::Acquire { token: other, .. } | Self::Heal { token: other, .. } => *other == token,
+            _ => false,
+        }
+    }
+
+    fn releases(&self, token: Token) -> bool {
+        matches!(self, Self::Release { token: other, .. } if *other == token)
     }
 }
 
@@ -269,9 +405,10 @@ impl Reply {
     /// The request that it answers.
     pub(super) fn to(&self) -> Awaited {
         match self {
-            Self::Vote(token, _) => Awaited::Vote(*token),
+            Self::Vote(token, ..) => Awaited::Vote(*token),
             Self::Raised(token, _) => Awaited::Raise(*token),
             Self::Extended(number, _) => Awaited::Extension(*number),
+            Self::Healed(token, _) => Awaited::Heal(*token),
         }
     }
 }

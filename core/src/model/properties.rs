@@ -54,13 +54,17 @@ impl World {
 
     /// A round was won with this fence.
     pub(super) fn fence_granted(&mut self, fence: u64) {
-        if let Some(fences) = &mut self.fences {
-            if fences.contains(&fence) {
-                self.wrong = Some("two leases have the same fence");
+        match self.claim {
+            Claim::Exclusion if fence <= self.last_fence => {
+                self.wrong = Some("a fence is not larger than all before");
             }
-            fences.push(fence);
-        } else if fence <= self.last_fence {
-            self.wrong = Some("a fence is not larger than all before");
+            Claim::Uniqueness => {
+                if self.fences.contains(&fence) {
+                    self.wrong = Some("two leases have the same fence");
+                }
+                self.fences.push(fence);
+            }
+            Claim::Exclusion | Claim::Truth => {}
         }
         self.last_fence = fence.max(self.last_fence);
     }
@@ -69,7 +73,7 @@ impl World {
     pub(super) fn is_quiet(&self) -> bool {
         self.clients.iter().all(|client| {
             let is_empty = |link: &Link| {
-                link.up.is_empty() && link.down.is_empty() && link.late.is_empty() && !link.broken
+                link.ways().all(Vec::is_empty) && link.down.is_empty() && !link.broken
             };
             client.links.iter().all(is_empty) && client.attempts.is_empty()
         })
@@ -111,18 +115,19 @@ impl World {
         let mut round = Round::new(Self::quorum(), now, TERM);
         let (token, proposal) = (u8::MAX, self.wall_clock());
         for node in 0..NODES {
-            let (node_now, wall_clock) = (self.node_now(node), self.wall_clock());
+            let time = self.node_time(node);
             let entry = &mut self.nodes[node].entry;
             let vote = match up.contains(node) {
-                true => acquire(&mut [entry], node_now, &token, TERM.ttl, proposal, wall_clock),
+                true => acquire(&mut [entry], time, &token, TERM.ttl, proposal),
                 false => None,
             };
-            let event = Event::Vote { node, vote: vote.unwrap_or(Vote::Refused) };
+            let vote = vote.unwrap_or(Vote::Refused);
+            let event = Event::Vote { node, vote, in_order: true };
             let mut actions = round.handle(now, event);
             if let Some((nodes, fence)) = actions.raise {
                 for node in nodes.iter() {
-                    let node_now = self.node_now(node);
-                    let stored = self.nodes[node].entry.raise(node_now, &token, fence);
+                    let time = self.node_time(node);
+                    let stored = self.nodes[node].entry.raise(time, &token, TERM.ttl, fence);
                     let raised = round.handle(now, Event::Raised { node, stored });
                     actions.outcome = actions.outcome.or(raised.outcome);
                 }
@@ -138,6 +143,7 @@ impl World {
 
 /// Things that have to happen somewhere, so that the claims are not about nothing.
 pub(super) mod happens {
+    use super::super::world::{Client, Decided};
     use super::{NODES, Request, Scope, World};
 
     pub(in super::super) type Happens = (&'static str, fn(&Scope, &World) -> bool);
@@ -166,6 +172,27 @@ pub(super) mod happens {
     });
     pub(in super::super) const OVERTAKEN: Happens =
         ("a request comes late", |_, world| world.overtaken);
+    /// Whether this ACQUIRE is on the way, and its round is over.
+    fn is_overtaken(client: &Client, request: Option<&Request>, how: Decided) -> bool {
+        let Some(Request::Acquire { token, .. }) = request else { return false };
+        client.held.as_ref().is_none_or(|held| held.token != *token)
+            && client.attempts.iter().any(|a| a.token == *token && a.decided == Some(how))
+    }
+
+    pub(in super::super) const SENT_AGAIN: Happens =
+        ("a release overtakes an ACQUIRE that is sent again", |_, world| {
+            world.clients.iter().any(|client| {
+                let mut links = client.links.iter();
+                links.any(|link| is_overtaken(client, link.up.first(), Decided::Won))
+            })
+        });
+    pub(in super::super) const LATE: Happens =
+        ("an undo overtakes an ACQUIRE that was given up", |_, world| {
+            world.clients.iter().any(|client| {
+                let mut links = client.links.iter().filter(|link| link.up.is_empty());
+                links.any(|link| is_overtaken(client, link.old.first(), Decided::Lost))
+            })
+        });
     pub(in super::super) const EXTENDED: Happens =
         ("a lease lives longer than its ttl", |_, world| {
             world.valid().any(|held| held.token == 1) && world.tick >= 2
@@ -178,6 +205,14 @@ pub(super) mod happens {
     });
     pub(in super::super) const OVERLAP: Happens =
         ("two leases are valid", |_, world| world.valid().count() == 2);
+    pub(in super::super) const FORGOTTEN: Happens =
+        ("a node that gave out a fence has forgotten it when another lease is won", |_, world| {
+            let lost = |node: &usize| {
+                let wall = world.node_time(*node).wall;
+                world.nodes[*node].entry.has_forgotten(wall)
+            };
+            world.last_token >= 2 && world.valid().next().is_some() && (0..NODES).any(|n| lost(&n))
+        });
     pub(in super::super) const REMEMBERED: Happens =
         ("a lease outlives the restart of a node that grants it", |_, world| {
             world.valid().any(|held| held.token == 1)

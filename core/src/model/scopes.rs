@@ -2,7 +2,7 @@
 
 use super::clocks::{ALL_CLOCKS, BROKEN_CLOCKS, NODES_FAST, Rates};
 use super::properties::happens::{self, Happens};
-use super::world::{Faults, NODES};
+use super::world::{Faults, LONG_TICK, NODES, SHORT_TICK};
 
 /// The bounds of one search.
 #[derive(Clone)]
@@ -12,6 +12,8 @@ pub(super) struct Scope {
     pub(super) rounds: &'static [u8],
     /// How often the first client may extend its leases.
     pub(super) extensions: u8,
+    /// How often each client may repair its leases, beside what extensions heal.
+    pub(super) repairs: u8,
     /// Whether leases are released. If not, they end by time.
     pub(super) releases: bool,
     /// How much time passes; the ttl is three ticks.
@@ -21,9 +23,13 @@ pub(super) struct Scope {
     pub(super) guard: bool,
     /// The rates of the clients' clocks and of the nodes'; each of these is searched.
     pub(super) clocks: &'static [Rates],
-    /// By how much each client's wall clock is ahead of the nodes', in microseconds.
+    /// By how much each client's proposals are ahead of the right time, in microseconds.
     pub(super) wall_clocks: [i64; 3],
-    /// The last fences that the nodes gave out before.
+    /// How far wall clocks go in a tick, in microseconds.
+    pub(super) wall_tick: u64,
+    /// By how much each node's wall clock is.
+    pub(super) node_clocks: [i64; NODES],
+    /// By how much the counters of the nodes are ahead of their clocks; 0 if they have none.
     pub(super) counters: [u64; NODES],
     pub(super) claim: Claim,
     pub(super) happens: Vec<Happens>,
@@ -36,12 +42,18 @@ pub(super) enum Claim {
     Exclusion,
     /// No two leases have the same fence, however wrong clocks are.
     Uniqueness,
+    /// Where nodes forget without a guard: a lease that somebody else took over is not confirmed again.
+    Truth,
 }
 
-/// A wall clock that is far behind: the nodes' counters decide.
+/// A clock that is far behind.
 const BEHIND: i64 = i64::MIN / 2;
-/// A wall clock that is so far ahead that nodes do not follow it.
+/// A clock that is further ahead than a counter is kept, but for what is ahead.
 const AHEAD: i64 = 100_000_000;
+/// A proposal that a node still follows.
+const NEAR: i64 = 1_500_000;
+/// One node's clock is so far ahead that it never follows a proposal that the others follow.
+const SKEWED: [i64; NODES] = [AHEAD, 0, 0];
 
 const NONE: Faults = Faults {
     timeouts: 0,
@@ -51,6 +63,8 @@ const NONE: Faults = Faults {
     crashes: 0,
     cancels: 0,
     refusals: 0,
+    unknowns: 0,
+    replacements: 0,
 };
 
 impl Scope {
@@ -59,12 +73,15 @@ impl Scope {
             name,
             rounds: &[1, 1],
             extensions: 0,
+            repairs: 0,
             releases: true,
             ticks: 2,
             faults: NONE,
             guard: false,
             clocks: NODES_FAST,
             wall_clocks: [0; 3],
+            wall_tick: SHORT_TICK,
+            node_clocks: [0; NODES],
             counters: [0; NODES],
             claim: Claim::Exclusion,
             happens: Vec::new(),
@@ -80,15 +97,24 @@ impl Scope {
 /// All searches, the quicker ones first. A deep one takes some minutes, instead of one.
 pub(super) fn scopes(deep: bool) -> Vec<Scope> {
     let further = u8::from(deep);
-    let odd_wall_clocks = [0, BEHIND, AHEAD];
+    let odd_proposals = [0, BEHIND, NEAR];
     vec![
         Scope {
             rounds: &[2, 1],
             ticks: 0,
             faults: Faults { cancels: further, ..NONE },
-            wall_clocks: odd_wall_clocks,
+            wall_clocks: odd_proposals,
             happens: vec![happens::THIRD_WINS, happens::FENCE_IS_RAISED],
-            ..Scope::new("rounds: clients try again, wall clocks are wrong")
+            ..Scope::new("rounds: clients try again, proposals are wrong")
+        },
+        Scope {
+            releases: deep,
+            ticks: 2 + further,
+            wall_tick: LONG_TICK,
+            wall_clocks: odd_proposals,
+            node_clocks: SKEWED,
+            happens: vec![happens::FENCE_IS_RAISED, happens::FORGOTTEN],
+            ..Scope::new("expiry: counters are forgotten, the nodes' clocks are far apart")
         },
         Scope {
             ticks: 0,
@@ -96,15 +122,15 @@ pub(super) fn scopes(deep: bool) -> Vec<Scope> {
             wall_clocks: [BEHIND; 3],
             counters: [5, 0, 0],
             happens: vec![happens::SECOND_WINS, happens::FENCE_IS_RAISED],
-            ..Scope::new("fences: counters differ, wall clocks are behind, connections break")
+            ..Scope::new("fences: counters differ, proposals are behind, connections break")
         },
         Scope {
             rounds: &[1, 1, 1],
             releases: deep,
             ticks: 0,
-            wall_clocks: odd_wall_clocks,
+            wall_clocks: odd_proposals,
             happens: vec![happens::SPLIT, happens::FENCE_IS_RAISED],
-            ..Scope::new("three clients: split votes, wall clocks are wrong")
+            ..Scope::new("three clients: split votes, proposals are wrong")
         },
         Scope {
             releases: false,
@@ -139,6 +165,19 @@ pub(super) fn scopes(deep: bool) -> Vec<Scope> {
             ..Scope::new("timeouts: clients give up on requests")
         },
         Scope {
+            rounds: if deep { &[2, 1] } else { &[1, 1] },
+            ticks: further,
+            faults: Faults { unknowns: 1 + further, ..NONE },
+            happens: vec![happens::SECOND_WINS, happens::SENT_AGAIN],
+            ..Scope::new("scripts: nodes do not know a script, and get the request again")
+        },
+        Scope {
+            ticks: further,
+            faults: Faults { timeouts: 1 + further, replacements: 1, ..NONE },
+            happens: vec![happens::SECOND_WINS, happens::UNDONE, happens::LATE],
+            ..Scope::new("silence: connections are replaced, and what was sent on them comes late")
+        },
+        Scope {
             ticks: 1 + further,
             faults: Faults { breaks: 1, ..NONE },
             happens: vec![happens::OVERTAKEN],
@@ -169,7 +208,18 @@ pub(super) fn scopes(deep: bool) -> Vec<Scope> {
             ticks: 1 + further,
             faults: Faults { memory_losses: 1, ..NONE },
             happens: vec![happens::HEALED],
+            repairs: 1,
             ..Scope::new("healing: nodes restart empty, a lease is extended and heals them")
+        },
+        Scope {
+            extensions: 1,
+            repairs: 1,
+            releases: true,
+            ticks: further,
+            faults: Faults { memory_losses: 1, ..NONE },
+            claim: Claim::Truth,
+            happens: vec![happens::HEALED, happens::OVERLAP],
+            ..Scope::new("takeover: a node forgets, without a guard")
         },
         Scope {
             extensions: 1,

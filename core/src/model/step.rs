@@ -16,8 +16,8 @@ pub(super) enum Action {
     Start(usize),
     /// A client sends EXTEND to all nodes.
     Extend(usize),
-    /// A client sends HEAL to the nodes where others were when its lease was won.
-    Spread(usize),
+    /// A client sends HEAL to the nodes that lack its lease.
+    Repair(usize),
     /// A client sends RELEASE to all nodes.
     Release(usize),
     /// The caller of an acquire goes away.
@@ -30,10 +30,17 @@ pub(super) enum Action {
     Refuse(usize, usize),
     /// The next reply of a node reaches a client.
     Reply(usize, usize),
-    /// A request of a connection that was replaced reaches a node.
+    /// The next request of a client, an ACQUIRE or a HEAL, is sent again: the node does not know its script.
+    Again(usize, usize),
+    /// The next request on a connection that was replaced, but stands, reaches a node.
+    Old(usize, usize),
+    /// A request of a connection that broke reaches a node.
     Late(usize, usize),
     /// A client gives up on a request.
     TimeOut(usize, usize, Awaited),
+    /// A client uses another connection to a node that was silent. What was sent on the old one is
+    /// answered when the node goes on.
+    Replace(usize, usize),
     /// A connection breaks; `true` if what was sent on it may come late, instead of never.
     Break(usize, usize, bool),
     /// A node restarts; `true` if it forgets everything.
@@ -55,8 +62,17 @@ impl Model for Scope {
         if world.wrong.is_some() {
             return;
         }
-        let Faults { timeouts, breaks, restarts, memory_losses, crashes, cancels, refusals } =
-            world.left;
+        let Faults {
+            timeouts,
+            breaks,
+            restarts,
+            memory_losses,
+            crashes,
+            cancels,
+            refusals,
+            unknowns,
+            replacements,
+        } = world.left;
         if world.tick < self.ticks && world.has_begun() {
             actions.push(Action::Tick);
         }
@@ -67,6 +83,17 @@ impl Model for Scope {
                     if refusals > 0 && matches!(link.up[0], Request::Acquire { .. }) {
                         actions.push(Action::Refuse(number, node));
                     }
+                    let may_be_unknown = match link.up[0] {
+                        Request::Acquire { is_again, .. } => !is_again,
+                        Request::Heal { .. } => true,
+                        _ => false,
+                    };
+                    if unknowns > 0 && may_be_unknown {
+                        actions.push(Action::Again(number, node));
+                    }
+                }
+                if !link.old.is_empty() {
+                    actions.push(Action::Old(number, node));
                 }
                 if !link.late.is_empty() {
                     actions.push(Action::Late(number, node));
@@ -79,7 +106,8 @@ impl Model for Scope {
                 }
                 let awaited = world.awaited(number, node);
                 if timeouts > 0 {
-                    actions.extend(awaited.iter().map(|a| Action::TimeOut(number, node, *a)));
+                    let timely = world.timely(number, node).into_iter();
+                    actions.extend(timely.map(|awaited| Action::TimeOut(number, node, awaited)));
                 }
                 let is_idle = awaited.is_empty() && link.up.is_empty();
                 if breaks > 0 && !link.broken && !is_idle {
@@ -87,6 +115,9 @@ impl Model for Scope {
                     if !link.up.is_empty() {
                         actions.push(Action::Break(number, node, true));
                     }
+                }
+                if replacements > 0 && !link.broken && !is_idle {
+                    actions.push(Action::Replace(number, node));
                 }
                 if link.broken {
                     actions.push(Action::Reconnect(number, node));
@@ -106,8 +137,12 @@ impl Model for Scope {
                 if self.releases {
                     actions.push(Action::Release(number));
                 }
-                if !held.lacking.is_empty() {
-                    actions.push(Action::Spread(number));
+                if held.is_complete
+                    && held.healing.is_empty()
+                    && client.repairs_left > 0
+                    && !held.lease.missing().is_empty()
+                {
+                    actions.push(Action::Repair(number));
                 }
                 let is_extended = held.extending.is_some();
                 if client.extensions_left > 0
@@ -137,7 +172,7 @@ impl Model for Scope {
             Action::Tick => world.tick += 1,
             Action::Start(number) => world.start(self, number),
             Action::Extend(number) => world.extend(number),
-            Action::Spread(number) => world.spread(number),
+            Action::Repair(number) => world.repair(number),
             Action::Release(number) => world.release(number),
             Action::Cancel(number) => {
                 world.left.cancels -= 1;
@@ -146,18 +181,22 @@ impl Model for Scope {
             Action::Crash(number) => world.crash(number),
             Action::Request(number, node) => {
                 let request = world.clients[number].links[node].up.remove(0);
-                let reply = world.answer(node, &request);
-                if let Some(reply) =
-                    reply.filter(|reply| world.awaited(number, node).contains(&reply.to()))
-                {
-                    world.clients[number].links[node].down.push(reply);
-                }
+                world.reach(number, node, &request, true);
+            }
+            Action::Old(number, node) => {
+                let request = world.clients[number].links[node].old.remove(0);
+                world.reach(number, node, &request, false);
+            }
+            Action::Again(number, node) => {
+                world.left.unknowns -= 1;
+                let request = world.clients[number].links[node].up.remove(0);
+                world.send_again(number, node, request);
             }
             Action::Refuse(number, node) => {
                 world.left.refusals -= 1;
                 let link = &mut world.clients[number].links[node];
                 if let Request::Acquire { token, .. } = link.up.remove(0) {
-                    link.down.push(Reply::Vote(token, Vote::Held { expires_in: None }));
+                    link.down.push(Reply::Vote(token, Vote::Held { expires_in: None }, true));
                 }
                 let awaited = world.awaited(number, node);
                 let link = &mut world.clients[number].links[node];
@@ -175,8 +214,9 @@ impl Model for Scope {
             }
             Action::TimeOut(number, node, awaited) => {
                 world.left.timeouts -= 1;
-                world.give_up(number, node, awaited);
+                world.time_out(number, node, awaited);
             }
+            Action::Replace(number, node) => world.replace(number, node),
             Action::Break(number, node, late) => world.break_link(number, node, late),
             Action::Restart(node, forgets) => world.restart(node, forgets),
             Action::Reconnect(number, node) => world.reconnect(number, node),
@@ -192,32 +232,46 @@ impl Model for Scope {
 }
 
 impl World {
+    /// A request reaches a node; its reply goes to the client, if that waits for it.
+    fn reach(&mut self, number: usize, node: usize, request: &Request, is_current: bool) {
+        let reply = self.answer(node, request).map(|reply| match reply {
+            Reply::Vote(token, vote, in_order) => Reply::Vote(token, vote, in_order && is_current),
+            other => other,
+        });
+        if let Some(reply) = reply.filter(|reply| self.awaited(number, node).contains(&reply.to()))
+        {
+            self.clients[number].links[node].down.push(reply);
+        }
+        if let Request::Heal { token, .. } = request {
+            self.healed(number, node, *token);
+        }
+    }
+
     /// What a node does with a request, and its reply if somebody may wait for it.
     fn answer(&mut self, node: usize, request: &Request) -> Option<Reply> {
-        let (now, wall_clock) = (self.node_now(node), self.wall_clock());
+        let time = self.node_time(node);
         let entry = &mut self.nodes[node].entry;
         match *request {
-            Request::Acquire { token, proposal } => {
-                let vote = acquire(&mut [entry], now, &token, TERM.ttl, proposal, wall_clock);
+            Request::Acquire { token, proposal, is_again } => {
+                let vote = acquire(&mut [entry], time, &token, TERM.ttl, proposal);
                 let vote = match vote {
                     // When it expires matters to waiting only, which is not searched.
                     Some(Vote::Held { .. }) => Vote::Held { expires_in: None },
                     other => other.unwrap_or(Vote::Refused),
                 };
-                Some(Reply::Vote(token, vote))
+                Some(Reply::Vote(token, vote, !is_again))
             }
             Request::Raise { token, fence } => {
-                Some(Reply::Raised(token, entry.raise(now, &token, fence)))
+                Some(Reply::Raised(token, entry.raise(time, &token, TERM.ttl, fence)))
             }
             Request::Extend { token, ttl, number } => {
-                Some(Reply::Extended(number, entry.extend(now, &token, ttl)))
+                Some(Reply::Extended(number, entry.extend(time, &token, ttl)))
             }
             Request::Heal { token, ttl, fence } => {
-                entry.heal(now, &token, ttl, fence);
-                None
+                Some(Reply::Healed(token, entry.heal(time, &token, ttl, fence)))
             }
             Request::Release { token, .. } => {
-                entry.release(now, &token);
+                entry.release(time.now, &token);
                 None
             }
         }
@@ -237,27 +291,25 @@ impl World {
         while let Some(&Request::Release { token, .. }) =
             self.clients[number].links[node].up.first()
         {
-            let brings = |request: &Request| match request {
-                Request::Acquire { token: other, .. } | Request::Heal { token: other, .. } => {
-                    *other == token
-                }
-                _ => false,
-            };
+            let brings = |request: &Request| request.brings(token);
             let is_there = self.token_on(node) == Some(token);
             let link = &mut self.clients[number].links[node];
-            if is_there || link.late.iter().any(brings) || link.broken {
+            let may_come = link.late.iter().any(brings) || link.old.iter().any(brings);
+            if is_there || may_come || link.broken {
                 break;
             }
             link.up.remove(0);
         }
-        // A refusal that comes when the round is lost already.
-        while let Some(Reply::Vote(token, Vote::Held { .. })) =
-            self.clients[number].links[node].down.first()
+        // A refusal that comes when the round is lost already, and what comes after its deadline: that
+        // may be undone once more if it comes later.
+        while let Some(Reply::Vote(token, vote, _)) = self.clients[number].links[node].down.first()
         {
             let mut attempts = self.clients[number].attempts.iter();
             let attempt = attempts.find(|attempt| attempt.token == *token);
+            let is_lost = |decided| matches!(decided, Some(Decided::Lost | Decided::Abandoned));
             if attempt.is_none_or(|attempt| {
-                !matches!(attempt.decided, Some(Decided::Lost | Decided::Abandoned))
+                let is_refusal = matches!(vote, Vote::Held { .. }) && is_lost(attempt.decided);
+                !is_refusal && !attempt.late[node]
             }) {
                 break;
             }
@@ -281,12 +333,28 @@ impl World {
         self.hear_of_the_end(number, node);
     }
 
+    /// The old connection stands, and what is to be undone is sent on both.
+    fn replace(&mut self, number: usize, node: usize) {
+        self.left.replacements -= 1;
+        let link = &mut self.clients[number].links[node];
+        let sent = std::mem::take(&mut link.up);
+        link.old.extend(sent.iter().cloned());
+        let is_release = |request: &Request| matches!(request, Request::Release { .. });
+        link.up.extend(sent.into_iter().filter(is_release));
+        for reply in &mut link.down {
+            if let Reply::Vote(_, _, in_order) = reply {
+                *in_order = false;
+            }
+        }
+    }
+
     /// What was on the way is lost or late, but what is to be undone is sent again.
     fn cut(&mut self, number: usize, node: usize, late: bool) {
         let link = &mut self.clients[number].links[node];
         let lost = std::mem::take(&mut link.up);
+        let old = std::mem::take(&mut link.old);
         if late {
-            link.late.extend(lost.iter().cloned());
+            link.late.extend(old.into_iter().chain(lost.iter().cloned()));
         }
         let is_release = |request: &Request| matches!(request, Request::Release { .. });
         link.up.extend(lost.into_iter().filter(is_release));

@@ -6,6 +6,7 @@
 //! nobody tries because it has waited for long enough, unless the search permits it.
 
 use super::world::{NODES, TERM};
+use crate::entry::Time;
 use crate::protocol::{
     Actions, Calls, Event, Moment, Outcome, Quorum, RetryDelay, Round, Turns, Vote,
 };
@@ -318,7 +319,7 @@ impl World {
                 let waiter = name(client, number);
                 let (ttl, proposal) = (TERM.ttl, 1);
                 let wanted = Wanted { token: &token, ttl, proposal, waiter: Some(&waiter) };
-                let vote = slot::acquire(slots, NOW, 0, wanted);
+                let vote = slot::acquire(slots, Time { now: NOW, wall: 0 }, wanted);
                 let granted = matches!(vote, Some(Vote::Granted { .. }));
                 if !granted {
                     let _ = slot::join(slots, NOW, (&waiter, number), turns, call);
@@ -349,7 +350,8 @@ impl World {
             true => Vote::Granted { fence: 1 },
             false => Vote::Held { expires_in: None },
         };
-        let Actions { undo, outcome, .. } = attempt.round.handle(NOW, Event::Vote { node, vote });
+        let Actions { undo, outcome, .. } =
+            attempt.round.handle(NOW, Event::Vote { node, vote, in_order: true });
         let waiter = waiter.clone();
         for node in undo.iter() {
             let request = Request::Release { token, number: waiter.number, stays: true };

@@ -2,9 +2,9 @@
 
 use super::clocks::Rates;
 use super::scopes::{Claim, Scope};
-use crate::entry::Entry;
+use crate::entry::{Entry, Time};
 use crate::protocol::{
-    Answer, Extension, Guard, Lease, Moment, NodeSet, Quorum, Round, Term, Vote,
+    Answer, Extension, Guard, Healed, Lease, Moment, NodeSet, Quorum, Round, Term, Vote,
 };
 use std::time::Duration;
 
@@ -15,7 +15,13 @@ pub(super) const NODES: usize = 3;
 pub(super) const TERM: Term = Term { ttl: Duration::from_secs(3), drift_factor: 1.0 / 3.0 };
 
 /// The wall clock of the nodes at the beginning, in microseconds.
-pub(super) const EPOCH: u64 = 1_000_000_000;
+pub(super) const EPOCH: u64 = 1_000_000_000_000;
+
+/// How far the wall clocks go in a tick, in microseconds, so that nodes follow any proposal.
+pub(super) const SHORT_TICK: u64 = 500_000;
+/// The same, so that a counter is forgotten after two ticks, while a lock may still be held. In truth no
+/// lock outlives its counter, which is easier to get right.
+pub(super) const LONG_TICK: u64 = 35_000_000;
 
 /// The nodes' clocks at the beginning.
 const START: Moment = Moment::from_origin(Duration::ZERO);
@@ -31,6 +37,10 @@ pub(super) struct World {
     /// See [`Rates`].
     pub(super) client_rates: [u64; 3],
     pub(super) node_rates: [u64; NODES],
+    /// How far wall clocks go in a tick, in microseconds.
+    pub(super) wall_tick: u64,
+    /// By how much each node's wall clock is ahead, in microseconds.
+    pub(super) node_clocks: [i64; NODES],
     pub(super) nodes: [Node; NODES],
     pub(super) clients: Vec<Client>,
     /// What may still go wrong.
@@ -39,8 +49,9 @@ pub(super) struct World {
     /// The largest fence of all leases so far.
     pub(super) last_fence: u64,
     /// The fences of all leases, if they are claimed to be different but not to grow.
-    pub(super) fences: Option<Vec<u64>>,
-    /// A request that can leave a key was delivered on a connection that was replaced already.
+    pub(super) fences: Vec<u64>,
+    pub(super) claim: Claim,
+    /// A request that can leave a key was delivered on a connection that had broken already.
     pub(super) overtaken: bool,
     /// What went wrong in a step, as opposed to what is wrong with a state.
     pub(super) wrong: Option<&'static str>,
@@ -63,6 +74,10 @@ pub(super) struct Faults {
     pub(super) cancels: u8,
     /// A node does not grant what is free, whatever its queue is: lost, stale or forged.
     pub(super) refusals: u8,
+    /// A node does not know the script of an ACQUIRE or a HEAL, and is sent the request again.
+    pub(super) unknowns: u8,
+    /// A client replaces a connection that it takes for stuck, but which still stands.
+    pub(super) replacements: u8,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Hash)]
@@ -79,6 +94,7 @@ pub(super) struct Client {
     pub(super) crashed: bool,
     pub(super) rounds_left: u8,
     pub(super) extensions_left: u8,
+    pub(super) repairs_left: u8,
     /// Rounds that not all votes are in of, oldest first.
     pub(super) attempts: Vec<Attempt>,
     pub(super) held: Option<Held>,
@@ -92,7 +108,9 @@ pub(super) struct Link {
     pub(super) up: Vec<Request>,
     /// Replies on the way, in order; only those that somebody waits for.
     pub(super) down: Vec<Reply>,
-    /// Requests of connections that are replaced, on the way still.
+    /// Requests on a connection that is replaced but stands, in order. They are answered, too.
+    pub(super) old: Vec<Request>,
+    /// Requests of connections that broke, on the way still. Nobody hears what becomes of them.
     pub(super) late: Vec<Request>,
     /// The node has restarted, and the client does not know yet. What it has to deliver meanwhile, it
     /// delivers when it is connected again.
@@ -110,6 +128,9 @@ pub(super) struct Attempt {
     pub(super) decided: Option<Decided>,
     /// `None` while the vote is awaited.
     pub(super) votes: [Option<Vote>; NODES],
+    /// Whether the answer is still awaited, after its deadline.
+    pub(super) late: [bool; NODES],
+    /// Whether all votes were in once, when it was known where to spread to.
     pub(super) raises: [Raise; NODES],
 }
 
@@ -135,8 +156,14 @@ pub(super) struct Held {
     pub(super) fence: u64,
     pub(super) lease: Lease,
     pub(super) extending: Option<Extending>,
-    /// Where others were when it was won: it spreads there later.
-    pub(super) lacking: NodeSet,
+    /// All votes of its round are in: nodes that lack it can be healed.
+    pub(super) is_complete: bool,
+    /// Nodes whose answer to HEAL is awaited.
+    pub(super) healing: NodeSet,
+    /// The last round that had begun when it was won.
+    pub(super) last_token: Token,
+    /// A round that began later is won, too.
+    pub(super) is_overtaken: bool,
     /// It was seen not to be valid.
     pub(super) was_over: bool,
 }
@@ -148,6 +175,8 @@ pub(super) struct Extending {
     pub(super) extension: Extension,
     pub(super) began: Moment,
     pub(super) is_confirmed: bool,
+    /// Somebody else had won the resource before it was sent.
+    pub(super) is_overtaken: bool,
     /// `None` while the answer is awaited.
     pub(super) answers: [Option<Answer>; NODES],
 }
@@ -157,6 +186,8 @@ pub(super) enum Request {
     Acquire {
         token: Token,
         proposal: u64,
+        /// It was sent a second time, behind what was sent meanwhile.
+        is_again: bool,
     },
     Raise {
         token: Token,
@@ -182,29 +213,44 @@ pub(super) enum Request {
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Reply {
-    Vote(Token, Vote),
+    /// With whether the request was in order.
+    Vote(Token, Vote, bool),
     Raised(Token, bool),
     Extended(u8, bool),
+    Healed(Token, Healed),
+}
+
+impl Link {
+    /// The requests on the way, of each connection.
+    pub(super) fn ways(&self) -> impl Iterator<Item = &Vec<Request>> {
+        [&self.up, &self.old, &self.late].into_iter()
+    }
 }
 
 impl World {
     pub(super) fn new(scope: &Scope, (client_rates, node_rates): Rates) -> Self {
         let node = |number: usize| {
-            let mut entry = Entry::default();
-            // A lease of old, whose key has expired.
-            entry.heal(START, &0, Duration::ZERO, scope.counters[number]);
+            let wall = EPOCH.saturating_add_signed(scope.node_clocks[number]);
+            let counter = match scope.counters[number] {
+                0 => 0,
+                ahead => wall + ahead,
+            };
+            let entry = Entry::with_counter(Time { now: START, wall }, counter);
             Node { entry, memory: 0, started: -100 }
         };
         let mut world = Self {
             tick: 0,
             client_rates,
             node_rates,
+            wall_tick: scope.wall_tick,
+            node_clocks: scope.node_clocks,
             nodes: std::array::from_fn(node),
             clients: Vec::new(),
             left: scope.faults,
             last_token: 0,
             last_fence: 0,
-            fences: (scope.claim == Claim::Uniqueness).then(Vec::new),
+            fences: Vec::new(),
+            claim: scope.claim,
             overtaken: false,
             wrong: None,
         };
@@ -214,6 +260,7 @@ impl World {
                 crashed: false,
                 rounds_left: *rounds,
                 extensions_left: if is_first { scope.extensions } else { 0 },
+                repairs_left: scope.repairs,
                 attempts: Vec::new(),
                 held: None,
                 links: Default::default(),
@@ -251,9 +298,15 @@ impl World {
         Moment::from_origin(Duration::from_millis(u64::from(self.tick) * self.node_rates[node]))
     }
 
-    /// The nodes' wall clock, in microseconds.
+    /// The right time, in microseconds.
     pub(super) fn wall_clock(&self) -> u64 {
-        EPOCH + u64::from(self.tick) * 1_000_000
+        EPOCH + u64::from(self.tick) * self.wall_tick
+    }
+
+    /// The time at a node.
+    pub(super) fn node_time(&self, node: usize) -> Time {
+        let wall = self.wall_clock().saturating_add_signed(self.node_clocks[node]);
+        Time { now: self.node_now(node), wall }
     }
 
     /// A client has connected to a node, and looks at it.

@@ -47,6 +47,19 @@ pub enum Event {
         node: usize,
         /// Its vote.
         vote: Vote,
+        /// Whether the node processed the ACQUIRE before everything that was sent to it later. `false` if
+        /// the ACQUIRE was sent a second time (the node did not know the script, or has given the slot
+        /// away) or if its connection was replaced since.
+        in_order: bool,
+    },
+    /// A node's answer to ACQUIRE after its deadline, when it was counted as [`Vote::Unknown`]; again
+    /// `Unknown` if the connection broke instead. Comes after the votes of all nodes, and after [`Event::Abandon`]
+    /// if that is due.
+    Late {
+        /// The node's position.
+        node: usize,
+        /// Its answer.
+        vote: Vote,
     },
     /// A node's answer to RAISE; also due by the node's deadline.
     Raised {
@@ -122,7 +135,8 @@ enum State {
 /// One attempt to win a majority, with one token.
 ///
 /// Create it with the moment before the first ACQUIRE is sent, feed it every [`Event`], carry out
-/// the [`Actions`]. Keep feeding it after the decision: a late grant joins the lease or is undone.
+/// the [`Actions`]. Keep feeding it after the decision: a late grant joins the lease or is undone,
+/// however late it is.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Round {
     quorum: Quorum,
@@ -149,31 +163,32 @@ impl Round {
         (0..self.votes.len()).filter(|node| may_hold(&self.votes[*node])).collect()
     }
 
-    /// The nodes that somebody else held, who does not hold a majority: to be healed if it is won.
-    pub fn lacking(&self) -> NodeSet {
-        let is_held = |node: &usize| matches!(self.votes[*node], Some(Vote::Held { .. }));
-        (0..self.votes.len()).filter(is_held).collect()
+    /// The nodes that have granted the token so far. Taken when the round is won, these are the nodes
+    /// that [`Lease::new`](super::Lease::new) counts on.
+    pub fn granted(&self) -> NodeSet {
+        self.grants().map(|(node, _)| node).collect()
     }
 
     /// Takes in one event that the driver learned of at `now`.
     pub fn handle(&mut self, now: Moment, event: Event) -> Actions {
         match event {
-            Event::Vote { node, vote } => self.vote(now, node, vote),
+            Event::Vote { node, vote, in_order } => self.vote(now, node, vote, in_order),
+            Event::Late { node, vote } => self.late(node, vote),
             Event::Raised { node, stored } => self.raised(now, node, stored),
             Event::Abandon => self.abandon(),
         }
     }
 
-    fn vote(&mut self, now: Moment, node: usize, vote: Vote) -> Actions {
+    fn vote(&mut self, now: Moment, node: usize, vote: Vote, in_order: bool) -> Actions {
         debug_assert!(self.votes[node].is_none(), "a node votes once");
         self.votes[node] = Some(vote);
         match self.state {
             State::Voting => self.decide(now),
             // A late grant joins the lease; extension and release go to all nodes anyway.
             State::Raising { .. } | State::Won => Actions::default(),
-            // The release came behind what the node has granted. Whatever else may have stored the token
-            // may have come after it, on another connection.
-            State::Released if vote.is_answer() => Actions::default(),
+            // The release came behind what the node has granted in order. Whatever else may have stored the
+            // token may have come after the release.
+            State::Released if in_order && vote.is_answer() => Actions::default(),
             State::Released | State::Losing | State::Lost => {
                 let mut actions = Actions::default();
                 if vote.may_be_applied() {
@@ -183,6 +198,20 @@ impl Round {
                 actions
             }
         }
+    }
+
+    fn late(&mut self, node: usize, vote: Vote) -> Actions {
+        debug_assert!(matches!(self.votes[node], Some(Vote::Unknown)), "it had no answer before");
+        let is_over = match self.state {
+            // It does not count. Whatever ends the round comes after it on the node.
+            State::Voting | State::Raising { .. } => return Actions::default(),
+            // It joins the lease; the release goes to all nodes.
+            State::Won => false,
+            State::Released | State::Losing | State::Lost => true,
+        };
+        self.votes[node].replace(vote);
+        let undone = (is_over && vote.may_be_applied()).then_some(node);
+        Actions { undo: undone.into_iter().collect(), ..Actions::default() }
     }
 
     fn decide(&mut self, now: Moment) -> Actions {

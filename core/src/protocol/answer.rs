@@ -1,4 +1,4 @@
-//! Answers of nodes to EXTEND and RELEASE.
+//! Answers of nodes to EXTEND, RELEASE and HEAL.
 
 use super::{NodeSet, Quorum};
 
@@ -11,6 +11,18 @@ pub enum Answer {
     No,
     /// No usable answer within the node's deadline, or one that does not count.
     Unknown,
+}
+
+/// What one node answered to HEAL.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Healed {
+    /// Another token is there.
+    Held,
+    /// The key is there now, and the node gave out no fence since the lease's own.
+    Clean,
+    /// The key is there now, but the node gave out a fence since the lease's own: it has granted the
+    /// resource to somebody else in between, who may have won or not.
+    Passed,
 }
 
 /// Who answered what.

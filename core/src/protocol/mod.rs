@@ -9,7 +9,8 @@
 //! - [`Upkeep`] says when a lease is to be extended.
 //! - [`Guard`] says whether a node that may have restarted counts.
 //! - [`Waiting`] says when to try again after a lost round, and when to give up.
-//! - [`Line`], [`Calls`] and [`NodeClocks`] say whose turn it is. They grant nothing.
+//! - [`NodeClocks`] is the time by the nodes' clocks, for fence proposals and tickets.
+//! - [`Line`] and [`Calls`] say whose turn it is. They grant nothing.
 //!
 //! The algorithm is the one of the "Distributed Locks with Redis" page of the Redis documentation
 //! (Redlock), completed where that page is silent: fencing tokens, unknown votes, late votes.
@@ -17,6 +18,7 @@
 mod acquire;
 mod answer;
 mod backoff;
+mod clocks;
 mod fence;
 mod guard;
 mod lease;
@@ -27,15 +29,16 @@ mod upkeep;
 mod validity;
 
 pub use acquire::{Actions, Event, Loss, Outcome, Round, Vote};
-pub use answer::Answer;
 use answer::Tally;
+pub use answer::{Answer, Healed};
 pub use backoff::{Next, RetryDelay, Waiting};
-pub use fence::{FENCE_LIMIT, MAX_CLOCK_LEAD_MICROS, next_fence};
+pub use clocks::NodeClocks;
+pub use fence::{FENCE_LIMIT, FENCE_MEMORY, FENCE_WINDOW, fence_memory, next_fence};
 pub use guard::Guard;
 pub use lease::{Ended, Extended, Extension, Lease, Release};
 pub use line::Line;
 pub use quorum::{MAX_NODES, NodeSet, Quorum};
-pub use turns::{Calls, LONGEST_CALL, NodeClocks, Turns};
+pub use turns::{Calls, LONGEST_CALL, Turns};
 pub use upkeep::Upkeep;
 pub use validity::{Moment, Term};
 

@@ -3,13 +3,14 @@
 mod exhaustive;
 mod fencing;
 mod forgetting;
+mod late;
 mod leases;
 mod properties;
 mod turns;
 mod upkeep;
 mod waiting;
 
-use super::{Ended, Lease, Moment, Term};
+use super::{Ended, Lease, Moment, Quorum, Term};
 use std::time::Duration;
 
 const TERM: Term = Term { ttl: Duration::from_secs(10), drift_factor: 0.01 };
@@ -25,6 +26,11 @@ const END: u64 = 9_898;
 /// Whether the lease ended before its holder released it.
 fn is_lost(lease: &Lease, now: Moment) -> bool {
     lease.ended(now).is_some_and(|ended| ended != Ended::Released)
+}
+
+/// The lease of a round that all nodes have granted, with the fence 7.
+fn granted_by_all(quorum: Quorum, end: Moment, limit: Option<Moment>) -> Lease {
+    Lease::new(quorum, (0..quorum.nodes()).collect(), 7, end, limit)
 }
 
 /// All sequences of `length` digits below `base`.

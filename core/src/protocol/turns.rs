@@ -24,9 +24,6 @@ pub const LONGEST_CALL: Duration = Duration::from_secs(60);
 /// A queue is kept for so much longer than the pause between two tries.
 const QUEUE_MEMORY: Duration = Duration::from_secs(3);
 
-/// Tickets are numbers that every language and server knows exactly.
-const LARGEST_TICKET: u64 = (1 << 53) - 1;
-
 /// What a node is told about turns.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Turns {
@@ -49,42 +46,6 @@ impl Turns {
     /// Whether a call of that time is of any use.
     fn stands(self, now: Moment, called: Moment) -> bool {
         now < called.plus(self.call)
-    }
-}
-
-/// The nodes' clocks, as a client has seen them.
-#[derive(Clone, Debug)]
-pub struct NodeClocks {
-    /// What each node told last, in microseconds, and when that was learned of.
-    told: Vec<Option<(Moment, u64)>>,
-}
-
-impl NodeClocks {
-    /// Those of so many nodes, none of which has told the time yet.
-    pub fn new(nodes: usize) -> Self {
-        Self { told: vec![None; nodes] }
-    }
-
-    /// A node told the time by its clock, in microseconds.
-    pub fn saw(&mut self, now: Moment, node: usize, micros: u64) {
-        self.told[node] = Some((now, micros));
-    }
-
-    /// The ticket of a waiter that arrived then: the time of its arrival by these clocks; `None` as long as
-    /// no node has told the time.
-    ///
-    /// It is the same for all nodes, so that their queues have the same order. A waiter's own wall clock
-    /// has no part in it; and of the nodes' it is the median, which no minority of them moves by more
-    /// than the others differ.
-    pub fn ticket(&self, arrived: Moment) -> Option<u64> {
-        let micros = |duration: Duration| u64::try_from(duration.as_micros()).unwrap_or(u64::MAX);
-        let then = |(seen, told): &(Moment, u64)| {
-            let later = told.saturating_add(micros(arrived.since(*seen)));
-            later.saturating_sub(micros(seen.since(arrived))).clamp(1, LARGEST_TICKET)
-        };
-        let mut tickets: Vec<_> = self.told.iter().flatten().map(then).collect();
-        tickets.sort_unstable();
-        tickets.get(tickets.len().checked_sub(1)? / 2).copied()
     }
 }
 

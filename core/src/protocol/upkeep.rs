@@ -7,10 +7,6 @@ use core::time::Duration;
 /// that many leases are extended together.
 const TICKS_PER_TTL: u32 = 32;
 
-/// The longest time for which an extension waits for answers: after this, with a long ttl, the
-/// connections are more likely to be stuck than the nodes to be slow.
-const LONGEST_PATIENCE: Duration = Duration::from_secs(10);
-
 /// The automatic extension of one lease.
 ///
 /// An extension is due when a third of the ttl has passed since the last one that was confirmed.
@@ -33,11 +29,6 @@ impl Upkeep {
     /// What is asked for in an extension.
     pub fn term(&self) -> Term {
         self.term
-    }
-
-    /// How long an extension waits for the nodes' answers; not beyond the validity end.
-    pub fn patience(&self) -> Duration {
-        (self.term.ttl / 3).min(LONGEST_PATIENCE)
     }
 
     /// When the lease is to be extended next; `None` if it can't be any more, because it is at its

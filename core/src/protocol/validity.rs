@@ -6,6 +6,10 @@ use core::time::Duration;
 /// reading two clocks costs at most another one.
 const CLOCK_RESOLUTION: Duration = Duration::from_millis(2);
 
+/// The longest [`Term::patience`]: after this, with a long ttl, the connections are more likely to be stuck
+/// than the nodes to be slow.
+const LONGEST_PATIENCE: Duration = Duration::from_secs(10);
+
 /// A point in time on one local clock that never goes back and never stops, not even while the
 /// machine is suspended. Moments of different processes can't be compared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -60,6 +64,13 @@ impl Term {
     /// key before it, since none received the request before it was sent.
     pub fn end(self, sent: Moment) -> Moment {
         sent.plus(self.ttl).minus(self.drift())
+    }
+
+    /// How long a majority's answers about a held lease are waited for, in an automatic extension or a
+    /// release: a third of the ttl, at most 10 s. A node that is slow but answers within that time holds
+    /// the key; to give up earlier would report a loss that did not happen.
+    pub fn patience(self) -> Duration {
+        (self.ttl / 3).min(LONGEST_PATIENCE)
     }
 
     /// This term, or the shorter one whose validity, if it is sent at `sent`, ends at `limit`.

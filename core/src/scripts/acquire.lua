@@ -1,9 +1,9 @@
--- ACQUIRE: {1, fence} if all resources were free; {2, 0} if this very token holds one; else {0, for how
--- many milliseconds (-1: for ever), the time in microseconds, how many waiters are before (-1: none is
--- known)}.
+-- ACQUIRE: {1, fence, the time in microseconds} if all resources were free; {2, 0} if this very token
+-- holds one; else {0, for how many milliseconds (-1: for ever), the time in microseconds, how many waiters
+-- are before (-1: none is known)}.
 --
 -- KEYS: of each resource the lock key, the fence key and the queue.
--- ARGV: the token, its ttl, the proposal, the ttl of the fence key. If a waiter tries, also: for how many
+-- ARGV: the token, its ttl, the proposal, the ttl of the fence key at least. If a waiter tries, also: for how many
 -- microseconds a waiter that is called goes first, for how many milliseconds a queue is kept, the
 -- waiter, its ticket (or '', if it does not join), and for how many microseconds it keeps what is free.
 
@@ -23,17 +23,22 @@ for i = 1, #KEYS, 3 do
   if last >= fence then fence = last + 1 end
   is_queued = redis.pcall('EXISTS', KEYS[i + 2]) == 1 or is_queued
 end
-if proposal <= now + MAX_CLOCK_LEAD and proposal > fence then fence = proposal end
+-- A node does not follow a proposal that is far from its own clock, and never falls back to a small number.
+local floor = math.abs(proposal - now) <= FENCE_WINDOW and proposal or now
+if floor > fence then fence = floor end
 if fence >= FENCE_LIMIT then
   return redis.error_reply('ERR the fence key ' .. KEYS[2] .. ' is used up')
 end
+
+-- A counter is forgotten only when the clock has passed it.
+if fence - now > FENCE_WINDOW then memory = memory + math.ceil((fence - now) / 1000) end
 
 -- Mostly it is one, nobody waits, and the fence is the proposal, whose text need not be made anew. Nil for
 -- a key of any type, so a foreign value is simply held.
 if #KEYS == 3 and not is_queued and redis.call('SET', KEYS[1], token, 'NX', 'PX', ttl) then
   local text = fence == proposal and ARGV[3] or string.format('%.0f', fence)
   redis.call('SET', KEYS[2], text, 'PX', memory)
-  return {1, fence}
+  return {1, fence, now}
 end
 
 --- queue.lua
@@ -68,7 +73,7 @@ if longest == 0 then
     redis.call('SET', KEYS[i + 1], string.format('%.0f', fence), 'PX', memory)
     if waiter then redis.pcall('ZREM', KEYS[i + 2], waiter) end
   end
-  return {1, fence}
+  return {1, fence, now}
 end
 
 local rank = -1

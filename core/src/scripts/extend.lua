@@ -1,6 +1,6 @@
 -- EXTEND: for each lease 1 if its token holds all its resources, which are then kept for its ttl or
--- longer; else 0. A key is never shortened: an EXTEND that arrives late, after a longer one, must not
--- undo it.
+-- longer; else 0. No key is kept for less long than before: an EXTEND that arrives late, after a longer
+-- one, must not undo it, and a fence counter may have to stay until the clock has passed it.
 --
 -- KEYS: of each resource of each lease the lock key and the fence key.
 -- ARGV: of each lease how many resources it has, its token, its ttl, and the ttl of its fence keys.
@@ -13,9 +13,10 @@ for i = 1, #ARGV, 4 do
     if redis.pcall('GET', KEYS[k]) ~= token then is_held = 0 end
   end
   for k = at, last, 2 do
-    if is_held == 1 and redis.call('PTTL', KEYS[k]) < tonumber(ttl) then
-      redis.call('PEXPIRE', KEYS[k], ttl)
-      redis.call('PEXPIRE', KEYS[k + 1], memory)
+    if is_held == 1 then
+      if redis.call('PTTL', KEYS[k]) < tonumber(ttl) then redis.call('PEXPIRE', KEYS[k], ttl) end
+      local left = redis.call('PTTL', KEYS[k + 1])
+      if left >= 0 and left < tonumber(memory) then redis.call('PEXPIRE', KEYS[k + 1], memory) end
     end
   end
   done[#done + 1] = is_held

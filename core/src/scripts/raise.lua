@@ -1,14 +1,18 @@
 -- RAISE: 1 if this token holds all resources, and each stores a fence that is at least this; else 0.
 --
 -- KEYS: of each resource the lock key and the fence key.
--- ARGV: the token, the fence, the ttl of the fence key.
+-- ARGV: the token, the fence, the ttl of the fence key at least.
 
 for i = 1, #KEYS, 2 do
   if redis.pcall('GET', KEYS[i]) ~= ARGV[1] then return 0 end
 end
+-- A counter is forgotten only when the clock has passed it.
+local time = redis.call('TIME')
+local ahead = ARGV[2] - (time[1] * 1000000 + time[2])
+local memory = ahead > FENCE_WINDOW and ARGV[3] + math.ceil(ahead / 1000) or ARGV[3]
 for i = 2, #KEYS, 2 do
   if tonumber(redis.call('GET', KEYS[i]) or '0') < tonumber(ARGV[2]) then
-    redis.call('SET', KEYS[i], ARGV[2], 'PX', ARGV[3])
+    redis.call('SET', KEYS[i], ARGV[2], 'PX', memory)
   end
 end
 return 1

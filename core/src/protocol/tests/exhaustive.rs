@@ -95,7 +95,8 @@ fn play(kinds: &[Kind], order: &[usize], late_from: usize) {
     let mut outcomes = Vec::new();
     for (index, &node) in order.iter().enumerate() {
         let now = if index < late_from { at(1) } else { at(END) };
-        let actions = round.handle(now, Event::Vote { node, vote: kinds[node].vote() });
+        let actions =
+            round.handle(now, Event::Vote { node, vote: kinds[node].vote(), in_order: true });
         assert_eq!(actions.raise, None, "equal fences need no fence round");
         for node in actions.undo.iter() {
             assert!(!undone.contains(node), "{node} is undone twice: {kinds:?}");
@@ -135,7 +136,7 @@ fn undone_when_abandoned(kinds: &[Kind], order: &[usize]) {
         let mut must = NodeSet::EMPTY;
         for (index, &node) in order.iter().enumerate() {
             let vote = kinds[node].vote();
-            let actions = round.handle(at(1), Event::Vote { node, vote });
+            let actions = round.handle(at(1), Event::Vote { node, vote, in_order: true });
             actions.undo.iter().for_each(|node| undone.insert(node));
             won |= matches!(actions.outcome, Some(Outcome::Won { .. }));
             // What a won round is granted is released with the lease, also if that is known later. What
@@ -200,9 +201,12 @@ fn every_order_of_answers_from_up_to_four_nodes_is_decided_as_soon_as_it_is_fixe
 fn an_even_split_is_lost_and_undone() {
     let mut round = Round::new(Quorum::over(2).expect("valid"), at(0), TERM);
     let granted = Vote::Granted { fence: 7 };
-    assert_eq!(round.handle(at(1), Event::Vote { node: 0, vote: granted }), Default::default());
+    assert_eq!(
+        round.handle(at(1), Event::Vote { node: 0, vote: granted, in_order: true }),
+        Default::default()
+    );
     let held = Vote::Held { expires_in: Some(Duration::from_millis(300)) };
-    let actions = round.handle(at(1), Event::Vote { node: 1, vote: held });
+    let actions = round.handle(at(1), Event::Vote { node: 1, vote: held, in_order: true });
     assert_eq!(actions.undo, NodeSet::from_iter([0]));
     let free_in = Some(Duration::from_millis(300));
     assert_eq!(actions.outcome, Some(Outcome::Lost(Loss::Contended { free_in })));
@@ -213,7 +217,7 @@ fn the_last_instant_before_the_end_wins_and_the_end_does_not() {
     for (now, wins) in [(END - 1, true), (END, false), (END + 1, false)] {
         let mut round = Round::new(Quorum::over(1).expect("valid"), at(0), TERM);
         let vote = Vote::Granted { fence: 7 };
-        let actions = round.handle(at(now), Event::Vote { node: 0, vote });
+        let actions = round.handle(at(now), Event::Vote { node: 0, vote, in_order: true });
         assert_eq!(matches!(actions.outcome, Some(Outcome::Won { .. })), wins, "at {now}");
         assert_eq!(actions.undo.is_empty(), wins);
     }
@@ -234,7 +238,7 @@ fn a_contended_round_knows_when_enough_keys_have_expired() {
         let mut outcome = None;
         // The last two decide, so all three are known.
         for (node, vote) in votes.into_iter().enumerate().rev() {
-            let seen = round.handle(at(1), Event::Vote { node, vote }).outcome;
+            let seen = round.handle(at(1), Event::Vote { node, vote, in_order: true }).outcome;
             outcome = outcome.or(seen);
         }
         if let (Some(Outcome::Lost(Loss::Contended { free_in })), Some(expires)) =

@@ -1,11 +1,15 @@
 //! Fences: which number a node gives out, and when a majority stores the lease's.
 
-use super::super::{Actions, Event, FENCE_LIMIT, MAX_CLOCK_LEAD_MICROS, NodeSet, next_fence};
+use super::super::{
+    Actions, Event, FENCE_LIMIT, FENCE_MEMORY, FENCE_WINDOW, NodeSet, fence_memory, next_fence,
+};
 use super::super::{Outcome, Quorum, Round, Vote};
 use super::{END, TERM, at, digits};
+use crate::entry::{Entry, Time, acquire};
+use std::time::Duration;
 
 fn grant(round: &mut Round, node: usize, fence: u64) -> Actions {
-    round.handle(at(1), Event::Vote { node, vote: Vote::Granted { fence } })
+    round.handle(at(1), Event::Vote { node, vote: Vote::Granted { fence }, in_order: true })
 }
 
 #[test]
@@ -107,7 +111,7 @@ fn the_holders_are_all_nodes_that_may_have_the_token() {
     let votes =
         [Vote::Granted { fence: 7 }, Vote::Held { expires_in: None }, Vote::Unknown, Vote::Refused];
     for (node, vote) in votes.into_iter().enumerate() {
-        let _ = round.handle(at(1), Event::Vote { node, vote });
+        let _ = round.handle(at(1), Event::Vote { node, vote, in_order: true });
     }
     assert_eq!(round.holders(), NodeSet::from_iter([0, 2, 4]));
 }
@@ -125,11 +129,33 @@ fn a_node_never_gives_out_a_fence_twice() {
 }
 
 #[test]
-fn a_node_does_not_follow_a_clock_that_is_far_ahead() {
-    let clock = 1_000_000_000;
-    let latest = clock + MAX_CLOCK_LEAD_MICROS;
-    assert_eq!(next_fence(5, latest, clock), Some(latest));
-    assert_eq!(next_fence(5, latest + 1, clock), Some(6));
+fn a_node_takes_its_own_clock_where_the_proposal_is_far_from_it() {
+    let (clock, window) = (1_000_000_000, FENCE_WINDOW.as_micros() as u64);
+    for last in [0, 5] {
+        for near in [clock - window, clock, clock + window] {
+            assert_eq!(next_fence(last, near, clock), Some(near));
+        }
+        for far in [0, clock - window - 1, clock + window + 1, u64::MAX] {
+            assert_eq!(next_fence(last, far, clock), Some(clock));
+        }
+    }
+    assert_eq!(next_fence(2 * clock, clock, clock), Some(2 * clock + 1));
+}
+
+/// Whatever is stored, by whichever proposals: when it is forgotten, every later fence is larger.
+#[test]
+fn a_counter_is_forgotten_only_when_every_later_floor_is_larger() {
+    let clock = 1_000_000_000_000_u64;
+    let ttl = Duration::from_millis(10);
+    for lead in [-3_600_i64, -2, 0, 2, 3, 100, 3_600] {
+        let fence = clock.saturating_add_signed(lead * 1_000_000);
+        let memory = fence_memory(fence, ttl, clock);
+        let forgotten = clock + memory.as_micros() as u64;
+        for proposal in [0, fence, forgotten - 2_000_000, forgotten, u64::MAX] {
+            assert!(next_fence(0, proposal, forgotten).expect("far below the limit") > fence);
+        }
+        assert!(memory <= ttl + FENCE_MEMORY + Duration::from_secs(lead.max(0) as u64));
+    }
 }
 
 #[test]
@@ -171,4 +197,81 @@ fn whoever_wins_next_has_a_larger_fence() {
             assert!(second > first, "{first} then {second}");
         }
     }
+}
+
+/// Two leases in turn of three nodes: with nodes' clocks and proposals that are wrong, with every choice
+/// of majorities, after every pause, and where a node forgets everything in between and is guarded.
+#[test]
+fn fences_grow_across_wrong_clocks_forgotten_counters_and_guarded_restarts() {
+    const NEAR: i64 = 2_000_000;
+    const MINUTE: i64 = 60_000_000;
+    const EPOCH: i64 = 1_000_000_000_000;
+    let ttl = Duration::from_secs(1);
+    let offsets = [[0, 0, 0], [NEAR, 0, -NEAR], [10 * MINUTE, 0, 0], [0, MINUTE, -10 * MINUTE]];
+    let proposals = [-EPOCH, -10 * MINUTE, -NEAR, 0, NEAR, 10 * MINUTE, EPOCH];
+    let quorum = Quorum::over(3).expect("valid");
+    let mut checked = 0;
+    for clocks in offsets {
+        let apart = clocks.iter().max().expect("three") - clocks.iter().min().expect("three");
+        let guard = 2 * NEAR + apart + 1;
+        for (case, pause) in [1, NEAR, MINUTE, 2 * MINUTE, 20 * MINUTE, guard].iter().enumerate() {
+            for forgetful in [None, Some(0), Some(1), Some(2)] {
+                // The restart guard keeps a node that has forgotten away for so long.
+                if forgetful.is_some() && (case != 5 && *pause < guard) {
+                    continue;
+                }
+                for choice in digits(proposals.len(), 2) {
+                    for (out, then_out) in (0..9).map(|pair| (pair / 3, pair % 3)) {
+                        let mut nodes: [Entry<u8>; 3] = Default::default();
+                        let mut win =
+                            |token: u8, elapsed: i64, out: usize, forgets: Option<usize>| {
+                                let now = at(u64::try_from(elapsed).expect("later") / 1_000);
+                                let time = |node: usize| {
+                                    let wall = (EPOCH + elapsed + clocks[node]) as u64;
+                                    Time { now, wall }
+                                };
+                                if let Some(node) = forgets {
+                                    nodes[node] = Entry::default();
+                                }
+                                let proposal =
+                                    EPOCH + elapsed + proposals[choice[usize::from(token)]];
+                                let mut round = Round::new(quorum, at(0), TERM);
+                                let (mut outcome, mut raise) = (None, None);
+                                for node in (0..3).filter(|node| *node != out) {
+                                    let entry = &mut [&mut nodes[node]];
+                                    let vote =
+                                        acquire(entry, time(node), &token, ttl, proposal as u64);
+                                    let vote = vote.expect("in range");
+                                    let event = Event::Vote { node, vote, in_order: true };
+                                    let actions = round.handle(at(1), event);
+                                    (outcome, raise) = (actions.outcome, actions.raise);
+                                }
+                                for node in raise.iter().flat_map(|(nodes, _)| nodes.iter()) {
+                                    let fence = raise.expect("there is one").1;
+                                    let stored = nodes[node].raise(time(node), &token, ttl, fence);
+                                    let raised =
+                                        round.handle(at(1), Event::Raised { node, stored });
+                                    outcome = outcome.or(raised.outcome);
+                                }
+                                nodes.iter_mut().for_each(|node| {
+                                    node.release(now, &token);
+                                });
+                                match outcome {
+                                    Some(Outcome::Won { fence, .. }) => fence,
+                                    other => panic!("not won: {other:?}"),
+                                }
+                            };
+                        let first = win(0, 0, out, None);
+                        let second = win(1, *pause, then_out, forgetful);
+                        assert!(
+                            second > first,
+                            "{first} then {second}: clocks {clocks:?}, pause {pause}, {choice:?}, {forgetful:?}"
+                        );
+                        checked += 1;
+                    }
+                }
+            }
+        }
+    }
+    assert!(checked > 10_000, "{checked}");
 }

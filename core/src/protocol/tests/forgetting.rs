@@ -1,10 +1,10 @@
 //! Nodes that forget: the restart guard, and healing.
 
 use super::super::{
-    Answer, Event, Extended, Guard, Lease, Loss, Moment, NodeSet, Outcome, Quorum, Round, Term,
-    Vote,
+    Answer, Ended, Event, Extended, Guard, Healed, Lease, Loss, Moment, NodeSet, Outcome, Quorum,
+    Round, Term, Vote,
 };
-use super::{END, TERM, at};
+use super::{END, TERM, at, granted_by_all};
 use std::time::Duration;
 
 /// A guard of 10 s, of which 102 ms more are needed for clocks.
@@ -115,21 +115,24 @@ fn guarded_votes_win_nothing_and_are_undone() {
     let mut undone = NodeSet::EMPTY;
     let mut outcome = None;
     for (node, vote) in [(0, granted), (1, granted), (2, Vote::Guarded), (3, Vote::Guarded)] {
-        let actions = round.handle(at(1), Event::Vote { node, vote });
+        let actions = round.handle(at(1), Event::Vote { node, vote, in_order: true });
         actions.undo.iter().for_each(|node| undone.insert(node));
         outcome = outcome.or(actions.outcome);
     }
     assert_eq!(outcome, None, "the last one could still grant it");
-    let actions = round.handle(at(1), Event::Vote { node: 4, vote: Vote::Guarded });
+    let actions = round.handle(at(1), Event::Vote { node: 4, vote: Vote::Guarded, in_order: true });
     assert_eq!(actions.outcome, Some(Outcome::Lost(Loss::NoQuorum)));
     assert_eq!(actions.undo, (0..5).collect());
 
     // A guarded node costs nothing where a majority is not.
     let mut round = Round::new(Quorum::over(3).expect("valid"), at(0), TERM);
     for (node, vote) in [(0, Vote::Guarded), (1, granted)] {
-        assert_eq!(round.handle(at(1), Event::Vote { node, vote }), Default::default());
+        assert_eq!(
+            round.handle(at(1), Event::Vote { node, vote, in_order: true }),
+            Default::default()
+        );
     }
-    let actions = round.handle(at(1), Event::Vote { node: 2, vote: granted });
+    let actions = round.handle(at(1), Event::Vote { node: 2, vote: granted, in_order: true });
     assert_eq!(actions.outcome, Some(Outcome::Won { fence: 7, end: at(END) }));
     assert!(actions.undo.is_empty(), "what a guarded node granted joins the lease");
     assert_eq!(round.holders(), (0..3).collect());
@@ -143,7 +146,7 @@ fn a_guarded_node_confirms_nothing_but_may_refuse() {
 }
 
 fn lease() -> Lease {
-    Lease::new(Quorum::over(5).expect("valid"), at(END), None)
+    granted_by_all(Quorum::over(5).expect("valid"), at(END), None)
 }
 
 /// The nodes to heal after each of these answers.
@@ -199,13 +202,120 @@ fn a_healed_key_lasts_as_long_as_the_others() {
 }
 
 #[test]
-fn a_round_that_is_won_knows_where_others_were() {
+fn a_round_knows_which_nodes_have_granted_it() {
     let granted = Vote::Granted { fence: 7 };
     let held = Vote::Held { expires_in: None };
     let mut round = Round::new(Quorum::over(5).expect("valid"), at(0), TERM);
-    let votes = [held, granted, granted, granted, held, Vote::Refused];
-    for (node, vote) in votes.into_iter().take(5).enumerate() {
-        let _ = round.handle(at(1), Event::Vote { node, vote });
+    for (node, vote) in [held, granted, granted, granted, Vote::Unknown].into_iter().enumerate() {
+        let _ = round.handle(at(1), Event::Vote { node, vote, in_order: true });
     }
-    assert_eq!(round.lacking(), NodeSet::from_iter([0, 4]));
+    assert_eq!(round.granted(), NodeSet::from_iter([1, 2, 3]));
+}
+
+/// A lease of fence 7 that the first three of five nodes have granted.
+fn bare_majority() -> Lease {
+    Lease::new(Quorum::over(5).expect("valid"), NodeSet::from_iter(0..3), 7, at(END), None)
+}
+
+/// What comes of an extension that is sent then, and its extension.
+fn extend(lease: &mut Lease, sent: u64, answers: [Answer; 5]) -> Option<Extended> {
+    let mut extension = lease.extend(at(sent), TERM).expect("valid");
+    let mut decided = None;
+    for (node, answer) in answers.into_iter().enumerate() {
+        let decision = lease.extended(at(sent + 1), &mut extension, node, answer);
+        decided = decided.or(decision);
+    }
+    decided
+}
+
+#[test]
+fn late_grants_and_healed_nodes_are_no_longer_missing() {
+    let mut lease = bare_majority();
+    assert_eq!(lease.missing(), NodeSet::from_iter([3, 4]));
+    lease.granted(3, 7);
+    lease.healed(4, Healed::Held);
+    assert_eq!(lease.missing(), NodeSet::from_iter([4]));
+    lease.healed(4, Healed::Clean);
+    assert!(lease.missing().is_empty() && !lease.has_passed());
+    use Answer::{No, Unknown, Yes};
+    assert_eq!(extend(&mut lease, 100, [No, No, Yes, Yes, Yes]), Some(Extended::Confirmed));
+    assert_eq!(lease.missing(), NodeSet::from_iter([0, 1]));
+    assert_eq!(
+        extend(&mut lease, 200, [Unknown, Unknown, Yes, Yes, Yes]),
+        Some(Extended::Confirmed)
+    );
+}
+
+/// Three nodes hold it; the third forgets, somebody else wins with it and the last two, and releases.
+/// Then these are healed, or grant late. They hold the key again, and must not hide what happened.
+#[test]
+fn a_lease_that_somebody_else_took_over_is_lost_though_all_nodes_hold_it_again() {
+    use Answer::{No, Yes};
+    for is_healed in [true, false] {
+        let mut lease = bare_majority();
+        for node in [3, 4] {
+            match is_healed {
+                true => lease.healed(node, Healed::Passed),
+                false => lease.granted(node, 8),
+            }
+        }
+        assert!(lease.has_passed() && lease.missing().is_empty());
+        let mut released = lease.clone();
+        assert_eq!(extend(&mut lease, 100, [Yes, Yes, No, Yes, Yes]), Some(Extended::Lost));
+        assert_eq!(lease.ended(at(101)), Some(Ended::Taken));
+
+        let mut release = released.release(at(100));
+        let answers = [Yes, Yes, No, Yes, Yes].into_iter().enumerate();
+        let mut answers =
+            answers.map(|(node, answer)| released.released(&mut release, node, answer));
+        assert_eq!(answers.find_map(|decided| decided), Some(false));
+    }
+}
+
+/// A contender that lost has left its fence on the last two nodes. A majority stands by the lease, so
+/// nobody else has won in between, and they count again.
+#[test]
+fn nodes_that_a_contender_had_count_again_when_a_majority_has_confirmed() {
+    use Answer::{No, Unknown, Yes};
+    let mut lease = bare_majority();
+    lease.healed(3, Healed::Passed);
+    lease.healed(3, Healed::Clean);
+    assert!(lease.has_passed(), "that it is clean now says nothing");
+    let mut early = lease.extend(at(100), TERM).expect("valid");
+    lease.healed(4, Healed::Passed);
+    for node in 0..3 {
+        let _ = lease.extended(at(101), &mut early, node, Yes);
+    }
+    assert_eq!(lease.standing(3), (true, false));
+    assert_eq!(lease.standing(4), (false, true), "it was healed after the extension was sent");
+    assert_eq!(extend(&mut lease, 200, [No, Yes, Yes, Yes, Unknown]), Some(Extended::Confirmed));
+    assert_eq!(lease.standing(4), (true, false));
+    assert!(!lease.has_passed());
+}
+
+#[test]
+fn a_node_that_was_never_heard_to_hold_it_does_not_confirm() {
+    use Answer::{Unknown, Yes};
+    let mut lease = bare_majority();
+    let undecided = extend(&mut lease, 100, [Yes, Yes, Unknown, Yes, Yes]);
+    assert_eq!(undecided, Some(Extended::Undecided));
+    let mut extension = lease.extend(at(200), TERM).expect("valid");
+    for node in 0..4 {
+        let _ = lease.extended(at(201), &mut extension, node, Yes);
+    }
+    assert_eq!(extension.take_missing(), NodeSet::from_iter([3]), "HEAL tells how it came to");
+}
+
+#[test]
+fn a_verification_leaves_the_end_where_it_is() {
+    let mut lease = bare_majority();
+    let end = lease.end();
+    let mut verification = lease.verify(at(5_000), TERM).expect("valid");
+    let asked = verification.term();
+    assert!(asked.end(at(5_000)) >= end && asked.ttl <= TERM.ttl);
+    for node in 0..3 {
+        let _ = lease.extended(at(5_001), &mut verification, node, Answer::Yes);
+    }
+    assert_eq!(lease.end(), end);
+    assert!(lease.verify(end, TERM).is_none());
 }

@@ -1,14 +1,14 @@
 //! Leases: validity, extension, release, a look.
 
 use super::super::{Answer, Ended, Extended, Lease, Quorum, Term};
-use super::{END, TERM, at, digits, is_lost, orders};
+use super::{END, TERM, at, digits, granted_by_all, is_lost, orders};
 use std::time::Duration;
 
 const ANSWERS: [Answer; 3] = [Answer::Yes, Answer::No, Answer::Unknown];
 
 fn lease(nodes: usize) -> (Quorum, Lease) {
     let quorum = Quorum::over(nodes).expect("valid");
-    (quorum, Lease::new(quorum, at(END), None))
+    (quorum, granted_by_all(quorum, at(END), None))
 }
 
 /// Feeds the answers in the order to `decide`, and returns its first decision and the index of the

@@ -91,11 +91,11 @@ fn tickets_are_in_the_order_of_arrival_whatever_clocks_say() {
         // Two clients see the clocks at different times, and arrive at different times.
         let ticket = |seen: u64, arrived: u64| {
             let mut clocks = NodeClocks::new(3);
-            assert_eq!(clocks.ticket(at(arrived)), None);
+            assert_eq!(clocks.at(at(arrived)), None);
             for node in &order {
                 clocks.saw(at(seen), *node, told[*node] + seen * 1_000);
             }
-            clocks.ticket(at(arrived)).expect("the time is known")
+            clocks.at(at(arrived)).expect("the time is known")
         };
         for seen in [0, 500, 1_000] {
             assert_eq!(ticket(seen, 600), 7_600_000, "the median, when it arrived");
@@ -114,13 +114,13 @@ fn no_minority_moves_a_ticket_by_more_than_the_others_differ() {
         for (node, lie) in lies.iter().enumerate() {
             clocks.saw(at(0), 3 + node, [0, 5_000_001, u64::MAX][*lie]);
         }
-        let ticket = clocks.ticket(at(0)).expect("the time is known");
+        let ticket = clocks.at(at(0)).expect("the time is known");
         assert!((5_000_000..=5_000_002).contains(&ticket), "{ticket}");
     }
     let mut clocks = NodeClocks::new(1);
     for (micros, ticket) in [(0, 1), (u64::MAX, (1 << 53) - 1)] {
         clocks.saw(at(0), 0, micros);
-        assert_eq!(clocks.ticket(at(0)), Some(ticket), "servers know it exactly");
+        assert_eq!(clocks.at(at(0)), Some(ticket), "servers know it exactly");
     }
 }
 
@@ -149,4 +149,16 @@ fn one_at_a_time_is_first_and_they_go_in_order() {
             assert_eq!(left, expected.collect::<Vec<_>>());
         }
     }
+}
+
+#[test]
+fn the_reading_whose_answer_was_quickest_is_kept_for_a_moment() {
+    let mut clocks = NodeClocks::new(1);
+    clocks.saw(at(1_000), 0, 5_000_000);
+    clocks.saw(at(1_050), 0, 5_020_000);
+    assert_eq!(clocks.at(at(1_050)), Some(5_050_000), "the second answer took 30 ms longer");
+    clocks.saw(at(1_060), 0, 5_065_000);
+    assert_eq!(clocks.at(at(1_060)), Some(5_065_000), "the third was quicker");
+    clocks.saw(at(1_200), 0, 5_100_000);
+    assert_eq!(clocks.at(at(1_200)), Some(5_100_000), "the clock may run slower, or was set");
 }

@@ -1,11 +1,11 @@
 //! Automatic extension and the limit of a lease.
 
 use super::super::{Answer, Ended, Extended, Lease, Moment, Quorum, Term, Upkeep};
-use super::{END, TERM, at, is_lost};
+use super::{END, TERM, at, granted_by_all, is_lost};
 use std::time::Duration;
 
 fn lease(end: Moment, limit: Option<Moment>) -> Lease {
-    Lease::new(Quorum::over(1).expect("valid"), end, limit)
+    granted_by_all(Quorum::over(1).expect("valid"), end, limit)
 }
 
 fn confirm(lease: &mut Lease, sent: Moment, term: Term) {
@@ -39,7 +39,8 @@ fn keep(
         let answer = if answers(extensions) { Answer::Yes } else { Answer::Unknown };
         extensions += 1;
         assert!(extensions < 1_000, "it is extended without end");
-        let answered = due.plus(if answer == Answer::Yes { delay } else { upkeep.patience() });
+        let answered =
+            due.plus(if answer == Answer::Yes { delay } else { upkeep.term().patience() });
         now = answered;
         match lease.extended(answered, &mut extension, 0, answer) {
             Some(Extended::Undecided) => upkeep.undecided(due),

@@ -3,8 +3,8 @@
 use super::{cases, moment, up_to};
 use crate::protocol::fence::{Settlement, settle};
 use crate::protocol::{
-    FENCE_LIMIT, Loss, MAX_CLOCK_LEAD_MICROS, MAX_NODES, Next, NodeSet, Quorum, RetryDelay,
-    Waiting, next_fence,
+    FENCE_LIMIT, FENCE_WINDOW, Loss, MAX_NODES, Next, NodeSet, Quorum, RetryDelay, Waiting,
+    next_fence,
 };
 use proptest::collection::{btree_set, vec};
 use proptest::prelude::*;
@@ -74,11 +74,12 @@ proptest! {
         match next_fence(last, proposal, node_clock) {
             Some(fence) => {
                 prop_assert!(last < fence && fence < FENCE_LIMIT);
-                let latest = node_clock.saturating_add(MAX_CLOCK_LEAD_MICROS);
-                prop_assert!(fence == last + 1 || (fence == proposal && proposal <= latest));
-                prop_assert!(fence >= proposal || proposal > latest);
+                let is_near =
+                    u128::from(proposal.abs_diff(node_clock)) <= FENCE_WINDOW.as_micros();
+                let floor = if is_near { proposal } else { node_clock };
+                prop_assert_eq!(fence, floor.max(last + 1));
             }
-            None => prop_assert!(last.max(proposal) >= FENCE_LIMIT - 1),
+            None => prop_assert!(last.max(proposal).max(node_clock) >= FENCE_LIMIT - 1),
         }
     }
 

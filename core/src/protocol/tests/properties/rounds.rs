@@ -140,7 +140,7 @@ fn play(
     let mut events: Vec<(u32, Event)> = fates
         .iter()
         .enumerate()
-        .map(|(node, fate)| (fate.order.0, Event::Vote { node, vote: fate.vote }))
+        .map(|(node, fate)| (fate.order.0, Event::Vote { node, vote: fate.vote, in_order: true }))
         .collect();
     let (mut now, mut number, mut abandoned) = (sent, 0, false);
     loop {
@@ -156,9 +156,9 @@ fn play(
         now = now.plus(term.ttl.mul_f64(pauses[number % pauses.len()]));
         number += 1;
         match event {
-            Event::Vote { node, vote } => watched.voted[node] = Some(vote),
+            Event::Vote { node, vote, .. } => watched.voted[node] = Some(vote),
             Event::Raised { stored: true, .. } => watched.stored += 1,
-            Event::Raised { .. } | Event::Abandon => {}
+            Event::Raised { .. } | Event::Late { .. } | Event::Abandon => {}
         }
         let (decided, asked) = (watched.outcome, watched.raised);
         let actions = watched.round.handle(now, event);
