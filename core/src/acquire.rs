@@ -6,10 +6,12 @@ use crate::clock;
 use crate::driver::Driver;
 use crate::engine::Engine;
 use crate::error::{Error, ErrorCode, Result};
+use crate::events;
 use crate::held::{Held, Won};
 use crate::keeper::Keeper;
 use crate::lease::Lease;
 use crate::options::{Human, Options};
+use crate::owner::Owner;
 use crate::protocol::{Calls, Event, Loss, Moment, Next, NodeSet, Outcome, Term, Waiting};
 use crate::request::{Keys, Reply, Request, Subject};
 use crate::resources::Resources;
@@ -19,12 +21,16 @@ use crate::token;
 use crate::twins::expose;
 use crate::waiting::{Heard, News, Place};
 use std::future::Future;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 use tokio::sync::oneshot;
+use tokio_util::sync::{CancellationToken, DropGuard};
 
 /// When a queue could not be joined, for want of a connection, it is tried again after this.
 const JOIN_AGAIN: Duration = Duration::from_millis(100);
+
+/// How long a thread or task waits for a lock that it holds itself before that is published.
+const REENTRANT_AFTER: Duration = Duration::from_secs(1);
 
 /// One caller's acquire.
 pub(crate) struct Acquire {
@@ -46,6 +52,9 @@ pub(crate) struct Acquire {
     queued: Option<Arc<Subject>>,
     node_timeout: Duration,
     attempt: Attempt,
+    owner: Option<Owner>,
+    /// Ends what waits to warn that the owner waits for itself.
+    reentrant: Option<DropGuard>,
 }
 
 type Caller = oneshot::Sender<Result<Lease>>;
@@ -56,6 +65,7 @@ impl Acquire {
         resources: &Resources,
         keys: Arc<[Keys]>,
         options: &Options,
+        owner: Option<Owner>,
     ) -> Self {
         let driver = &engine.driver;
         let now = clock::now();
@@ -76,6 +86,8 @@ impl Acquire {
             attempt: Attempt::begin(driver, resources, now),
             driver: Arc::clone(driver),
             keeper: Arc::clone(&engine.keeper),
+            owner,
+            reentrant: None,
             keys,
         }
     }
@@ -127,8 +139,9 @@ impl Acquire {
                         end,
                         max_hold: self.max_hold,
                         auto_extend: self.auto_extend,
+                        owner: self.owner,
                     };
-                    let held = Held::new(&driver, won, round.holders());
+                    let held = Held::new(&driver, won, round.granted(), round.holders());
                     let lease = Lease::new(&self.keeper, Arc::clone(&held));
                     if driver.identities.needs_proof() {
                         let complete = round.complete();
@@ -170,9 +183,7 @@ impl Acquire {
                 }
                 Next::TryAt(moment) => {
                     let leftover = async move { round.finish(None).await };
-                    if let Err(error) = driver.spawn(leftover) {
-                        return self.refuse(caller, error);
-                    }
+                    driver.detach(leftover);
                     let pause = self.pause(moment);
                     if let Err(stop) = unless_stopped(&driver, &mut caller, pause).await {
                         self.leave();
@@ -185,36 +196,61 @@ impl Acquire {
 
     /// Waits in the client's line; returns why it was in vain.
     async fn turn(&mut self) -> Option<Error> {
-        let place = self.place.as_mut()?;
-        if place.stood_behind() {
-            self.attempt.wait();
+        if self.place.as_ref()?.stood_behind() {
+            self.begin_to_wait();
         }
+        let end = self.wait.map(|wait| self.arrived.plus(wait));
+        let retry_delay = self.driver.options.retry_delay.longest;
+        let place = self.place.as_mut()?;
         let wait = async {
-            match self.wait {
-                Some(wait) => sleep(self.arrived.plus(wait).since(clock::now())).await,
+            match end {
+                Some(end) => {
+                    sleep(end.since(clock::now())).await;
+                    // Older news may be of a holder that is gone, or of nodes that are down since. The timer
+                    // may be late: it stands still while the machine is suspended.
+                    clock::now().minus(retry_delay).max(self.arrived)
+                }
                 None => std::future::pending().await,
             }
         };
         let has_hope = tokio::select! {
             biased;
-            has_hope = place.is_first() => has_hope,
-            () = wait => {
-                let News { answers, outage } = place.news();
-                let loss = match outage {
-                    Some(_) => Loss::NoQuorum,
-                    None => Loss::Contended { free_in: None },
-                };
-                return Some(self.error(loss, &answers));
-            }
+            has_hope = place.is_first() => Some(has_hope),
+            since = wait => place.is_informed(since).await,
         };
-        let News { answers, outage } = place.news();
-        if !has_hope {
-            return Some(self.error(Loss::NoQuorum, &answers));
+        let News { answers, outage, .. } = place.news();
+        match (has_hope, outage) {
+            (Some(true), outage) => {
+                if let Some(since) = outage {
+                    self.waiting.met_outage(since.max(self.arrived));
+                }
+                None
+            }
+            (None, None) => Some(self.error(Loss::Contended { free_in: None }, &answers)),
+            (Some(false), _) | (None, Some(_)) => Some(self.error(Loss::NoQuorum, &answers)),
         }
-        if let Some(since) = outage {
-            self.waiting.met_outage(since.max(self.arrived));
+    }
+
+    /// Others have it, or are before it in the line.
+    fn begin_to_wait(&mut self) {
+        if !self.attempt.wait() || self.owner.is_none() {
+            return;
         }
-        None
+        // Its owner waits from now on, so it acquires nothing else meanwhile.
+        let own = self.keeper.find(&self.keys, |held| held.won.owner == self.owner);
+        let Some(held) = own else { return };
+        let waiting = CancellationToken::new();
+        self.reentrant = Some(waiting.clone().drop_guard());
+        let resources = self.resources.clone();
+        let warn = waiting.run_until_cancelled_owned(async move {
+            sleep(REENTRANT_AFTER).await;
+            if held.is_valid(clock::now()) {
+                events::reentrant(&resources, held.won.fence);
+            }
+        });
+        self.driver.detach(async move {
+            warn.await;
+        });
     }
 
     fn begin(&mut self) -> Result<Running> {
@@ -251,11 +287,12 @@ impl Acquire {
         self.attempt.lose_round(loss);
         let next = self.waiting.after(clock::now(), round.sent, loss, token::random());
         if let (Next::TryAt(_), Loss::Contended { .. }) = (next, loss) {
-            self.attempt.wait();
+            self.begin_to_wait();
         }
         if let Some(place) = &mut self.place {
             let outage = self.waiting.outage();
-            place.tell(News { answers: round.answers.clone().into(), outage });
+            let at = Some(clock::now());
+            place.tell(News { answers: round.answers.clone().into(), outage, at });
             match (next, loss) {
                 (Next::TryAt(_), Loss::Contended { .. }) => place.listen(),
                 (Next::GiveUp, Loss::NoQuorum) => {
@@ -274,9 +311,11 @@ impl Acquire {
             self.join_queues();
             let left = next.since(clock::now());
             let Some(place) = &mut self.place else { return sleep(left).await };
+            let hurry = place.hurry();
             let heard = tokio::select! {
                 biased;
                 heard = place.heard() => heard,
+                () = hurry.notified() => return,
                 () = sleep(left) => return,
             };
             match heard {
@@ -300,7 +339,7 @@ impl Acquire {
     /// free by now calls at once.
     fn join_queues(&mut self) {
         let Some(queued) = self.place.as_ref().and_then(Place::queued) else { return };
-        let Queued { waiter, ticket, nodes, .. } = queued;
+        let Queued { waiter, ticket, nodes, waits } = queued;
         if nodes == self.joined {
             return;
         }
@@ -314,18 +353,24 @@ impl Acquire {
         let Some(sender) = self.place.as_ref().and_then(Place::sender) else { return };
         for node in nodes.iter().filter(|node| !self.joined.contains(*node)) {
             let (subject, turns) = (Arc::clone(subject), self.driver.turns());
+            let leave = Request::release(&subject, turns);
             let request = Request::Release { subject, ticket: Some(ticket), turns };
             let join = self.driver.call(node, request, clock::now(), self.node_timeout);
             let (again, closing) = (sender.clone(), self.driver.closing.clone());
+            let (target, patience) = (Arc::clone(&self.driver.nodes[node]), self.node_timeout);
+            let waits = Weak::clone(&waits);
             let join = async move {
                 if join.await.is_err() {
                     closing.run_until_cancelled(sleep(JOIN_AGAIN)).await;
                     // An error means that nobody waits any more.
                     let _ = again.send(Heard::Unqueued(node));
+                } else if waits.strong_count() == 0 {
+                    // The node may have been asked to let it join again, after it had left.
+                    let horizon = clock::now().plus(turns.memory);
+                    target.deliver(leave, patience, horizon, &closing).await;
                 }
             };
-            // The runtime is there: this runs on it.
-            let _ = self.driver.spawn(join);
+            self.driver.detach(join);
         }
         self.joined = nodes;
     }
@@ -365,6 +410,7 @@ impl Acquire {
 
     /// Ends in this error.
     fn refuse(&mut self, caller: Caller, error: Error) {
+        self.reentrant = None;
         self.attempt.fail(Some(&error));
         answer(caller, Err(error));
     }
@@ -379,13 +425,22 @@ impl Acquire {
         if loss == Loss::NoQuorum {
             return self.driver.no_quorum(&self.resources, answers);
         }
-        let granted = |answer: &&Answered| matches!(answer, Ok(Reply::Granted(_)));
+        let granted = |answer: &&Answered| matches!(answer, Ok(Reply::Granted { .. }));
         let granted = answers.iter().flatten().filter(granted).count();
-        let held = match self.wait {
-            Some(wait) if !wait.is_zero() => {
+        let waited = self.wait.filter(|wait| !wait.is_zero());
+        let held = match (self.keeper.find(&self.keys, |_| true), waited) {
+            (Some(own), waited) => {
+                let dropped =
+                    if own.is_dropped() { ", dropped without being released" } else { "" };
+                let after =
+                    waited.map_or_else(String::new, |wait| format!(" after {}", Human(wait)));
+                let fence = own.won.fence;
+                format!("is held by another lease of this client (fence {fence}{dropped}){after}")
+            }
+            (None, Some(wait)) => {
                 format!("was held by others for the whole wait of {}", Human(wait))
             }
-            _ => "is held by others".to_owned(),
+            (None, None) => "is held by others".to_owned(),
         };
         let (nodes, needed) = (self.driver.quorum.nodes(), self.driver.quorum.size());
         let message = format!(

@@ -1,4 +1,7 @@
 //! Requests under way to several nodes, with one deadline: what they were sent on, and their answers.
+//!
+//! A request that may create keys concerns its sender beyond the deadline: the node may still apply it.
+//! So its connection stays open until it is answered, even if the node uses another one by then.
 
 use crate::answer::{Answered, Failure};
 use crate::clock;
@@ -46,6 +49,9 @@ impl Parcel {
 
 /// Requests under way, with one deadline for all. When it is dropped, nobody waits for the answers, and
 /// what could not be sent yet is not sent.
+///
+/// [`Asking::next`] returns each request's answer, or that its deadline has passed. After all of these,
+/// [`Asking::late`] returns the answers that requests which may create keys get after their deadline.
 pub(crate) struct Asking {
     began: Moment,
     asked: Moment,
@@ -54,6 +60,16 @@ pub(crate) struct Asking {
     board: Arc<Board>,
     /// What waits for a connection.
     unsent: FuturesUnordered<BoxFuture<'static, ()>>,
+}
+
+/// What became of a request by its deadline.
+pub(crate) struct Told {
+    /// The node's position.
+    pub(crate) node: usize,
+    pub(crate) answered: Answered,
+    /// Whether the node processed it before everything that was sent to this node later. Not so if it
+    /// was sent a second time, or if the node uses another connection by now.
+    pub(crate) in_order: bool,
 }
 
 impl Asking {
@@ -79,16 +95,32 @@ impl Asking {
     /// Sends a request to a node: at once, if it is connected.
     pub(crate) fn ask(&mut self, node: &Arc<Node>, parcel: &Parcel) {
         let entry = self.board.add(Arc::clone(node), Arc::clone(&parcel.request));
-        let sink = Sink { board: Arc::clone(&self.board), entry, hops: 0 };
+        let sink = Sink::new(&self.board, entry);
         self.unsent.extend(node.send(parcel, sink));
     }
 
     /// Waits for an answer, with its node's position; `None` if there is none to come.
     pub(crate) async fn next(&mut self) -> Option<(usize, Answered)> {
+        self.told().await.map(|told| (told.node, told.answered))
+    }
+
+    /// Waits for an answer as [`Asking::next`] does, and also returns whether it came in order.
+    pub(crate) async fn told(&mut self) -> Option<Told> {
         poll_fn(|context| self.poll_next(context)).await
     }
 
-    fn poll_next(&mut self, context: &mut Context<'_>) -> Poll<Option<(usize, Answered)>> {
+    /// Whether requests that may create keys were sent, and not answered by their deadline.
+    pub(crate) fn has_late(&self) -> bool {
+        self.board.lock().entries.iter().any(|entry| matches!(entry.state, State::Late(_)))
+    }
+
+    /// Waits for the answer to such a request, which is an error if its connection breaks first; `None` if
+    /// there is none to come. The wait has no deadline.
+    pub(crate) async fn late(&mut self) -> Option<(usize, Answered)> {
+        poll_fn(|context| self.board.take_late(context.waker())).await
+    }
+
+    fn poll_next(&mut self, context: &mut Context<'_>) -> Poll<Option<Told>> {
         while let Poll::Ready(Some(())) = self.unsent.poll_next_unpin(context) {}
         let taken = match self.board.take_answered(context.waker()) {
             Poll::Ready(Some(taken)) => taken,
@@ -106,19 +138,20 @@ impl Asking {
                 }
             }
         };
-        let Taken { node, request, link, was_sent, answered } = taken;
+        let Taken { node, request, link, was_sent, in_order, answered } = taken;
+        let in_order = in_order && answered.is_some() && node.uses(&link);
         // What had to wait for its connection is counted with that.
         let took = (was_sent && answered.is_some()).then(|| clock::now().since(self.asked));
         let answered =
             answered.unwrap_or_else(|| Err(Failure::timeout("no answer", self.patience, was_sent)));
         let answered = node.answered(&request, self.began, took, &link, answered);
-        Poll::Ready(Some((node.position(), answered)))
+        Poll::Ready(Some(Told { node: node.position(), answered, in_order }))
     }
 }
 
 impl Drop for Asking {
     fn drop(&mut self) {
-        // Answers that are still to come keep the board.
+        // Answers that are still to come keep the board, which keeps the connections they come on.
         self.board.clear();
     }
 }
@@ -135,9 +168,16 @@ struct Entries {
 struct Entry {
     node: Arc<Node>,
     request: Arc<Request>,
-    /// What it was sent on. That keeps the sink, and so must not be kept here.
+    /// What it was sent on. That keeps the sink, which keeps the board, until it is answered.
     link: Weak<Link>,
+    /// The same, if the request may create keys and is not answered yet. The [`Asking`] ends that cycle
+    /// when it is dropped.
+    kept: Option<Arc<Link>>,
     was_sent: bool,
+    /// Whether it was sent just once.
+    in_order: bool,
+    /// Whether its sink is there, which an answer can come to.
+    has_sink: bool,
     state: State,
 }
 
@@ -146,11 +186,18 @@ impl Entry {
     fn is_open(&self) -> bool {
         matches!(self.state, State::Open)
     }
+
+    /// Whether the node may still apply it and answer.
+    fn may_come_late(&self) -> bool {
+        self.was_sent && self.has_sink && self.request.creates()
+    }
 }
 
 enum State {
     Open,
     Answered(Answered),
+    /// Its time was up, but the node may still apply it. The answer, if it has come meanwhile.
+    Late(Option<Answered>),
     /// Its answer was taken, or its time was up.
     Closed,
 }
@@ -161,6 +208,7 @@ struct Taken {
     request: Arc<Request>,
     link: Weak<Link>,
     was_sent: bool,
+    in_order: bool,
     answered: Option<Answered>,
 }
 
@@ -174,9 +222,10 @@ impl Board {
     }
 
     fn add(&self, node: Arc<Node>, request: Arc<Request>) -> usize {
-        let (link, state) = (Weak::new(), State::Open);
+        let (link, kept, state) = (Weak::new(), None, State::Open);
+        let (was_sent, in_order, has_sink) = (false, true, true);
         let entries = &mut self.lock().entries;
-        entries.push(Entry { node, request, link, was_sent: false, state });
+        entries.push(Entry { node, request, link, kept, was_sent, in_order, has_sink, state });
         entries.len() - 1
     }
 
@@ -189,10 +238,7 @@ impl Board {
         if !board.entries.iter().any(Entry::is_open) {
             return Poll::Ready(None);
         }
-        match &mut board.waker {
-            Some(known) => known.clone_from(waker),
-            unknown => *unknown = Some(waker.clone()),
-        }
+        board.wake_later(waker);
         Poll::Pending
     }
 
@@ -200,8 +246,30 @@ impl Board {
         self.lock().take(|state| matches!(state, State::Open))
     }
 
+    /// Takes one that was answered after its deadline; `None` if there is none to wait for.
+    fn take_late(&self, waker: &Waker) -> Poll<Option<(usize, Answered)>> {
+        let mut board = self.lock();
+        let mut is_awaited = false;
+        for entry in &mut board.entries {
+            let State::Late(answered) = &mut entry.state else { continue };
+            let Some(answered) = answered.take() else {
+                is_awaited = true;
+                continue;
+            };
+            entry.state = State::Closed;
+            return Poll::Ready(Some((entry.node.position(), answered)));
+        }
+        if !is_awaited {
+            return Poll::Ready(None);
+        }
+        board.wake_later(waker);
+        Poll::Pending
+    }
+
     fn clear(&self) {
-        *self.lock() = Entries::default();
+        let entries = mem::take(&mut *self.lock());
+        // May close connections, without the lock.
+        drop(entries);
     }
 }
 
@@ -210,15 +278,27 @@ impl Entries {
         let entry = self.entries.iter_mut().find(|entry| which(&entry.state))?;
         let answered = match mem::replace(&mut entry.state, State::Closed) {
             State::Answered(answered) => Some(answered),
-            State::Open | State::Closed => None,
+            State::Open if entry.may_come_late() => {
+                entry.state = State::Late(None);
+                None
+            }
+            State::Open | State::Late(_) | State::Closed => None,
         };
         Some(Taken {
             node: Arc::clone(&entry.node),
             request: Arc::clone(&entry.request),
             link: mem::take(&mut entry.link),
             was_sent: entry.was_sent,
+            in_order: entry.in_order,
             answered,
         })
+    }
+
+    fn wake_later(&mut self, waker: &Waker) {
+        match &mut self.waker {
+            Some(known) => known.clone_from(waker),
+            unknown => *unknown = Some(waker.clone()),
+        }
     }
 }
 
@@ -228,9 +308,14 @@ pub(crate) struct Sink {
     entry: usize,
     /// How often it was sent elsewhere.
     hops: u8,
+    has_answered: bool,
 }
 
 impl Sink {
+    fn new(board: &Arc<Board>, entry: usize) -> Self {
+        Self { board: Arc::clone(board), entry, hops: 0, has_answered: false }
+    }
+
     /// The request goes to this node instead: another one of the same position.
     pub(crate) fn goes_to(&self, node: &Arc<Node>) {
         if let Some(entry) = self.board.lock().entries.get_mut(self.entry) {
@@ -251,8 +336,18 @@ impl Sink {
         let mut board = self.board.lock();
         let entry = board.entries.get_mut(self.entry).filter(|entry| entry.is_open());
         let Some(entry) = entry else { return false };
+        // What was sent meanwhile is before it.
+        entry.in_order &= !entry.was_sent;
         (entry.link, entry.was_sent) = (Arc::downgrade(link), true);
+        entry.kept = entry.request.creates().then(|| Arc::clone(link));
         true
+    }
+
+    /// There was no room for the request on the connection: it was not sent.
+    pub(crate) fn comes_back(&self) {
+        if let Some(entry) = self.board.lock().entries.get_mut(self.entry) {
+            (entry.link, entry.was_sent, entry.kept) = (Weak::new(), false, None);
+        }
     }
 
     /// What it was sent on, and what was asked, while somebody waits for the answer.
@@ -267,18 +362,44 @@ impl Sink {
     }
 
     /// Tells the answer, which may depend on what was asked.
-    pub(crate) fn answer_to(self, answered: impl FnOnce(&Request) -> Answered) {
-        let waker = {
+    pub(crate) fn answer_to(mut self, answered: impl FnOnce(&Request) -> Answered) {
+        self.has_answered = true;
+        let (kept, waker) = {
             let mut board = self.board.lock();
-            match board.entries.get_mut(self.entry) {
-                Some(entry) if entry.is_open() => {
-                    entry.state = State::Answered(answered(&entry.request));
-                }
-                // Nobody waits for it any more.
-                _ => return,
+            // Else nobody waits for it any more.
+            let Some(entry) = board.entries.get_mut(self.entry) else { return };
+            match &mut entry.state {
+                State::Open => entry.state = State::Answered(answered(&entry.request)),
+                State::Late(late) => *late = Some(answered(&entry.request)),
+                State::Answered(_) | State::Closed => return,
             }
-            board.waker.take()
+            (entry.kept.take(), board.waker.take())
         };
+        // May close the connection.
+        drop(kept);
+        if let Some(waker) = waker {
+            waker.wake();
+        }
+    }
+}
+
+impl Drop for Sink {
+    fn drop(&mut self) {
+        if self.has_answered {
+            return;
+        }
+        // The request was not sent, or not again: no answer comes.
+        let (kept, waker) = {
+            let mut board = self.board.lock();
+            let Some(entry) = board.entries.get_mut(self.entry) else { return };
+            entry.has_sink = false;
+            if !matches!(entry.state, State::Late(_)) {
+                return;
+            }
+            entry.state = State::Closed;
+            (entry.kept.take(), board.waker.take())
+        };
+        drop(kept);
         if let Some(waker) = waker {
             waker.wake();
         }

@@ -3,12 +3,11 @@
 use crate::clock;
 use crate::driver::Driver;
 use crate::error::{Error, ErrorCode};
-use crate::events;
+use crate::events::{self, Scope};
 use crate::protocol::{Loss, Moment};
 use crate::resources::Resources;
 use std::sync::Arc;
 use std::time::Duration;
-use tracing::Span;
 
 /// An acquire. When it is dropped before it has ended, it was cancelled.
 pub(crate) struct Attempt {
@@ -20,7 +19,7 @@ pub(crate) struct Attempt {
     waits: bool,
     is_over: bool,
     /// What it is told in, until it has ended.
-    span: Span,
+    span: Scope,
 }
 
 impl Attempt {
@@ -43,27 +42,29 @@ impl Attempt {
         self.driver.totals.rounds.up();
     }
 
-    /// Others have it, or are before it.
-    pub(crate) fn wait(&mut self) {
-        if !std::mem::replace(&mut self.waits, true) {
-            self.span.in_scope(|| events::waits(&self.resources));
+    /// Others have it, or are before it. Returns whether it begins to wait now.
+    pub(crate) fn wait(&mut self) -> bool {
+        let begins = !std::mem::replace(&mut self.waits, true);
+        if begins {
+            self.span.within(|| events::waits(&self.resources));
         }
+        begins
     }
 
     /// A node has called it.
     pub(crate) fn called(&self, node: &str) {
-        self.span.in_scope(|| events::called(&self.resources, node));
+        self.span.within(|| events::called(&self.resources, node));
     }
 
     pub(crate) fn lose_round(&self, loss: Loss) {
-        self.span.in_scope(|| events::round_lost(&self.resources, loss));
+        self.span.within(|| events::round_lost(&self.resources, loss));
     }
 
     /// It has won a lease with this fence.
     pub(crate) fn win(&mut self, fence: u64) {
         let took = self.end(Ok(()));
         // Its span ends here. Requests that are still under way do not belong to it.
-        let span = std::mem::replace(&mut self.span, Span::none());
+        let span = std::mem::replace(&mut self.span, Scope::none());
         events::acquired(&span, &self.resources, fence, self.rounds, took);
     }
 
@@ -73,7 +74,7 @@ impl Attempt {
             return;
         }
         let took = self.end(Err(error.map_or(ErrorCode::Closed, Error::code)));
-        let span = std::mem::replace(&mut self.span, Span::none());
+        let span = std::mem::replace(&mut self.span, Scope::none());
         events::not_acquired(&span, &self.resources, error, self.rounds, took);
     }
 

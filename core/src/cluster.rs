@@ -83,8 +83,9 @@ impl Cluster {
         Server { place, login: self.login.clone(), tls: self.tls.clone(), is_found: true }
     }
 
-    /// Asks these servers and the seeds which masters there are; the first answer is it. If it is not the
-    /// newest, the masters will say so.
+    /// Asks these servers and the seeds which masters there are; the first answer counts. An old answer is
+    /// no danger, unlike that of a sentinel: a server that was replaced as the master of a slot answers
+    /// MOVED, and one that is cut off from the majority of the masters refuses requests (CLUSTERDOWN).
     pub(crate) async fn masters(&self, known: &[Place]) -> Result<Vec<Shard>, Failure> {
         let mut places: Vec<_> = known.iter().chain(&self.seeds).collect();
         places.sort_unstable_by_key(|place| place.to_string());

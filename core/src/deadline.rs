@@ -2,6 +2,7 @@
 //! all are, never touches it.
 
 use crate::clock;
+use crate::panics;
 use crate::protocol::Moment;
 use crate::runtime;
 use crate::timer::sleep;
@@ -47,9 +48,9 @@ impl Deadlines {
         });
         state.waiting.insert((at, id), waker.clone());
         if !state.is_running {
+            let (deadlines, sooner) = (Arc::downgrade(self), Arc::clone(&self.sooner));
+            runtime::serve(move || run(Weak::clone(&deadlines), Arc::clone(&sooner)));
             state.is_running = true;
-            // Without a runtime there are no requests either.
-            let _ = runtime::spawn(run(Arc::downgrade(self), Arc::clone(&self.sooner)));
         } else if state.armed.is_none_or(|armed| at < armed) {
             // Once is enough: the task arms itself anew.
             state.armed = Some(at);
@@ -71,7 +72,9 @@ impl Deadlines {
             state.armed = state.waiting.first_key_value().map(|((at, _), _)| *at);
             state.armed
         };
-        due.into_iter().for_each(Waker::wake);
+        for waker in due {
+            panics::contain(|| waker.wake());
+        }
         armed
     }
 }

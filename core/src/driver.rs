@@ -9,6 +9,7 @@ use crate::error::{Error, ErrorCode, NodeOutcome, NodeReport, Result};
 use crate::identities::Identities;
 use crate::listening::Listening;
 use crate::node::Node;
+use crate::node_clocks::Clocks;
 use crate::options::Options;
 use crate::protocol::{Moment, Quorum, Turns};
 use crate::request::Request;
@@ -32,8 +33,11 @@ pub(crate) struct Driver {
     pub(crate) quorum: Quorum,
     pub(crate) nodes: Vec<Arc<Node>>,
     pub(crate) identities: Arc<Identities>,
+    pub(crate) clocks: Arc<Clocks>,
     pub(crate) waiters: Arc<Waiters>,
     pub(crate) closing: CancellationToken,
+    /// Ends the wait for late answers: cancelled with `closing`, and when the driver is dropped.
+    pub(crate) unused: CancellationToken,
     pub(crate) totals: Totals,
     deadlines: Arc<Deadlines>,
     tasks: TaskTracker,
@@ -44,13 +48,21 @@ pub(crate) struct Driver {
     met: OnceCell<()>,
 }
 
+impl Drop for Driver {
+    fn drop(&mut self) {
+        // What waits for late answers does not keep the driver.
+        self.unused.cancel();
+    }
+}
+
 impl Driver {
     pub(crate) fn new(options: Options, quorum: Quorum, endpoints: &[Endpoint]) -> Arc<Self> {
         let addresses = endpoints.iter().map(|endpoint| endpoint.address.clone()).collect();
         let identities = Identities::new(addresses);
         let deadlines = Arc::default();
+        let clocks = Arc::new(Clocks::new(endpoints.len()));
         let node = |(position, endpoint): (usize, &Endpoint)| {
-            Node::new(endpoint.clone(), position, &options, &identities, &deadlines)
+            Node::new(endpoint.clone(), position, &options, &identities, &deadlines, &clocks)
         };
         let closing = CancellationToken::new();
         let (patience, prefix) = (options.connect_timeout, &options.key_prefix);
@@ -60,7 +72,9 @@ impl Driver {
             nodes: endpoints.iter().enumerate().map(node).collect(),
             identities,
             options,
-            waiters: Waiters::new(endpoints.len(), listening),
+            waiters: Waiters::new(Arc::clone(&clocks), listening),
+            clocks,
+            unused: closing.child_token(),
             closing,
             totals: Totals::default(),
             deadlines,
@@ -80,6 +94,11 @@ impl Driver {
     pub(crate) fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) -> Result<()> {
         self.used.store(true, Ordering::Release);
         runtime::spawn(self.tasks.track_future(task)).map(drop)
+    }
+
+    /// Runs a task as [`Driver::spawn`] does. Called on the runtime, which therefore is there.
+    pub(crate) fn detach(&self, task: impl Future<Output = ()> + Send + 'static) {
+        runtime::detach(self.tasks.track_future(task));
     }
 
     /// Runs a task as [`Driver::spawn`] does, beginning on this thread: for what its caller waits for.
@@ -179,8 +198,7 @@ impl Driver {
     ) {
         let (target, closing) = (Arc::clone(&self.nodes[node]), self.closing.clone());
         let task = async move { target.deliver(request, patience, horizon, &closing).await };
-        // The runtime is there: this runs on it.
-        let _ = self.spawn(task);
+        self.detach(task);
     }
 
     /// The nodes' parts in an error.

@@ -50,7 +50,7 @@ impl Setup {
     pub(crate) fn engine(&self) -> &Engine {
         let engine = self.engine.get_or_init(|| {
             let driver = Driver::new(self.options.clone(), self.quorum, &self.endpoints);
-            let keeper = Keeper::new(driver.closing.clone());
+            let keeper = Keeper::new(&driver);
             Engine { driver, keeper }
         });
         // If `close` came just before, it did not see this engine. One of both sees the other.

@@ -3,15 +3,24 @@
 //! Names, targets and fields are part of the interface. Tokens are in none of them (whoever has one can
 //! release the lock), nor are passwords: a node is named by its address.
 //!
-//! Waiting is no error: what others' locks cause is told at DEBUG at most.
+//! Waiting is no error: what others' locks cause is told at DEBUG at most. A thread or task that waits for
+//! itself gets a warning.
 
 use crate::error::{Error, ErrorCode, NodeOutcome};
 use crate::options::Human;
+use crate::panics;
 use crate::protocol::{Ended, Extended, Loss};
 use crate::resources::Resources;
 use std::fmt;
 use std::time::Duration;
-use tracing::{Level, Span, event, field, info_span};
+use tracing::{Level, Span, field, info_span};
+
+/// An event of `tracing`, for a subscriber that may panic.
+macro_rules! event {
+    ($($given:tt)*) => {{
+        panics::contain(|| tracing::event!($($given)*));
+    }};
+}
 
 pub(crate) const NODE: &str = "quorlock::node";
 pub(crate) const LEASE: &str = "quorlock::lease";
@@ -31,38 +40,69 @@ impl fmt::Display for Names<'_> {
     }
 }
 
+/// The span of an acquire, for a subscriber that may panic.
+pub(crate) struct Scope(Span);
+
+impl Scope {
+    pub(crate) fn none() -> Self {
+        Self(Span::none())
+    }
+
+    fn record(&self, fields: impl FnOnce(&Span)) {
+        panics::contain(|| fields(&self.0));
+    }
+
+    /// Does something in the span. Nothing is done if the subscriber panics.
+    pub(crate) fn within(&self, work: impl FnOnce()) {
+        panics::contain(|| self.0.in_scope(work));
+    }
+}
+
+impl Drop for Scope {
+    fn drop(&mut self) {
+        let span = std::mem::replace(&mut self.0, Span::none());
+        panics::contain(|| drop(span));
+    }
+}
+
 /// From the acquire's beginning to its end, in the caller's span.
-pub(crate) fn acquiring(resources: &Resources) -> Span {
-    info_span!(
-        target: ACQUIRE,
-        "quorlock.acquire",
-        resource = %Names(resources),
-        outcome = field::Empty,
-        fence = field::Empty,
-        rounds = field::Empty,
-    )
+pub(crate) fn acquiring(resources: &Resources) -> Scope {
+    let span = panics::contain(|| {
+        info_span!(
+            target: ACQUIRE,
+            "quorlock.acquire",
+            resource = %Names(resources),
+            outcome = field::Empty,
+            fence = field::Empty,
+            rounds = field::Empty,
+        )
+    });
+    Scope(span.unwrap_or_else(Span::none))
 }
 
 /// An acquire has won.
 pub(crate) fn acquired(
-    span: &Span,
+    span: &Scope,
     resources: &Resources,
     fence: u64,
     rounds: u64,
     took: Duration,
 ) {
-    span.record("outcome", "won").record("fence", fence).record("rounds", rounds);
-    let _entered = span.enter();
-    event!(
-        name: "lease.acquired", target: LEASE, Level::DEBUG,
-        resource = %Names(resources), fence, rounds, seconds = took.as_secs_f64(),
-        "lease acquired"
-    );
+    span.record(|span| {
+        span.record("outcome", "won").record("fence", fence).record("rounds", rounds);
+    });
+    span.within(|| {
+        event!(
+            name: "lease.acquired", target: LEASE, Level::DEBUG,
+            resource = %Names(resources), fence, rounds, seconds = took.as_secs_f64(),
+            "lease acquired"
+        );
+    });
 }
 
 /// An acquire has ended in an error, which its caller gets; `None` if the caller has gone.
 pub(crate) fn not_acquired(
-    span: &Span,
+    span: &Scope,
     resources: &Resources,
     error: Option<&Error>,
     rounds: u64,
@@ -73,13 +113,16 @@ pub(crate) fn not_acquired(
         Some(ErrorCode::NoQuorum) => "no_quorum",
         _ => "cancelled",
     };
-    span.record("outcome", outcome).record("rounds", rounds);
-    let _entered = span.enter();
-    event!(
-        name: "acquire.failed", target: ACQUIRE, Level::DEBUG,
-        resource = %Names(resources), outcome, rounds, seconds = took.as_secs_f64(),
-        "not acquired"
-    );
+    span.record(|span| {
+        span.record("outcome", outcome).record("rounds", rounds);
+    });
+    span.within(|| {
+        event!(
+            name: "acquire.failed", target: ACQUIRE, Level::DEBUG,
+            resource = %Names(resources), outcome, rounds, seconds = took.as_secs_f64(),
+            "not acquired"
+        );
+    });
 }
 
 /// A round of an acquire was lost.
@@ -99,6 +142,15 @@ pub(crate) fn waits(resources: &Resources) {
     event!(
         name: "waiting.begun", target: WAITING, Level::DEBUG,
         resource = %Names(resources), "waiting for others"
+    );
+}
+
+/// A thread or task waits for a resource that it holds itself, by a lease with this fence.
+pub(crate) fn reentrant(resources: &Resources, fence: u64) {
+    event!(
+        name: "acquire.reentrant", target: ACQUIRE, Level::WARN,
+        resource = %Names(resources), fence,
+        "waiting for a lock that the same thread or task acquired before: it may wait for itself"
     );
 }
 
@@ -164,6 +216,15 @@ pub(crate) fn lost(resources: &Resources, fence: u64, ended: Ended, error: &Erro
             resource = %Names(resources), fence, outcome, detail = %error, "lease lost"
         ),
     }
+}
+
+/// A lease was valid when its holder dropped it without releasing it.
+pub(crate) fn dropped(resources: &Resources, fence: u64) {
+    event!(
+        name: "lease.dropped", target: LEASE, Level::WARN,
+        resource = %Names(resources), fence,
+        "lease dropped without being released: its key stays on the nodes until it expires"
+    );
 }
 
 /// A lease was valid until it was released; a majority has confirmed it, or not.

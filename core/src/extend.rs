@@ -85,8 +85,10 @@ impl Extending {
         }
         let batches = batches.into_iter().enumerate().filter(|(_, leases)| !leases.is_empty());
         for (node, leases) in batches {
-            // The runtime is there: this runs on it.
-            let _ = self.driver.spawn(heal(Arc::clone(&self.driver), node, leases));
+            let healing = heal(Arc::clone(&self.driver), node, leases);
+            self.driver.detach(async move {
+                healing.await;
+            });
         }
     }
 

@@ -6,7 +6,7 @@ use crate::client::Client;
 use crate::endpoint::Endpoint;
 use crate::error::{Error, ErrorCode, NodeOutcome};
 use crate::options::{self, Dialect, OptionValue, Options};
-use crate::protocol::{Answer, FENCE_LIMIT, Moment, Turns, Vote};
+use crate::protocol::{Answer, FENCE_LIMIT, Healed, Moment, Turns, Vote};
 use crate::request::{Holder, Kept, Keys, Refusal, Reply, Request, Subject};
 use crate::wire::{failure, sight};
 use redis::{RedisError, Value};
@@ -229,7 +229,9 @@ fn says(value: &Value, request: &Request, reply: &Reply) -> bool {
         _ => 0,
     };
     match reply {
-        Reply::Granted(fence) => *fence < FENCE_LIMIT && *value == array(&[1, signed(*fence)]),
+        Reply::Granted { fence, clock } => {
+            *fence < FENCE_LIMIT && *value == array(&[1, signed(*fence), signed(*clock)])
+        }
         Reply::Held(Refusal { expires_in, clock, rank }) => {
             let told = u64::try_from(number(1)).ok().map(Duration::from_millis);
             let before = u64::try_from(number(3)).ok();
@@ -241,11 +243,23 @@ fn says(value: &Value, request: &Request, reply: &Reply) -> bool {
         Reply::Each(done) => {
             let asked = match request {
                 Request::Extend(locks) => locks.len(),
-                Request::Heal(locks) => locks.len(),
                 _ => 0,
             };
             let said = done.iter().map(|done| Value::Int((*done).into())).collect();
             done.len() == asked && *value == Value::Array(said)
+        }
+        Reply::Healed(healed) => {
+            let asked = match request {
+                Request::Heal(locks) => locks.len(),
+                _ => 0,
+            };
+            let number = |healed: &Healed| match healed {
+                Healed::Held => 0,
+                Healed::Clean => 1,
+                Healed::Passed => 2,
+            };
+            let said: Vec<_> = healed.iter().map(number).collect();
+            healed.len() == asked && *value == array(&said)
         }
         Reply::Yes => match request {
             Request::Release { ticket: Some(_), .. } => {

@@ -1,19 +1,26 @@
-//! Healing: after a majority has granted a lock or confirmed its extension, the nodes that lack the
-//! key get it. So a lease survives that all nodes are restarted, one after the other.
+//! Healing: the nodes that lack a held lease's key get it, so that the lease is on all nodes that can be
+//! reached and not on a bare majority, and survives when they forget it one after the other.
 
+use crate::asking::{Asking, Parcel};
 use crate::clock;
 use crate::driver::Driver;
 use crate::events;
+use crate::extend::Extending;
 use crate::held::Held;
-use crate::protocol::NodeSet;
-use crate::request::Request;
-use crate::timer::sleep;
+use crate::protocol::Healed;
+use crate::request::{Reply, Request};
 use futures_util::future::join_all;
+use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Sets the keys of these leases again on one node, where they are free, each for so long.
-pub(crate) async fn heal(driver: Arc<Driver>, node: usize, leases: Vec<(Arc<Held>, Duration)>) {
+/// Sets the keys of these leases again on one node, where they are free, each for so long. Returns whether
+/// the node has granted any of the resources to somebody else since the lease was won.
+pub(crate) async fn heal(
+    driver: Arc<Driver>,
+    node: usize,
+    leases: Vec<(Arc<Held>, Duration)>,
+) -> bool {
     let lock = |(lease, ttl): &(Arc<Held>, Duration)| {
         (Arc::clone(&lease.won.subject), *ttl, lease.won.fence)
     };
@@ -24,23 +31,76 @@ pub(crate) async fn heal(driver: Arc<Driver>, node: usize, leases: Vec<(Arc<Held
     let request = Request::Heal(leases.iter().map(lock).collect());
     let timeouts = leases.iter().map(|(lease, _)| lease.won.term.ttl);
     let patience = timeouts.map(|ttl| driver.options.node_timeout(ttl)).max().unwrap_or_default();
-    // What it did not reach is healed with the next extension.
-    let _ = driver.call(node, request, clock::now(), patience).await;
-    for (lease, _) in leases {
-        lease.healed(node).await;
+    let mut asking = driver.ask(clock::now(), patience);
+    asking.ask(&driver.nodes[node], &Parcel::from(request));
+    let answered = asking.next().await.map(|(_, answered)| answered);
+    let healed = match answered {
+        Some(Ok(Reply::Healed(healed))) => healed,
+        // The next extension or repair tries again.
+        _ => Vec::new(),
+    };
+    let is_doubtful = healed.iter().any(|healed| *healed != Healed::Clean);
+    for (position, (lease, ttl)) in leases.iter().enumerate() {
+        lease.healed(node, *ttl, healed.get(position).copied()).await;
+    }
+    if asking.has_late() {
+        driver.detach(wait_for_late(&driver, node, asking, leases, patience));
+    }
+    is_doubtful
+}
+
+/// Takes back what a node sets after its deadline if the lease is released by then, until the client is
+/// closed or gone. It may wait for ever, and so keeps neither the driver nor the leases.
+fn wait_for_late(
+    driver: &Arc<Driver>,
+    node: usize,
+    mut asking: Asking,
+    leases: Vec<(Arc<Held>, Duration)>,
+    patience: Duration,
+) -> impl Future<Output = ()> + Send + use<> {
+    let (unused, driver) = (driver.unused.clone(), Arc::downgrade(driver));
+    let weak =
+        |(lease, ttl): (Arc<Held>, Duration)| (Arc::downgrade(&lease), Arc::clone(&lease.won), ttl);
+    let leases: Vec<_> = leases.into_iter().map(weak).collect();
+    async move {
+        if let Some(Some(_)) = unused.run_until_cancelled(asking.late()).await {
+            for (lease, won, ttl) in leases {
+                if let Some(lease) = lease.upgrade() {
+                    // Whether the node counts is for a HEAL to tell that is answered in time.
+                    lease.healed(node, ttl, None).await;
+                    continue;
+                }
+                // It was released.
+                let Some(driver) = driver.upgrade() else { return };
+                let request = Request::release(&won.subject, driver.turns());
+                driver.deliver(node, request, patience, won.healed_until(ttl));
+            }
+        }
     }
 }
 
-/// Sets the key of a new lease on the nodes where those were who lost to it, as soon as they have
-/// left: a lease that a bare majority holds is lost when one more node forgets it.
-pub(crate) async fn spread(driver: &Arc<Driver>, lease: Arc<Held>, lacking: NodeSet) {
-    if lacking.is_empty() {
-        return;
-    }
-    sleep(driver.options.retry_delay.shortest).await;
-    if let Some(ttl) = lease.heal(lacking) {
+/// Heals the nodes that lack a new lease's key, again and again until all of them have it or the lease is
+/// over: those where a contender was first, as soon as it has left, and those that did not answer. A
+/// lease that a bare majority holds is lost when one more node forgets it.
+pub(crate) async fn repair(driver: &Arc<Driver>, lease: Arc<Held>) {
+    let mut pause = driver.options.retry_delay.shortest;
+    let longest = (lease.won.term.ttl / 3).max(pause);
+    while !lease.missing().is_empty() || lease.has_passed() {
+        if !lease.is_held_after(pause).await {
+            return;
+        }
+        let missing = lease.missing();
+        let Some(ttl) = lease.heal(missing) else { return };
         let healing = |node| heal(Arc::clone(driver), node, vec![(Arc::clone(&lease), ttl)]);
-        join_all(lacking.iter().map(healing)).await;
+        let is_doubtful = join_all(missing.iter().map(healing)).await.contains(&true);
+        // Somebody else had a node in between, or still has it: does a majority stand by this lease?
+        if (is_doubtful || lease.has_passed())
+            && let Some(item) = lease.begin_verification()
+        {
+            let mut verifying = Extending::start(vec![item]);
+            while verifying.step().await {}
+        }
+        pause = (pause * 2).min(longest);
     }
 }
 

@@ -6,12 +6,16 @@ use crate::driver::Driver;
 use crate::error::{Error, ErrorCode, NodeReport};
 use crate::events;
 use crate::options::Human;
+use crate::owner::Owner;
+use crate::panics;
 use crate::protocol::{
-    self, Answer, Ended, Extended, Extension, Moment, NodeSet, Release, Term, Upkeep,
+    self, Answer, Ended, Event, Extended, Extension, Healed, Moment, NodeSet, Release, Term,
+    Upkeep, Vote,
 };
 use crate::request::{Keys, Request, Subject};
 use crate::resources::Resources;
 use crate::runtime::Pending;
+use crate::timer::sleep;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::sync::oneshot;
@@ -26,13 +30,14 @@ pub(crate) enum Watcher {
 }
 
 impl Watcher {
+    /// Must be called without a lock held: the callback may use the lease.
     fn tell(self, loss: Option<Error>) {
-        match (self, loss) {
+        panics::contain(|| match (self, loss) {
             // An error means that nobody waits any more.
             (Self::Waiting(waiting), loss) => drop(waiting.send(loss)),
             (Self::Callback(call), Some(loss)) => call(loss),
             (Self::Callback(_), None) => {}
-        }
+        });
     }
 }
 
@@ -46,6 +51,8 @@ pub(crate) struct Won {
     pub(crate) end: Moment,
     pub(crate) max_hold: Option<Duration>,
     pub(crate) auto_extend: bool,
+    /// The thread or task that acquired it, if it is known.
+    pub(crate) owner: Option<Owner>,
 }
 
 /// What a lease shares with the tasks that work for it.
@@ -75,6 +82,8 @@ pub(crate) struct State {
     watchers: Vec<Watcher>,
     /// Whether its end was counted and told.
     is_over: bool,
+    /// Whether its holder dropped it without releasing it.
+    is_dropped: bool,
 }
 
 /// An extension that is to be sent.
@@ -96,6 +105,13 @@ pub(crate) enum Tending {
     Extend(Item, Moment),
 }
 
+impl Won {
+    /// By when a node has forgotten a key that it was asked to set for this `ttl` and has set by now.
+    pub(crate) fn healed_until(&self, ttl: Duration) -> Moment {
+        Term { ttl, ..self.term }.gone(clock::now())
+    }
+}
+
 impl State {
     /// When the keeper has to look at the lease.
     pub(crate) fn wake(&self) -> Moment {
@@ -110,11 +126,17 @@ impl State {
 }
 
 impl Held {
-    /// The lease of a round that was won.
-    pub(crate) fn new(driver: &Arc<Driver>, won: Won, holders: NodeSet) -> Arc<Self> {
+    /// The lease of a round that was won. `granted` are the nodes that have granted it so far, `holders`
+    /// those that may have the key.
+    pub(crate) fn new(
+        driver: &Arc<Driver>,
+        won: Won,
+        granted: NodeSet,
+        holders: NodeSet,
+    ) -> Arc<Self> {
         let limit = won.max_hold.map(|max_hold| won.sent.plus(max_hold));
         let state = State {
-            lease: protocol::Lease::new(driver.quorum, won.end, limit),
+            lease: protocol::Lease::new(driver.quorum, granted, won.fence, won.end, limit),
             upkeep: won.auto_extend.then(|| Upkeep::new(won.term)),
             extending: None,
             trouble: Vec::new(),
@@ -123,6 +145,7 @@ impl Held {
             healed: NodeSet::EMPTY,
             watchers: Vec::new(),
             is_over: false,
+            is_dropped: false,
         };
         driver.totals.held.up();
         let (driver, won) = (Arc::clone(driver), Arc::new(won));
@@ -153,8 +176,45 @@ impl Held {
         released
     }
 
-    pub(crate) fn set_holders(&self, holders: NodeSet) {
-        self.state().holders = holders;
+    /// A node voted after the round was won; `holders` may have the key now.
+    pub(crate) fn voted(&self, event: Event, holders: NodeSet) {
+        let mut state = self.state();
+        state.holders = holders;
+        if let Event::Vote { node, vote: Vote::Granted { fence }, .. }
+        | Event::Late { node, vote: Vote::Granted { fence } } = event
+        {
+            state.lease.granted(node, fence);
+        }
+    }
+
+    /// Waits for so long; returns whether the lease is still held, and its client open.
+    pub(crate) async fn is_held_after(&self, pause: Duration) -> bool {
+        tokio::select! {
+            biased;
+            () = self.driver.closing.cancelled() => false,
+            () = self.release_done.cancelled() => false,
+            () = sleep(pause) => self.state().lease.is_valid(clock::now()),
+        }
+    }
+
+    /// The nodes that lack the key, as far as this client knows.
+    pub(crate) fn missing(&self) -> NodeSet {
+        self.state().lease.missing()
+    }
+
+    /// Whether some nodes hold the key and do not count yet.
+    pub(crate) fn has_passed(&self) -> bool {
+        self.state().lease.has_passed()
+    }
+
+    /// Begins to ask the nodes whether they hold the key, without moving the validity end; `None` if the
+    /// lease is over.
+    pub(crate) fn begin_verification(self: &Arc<Self>) -> Option<Item> {
+        let mut state = self.state();
+        let now = clock::now();
+        let extension = state.lease.verify(now, self.won.term)?;
+        let patience = self.driver.options.node_timeout(self.won.term.ttl);
+        Some(self.item(&mut state, now, extension, patience))
     }
 
     pub(crate) fn to_extend(&self, extension: &Extension) -> (Arc<Subject>, Duration) {
@@ -169,6 +229,9 @@ impl Held {
     pub(crate) fn over(&self, state: &State, now: Moment, ended: Ended) -> Error {
         let ago = Human(now.since(state.lease.end()));
         let why = match ended {
+            Ended::Expired | Ended::AtLimit if state.is_dropped => {
+                format!("ended {ago} ago: it was dropped without being released")
+            }
             Ended::Expired => format!("ended {ago} ago, without being extended in time"),
             Ended::AtLimit => {
                 let limit =
@@ -203,9 +266,11 @@ impl Held {
         match state.upkeep.filter(|_| wake <= now) {
             None => Tending::Wait(wake),
             Some(upkeep) => {
+                let term = upkeep.term();
+                let item = self.begin(&mut state, now, term, term.patience());
+                let Some(item) = item else { return Tending::Over };
                 state.extending = Some(now);
-                let item = self.begin(&mut state, now, upkeep.term(), upkeep.patience());
-                item.map_or(Tending::Over, |item| Tending::Extend(item, end))
+                Tending::Extend(item, end)
             }
         }
     }
@@ -236,9 +301,19 @@ impl Held {
         patience: Duration,
     ) -> Option<Item> {
         let extension = state.lease.extend(now, term)?;
+        Some(self.item(state, now, extension, patience))
+    }
+
+    fn item(
+        self: &Arc<Self>,
+        state: &mut State,
+        now: Moment,
+        extension: Extension,
+        patience: Duration,
+    ) -> Item {
         let patience = patience.min(state.lease.end().since(now));
-        state.gone = state.gone.max(term.gone(now.plus(patience)));
-        Some(Item { lease: Arc::clone(self), extension, sent: now, patience })
+        state.gone = state.gone.max(extension.term().gone(now.plus(patience)));
+        Item { lease: Arc::clone(self), extension, sent: now, patience }
     }
 
     /// Takes in one node's answer to an extension.
@@ -260,9 +335,18 @@ impl Held {
         Some(ttl)
     }
 
-    /// A node may have been healed after the lease was released: takes the key back.
-    pub(crate) async fn healed(&self, node: usize) {
+    /// Takes in a node's answer to HEAL, which was for this ttl, `None` if there is none in time; and if the
+    /// lease was released before the node was healed, takes the key back.
+    pub(crate) async fn healed(&self, node: usize, ttl: Duration, healed: Option<Healed>) {
+        if let Some(healed) = healed {
+            self.state().lease.healed(node, healed);
+        }
         if self.was_released().await {
+            let until = self.won.healed_until(ttl);
+            {
+                let mut state = self.state();
+                state.gone = state.gone.max(until);
+            }
             let patience = self.driver.options.node_timeout(self.won.term.ttl);
             self.deliver(node, &self.to_release(), patience);
         }
@@ -340,12 +424,44 @@ impl Held {
         totals.held.down();
         totals.holding.add(until.since(*sent));
         match ended {
-            Ended::Released | Ended::ClientClosed => totals.releases.up(),
+            Ended::Released => totals.releases.up(),
+            Ended::ClientClosed => totals.closed.up(),
             Ended::Expired | Ended::AtLimit | Ended::Taken => totals.losses.up(),
         }
         if let Some(loss) = loss {
             events::lost(resources, *fence, ended, &loss);
         }
+    }
+
+    /// Stops renewing a lease that its holder dropped; the nodes keep the key until it expires. Returns
+    /// whether the lease was valid until now.
+    pub(crate) fn abandon(&self) -> bool {
+        let Won { resources, fence, sent, .. } = &*self.won;
+        let now = clock::now();
+        {
+            let mut state = self.state();
+            if !state.lease.is_valid(now) || state.is_dropped {
+                return false;
+            }
+            state.upkeep = None;
+            state.is_dropped = true;
+            // This is its end for the counts. Its watchers still hear when it expires.
+            state.is_over = true;
+        }
+        let totals = &self.driver.totals;
+        totals.held.down();
+        totals.holding.add(now.since(*sent));
+        totals.dropped.up();
+        events::dropped(resources, *fence);
+        true
+    }
+
+    pub(crate) fn is_valid(&self, now: Moment) -> bool {
+        self.state().lease.is_valid(now)
+    }
+
+    pub(crate) fn is_dropped(&self) -> bool {
+        self.state().is_dropped
     }
 
     /// What came of the release of a lease that was valid until then.
@@ -404,12 +520,13 @@ impl Held {
         let held = Arc::clone(self);
         let task = async move {
             let driver = &held.driver;
-            let patience = driver.options.node_timeout(held.won.term.ttl);
+            let node_timeout = driver.options.node_timeout(held.won.term.ttl);
+            let patience = held.won.term.patience().max(node_timeout);
             let request = held.to_release();
             let mut asking = driver.ask_all(request.clone(), now, patience);
             while let Some((node, answered)) = asking.next().await {
                 if answered.is_err() {
-                    held.deliver(node, &request, patience);
+                    held.deliver(node, &request, node_timeout);
                 }
                 let answer = answer(&answered);
                 let released = held.state().lease.released(&mut release, node, answer);

@@ -4,168 +4,188 @@
 //! be woken to send its requests, and it need not be woken when the answers are there. So the runtime
 //! belongs to whoever waits, one at a time (leader and followers): tokio lets any number of threads
 //! block on one runtime, of which one drives it, and another takes over when that one is done. While
-//! nobody waits, a thread of quorlock's own drives it, the stand-in; it steps aside for the others, and
-//! comes back when they have stayed away for a moment.
+//! nobody waits, a thread of quorlock's own drives it, the fallback driver; it stops for the others, and
+//! drives again when they have stayed away for a moment. `hand_over.rs` says who drives.
+//!
+//! A thread whose priority is lower than that of the fallback driver does not drive: see
+//! `priority.rs`. The fallback driver inherits its priority from the thread that starts it. So a thread of
+//! higher priority that comes later starts another one in its place.
 
-use crate::pipe::together;
+use crate::hand_over::HandOver;
+use crate::outbox::together;
+use crate::panics;
+use crate::priority::Priority;
 use async_task::{Runnable, Task};
+use futures_util::future::FutureExt;
 use std::future::Future;
-use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::thread;
 use std::time::Duration;
 use tokio::runtime::{Builder, Handle, Runtime};
 use tokio::sync::Notify;
 use tokio::sync::mpsc::{self, UnboundedReceiver, UnboundedSender};
+use tokio::task::unconstrained;
 
-/// So long nobody may drive the runtime before the stand-in does. Threads that come and go within it find
-/// the runtime free; by so much, at worst, the first background work after they have gone is late.
-const PAUSE: Duration = Duration::from_millis(1);
+/// How long a caller drives before it looks at its priority again.
+pub(crate) const LONGEST_TURN: Duration = Duration::from_millis(250);
 
-/// So many tasks that can go on do so before what they send goes out.
+/// How long the fallback driver waits before it goes on after a panic, which is a mistake in quorlock.
+const AFTER_PANIC: Duration = Duration::from_millis(10);
+
+/// How many tasks that can go on do so before what they send goes out.
 const BATCH: usize = 64;
 
 /// A runtime, and who drives it.
 #[derive(Debug)]
 pub(crate) struct Lead {
     runtime: Runtime,
-    /// Threads that drive the runtime, or will when it is their turn.
-    waiting: AtomicUsize,
-    /// How many have gone.
-    gone: AtomicU64,
-    /// Whether the stand-in drives, or is about to.
-    standing_in: AtomicBool,
-    /// Whether it sleeps until it is told that all have gone.
-    asleep: AtomicBool,
-    awake: (Mutex<()>, Condvar),
-    /// Somebody wants to drive.
+    drivers: HandOver,
+    /// Notified when the fallback driver must stop.
     wanted: Notify,
+    /// That of the fallback driver. It is a hint: a thread that reads an old value drives for a turn, or
+    /// does not.
+    priority: AtomicU8,
+    /// Whether a fallback driver is being replaced.
+    is_replacing: AtomicBool,
     /// Tasks that were begun elsewhere and can go on.
     ready: UnboundedSender<Runnable>,
 }
 
 impl Lead {
-    /// A runtime that its stand-in drives.
-    pub(crate) fn start() -> std::io::Result<Arc<Self>> {
-        // The name is that of threads that look up host names.
-        let runtime =
-            Builder::new_current_thread().thread_name("quorlock-lookup").enable_all().build()?;
+    /// A runtime that its fallback driver drives.
+    pub(crate) fn start() -> io::Result<Arc<Self>> {
+        let runtime = Builder::new_current_thread().enable_all().build()?;
         let (ready, tasks) = mpsc::unbounded_channel();
         runtime.spawn(run(tasks));
         let lead = Arc::new(Self {
             runtime,
-            waiting: AtomicUsize::new(0),
-            gone: AtomicU64::new(0),
-            standing_in: AtomicBool::new(true),
-            asleep: AtomicBool::new(false),
-            awake: Default::default(),
+            drivers: HandOver::new(),
             wanted: Notify::new(),
+            priority: AtomicU8::new(Priority::look().0),
+            is_replacing: AtomicBool::new(false),
             ready,
         });
-        let stand_in = Arc::clone(&lead);
-        thread::Builder::new().name("quorlock".to_owned()).spawn(move || stand_in.stand_in())?;
-        Ok(lead)
+        let fallback = Arc::clone(&lead);
+        match start_thread(move || fallback.stay(1)) {
+            Ok(()) => Ok(lead),
+            Err(error) => {
+                // To drop a runtime is not allowed on the thread of another one.
+                if let Some(lead) = Arc::into_inner(lead) {
+                    lead.runtime.shutdown_background();
+                }
+                Err(error)
+            }
+        }
     }
 
     pub(crate) fn handle(&self) -> &Handle {
         self.runtime.handle()
     }
 
+    /// Whether this thread may do work that others wait for.
+    pub(crate) fn may_drive(self: &Arc<Self>) -> bool {
+        let (own, fallback) =
+            (Priority::of_this_thread(), Priority(self.priority.load(Ordering::Relaxed)));
+        if own < fallback {
+            self.replace_fallback();
+        }
+        own <= fallback
+    }
+
     /// Begins a task on this thread; the runtime goes on with it. Dropping what it returns cancels it.
-    pub(crate) fn begin(&self, task: impl Future<Output = ()> + Send + 'static) -> Task<()> {
+    pub(crate) fn begin(
+        self: &Arc<Self>,
+        task: impl Future<Output = ()> + Send + 'static,
+    ) -> Task<()> {
         let ready = self.ready.clone();
         // An error means that the runtime is gone, and so the process ends.
         let schedule = move |runnable| drop(ready.send(runnable));
         let (runnable, task) = async_task::spawn(task, schedule);
         // A thread that is about to end can have nothing of its own any more.
-        match Handle::try_current() {
-            Err(error) if error.is_thread_local_destroyed() => runnable.schedule(),
-            _ => {
-                let _entered = self.runtime.enter();
-                run_one(runnable);
-            }
+        let is_ending = Handle::try_current().is_err_and(|error| error.is_thread_local_destroyed());
+        if is_ending || !self.may_drive() {
+            runnable.schedule();
+            self.need_driver();
+        } else {
+            let _entered = self.runtime.enter();
+            // Where this thread runs a task of another runtime, that one's budget does not count.
+            unconstrained(async { run_one(runnable) }).now_or_never();
         }
         task
     }
 
     /// Runs the future on this thread, which drives the runtime meanwhile if no other one does.
     pub(crate) fn drive<T>(&self, future: impl Future<Output = T>) -> T {
-        struct Gone<'a>(&'a Lead);
-        impl Drop for Gone<'_> {
+        struct Leave<'a>(&'a HandOver);
+        impl Drop for Leave<'_> {
             fn drop(&mut self) {
                 self.0.leave();
             }
         }
-        // One of both sees what the other one has stored.
-        self.waiting.fetch_add(1, Ordering::SeqCst);
-        if self.standing_in.load(Ordering::SeqCst) {
-            self.wanted.notify_one();
+        let must_notify = self.drivers.enter();
+        let _leave = Leave(&self.drivers);
+        if must_notify {
+            self.wanted.notify_waiters();
         }
-        let _gone = Gone(self);
         self.runtime.block_on(future)
     }
 
-    fn leave(&self) {
-        self.gone.fetch_add(1, Ordering::SeqCst);
-        let is_last = self.waiting.fetch_sub(1, Ordering::SeqCst) == 1;
-        if is_last && self.asleep.load(Ordering::SeqCst) {
-            self.wake();
-        }
-    }
-
     /// Makes sure that somebody drives the runtime now.
-    pub(crate) fn wake_stand_in(&self) {
-        let is_driven = self.standing_in.load(Ordering::SeqCst);
-        if !is_driven && self.waiting.load(Ordering::SeqCst) == 0 {
-            self.wake();
+    pub(crate) fn need_driver(&self) {
+        self.drivers.need_driver();
+    }
+
+    /// Is the fallback driver, whatever happens.
+    fn stay(&self, number: u64) {
+        while panics::contain(|| self.fall_back(number)).is_none() {
+            thread::sleep(AFTER_PANIC);
         }
     }
 
-    fn wake(&self) {
-        let (lock, awake) = &self.awake;
-        // With the lock held, so not between the stand-in's last look and its sleep.
-        let _lock = lock.lock().unwrap_or_else(PoisonError::into_inner);
-        awake.notify_one();
-    }
-
-    fn stand_in(&self) {
+    /// Drives whenever no caller does, until another fallback driver takes over.
+    fn fall_back(&self, number: u64) {
         loop {
-            self.standing_in.store(true, Ordering::SeqCst);
+            self.priority.store(Priority::of_this_thread().0, Ordering::Relaxed);
             self.runtime.block_on(async {
-                while self.waiting.load(Ordering::SeqCst) == 0 {
-                    self.wanted.notified().await;
+                loop {
+                    // Listens before it looks: so it misses nobody who comes in between.
+                    let wanted = self.wanted.notified();
+                    if !self.drivers.goes_on(number) {
+                        break;
+                    }
+                    wanted.await;
                 }
             });
-            self.standing_in.store(false, Ordering::SeqCst);
-            self.stand_by();
-        }
-    }
-
-    /// Waits until nobody has driven the runtime for a moment, or until it is woken while nobody does.
-    fn stand_by(&self) {
-        let (lock, awake) = &self.awake;
-        loop {
-            let gone = self.gone.load(Ordering::SeqCst);
-            let mut guard = lock.lock().unwrap_or_else(PoisonError::into_inner);
-            let (woken, slept) =
-                awake.wait_timeout(guard, PAUSE).unwrap_or_else(PoisonError::into_inner);
-            guard = woken;
-            let is_quiet = self.gone.load(Ordering::SeqCst) == gone;
-            if self.waiting.load(Ordering::SeqCst) == 0 {
-                if is_quiet || !slept.timed_out() {
-                    return;
-                }
-            } else if is_quiet {
-                // The same ones all the time: they may stay for long, and the last one says when it goes.
-                self.asleep.store(true, Ordering::SeqCst);
-                while self.waiting.load(Ordering::SeqCst) > 0 {
-                    guard = awake.wait(guard).unwrap_or_else(PoisonError::into_inner);
-                }
-                self.asleep.store(false, Ordering::SeqCst);
+            if !self.drivers.stand_by(number) {
+                return;
             }
         }
     }
+
+    /// Starts a fallback driver with this thread's priority. If that fails, it is tried again with the next
+    /// operation of such a thread.
+    fn replace_fallback(self: &Arc<Self>) {
+        if self.is_replacing.swap(true, Ordering::AcqRel) {
+            return;
+        }
+        let lead = Arc::clone(self);
+        let started = start_thread(move || {
+            let number = lead.drivers.take_over();
+            lead.wanted.notify_waiters();
+            lead.priority.store(Priority::look().0, Ordering::Relaxed);
+            lead.is_replacing.store(false, Ordering::Release);
+            lead.stay(number);
+        });
+        if started.is_err() {
+            self.is_replacing.store(false, Ordering::Release);
+        }
+    }
+}
+
+fn start_thread(run: impl FnOnce() + Send + 'static) -> io::Result<()> {
+    thread::Builder::new().name("quorlock".to_owned()).spawn(run).map(drop)
 }
 
 /// Goes on with the tasks that can go on, and lets what they send go out together.
@@ -177,6 +197,58 @@ async fn run(mut tasks: UnboundedReceiver<Runnable>) {
 }
 
 fn run_one(runnable: Runnable) {
-    // As in tokio's own tasks, a panic ends the task and is told by the panic hook.
-    let _ = catch_unwind(AssertUnwindSafe(|| runnable.run()));
+    // As in tokio's own tasks, a panic ends the task.
+    let _ = panics::contain(|| runnable.run());
+}
+
+#[cfg(all(test, target_os = "linux"))]
+mod tests {
+    use super::Lead;
+    use crate::priority::Priority;
+    use std::sync::Arc;
+    use std::sync::atomic::Ordering;
+    use std::thread;
+    use std::time::{Duration, Instant};
+
+    const PATIENCE: Duration = Duration::from_secs(60);
+
+    /// Does something on a thread of low priority.
+    fn nicely<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
+        let nice = thread::spawn(move || {
+            rustix::process::nice(5).expect("it only becomes nicer");
+            work()
+        });
+        nice.join().expect("it does not panic")
+    }
+
+    #[test]
+    fn a_thread_of_low_priority_does_no_work_for_others() {
+        let lead = Lead::start().expect("a thread");
+        assert!(lead.may_drive());
+        let nice = Arc::clone(&lead);
+        let (may_drive, task_thread) = nicely(move || {
+            let (sender, receiver) = std::sync::mpsc::channel();
+            let task = nice.begin(async move {
+                sender.send(thread::current().id()).expect("somebody listens");
+            });
+            task.detach();
+            let began_on = receiver.recv_timeout(PATIENCE).expect("the runtime is driven");
+            (nice.may_drive(), began_on == thread::current().id())
+        });
+        assert!(!may_drive && !task_thread);
+    }
+
+    #[test]
+    fn a_fallback_driver_of_low_priority_is_replaced() {
+        let lead = nicely(|| Lead::start().expect("a thread"));
+        let own = Priority::look();
+        let began = Instant::now();
+        // It is replaced in the background.
+        while !lead.may_drive() || lead.priority.load(Ordering::Relaxed) != own.0 {
+            assert!(began.elapsed() < PATIENCE, "it is not replaced");
+            thread::sleep(Duration::from_millis(1));
+        }
+        let task = lead.begin(std::future::ready(()));
+        lead.drive(task);
+    }
 }

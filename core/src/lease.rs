@@ -7,6 +7,7 @@ use crate::fork::Owned;
 use crate::held::{Held, Watcher, Won};
 use crate::keeper::Keeper;
 use crate::options::{Dialect, OptionValue};
+use crate::panics;
 use crate::protocol::Term;
 use crate::runtime::Pending;
 use std::fmt;
@@ -17,10 +18,21 @@ use tokio::sync::oneshot;
 /// A held lock. Whoever has the lease owns it: any thread or task may use it.
 ///
 /// It is extended automatically (unless `auto_extend` is off) until it is released, or has been held
-/// for `max_hold`. A dropped lease is released in the background.
+/// for `max_hold`. Dropping a lease releases it in the background, so keep it for as long as the work
+/// takes. The compiler warns of a lease that is dropped at once:
+///
+/// ```compile_fail
+/// # #![deny(unused_must_use)]
+/// # async fn run(client: quorlock::Client) -> quorlock::Result<()> {
+/// client.lock("orders:42").acquire().await?;
+/// // The lock is released already.
+/// # Ok(())
+/// # }
+/// ```
 ///
 /// In a forked child, a lease of the parent is over: it is not valid, is not extended, and is not
 /// released there. The parent still holds it.
+#[must_use = "dropping a lease releases it"]
 pub struct Lease {
     won: Arc<Won>,
     kept: Owned<Kept>,
@@ -137,11 +149,11 @@ impl Lease {
 
     /// Calls `callback` with the error when the lease is lost, on the thread of quorlock's runtime,
     /// where it must not block; at once, on this thread, if it is lost already. It is dropped when
-    /// the lease is released. For language bindings; [`Lease::lost`] is for programs.
+    /// the lease is released. A panic of it is reported by the panic hook, and has no other effect. For language bindings; [`Lease::lost`] is for programs.
     pub fn on_lost(&self, callback: impl FnOnce(Error) + Send + 'static) {
         match self.held() {
             Some(held) => held.watch(Watcher::Callback(Box::new(callback))),
-            None => callback(self.inherited()),
+            None => drop(panics::contain(|| callback(self.inherited()))),
         }
     }
 
@@ -181,14 +193,32 @@ impl Lease {
     /// that cannot be reached are told later, in the background.
     ///
     /// `true` if the lease was valid until now and a majority of the nodes confirms it; `false`
-    /// if it was lost or released before, or if too few nodes confirm. Never an error: the lock
-    /// is given up in any case.
+    /// if it was lost or released before, or if too few nodes confirm within a third of the ttl (at
+    /// most 10 s, at least `node_timeout`). Never an error: the lock is given up in any case.
     pub fn release(&self) -> Pending<bool> {
         let Some(Kept { held, keeper, id }) = self.kept.get() else {
             return Pending::ready(false);
         };
         keeper.remove(*id);
         held.release()
+    }
+
+    /// Gives up a lease that nothing refers to any more, without releasing it: renewal stops, and the nodes
+    /// keep the key until it expires, at [`Lease::remaining`] from now. Dropping the lease does not release it
+    /// from then on. For bindings of languages whose garbage collector may take a lease while the work under
+    /// it goes on; in Rust, dropping a lease means to release it.
+    ///
+    /// Returns whether the lease was valid until now. If so, it is counted as `dropped` in
+    /// [`Stats`](crate::Stats), the event `lease.dropped` warns of it, and the callbacks of
+    /// [`Lease::on_lost`] and waiters of [`Lease::lost`] hear of the loss when it expires. Otherwise
+    /// nothing is done. Closing the client, and [`release_all`](crate::release_all), still release it.
+    pub fn abandon(&self) -> bool {
+        let Some(Kept { held, keeper, id }) = self.kept.get() else { return false };
+        let is_dropped = held.abandon();
+        if is_dropped {
+            keeper.abandon(*id);
+        }
+        is_dropped
     }
 
     fn inherited(&self) -> Error {
@@ -201,7 +231,9 @@ impl Lease {
 
 impl Drop for Lease {
     fn drop(&mut self) {
-        drop(self.release());
+        if !self.held().is_some_and(|held| held.is_dropped()) {
+            drop(self.release());
+        }
     }
 }
 

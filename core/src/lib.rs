@@ -50,6 +50,8 @@ mod fork;
 #[doc(hidden)]
 pub mod fuzzing;
 #[cfg(feature = "client")]
+mod hand_over;
+#[cfg(feature = "client")]
 mod heal;
 #[cfg(feature = "client")]
 mod health;
@@ -59,6 +61,8 @@ mod held;
 mod histogram;
 #[cfg(feature = "client")]
 mod identities;
+#[cfg(all(test, feature = "client"))]
+mod interleavings;
 #[cfg(feature = "client")]
 mod keeper;
 #[cfg(feature = "client")]
@@ -78,9 +82,19 @@ mod metrics;
 #[cfg(feature = "client")]
 mod node;
 #[cfg(feature = "client")]
+mod node_clocks;
+#[cfg(feature = "client")]
 mod options;
 #[cfg(feature = "client")]
+mod outbox;
+#[cfg(feature = "client")]
+mod owner;
+#[cfg(feature = "client")]
+mod panics;
+#[cfg(feature = "client")]
 mod pipe;
+#[cfg(feature = "client")]
+mod priority;
 #[cfg(any(test, feature = "client"))]
 mod queue;
 #[cfg(feature = "client")]
@@ -109,6 +123,8 @@ mod socket;
 mod stats;
 #[cfg(feature = "client")]
 mod status;
+#[cfg(feature = "client")]
+mod sync;
 #[cfg(feature = "client")]
 mod timer;
 #[cfg(feature = "client")]
@@ -144,6 +160,8 @@ pub use lock::Lock;
 pub use metrics::{Family, Kind, Sample, Value};
 #[cfg(feature = "client")]
 pub use options::{Dialect, NODES_VARIABLE, OptionValue, timeout};
+#[cfg(feature = "client")]
+pub use owner::Owner;
 #[cfg(feature = "client")]
 pub use records::{Detail, Listener, Record, TARGETS};
 #[cfg(feature = "client")]

@@ -100,9 +100,9 @@ impl Listening {
         let mut state = self.state();
         self.waiting.send_modify(|waiting| *waiting += 1);
         if !state.is_running {
+            let listening = Arc::clone(self);
+            runtime::serve(move || Arc::clone(&listening).run());
             state.is_running = true;
-            // The runtime is there: this runs on it.
-            let _ = runtime::spawn(Arc::clone(self).run());
         }
         Open(Arc::clone(self))
     }
@@ -110,6 +110,7 @@ impl Listening {
     /// Listens to all nodes while anybody waits.
     async fn run(self: Arc<Self>) {
         loop {
+            self.state().up = NodeSet::EMPTY;
             let listen = (0..self.endpoints.len()).map(|node| self.listen(node));
             tokio::select! {
                 biased;

@@ -6,6 +6,7 @@ use crate::error::{Error, Result};
 use crate::lease::Lease;
 use crate::look::locked;
 use crate::options::{Dialect, OptionValue, Options};
+use crate::owner::Owner;
 use crate::request::Keys;
 use crate::resources::Resources;
 use crate::runtime::Pending;
@@ -16,6 +17,7 @@ use tokio::sync::oneshot;
 
 /// A lock: a resource or several, and how to acquire it. It owns nothing, so it can be shared and used again.
 #[derive(Clone)]
+#[must_use = "a lock does nothing until it is acquired"]
 pub struct Lock {
     setup: Arc<Setup>,
     resources: Resources,
@@ -26,52 +28,46 @@ pub struct Lock {
 impl Lock {
     pub(crate) fn new(setup: Arc<Setup>, resources: Resources) -> Self {
         let options = setup.options.clone();
-        let checked = resources.check().and_then(|()| match setup.has_cluster() {
-            true => resources.check_slots(&options.key_prefix),
-            false => Ok(()),
-        });
+        let checked =
+            resources.check(&options.key_prefix).and_then(|()| match setup.has_cluster() {
+                true => resources.check_slots(&options.key_prefix),
+                false => Ok(()),
+            });
         let mistake = checked.err();
         Self { setup, resources, options, mistake }
     }
 
     /// How long the nodes keep this lock if it is not extended: 10 ms to 24 h.
-    #[must_use]
     pub fn ttl(self, ttl: Duration) -> Self {
         self.option(Dialect::Rust, "ttl", &OptionValue::Number(ttl.as_secs_f64()))
     }
 
     /// How long an acquire waits while others hold the lock; zero for one try.
-    #[must_use]
     pub fn wait(self, wait: Duration) -> Self {
         self.option(Dialect::Rust, "wait", &OptionValue::Number(wait.as_secs_f64()))
     }
 
     /// Acquires wait for ever while others hold the lock.
-    #[must_use]
     pub fn wait_forever(self) -> Self {
         self.option(Dialect::Rust, "wait", &OptionValue::Null)
     }
 
     /// Whether leases are extended until they are released.
-    #[must_use]
     pub fn auto_extend(self, auto_extend: bool) -> Self {
         self.option(Dialect::Rust, "auto_extend", &OptionValue::Bool(auto_extend))
     }
 
     /// How long a lease can be held at most, however it is extended: 10 ms or more.
-    #[must_use]
     pub fn max_hold(self, max_hold: Duration) -> Self {
         self.option(Dialect::Rust, "max_hold", &OptionValue::Number(max_hold.as_secs_f64()))
     }
 
     /// Leases can be held for ever.
-    #[must_use]
     pub fn unlimited_hold(self) -> Self {
         self.option(Dialect::Rust, "max_hold", &OptionValue::Null)
     }
 
     /// Sets an option by its name, as a language binding received it.
-    #[must_use]
     pub fn option(mut self, dialect: Dialect, name: &str, value: &OptionValue) -> Self {
         if let Err(error) = self.options.set_per_lock(dialect, name, value) {
             self.mistake.get_or_insert(error);
@@ -100,10 +96,20 @@ impl Lock {
     /// [`ErrorCode::Timeout`](crate::ErrorCode::Timeout). If too few nodes can vote, and still
     /// cannot after `connect_timeout`, it is one with
     /// [`ErrorCode::NoQuorum`](crate::ErrorCode::NoQuorum).
+    ///
+    /// Locks are not re-entrant. If a lease of this client holds the resource, the error with
+    /// [`ErrorCode::Timeout`](crate::ErrorCode::Timeout) says so, and if the tokio task or thread that
+    /// calls this acquired that lease, the event `acquire.reentrant` warns after a second of waiting.
     pub fn acquire(&self) -> Pending<Result<Lease>> {
+        self.acquire_as(Some(Owner::current()))
+    }
+
+    /// [`Lock::acquire`] for a thread or task that a language binding knows; without one, the event
+    /// `acquire.reentrant` is never published.
+    pub fn acquire_as(&self, owner: Option<Owner>) -> Pending<Result<Lease>> {
         let started = self.prepare().and_then(|keys| {
             let engine = self.setup.engine();
-            let acquire = Acquire::new(engine, &self.resources, keys, &self.options);
+            let acquire = Acquire::new(engine, &self.resources, keys, &self.options, owner);
             let (sender, receiver) = oneshot::channel();
             engine.driver.begin(acquire.run(sender))?;
             Ok(Pending::new(receiver))

@@ -114,6 +114,18 @@ impl Stats {
                 "Leases that were valid until they were released.",
                 one(self.releases),
             ),
+            family(
+                Counter,
+                "quorlock_leases_closed",
+                "Leases that were valid until their client was closed.",
+                one(self.closed),
+            ),
+            family(
+                Counter,
+                "quorlock_leases_dropped",
+                "Leases that were dropped without being released.",
+                one(self.dropped),
+            ),
             family(Counter, "quorlock_losses", "Leases that were lost.", one(self.losses)),
             family(
                 Counter,

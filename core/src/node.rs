@@ -17,6 +17,7 @@ use crate::endpoint::Endpoint;
 use crate::error::NodeOutcome;
 use crate::health::Health;
 use crate::identities::Identities;
+use crate::node_clocks::Clocks;
 use crate::options::Options;
 use crate::protocol::{Guard, Moment, Term};
 use crate::request::{Reply, Request};
@@ -45,6 +46,7 @@ pub(crate) struct Node {
     position: usize,
     identities: Arc<Identities>,
     deadlines: Arc<Deadlines>,
+    clocks: Arc<Clocks>,
     connect_timeout: Duration,
     /// The longest lease that may be forgotten; `None` if the restart guard is off.
     term: Option<Term>,
@@ -89,6 +91,7 @@ impl Node {
         options: &Options,
         identities: &Arc<Identities>,
         deadlines: &Arc<Deadlines>,
+        clocks: &Arc<Clocks>,
     ) -> Arc<Self> {
         // The servers of a cluster have their own.
         let guard = options.restart_guard.filter(|_| !endpoint.is_cluster());
@@ -98,6 +101,7 @@ impl Node {
             position,
             identities: Arc::clone(identities),
             deadlines: Arc::clone(deadlines),
+            clocks: Arc::clone(clocks),
             connect_timeout: options.connect_timeout,
             term: options.restart_guard.map(|guard| options.term(guard)),
             guard: guard.map(|guard| Mutex::new(Guard::new(options.term(guard)))),
@@ -237,7 +241,12 @@ impl Node {
         if !sink.goes_on(&link) {
             return Ok(());
         }
-        link.wire.send(parcel, sink)
+        link.wire.send(parcel, sink).inspect_err(Sink::comes_back)
+    }
+
+    /// Whether this is the connection that requests are sent on now.
+    pub(crate) fn uses(&self, link: &Weak<Link>) -> bool {
+        link.upgrade().is_some_and(|link| self.slot.borrow().is(&link))
     }
 
     /// Takes in what became of a request, which is part of something begun at `began`; and, if there is
@@ -336,3 +345,6 @@ impl Node {
         guard.map(|guard| guard.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -5,18 +5,19 @@
 //! request to a task and every answer back, which costs several times as much.
 
 use crate::asking::Sink;
+use crate::outbox::{self, Connection, OnBroken, Out, Outbox, together};
+use crate::panics;
 use crate::runtime;
 use crate::server::Server;
 use crate::socket::{self, Plain, ReadHalf, WriteHalf};
 use crate::wire::receive;
 use redis::{Cmd, ErrorKind, PushKind, RedisError, Value, ValueCodec};
-use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::convert::Infallible;
 use std::future::pending;
 use std::io;
 use std::pin::pin;
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, MutexGuard, OnceLock};
 use tokio::io::{AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::sync::{Notify, oneshot};
 use tokio_util::bytes::BytesMut;
@@ -57,7 +58,7 @@ impl Recipient {
 pub(crate) struct Pipe(Arc<Shared>);
 
 struct Shared {
-    out: Mutex<Out>,
+    outbox: Outbox<Recipient>,
     /// `None` if a task has it, which encrypts what it writes.
     socket: Option<Plain>,
     /// Is called with what the server tells without being asked.
@@ -70,48 +71,48 @@ struct Shared {
     unencrypted: Notify,
 }
 
-type OnBroken = Box<dyn FnOnce() + Send>;
 type OnPush = Box<dyn Fn(PushKind, &[Value]) + Send + Sync>;
 
-struct Out {
-    /// What is still to be written.
-    bytes: Vec<u8>,
-    /// Who waits for the answers to what was written, and to `bytes`.
-    recipients: VecDeque<Recipient>,
-    /// A thread writes, or, when the socket takes no more for now, a task goes on when it does.
-    is_writing: bool,
-    /// Somebody will write it soon: the thread that put something on it last, or the runtime.
-    is_held_back: bool,
-    is_dropped: bool,
-    is_closed: bool,
-    on_broken: Option<OnBroken>,
-}
+impl Connection for Shared {
+    type Recipient = Recipient;
 
-thread_local! {
-    /// The connections on which this thread holds requests back.
-    static HELD_BACK: RefCell<Option<Vec<Arc<Shared>>>> = const { RefCell::new(None) };
-}
-
-/// Requests that this thread makes within `work` go out together, one write for each node.
-pub(crate) fn together<T>(work: impl FnOnce() -> T) -> T {
-    struct Flush(bool);
-    impl Drop for Flush {
-        fn drop(&mut self) {
-            if self.0 {
-                let pipes = HELD_BACK.take().unwrap_or_default();
-                pipes.iter().for_each(|pipe| pipe.flush(pipe.out()));
-            }
-        }
+    fn outbox(&self) -> &Outbox<Recipient> {
+        &self.outbox
     }
-    let is_outermost = HELD_BACK.with_borrow_mut(|pipes| match pipes {
-        Some(_) => false,
-        None => {
-            *pipes = Some(Vec::new());
-            true
+
+    fn try_write(&self, bytes: &[u8]) -> io::Result<usize> {
+        self.socket.as_ref().map_or(Ok(0), |socket| socket.try_write(bytes))
+    }
+
+    fn is_encrypted(&self) -> bool {
+        if self.socket.is_none() {
+            self.unencrypted.notify_one();
         }
-    });
-    let _flush = Flush(is_outermost);
-    work()
+        self.socket.is_none()
+    }
+
+    fn flush_later(&self) {
+        self.attention.notify_one();
+    }
+
+    fn go_on_later(self: &Arc<Self>) {
+        let pipe = Arc::clone(self);
+        runtime::detach(async move {
+            let writing = async {
+                while let Some(socket) = &pipe.socket {
+                    if socket.writable().await.is_err() {
+                        return pipe.abandon();
+                    }
+                    if outbox::go_on(&*pipe) {
+                        return;
+                    }
+                }
+            };
+            if panics::contained(writing).await.is_none() {
+                pipe.abandon();
+            }
+        });
+    }
 }
 
 impl Pipe {
@@ -122,17 +123,8 @@ impl Pipe {
             WriteHalf::Plain(socket) => (Some(socket), None),
             WriteHalf::Encrypted(encrypted) => (None, Some(encrypted)),
         };
-        let out = Out {
-            bytes: Vec::new(),
-            recipients: VecDeque::new(),
-            is_writing: false,
-            is_held_back: false,
-            is_dropped: false,
-            is_closed: false,
-            on_broken: None,
-        };
         let shared = Arc::new(Shared {
-            out: Mutex::new(out),
+            outbox: Outbox::new(FEW),
             socket,
             on_push: OnceLock::new(),
             room: Notify::new(),
@@ -140,9 +132,10 @@ impl Pipe {
             unencrypted: Notify::new(),
         });
         let serving = Arc::clone(&shared);
-        // The runtime is there: this runs on it.
-        let _ = runtime::spawn(async move {
-            let error = serving.serve(read, encrypted).await;
+        runtime::detach(async move {
+            let served = panics::contained(serving.serve(read, encrypted)).await;
+            // After a panic, which is a mistake in quorlock, the connection is as good as broken.
+            let error = served.unwrap_or_else(|| broken(io::ErrorKind::Other.into()));
             let (recipients, on_broken) = serving.close();
             if let Some(on_broken) = on_broken {
                 on_broken();
@@ -172,7 +165,7 @@ impl Pipe {
     /// Puts a request on it. Returns the sink if there is no room for it now: see [`Pipe::room`].
     pub(crate) fn send(&self, packed: &[u8], sink: Sink) -> Result<(), Sink> {
         let out = self.0.out();
-        if out.is_full() {
+        if is_full(&out) {
             return Err(sink);
         }
         self.put(out, packed, Recipient::Request(sink));
@@ -182,7 +175,7 @@ impl Pipe {
     /// Puts a request on it as [`Pipe::send`] does, and before it one whose answer nobody wants.
     pub(crate) fn send_behind(&self, first: &[u8], packed: &[u8], sink: Sink) -> Result<(), Sink> {
         let mut out = self.0.out();
-        if out.is_full() {
+        if is_full(&out) {
             return Err(sink);
         }
         if !out.is_closed {
@@ -193,29 +186,19 @@ impl Pipe {
         Ok(())
     }
 
-    fn put(&self, mut out: MutexGuard<'_, Out>, packed: &[u8], recipient: Recipient) {
+    fn put(&self, out: MutexGuard<'_, Out<Recipient>>, packed: &[u8], recipient: Recipient) {
         if out.is_closed {
             drop(out);
             recipient.receive(Err(broken(io::ErrorKind::NotConnected.into())));
             return;
         }
-        out.recipients.push_back(recipient);
-        out.bytes.extend_from_slice(packed);
-        if out.is_held_back {
-            return;
-        }
-        out.is_held_back = true;
-        if out.recipients.len() > FEW {
-            self.0.attention.notify_one();
-        } else if !self.hold_back() {
-            self.0.flush(out);
-        }
+        outbox::put(&self.0, out, packed, recipient);
     }
 
     /// Waits until there may be room for more requests.
     pub(crate) async fn room(&self) {
         let room = self.0.room.notified();
-        if self.0.out().is_full() {
+        if is_full(&self.0.out()) {
             room.await;
         }
     }
@@ -236,30 +219,23 @@ impl Pipe {
         }
         Ok(values)
     }
-
-    /// Whether this thread is to write what was put on it, later.
-    fn hold_back(&self) -> bool {
-        let held_back = HELD_BACK.try_with(|pipes| match &mut *pipes.borrow_mut() {
-            Some(pipes) => {
-                pipes.push(Arc::clone(&self.0));
-                true
-            }
-            None => false,
-        });
-        held_back.unwrap_or(false)
-    }
 }
 
 impl Drop for Pipe {
     fn drop(&mut self) {
-        self.0.out().is_dropped = true;
-        self.0.attention.notify_one();
+        self.0.abandon();
     }
 }
 
 impl Shared {
-    fn out(&self) -> MutexGuard<'_, Out> {
-        self.out.lock().unwrap_or_else(PoisonError::into_inner)
+    fn out(&self) -> MutexGuard<'_, Out<Recipient>> {
+        self.outbox.lock()
+    }
+
+    /// Closes the connection.
+    fn abandon(&self) {
+        self.out().is_dropped = true;
+        self.attention.notify_one();
     }
 
     /// Reads, and writes what others leave to it, until the connection breaks or is dropped.
@@ -276,69 +252,10 @@ impl Shared {
                     if out.is_dropped {
                         return broken(io::ErrorKind::ConnectionAborted.into());
                     }
-                    self.flush(out);
+                    outbox::flush(self, out);
                 }
             }
         }
-    }
-
-    /// Writes what is to be written, or lets a task do so when the socket takes it.
-    fn flush(self: &Arc<Self>, mut out: MutexGuard<'_, Out>) {
-        out.is_held_back = false;
-        let Some(socket) = &self.socket else { return self.unencrypted.notify_one() };
-        if out.is_writing {
-            return;
-        }
-        out.is_writing = true;
-        if !self.write(socket, out) {
-            let pipe = Arc::clone(self);
-            // Without a runtime there are no connections either.
-            let _ = runtime::spawn(async move {
-                while let Some(socket) = &pipe.socket
-                    && !pipe.unblock(socket).await
-                {}
-            });
-        }
-    }
-
-    /// Writes all that there is, also what others add meanwhile: nobody waits for the one who writes.
-    /// Returns whether that was all.
-    fn write<'a>(&'a self, socket: &Plain, mut out: MutexGuard<'a, Out>) -> bool {
-        let mut bytes = Vec::new();
-        while !out.bytes.is_empty() {
-            std::mem::swap(&mut bytes, &mut out.bytes);
-            drop(out);
-            let written = socket.try_write(&bytes);
-            out = self.out();
-            match written {
-                Ok(written) => drop(bytes.drain(..written)),
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                    out.bytes.splice(..0, bytes);
-                    return false;
-                }
-                // Whoever reads gets to know that it is broken.
-                Err(_) => {
-                    bytes.clear();
-                    out.bytes.clear();
-                }
-            }
-            // What others added comes after what is left.
-            bytes.append(&mut out.bytes);
-            std::mem::swap(&mut bytes, &mut out.bytes);
-        }
-        out.is_writing = false;
-        true
-    }
-
-    /// Returns whether nothing is to be written any more.
-    async fn unblock(&self, socket: &Plain) -> bool {
-        let writable = socket.writable().await;
-        let mut out = self.out();
-        if writable.is_err() || out.is_closed {
-            out.is_writing = false;
-            return true;
-        }
-        self.write(socket, out)
     }
 
     /// Writes what there is on an encrypted connection, for ever.
@@ -384,7 +301,7 @@ impl Shared {
             };
             let was_full = {
                 let mut out = self.out();
-                let was_full = out.is_full();
+                let was_full = is_full(&out);
                 let count = replies.len().min(out.recipients.len());
                 recipients.extend(out.recipients.drain(..count));
                 was_full
@@ -415,10 +332,8 @@ impl Shared {
     }
 }
 
-impl Out {
-    fn is_full(&self) -> bool {
-        !self.is_closed && self.recipients.len() >= MOST
-    }
+fn is_full(out: &Out<Recipient>) -> bool {
+    !out.is_closed && out.recipients.len() >= MOST
 }
 
 fn broken(error: io::Error) -> RedisError {

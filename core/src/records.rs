@@ -6,6 +6,7 @@
 
 use crate::events;
 use crate::fork::PerProcess;
+use crate::panics;
 use serde::{Serialize, Serializer};
 use std::fmt;
 use std::sync::atomic::{AtomicU8, Ordering};
@@ -36,14 +37,16 @@ static LISTENERS: PerProcess<Mutex<Vec<Weak<Listener>>>> = PerProcess::new();
 pub struct Listener {
     levels: [AtomicU8; TARGETS.len()],
     queue: Mutex<Queue>,
-    /// Called when there is something to take; it must not block.
-    wake: Box<dyn Fn() + Send + Sync>,
+    /// Called when there is something to take; it must not block. Returns whether somebody will take it.
+    wake: Box<dyn Fn() -> bool + Send + Sync>,
 }
 
 #[derive(Default)]
 struct Queue {
     records: Vec<Arc<Record>>,
     dropped: u64,
+    /// Whether somebody will take them.
+    is_awake: bool,
 }
 
 /// An event.
@@ -85,9 +88,10 @@ fn as_map<S: Serializer>(fields: &[(&'static str, Detail)], to: S) -> Result<S::
 }
 
 impl Listener {
-    /// Hears of nothing yet. `wake` is called, on any thread, when there is something to take that was
-    /// not there before; it must not block.
-    pub fn new(wake: impl Fn() + Send + Sync + 'static) -> Arc<Self> {
+    /// Hears of nothing yet. `wake` is called, on any thread, when there is something to take; it must not
+    /// block. It returns whether somebody will call [`Listener::take`]. If not, or if it panics, it is
+    /// called again with the next record.
+    pub fn new(wake: impl Fn() -> bool + Send + Sync + 'static) -> Arc<Self> {
         static INSTALLED: Once = Once::new();
         // It fails in a program that has a subscriber of its own, which hears of everything then.
         INSTALLED.call_once(|| drop(subscriber::set_global_default(Recorder)));
@@ -112,7 +116,7 @@ impl Listener {
 
     /// Takes what there is to hear.
     pub fn take(&self) -> Vec<Arc<Record>> {
-        let Queue { mut records, dropped } = std::mem::take(&mut *lock(&self.queue));
+        let Queue { mut records, dropped, .. } = std::mem::take(&mut *lock(&self.queue));
         if dropped > 0 {
             records.push(Arc::new(Record::dropped(dropped)));
         }
@@ -127,18 +131,17 @@ impl Listener {
     }
 
     fn put(&self, record: &Arc<Record>) {
-        let was_empty = {
+        let must_wake = {
             let mut queue = lock(&self.queue);
-            let was_empty = queue.records.is_empty();
             if queue.records.len() < ROOM {
                 queue.records.push(Arc::clone(record));
             } else {
                 queue.dropped += 1;
             }
-            was_empty
+            !std::mem::replace(&mut queue.is_awake, true)
         };
-        if was_empty {
-            (self.wake)();
+        if must_wake && panics::contain(&self.wake) != Some(true) {
+            lock(&self.queue).is_awake = false;
         }
     }
 }

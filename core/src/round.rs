@@ -1,17 +1,18 @@
 //! One round of an acquire on the wire.
 
 use crate::answer::{Answered, is_counted, vote};
-use crate::asking::{Asking, Parcel};
+use crate::asking::{Asking, Parcel, Told};
 use crate::clock;
 use crate::driver::Driver;
 use crate::error::Result;
-use crate::heal::spread;
+use crate::heal::repair;
 use crate::held::Held;
-use crate::protocol::{Actions, Event, Loss, Moment, NodeSet, Outcome, Round, Term, Turns};
+use crate::protocol::{Actions, Event, Loss, Moment, NodeSet, Outcome, Round, Term, Turns, Vote};
 use crate::request::{Keys, Refusal, Reply, Request, Subject, Ticket};
 use crate::token;
 use futures_util::future::{BoxFuture, FutureExt};
 use futures_util::stream::{FuturesUnordered, StreamExt};
+use std::future::Future;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -39,14 +40,20 @@ pub(crate) struct Queued {
 pub(crate) struct Running {
     driver: Arc<Driver>,
     pub(crate) subject: Arc<Subject>,
-    term: Term,
-    node_timeout: Duration,
-    queued: Option<Queued>,
+    undoing: Undoing,
     pub(crate) sent: Moment,
     round: Round,
     pub(crate) answers: Vec<Option<Answered>>,
     votes: Asking,
     raises: FuturesUnordered<BoxFuture<'static, (usize, Answered)>>,
+}
+
+/// What it takes to undo a round.
+struct Undoing {
+    subject: Arc<Subject>,
+    term: Term,
+    node_timeout: Duration,
+    queued: Option<Queued>,
 }
 
 impl Running {
@@ -58,7 +65,7 @@ impl Running {
         let subject = Arc::new(Subject { keys: Arc::clone(keys), token: token::token()?, waiter });
         let sent = clock::now();
         // After `sent`: a node that counts from a moment on is met by later proposals only.
-        let proposal = clock::wall_clock_micros();
+        let proposal = driver.clocks.proposal(clock::now());
         // An answer after the end of the validity would be of no use.
         let node_timeout = node_timeout.min(term.end(sent).since(sent));
         let acquire = |ticket| {
@@ -78,9 +85,7 @@ impl Running {
             raises: FuturesUnordered::new(),
             answers: vec![None; driver.nodes.len()],
             round: Round::new(driver.quorum, sent, term),
-            term,
-            node_timeout,
-            queued,
+            undoing: Undoing { subject: Arc::clone(&subject), term, node_timeout, queued },
             sent,
             subject,
             driver,
@@ -98,6 +103,11 @@ impl Running {
         Outcome::Lost(Loss::NoQuorum)
     }
 
+    /// The nodes that have granted this round's token so far.
+    pub(crate) fn granted(&self) -> NodeSet {
+        self.round.granted()
+    }
+
     /// The nodes that have this round's token, or may come to have it.
     pub(crate) fn holders(&self) -> NodeSet {
         self.round.holders()
@@ -112,7 +122,7 @@ impl Running {
     }
 
     /// Sees the round to its end after the decision: late votes join `lease` while it is held,
-    /// and are undone otherwise.
+    /// and are undone otherwise. For votes after the nodes' deadlines, that goes on in the background.
     pub(crate) async fn finish(mut self, lease: Option<Arc<Held>>) {
         while let Some(event) = self.next_event().await {
             let is_over = match &lease {
@@ -124,11 +134,48 @@ impl Running {
             }
             self.handle(event);
             if let Some(lease) = &lease {
-                lease.set_holders(self.round.holders());
+                lease.voted(event, self.round.holders());
             }
         }
+        let driver = Arc::clone(&self.driver);
+        if self.votes.has_late() {
+            driver.detach(self.wait_for_late(lease.clone()));
+        }
         if let Some(lease) = lease {
-            spread(&self.driver, lease, self.round.lacking()).await;
+            repair(&driver, lease).await;
+        }
+    }
+
+    /// Takes in the votes that come after the nodes' deadlines, until there are none to come or the
+    /// client is closed or gone. It may wait for ever, for a node that is frozen, and so keeps neither the driver
+    /// nor the lease.
+    fn wait_for_late(self, lease: Option<Arc<Held>>) -> impl Future<Output = ()> + Send + use<> {
+        let Self { driver, undoing, mut round, mut votes, .. } = self;
+        let unused = driver.unused.clone();
+        let driver = Arc::downgrade(&driver);
+        let lease = lease.map(|lease| Arc::downgrade(&lease));
+        async move {
+            while let Some(Some((node, answered))) = unused.run_until_cancelled(votes.late()).await
+            {
+                let held = lease.as_ref().and_then(Weak::upgrade);
+                // A lease that is gone was released.
+                let is_over = match &held {
+                    Some(held) => held.was_released().await,
+                    None => true,
+                };
+                let Some(driver) = driver.upgrade() else { return };
+                if is_over {
+                    let _ = round.handle(clock::now(), Event::Abandon);
+                }
+                let vote = vote(&answered);
+                let event = Event::Late { node, vote };
+                let actions = round.handle(clock::now(), event);
+                undoing.undo(&driver, actions.undo);
+                undoing.leave_late(&driver, node, vote);
+                if let Some(held) = held {
+                    held.voted(event, round.holders());
+                }
+            }
         }
     }
 
@@ -167,13 +214,19 @@ impl Running {
             Some((node, answered)) = self.raises.next() => {
                 Some(Event::Raised { node, stored: matches!(answered, Ok(Reply::Yes)) })
             }
-            Some((node, answered)) = self.votes.next() => {
-                if let Ok(Reply::Held(Refusal { clock, .. })) = answered {
-                    self.driver.waiters.saw_clock(node, clock);
+            Some(Told { node, answered, in_order }) = self.votes.told() => {
+                if let Ok(
+                    Reply::Held(Refusal { clock, .. }) | Reply::Granted { clock, .. },
+                ) = answered
+                {
+                    self.driver.clocks.saw(node, clock);
                 }
                 let vote = vote(&answered);
                 self.answers[node] = Some(answered);
-                Some(Event::Vote { node, vote })
+                if !in_order {
+                    self.undoing.leave_late(&self.driver, node, vote);
+                }
+                Some(Event::Vote { node, vote, in_order })
             }
             else => None,
         }
@@ -187,8 +240,8 @@ impl Running {
 
     fn carry_out(&mut self, actions: Actions) -> Option<Outcome> {
         if let Some((nodes, fence)) = actions.raise {
-            let (sent, patience) = (self.sent, self.node_timeout);
-            let (subject, ttl) = (Arc::clone(&self.subject), self.term.ttl);
+            let (sent, patience) = (self.sent, self.undoing.node_timeout);
+            let (subject, ttl) = (Arc::clone(&self.subject), self.undoing.term.ttl);
             let request = Request::Raise { subject, ttl, fence };
             let raise = |node| {
                 let call = self.driver.call(node, request.clone(), sent, patience);
@@ -196,19 +249,30 @@ impl Running {
             };
             self.raises.extend(nodes.iter().map(raise));
         }
-        self.undo(actions.undo);
+        self.undoing.undo(&self.driver, actions.undo);
         actions.outcome
     }
+}
 
+impl Undoing {
     /// Takes this round's token back from nodes that may have it. An UNDO is sent when the node
     /// has voted or its deadline has passed, so it is behind the ACQUIRE on their connection.
-    fn undo(&self, nodes: NodeSet) {
+    fn undo(&self, driver: &Driver, nodes: NodeSet) {
         let horizon = self.term.gone(clock::now());
         for node in nodes.iter() {
-            let (subject, turns) = (Arc::clone(&self.subject), self.driver.turns());
+            let (subject, turns) = (Arc::clone(&self.subject), driver.turns());
             let ticket = ticket(self.queued.as_ref(), node);
             let request = Request::Release { subject, ticket, turns };
-            self.driver.deliver(node, request, self.node_timeout, horizon);
+            driver.deliver(node, request, self.node_timeout, horizon);
+        }
+    }
+
+    /// A node has answered an ACQUIRE behind what was sent to it later. If it refused, the waiter joined
+    /// its queue, perhaps after it had left.
+    fn leave_late(&self, driver: &Driver, node: usize, vote: Vote) {
+        let is_gone = |queued: &Queued| queued.waits.strong_count() == 0;
+        if matches!(vote, Vote::Held { .. }) && self.queued.as_ref().is_some_and(is_gone) {
+            self.undo(driver, [node].into_iter().collect());
         }
     }
 }

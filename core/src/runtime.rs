@@ -1,8 +1,14 @@
 //! The background runtime, and results that it delivers.
+//!
+//! What runs on it is an operation, which a caller waits for, or a service, which others rely on. The
+//! panic of an operation ends that operation; a service begins again: see [`serve`]. Foreign code runs
+//! behind `panics.rs`. CONTRIBUTING.md has the whole rule.
 
 use crate::error::{Error, ErrorCode, Result};
 use crate::fork::{Owned, PerProcess};
-use crate::lead::Lead;
+use crate::lead::{LONGEST_TURN, Lead};
+use crate::panics;
+use crate::timer::sleep;
 use async_task::Task;
 use std::future::{Future, poll_fn};
 use std::pin::{Pin, pin};
@@ -12,23 +18,26 @@ use std::thread::{self, Thread};
 use std::time::{Duration, Instant};
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
-use tokio::task::JoinHandle;
+use tokio::task::{JoinHandle, unconstrained};
 
 static LEAD: PerProcess<Arc<Lead>> = PerProcess::new();
 
-/// The runtime that all clients of the process share. It is started at first use, and is
-/// independent of the caller's own runtime or event loop: these may stall without harm to leases.
-fn lead() -> Result<&'static Lead> {
+/// The runtime that all clients of the process share. It is started at first use (if that fails, for want
+/// of a thread, it is tried again at the next), and is independent of the caller's own runtime or event loop: these may stall without harm to leases.
+fn lead() -> Result<&'static Arc<Lead>> {
     let lead = LEAD.get_or_try_init(Lead::start);
-    lead.map(|lead| &**lead).map_err(|error| {
+    lead.map_err(|error| {
         Error::new(ErrorCode::NoQuorum, format!("the background runtime cannot start: {error}"))
     })
 }
 
-/// Makes sure that the runtime is driven by somebody, since the caller does not.
-fn stand_in() {
+/// How long a service that has panicked waits before it begins again.
+const AFTER_PANIC: Duration = Duration::from_millis(100);
+
+/// Makes sure that somebody drives the runtime, since the caller does not.
+fn need_driver() {
     if let Some(lead) = LEAD.get() {
-        lead.wake_stand_in();
+        lead.need_driver();
     }
 }
 
@@ -41,6 +50,24 @@ pub(crate) fn spawn<T: Send + 'static>(
         return Ok(process.spawn(task));
     }
     Ok(lead()?.handle().spawn(task))
+}
+
+/// Runs a task that a task, or an operation, has to leave to the runtime, which is there: it runs them.
+pub(crate) fn detach(task: impl Future<Output = ()> + Send + 'static) {
+    spawn(task).map(drop).expect("whoever runs on the runtime has one");
+}
+
+/// Runs a service of the runtime, as [`detach`] does, until it ends by itself. If it panics, which is a
+/// mistake in quorlock, it begins again. `start` has to put right what a panic may have left half done.
+pub(crate) fn serve<F>(mut start: impl FnMut() -> F + Send + 'static)
+where
+    F: Future<Output = ()> + Send + 'static,
+{
+    detach(async move {
+        while panics::contained(start()).await.is_none() {
+            sleep(AFTER_PANIC).await;
+        }
+    });
 }
 
 /// Begins a task on this thread, and goes on with it on the runtime when it first has to wait. So its
@@ -79,19 +106,22 @@ impl<T> Pending<T> {
     /// Calls `then` with the result, on the thread that drives quorlock's runtime or, if the result is
     /// there already, on this one; it must not block. [`Operation::cancel`] drops both instead. For
     /// language bindings.
+    ///
+    /// A panic of `then` is reported by the panic hook, and has no other effect.
     pub fn on_ready(mut self, then: impl FnOnce(T) + Send + 'static) -> Operation
     where
         T: Send + 'static,
     {
         let task = match lead() {
             Ok(lead) => {
-                lead.wake_stand_in();
-                Some(lead.begin(async move { then(self.await) }))
+                lead.need_driver();
+                let work = async move { then(poll_fn(|context| self.look(context)).await) };
+                Some(lead.begin(work))
             }
             // Without a runtime, nothing but a result that is there already can be under way.
             Err(_) => {
                 if let Some(value) = self.now() {
-                    then(value);
+                    panics::contain(|| then(value));
                 }
                 None
             }
@@ -102,22 +132,42 @@ impl<T> Pending<T> {
     /// Blocks the calling thread until the operation is done, for at most `timeout`; `None` if it
     /// is not done by then. Can be called again. It must not be called on an async executor's
     /// thread, which it would block.
+    #[must_use = "the result of an acquire is a lease, and dropping it releases it"]
     pub fn wait(&mut self, timeout: Duration) -> Option<T> {
         if let Some(value) = self.now() {
             return Some(value);
         }
-        match LEAD.get() {
-            // Within a runtime, no other one can be driven.
-            Some(lead) if Handle::try_current().is_err() => lead.drive(async {
-                tokio::time::timeout(timeout, poll_fn(|context| self.look(context))).await.ok()
-            }),
-            _ => self.park(timeout),
+        let deadline = Instant::now().checked_add(timeout);
+        let left = || {
+            let left = deadline.map(|end| end.saturating_duration_since(Instant::now()));
+            left.unwrap_or(Duration::MAX)
+        };
+        // Within a runtime, no other one can be driven.
+        if let Some(lead) = LEAD.get()
+            && Handle::try_current().is_err()
+        {
+            while lead.may_drive() {
+                let turn = left().min(LONGEST_TURN);
+                let looking = poll_fn(|context| self.look(context));
+                let done = lead.drive(async { tokio::time::timeout(turn, looking).await.ok() });
+                if done.is_some() || left().is_zero() {
+                    return done;
+                }
+            }
         }
+        self.park(left())
     }
 
     /// The result, if it is there.
     fn now(&mut self) -> Option<T> {
-        match self.look(&mut Context::from_waker(Waker::noop())) {
+        self.look_freely(&mut Context::from_waker(Waker::noop()))
+    }
+
+    /// Looks whether the result is there. This thread may run a task of tokio, which lets it look only so
+    /// often before that task has to yield. It would never see the result then.
+    fn look_freely(&mut self, context: &mut Context<'_>) -> Option<T> {
+        let looking = poll_fn(|context| self.look(context));
+        match pin!(unconstrained(looking)).poll(context) {
             Poll::Ready(value) => Some(value),
             Poll::Pending => None,
         }
@@ -141,9 +191,10 @@ impl<T> Pending<T> {
         let waker = Waker::from(Arc::new(Unpark(thread::current())));
         let mut context = Context::from_waker(&waker);
         loop {
-            if let Poll::Ready(value) = pin!(&mut *self).poll(&mut context) {
+            if let Some(value) = self.look_freely(&mut context) {
                 return Some(value);
             }
+            need_driver();
             match deadline.map(|deadline| deadline.saturating_duration_since(Instant::now())) {
                 Some(Duration::ZERO) => return None,
                 Some(left) => thread::park_timeout(left),
@@ -180,9 +231,9 @@ impl<T> Future for Pending<T> {
     type Output = T;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<T> {
-        let polled = self.look(context);
+        let polled = self.look(&mut Context::from_waker(&panics::containing(context.waker())));
         if polled.is_pending() {
-            stand_in();
+            need_driver();
         }
         polled
     }

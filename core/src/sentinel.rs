@@ -1,12 +1,16 @@
-//! A master that sentinels name.
+//! A master that sentinels name: asks them, and connects to the server that a majority of them names.
+//!
+//! One sentinel may be out of date: frozen, or cut off from the others during a failover. So the word of a
+//! minority never counts.
 
 use crate::answer::Failure;
 use crate::error::NodeOutcome;
 use crate::pipe::Pipe;
 use crate::server::{Login, Place, Server};
+use crate::timer::timeout;
 use crate::tls::Tls;
 use crate::wire::{failure, open};
-use futures_util::future::{BoxFuture, FutureExt};
+use futures_util::future::FutureExt;
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use redis::{RedisError, Value, from_redis_value};
 use std::collections::HashMap;
@@ -16,9 +20,12 @@ use std::time::Duration;
 /// The port of a sentinel, unless another one is given.
 pub(crate) const PORT: u16 = 26379;
 
+/// How long the other sentinels are waited for when a majority has answered, but does not agree.
+const STRAGGLERS: Duration = Duration::from_millis(100);
+
 /// Who knows which server is the master.
 pub(crate) struct Sentinels {
-    /// All of them are asked at once: one that hangs delays nobody.
+    /// All of them are asked at once, and a majority must answer.
     pub(crate) sentinels: Vec<Server>,
     /// What they call the master.
     pub(crate) service: String,
@@ -31,59 +38,107 @@ pub(crate) struct Sentinels {
 pub(crate) struct Master {
     pub(crate) pipe: Pipe,
     pub(crate) server: Arc<Server>,
-    /// For how long it has been the master, as far as a sentinel knows.
+    /// For how long a majority of the sentinels has named it; zero if that is not known.
     pub(crate) age: Duration,
 }
 
 /// What a sentinel says.
+#[derive(Clone, Debug, PartialEq)]
 struct Word {
     place: Place,
+    /// The configuration epoch: each failover has a higher one.
+    epoch: u64,
     age: Duration,
 }
 
-enum Step {
-    Told(Result<Word, String>),
-    Met(Result<Master, Failure>),
+/// The server that the sentinels name together.
+#[derive(Debug, PartialEq)]
+struct Named {
+    place: Place,
+    /// For how long a majority of the sentinels has named it; zero if that is not known.
+    age: Duration,
+    /// Whether a majority of the sentinels names it, and not a smaller part with a higher epoch.
+    is_agreed: bool,
+}
+
+/// How many of so many sentinels must answer.
+fn majority(sentinels: usize) -> usize {
+    sentinels / 2 + 1
+}
+
+/// What the sentinels say together; `words` has one entry for each sentinel in the URL, in its order. `None`
+/// if no majority of them has answered: what a minority says may be out of date.
+///
+/// The words with the highest epoch count: once a majority of the sentinels knows of a failover, every
+/// majority includes one that does. Of several servers with that epoch, the one that most sentinels name is
+/// chosen; then `current`; then the first.
+fn elect(words: &[Option<Word>], current: Option<&Place>) -> Option<Named> {
+    let majority = majority(words.len());
+    let told = || words.iter().flatten();
+    if told().count() < majority {
+        return None;
+    }
+    let epoch = told().map(|word| word.epoch).max()?;
+    let latest = || told().filter(|word| word.epoch == epoch);
+    let ages = |place: &Place| {
+        let mut ages: Vec<_> =
+            latest().filter(|word| word.place == *place).map(|word| word.age).collect();
+        ages.sort_unstable_by(|one, other| other.cmp(one));
+        ages
+    };
+    let rank = |place: &Place| (ages(place).len(), current == Some(place));
+    // Of equals, `max_by_key` takes the last.
+    let words: Vec<_> = latest().collect();
+    let place = words.into_iter().rev().map(|word| &word.place).max_by_key(|place| rank(place))?;
+    let age = ages(place).get(majority - 1).copied();
+    Some(Named { place: place.clone(), age: age.unwrap_or_default(), is_agreed: age.is_some() })
 }
 
 impl Sentinels {
-    /// Connects to the master, without a time limit. The word of each sentinel is tried; the first server
-    /// that says itself that it is a master is it.
-    pub(crate) async fn open(self: &Arc<Self>) -> Result<Master, Failure> {
-        let mut steps: FuturesUnordered<BoxFuture<'_, Step>> = FuturesUnordered::new();
-        for sentinel in &self.sentinels {
-            steps.push(self.ask(sentinel).map(Step::Told).boxed());
-        }
-        let (mut named, mut reasons, mut failed) = (Vec::new(), Vec::new(), None);
-        while let Some(step) = steps.next().await {
-            match step {
-                Step::Told(Ok(word)) if named.contains(&word.place) => {}
-                Step::Told(Ok(word)) => {
-                    named.push(word.place.clone());
-                    steps.push(self.meet(word).map(Step::Met).boxed());
-                }
-                Step::Told(Err(reason)) => reasons.push(reason),
-                Step::Met(Ok(master)) => return Ok(master),
-                Step::Met(Err(failure)) => failed = Some(failure),
-            }
-        }
-        // What the master itself said is more to the point.
-        Err(failed.unwrap_or_else(|| Failure::unreachable(reasons.join("; "))))
+    /// Connects to the master, without a time limit. The server that the sentinels name must say itself that
+    /// it is a master.
+    pub(crate) async fn open(&self) -> Result<Master, Failure> {
+        let named = self.named(None).await.map_err(Failure::unreachable)?;
+        self.meet(named).await
     }
 
-    /// Whether not more sentinels name another server than this one. Those who do not answer do not count.
-    pub(crate) async fn still_name(&self, place: &Place) -> bool {
-        let mut asking: FuturesUnordered<_> =
-            self.sentinels.iter().map(|sentinel| self.ask(sentinel)).collect();
-        let (mut same, mut other) = (0, 0);
-        while let Some(told) = asking.next().await {
-            match told {
-                Ok(word) if word.place == *place => same += 1,
-                Ok(_) => other += 1,
-                Err(_) => {}
+    /// Whether the sentinels still name this server; `None` if too few of them answer.
+    pub(crate) async fn still_name(&self, place: &Place) -> Option<bool> {
+        let named = self.named(Some(place)).await.ok()?;
+        Some(named.place == *place)
+    }
+
+    /// Asks all sentinels at once. Decides as soon as a majority of them agrees; if they do not, shortly
+    /// after a majority has answered.
+    async fn named(&self, current: Option<&Place>) -> Result<Named, String> {
+        let count = self.sentinels.len();
+        let ask = async |number: usize| (number, self.ask(&self.sentinels[number]).await);
+        let mut asking: FuturesUnordered<_> = (0..count).map(ask).collect();
+        let (mut words, mut reasons) = (vec![None; count], Vec::new());
+        loop {
+            let named = elect(&words, current);
+            let next = match named {
+                Some(named) if named.is_agreed => return Ok(named),
+                Some(named) => match timeout(STRAGGLERS, asking.next()).await {
+                    Ok(Some(told)) => told,
+                    Ok(None) | Err(_) => return Ok(named),
+                },
+                None if reasons.len() > count - majority(count) => break,
+                None => match asking.next().await {
+                    Some(told) => told,
+                    None => break,
+                },
+            };
+            match next {
+                (number, Ok(word)) => words[number] = Some(word),
+                (_, Err(reason)) => reasons.push(reason),
             }
         }
-        other <= same
+        let (failed, needed, reasons) = (reasons.len(), majority(count), reasons.join("; "));
+        Err(match count {
+            1 => reasons,
+            _ => format!("{failed} of {count} sentinels named no master, {needed} must: {reasons}"),
+        })
     }
 
     async fn ask(&self, sentinel: &Server) -> Result<Word, String> {
@@ -94,11 +149,12 @@ impl Sentinels {
             if let Some((user, password)) = sentinel.login.credentials() {
                 commands.push(redis::cmd("AUTH").arg(user).arg(password).to_owned());
             }
-            for name in ["get-master-addr-by-name", "master"] {
+            // The epoch first: it must not be later than the address.
+            for name in ["master", "get-master-addr-by-name"] {
                 commands.push(redis::cmd("SENTINEL").arg(name).arg(&self.service).to_owned());
             }
             let mut replies = pipe.ask_all(&commands).await?;
-            let (master, address) = (replies.pop(), replies.pop());
+            let (address, master) = (replies.pop(), replies.pop());
             for reply in replies {
                 reply.extract_error()?;
             }
@@ -116,11 +172,12 @@ impl Sentinels {
             known.get("ip") == Some(&host) && known.get("port") == Some(&port.to_string());
         let age = known.get("role-reported-time").filter(|_| is_this);
         let age = age.and_then(|age| age.parse().ok()).unwrap_or(0);
-        Ok(Word { place: Place::tcp(host, port), age: Duration::from_millis(age) })
+        let epoch = known.get("config-epoch").and_then(|epoch| epoch.parse().ok()).unwrap_or(0);
+        Ok(Word { place: Place::tcp(host, port), epoch, age: Duration::from_millis(age) })
     }
 
-    async fn meet(&self, word: Word) -> Result<Master, Failure> {
-        let Word { place, age } = word;
+    async fn meet(&self, named: Named) -> Result<Master, Failure> {
+        let Named { place, age, .. } = named;
         let (login, tls) = (self.login.clone(), self.tls.clone());
         let server = Server { place, login, tls, is_found: true };
         let pipe = open(&server).await?;
@@ -137,3 +194,6 @@ impl Sentinels {
         Ok(Master { pipe, server: Arc::new(server), age })
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -4,14 +4,17 @@ use crate::server::{Place, Server};
 use crate::tls;
 use redis::io::tcp::socket2::{SockRef, TcpKeepalive};
 use std::io;
+use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
 use std::pin::Pin;
 use std::task::{Context, Poll};
+use std::thread;
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::net::tcp;
 #[cfg(unix)]
 use tokio::net::{UnixStream, unix};
+use tokio::sync::oneshot;
 
 /// When a connection is silent, ask the peer's machine every so often whether it is still there.
 const KEEPALIVE: Duration = Duration::from_secs(15);
@@ -74,7 +77,8 @@ pub(crate) async fn connect(server: &Server) -> io::Result<(ReadHalf, WriteHalf)
 }
 
 async fn tcp(host: &str, port: u16) -> io::Result<TcpStream> {
-    let socket = TcpStream::connect((host, port)).await?;
+    let addresses = look_up(host, port).await?;
+    let socket = TcpStream::connect(&*addresses).await?;
     socket.set_nodelay(true)?;
     let options = SockRef::from(&socket);
     let keepalive = TcpKeepalive::new().with_time(KEEPALIVE).with_interval(KEEPALIVE);
@@ -82,6 +86,26 @@ async fn tcp(host: &str, port: u16) -> io::Result<TcpStream> {
     #[cfg(any(target_os = "android", target_os = "fuchsia", target_os = "linux"))]
     options.set_tcp_user_timeout(Some(KEEPALIVE))?;
     Ok(socket)
+}
+
+/// The addresses of a host. A thread looks up its name, since that may block for long. It is not one of
+/// tokio's: where no thread can be started, tokio panics.
+async fn look_up(host: &str, port: u16) -> io::Result<Vec<SocketAddr>> {
+    if let Ok(address) = host.parse::<IpAddr>() {
+        return Ok(vec![SocketAddr::new(address, port)]);
+    }
+    let (sender, receiver) = oneshot::channel();
+    let host = host.to_owned();
+    let look_up = move || {
+        let found = (&*host, port).to_socket_addrs().map(Iterator::collect);
+        // An error means that nobody waits any more.
+        let _ = sender.send(found);
+    };
+    let started = thread::Builder::new().name("quorlock-lookup".to_owned()).spawn(look_up);
+    started.map_err(|error| {
+        io::Error::other(format!("the host cannot be looked up without a thread: {error}"))
+    })?;
+    receiver.await.unwrap_or_else(|_| Err(io::Error::other("the look-up of the host panicked")))
 }
 
 /// What the server has against the client's certificate, it may say only after the handshake.

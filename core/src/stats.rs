@@ -24,8 +24,13 @@ pub struct Stats {
     pub cancelled: u64,
     /// Rounds of requests that acquires took. As many as attempts if nobody had to wait.
     pub rounds: u64,
-    /// Leases that were valid until they were released, or until their client was closed.
+    /// Leases that were valid until they were released. In Rust, dropping a lease releases it.
     pub releases: u64,
+    /// Leases that were valid until their client was closed.
+    pub closed: u64,
+    /// Leases that were valid when they were dropped without being released: see
+    /// [`Lease::abandon`](crate::Lease::abandon).
+    pub dropped: u64,
     /// Leases that were lost.
     pub losses: u64,
     /// Extensions that a majority confirmed.
@@ -41,7 +46,7 @@ pub struct Stats {
     pub acquire_seconds: Histogram,
     /// How long acquires took that others kept waiting, won or not.
     pub wait_seconds: Histogram,
-    /// How long leases were held, until they were released or lost.
+    /// How long leases were held, until they were released, dropped or lost.
     pub hold_seconds: Histogram,
     /// How long extensions took that a majority confirmed.
     pub extension_seconds: Histogram,
@@ -118,6 +123,8 @@ pub(crate) struct Totals {
     cancelled: Count,
     pub(crate) rounds: Count,
     pub(crate) releases: Count,
+    pub(crate) closed: Count,
+    pub(crate) dropped: Count,
     pub(crate) losses: Count,
     pub(crate) extensions: Count,
     pub(crate) extension_failures: Count,
@@ -151,6 +158,8 @@ impl Totals {
             cancelled: self.cancelled.read(),
             rounds: self.rounds.read(),
             releases: self.releases.read(),
+            closed: self.closed.read(),
+            dropped: self.dropped.read(),
             losses: self.losses.read(),
             extensions: self.extensions.read(),
             extension_failures: self.extension_failures.read(),

@@ -23,13 +23,13 @@ pub(crate) async fn expose(
     let release = |subject| Request::release(subject, driver.turns());
     let _ = driver.call(node, release(&subject), now, patience).await;
     let subject = Arc::new(Subject { keys, token: token::token()?, waiter: None });
-    let (ttl, proposal) = (term.ttl, clock::wall_clock_micros());
+    let (ttl, proposal) = (term.ttl, driver.clocks.proposal(now));
     let (ticket, turns) = (None, driver.turns());
     let request = Request::Acquire { subject: Arc::clone(&subject), ttl, proposal, ticket, turns };
     let first = driver.call(node, request.clone(), now, patience).await;
     let mut twin = None;
     // Others may have been quicker. Then the one stays unnamed until the next time.
-    if let Ok(Reply::Granted(_) | Reply::Uncounted(..)) = first {
+    if let Ok(Reply::Granted { .. } | Reply::Uncounted(..)) = first {
         let mut asking = driver.ask_all(request, now, patience);
         while let Some((other, answered)) = asking.next().await {
             let knows = matches!(answered, Ok(Reply::Own));

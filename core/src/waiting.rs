@@ -1,24 +1,22 @@
 //! Waiting for a lock: the line within the client, and the calls of the nodes.
 
 use crate::answer::Answered;
-use crate::clock;
 use crate::listening::{Listening, Open};
-use crate::protocol::{Line, Moment, NodeClocks};
+use crate::node_clocks::Clocks;
+use crate::protocol::{Line, Moment};
 use crate::queue;
 use crate::request::Keys;
 use crate::round::Queued;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{Notify, mpsc, oneshot};
 
 /// Where the waiters of one client are.
 pub(crate) struct Waiters {
-    state: Mutex<State>,
+    line: Mutex<Line<Arc<[Keys]>, Waiter>>,
+    clocks: Arc<Clocks>,
     listening: Arc<Listening>,
-}
-
-struct State {
-    line: Line<Arc<[Keys]>, Waiter>,
-    clocks: NodeClocks,
+    /// Notified with all news.
+    told: Notify,
 }
 
 /// What others know of a waiter.
@@ -28,6 +26,8 @@ struct Waiter {
     turn: Option<oneshot::Sender<Turn>>,
     /// What came of the last round of those who were first in its line.
     news: News,
+    /// Notified when it should try now, if it is first: another one needs to know.
+    hurry: Arc<Notify>,
 }
 
 /// What the first in line knows, and leaves to the next.
@@ -37,6 +37,8 @@ pub(crate) struct News {
     pub(crate) answers: Arc<[Option<Answered>]>,
     /// Since when too few nodes can vote.
     pub(crate) outage: Option<Moment>,
+    /// When that round ended; `None` if there was none yet.
+    pub(crate) at: Option<Moment>,
 }
 
 enum Turn {
@@ -67,28 +69,30 @@ pub(crate) struct Place {
     /// Once it has to wait.
     open: Option<Open>,
     alive: Arc<()>,
+    hurry: Arc<Notify>,
     /// Whether others stood before it when it came.
     stood_behind: bool,
 }
 
 impl Waiters {
-    pub(crate) fn new(nodes: usize, listening: Arc<Listening>) -> Arc<Self> {
-        let state = State { line: Line::default(), clocks: NodeClocks::new(nodes) };
-        Arc::new(Self { state: Mutex::new(state), listening })
+    pub(crate) fn new(clocks: Arc<Clocks>, listening: Arc<Listening>) -> Arc<Self> {
+        Arc::new(Self { line: Mutex::default(), clocks, listening, told: Notify::new() })
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    fn line(&self) -> MutexGuard<'_, Line<Arc<[Keys]>, Waiter>> {
+        self.line.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Joins the line of those who wait for the same.
     pub(crate) fn join(self: &Arc<Self>, keys: &Arc<[Keys]>, arrived: Moment) -> Place {
         let (sender, turn) = oneshot::channel();
-        let waiter = Waiter { arrived, turn: Some(sender), news: News::default() };
+        let hurry = Arc::new(Notify::new());
+        let (news, turn_sender) = (News::default(), Some(sender));
+        let waiter = Waiter { arrived, turn: turn_sender, news, hurry: Arc::clone(&hurry) };
         let (number, is_first) = {
-            let mut state = self.state();
-            let (number, is_first) = state.line.join(keys, waiter);
-            if is_first && let Some(waiter) = state.line.get(keys, number) {
+            let mut line = self.line();
+            let (number, is_first) = line.join(keys, waiter);
+            if is_first && let Some(waiter) = line.get(keys, number) {
                 waiter.tell(Turn::First);
             }
             (number, is_first)
@@ -96,17 +100,12 @@ impl Waiters {
         let (waiters, keys) = (Arc::clone(self), Arc::clone(keys));
         let alive = Arc::new(());
         let (calls, open, stood_behind) = (None, None, !is_first);
-        Place { waiters, keys, number, arrived, turn, calls, open, alive, stood_behind }
+        Place { waiters, keys, number, arrived, turn, calls, open, alive, hurry, stood_behind }
     }
 
     /// How many wait, or will if they do not win at once.
     pub(crate) fn count(&self) -> u64 {
-        self.state().line.len() as u64
-    }
-
-    /// A node told the time by its clock, in microseconds.
-    pub(crate) fn saw_clock(&self, node: usize, micros: u64) {
-        self.state().clocks.saw(clock::now(), node, micros);
+        self.line().len() as u64
     }
 }
 
@@ -131,22 +130,49 @@ impl Place {
         !matches!((&mut self.turn).await, Ok(Turn::Hopeless))
     }
 
+    /// Waits, after the end of its wait, until the first in line has news from `since` or later, and returns
+    /// `None`; or until it is first itself, and returns what [`Place::is_first`] does. So that many waits that
+    /// end together cost one round, the first in line is asked to try now.
+    pub(crate) async fn is_informed(&mut self, since: Moment) -> Option<bool> {
+        let waiters = Arc::clone(&self.waiters);
+        loop {
+            let told = waiters.told.notified();
+            if self.news().at.is_some_and(|at| at >= since) {
+                return None;
+            }
+            if let Some(first) = waiters.line().waiters(&self.keys).next() {
+                first.hurry.notify_one();
+            }
+            tokio::select! {
+                biased;
+                has_hope = self.is_first() => return Some(has_hope),
+                () = told => {}
+            }
+        }
+    }
+
+    /// Is notified when it should try now, because another waiter needs to know.
+    pub(crate) fn hurry(&self) -> Arc<Notify> {
+        Arc::clone(&self.hurry)
+    }
+
     /// What the first in line has found out.
     pub(crate) fn news(&self) -> News {
-        let state = self.waiters.state();
-        state.line.waiters(&self.keys).next().map(|first| first.news.clone()).unwrap_or_default()
+        let line = self.waiters.line();
+        line.waiters(&self.keys).next().map(|first| first.news.clone()).unwrap_or_default()
     }
 
     /// What came of a round, for those behind.
     pub(crate) fn tell(&self, news: News) {
-        if let Some(waiter) = self.waiters.state().line.get(&self.keys, self.number) {
+        if let Some(waiter) = self.waiters.line().get(&self.keys, self.number) {
             waiter.news = news;
         }
+        self.waiters.told.notify_waiters();
     }
 
     /// Too few nodes can vote: those who have been waiting since then need not find out for themselves.
     pub(crate) fn give_up_with_others(&self, since: Moment) {
-        self.waiters.state().line.each(&self.keys, |waiter| {
+        self.waiters.line().each(&self.keys, |waiter| {
             if waiter.arrived <= since {
                 waiter.tell(Turn::Hopeless);
             }
@@ -199,7 +225,7 @@ impl Place {
         let listening = &self.waiters.listening;
         Some(Queued {
             waiter: queue::name(listening.channel(), self.number),
-            ticket: self.waiters.state().clocks.ticket(self.arrived)?,
+            ticket: self.waiters.clocks.at(self.arrived)?,
             nodes: listening.up(),
             waits: Arc::downgrade(&self.alive),
         })
@@ -211,9 +237,9 @@ impl Drop for Place {
         if self.calls.is_some() {
             self.waiters.listening.end(self.number);
         }
-        let mut state = self.waiters.state();
-        let news = state.line.get(&self.keys, self.number).map(|waiter| waiter.news.clone());
-        if let Some(next) = state.line.leave(&self.keys, self.number) {
+        let mut line = self.waiters.line();
+        let news = line.get(&self.keys, self.number).map(|waiter| waiter.news.clone());
+        if let Some(next) = line.leave(&self.keys, self.number) {
             next.news = news.unwrap_or_default();
             next.tell(Turn::First);
         }

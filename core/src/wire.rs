@@ -2,6 +2,7 @@
 
 use crate::answer::Failure;
 use crate::asking::{Parcel, Sink};
+use crate::clock;
 use crate::cluster::Elsewhere;
 use crate::endpoint::Target;
 use crate::error::NodeOutcome;
@@ -35,7 +36,7 @@ pub(crate) struct Redis {
 
 struct Named {
     by: Arc<Sentinels>,
-    /// For how long it had been the master when they did.
+    /// For how long a majority of them had named it.
     age: Duration,
 }
 
@@ -47,6 +48,8 @@ pub(crate) struct Sight {
     pub(crate) memory: String,
     pub(crate) uptime: Duration,
     pub(crate) is_replica: bool,
+    /// The time by its clock, in microseconds since the Unix epoch; `None` if it may not be read.
+    pub(crate) clock: Option<u64>,
 }
 
 impl Wire {
@@ -84,7 +87,7 @@ impl Wire {
     /// them by EVAL.
     pub(crate) async fn prepare(&self) -> Result<Option<Sight>, Failure> {
         let Self::Redis(redis) = self else { return self.look().await };
-        let mut commands = sight_commands();
+        let mut commands = Vec::new();
         for source in script::sources() {
             commands.push(redis::cmd("SCRIPT").arg("LOAD").arg(source).to_owned());
         }
@@ -95,10 +98,13 @@ impl Wire {
         // Who was found by sentinels was met before.
         let hello = if redis.named.is_none() { hello(&redis.server.login) } else { Vec::new() };
         let introduced = hello.len();
-        let all: Vec<_> = hello.into_iter().chain(commands).collect();
+        let (hello, behind) = (hello.into_iter(), introduced + commands.len());
+        // Last, so that nothing comes between what the server's clock shows and when it is heard.
+        let all: Vec<_> = hello.chain(commands).chain(sight_commands()).collect();
         let asked = redis.pipe.ask_all(&all).await;
         let mut replies = asked.map_err(|error| unheard(&error, &redis.server))?;
-        let sights = replies.split_off(introduced);
+        let sights = replies.split_off(behind);
+        replies.truncate(introduced);
         for reply in replies {
             reply.extract_error().map_err(|error| unheard(&error, &redis.server))?;
         }
@@ -110,14 +116,14 @@ impl Wire {
         Ok(Some(sight))
     }
 
-    /// Whether it still is the server that the node's URL means.
-    pub(crate) async fn is_current(&self) -> bool {
+    /// Whether it still is the server that the node's URL means; `None` if that cannot be found out now.
+    pub(crate) async fn is_current(&self) -> Option<bool> {
         match self {
             Self::Redis(redis) => match &redis.named {
                 Some(named) => named.by.still_name(&redis.server.place).await,
-                None => true,
+                None => Some(true),
             },
-            _ => true,
+            _ => Some(true),
         }
     }
 
@@ -139,6 +145,7 @@ impl Wire {
                 memory: String::new(),
                 uptime: Duration::MAX,
                 is_replica: false,
+                clock: Some(clock::wall_clock_micros()),
             })),
             #[cfg(test)]
             Self::Simulated(connection) => connection.look().await.map(Some),
@@ -196,7 +203,8 @@ pub(crate) fn receive(sink: Sink, reply: Result<Value, RedisError>) {
             let Wire::Redis(redis) = &link.wire else { return };
             let is_unknown = error.kind() == ErrorKind::Server(ServerErrorKind::NoScript);
             let unsent = match Elsewhere::of(&error) {
-                _ if is_unknown => {
+                // What was sent meanwhile is before it.
+                _ if is_unknown && sink.goes_on(link) => {
                     let packed = request.command(By::Source).get_packed_command();
                     redis.pipe.send(&packed, sink).err()
                 }
@@ -289,15 +297,19 @@ impl fmt::Debug for Wire {
     }
 }
 
-// Two commands: servers before Redis 7 know but one section in each.
+// INFO twice: servers before Redis 7 take but one section in each.
 fn sight_commands() -> Vec<Cmd> {
     let info = |section| redis::cmd("INFO").arg(section).to_owned();
-    vec![info("server"), info("replication")]
+    vec![info("server"), info("replication"), redis::cmd("TIME")]
 }
 
 pub(crate) fn sight(replies: Vec<Value>) -> Option<Sight> {
-    let mut sections = replies.into_iter().map(|reply| from_redis_value::<InfoDict>(reply).ok());
-    let (server, replication) = (sections.next()??, sections.next()??);
+    let mut replies = replies.into_iter();
+    let mut section = || from_redis_value::<InfoDict>(replies.next()?).ok();
+    let (server, replication) = (section()?, section()?);
+    let time = replies.next().and_then(|reply| from_redis_value::<(u64, u64)>(reply).ok());
+    let micros =
+        |(seconds, micros): (u64, u64)| seconds.checked_mul(1_000_000)?.checked_add(micros);
     let run_id: String = server.get("run_id")?;
     let replication_id: String = replication.get("master_replid").unwrap_or_default();
     let role: String = replication.get("role").unwrap_or_default();
@@ -305,6 +317,7 @@ pub(crate) fn sight(replies: Vec<Value>) -> Option<Sight> {
         memory: format!("{run_id} {replication_id}"),
         uptime: Duration::from_secs(server.get("uptime_in_seconds")?),
         is_replica: role == "slave",
+        clock: time.and_then(micros),
         run_id,
     })
 }

@@ -5,12 +5,11 @@ use super::examine::{Examined, Membership};
 use crate::endpoint::same_server;
 use crate::error::NodeOutcome;
 use crate::options::{Human, Options};
-use crate::protocol::{MAX_CLOCK_LEAD_MICROS, Quorum};
+use crate::protocol::{FENCE_WINDOW, Quorum};
 use std::time::Duration;
 
 /// Clocks of machines with NTP are closer by far.
 const USUAL_CLOCK_ERROR_MS: f64 = 1_000.0;
-const MAX_CLOCK_LEAD_MS: f64 = MAX_CLOCK_LEAD_MICROS as f64 / 1e3;
 /// A node that has used this much of its memory will soon refuse writes.
 const NEARLY_FULL: f64 = 0.9;
 /// What quorlock can do without; what it costs then.
@@ -380,11 +379,6 @@ fn clock(node: &NodeDiagnosis) -> Finding {
     let shown = format!("its clock is {:+.1} ms off that of this machine", tenths(offset));
     let advice = "run NTP on both machines";
     match offset.abs() {
-        off if off > MAX_CLOCK_LEAD_MS => error(
-            "clock",
-            format!("{shown}: a node that forgets its counters may give out a smaller fence"),
-            advice,
-        ),
         off if off > USUAL_CLOCK_ERROR_MS => warning(
             "clock",
             format!("{shown}: if the clocks' rates differ as well, leases are not what they seem"),
@@ -399,7 +393,7 @@ pub(super) fn judge_together(nodes: &[Vec<Examined>], options: &Options) -> Vec<
     let quorum = Quorum::over(nodes.len()).expect("the number of nodes was checked");
     let mut findings = vec![size(quorum), majority(quorum, nodes, options)];
     findings.extend(duplicates(nodes));
-    findings.extend(clocks(nodes));
+    findings.extend(clocks(nodes, options));
     findings
 }
 
@@ -482,7 +476,8 @@ fn duplicates(nodes: &[Vec<Examined>]) -> Option<Finding> {
     }
 }
 
-fn clocks(nodes: &[Vec<Examined>]) -> Option<Finding> {
+/// Fences grow across counters that were lost if `restart_guard` is long enough: see `protocol::fence`.
+fn clocks(nodes: &[Vec<Examined>], options: &Options) -> Option<Finding> {
     let offsets: Vec<(f64, f64)> = nodes
         .iter()
         .flatten()
@@ -493,14 +488,35 @@ fn clocks(nodes: &[Vec<Examined>]) -> Option<Finding> {
         ends.fold(f64::NEG_INFINITY, f64::max)
     };
     // What the errors of measurement cannot explain.
-    let apart = ends(1.0) + ends(-1.0);
+    let apart = (ends(1.0) + ends(-1.0)).max(0.0);
+    let needed = 2 * FENCE_WINDOW + Duration::from_secs_f64(apart / 1e3);
+    if offsets.is_empty() {
+        return None;
+    }
+    if apart > FENCE_WINDOW.as_secs_f64() * 1e3 {
+        let message = format!(
+            "the nodes' clocks are {apart:.0} ms apart: acquires need a second round trip, and fences may \
+             go back after restarts unless restart_guard is longer than {}",
+            Human(needed)
+        );
+        return Some(error("clocks", message, "run NTP on all of them"));
+    }
+    let is_short = options.restart_guard.is_some_and(|guard| guard <= needed);
+    let limit = match is_short {
+        true => format!(
+            ": fences may go back after restarts where they are misjudged, unless \
+                         restart_guard is longer than {}",
+            Human(needed)
+        ),
+        false => String::new(),
+    };
     match offsets.len() {
-        0 | 1 => None,
+        1 => None,
         _ if apart > USUAL_CLOCK_ERROR_MS => Some(warning(
             "clocks",
-            format!("the nodes' clocks are {apart:.0} ms apart"),
+            format!("the nodes' clocks are {apart:.0} ms apart{limit}"),
             "run NTP on all of them",
         )),
-        _ => Some(ok("clocks", "the nodes' clocks agree")),
+        _ => Some(ok("clocks", format!("the nodes' clocks agree{limit}"))),
     }
 }

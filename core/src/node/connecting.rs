@@ -2,18 +2,20 @@
 
 use super::link::{Link, Slot};
 use super::routing::keep_routing;
-use super::{Node, RECONNECT_DELAY};
+use super::{LOOK_INTERVAL, Node, RECONNECT_DELAY};
 use crate::answer::Failure;
 use crate::clock;
 use crate::endpoint::Target;
 use crate::error::NodeOutcome;
 use crate::events;
+use crate::panics;
 use crate::runtime;
 use crate::timer::{sleep, timeout};
 use crate::token;
 use crate::wire::{Sight, Wire};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Weak};
+use std::time::Duration;
 
 /// After so many timeouts in a row the peer is taken for stuck, and the connection is replaced.
 const STUCK_AFTER: u32 = 3;
@@ -59,22 +61,23 @@ impl Node {
             leaves
         });
         if left {
-            // The runtime is there: this runs on it.
-            let _ = runtime::spawn(Arc::clone(self).connect());
+            let node = Arc::downgrade(self);
+            runtime::serve(move || Self::connect(Weak::clone(&node)));
         }
         left
     }
 
-    async fn connect(self: Arc<Self>) {
-        // The task must not keep a node alive that nobody uses any more.
-        let node = Arc::downgrade(&self);
-        drop(self);
+    /// Connects, again and again until that is done. The task must not keep a node alive that nobody uses
+    /// any more.
+    async fn connect(node: Weak<Self>) {
         let (mut delay, longest) = RECONNECT_DELAY;
         while let Some(node) = node.upgrade() {
-            let opened = timeout(node.connect_timeout, node.open()).await;
-            let slot = match opened {
-                Ok(Ok(slot)) => slot,
-                Ok(Err(failure)) => Slot::Down(failure),
+            let opening = panics::contained(node.open());
+            let slot = match timeout(node.connect_timeout, opening).await {
+                Ok(Some(Ok(slot))) => slot,
+                Ok(Some(Err(failure))) => Slot::Down(failure),
+                // A mistake in quorlock, or in a library that it uses.
+                Ok(None) => Slot::Down(Failure::unreachable("connecting to it panicked")),
                 Err(_) => {
                     let what = node.endpoint.target.no_connection();
                     Slot::Down(Failure::timeout(what, node.connect_timeout, false))
@@ -110,8 +113,8 @@ impl Node {
     async fn open(self: &Arc<Self>) -> Result<Slot, Failure> {
         if let Target::Cluster(cluster) = &self.endpoint.target {
             let map = self.route(cluster, None).await?;
-            // The runtime is there: this runs on it.
-            let _ = runtime::spawn(keep_routing(Arc::downgrade(self), self.stale.subscribe()));
+            let (node, stale) = (Arc::downgrade(self), self.stale.subscribe());
+            runtime::serve(move || keep_routing(Weak::clone(&node), stale.clone()));
             return Ok(Slot::Routed(map));
         }
         let id = Arc::new(());
@@ -129,14 +132,18 @@ impl Node {
         let (since, timeouts) = (clock::now(), AtomicU32::new(0));
         let link = Arc::new(Link { wire, id, since, timeouts, owner: self.owner.clone() });
         if self.guard.is_some() || link.wire.is_named_by_others() {
-            let _ = runtime::spawn(keep_looking(Arc::downgrade(self), Arc::downgrade(&link)));
+            let (node, link) = (Arc::downgrade(self), Arc::downgrade(&link));
+            runtime::serve(move || keep_looking(Weak::clone(&node), Weak::clone(&link)));
         }
         Ok(Slot::Up(link))
     }
 
     /// Takes in what the server told of itself. Fails if it is the same server as another node.
-    fn saw(&self, sight: Option<Sight>) -> Result<(), Failure> {
+    pub(super) fn saw(&self, sight: Option<Sight>) -> Result<(), Failure> {
         let now = clock::now();
+        if let Some(micros) = sight.as_ref().and_then(|sight| sight.clock) {
+            self.clocks.saw(self.position, micros);
+        }
         if let Some(mut guard) = self.guard() {
             guard.looked(now, sight.as_ref().map(|sight| (&*sight.memory, sight.uptime)));
             if sight.as_ref().is_some_and(|sight| sight.is_replica) {
@@ -154,8 +161,16 @@ impl Node {
 
 /// Looks at the server again and again, for as long as this connection is in use.
 async fn keep_looking(node: Weak<Node>, link: Weak<Link>) {
+    let Some(mut slot) = node.upgrade().map(|node| node.slot.subscribe()) else { return };
+    let is_in_use = |slot: &Slot| slot.is_open() || matches!(slot, Slot::Closed);
+    if slot.wait_for(is_in_use).await.is_err() {
+        return;
+    }
+    // Another server may have been named between the question and the connection: look at once.
+    let is_named = link.upgrade().is_some_and(|link| link.wire.is_named_by_others());
+    let (mut pause, mut is_confirmed) = (is_named.then_some(Duration::ZERO), true);
     while let Some(interval) = node.upgrade().map(|node| node.look_interval) {
-        sleep(interval).await;
+        sleep(pause.take().unwrap_or(interval)).await;
         let (Some(node), Some(link)) = (node.upgrade(), link.upgrade()) else { return };
         if !node.slot.borrow().is(&link) {
             return;
@@ -168,8 +183,16 @@ async fn keep_looking(node: Weak<Node>, link: Weak<Link>) {
             return node.broken(&link);
         }
         let current = timeout(node.connect_timeout, link.wire.is_current()).await;
-        if matches!(current, Ok(false)) {
-            return node.broken(&link);
-        }
+        is_confirmed = match current.ok().flatten() {
+            Some(true) => true,
+            Some(false) => return node.broken(&link),
+            // The sentinels that can be reached may be those that missed a failover. One look may fail by
+            // chance, two in a row do not.
+            None if !is_confirmed => return node.broken(&link),
+            None => {
+                pause = Some(LOOK_INTERVAL.0);
+                false
+            }
+        };
     }
 }

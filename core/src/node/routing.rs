@@ -71,6 +71,7 @@ impl Node {
             position: self.position,
             identities: Arc::clone(&self.identities),
             deadlines: Arc::clone(&self.deadlines),
+            clocks: Arc::clone(&self.clocks),
             connect_timeout: self.connect_timeout,
             term: self.term,
             guard,
@@ -103,8 +104,7 @@ impl Node {
                 let Some(node) = at(&place) else { return Some(sink) };
                 sink.goes_to(node);
                 if let Some(sending) = node.send(&Parcel::from(Arc::clone(request)), sink) {
-                    // The runtime is there: this runs on it.
-                    let _ = runtime::spawn(sending);
+                    runtime::detach(sending);
                 }
                 None
             }

@@ -80,12 +80,15 @@ async fn disturb(world: Arc<World>, process: Arc<Process>, node: usize, lasts: D
             let is_lost = kind == 3;
             world.count("faults: connections cut");
             world.tell(format!("{name}: connection to node {node} is cut, lost: {is_lost}"));
+            let trouble = world.evidence.begin(node, Some(name));
+            world.evidence.end(world.elapsed(), trouble);
             return link.cut(is_lost);
         }
         _ => world.count("faults: partitions"),
     }
     let (up, down) = (kind != 0, kind != 1);
     world.tell(format!("{name}: node {node} is cut off for {lasts:?}: to {up}, from {down}"));
+    let trouble = world.evidence.begin(node, Some(name));
     if up {
         link.up.send_replace(false);
     }
@@ -95,6 +98,7 @@ async fn disturb(world: Arc<World>, process: Arc<Process>, node: usize, lasts: D
     sleep(lasts).await;
     link.up.send_replace(true);
     link.down.send_replace(true);
+    world.evidence.end(world.elapsed(), trouble);
     world.tell(format!("{name}: node {node} can be reached again"));
 }
 
@@ -110,17 +114,21 @@ async fn silence(world: Arc<World>, process: Arc<Process>, node: usize, lasts: D
 async fn slow_down(world: Arc<World>, process: Arc<Process>, node: usize, lasts: Duration) {
     world.count("faults: slow links");
     world.tell(format!("{}: node {node} is slow for {lasts:?}", process.name));
+    let trouble = world.evidence.begin(node, Some(&process.name));
     process.links[node].set_delay(0..world.random(5..200));
     sleep(lasts).await;
     process.links[node].set_delay(0..2);
+    world.evidence.end(world.elapsed(), trouble);
 }
 
 async fn freeze(world: Arc<World>, node: usize, lasts: Duration) {
     world.count("faults: nodes frozen");
     world.tell(format!("node {node} is frozen for {lasts:?}"));
+    let trouble = world.evidence.begin(node, None);
     world.nodes[node].freeze();
     sleep(lasts).await;
     world.nodes[node].thaw();
+    world.evidence.end(world.elapsed(), trouble);
     world.tell(format!("node {node} runs again"));
 }
 
@@ -131,9 +139,11 @@ async fn restart(world: Arc<World>, node: usize, lasts: Duration, may_forget: bo
     let forgets = may_forget && world.chance(70);
     world.count(if forgets { "faults: nodes emptied" } else { "faults: nodes restarted" });
     world.tell(format!("node {node} is down for {lasts:?}, forgets: {forgets}"));
+    let trouble = world.evidence.begin(node, None);
     world.nodes[node].kill();
     sleep(lasts).await;
     world.nodes[node].start(forgets);
+    world.evidence.end(world.elapsed(), trouble);
     world.tell(format!("node {node} is up again"));
 }
 

@@ -22,10 +22,6 @@ const LIMIT: Duration = Duration::from_secs(600);
 /// The virtual time after which everything that is done in the background is done.
 const SETTLED: Duration = Duration::from_secs(20);
 
-/// How far nodes' wall clocks are apart at most, in microseconds: less than what makes a node
-/// ignore the clients' clocks.
-const NODE_WALL_CLOCKS: i64 = 20_000_000;
-
 /// What became of a seed.
 pub(super) struct Run {
     pub(super) scenario: Scenario,
@@ -47,11 +43,11 @@ pub(super) fn simulate(seed: u64, is_traced: bool) -> Run {
         let mut random = fastrand::Rng::with_seed(seed);
         let scenario = Arc::new(Scenario::of(&mut random));
         let nodes = (0..scenario.nodes).map(|number| {
-            let error = random.i64(-NODE_WALL_CLOCKS..NODE_WALL_CLOCKS);
+            let error = scenario.node_clock(&mut random);
             Node::new(number, scenario.rate(&mut random), error)
         });
         let world = World::new(nodes.collect(), random.fork(), is_traced);
-        let witness = Witness::new(scenario.resources);
+        let witness = Witness::new(scenario.resources, scenario.fences_grow);
         let mut life = Life { world: Arc::clone(&world), scenario, witness, random, started: 0 };
         if timeout(LIMIT, life.live()).await.is_err() {
             world.violation("it does not come to an end".to_owned());
@@ -137,7 +133,7 @@ impl Life {
         self.started += 1;
         let links = (0..self.scenario.nodes).map(|_| Link::new()).collect();
         let rate = self.scenario.rate(&mut self.random);
-        let error = self.scenario.wall_clock_error(&mut self.random);
+        let error = self.scenario.wall_clock(&mut self.random);
         let process = Process::new(&self.world, name, rate, error, links);
         let client = within(&process, || self.scenario.client());
         (process, client)

@@ -39,7 +39,7 @@ struct End {
 
 /// What both ends know.
 struct Shared {
-    /// It is for calls only; a process has one of each kind.
+    /// It is for calls only.
     is_ear: bool,
     /// The client hears nothing on it any more, and knows.
     broken: CancellationToken,
@@ -107,21 +107,11 @@ impl Link {
         }
     }
 
-    /// The process is gone, or uses another connection.
+    /// The process is gone.
     pub(super) fn abandon(&self) {
-        self.replace(true);
-        self.replace(false);
-    }
-
-    /// The process uses another connection of this kind.
-    fn replace(&self, is_ear: bool) {
-        self.connections().retain(|shared| {
-            let Some(shared) = shared.upgrade() else { return false };
-            if shared.is_ear == is_ear {
-                shared.is_abandoned.store(true, Ordering::Relaxed);
-            }
-            shared.is_ear != is_ear
-        });
+        for shared in self.connections().drain(..).filter_map(|shared| shared.upgrade()) {
+            shared.is_abandoned.store(true, Ordering::Relaxed);
+        }
     }
 }
 
@@ -158,9 +148,11 @@ impl Process {
             is_lost: AtomicBool::new(false),
             is_abandoned: AtomicBool::new(false),
         });
-        // There is but one at a time; what others are still to bring comes late.
-        link.replace(is_ear);
-        link.connections().push(Arc::downgrade(&shared));
+        // One that it replaces may stand for as long as the process waits for answers on it.
+        let mut connections = link.connections();
+        connections.retain(|shared| shared.strong_count() > 0);
+        connections.push(Arc::downgrade(&shared));
+        drop(connections);
         let broken = shared.broken.clone();
         drop(self.spawn(async move {
             broken.cancelled().await;
@@ -206,7 +198,7 @@ async fn serve(
             shared.broken.cancel();
             return;
         }
-        let is_late = shared.broken.is_cancelled() || shared.is_abandoned.load(Ordering::Relaxed);
+        let is_late = shared.broken.is_cancelled();
         let deliver: Box<dyn FnOnce() + Send> = match body {
             Body::Ask(request, reply) => {
                 if is_late {
@@ -361,8 +353,10 @@ impl Connection {
             return;
         }
         let delay = Duration::from_millis(process.world.random(self.0.link.delay()));
+        let due = Instant::now() + process.lead() + delay;
         // An error means that the connection is broken, which `broken` tells.
-        let _ = self.0.up.send(Message { due: Instant::now() + delay, body });
+        let _ = self.0.up.send(Message { due, body });
+        process.has_sent();
     }
 }
 

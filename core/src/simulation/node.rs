@@ -2,9 +2,10 @@
 
 use super::world::World;
 use crate::answer::{Answered, Failure};
+use crate::entry::Time;
 use crate::memory::{Entries, Listener};
 use crate::protocol::Moment;
-use crate::request::Request;
+use crate::request::{Reply, Request};
 use crate::wire::Sight;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::Duration;
@@ -98,12 +99,24 @@ impl Node {
     }
 
     pub(super) fn answer(&self, request: &Request) -> Answered {
-        let now = Moment::from_origin(self.clock());
-        let wall_clock = self.world().wall_clock_micros();
-        let wall_clock = wall_clock.saturating_add_signed(self.wall_clock_error);
-        let mut state = self.state();
-        state.requests += 1;
-        state.entries.answer(now, wall_clock, request).map_err(Failure::refused)
+        let time = Time { now: Moment::from_origin(self.clock()), wall: self.wall_clock() };
+        let answered = {
+            let mut state = self.state();
+            state.requests += 1;
+            state.entries.answer(time, request).map_err(Failure::refused)
+        };
+        if let (Request::Acquire { subject, .. }, Ok(Reply::Held(_))) = (request, &answered) {
+            let world = self.world();
+            for keys in subject.keys.iter() {
+                let process = world.maker(&subject.token);
+                world.evidence.refused(world.elapsed(), process, &keys.lock);
+            }
+        }
+        answered
+    }
+
+    fn wall_clock(&self) -> u64 {
+        self.world().wall_clock_micros().saturating_add_signed(self.wall_clock_error)
     }
 
     /// How many it has got.
@@ -120,6 +133,7 @@ impl Node {
             run_id,
             uptime: Duration::from_secs((now - state.since).as_secs()),
             is_replica: false,
+            clock: Some(self.wall_clock()),
         }
     }
 

@@ -48,6 +48,15 @@ pub(crate) struct Process {
     state: Mutex<State>,
 }
 
+/// For how long the operating system takes the processor away from a process, and where.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Preemption {
+    /// Each time that it has read its clock.
+    pub(super) after_reading: Duration,
+    /// Each time that it has sent a request.
+    pub(super) after_sending: Duration,
+}
+
 #[derive(Default)]
 struct State {
     /// By how many microseconds its wall clock is wrong.
@@ -55,7 +64,13 @@ struct State {
     /// For how long its machine was suspended.
     suspended: Duration,
     is_stopped: bool,
+    /// When it stood still the last time, until it does not any more.
+    last_stop: Option<Duration>,
     is_dead: bool,
+    /// The true time until which it is preempted.
+    preempted_until: Duration,
+    /// For how long it is preempted behind each reading of its clock, and behind each request it sends.
+    preemption: Preemption,
     /// Its tasks that are to run on when it does.
     held: Vec<Waker>,
 }
@@ -78,14 +93,58 @@ impl Process {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// The true time at which the running code is. While the process is preempted, that is later than the
+    /// world's: what the code does next happens then.
+    pub(super) fn elapsed(&self) -> Duration {
+        self.world.elapsed().max(self.state().preempted_until)
+    }
+
+    /// How far the running code is ahead of the world.
+    pub(super) fn lead(&self) -> Duration {
+        self.elapsed().saturating_sub(self.world.elapsed())
+    }
+
+    /// What its clock shows.
+    pub(super) fn moment(&self) -> Moment {
+        Moment::from_origin(self.origin + self.elapsed().mul_f64(self.rate))
+    }
+
     /// The clock that validity is measured by: it counts suspension.
-    pub(crate) fn now(&self) -> Moment {
-        Moment::from_origin(self.origin + self.world.elapsed().mul_f64(self.rate))
+    pub(crate) fn now(self: &Arc<Self>) -> Moment {
+        let now = self.moment();
+        let preemption = self.state().preemption;
+        self.preempt(preemption.after_reading);
+        now
+    }
+
+    /// It has sent a request.
+    pub(super) fn has_sent(self: &Arc<Self>) {
+        let preemption = self.state().preemption;
+        self.preempt(preemption.after_sending);
+    }
+
+    pub(super) fn set_preemption(&self, preemption: Preemption) {
+        self.state().preemption = preemption;
+    }
+
+    /// The running code goes on after this time. Unlike a process that is stopped, it need not be waiting
+    /// for anything.
+    fn preempt(self: &Arc<Self>, time: Duration) {
+        if time.is_zero() {
+            return;
+        }
+        let until = self.elapsed() + time;
+        self.state().preempted_until = until;
+        let process = Arc::clone(self);
+        drop(self.handle.spawn(async move {
+            tokio::time::sleep(process.lead()).await;
+            process.wake();
+        }));
     }
 
     /// For how long the machine has been running, by its own clock.
     pub(super) fn running(&self) -> Duration {
-        (self.world.elapsed() - self.state().suspended).mul_f64(self.rate)
+        (self.elapsed() - self.state().suspended).mul_f64(self.rate)
     }
 
     /// How long a time by its clock takes.
@@ -121,12 +180,18 @@ impl Process {
 
     /// SIGCONT; `suspended` is for how long its machine, too, stood still.
     pub(super) fn go_on(&self, suspended: Duration) {
-        let held = {
+        {
             let mut state = self.state();
             state.is_stopped = false;
+            state.last_stop = Some(self.world.elapsed());
             state.suspended += suspended;
-            std::mem::take(&mut state.held)
-        };
+        }
+        self.wake();
+    }
+
+    /// Lets the tasks go on that were held.
+    fn wake(&self) {
+        let held = std::mem::take(&mut self.state().held);
         held.into_iter().for_each(Waker::wake);
     }
 
@@ -139,6 +204,11 @@ impl Process {
 
     pub(super) fn is_dead(&self) -> bool {
         self.state().is_dead
+    }
+
+    /// Whether it has run all the time since then.
+    pub(super) fn has_run_since(&self, since: Duration) -> bool {
+        self.state().last_stop.is_none_or(|stop| stop < since)
     }
 
     pub(super) fn is_stopped(&self) -> bool {
@@ -163,7 +233,7 @@ impl<T> Future for Task<T> {
             if state.is_dead {
                 return Poll::Pending;
             }
-            if state.is_stopped {
+            if state.is_stopped || process.world.elapsed() < state.preempted_until {
                 state.held.push(context.waker().clone());
                 return Poll::Pending;
             }

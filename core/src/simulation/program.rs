@@ -2,7 +2,7 @@
 //! a program may.
 
 use super::process::Process;
-use super::scenario::Scenario;
+use super::scenario::{RETRY_DELAY, Scenario};
 use super::witness::Witness;
 use crate::timer::timeout;
 use crate::{Client, ErrorCode, Lease};
@@ -19,6 +19,16 @@ const CALM_PATIENCE: Duration = Duration::from_millis(100);
 
 /// How often a waiter may be overtaken for each task, if nothing goes wrong: before it is in the queues.
 const OVERTAKEN_PER_TASK: usize = 1;
+
+/// How much later than the last answer a verdict may come, beyond the time limits.
+const SLACK: Duration = Duration::from_millis(20);
+
+/// In how much time a node is connected again at most that is not in trouble any more: an attempt that is under
+/// way, the pause after it, and another attempt.
+const RECONNECTED: Duration = Duration::from_millis(2_500);
+
+/// For how much longer than the guard a node may be guarded: uptimes are in whole seconds.
+const GUARDED: Duration = Duration::from_millis(2_500);
 
 /// For how long a machine that was suspended may run until a loss is told.
 const TOLD: Duration = Duration::from_secs(2);
@@ -106,12 +116,59 @@ impl Program {
                 self.hold(lease).await;
             }
             Err(error) => match error.code() {
-                ErrorCode::Timeout => self.process.world.count("acquires timed out"),
+                ErrorCode::Timeout => {
+                    self.process.world.count("acquires timed out");
+                    self.was_held(began, &resources);
+                }
                 ErrorCode::NoQuorum if self.scenario.faults.pause.is_some() => {
                     self.process.world.count("acquires without a quorum");
+                    self.was_down();
                 }
                 _ => self.process.world.violation(format!("{}: {error}", self.process.name)),
             },
+        }
+    }
+
+    /// An acquire that began then has just timed out: a node must have refused it lately, in a round of its own
+    /// or of another waiter of its client.
+    fn was_held(&self, began: Duration, resources: &[usize]) {
+        let Self { process, scenario, .. } = self;
+        let now = process.world.elapsed();
+        let longest = RETRY_DELAY.1 + scenario.node_timeout + SLACK;
+        let since = now.saturating_sub(longest).max(began.saturating_sub(scenario.node_timeout));
+        if !process.has_run_since(since) {
+            return process.world.count("verdicts not judged: the process had stood still");
+        }
+        let locks: Vec<_> = resources.iter().map(usize::to_string).collect();
+        let refused = process.world.evidence.last_refusal(&process.name, &locks);
+        if refused.is_none_or(|refused| refused < since) {
+            let (name, waited) = (&process.name, now - began);
+            process.world.violation(format!(
+                "{name}: the acquire of {resources:?} timed out after {waited:?}, but no node has refused it \
+                 since {since:?}; the last refusal was at {refused:?}"
+            ));
+        }
+    }
+
+    /// An acquire has just met too few nodes: so many must be in trouble, or may not have recovered.
+    fn was_down(&self) {
+        let Self { process, scenario, .. } = self;
+        let now = process.world.elapsed();
+        let guarded = scenario.guard.map_or(Duration::ZERO, |guard| 2 * guard + GUARDED);
+        let longest = RETRY_DELAY.1 + scenario.node_timeout + SLACK + RECONNECTED + guarded;
+        let since = now.saturating_sub(longest);
+        if !process.has_run_since(since) {
+            return process.world.count("verdicts not judged: the process had stood still");
+        }
+        let troubled = process.world.evidence.troubled(&process.name, since);
+        // To raise the fence takes all nodes that the majority was counted from.
+        let needed =
+            if scenario.clocks_are_apart() { 1 } else { scenario.nodes - scenario.nodes / 2 };
+        if troubled < needed {
+            process.world.violation(format!(
+                "{}: an acquire met too few of {} nodes, but only {troubled} were in trouble since {since:?}",
+                process.name, scenario.nodes
+            ));
         }
     }
 

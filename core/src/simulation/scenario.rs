@@ -2,6 +2,7 @@
 //! what goes wrong.
 
 use crate::Client;
+use crate::protocol::FENCE_WINDOW;
 use std::time::Duration;
 
 /// The smallest and the largest time to live, in milliseconds, where leases are lost to time.
@@ -10,8 +11,15 @@ const SHORT: (u64, u64) = (100, 3_000);
 /// A time to live in which what is left on a node is seen, since it outlives the simulation.
 const LONG: u64 = 100_000;
 
-/// By how much wall clocks may be wrong if no node forgets its counters: a day, in microseconds.
-const DAY: i64 = 86_400_000_000;
+/// By how much wall clocks may be wrong: ten years, in microseconds. It does not matter.
+const YEARS: i64 = 10 * 365 * 86_400_000_000;
+
+/// By how much those of nodes may be that forget their counters: half a second, in microseconds.
+const CLOSE: i64 = 500_000;
+
+/// The shortest and the longest delay between two tries of a waiter.
+pub(super) const RETRY_DELAY: (Duration, Duration) =
+    (Duration::from_millis(2), Duration::from_millis(40));
 
 #[derive(Clone, Debug)]
 pub(super) struct Scenario {
@@ -27,8 +35,12 @@ pub(super) struct Scenario {
     /// On if nodes forget.
     pub(super) guard: Option<Duration>,
     pub(super) faults: Faults,
-    /// By how many microseconds wall clocks are wrong at most.
+    /// By how many microseconds the processes' wall clocks are wrong at most.
     pub(super) wall_clock_error: i64,
+    /// By how many those of the nodes are.
+    pub(super) node_clock_error: i64,
+    /// Whether fences grow. That is not claimed of nodes that forget where the guard is short.
+    pub(super) fences_grow: bool,
     /// For how long things go wrong.
     pub(super) length: Duration,
 }
@@ -50,6 +62,13 @@ impl Scenario {
         let memory_loss = !is_long && random.u8(..100) < 60;
         let calm = random.u8(..100) < 10;
         let pause = if calm { None } else { Some(random.u64(20..2_000)) };
+        let fences_grow = !memory_loss || random.bool();
+        let guard = match fences_grow {
+            true => Duration::from_millis(ttl).max(
+                2 * FENCE_WINDOW + Duration::from_micros(2 * CLOSE as u64) + Duration::from_secs(1),
+            ),
+            false => Duration::from_millis(ttl),
+        };
         Self {
             nodes,
             processes: random.usize(2..5),
@@ -61,11 +80,13 @@ impl Scenario {
                 false => random.u64(10..ttl.min(3_000) / 2),
             }),
             drift_factor: [0.01, 0.01, 0.1, 0.3][random.usize(..4)],
-            guard: memory_loss.then(|| Duration::from_millis(ttl)),
+            guard: memory_loss.then_some(guard),
             faults: Faults { pause, memory_loss },
-            // The fences of a node that forgets rely on clocks, to less than the guard.
-            wall_clock_error: if memory_loss { ttl as i64 * 1_000 / 2 - 1_000 } else { DAY },
-            length: Duration::from_secs(20),
+            wall_clock_error: YEARS,
+            node_clock_error: if memory_loss || random.bool() { CLOSE } else { YEARS },
+            fences_grow,
+            // Long enough for nodes to count again.
+            length: Duration::from_secs(if memory_loss && fences_grow { 40 } else { 20 }),
         }
     }
 
@@ -76,9 +97,19 @@ impl Scenario {
         1.0 / (1.0 - self.drift_factor * part)
     }
 
-    pub(super) fn wall_clock_error(&self, random: &mut fastrand::Rng) -> i64 {
-        let any = random.i64(-self.wall_clock_error..=self.wall_clock_error);
-        [-self.wall_clock_error, self.wall_clock_error, any][random.usize(..3)]
+    /// Whether the nodes' clocks may be so far apart that rounds have to raise the fence.
+    pub(super) fn clocks_are_apart(&self) -> bool {
+        self.node_clock_error > CLOSE
+    }
+
+    /// How wrong a process's wall clock is.
+    pub(super) fn wall_clock(&self, random: &mut fastrand::Rng) -> i64 {
+        up_to(self.wall_clock_error, random)
+    }
+
+    /// How wrong a node's is.
+    pub(super) fn node_clock(&self, random: &mut fastrand::Rng) -> i64 {
+        up_to(self.node_clock_error, random)
     }
 
     pub(super) fn client(&self) -> Client {
@@ -88,11 +119,16 @@ impl Scenario {
             .ttl(self.ttl)
             .node_timeout(self.node_timeout)
             .drift_factor(self.drift_factor)
-            .retry_delay(Duration::from_millis(2), Duration::from_millis(40));
+            .retry_delay(RETRY_DELAY.0, RETRY_DELAY.1);
         let builder = match self.guard {
             Some(guard) => builder.restart_guard(guard),
             None => builder,
         };
         builder.build().expect("the options are valid")
     }
+}
+
+/// Often one of the extremes, where mistakes show, and often none.
+fn up_to(most: i64, random: &mut fastrand::Rng) -> i64 {
+    [-most, most, 0, random.i64(-most..=most)][random.usize(..4)]
 }

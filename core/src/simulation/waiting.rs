@@ -439,3 +439,43 @@ fn an_outage_is_told_to_all_who_wait() {
         calm.world.nodes.iter().for_each(|node| node.start(false));
     });
 }
+
+#[test]
+fn waiters_in_line_tell_an_outage_from_contention() {
+    calm(|calm| async move {
+        let freeze = || calm.world.nodes.iter().for_each(|node| node.freeze());
+        let thaw = || calm.world.nodes.iter().for_each(|node| node.thaw());
+        let down = async |waiting: Vec<JoinHandle<crate::Result<Lease>>>, limit: Duration| {
+            let before = calm.requests();
+            let began = calm.now();
+            for waiting in waiting {
+                let error = waiting.await.expect("no panic").expect_err("no node answers");
+                assert_eq!(error.code(), ErrorCode::NoQuorum, "{error}");
+            }
+            assert!(calm.now() - began < limit, "{:?}", calm.now() - began);
+            thaw();
+            sleep(2 * SECOND).await;
+            calm.requests() - before
+        };
+
+        // No round has ended yet: connecting takes longer than they wait.
+        freeze();
+        let client = calm.peer(0);
+        let waiting = (0..200).map(|_| client.acquire(&["r"], SECOND / 2)).collect();
+        let requests = down(waiting, 2 * SECOND).await;
+        assert!(requests < 20, "{requests} requests of 200 waiters");
+
+        // The last round was long ago: the first in line is far behind in the nodes' queues.
+        let holder = calm.peer(1);
+        let lease = holder.get(&["r"]).await;
+        let others: Vec<_> =
+            (2..22).map(|number| calm.peer(number).acquire(&["r"], 60 * SECOND)).collect();
+        sleep(SECOND).await;
+        let waiting = (0..200).map(|_| client.acquire(&["r"], 5 * SECOND)).collect();
+        sleep(5 * SECOND - 300 * MILLISECOND).await;
+        freeze();
+        down(waiting, 300 * MILLISECOND + RETRY).await;
+        others.iter().for_each(JoinHandle::abort);
+        drop(lease);
+    });
+}

@@ -12,6 +12,7 @@ pub(super) struct Witness {
     resources: Vec<Mutex<Resource>>,
     arrivals: Mutex<Arrivals>,
     is_over: AtomicBool,
+    fences_grow: bool,
 }
 
 #[derive(Default)]
@@ -68,9 +69,10 @@ impl Drop for Waiting<'_> {
 }
 
 impl Witness {
-    pub(super) fn new(resources: usize) -> Arc<Self> {
+    pub(super) fn new(resources: usize, fences_grow: bool) -> Arc<Self> {
         let resources = (0..resources).map(|_| Mutex::default()).collect();
-        Arc::new(Self { resources, arrivals: Mutex::default(), is_over: AtomicBool::new(false) })
+        let is_over = AtomicBool::new(false);
+        Arc::new(Self { resources, arrivals: Mutex::default(), is_over, fences_grow })
     }
 
     fn resource(&self, number: usize) -> MutexGuard<'_, Resource> {
@@ -120,7 +122,7 @@ impl Witness {
             within(process, || held.state().lease.is_valid(clock::now()))
         };
         resource.held.retain(|(process, held)| !process.is_dead() && is_valid(process, held));
-        if !resource.fences.insert(fence) {
+        if !resource.fences.insert(fence) && self.fences_grow {
             world.violation(format!("{name} was granted {number} with fence {fence}, again"));
         }
         // A process that stood still after the lock was won learns of it when it is over, and when
@@ -134,7 +136,7 @@ impl Witness {
                 holder.name, held.won.fence
             ));
         }
-        if fence < resource.last_fence {
+        if fence < resource.last_fence && self.fences_grow {
             world.violation(format!(
                 "{name} was granted {number} with fence {fence} after one with {}",
                 resource.last_fence

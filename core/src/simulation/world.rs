@@ -1,5 +1,6 @@
 //! A simulated world: its time, its chance, what happened in it, and what was wrong with it.
 
+use super::evidence::Evidence;
 use super::node::Node;
 use crate::request::Request;
 use crate::token::TOKEN_BYTES;
@@ -29,6 +30,7 @@ pub(crate) struct World {
     began: Instant,
     is_traced: bool,
     pub(super) nodes: Vec<Arc<Node>>,
+    pub(super) evidence: Evidence,
     state: Mutex<State>,
 }
 
@@ -39,7 +41,7 @@ struct State {
     violations: Vec<(Duration, String)>,
     /// Which process made which token.
     makers: HashMap<String, String>,
-    /// Tokens that a node got on a connection that was given up already.
+    /// Tokens that a node got on a connection that had broken already.
     late: HashSet<String>,
     /// The processes that were killed.
     killed: HashSet<String>,
@@ -52,6 +54,7 @@ impl World {
             began: Instant::now(),
             is_traced,
             nodes,
+            evidence: Evidence::default(),
             state: Mutex::new(State {
                 random,
                 steps: 0,
@@ -113,8 +116,8 @@ impl World {
         self.state().makers.get(token).cloned().unwrap_or_default()
     }
 
-    /// A node got this request on a connection that its sender has given up. The undo on the next
-    /// connection may have overtaken it; then only the ttl takes it away.
+    /// A node got this request on a connection that had broken for its sender, who hears nothing of it. The
+    /// undo on the next connection may have overtaken it; then only the ttl takes it away.
     pub(super) fn came_late(&self, request: &Request) {
         let mut state = self.state();
         match request {

@@ -1,0 +1,75 @@
+#![allow(clippy::unwrap_used, reason = "tests")]
+
+use super::Node;
+use crate::answer::Failure;
+use crate::clock;
+use crate::endpoint::Endpoint;
+use crate::error::NodeOutcome;
+use crate::identities::Identities;
+use crate::node_clocks::Clocks;
+use crate::options::Options;
+use crate::request::{Keys, Reply, Request};
+use crate::wire::Sight;
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+const GUARD: Duration = Duration::from_secs(60);
+/// Longer than any guard.
+const OLD: Duration = Duration::from_secs(1_000_000);
+
+fn guarded_node() -> Arc<Node> {
+    let endpoint = Endpoint::parse(1, "memory://guarded").unwrap();
+    let identities = Identities::new(vec![endpoint.address.clone()]);
+    let options = Options { restart_guard: Some(GUARD), ..Options::default() };
+    Node::new(endpoint, 0, &options, &identities, &Arc::default(), &Arc::new(Clocks::new(1)))
+}
+
+/// A server that loads its data, or follows a master, may come back without what it granted. It need not
+/// have restarted for that, nor lost its connections.
+#[test]
+fn votes_do_not_count_after_an_error_that_tells_of_another_memory() {
+    use NodeOutcome::{Loading, Masterdown, Misconf, Noperm, Oom, Readonly, Refused};
+    for (outcome, is_doubtful) in [
+        (Loading, true),
+        (Readonly, true),
+        (Masterdown, true),
+        (Oom, false),
+        (Misconf, false),
+        (Noperm, false),
+        (Refused, false),
+    ] {
+        let node = guarded_node();
+        node.guard().unwrap().looked(clock::now(), Some(("memory", OLD)));
+        let request = Request::Look([Keys::new("", "r")].into());
+        let vote = |answered| {
+            let began = clock::now();
+            node.answered(&request, began, None, &Weak::new(), answered)
+        };
+        assert!(matches!(vote(Ok(Reply::No)), Ok(Reply::No)), "it counts at first");
+
+        let failure = Failure { outcome, ..Failure::refused("") };
+        let before = clock::now();
+        assert!(vote(Err(failure)).is_err());
+        match vote(Ok(Reply::No)) {
+            Ok(Reply::Uncounted(reply, from)) => {
+                assert!(is_doubtful, "{outcome:?}");
+                assert_eq!(*reply, Reply::No);
+                assert!(from >= before.plus(GUARD), "{outcome:?}");
+            }
+            Ok(Reply::No) => assert!(!is_doubtful, "{outcome:?}"),
+            other => panic!("{outcome:?}: {other:?}"),
+        }
+    }
+}
+
+#[test]
+fn a_replica_does_not_count_however_long_it_has_been_up() {
+    for (is_replica, counts) in [(false, true), (true, false)] {
+        let node = guarded_node();
+        let [memory, run_id] = ["memory", "run"].map(str::to_owned);
+        node.saw(Some(Sight { memory, run_id, uptime: OLD, is_replica, clock: None })).unwrap();
+        let guard = node.guard().unwrap();
+        assert_eq!(guard.counts(clock::now()), counts, "{is_replica}");
+        assert!(guard.counts(clock::now().plus(2 * GUARD)));
+    }
+}
