@@ -124,6 +124,7 @@ fn polite(request: &[String]) -> String {
             let info = "run_id:0123456789\r\nuptime_in_seconds:100000\r\nrole:master\r\n";
             format!("${}\r\n{info}\r\n", info.len())
         }
+        "TIME" => "*2\r\n$10\r\n1700000000\r\n$1\r\n0\r\n".to_owned(),
         "SCRIPT" => format!("$40\r\n{}\r\n", "0".repeat(40)),
         "EVALSHA" | "EVAL" => ":0\r\n".to_owned(),
         _ => "+OK\r\n".to_owned(),
@@ -131,7 +132,7 @@ fn polite(request: &[String]) -> String {
 }
 
 /// How many requests a client makes before its first ACQUIRE: to connect, and to look at the node.
-const BEFORE_ACQUIRE: usize = 10;
+const BEFORE_ACQUIRE: usize = 11;
 
 static PANICS: Mutex<Vec<String>> = Mutex::new(Vec::new());
 
@@ -242,14 +243,17 @@ fn malice() {
         ">3\r\n+unsubscribe\r\n_\r\n:0\r\n",
         "+OK\r\n+OK\r\n+OK\r\n+OK\r\n+OK\r\n+OK\r\n",
         ":1\r\n",
-        "*2\r\n:1\r\n:-1\r\n",
-        "*2\r\n:1\r\n:9007199254740992\r\n",
-        "*2\r\n:0\r\n:9223372036854775807\r\n",
-        "*3\r\n:1\r\n:1\r\n:1\r\n",
-        "*2\r\n$1\r\n1\r\n$1\r\n1\r\n",
-        "~2\r\n:1\r\n:1\r\n",
+        "*2\r\n:1\r\n:1\r\n",
+        "*3\r\n:1\r\n:-1\r\n:1\r\n",
+        "*3\r\n:1\r\n:9007199254740992\r\n:1\r\n",
+        "*3\r\n:1\r\n:1\r\n:-1\r\n",
+        "*4\r\n:0\r\n:9223372036854775807\r\n:9223372036854775807\r\n:0\r\n",
+        "*4\r\n:0\r\n:0\r\n:-1\r\n:9223372036854775807\r\n",
+        "*4\r\n:1\r\n:1\r\n:1\r\n:1\r\n",
+        "*3\r\n$1\r\n1\r\n$1\r\n1\r\n$1\r\n1\r\n",
+        "~3\r\n:1\r\n:1\r\n:1\r\n",
         "%1\r\n:1\r\n:1\r\n",
-        "|1\r\n:1\r\n:1\r\n*2\r\n:1\r\n:5",
+        "|1\r\n:1\r\n:1\r\n*3\r\n:1\r\n:5\r\n:1",
         // Errors.
         "-\r\n",
         "-NOSCRIPT\r\n",
@@ -319,7 +323,7 @@ proptest! {
 #[test]
 fn acquire_is_the_request_that_it_is_taken_for() {
     // The node grants in place of garbage: or the tests above would reach nothing.
-    let granted = b"*2\r\n:1\r\n:5\r\n".to_vec();
+    let granted = b"*3\r\n:1\r\n:5\r\n:7\r\n".to_vec();
     let garbage = Garbage { polite: BEFORE_ACQUIRE, bytes: granted, then: Then::GoOn };
     let node = Node::start(garbage);
     let client = Client::builder().nodes([&node.url]).connect_timeout(TIMEOUT).build().unwrap();

@@ -2,7 +2,7 @@
 //! cluster.
 
 use crate::servers::Servers;
-use crate::{wait, wait_until};
+use crate::{TIMEOUT, wait, wait_until};
 use quorlock::{Client, ErrorCode, Lease};
 use serde_json::json;
 use std::time::Duration;
@@ -48,6 +48,73 @@ fn a_lease_outlives_a_failover_by_sentinels() {
     let following = wait(client.lock("r").acquire()).unwrap();
     assert!(following.fence() > lease.fence());
     assert!(wait(following.release()));
+}
+
+/// Makes a sentinel name this server, which the others know nothing of.
+fn mislead(servers: &Servers, sentinel: usize, other: &Servers) {
+    let port = other.ports[0].to_string();
+    assert_eq!(servers.command(sentinel, &["SENTINEL", "REMOVE", "orders"]), "OK");
+    let monitor = ["SENTINEL", "MONITOR", "orders", "127.0.0.1", &port, "2"];
+    assert_eq!(servers.command(sentinel, &monitor), "OK");
+}
+
+/// As a sentinel that was cut off from the others during a failover.
+#[test]
+fn a_stale_sentinel_that_answers_first_is_outvoted() {
+    let (servers, stale) =
+        (Servers::start_with(json!({"start_sentinel": true})), Servers::start(1));
+    servers.ask(json!({"kill": 0}));
+    assert_eq!(servers.ask(json!({"fail_over": true})), 1);
+    mislead(&servers, 2, &stale);
+    let proxies = [3, 4].map(|sentinel| servers.proxy(sentinel));
+    proxies.iter().for_each(|proxy| proxy.delay(0.1));
+    let first = format!("127.0.0.1:{}", servers.ports[2]);
+    let others = proxies.iter().map(|proxy| proxy.url.trim_start_matches("redis://").to_owned());
+    let sentinels: Vec<_> = [first].into_iter().chain(others).collect();
+    let builder =
+        Client::builder().nodes([format!("redis-sentinel://{}/orders", sentinels.join(","))]);
+    let client = builder.connect_timeout(TIMEOUT).build().unwrap();
+    let lease = wait(client.lock("r").acquire()).unwrap();
+    assert_eq!((servers.keys(1), stale.keys(0)), (vec!["r".to_owned()], vec![]));
+    assert!(wait(lease.release()));
+}
+
+#[test]
+fn a_master_is_followed_and_given_up_as_a_majority_of_the_sentinels_says() {
+    let (servers, other) =
+        (Servers::start_with(json!({"start_sentinel": true})), Servers::start(1));
+    let url = format!("redis-sentinel://{}/orders", field(&servers, 0, "seeds"));
+    let builder = Client::builder().nodes([url]).wait(NOW).connect_timeout(TIMEOUT / 4);
+    // It looks once a second.
+    let guard = Duration::from_secs(2);
+    let client = builder.ttl(guard).restart_guard(guard).build().unwrap();
+    let is_locked_on = |servers: &Servers, server| match wait(client.lock("r").acquire()) {
+        Ok(lease) => {
+            let is_there = servers.keys(server) == ["r"];
+            wait(lease.release());
+            is_there
+        }
+        Err(error) => {
+            assert_ne!(error.code(), ErrorCode::Config, "{error}");
+            false
+        }
+    };
+    wait_until("it is locked on the master", || is_locked_on(&servers, 0));
+    // Both are masters.
+    mislead(&servers, 2, &other);
+    mislead(&servers, 3, &other);
+    wait_until("it is locked on the new master", || is_locked_on(&other, 0));
+    // The one that is left is out of date.
+    servers.ask(json!({"kill": 2}));
+    servers.ask(json!({"kill": 3}));
+    wait_until("the master is given up", || {
+        let refused = wait(client.lock("r").acquire()).err();
+        let detail = refused.map(|error| error.nodes()[0].detail.clone());
+        detail.is_some_and(|detail| detail.contains("2 of 3 sentinels named no master"))
+    });
+    servers.ask(json!({"restart": 2}));
+    mislead(&servers, 2, &other);
+    wait_until("it is locked on the master again", || is_locked_on(&other, 0));
 }
 
 #[test]

@@ -165,6 +165,17 @@ fn a_release_that_a_node_missed_is_delivered_later() {
 }
 
 #[test]
+fn a_release_waits_for_nodes_that_are_slow() {
+    let servers = Servers::start(3);
+    let (client, proxies) = through_proxies(&servers);
+    let lease = wait(client.lock("r").acquire()).unwrap();
+    // More than node_timeout.
+    proxies.iter().for_each(|proxy| proxy.delay(1.0));
+    assert!(wait(lease.release()));
+    wait_until("all nodes are free", || servers.are_empty());
+}
+
+#[test]
 fn connections_cut_while_idle_cost_no_error() {
     let servers = Servers::start(3);
     let client = client(&servers.urls);

@@ -2,7 +2,10 @@
 
 use crate::servers::Servers;
 use crate::{TIMEOUT, wait, wait_until};
-use quorlock::{Client, Detail, ErrorCode, Kind, Listener, NodeState, Record, TARGETS, Value};
+use quorlock::{
+    Client, Detail, ErrorCode, Kind, Lease, Listener, NodeState, Owner, Pending, Record, Result,
+    TARGETS, Value,
+};
 use serde_json::json;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, Weak};
@@ -25,6 +28,7 @@ impl Heard {
             if let Some(listener) = listening.get().and_then(Weak::upgrade) {
                 taken.lock().unwrap().extend(listener.take());
             }
+            true
         });
         own.set(Arc::downgrade(&listener)).unwrap();
         listener.listen([5; TARGETS.len()]);
@@ -100,12 +104,176 @@ fn what_becomes_of_a_lock_is_told_and_counted() {
     assert_eq!(stats.waiting, 0);
 }
 
+/// The leases that ended, by how: released, closed with their client, dropped, lost; and those held now.
+fn ends(client: &Client) -> [u64; 5] {
+    let stats = client.stats();
+    [stats.releases, stats.closed, stats.dropped, stats.losses, stats.held]
+}
+
+#[test]
+fn an_abandoned_lease_is_not_released_and_expires_with_a_warning() {
+    let heard = Heard::begin();
+    let client = Client::builder().nodes(["memory://abandoned"]).build().unwrap();
+    let lock = client.lock("abandoned").wait(NOW);
+    let short = lock.clone().ttl(Duration::from_secs(2));
+    let lease = wait(short.acquire()).unwrap();
+    let (fence, lost) = (lease.fence(), lease.lost());
+    assert!(lease.abandon());
+    assert!(!lease.abandon(), "it is abandoned once");
+    drop(lease);
+    assert_eq!(ends(&client), [0, 0, 1, 0, 0]);
+    let held = wait(lock.acquire()).map(|_| "the key should still be there").unwrap_err();
+    assert_eq!(held.code(), ErrorCode::Timeout);
+    wait_until("it expires: nothing renews it", || wait(lock.acquire()).is_ok());
+
+    // Whoever still works under it learns of its end, which is not counted again.
+    let loss = wait(lost).expect("it is lost");
+    assert!(loss.to_string().contains("dropped without being released"), "{loss}");
+    let [dropped] = &heard.about("lease.dropped", "abandoned")[..] else { panic!("not once") };
+    assert_eq!((dropped.level, dropped.target), (2, "quorlock::lease"));
+    assert!(dropped.fields.contains(&("fence", Detail::Whole(fence))));
+    assert!(heard.about("lease.lost", "abandoned").is_empty());
+    assert_eq!(ends(&client), [1, 0, 1, 0, 0]);
+}
+
+#[test]
+fn watchers_of_an_abandoned_lease_outlive_its_client() {
+    let client = Client::builder().nodes(["memory://outlived"]).build().unwrap();
+    let lease = wait(client.lock("r").ttl(Duration::from_millis(200)).acquire()).unwrap();
+    let lost = lease.lost();
+    assert!(lease.abandon());
+    drop(lease);
+    drop(client);
+    assert!(wait(lost).is_some());
+}
+
+#[test]
+fn stats_tell_how_leases_ended() {
+    let client = Client::builder().nodes(["memory://ends"]).build().unwrap();
+    let acquire = |resource| wait(client.lock(resource).acquire()).unwrap();
+    assert!(wait(acquire("released").release()));
+    drop(acquire("left"));
+    let (abandoned, held) = (acquire("abandoned"), acquire("held"));
+    assert!(abandoned.abandon());
+    drop(abandoned);
+    assert_eq!(ends(&client), [2, 0, 1, 0, 1]);
+    // Closing the client releases both, and counts the one that was held.
+    wait(client.close());
+    assert_eq!(ends(&client), [2, 1, 1, 0, 0]);
+    assert!(!held.abandon(), "it is over");
+    drop(held);
+    assert_eq!(ends(&client), [2, 1, 1, 0, 0]);
+    let other = Client::builder().nodes(["memory://ends"]).build().unwrap();
+    assert!(wait(other.lock("abandoned").wait(NOW).acquire()).is_ok());
+}
+
+#[test]
+fn an_acquire_that_waits_for_its_own_thread_is_told() {
+    const WAIT: Duration = Duration::from_millis(1500);
+    let heard = Heard::begin();
+    let client = Client::builder().nodes(["memory://reentrant"]).wait(WAIT).build().unwrap();
+    let told = || heard.about("acquire.reentrant", "reentrant");
+    let lease = wait(client.lock(["other", "reentrant"]).acquire()).unwrap();
+    let fence = lease.fences().next().unwrap().1;
+    let lock = client.lock("reentrant");
+    let own = format!("\"reentrant\" is held by another lease of this client (fence {fence})");
+    let refused = |acquire: Pending<Result<Lease>>| wait(acquire).unwrap_err().to_string();
+
+    // The error says so at once, whoever waits.
+    assert!(refused(lock.clone().wait(NOW).acquire()).contains(&own));
+    let foreign = [Some(Owner::Foreign(7)), None].map(|owner| lock.acquire_as(owner));
+    let other = lock.clone();
+    let elsewhere = std::thread::spawn(move || refused(other.acquire()));
+    for error in foreign.map(refused).into_iter().chain([elsewhere.join().unwrap()]) {
+        assert!(error.contains(&format!("{own} after 1.5 s")), "{error}");
+    }
+    assert!(told().is_empty(), "none of them waits for itself");
+
+    let waiting = lock.wait_forever().acquire();
+    wait_until("it is told", || !told().is_empty());
+    drop(waiting);
+    let [event] = &told()[..] else { panic!("{:?}", told()) };
+    assert_eq!((event.level, event.target), (2, "quorlock::acquire"));
+    assert!(event.fields.contains(&("fence", Detail::Whole(fence))));
+
+    // Nobody waits for a lease that is over, nor for another client's.
+    let other = Client::builder().nodes(["memory://reentrant"]).wait(WAIT).build().unwrap();
+    assert!(refused(other.lock("reentrant").acquire()).contains("held by others"));
+    let short = wait(client.lock("short").acquire()).unwrap();
+    let waiting = client.lock("short").acquire();
+    assert!(wait(short.release()));
+    assert!(wait(waiting).is_ok());
+    assert_eq!(told().len(), 1);
+}
+
+#[test]
+fn tokio_tasks_own_what_they_acquire() {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let heard = Heard::begin();
+    let client = Client::builder().nodes(["memory://tasks"]).build().unwrap();
+    let lock = client.lock("tasks");
+    let told = || heard.about("acquire.reentrant", "tasks").len();
+    runtime.block_on(async {
+        let own = lock.clone();
+        let holder = tokio::spawn(async move { own.acquire().await.unwrap() });
+        let lease = holder.await.unwrap();
+        // Another task of the same thread.
+        let short = lock.clone().wait(Duration::from_millis(1500));
+        let waiting = tokio::spawn(async move { short.acquire().await.map(drop) });
+        assert!(waiting.await.unwrap().is_err());
+        assert_eq!(told(), 0);
+        assert!(lease.release().await);
+
+        let itself = tokio::spawn(async move {
+            let _lease = lock.acquire().await.unwrap();
+            lock.wait_forever().acquire().await.map(drop)
+        });
+        while told() == 0 {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        itself.abort();
+    });
+}
+
+#[test]
+fn a_listener_that_cannot_be_woken_is_woken_by_the_next_record() {
+    let (woken, works) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+    let (counter, answer) = (Arc::clone(&woken), Arc::clone(&works));
+    let listener = Listener::new(move || {
+        counter.fetch_add(1, Ordering::SeqCst);
+        match answer.load(Ordering::SeqCst) {
+            0 => panic!("the wake-up of a listener panics"),
+            1 => false,
+            _ => true,
+        }
+    });
+    listener.listen([0, 4, 0, 0]);
+    let client = Client::builder().nodes(["memory://wakes"]).build().unwrap();
+    // Others tell of leases meanwhile, so there may be more records than these.
+    let acquire = || wait(client.lock("wakes").acquire()).unwrap();
+    for answer in [0, 1] {
+        works.store(answer, Ordering::SeqCst);
+        let before = woken.load(Ordering::SeqCst);
+        assert!(wait(acquire().release()));
+        wait_until("it is called again", || woken.load(Ordering::SeqCst) >= before + 2);
+    }
+    works.store(2, Ordering::SeqCst);
+    assert!(wait(acquire().release()));
+    let is_about_this = |record: &Arc<Record>| record.text.contains("wakes");
+    let mut records = Vec::new();
+    wait_until("nothing is lost", || {
+        records.extend(listener.take().into_iter().filter(is_about_this));
+        records.len() == 6
+    });
+}
+
 #[test]
 fn a_listener_hears_what_it_wants_to() {
     let woken = Arc::new(AtomicUsize::new(0));
     let counter = Arc::clone(&woken);
     let listener = Listener::new(move || {
         counter.fetch_add(1, Ordering::SeqCst);
+        true
     });
     let client = Client::builder().nodes(["memory://wants"]).build().unwrap();
     let cycle = || assert!(wait(wait(client.lock("wants").acquire()).unwrap().release()));

@@ -229,7 +229,19 @@ fn ends_with_held_leases() {
     let client = Client::builder().ttl(Duration::from_secs(600)).build().unwrap();
     let leases: Vec<_> =
         (0..20).map(|i| wait(client.lock(format!("r{i}")).acquire()).unwrap()).collect();
+    // The release notifies these, and they must not win.
+    let waiting: Vec<_> = (0..20).map(|i| client.lock(format!("r{i}")).acquire()).collect();
+    let other = Client::builder().build().unwrap();
+    let waiting_elsewhere = other.lock("r0").acquire();
+    wait_until("they wait", || client.stats().waiting + other.stats().waiting == 21);
     quorlock::release_all(crate::TIMEOUT);
     assert!(!leases.iter().any(Lease::is_valid));
+    for waiting in waiting.into_iter().chain([waiting_elsewhere]) {
+        assert_eq!(wait(waiting).unwrap_err().code(), ErrorCode::Closed);
+    }
+    // Neither does anything that begins later, with whichever client.
+    for client in [client, Client::builder().build().unwrap()] {
+        assert_eq!(wait(client.lock("late").acquire()).unwrap_err().code(), ErrorCode::Closed);
+    }
     quorlock::release_all(crate::TIMEOUT);
 }

@@ -2,7 +2,8 @@
 
 use crate::servers::Servers;
 use crate::{wait, wait_until};
-use quorlock::{Client, ClientBuilder};
+use quorlock::{Client, ClientBuilder, ErrorCode};
+use serde_json::json;
 use std::time::Duration;
 
 /// So long that who gets the lock within the time of a test was called.
@@ -83,4 +84,20 @@ fn nodes_in_memory_call_as_well() {
         assert!(wait(lease.release()));
         assert!(wait(wait(waiting).unwrap().release()));
     }
+}
+
+#[test]
+fn waiters_of_a_client_are_told_that_no_node_answers() {
+    let servers = Servers::start(3);
+    (0..3).for_each(|node| drop(servers.ask(json!({ "freeze": node }))));
+    let client = Client::builder().nodes(&servers.urls).build().unwrap();
+    // Shorter than connect_timeout.
+    let wait_for = Duration::from_millis(300);
+    let waiting: Vec<_> = (0..5).map(|_| client.lock("r").wait(wait_for).acquire()).collect();
+    for waiting in waiting {
+        let error = wait(waiting).unwrap_err();
+        assert_eq!(error.code(), ErrorCode::NoQuorum, "{error}");
+    }
+    (0..3).for_each(|node| drop(servers.ask(json!({ "thaw": node }))));
+    wait_until("nothing stays behind", || servers.are_empty());
 }

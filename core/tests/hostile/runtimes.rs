@@ -1,0 +1,45 @@
+//! Threads that belong to another runtime.
+
+use crate::{TIMEOUT, acquire, alone, client, wait};
+use std::time::Duration;
+
+fn nodes() -> Vec<String> {
+    (0..3).map(|node| format!("memory://runtimes-{node}")).collect()
+}
+
+#[test]
+fn a_thread_that_runs_a_task_of_tokio_can_wait_any_number_of_times() {
+    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+    runtime.block_on(async {
+        let cycles = tokio::spawn(async {
+            let lock = client(&nodes(), TIMEOUT).lock("r");
+            // tokio lets a task look at what it waits for 128 times before it has to yield.
+            for _ in 0..500 {
+                assert!(wait(acquire(&lock).release()));
+            }
+        });
+        cycles.await.unwrap();
+    });
+}
+
+/// More than the limit on memory leaves, so that no thread can be started; see `threads.rs`.
+const STACK: &str = "1073741824";
+
+#[cfg(target_os = "linux")]
+#[test]
+fn the_first_use_within_a_runtime_fails_without_threads_and_works_later() {
+    let name = "runtimes::the_first_use_within_a_runtime_fails_without_threads_and_works_later";
+    if !alone(name, &[("RUST_MIN_STACK", STACK)]) {
+        return;
+    }
+    let lock = client(&nodes(), TIMEOUT).lock("r");
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+    runtime.block_on(async {
+        let acquiring = crate::threads::without_threads(|| lock.acquire());
+        let error = tokio::time::timeout(TIMEOUT, acquiring).await.unwrap().unwrap_err();
+        assert_eq!(error.code(), quorlock::ErrorCode::NoQuorum);
+        assert!(error.to_string().contains("the background runtime cannot start"), "{error}");
+        let lease = tokio::time::timeout(TIMEOUT, lock.acquire()).await.unwrap().unwrap();
+        assert!(lease.remaining() > Duration::ZERO);
+    });
+}

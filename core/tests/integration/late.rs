@@ -1,0 +1,157 @@
+//! Requests that a node applies late: after their deadline, or behind what was sent after them.
+
+use crate::servers::Servers;
+use crate::{TIMEOUT, wait, wait_until};
+use quorlock::{Client, ErrorCode, Lock, NodeState};
+use serde_json::json;
+use std::time::{Duration, Instant};
+
+const LONG: Duration = Duration::from_secs(600);
+const NOW: Duration = Duration::ZERO;
+/// An UNDO whose node cannot be reached is given up when this and a little more has passed.
+const TTL: Duration = Duration::from_millis(800);
+
+/// So many that the connections are replaced while some of their requests are under way.
+const RESOURCES: usize = 6;
+
+fn client(servers: &Servers, connect_timeout: Duration) -> Client {
+    let builder = Client::builder().nodes(&servers.urls).ttl(TTL).auto_extend(false);
+    builder.node_timeout(TTL / 4).connect_timeout(connect_timeout).build().unwrap()
+}
+
+fn locks(client: &Client) -> Vec<Lock> {
+    (0..RESOURCES).map(|number| client.lock(format!("r{number}")).wait(NOW)).collect()
+}
+
+/// All nodes are connected, and for so long that a connection that gives no answers is replaced.
+fn warm_up(client: &Client, servers: &Servers) {
+    let began = Instant::now();
+    wait_until("all nodes answer", || {
+        let lease = wait(client.lock("warm").ttl(LONG).wait(TIMEOUT).acquire()).unwrap();
+        let nodes = 0..servers.urls.len();
+        let all = nodes.filter(|node| servers.keys(*node) == ["warm"]).count();
+        assert!(wait(lease.release()));
+        all == servers.urls.len()
+    });
+    wait_until("nothing is under way", || servers.are_empty() && began.elapsed() > TTL / 2);
+}
+
+/// How many scripts the server has run.
+fn scripts(servers: &Servers, server: usize) -> usize {
+    let stats = servers.command(server, &["INFO", "commandstats"]);
+    let calls = |command: &str| {
+        let line = stats.as_str().unwrap().split(&format!("cmdstat_{command}:calls=")).nth(1);
+        line.map_or(0, |line| line.split(',').next().unwrap().parse().unwrap())
+    };
+    calls("eval") + calls("evalsha")
+}
+
+/// Freezes some nodes, lets `work` send requests to them, and waits until they are given up and nothing
+/// is tried again. After the thaw, the nodes must be free, though no key expires.
+fn frozen(servers: &Servers, client: &Client, nodes: &[usize], work: impl FnOnce()) {
+    let before: Vec<_> = nodes.iter().map(|node| scripts(servers, *node)).collect();
+    nodes.iter().for_each(|node| drop(servers.ask(json!({ "freeze": node }))));
+    work();
+    let is_down = |node: &usize| client.stats().nodes[*node].state == NodeState::Down;
+    wait_until("the connections are replaced", || nodes.iter().all(is_down));
+    std::thread::sleep(2 * TTL);
+    nodes.iter().for_each(|node| drop(servers.ask(json!({ "thaw": node }))));
+    for (node, before) in nodes.iter().zip(before) {
+        let keeps = || {
+            for key in servers.keys(*node) {
+                servers.command(*node, &["PERSIST", &key]);
+            }
+        };
+        wait_until("what was sent is applied", || {
+            keeps();
+            scripts(servers, *node) >= before + RESOURCES
+        });
+        keeps();
+        wait_until("nothing stays", || servers.keys(*node).is_empty());
+    }
+}
+
+#[test]
+fn late_grants_of_a_frozen_majority_are_undone() {
+    let servers = Servers::start(3);
+    let client = client(&servers, TTL / 4);
+    warm_up(&client, &servers);
+    frozen(&servers, &client, &[0, 1], || {
+        let trying: Vec<_> = locks(&client).iter().map(Lock::acquire).collect();
+        for tried in trying {
+            assert_eq!(wait(tried).unwrap_err().code(), ErrorCode::NoQuorum);
+        }
+    });
+    for lock in locks(&client) {
+        let lease = wait(lock.ttl(LONG).wait(TIMEOUT).acquire());
+        assert!(wait(lease.unwrap_or_else(|error| panic!("{error}")).release()));
+    }
+}
+
+#[test]
+fn late_grant_of_a_frozen_node_is_undone_after_the_release() {
+    let servers = Servers::start(3);
+    let client = client(&servers, TTL / 4);
+    warm_up(&client, &servers);
+    frozen(&servers, &client, &[2], || {
+        let trying: Vec<_> = locks(&client).iter().map(Lock::acquire).collect();
+        let leases = trying.into_iter().map(|tried| wait(tried).unwrap());
+        let leases: Vec<_> = leases.collect();
+        // A release before would be behind the ACQUIRE on its connection.
+        wait_until("the connection is replaced", || {
+            client.stats().nodes[2].state == NodeState::Down
+        });
+        drop(leases);
+    });
+}
+
+#[test]
+fn client_that_is_closed_does_not_wait_for_a_frozen_node() {
+    let servers = Servers::start(3);
+    // Closing waits for the client's tasks for so long.
+    let client = client(&servers, 4 * TIMEOUT);
+    warm_up(&client, &servers);
+    servers.ask(json!({ "freeze": 0 }));
+    let trying: Vec<_> = locks(&client).iter().map(Lock::acquire).collect();
+    for tried in trying {
+        wait(wait(tried).unwrap().release());
+    }
+    wait_until("the frozen node is given up", || {
+        client.stats().nodes[0].outcomes.get("timeout") >= Some(&(2 * RESOURCES as u64))
+    });
+    wait(client.close());
+    servers.ask(json!({ "thaw": 0 }));
+    for server in 0..3 {
+        wait_until("no connection is left", || servers.connections(server) == 1);
+    }
+}
+
+/// A straggler's ACQUIRE whose script the node does not know is sent again, behind the RELEASE.
+#[test]
+fn acquire_that_is_sent_again_behind_the_release_leaves_no_key() {
+    let servers = Servers::start(3);
+    for server in 0..3 {
+        // So scripts are not loaded when a client connects.
+        servers.command(server, &["ACL", "SETUSER", "default", "-script|load"]);
+    }
+    let proxy = servers.proxy(1);
+    let urls = [&servers.urls[0], &proxy.url, &servers.urls[2]];
+    let builder = Client::builder().nodes(urls).ttl(LONG).node_timeout(TIMEOUT / 10);
+    let client = builder.build().unwrap();
+    for round in 0..5 {
+        let lease = wait(client.lock("warm").wait(TIMEOUT).acquire()).unwrap();
+        wait_until("the node has it", || servers.keys(1) == ["warm"]);
+        servers.command(1, &["SCRIPT", "FLUSH"]);
+        // After this, it knows the script of RELEASE, and no other one.
+        assert!(wait(lease.release()));
+        wait_until("all nodes are free", || servers.are_empty());
+        let before = scripts(&servers, 1);
+        proxy.delay(0.1);
+        let lease = wait(client.lock("r").wait(NOW).acquire()).unwrap();
+        assert!(wait(lease.release()), "{round}");
+        // ACQUIRE, RELEASE, ACQUIRE again.
+        wait_until("it was sent again", || scripts(&servers, 1) >= before + 3);
+        proxy.delay(0.0);
+        wait_until("nothing stays", || servers.are_empty());
+    }
+}

@@ -1,0 +1,98 @@
+//! Leases that not all nodes hold: they are repaired, and a holder that was overtaken is told.
+
+use crate::servers::Servers;
+use crate::{wait, wait_until};
+use quorlock::{Client, ErrorCode};
+use std::time::Duration;
+
+const TTL: Duration = Duration::from_secs(3_000);
+
+/// How many nodes hold this token.
+fn holders(servers: &Servers, token: &str) -> usize {
+    let holds = |node: &usize| servers.command(*node, &["GET", "r"]).as_str() == Some(token);
+    (0..5).filter(holds).count()
+}
+
+/// The key of a contender that was first on these nodes.
+fn contend(servers: &Servers, nodes: [usize; 2], milliseconds: &str) {
+    for node in nodes {
+        servers.command(node, &["SET", "r", "a contender", "PX", milliseconds]);
+    }
+}
+
+#[test]
+fn a_lease_is_repaired_until_all_nodes_hold_it() {
+    let servers = Servers::start(5);
+    let client =
+        Client::builder().nodes(&servers.urls).ttl(TTL).auto_extend(false).build().unwrap();
+    // Longer than the pause before the first try.
+    contend(&servers, [3, 4], "400");
+    let lease = wait(client.lock("r").acquire()).unwrap();
+    wait_until("all nodes hold it", || holders(&servers, lease.token()) == 5);
+    assert!(wait(lease.release()));
+    wait_until("nothing is left", || servers.are_empty());
+}
+
+/// A bare majority holds the lease. One of its nodes forgets it, and somebody else wins with that one and
+/// the other two, and releases: then all nodes that are healed hold the first lease again.
+#[test]
+fn a_holder_that_was_overtaken_is_told() {
+    let servers = Servers::start(5);
+    // The first repair comes when the story is over.
+    let pause = Duration::from_secs(3);
+    let builder = || Client::builder().nodes(&servers.urls).ttl(TTL);
+    let client = builder().retry_delay(pause, pause).build().unwrap();
+    contend(&servers, [3, 4], "100000");
+    let lease = wait(client.lock("r").acquire()).unwrap();
+    assert_eq!(holders(&servers, lease.token()), 3);
+
+    servers.command(2, &["FLUSHALL"]);
+    for node in [3, 4] {
+        servers.command(node, &["DEL", "r"]);
+    }
+    let other = builder().build().unwrap();
+    let overtaking = wait(other.lock("r").wait(Duration::ZERO).acquire()).unwrap();
+    assert!(overtaking.fence() > lease.fence());
+    assert!(wait(overtaking.release()));
+
+    wait_until("the holder is told", || !lease.is_valid());
+    let error = lease.check().unwrap_err();
+    assert_eq!(error.code(), ErrorCode::LeaseLost);
+    assert!(error.to_string().contains("a majority of the nodes"), "{error}");
+    assert!(!wait(lease.release()));
+    wait_until("nothing is left", || servers.are_empty());
+}
+
+/// The same, released before anything was repaired.
+#[test]
+fn a_release_does_not_confirm_a_lease_that_was_overtaken() {
+    let servers = Servers::start(5);
+    let client = Client::builder().nodes(&servers.urls).ttl(TTL).build().unwrap();
+    contend(&servers, [3, 4], "100000");
+    let lease = wait(client.lock("r").acquire()).unwrap();
+    servers.command(2, &["FLUSHALL"]);
+    assert!(!wait(lease.release()));
+}
+
+/// A contender that lost has left larger fences on two nodes. That is no loss.
+#[test]
+fn a_contender_that_lost_costs_nothing() {
+    let servers = Servers::start(5);
+    let client = Client::builder().nodes(&servers.urls).ttl(TTL).build().unwrap();
+    contend(&servers, [3, 4], "100000");
+    let lease = wait(client.lock("r").acquire()).unwrap();
+    for node in [3, 4] {
+        let fence = (lease.fence() + 1_000_000).to_string();
+        servers.command(node, &["SET", "{r}:fence", &fence, "PX", "100000"]);
+        servers.command(node, &["DEL", "r"]);
+    }
+    wait_until("all nodes hold it", || holders(&servers, lease.token()) == 5);
+    wait(lease.extend(None)).unwrap();
+    // Now these count, and two others may forget.
+    for node in [0, 1] {
+        servers.command(node, &["FLUSHALL"]);
+    }
+    wait(lease.extend(None)).unwrap();
+    wait_until("all nodes hold it again", || holders(&servers, lease.token()) == 5);
+    assert!(wait(lease.release()));
+}
