@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import subprocess
 import sys
 from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
@@ -34,6 +35,17 @@ def pytest_runtest_makereport(
     if report.failed:
         item.stash[_failed] = True
     return report
+
+
+@pytest.fixture(scope="session")
+def skewed(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """A library that shifts the clock of a program."""
+    if sys.platform != "linux":
+        pytest.skip("needs LD_PRELOAD")
+    source = Path(__file__).resolve().parent / "skewed.c"
+    library = tmp_path_factory.mktemp("skewed") / "skewed.so"
+    subprocess.run(["cc", "-shared", "-fPIC", "-o", library, source, "-ldl"], check=True)
+    return str(library)
 
 
 @pytest.fixture

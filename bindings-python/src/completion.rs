@@ -1,19 +1,18 @@
-//! Operations under way, and what is called when a lease is lost.
+//! Operations under way, and functions that are called when a lease is lost.
 
+use crate::calls::Kind;
 use crate::convert::error;
-use crate::inbox::{Inbox, Letter, Shared};
-use crate::thread::{self, Gate};
-use crate::waiting::wait;
+use crate::exit;
+use crate::inbox::{Cancel, Inbox, Letter, Shared};
+use crate::waiting::{wait, wait_here};
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
-use quorlock::{Error, PerProcess};
-use std::sync::mpsc::{Receiver, Sender};
-use std::sync::{Arc, Mutex, PoisonError};
+use pyo3::types::PyTuple;
+use quorlock::Error;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::time::Duration;
 
-/// A function to be called with the loss of a lease.
-struct Call(Py<PyAny>, Error);
-
-static CALLER: PerProcess<Sender<Call>> = PerProcess::new();
+pub(crate) type Convert<T> = fn(Python<'_>, T) -> PyResult<Py<PyAny>>;
 
 /// An operation under way. It is waited for once: by a thread, or by a future of an event loop.
 #[pyclass(frozen, module = "quorlock._quorlock")]
@@ -21,31 +20,56 @@ pub(crate) struct Pending(Mutex<Option<Box<dyn Operation>>>);
 
 /// A core operation with its conversion to Python, whatever its type.
 trait Operation: Send {
-    fn wait(self: Box<Self>, py: Python<'_>) -> PyResult<Py<PyAny>>;
-    fn complete(self: Box<Self>, inbox: Arc<Shared>, letter: Arc<Letter>) -> quorlock::Operation;
+    /// `None` if the timeout is over.
+    fn wait(
+        self: Box<Self>,
+        py: Python<'_>,
+        timeout: Option<Duration>,
+    ) -> PyResult<Option<Py<PyAny>>>;
+    fn complete(self: Box<Self>, inbox: &Arc<Shared>, target: Py<PyAny>) -> Completing;
 }
 
 struct Typed<T> {
     pending: quorlock::Pending<T>,
-    convert: fn(Python<'_>, T) -> PyResult<Py<PyAny>>,
+    convert: Convert<T>,
 }
 
 impl<T: Send + 'static> Operation for Typed<T> {
-    fn wait(self: Box<Self>, py: Python<'_>) -> PyResult<Py<PyAny>> {
-        let value = wait(py, self.pending)?;
-        (self.convert)(py, value)
+    fn wait(
+        self: Box<Self>,
+        py: Python<'_>,
+        timeout: Option<Duration>,
+    ) -> PyResult<Option<Py<PyAny>>> {
+        wait(py, self.pending, timeout)?.map(|value| (self.convert)(py, value)).transpose()
     }
 
-    fn complete(self: Box<Self>, inbox: Arc<Shared>, letter: Arc<Letter>) -> quorlock::Operation {
+    fn complete(self: Box<Self>, inbox: &Arc<Shared>, target: Py<PyAny>) -> Completing {
         let Self { pending, convert } = *self;
-        pending.on_ready(move |value| inbox.put(&letter, move |py| convert(py, value)))
+        let place = Place { target, value: Mutex::new(Value::Awaited), convert };
+        let (place, inbox) = (Arc::new(place), Arc::clone(inbox));
+        let operation = pending.on_ready({
+            let (place, inbox) = (Arc::clone(&place), Arc::clone(&inbox));
+            move |value| {
+                if place.fill(value) {
+                    inbox.put(place);
+                }
+            }
+        });
+        let under_way: Arc<dyn UnderWay> = Arc::new(Filling { operation, place });
+        let cancel: Arc<dyn Cancel> = Arc::clone(&under_way) as _;
+        let weak: Weak<dyn Cancel> = Arc::downgrade(&cancel);
+        let number = inbox.add(weak);
+        if number.is_none() {
+            cancel.cancel();
+        }
+        Completing { under_way, inbox, number }
     }
 }
 
 impl Pending {
     pub(crate) fn of<T: Send + 'static>(
         pending: quorlock::Pending<T>,
-        convert: fn(Python<'_>, T) -> PyResult<Py<PyAny>>,
+        convert: Convert<T>,
     ) -> Self {
         Self(Mutex::new(Some(Box::new(Typed { pending, convert }))))
     }
@@ -54,65 +78,165 @@ impl Pending {
         let taken = self.0.lock().unwrap_or_else(PoisonError::into_inner).take();
         taken.ok_or_else(|| PyRuntimeError::new_err("this operation was waited for already"))
     }
+
+    /// Waits on this thread for at most `timeout`; `None` if there is no result by then.
+    pub(crate) fn wait_for(
+        &self,
+        py: Python<'_>,
+        timeout: Option<Duration>,
+    ) -> PyResult<Option<Py<PyAny>>> {
+        self.take()?.wait(py, timeout)
+    }
 }
 
 #[pymethods]
 impl Pending {
     /// Waits on this thread.
     fn wait(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
-        self.take()?.wait(py)
+        let _entered = exit::enter(py);
+        let operation = Self(Mutex::new(Some(self.take()?)));
+        let done = wait_here(py, operation, None)?;
+        done.ok_or_else(|| PyRuntimeError::new_err("the operation has no result"))
     }
 
-    /// Puts the result for the future into the event loop's inbox, when there is one. Returns what
-    /// cancels the operation.
-    fn complete(&self, inbox: &Inbox, future: Py<PyAny>) -> PyResult<Completing> {
-        let letter = Letter::to(future);
-        let operation = self.take()?.complete(inbox.shared(), Arc::clone(&letter));
-        Ok(Completing { operation, letter })
+    /// Has the inbox's event loop told when there is a result: it takes `target` out of the inbox.
+    pub(crate) fn complete(&self, inbox: &Inbox, target: Py<PyAny>) -> PyResult<Completing> {
+        Ok(self.take()?.complete(&inbox.shared(), target))
     }
 }
 
-/// An operation that a future waits for.
+/// An operation that an event loop waits for.
+///
+/// A result that nobody takes is dropped with it, which releases a lease.
 #[pyclass(frozen, module = "quorlock._quorlock")]
 pub(crate) struct Completing {
-    operation: quorlock::Operation,
-    letter: Arc<Letter>,
+    under_way: Arc<dyn UnderWay>,
+    inbox: Arc<Shared>,
+    number: Option<u64>,
 }
 
 #[pymethods]
 impl Completing {
-    /// Cancels the operation if it is not done, and drops its result if nobody has it yet.
+    /// The result, or its exception. It can be taken once.
+    pub(crate) fn take(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
+        let _entered = exit::enter(py);
+        self.under_way.take(py)
+    }
+
+    /// Cancels the operation if it is not done, and drops a result that was not taken.
+    fn cancel(&self) {
+        if let Some(number) = self.number {
+            self.inbox.remove(number);
+        }
+        self.under_way.cancel();
+    }
+}
+
+trait UnderWay: Cancel {
+    fn take(&self, py: Python<'_>) -> PyResult<Py<PyAny>>;
+}
+
+struct Filling<T> {
+    operation: quorlock::Operation,
+    place: Arc<Place<T>>,
+}
+
+impl<T: Send + 'static> Cancel for Filling<T> {
     fn cancel(&self) {
         self.operation.cancel();
-        self.letter.discard();
+        drop(self.place.replace(Value::Unwanted));
     }
 }
 
-/// Calls `function` with the loss of `lease`: in the event loop of the inbox, or on a thread where there is
-/// none.
-pub(crate) fn on_lost(lease: &quorlock::Lease, inbox: Option<&Inbox>, function: Py<PyAny>) {
-    match inbox {
-        Some(inbox) => {
-            let (inbox, letter) = (inbox.shared(), Letter::to(function));
-            lease.on_lost(move |loss| {
-                inbox.put(&letter, move |py| Ok(error(py, &loss).into_value(py).into_any()));
-            });
-        }
-        None => lease.on_lost(move |loss| {
-            let caller = CALLER.get_or_init(|| thread::start("quorlock-lost", call_all));
-            // The thread ends with the process only.
-            let _ = caller.send(Call(function, loss));
-        }),
-    }
-}
-
-fn call_all(receiver: &Receiver<Call>, gate: &Gate) {
-    while let Ok(Call(function, loss)) = receiver.recv() {
-        gate.call(|py| {
-            let loss = error(py, &loss).into_value(py);
-            if let Err(error) = function.call1(py, (loss,)) {
-                error.write_unraisable(py, Some(function.bind(py)));
+impl<T: Send + 'static> UnderWay for Filling<T> {
+    fn take(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
+        match self.place.replace(Value::Unwanted) {
+            Value::Ready(value) => (self.place.convert)(py, value),
+            Value::Awaited | Value::Unwanted => {
+                Err(PyRuntimeError::new_err("this operation has no result to be taken"))
             }
+        }
+    }
+}
+
+/// Where the result of an operation comes in.
+struct Place<T> {
+    target: Py<PyAny>,
+    value: Mutex<Value<T>>,
+    convert: Convert<T>,
+}
+
+enum Value<T> {
+    Awaited,
+    Ready(T),
+    /// It was taken, or the operation was cancelled.
+    Unwanted,
+}
+
+impl<T> Place<T> {
+    /// The value before. Whoever drops it must not hold the lock: that may release a lease.
+    fn replace(&self, value: Value<T>) -> Value<T> {
+        std::mem::replace(&mut *self.value.lock().unwrap_or_else(PoisonError::into_inner), value)
+    }
+
+    /// Whether the value is wanted.
+    fn fill(&self, value: T) -> bool {
+        let mut place = self.value.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_wanted = matches!(*place, Value::Awaited);
+        let unwanted = if is_wanted {
+            *place = Value::Ready(value);
+            None
+        } else {
+            Some(value)
+        };
+        drop(place);
+        drop(unwanted);
+        is_wanted
+    }
+}
+
+impl<T: Send + 'static> Letter for Place<T> {
+    fn open(&self, py: Python<'_>) -> Option<PyResult<(Py<PyAny>, Py<PyAny>)>> {
+        let value = self.value.lock().unwrap_or_else(PoisonError::into_inner);
+        matches!(*value, Value::Ready(_)).then(|| Ok((self.target.clone_ref(py), py.None())))
+    }
+}
+
+/// Calls `function` with the loss of `lease`: in the event loop of the inbox, or on a Python thread where
+/// there is none.
+///
+/// Fails if there is no such thread yet, and none can be started.
+pub(crate) fn on_lost(
+    py: Python<'_>,
+    lease: &quorlock::Lease,
+    inbox: Option<&Inbox>,
+    function: Py<PyAny>,
+) -> PyResult<()> {
+    if let Some(inbox) = inbox {
+        let inbox = inbox.shared();
+        lease.on_lost(move |loss| inbox.put(Arc::new(Loss { function, loss })));
+        return Ok(());
+    }
+    Kind::Losses.start(py)?;
+    let token = lease.token().to_owned();
+    lease.on_lost(move |loss| {
+        Kind::Losses.put(&token, move |py| {
+            let loss = error(py, &loss).into_value(py);
+            Ok((function, PyTuple::new(py, [loss])?.unbind()))
         });
+    });
+    Ok(())
+}
+
+/// The loss of a lease, for a function of an event loop.
+struct Loss {
+    function: Py<PyAny>,
+    loss: Error,
+}
+
+impl Letter for Loss {
+    fn open(&self, py: Python<'_>) -> Option<PyResult<(Py<PyAny>, Py<PyAny>)>> {
+        let loss = error(py, &self.loss).into_value(py).into_any();
+        Some(Ok((self.function.clone_ref(py), loss)))
     }
 }

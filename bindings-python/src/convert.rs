@@ -1,9 +1,10 @@
 //! Python values to options, errors to Python exceptions.
 
-use pyo3::exceptions::PyRuntimeError;
+use crate::exit::outlives_process;
+use pyo3::exceptions::{PyRuntimeError, PySystemExit};
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyDelta, PyDict, PyFloat, PyInt, PyString};
-use quorlock::{Error, OptionValue};
+use quorlock::{Error, ErrorCode, OptionValue};
 
 /// The options in a dict of keyword arguments.
 pub(crate) fn values(options: &Bound<'_, PyDict>) -> PyResult<Vec<(String, OptionValue)>> {
@@ -58,7 +59,13 @@ pub(crate) fn texts(given: &Bound<'_, PyAny>) -> Option<Vec<String>> {
 }
 
 /// The Python exception for an error of the core: the class of that name in `quorlock._errors`.
+///
+/// The end of the process closes all clients. A daemon thread that waits for a lock then ends without a
+/// traceback: `SystemExit` is what ends a thread silently.
 pub(crate) fn error(py: Python<'_>, error: &Error) -> PyErr {
+    if error.code() == ErrorCode::Closed && outlives_process() {
+        return PySystemExit::new_err(());
+    }
     let made = || -> PyResult<PyErr> {
         let errors = py.import("quorlock._errors")?;
         let report = errors.getattr("NodeReport")?;

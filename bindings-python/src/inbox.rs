@@ -1,136 +1,128 @@
-//! Results for event loops.
+//! Results for event loops and hubs.
 //!
 //! The thread that drives quorlock's runtime never takes the GIL: it would wait for Python code while
-//! leases have to be looked after. It puts results into the event loop's inbox, and rings once for all
-//! that are there. An event loop that watches sockets is woken by one; for others (that of Windows)
-//! a thread of its own rings, which does take the GIL.
+//! leases have to be looked after. It puts results into the event loop's inbox, and wakes the loop once for all
+//! that are there: by a socket if the loop can watch one, else by a function that a Python thread calls.
+//!
+//! An inbox belongs to its event loop. When the loop is closed or collected, the inbox is dropped: operations
+//! that are under way are cancelled, and results that nobody took are dropped, which releases leases.
 
-use crate::thread::{self, Gate};
+use crate::calls::Kind;
+use crate::exit;
 use pyo3::prelude::*;
+use pyo3::types::PyTuple;
 use quorlock::PerProcess;
+use std::collections::HashMap;
 #[cfg(unix)]
 use std::io::{Read, Write};
 #[cfg(unix)]
-use std::os::fd::{AsRawFd, RawFd};
+use std::os::fd::AsRawFd;
 #[cfg(unix)]
 use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{Receiver, Sender};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
-type Finish = Box<dyn FnOnce(Python<'_>) -> PyResult<Py<PyAny>> + Send>;
-
-/// Something for an event loop: a result for an `asyncio.Future`, or for a function. It is empty when it was
-/// taken or is not wanted any more: then nothing here refers to the future, which may have a lease that is
-/// released when nothing does.
-pub(crate) struct Letter(Mutex<Option<Content>>);
-
-struct Content {
-    target: Py<PyAny>,
-    /// `None` before there is a result.
-    finish: Option<Finish>,
+/// A result for one future or function of an event loop.
+pub(crate) trait Letter: Send + Sync {
+    /// The future or function, and what the function is called with. `None` if nobody wants it any more.
+    fn open(&self, py: Python<'_>) -> Option<PyResult<(Py<PyAny>, Py<PyAny>)>>;
 }
 
-/// What an event loop gets: the future or function, and the value or else the exception.
-type Opened = (Py<PyAny>, Py<PyAny>, Py<PyAny>);
-
-impl Letter {
-    pub(crate) fn to(target: Py<PyAny>) -> Arc<Self> {
-        Arc::new(Self(Mutex::new(Some(Content { target, finish: None }))))
-    }
-
-    fn write(&self, finish: Finish) {
-        if let Some(content) = &mut *lock(&self.0) {
-            content.finish = Some(finish);
-        }
-    }
-
-    /// Drops what is in it.
-    pub(crate) fn discard(&self) {
-        drop(self.take());
-    }
-
-    fn take(&self) -> Option<Content> {
-        lock(&self.0).take()
-    }
-
-    fn open(&self, py: Python<'_>) -> Option<Opened> {
-        let Content { target, finish } = self.take()?;
-        Some(match finish?(py) {
-            Ok(value) => (target, value, py.None()),
-            Err(error) => (target, py.None(), error.into_value(py).into_any()),
-        })
-    }
+/// An operation that ends with its event loop.
+pub(crate) trait Cancel: Send + Sync {
+    fn cancel(&self);
 }
 
 /// One event loop's inbox.
-#[pyclass(frozen, module = "quorlock._quorlock")]
+#[pyclass(frozen, weakref, module = "quorlock._quorlock")]
 pub(crate) struct Inbox {
     shared: Arc<Shared>,
     /// Readable when there is something.
     #[cfg(unix)]
     ear: Option<UnixStream>,
+    /// Empty in a forked child, where another thread may have held the locks.
+    home: PerProcess<()>,
 }
 
-/// The part that is kept by operations under way.
+/// The part that operations under way keep.
 pub(crate) struct Shared {
-    letters: Mutex<Vec<Arc<Letter>>>,
-    /// Whether the event loop was told, and has not looked since.
+    state: Mutex<State>,
+    /// Whether the event loop was woken, and has not looked since.
     has_rung: AtomicBool,
     bell: Bell,
+}
+
+#[derive(Default)]
+struct State {
+    letters: Vec<Arc<dyn Letter>>,
+    /// Operations under way.
+    operations: HashMap<u64, Weak<dyn Cancel>>,
+    last: u64,
+    is_closed: bool,
 }
 
 enum Bell {
     #[cfg(unix)]
     Socket(UnixStream),
-    /// Called on a thread of its own.
+    /// Called by a Python thread.
     Function(Py<PyAny>),
 }
 
-/// The inboxes whose functions are to be called.
-static RINGER: PerProcess<Sender<Arc<Shared>>> = PerProcess::new();
-
 #[pymethods]
 impl Inbox {
-    /// Rings by `bell`, if it is given, else by a socket.
+    /// Wakes its event loop by calling `bell` on another thread, or by a socket if there is none.
+    ///
+    /// Fails without `bell` where there are no such sockets, and with it if no thread can be started.
     #[new]
-    fn new(bell: Option<Py<PyAny>>) -> PyResult<Self> {
-        #[cfg(unix)]
-        let (bell, ear) = match bell {
-            Some(function) => (Bell::Function(function), None),
-            None => {
-                let (ear, socket) = UnixStream::pair()?;
-                ear.set_nonblocking(true)?;
-                socket.set_nonblocking(true)?;
-                (Bell::Socket(socket), Some(ear))
-            }
+    fn new(py: Python<'_>, bell: Option<Py<PyAny>>) -> PyResult<Self> {
+        let _entered = exit::enter(py);
+        let home = PerProcess::new();
+        home.get_or_init(|| ());
+        let shared = |bell| {
+            let (state, has_rung) = (Mutex::default(), AtomicBool::new(false));
+            Arc::new(Shared { state, has_rung, bell })
         };
+        if let Some(bell) = bell {
+            Kind::Loops.start(py)?;
+            let shared = shared(Bell::Function(bell));
+            return Ok(Self {
+                shared,
+                #[cfg(unix)]
+                ear: None,
+                home,
+            });
+        }
+        #[cfg(unix)]
+        {
+            let (ear, socket) = UnixStream::pair()?;
+            ear.set_nonblocking(true)?;
+            socket.set_nonblocking(true)?;
+            Ok(Self { shared: shared(Bell::Socket(socket)), ear: Some(ear), home })
+        }
         #[cfg(not(unix))]
-        let bell = Bell::Function(bell.unwrap_or_else(|| Python::attach(|py| py.None())));
-        let (letters, has_rung) = (Mutex::default(), AtomicBool::new(false));
-        Ok(Self {
-            shared: Arc::new(Shared { letters, has_rung, bell }),
-            #[cfg(unix)]
-            ear,
-        })
+        Err(pyo3::exceptions::PyNotImplementedError::new_err("there are no Unix sockets"))
     }
 
-    /// The socket to be watched.
-    #[cfg(unix)]
-    fn fileno(&self) -> Option<RawFd> {
-        self.ear.as_ref().map(AsRawFd::as_raw_fd)
+    /// The socket to be watched, if there is one. Python has file descriptors of this type everywhere.
+    fn fileno(&self) -> Option<i32> {
+        #[cfg(unix)]
+        return self.ear.as_ref().map(AsRawFd::as_raw_fd);
+        #[cfg(not(unix))]
+        None
     }
 
     /// Takes out what has come in, and begins to ring again.
-    fn take(&self, py: Python<'_>) -> Vec<Opened> {
+    fn take<'py>(&self, py: Python<'py>) -> PyResult<Vec<Bound<'py, PyTuple>>> {
+        let _entered = exit::enter(py);
         #[cfg(unix)]
         if let Some(mut ear) = self.ear.as_ref() {
             // It rings once at a time, so this is all. An error means that it has not rung.
             let _ = ear.read(&mut [0; 8]);
         }
         self.shared.has_rung.store(false, Ordering::SeqCst);
-        let letters = std::mem::take(&mut *lock(&self.shared.letters));
-        letters.iter().filter_map(|letter| letter.open(py)).collect()
+        let letters = std::mem::take(&mut self.shared.state().letters);
+        let opened = letters.iter().filter_map(|letter| letter.open(py));
+        opened.map(|opened| opened?.into_pyobject(py)).collect()
     }
 }
 
@@ -140,42 +132,77 @@ impl Inbox {
     }
 }
 
+impl Drop for Inbox {
+    fn drop(&mut self) {
+        if self.home.get().is_none() {
+            return;
+        }
+        let (letters, operations) = {
+            let mut state = self.shared.state();
+            state.is_closed = true;
+            (std::mem::take(&mut state.letters), std::mem::take(&mut state.operations))
+        };
+        drop(letters);
+        for operation in operations.into_values().filter_map(|operation| operation.upgrade()) {
+            operation.cancel();
+        }
+    }
+}
+
 impl Shared {
-    /// Puts a result in.
-    pub(crate) fn put(
-        self: &Arc<Self>,
-        letter: &Arc<Letter>,
-        finish: impl FnOnce(Python<'_>) -> PyResult<Py<PyAny>> + Send + 'static,
-    ) {
-        letter.write(Box::new(finish));
-        lock(&self.letters).push(Arc::clone(letter));
-        if self.has_rung.swap(true, Ordering::SeqCst) {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Adds an operation, which is cancelled with the inbox; `None` if that is closed already.
+    pub(crate) fn add(&self, operation: Weak<dyn Cancel>) -> Option<u64> {
+        let mut state = self.state();
+        if state.is_closed {
+            return None;
+        }
+        state.last += 1;
+        let number = state.last;
+        state.operations.insert(number, operation);
+        Some(number)
+    }
+
+    /// Forgets an operation.
+    pub(crate) fn remove(&self, number: u64) {
+        self.state().operations.remove(&number);
+    }
+
+    /// Puts a result in. Does not block.
+    pub(crate) fn put(self: &Arc<Self>, letter: Arc<dyn Letter>) {
+        let refused = {
+            let mut state = self.state();
+            if state.is_closed {
+                Some(letter)
+            } else {
+                state.letters.push(letter);
+                None
+            }
+        };
+        if refused.is_some() || self.has_rung.swap(true, Ordering::SeqCst) {
             return;
         }
         match &self.bell {
-            // An error means that the event loop is gone, or has been told enough.
+            // An error means that the event loop is gone, or has been woken often enough.
             #[cfg(unix)]
             Bell::Socket(socket) => drop((&*socket).write(&[0])),
             Bell::Function(_) => {
-                let ringer = RINGER.get_or_init(|| thread::start("quorlock-python", ring_all));
-                // The thread ends with the process only.
-                let _ = ringer.send(Arc::clone(self));
+                let inbox = Arc::clone(self);
+                Kind::Loops.put("", move |py| inbox.ring(py));
             }
         }
     }
-}
 
-fn ring_all(receiver: &Receiver<Arc<Shared>>, gate: &Gate) {
-    while let Ok(inbox) = receiver.recv() {
-        gate.call(|py| match &inbox.bell {
-            // An error means that the event loop is closed, and waits for nothing.
-            Bell::Function(function) => drop(function.call0(py)),
+    /// The call that wakes the event loop.
+    fn ring(&self, py: Python<'_>) -> PyResult<(Py<PyAny>, Py<PyTuple>)> {
+        let function = match &self.bell {
+            Bell::Function(function) => function.clone_ref(py),
             #[cfg(unix)]
-            Bell::Socket(_) => {}
-        });
+            Bell::Socket(_) => unreachable!("it rings by itself"),
+        };
+        Ok((function, PyTuple::empty(py).unbind()))
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -2,15 +2,17 @@
 //! loops. What a lock does is in the `quorlock` crate, what Python makes of it (context managers,
 //! decorators) in `python/quorlock`.
 
+mod calls;
 mod completion;
 mod convert;
+mod exit;
 mod inbox;
 mod lock;
 mod logging;
 mod observer;
-mod thread;
 mod waiting;
 
+use calls::{Kind, Worker};
 use completion::{Completing, Pending};
 use convert::{error, value, values};
 use inbox::Inbox;
@@ -24,6 +26,9 @@ use std::ffi::OsString;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+/// How long the end of the process waits for a handler of `logging`.
+const PATIENCE: Duration = Duration::from_secs(1);
+
 /// The native part of `quorlock.Client`.
 #[pyclass(frozen, module = "quorlock._quorlock")]
 struct Client {
@@ -36,6 +41,7 @@ impl Client {
     #[new]
     fn new(nodes: &Bound<'_, PyAny>, options: &Bound<'_, PyDict>) -> PyResult<Self> {
         let py = nodes.py();
+        let _entered = exit::enter(py);
         let mut builder = quorlock::Client::builder();
         if !nodes.is_none() {
             builder = match convert::texts(nodes) {
@@ -62,12 +68,14 @@ impl Client {
     }
 
     /// The diagnosis as text and as JSON.
-    fn doctor(&self) -> Pending {
-        Pending::of(self.client.doctor(), |py, diagnosis| {
+    fn doctor(&self, py: Python<'_>) -> PyResult<Pending> {
+        let _entered = exit::enter(py);
+        logging::look(py)?;
+        Ok(Pending::of(self.client.doctor(), |py, diagnosis| {
             let diagnosis = diagnosis.map_err(|e| error(py, &e))?;
             let forms = (diagnosis.to_string(), diagnosis.to_json());
             Ok(forms.into_pyobject(py)?.into_any().unbind())
-        })
+        }))
     }
 
     /// The counts as JSON.
@@ -82,8 +90,9 @@ impl Client {
 
     /// Has acquires observed: `observe` is called with the resources of each, and returns a context
     /// manager. Its block is left when the acquire is over; it gives what is called with the lease.
-    fn observe(&self, observe: Option<Py<PyAny>>) {
-        self.observer.set(observe);
+    fn observe(&self, py: Python<'_>, observe: Option<Py<PyAny>>) {
+        let _entered = exit::enter(py);
+        drop(self.observer.replace(observe));
     }
 
     fn close(&self) -> Pending {
@@ -132,18 +141,21 @@ impl Lease {
     }
 
     fn check(&self, py: Python<'_>) -> PyResult<()> {
+        let _entered = exit::enter(py);
         self.0.check().map_err(|e| error(py, &e))
     }
 
     /// Why the lease was lost, if it was.
     #[getter]
     fn loss<'py>(&self, py: Python<'py>) -> Option<Bound<'py, PyBaseException>> {
+        let _entered = exit::enter(py);
         self.0.loss().map(|loss| error(py, &loss).into_value(py).into_bound(py))
     }
 
-    /// Calls the function when the lease is lost: in the inbox's event loop, or on a thread of its own.
-    fn on_lost(&self, inbox: Option<&Inbox>, function: Py<PyAny>) {
-        completion::on_lost(&self.0, inbox, function);
+    /// Calls the function when the lease is lost: in the inbox's event loop, or on a Python thread.
+    fn on_lost(&self, py: Python<'_>, inbox: Option<&Inbox>, function: Py<PyAny>) -> PyResult<()> {
+        let _entered = exit::enter(py);
+        completion::on_lost(py, &self.0, inbox, function)
     }
 
     fn lost(&self) -> Pending {
@@ -152,24 +164,26 @@ impl Lease {
         })
     }
 
-    /// Waits on this thread, for so many seconds, for the loss of the lease.
+    /// Waits for the loss of the lease, for at most so many seconds.
     fn wait_lost(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<bool> {
-        let lost = self.0.lost();
-        let loss = match timeout {
-            None => waiting::wait(py, lost)?,
-            Some(timeout) => {
-                waiting::wait_for(py, lost, Duration::from_secs_f64(timeout))?.flatten()
-            }
-        };
-        Ok(loss.is_some())
+        let _entered = exit::enter(py);
+        let timeout = timeout.map(Duration::from_secs_f64);
+        let is_lost = waiting::wait_here(py, self.lost(), timeout)?;
+        is_lost.map_or(Ok(false), |is_lost| is_lost.extract(py))
     }
 
     fn extend(&self, ttl: &Bound<'_, PyAny>) -> Pending {
+        let _entered = exit::enter(ttl.py());
         let ttl = (!ttl.is_none()).then(|| value(ttl));
         Pending::of(self.0.extend_by(Dialect::Python, ttl.as_ref()), |py, extended| {
             extended.map_err(|e| error(py, &e))?;
             Ok(py.None())
         })
+    }
+
+    /// For a lease that is garbage-collected: whether it was valid, and is dropped without being released.
+    fn abandon(&self) -> bool {
+        self.0.abandon()
     }
 
     fn release(&self) -> Pending {
@@ -182,29 +196,36 @@ impl Lease {
 /// A time to wait, in seconds; None for ever.
 #[pyfunction]
 fn timeout(given: &Bound<'_, PyAny>) -> PyResult<Option<f64>> {
+    let _entered = exit::enter(given.py());
     let timeout = quorlock::timeout(Dialect::Python, &value(given));
     let timeout = timeout.map_err(|e| error(given.py(), &e))?;
     Ok(timeout.map(|timeout| timeout.as_secs_f64()))
 }
 
-/// For the end of the process: releases what is held, and waits for at most so many seconds.
+/// For the end of the process: closes all clients, releases what is held, and waits for at most so many
+/// seconds.
 #[pyfunction]
 fn release_all(py: Python<'_>, seconds: f64) {
-    py.detach(|| quorlock::release_all(Duration::from_secs_f64(seconds)));
+    exit::begin();
+    exit::detach(py, || quorlock::release_all(Duration::from_secs_f64(seconds)));
 }
 
-/// For the end of the process, after [`release_all`]: tells what there is to tell, on this thread, and
-/// lets no other thread call into Python from then on.
+/// For the end of the process, after [`release_all`]: hands on what is left to log. From then on, other
+/// threads that call this module do not come back.
 #[pyfunction]
-fn end_calls(py: Python<'_>) -> PyResult<()> {
-    thread::end(py);
-    logging::log(py)
+fn end(py: Python<'_>) -> PyResult<()> {
+    let is_idle = || Kind::Logging.is_idle();
+    py.detach(|| exit::wait_until(PATIENCE, is_idle));
+    // A handler that is stuck must not be called on this thread as well.
+    let is_idle = is_idle();
+    exit::end(py);
+    if is_idle { logging::log(py) } else { Ok(()) }
 }
 
 /// The command line with these arguments, of which the first is the program's name; returns the exit status.
 #[pyfunction]
 fn command_line(py: Python<'_>, arguments: Vec<OsString>) -> u8 {
-    py.detach(|| quorlock_cli::main(arguments.into_iter()))
+    exit::detach(py, || quorlock_cli::main(arguments.into_iter()))
 }
 
 /// The types of this module, and the threads that call into Python, belong to one interpreter.
@@ -232,9 +253,11 @@ fn _quorlock(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<Pending>()?;
     module.add_class::<Completing>()?;
     module.add_class::<Inbox>()?;
+    module.add_class::<Worker>()?;
     module.add_function(wrap_pyfunction!(timeout, module)?)?;
     module.add_function(wrap_pyfunction!(release_all, module)?)?;
-    module.add_function(wrap_pyfunction!(end_calls, module)?)?;
+    module.add_function(wrap_pyfunction!(end, module)?)?;
+    module.add_function(wrap_pyfunction!(logging::records, module)?)?;
     module.add_function(wrap_pyfunction!(command_line, module)?)?;
     module.add("__version__", env!("CARGO_PKG_VERSION"))
 }

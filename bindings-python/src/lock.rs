@@ -7,14 +7,15 @@
 use crate::Lease;
 use crate::completion::Pending;
 use crate::convert::{error, values};
+use crate::exit;
 use crate::logging;
 use crate::observer::Observer;
-use crate::waiting::wait;
+use crate::waiting::wait_here;
 use once_cell::race::OnceBox;
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
-use quorlock::Dialect;
+use quorlock::{Dialect, Owner};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 #[pyclass(frozen, subclass, module = "quorlock._quorlock")]
@@ -40,6 +41,7 @@ impl Lock {
         resources: &Bound<'_, PyTuple>,
         options: &Bound<'_, PyDict>,
     ) -> PyResult<Self> {
+        let _entered = exit::enter(resources.py());
         // What is not a string gets the same error as an empty one.
         let names = resources.iter().map(|name| name.extract::<String>().unwrap_or_default());
         let mut lock = client.client.lock(names.collect::<Vec<_>>());
@@ -61,29 +63,36 @@ impl Lock {
     }
 
     fn _acquire(&self, py: Python<'_>) -> PyResult<Pending> {
+        let _entered = exit::enter(py);
         logging::look(py)?;
-        Ok(Pending::of(self.lock.acquire(), |py, acquired| {
+        Ok(Pending::of(self.lock.acquire_as(Some(owner(py)?)), |py, acquired| {
             let lease = acquired.map_err(|e| error(py, &e))?;
             Ok(Py::new(py, Lease(lease))?.into_any())
         }))
     }
 
-    fn _locked(&self) -> Pending {
-        Pending::of(self.lock.locked(), |py, locked| {
+    fn _locked(&self, py: Python<'_>) -> PyResult<Pending> {
+        let _entered = exit::enter(py);
+        logging::look(py)?;
+        Ok(Pending::of(self.lock.locked(), |py, locked| {
             let locked = locked.map_err(|e| error(py, &e))?;
             Ok(locked.into_pyobject(py)?.to_owned().into_any().unbind())
-        })
+        }))
     }
 
     fn __enter__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
-        logging::look(py)?;
+        let _entered = exit::enter(py);
         let acquire = |py| {
-            let lease = wait(py, self.lock.acquire())?.map_err(|e| error(py, &e))?;
-            Py::new(py, Lease(lease))
+            let lease = wait_here(py, self._acquire(py)?, None)?;
+            let lease =
+                lease.ok_or_else(|| PyRuntimeError::new_err("the acquire has no result"))?;
+            Ok(lease.cast_bound::<Lease>(py)?.clone().unbind())
         };
         let lease = self.observer.observed(py, |py| self._resources(py), acquire)?;
-        // The last Python code, where an interrupt drops the lease, which releases it.
-        let scope = python(py, &SCOPE, "Scope")?.call1((lease.clone_ref(py),))?;
+        // The last Python code. An interrupt there leaves nothing to hold the lease.
+        let scope =
+            python(py, &SCOPE, "Scope").and_then(|scope| scope.call1((lease.clone_ref(py),)));
+        let scope = scope.inspect_err(|_| drop(lease.get().0.release()))?;
         self._enter(scope.clone(), lease)?;
         scope.getattr("lease")
     }
@@ -95,9 +104,13 @@ impl Lock {
         raised: &Bound<'_, PyAny>,
         _traceback: &Bound<'_, PyAny>,
     ) -> PyResult<()> {
-        let Block { lease, .. } = self.leave(py)?;
-        let lease = &lease.get().0;
-        wait(py, lease.release())?;
+        let _entered = exit::enter(py);
+        // Kept until the release has begun: its scope has a `quorlock.Lease`, which must not be collected
+        // while the lease is valid.
+        let block = self.leave(py)?;
+        let lease = block.lease.get();
+        wait_here(py, lease.release(), None)?;
+        let lease = &lease.0;
         match lease.loss() {
             Some(loss) if raised.is_none() => Err(error(py, &loss)),
             _ => Ok(()),
@@ -107,6 +120,7 @@ impl Lock {
     /// Begins a block.
     fn _enter(&self, scope: Bound<'_, PyAny>, lease: Py<Lease>) -> PyResult<()> {
         let py = scope.py();
+        let _entered = exit::enter(py);
         let entered = entered(py)?.into_iter().chain([scope.clone()]);
         set_entered(py, entered.collect())?;
         self.open().push(Block { scope: scope.unbind(), lease });
@@ -115,6 +129,7 @@ impl Lock {
 
     /// Ends the block that is being left, and returns its scope.
     fn _leave(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
+        let _entered = exit::enter(py);
         Ok(self.leave(py)?.scope)
     }
 }
@@ -152,6 +167,7 @@ impl Lock {
 // would wait for ever. PyO3's own cells, also those of `intern!`, let go of the GIL before they are filled.
 static SCOPE: OnceBox<Py<PyAny>> = OnceBox::new();
 static ENTERED: OnceBox<Py<PyAny>> = OnceBox::new();
+static OWNER: OnceBox<Py<PyAny>> = OnceBox::new();
 
 fn python<'py>(
     py: Python<'py>,
@@ -160,6 +176,11 @@ fn python<'py>(
 ) -> PyResult<&'py Bound<'py, PyAny>> {
     let import = || Ok::<_, PyErr>(Box::new(py.import("quorlock._scope")?.getattr(name)?.unbind()));
     Ok(cell.get_or_try_init(import)?.bind(py))
+}
+
+/// The asyncio task or thread that acquires.
+fn owner(py: Python<'_>) -> PyResult<Owner> {
+    Ok(Owner::Foreign(python(py, &OWNER, "owner")?.call0()?.extract()?))
 }
 
 /// The blocks that this thread or task is in, innermost last.

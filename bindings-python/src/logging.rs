@@ -1,15 +1,16 @@
 //! The core's events for Python's `logging`.
 //!
-//! They come in on threads that must not take the GIL, so a thread of its own hands them on. How much is
-//! heard is looked up where the GIL is held anyway: when a client is made, and when a lock is acquired,
+//! They come in on threads that must not take the GIL, so a Python thread hands them on
+//! (`quorlock._logging.hand_on`). How much is heard is looked up where the GIL is held anyway: when a client is made, and when a lock is acquired,
 //! but then not each time.
 
-use crate::thread::{self, Gate};
+use crate::calls::Kind;
+use crate::exit;
 use pyo3::IntoPyObjectExt;
 use pyo3::prelude::*;
-use pyo3::types::PyDict;
+use pyo3::types::{PyDict, PyTuple};
 use quorlock::{Detail, Listener, PerProcess, Record, TARGETS};
-use std::sync::mpsc::{Receiver, Sender};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -21,18 +22,23 @@ static LOGGING: PerProcess<Logging> = PerProcess::new();
 struct Logging {
     listener: Arc<Listener>,
     looked: Mutex<Option<Instant>>,
+    has_thread: AtomicBool,
 }
 
 impl Logging {
     fn start() -> Self {
-        // Started with the first record.
-        static HANDING_ON: PerProcess<Sender<()>> = PerProcess::new();
         let wake = || {
-            let sender = HANDING_ON.get_or_init(|| thread::start("quorlock-logging", hand_on));
-            // The thread ends with the process only.
-            let _ = sender.send(());
+            Kind::Logging.put("", |py| {
+                let hand_on = py.import("quorlock._logging")?.getattr("hand_on")?;
+                Ok((hand_on.unbind(), PyTuple::empty(py).unbind()))
+            });
+            true
         };
-        Self { listener: Listener::new(wake), looked: Mutex::default() }
+        Self {
+            listener: Listener::new(wake),
+            looked: Mutex::default(),
+            has_thread: AtomicBool::new(false),
+        }
     }
 
     fn is_due(&self) -> bool {
@@ -46,10 +52,20 @@ impl Logging {
     }
 }
 
-/// Looks up how much is to be heard, unless that was done a moment ago.
+/// For what may be followed by events: looks up how much is to be heard, unless that was done a moment
+/// ago, and makes sure that a thread hands events on if the program uses `logging`.
 pub(crate) fn look(py: Python<'_>) -> PyResult<()> {
     let logging = LOGGING.get_or_init(Logging::start);
+    if !logging.has_thread.load(Ordering::Relaxed) && py_uses_logging(py)? {
+        // Without a thread there is nobody to tell; the next acquire tries again.
+        let has_thread = Kind::Logging.start(py).is_ok();
+        logging.has_thread.store(has_thread, Ordering::Relaxed);
+    }
     if logging.is_due() { look_now(py) } else { Ok(()) }
+}
+
+fn py_uses_logging(py: Python<'_>) -> PyResult<bool> {
+    py.import("quorlock._logging")?.call_method0("is_used")?.extract()
 }
 
 /// Looks up how much is to be heard.
@@ -62,21 +78,29 @@ pub(crate) fn look_now(py: Python<'_>) -> PyResult<()> {
 
 /// Hands on what there is.
 pub(crate) fn log(py: Python<'_>) -> PyResult<()> {
+    py.import("quorlock._logging")?.call_method0("hand_on")?;
+    Ok(())
+}
+
+/// Takes what there is to log: the arguments of `quorlock._logging.log`.
+#[pyfunction]
+pub(crate) fn records(py: Python<'_>) -> PyResult<Vec<Bound<'_, PyTuple>>> {
+    let _entered = exit::enter(py);
     let records = LOGGING.get().map(|logging| logging.listener.take()).unwrap_or_default();
-    if records.is_empty() {
-        return Ok(());
+    if !records.is_empty() {
+        // What is logged is a good reason to look what else is to be.
+        look_now(py)?;
     }
-    let module = py.import("quorlock._logging")?;
-    for record in records {
-        let fields = PyDict::new(py);
-        for (name, detail) in &record.fields {
-            fields.set_item(name, value(py, detail)?)?;
-        }
-        let Record { level, target, name, text, time, .. } = &*record;
-        module.call_method1("log", (level, target, name, text, time, fields))?;
+    records.iter().map(|record| arguments(py, record)).collect()
+}
+
+fn arguments<'py>(py: Python<'py>, record: &Record) -> PyResult<Bound<'py, PyTuple>> {
+    let fields = PyDict::new(py);
+    for (name, detail) in &record.fields {
+        fields.set_item(name, value(py, detail)?)?;
     }
-    // What is logged is a good reason to look what else is to be.
-    look_now(py)
+    let Record { level, target, name, text, time, .. } = record;
+    (level, target, name, text, time, fields).into_pyobject(py)
 }
 
 fn value<'py>(py: Python<'py>, detail: &Detail) -> PyResult<Bound<'py, PyAny>> {
@@ -86,15 +110,5 @@ fn value<'py>(py: Python<'py>, detail: &Detail) -> PyResult<Bound<'py, PyAny>> {
         Detail::Number(number) => number.into_bound_py_any(py),
         Detail::Flag(flag) => flag.into_bound_py_any(py),
         _ => Ok(py.None().into_bound(py)),
-    }
-}
-
-fn hand_on(receiver: &Receiver<()>, gate: &Gate) {
-    while let Ok(()) = receiver.recv() {
-        gate.call(|py| {
-            if let Err(error) = log(py) {
-                error.write_unraisable(py, None);
-            }
-        });
     }
 }

@@ -9,8 +9,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 pub(crate) struct Observer(Arc<Mutex<Option<Py<PyAny>>>>);
 
 impl Observer {
-    pub(crate) fn set(&self, observe: Option<Py<PyAny>>) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = observe;
+    /// The function before. Whoever drops it must not hold the lock: its finalizer may call this client.
+    #[must_use]
+    pub(crate) fn replace(&self, observe: Option<Py<PyAny>>) -> Option<Py<PyAny>> {
+        std::mem::replace(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner), observe)
     }
 
     /// The function, if there is one.

@@ -1,38 +1,65 @@
 //! Blocking calls.
 
+use crate::completion::{Completing, Pending as Operation};
+use crate::exit;
+use once_cell::race::OnceBox;
 use pyo3::prelude::*;
+use pyo3::types::PyDict;
 use quorlock::Pending;
 use std::time::{Duration, Instant};
 
 /// How often a blocking call looks whether a signal, such as Ctrl-C, has come in.
 const SLICE: Duration = Duration::from_millis(25);
 
-/// Waits for `pending` with the GIL released. An exception from a signal handler drops it, which
-/// cancels an acquire.
-pub(crate) fn wait<T: Send>(py: Python<'_>, mut pending: Pending<T>) -> PyResult<T> {
-    loop {
-        if let Some(value) = py.detach(|| pending.wait(SLICE)) {
-            return Ok(value);
-        }
-        py.check_signals()?;
-    }
-}
-
-/// [`wait`] for at most `timeout`; `None` if there is no result by then.
-pub(crate) fn wait_for<T: Send>(
+/// Waits for `pending` with the GIL released, for at most `timeout`; `None` if there is no result by then.
+/// An exception, such as that of a signal handler, drops `pending`, which cancels an acquire.
+pub(crate) fn wait<T: Send + 'static>(
     py: Python<'_>,
     mut pending: Pending<T>,
-    timeout: Duration,
+    timeout: Option<Duration>,
 ) -> PyResult<Option<T>> {
     let began = Instant::now();
     loop {
-        let left = timeout.saturating_sub(began.elapsed());
-        if let Some(value) = py.detach(|| pending.wait(left.min(SLICE))) {
+        let left = timeout.map(|timeout| timeout.saturating_sub(began.elapsed()));
+        let slice = left.map_or(SLICE, |left| left.min(SLICE));
+        if let Some(value) = exit::detach(py, || pending.wait(slice)) {
             return Ok(Some(value));
         }
         py.check_signals()?;
-        if left.is_zero() {
+        if left.is_some_and(|left| left.is_zero()) {
             return Ok(None);
         }
     }
+}
+
+/// Waits for the operation on this thread or, where greenlets take the place of threads, in their hub: a
+/// thread that is blocked there would block all of them.
+pub(crate) fn wait_here(
+    py: Python<'_>,
+    operation: Operation,
+    timeout: Option<Duration>,
+) -> PyResult<Option<Py<PyAny>>> {
+    let Some(hub) = hub(py)? else { return operation.wait_for(py, timeout) };
+    let operation = Py::new(py, operation)?;
+    let seconds = timeout.map(|timeout| timeout.as_secs_f64());
+    let completing = exit::switch(|| hub.call_method1("wait", (operation, seconds)))?;
+    // Taken here, not in Python code, in which a signal handler may raise an exception.
+    let completing = completing.extract::<Option<Py<Completing>>>()?;
+    completing.map(|completing| completing.get().take(py)).transpose()
+}
+
+static MODULES: OnceBox<Py<PyDict>> = OnceBox::new();
+
+/// The hub of greenlets that this thread runs, if there is one.
+fn hub(py: Python<'_>) -> PyResult<Option<Bound<'_, PyAny>>> {
+    let modules = || {
+        let modules = py.import("sys")?.getattr("modules")?.cast_into::<PyDict>()?;
+        Ok::<_, PyErr>(Box::new(modules.unbind()))
+    };
+    let modules = MODULES.get_or_try_init(modules)?.bind(py);
+    if !modules.contains("gevent.monkey")? && !modules.contains("eventlet.patcher")? {
+        return Ok(None);
+    }
+    let hub = py.import("quorlock._hubs")?.call_method0("current")?;
+    Ok((!hub.is_none()).then_some(hub))
 }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -15,6 +15,8 @@ from servers import Servers
 from waiting import wait_until_async
 
 import quorlock
+from quorlock import _async
+from quorlock._quorlock import Inbox
 
 OPEN = Path("/proc/self/fd")
 """The files that this process has open."""
@@ -160,7 +162,25 @@ class WatchesNoSockets(asyncio.SelectorEventLoop):
         raise NotImplementedError
 
 
-def test_an_event_loop_that_watches_no_sockets_gets_its_results(servers: Servers) -> None:
+def inbox_of_windows(bell: Callable[[], object] | None) -> Inbox:
+    if bell is None:
+        raise NotImplementedError
+    return Inbox(bell)
+
+
+@pytest.fixture(params=[False, True], ids=["no readers", "Windows"])
+def runner_without_sockets(
+    request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[asyncio.Runner]:
+    if request.param:
+        monkeypatch.setattr(_async, "Inbox", inbox_of_windows)
+    with asyncio.Runner(loop_factory=WatchesNoSockets) as runner:
+        yield runner
+
+
+def test_an_event_loop_that_watches_no_sockets_gets_its_results(
+    servers: Servers, runner_without_sockets: asyncio.Runner
+) -> None:
     async def main() -> None:
         async with quorlock.Client(servers.urls, wait=60) as client:
 
@@ -174,9 +194,13 @@ def test_an_event_loop_that_watches_no_sockets_gets_its_results(servers: Servers
             lease = await client.lock("lost", auto_extend=False, ttl=0.05).acquire_async()
             lease.on_lost(lost.set)
             await lost.wait()
+            task = asyncio.create_task(client.lock("r", wait=None).acquire_async())
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+            await wait_until_async(lambda: not keys(servers))
 
-    with asyncio.Runner(loop_factory=WatchesNoSockets) as runner:
-        runner.run(main())
+    runner_without_sockets.run(main())
 
 
 def test_two_event_loops_in_two_threads_share_a_client(servers: Servers) -> None:

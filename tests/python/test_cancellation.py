@@ -50,11 +50,14 @@ def test_tasks_cancelled_at_any_moment(
             await asyncio.sleep(random.random() * LONGEST)
             task.cancel()
             try:
-                await task
+                lease = await task
             except asyncio.CancelledError:
                 cancelled += 1
+            else:
+                await lease.release_async()
             del task
         assert 0 < cancelled < ROUNDS
+        assert client.stats().dropped == 0
         await wait_until_async(lambda: not keys(servers))
 
     runner.run(main())
@@ -68,10 +71,13 @@ def test_timeouts_at_any_moment(
         for round_ in range(ROUNDS):
             try:
                 async with asyncio.timeout(random.random() * LONGEST):
-                    await client.lock(f"r{round_}").acquire_async()
+                    lease = await client.lock(f"r{round_}").acquire_async()
             except TimeoutError:
                 timeouts += 1
+            else:
+                await lease.release_async()
         assert 0 < timeouts < ROUNDS
+        assert client.stats().dropped == 0
         await wait_until_async(lambda: not keys(servers))
 
     runner.run(main())

@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import contextvars
 import ctypes
+import functools
+import gc
+import logging
+import os
 import sys
 import threading
 import time
+import warnings
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from typing import Any
 
@@ -134,13 +141,40 @@ def test_a_slow_function_holds_up_no_event_loop(client: quorlock.Client, servers
     leave.set()
 
 
+def test_a_slow_function_holds_up_no_other_lease(client: quorlock.Client, servers: Servers) -> None:
+    entered, leave = threading.Event(), threading.Event()
+    calls: list[str] = []
+    leases = [client.lock(f"slow-{number}").acquire() for number in range(5)]
+
+    def be_slow() -> None:
+        entered.set()
+        leave.wait(TIMEOUT)
+
+    for lease in leases:
+        lease.on_lost(be_slow)
+        lease.on_lost(lambda: calls.append("after a slow one"))
+    other = client.lock("other").acquire()
+    for number in range(50):
+        other.on_lost(functools.partial(lambda text: calls.append(text), str(number)))
+    try:
+        for lease in leases:
+            steal(servers, lease.resources[0])
+        assert entered.wait(TIMEOUT)
+        steal(servers, "other")
+        # Those of one lease are called in order.
+        wait_until(lambda: calls == [str(number) for number in range(50)])
+    finally:
+        leave.set()
+    wait_until(lambda: calls[50:] == ["after a slow one"] * 5)
+
+
 def test_no_function_is_called_for_a_released_lease(client: quorlock.Client) -> None:
     called: list[object] = []
     with client.lock("r") as lease:
         lease.on_lost(called.append)
     lease.on_lost(called.append)
     assert not lease.wait_lost()
-    # One thread calls all functions in order: when it has called this one, it will not call those.
+    # Quick functions are called in order: when this one is called, those will not be.
     other, last = client.lock("s", ttl=0.1, auto_extend=False).acquire(), threading.Event()
     other.on_lost(last.set)
     assert last.wait(TIMEOUT)
@@ -230,12 +264,166 @@ def test_tasks_can_wait_for_the_loss(client: quorlock.Client, servers: Servers) 
     asyncio.run(main())
 
 
-def test_a_forgotten_lease_is_released_though_it_would_be_extended(
+def test_a_collected_lease_is_not_released_and_expires_with_a_warning(
+    client: quorlock.Client, servers: Servers, caplog: pytest.LogCaptureFixture
+) -> None:
+    losses: list[quorlock.LeaseLostError] = []
+    lease = client.lock("r", ttl=2).acquire()
+    lease.on_lost(losses.append)
+    fence = lease.fence
+    cycle = [lease]
+    cycle.append(cycle)  # type: ignore[arg-type]
+    del lease, cycle
+    with pytest.warns(ResourceWarning, match=rf"'r' \(fence {fence}\).* was never released"):
+        gc.collect()
+    stats = client.stats()
+    assert (stats.dropped, stats.releases, stats.losses, stats.held) == (1, 0, 0, 0)
+    with pytest.raises(quorlock.LockTimeoutError, match="dropped without being released"):
+        client.lock("r", wait=0).acquire()
+
+    # Nothing renews it. Whoever works under it learns of its end, which is not counted again.
+    wait_until(lambda: is_free(servers, "r"))
+    wait_until(lambda: len(losses) == 1)
+    assert "dropped without being released" in str(losses[0])
+    assert client.stats().losses == 0
+
+    def dropped() -> list[logging.LogRecord]:
+        return [record for record in caplog.records if vars(record)["event"] == "lease.dropped"]
+
+    wait_until(lambda: len(dropped()) == 1)
+    assert vars(dropped()[0]).items() >= {"resource": "r", "fence": fence}.items()
+    assert dropped()[0].levelname == "WARNING"
+
+
+def test_the_warning_names_the_line_that_drops_the_lease(client: quorlock.Client) -> None:
+    with pytest.warns(ResourceWarning) as caught:
+        client.lock("r").acquire()
+    assert caught[0].filename == __file__
+    assert isinstance(caught[0].source, quorlock.Lease)
+
+
+def test_bodies_under_a_collected_lease_exclude_one_another(servers: Servers) -> None:
+    """`if lock.acquire():` protects its body for a ttl."""
+    entered: list[int] = []
+
+    def work(client: quorlock.Client) -> None:
+        try:
+            if client.lock("r", wait=0, ttl=600).acquire():
+                entered.append(threading.get_ident())
+        except quorlock.LockTimeoutError:
+            pass
+
+    with contextlib.ExitStack() as stack, ThreadPoolExecutor(8) as pool:
+        clients = [stack.enter_context(quorlock.Client(servers.urls)) for _ in range(8)]
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ResourceWarning)
+            for worker in [pool.submit(work, client) for client in clients]:
+                worker.result(TIMEOUT)
+        assert len(entered) <= 1
+        assert sum(client.stats().dropped for client in clients) == len(entered)
+        if not entered:  # They refused one another: the next one alone gets it.
+            work(clients[0])
+        assert len(entered) == 1
+    # Closing the client releases it.
+    wait_until(lambda: is_free(servers, "r"))
+
+
+def test_leases_in_blocks_and_over_leases_are_collected_without_a_warning(
+    servers: Servers,
+) -> None:
+    client = quorlock.Client(servers.urls)
+
+    async def main() -> None:
+        async with client.lock("r"):
+            gc.collect()
+        await (await client.lock("r").acquire_async()).release_async()
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(client.lock("held").acquire_async(), 0.05)
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", ResourceWarning)
+        with client.lock("r"):
+            gc.collect()
+        client.lock("r").acquire().release()
+        holder = client.lock("held").acquire()
+        asyncio.run(main())
+        closed = client.lock("closed").acquire()
+        client.close()
+        del holder, closed
+        gc.collect()
+    assert client.stats().dropped == 0
+
+
+def test_a_lease_in_a_forked_child_is_collected_without_a_warning(
     client: quorlock.Client, servers: Servers
 ) -> None:
-    called: list[object] = []
     lease = client.lock("r").acquire()
-    lease.on_lost(called.append)
-    del lease
-    wait_until(lambda: is_free(servers, "r"))
-    assert not called
+    child = os.fork()
+    if child == 0:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", ResourceWarning)
+            del lease
+        os._exit(0)
+    assert os.waitpid(child, 0)[1] == 0
+    assert lease.valid
+    assert client.stats().dropped == 0
+    assert lease.release()
+
+
+def test_an_acquire_says_that_its_own_client_holds_the_lock(
+    client: quorlock.Client, caplog: pytest.LogCaptureFixture
+) -> None:
+    def reentrant() -> list[logging.LogRecord]:
+        return [record for record in caplog.records if vars(record)["event"] == "acquire.reentrant"]
+
+    with client.lock("r", "s") as lease:
+        own = rf'"s" is held by another lease of this client \(fence {lease.fences["s"]}\)'
+        with pytest.raises(quorlock.LockTimeoutError, match=own):
+            client.lock("s", wait=0).acquire()
+        # Another thread waits for this one, and not for itself.
+        with ThreadPoolExecutor(1) as pool:
+            waiting = pool.submit(client.lock("s", wait=1.5).acquire)
+            with pytest.raises(quorlock.LockTimeoutError, match=own + " after 1.5 s"):
+                waiting.result(TIMEOUT)
+
+        with quorlock.Client(client._native.addresses) as other:
+            with pytest.raises(quorlock.LockTimeoutError, match="is held by others"):
+                other.lock("s", wait=0).acquire()
+        assert not reentrant()
+
+    def wait_for_itself() -> None:
+        with client.lock("s"), client.lock("s", wait=None):
+            pass
+
+    with ThreadPoolExecutor(1) as pool:
+        hanging = pool.submit(wait_for_itself)
+        wait_until(lambda: len(reentrant()) == 1)
+        client.close()
+        with pytest.raises(quorlock.ClosedError):
+            hanging.result(TIMEOUT)
+    assert vars(reentrant()[0]).items() >= {"resource": "s", "levelname": "WARNING"}.items()
+
+
+def test_a_task_that_waits_for_itself_is_a_warning_and_two_tasks_are_not(
+    client: quorlock.Client, caplog: pytest.LogCaptureFixture
+) -> None:
+    def reentrant() -> list[logging.LogRecord]:
+        return [record for record in caplog.records if vars(record)["event"] == "acquire.reentrant"]
+
+    async def wait_for_itself() -> None:
+        async with client.lock("r"), client.lock("r", wait=None):
+            pass
+
+    async def main() -> None:
+        async with client.lock("r"):
+            other = asyncio.create_task(client.lock("r", wait=1.5).acquire_async())
+            with pytest.raises(quorlock.LockTimeoutError, match="another lease of this client"):
+                await other
+            assert not reentrant()
+        waiting = asyncio.create_task(wait_for_itself())
+        await wait_until_async(lambda: len(reentrant()) == 1)
+        waiting.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await waiting
+
+    asyncio.run(main())

@@ -152,11 +152,6 @@ def test_generators_cannot_be_decorated(client: quorlock.Client) -> None:
             yield 1
 
 
-def test_a_forgotten_lease_is_released(client: quorlock.Client, servers: Servers) -> None:
-    client.lock("r").acquire()
-    wait_until(lambda: is_free(servers, "r"))
-
-
 def test_durations_can_be_timedeltas(client: quorlock.Client) -> None:
     with client.lock("r", ttl=timedelta(seconds=60), wait=timedelta(0)) as lease:
         assert 30 < lease.remaining < 60

@@ -39,6 +39,22 @@ def tag(key: str) -> str:
     return tag if closed else ""
 
 
+def is_braced(key: str) -> bool:
+    return key.startswith("{") and key.endswith("}")
+
+
+def is_reserved(key: str) -> bool:
+    """Whether it would be the fence key or the queue of another name."""
+    base, ending = key[:-6], key[-6:]
+    return ending in (":fence", ":queue") and (bool(tag(base)) or is_braced(base))
+
+
+def queue_of(name: str) -> str:
+    if not tag(name):
+        return f"{{{name}}}:queue"
+    return name + (":queue:queue" if is_braced(name) else ":queue")
+
+
 def slot(key: str) -> int:
     """The key's slot in a cluster, by the rule that the servers document."""
     return binascii.crc_hqx((tag(key) or key).encode(), 0) % 16384
@@ -67,6 +83,11 @@ def test_a_name_is_a_key_of_its_own(server: Server, name: str, prefix: str) -> N
     server.command("FLUSHALL")
     server.command("SET", "other", "kept")
     key = prefix + name
+    if is_reserved(key):
+        with quorlock.Client([server.url], key_prefix=prefix) as client:
+            with pytest.raises(quorlock.ConfigError, match="is reserved"):
+                client.lock(name)
+        return
     with quorlock.Client([server.url], key_prefix=prefix, node_timeout=30) as client:
         with client.lock(name) as lease, quorlock.Client([server.url], key_prefix=prefix) as second:
             assert lease.resources == (name,)
@@ -104,9 +125,8 @@ def test_all_names_at_once_are_different_locks(server: Server) -> None:
 def test_a_waiter_is_called_whatever_the_name(server: Server, name: str) -> None:
     with quorlock.Client([server.url]) as first, quorlock.Client([server.url]) as second:
         lease = first.lock(name).acquire()
-        tagged = name if tag(name) else f"{{{name}}}"
         with acquiring(second.lock(name, wait=TIMEOUT)) as acquired:
-            wait_until(lambda: server.command("EXISTS", f"{tagged}:queue") == 1)
+            wait_until(lambda: server.command("EXISTS", queue_of(name)) == 1)
             lease.release()
             assert acquired().release()
 
@@ -124,15 +144,30 @@ def test_a_prefix_that_is_no_text_is_refused() -> None:
         quorlock.Client(["memory://a"], key_prefix="a\ud800")
 
 
-def test_the_fence_key_of_another_resource_is_no_way_to_its_lock(server: Server) -> None:
-    """Who may choose any name may hinder others, but not break or fool a lock."""
+def test_a_name_with_a_hash_tag_shares_nothing_with_the_name_of_the_tag(server: Server) -> None:
+    """`{a}:fence` and `{a}:queue` belong to `a`; `{a}` has other keys."""
     server.command("FLUSHALL")
-    with quorlock.Client([server.url], wait=0) as client:
-        with client.lock("a") as lease:
-            with pytest.raises(quorlock.LockTimeoutError):
-                client.lock("{a}:fence").acquire()
+    with quorlock.Client([server.url]) as first, quorlock.Client([server.url]) as second:
+        with first.lock("a") as lease, second.lock("{a}") as tagged:
+            assert keys(server) == {"a", "{a}", "{a}:fence", "{a}:fence:fence"}
             assert server.command("GET", "{a}:fence") == str(lease.fence)
-        server.command("FLUSHALL")
-        with client.lock("{a}:fence"), pytest.raises(quorlock.QuorumError, match="foreign value"):
-            client.lock("a").acquire()
-        assert server.command("EXISTS", "a") == 0
+            assert server.command("GET", "{a}:fence:fence") == str(tagged.fence)
+            # Nobody else waits for `a`, so a release of `{a}` notifies nobody.
+            with acquiring(second.lock("a", wait=TIMEOUT)) as acquired:
+                wait_until(lambda: server.command("ZCARD", "{a}:queue") == 1)
+                with acquiring(first.lock("{a}", wait=TIMEOUT)) as also_acquired:
+                    wait_until(lambda: server.command("ZCARD", "{a}:queue:queue") == 1)
+                    assert server.command("ZCARD", "{a}:queue") == 1
+                    tagged.release()
+                    assert also_acquired().release()
+                lease.release()
+                assert acquired().release()
+
+
+@pytest.mark.parametrize("name", ["{a}:fence", "{a}:queue", "x{a}y:fence", "{}a}:fence"])
+def test_a_name_that_is_a_key_beside_a_lock_is_refused(server: Server, name: str) -> None:
+    with quorlock.Client([server.url]) as client:
+        with pytest.raises(quorlock.ConfigError, match="is reserved"):
+            client.lock(name)
+        with pytest.raises(quorlock.ConfigError, match="is reserved"):
+            client.lock("fine", name)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 # Not when it is used first: a fork while another thread imports it would leave the child waiting.
 from . import _logging as _logging
+from . import _threads as _threads
 from ._client import Client, ClientOptions, LockOptions
 from ._errors import (
     ClosedError,
@@ -23,7 +24,7 @@ from ._errors import (
 )
 from ._lease import Lease
 from ._lock import Lock
-from ._quorlock import __version__, end_calls, release_all
+from ._quorlock import __version__, end, release_all
 
 if TYPE_CHECKING:
     from ._reports import Diagnosis, Finding, Histogram, NodeDiagnosis, NodeStats, Stats
@@ -60,8 +61,8 @@ def __getattr__(name: str) -> object:
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
-# What is registered last is done first. Others need not wait then for what is still held to
-# expire; in seconds, for all leases together.
-atexit.register(end_calls)
-atexit.register(release_all, 0.5)
-del atexit, end_calls, release_all
+# What is registered last is done first. All clients are closed, so nothing is acquired from then
+# on, and others need not wait for what is still held to expire; in seconds, for all together.
+atexit.register(end)
+atexit.register(release_all, 1)
+del atexit, end, release_all

@@ -1,5 +1,6 @@
 """Leases: locks that are held."""
 
+import warnings
 from collections.abc import Callable
 from contextvars import copy_context
 from datetime import timedelta
@@ -17,7 +18,10 @@ class Lease:
     """A held lock. Whoever has the lease owns it: any thread or task may use it.
 
     It is extended automatically (unless `auto_extend` is off) until it is released, or has been
-    held for `max_hold`. A lease that is garbage-collected is released in the background.
+    held for `max_hold`. Keep it for as long as the work takes, or use `with`: a lease that is
+    garbage-collected while valid is not released, but not extended any more either. Its key stays
+    on the nodes until it expires, a ResourceWarning is issued, and `Client.stats` counts it as
+    `dropped`. So `if lock.acquire(): ...` protects its body for up to `ttl`.
 
     In a forked child, a lease of the parent is over: it is not valid, is not extended, and is not
     released there. The parent still holds it.
@@ -90,8 +94,9 @@ class Lease:
         """Releases the lock; it is not valid from this call on, whatever the nodes answer.
 
         Returns True if the lease was valid until now and a majority of the nodes confirms it;
-        False if it was lost or released before, or if too few nodes confirm. Never an error: the
-        lock is given up in any case, and nodes that cannot be reached are told in the background.
+        False if it was lost or released before, or if too few nodes confirm within a third of the
+        ttl (at most 10 s, at least `node_timeout`). Never an error: the lock is given up in any
+        case, and nodes that cannot be reached are told in the background.
         """
         return self._native.release().wait()
 
@@ -104,8 +109,11 @@ class Lease:
         if it is lost already. Not if it is released.
 
         It is called with the LeaseLostError, or with nothing if it takes no argument. Where this
-        is called in an event loop, so is the function; elsewhere it is called on a thread that
-        calls all such functions, one after another.
+        is called in an event loop, so is the function; elsewhere it is called on a daemon thread.
+        Functions of one lease are called one after another. One that takes long holds up no other
+        lease, unless 16 of them take long.
+
+        Raises RuntimeError if the system cannot start that thread; the function is not called then.
         """
         call = _taking_loss(callback)
         loop = running_loop()
@@ -133,6 +141,18 @@ class Lease:
                 return await result(self._native.lost())
         except TimeoutError:
             return False
+
+    def __del__(self, warn: Callable[..., None] = warnings.warn) -> None:
+        # It was never set where __init__ was interrupted. The native lease releases itself then.
+        native = getattr(self, "_native", None)
+        if native is not None and native.abandon():
+            warn(
+                f"{self!r} was never released: others can lock it only when that time is over. Use "
+                "`with lock:`, or keep the lease and call `release()`",
+                ResourceWarning,
+                stacklevel=2,
+                source=self,
+            )
 
     def __repr__(self) -> str:
         state = f"valid for {self.remaining:.3f} s" if self.valid else "not valid"

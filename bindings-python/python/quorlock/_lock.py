@@ -87,25 +87,38 @@ class Lock(_quorlock.Lock):
             scope.check_not_lost()
 
     def __call__(self, function: Callable[P, R]) -> Callable[P, R]:
-        """Decorates a function, sync or async, so that each call holds the lock."""
-        import inspect
+        """Decorates a function, sync or async, so that each call holds the lock.
 
-        if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
+        Raises TypeError for a generator function, and for what cannot be called. A call raises
+        TypeError if the function returns an awaitable without being known as async, or a generator:
+        its body would run after the lock is released. It does not run then.
+        """
+        if isinstance(function, staticmethod | classmethod):
+            return cast("Callable[P, R]", type(function)(self(function.__func__)))
+        if not callable(function):
+            raise TypeError(f"a lock decorates a function, not {function!r}")
+        from . import _deferred
+
+        if _deferred.is_generator(function):
             # The lock would be released before the body runs.
             raise TypeError("a lock cannot decorate a generator; use `with` in its body")
-        if inspect.iscoroutinefunction(function):
+        if _deferred.is_async(function):
 
             @functools.wraps(function)
             async def hold_async(*args: P.args, **kwargs: P.kwargs) -> Any:
                 async with self:
-                    return await function(*args, **kwargs)
+                    returned = await cast(Any, function)(*args, **kwargs)
+                    _deferred.refuse(function, returned)
+                    return returned
 
             return cast("Callable[P, R]", hold_async)
 
         @functools.wraps(function)
         def hold(*args: P.args, **kwargs: P.kwargs) -> R:
             with self:
-                return function(*args, **kwargs)
+                returned = function(*args, **kwargs)
+                _deferred.refuse(function, returned)
+                return returned
 
         return hold
 

@@ -5,6 +5,8 @@ from collections.abc import Iterable
 from types import ModuleType
 from typing import Any
 
+from ._quorlock import records
+
 LEVELS = {1: 40, 2: 30, 3: 20, 4: 10, 5: 5}
 """Those of `logging`, by how much is to be heard: errors, warnings, what is of interest, details,
 everything."""
@@ -14,6 +16,17 @@ def _logging() -> ModuleType | None:
     # Where `logging` was not imported, or not to its end, nobody listens.
     logging = sys.modules.get("logging")
     return logging if hasattr(logging, "shutdown") else None
+
+
+def is_used() -> bool:
+    """Whether there is anybody to hand events on to."""
+    return _logging() is not None
+
+
+def hand_on() -> None:
+    """Hands on what the core has to tell."""
+    for record in records():
+        log(*record)
 
 
 def _logger(logging: ModuleType, name: str) -> Any:

@@ -162,7 +162,12 @@ class Stats:
     rounds: int
     """Rounds of requests that acquires took. As many as attempts if nobody had to wait."""
     releases: int
-    """Leases that were valid until they were released, or until their client was closed."""
+    """Leases that were valid until they were released."""
+    closed: int
+    """Leases that were valid until their client was closed."""
+    dropped: int
+    """Leases that were garbage-collected while valid, without being released. Their keys stay on
+    the nodes until they expire."""
     losses: int
     """Leases that were lost."""
     extensions: int
@@ -179,7 +184,7 @@ class Stats:
     wait_seconds: Histogram
     """How long acquires took that others kept waiting, won or not."""
     hold_seconds: Histogram
-    """How long leases were held, until they were released or lost."""
+    """How long leases were held, until they were released, dropped or lost."""
     extension_seconds: Histogram
     """How long extensions took that a majority confirmed."""
     nodes: tuple[NodeStats, ...]

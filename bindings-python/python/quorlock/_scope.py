@@ -1,5 +1,7 @@
 """Blocks that hold a lock: which lease is whose, and what becomes of a body whose lease is lost."""
 
+import _thread
+import sys
 from contextvars import ContextVar
 from typing import TYPE_CHECKING
 
@@ -10,6 +12,18 @@ from ._quorlock import Lease as NativeLease
 if TYPE_CHECKING:
     import asyncio
     import weakref
+
+
+def owner() -> int:
+    """The asyncio task that this runs in, or else the thread, by a number that no other has."""
+    # Where asyncio was not imported, or not to its end, no task runs.
+    tasks = sys.modules.get("asyncio.tasks")
+    if tasks is not None and hasattr(tasks, "current_task"):
+        # Does not raise where no loop runs, unlike its public form.
+        loop = tasks.events._get_running_loop()
+        if loop is not None and (task := tasks.current_task(loop)) is not None:
+            return id(task)
+    return _thread.get_ident()
 
 
 class Scope:

@@ -1,0 +1,102 @@
+"""Event loops that are closed, or thrown away, while acquires are under way in them."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+from collections.abc import Callable, Iterator
+
+import pytest
+import uvloop
+from nodes import is_free
+from servers import Servers
+from waiting import wait_until
+
+import quorlock
+
+
+class WatchesNoSockets(asyncio.SelectorEventLoop):
+    """As far as its users can tell: the event loop of Windows cannot either."""
+
+    def add_reader(self, *_: object) -> None:
+        raise NotImplementedError
+
+
+@pytest.fixture
+def servers(start_servers: Callable[..., Servers]) -> Servers:
+    return start_servers(3)
+
+
+@pytest.fixture
+def client(servers: Servers) -> Iterator[quorlock.Client]:
+    with quorlock.Client(servers.urls, wait=None) as client:
+        yield client
+
+
+@pytest.fixture(
+    params=[asyncio.new_event_loop, uvloop.new_event_loop, WatchesNoSockets],
+    ids=["asyncio", "uvloop", "no sockets"],
+)
+def loop(request: pytest.FixtureRequest) -> asyncio.AbstractEventLoop:
+    loop: asyncio.AbstractEventLoop = request.param()
+    return loop
+
+
+def wait_in(
+    loop: asyncio.AbstractEventLoop, client: quorlock.Client
+) -> asyncio.Task[quorlock.Lease]:
+    """A task of the loop, which stands still, that waits for a lock."""
+    task = loop.create_task(client.lock("r").acquire_async())
+
+    async def until_it_waits() -> None:
+        while client.stats().waiting == 0:
+            await asyncio.sleep(0.001)
+
+    loop.run_until_complete(until_it_waits())
+    return task
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+def test_a_closed_loop_cancels_its_waiters(
+    loop: asyncio.AbstractEventLoop, client: quorlock.Client
+) -> None:
+    holder = client.lock("r").acquire()
+    task = wait_in(loop, client)
+    loop.close()
+    # Its waiter is gone before the lock is free.
+    wait_until(lambda: client.stats().waiting == 0)
+    wait_until(lambda: client.stats().cancelled == 1)
+    assert holder.release()
+    assert client.stats().held == 0
+    with client.lock("r", wait=10):
+        pass
+    assert not task.done()
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+def test_a_lease_that_is_not_delivered_when_the_loop_is_closed_is_released(
+    loop: asyncio.AbstractEventLoop, client: quorlock.Client, servers: Servers
+) -> None:
+    holder = client.lock("r").acquire()
+    task = wait_in(loop, client)
+    assert holder.release()
+    # Won while the loop stands still.
+    wait_until(lambda: client.stats().held == 1)
+    loop.close()
+    wait_until(lambda: is_free(servers, "r"))
+    assert not task.done()
+
+
+# Those of uvloop keep themselves alive until they are closed.
+@pytest.mark.parametrize("new_loop", [asyncio.new_event_loop, WatchesNoSockets])
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+@pytest.mark.filterwarnings("ignore::ResourceWarning")
+def test_a_loop_that_is_thrown_away_takes_its_waiters_along(
+    new_loop: Callable[[], asyncio.AbstractEventLoop], client: quorlock.Client
+) -> None:
+    holder = client.lock("r").acquire()
+    wait_in(new_loop(), client)
+    gc.collect()
+    wait_until(lambda: client.stats().waiting == 0)
+    assert holder.release()
+    assert client.stats().held == 0

@@ -1,0 +1,18 @@
+"""HTTP over a Unix socket."""
+
+import http.client
+import socket
+from pathlib import Path
+
+from waiting import TIMEOUT
+
+
+class UnixConnection(http.client.HTTPConnection):
+    def __init__(self, path: Path) -> None:
+        super().__init__("localhost", timeout=TIMEOUT)
+        self._path = path
+
+    def connect(self) -> None:
+        self.sock = socket.socket(socket.AF_UNIX)
+        self.sock.settimeout(TIMEOUT)
+        self.sock.connect(str(self._path))
