@@ -128,8 +128,11 @@ export interface LockOptions extends SharedOptions {
 
 /**
  * A held lock. Whoever has the lease owns it. It is extended automatically (unless `autoExtend` is
- * off) until it is released, or has been held for `maxHold`. One that is garbage-collected is
- * released in the background. A lease does not keep the process alive.
+ * off) until it is released, or has been held for `maxHold`. A lease does not keep the process alive.
+ *
+ * One that is garbage-collected while it is valid is not released: it is extended no more, its key stays
+ * on the nodes until it expires, and `process.emitWarning` is called with a {@link DroppedWarning}. Once
+ * `signal` was read, the lease is kept until it is lost or released.
  */
 export class Lease implements AsyncDisposable {
   private constructor()
@@ -156,9 +159,10 @@ export class Lease implements AsyncDisposable {
   /** How many more milliseconds the lease is valid, if it is not extended; 0 if it is not. */
   readonly remaining: number
   /**
-   * Aborts when the lease is lost, at its validity end at the latest, with the
-   * {@link LeaseLostError} as its reason. Not when it is released. Whoever has the signal keeps the
-   * lease from being garbage-collected.
+   * Aborts when the lease is lost, at its validity end at the latest, with the {@link LeaseLostError} as
+   * its reason. Not when it is released. `aborted` is true as soon as the lease is lost, also while the
+   * event loop is held up; the event follows in a later turn of the event loop, so a listener that is
+   * added in the turn in which the signal was read is always called.
    */
   readonly signal: AbortSignal
   /** Throws {@link LeaseLostError}, with the reason, unless the lease is valid. */
@@ -173,11 +177,24 @@ export class Lease implements AsyncDisposable {
   /**
    * Releases the lock; it is not valid from this call on. `true` if it was valid until now and a
    * majority of the nodes confirms it; `false` if it was lost or released before, or if too few
-   * nodes confirm. Never rejects: the lock is given up in any case.
+   * nodes confirm within a third of the ttl (at most 10 s, at least `nodeTimeout`). Never rejects: the
+   * lock is given up in any case.
    */
   release(): Promise<boolean>
   /** Releases the lock. Rejects with {@link LeaseLostError} if the lease was lost meanwhile. */
   [Symbol.asyncDispose](): Promise<void>
+}
+
+/** The warning of a lease that was garbage-collected while it was valid: see {@link Lease}. */
+export interface DroppedWarning extends Error {
+  readonly name: 'QuorlockWarning'
+  readonly code: 'LEASE_DROPPED'
+  /** The first of `resources`. */
+  readonly resource: string
+  /** What is locked. */
+  readonly resources: readonly string[]
+  /** The fencing token of the first resource. */
+  readonly fence: number
 }
 
 /** One thing that the doctor looked at. */
@@ -306,8 +323,15 @@ export interface Stats {
   readonly cancelled: number
   /** Rounds of requests that acquires took. As many as attempts if nobody had to wait. */
   readonly rounds: number
-  /** Leases that were valid until they were released, or until their client was closed. */
+  /** Leases that were valid until they were released. */
   readonly releases: number
+  /** Leases that were valid until their client was closed. */
+  readonly closed: number
+  /**
+   * Leases that were garbage-collected while valid, without being released. Their keys stay on the nodes
+   * until they expire.
+   */
+  readonly dropped: number
   /** Leases that were lost. */
   readonly losses: number
   /** Extensions that a majority confirmed. */
@@ -325,7 +349,7 @@ export interface Stats {
   readonly acquireSeconds: Histogram
   /** How long acquires took that others kept waiting, won or not. */
   readonly waitSeconds: Histogram
-  /** How long leases were held, until they were released or lost. */
+  /** How long leases were held, until they were released, dropped or lost. */
   readonly holdSeconds: Histogram
   /** How long extensions took that a majority confirmed. */
   readonly extensionSeconds: Histogram
@@ -381,19 +405,22 @@ export class Client implements AsyncDisposable {
    * `memory://name` for a node in this process, which is for tests. Without it they are taken from
    * the environment variable `QUORLOCK_NODES`, separated by commas.
    *
-   * Throws {@link ConfigError} for a bad URL, option or node list.
+   * Throws {@link ConfigError} for a bad URL, option or node list, and for options that are not a plain
+   * object.
    */
   constructor(nodes?: readonly string[], options?: ClientOptions)
   /**
    * Acquires the lock, waiting for up to `wait` while others hold it. Rejects with
    * {@link LockTimeoutError} if they held it for all of it, and with {@link QuorumError} if too few
    * nodes can vote, and still cannot after `connectTimeout`, and with {@link ConfigError} for no
-   * resource, one that is empty or named twice, or a bad option.
+   * resource, one that is empty or named twice, a bad option, or options that are not a plain object.
    */
   lock(resources: Resources, options?: LockOptions): Promise<Lease>
   /**
    * Holds the lock while `work` runs, and returns its result. Rejects with {@link LeaseLostError} if
-   * the lease was lost meanwhile, unless `work` threw: its error is never replaced.
+   * the lease was lost meanwhile, unless `work` threw: its error is never replaced. Rejects with
+   * {@link ConfigError} if `work` is not a function, or returns a generator: that would run after the lock
+   * is released.
    */
   using<T>(resources: Resources, work: (lease: Lease) => T | PromiseLike<T>): Promise<T>
   using<T>(

@@ -3,48 +3,19 @@
 import { channel, tracingChannel } from 'node:diagnostics_channel'
 import { setInterval } from 'node:timers'
 import { isMainThread } from 'node:worker_threads'
+import { callSite, errorOf, unwrap } from './errors.js'
 import native from './native.js'
+import { checkResult, checkWork, optionsOf, signalOf } from './options.js'
+import { LossSignal, onAbort } from './signals.js'
 
-export class QuorlockError extends Error {
-  constructor(message = '', { resources = [], nodes = [] } = {}) {
-    super(message)
-    this.resources = resources
-    this.nodes = nodes
-  }
-
-  get resource() {
-    return this.resources[0]
-  }
-}
-
-// Shared by all instances, as the name of an error is.
-function describe(kind, name, code) {
-  Object.defineProperty(kind.prototype, 'name', { value: name, configurable: true, writable: true })
-  Object.defineProperty(kind.prototype, 'code', { value: code, configurable: true, writable: true })
-}
-
-export class ConfigError extends QuorlockError {}
-export class LockTimeoutError extends QuorlockError {}
-export class QuorumError extends QuorlockError {}
-export class LeaseLostError extends QuorlockError {}
-export class ClosedError extends QuorlockError {}
-
-describe(QuorlockError, 'QuorlockError', 'QUORLOCK')
-describe(ConfigError, 'ConfigError', 'CONFIG')
-describe(LockTimeoutError, 'LockTimeoutError', 'TIMEOUT')
-describe(QuorumError, 'QuorumError', 'NO_QUORUM')
-describe(LeaseLostError, 'LeaseLostError', 'LEASE_LOST')
-describe(ClosedError, 'ClosedError', 'CLOSED')
-
-const classes = { ConfigError, LockTimeoutError, QuorumError, LeaseLostError, ClosedError }
-
-const errorOf = (failure) => new classes[failure.class](failure.message, failure)
-
-/** Returns a result of the core; throws if it is a failure, from here, for the caller's stack. */
-function unwrap(result) {
-  if (result?.code === undefined) return result
-  throw errorOf(result)
-}
+export {
+  ClosedError,
+  ConfigError,
+  LeaseLostError,
+  LockTimeoutError,
+  QuorlockError,
+  QuorumError,
+} from './errors.js'
 
 /** What is to be called with the results of the operations under way, by their numbers. */
 const underWay = new Map()
@@ -79,9 +50,9 @@ function resultUnlessAborted(number, signal) {
       take(number)
       reject(signal.reason)
     }
-    signal.addEventListener('abort', abort, { once: true })
+    const stop = onAbort(signal, abort)
     expect(number, (result) => {
-      signal.removeEventListener('abort', abort)
+      stop()
       resolve(result)
     })
   })
@@ -110,15 +81,29 @@ function listen() {
   if (level !== listening) log.listen((listening = level))
 }
 
-/** Whoever has the signal of a lease keeps the lease. */
-const leases = new WeakMap()
+/** Gives up leases that were garbage-collected. One that is valid is not released: the work may still go on. */
+const collected = new FinalizationRegistry((lease) => {
+  if (!lease.abandon()) return
+  const names = lease.resources.map((resource) => JSON.stringify(resource))
+  const warning = new Error(
+    `a lease of ${names.join(', ')} (fence ${lease.fences().join(', ')}) was garbage-collected without being released: ` +
+      `it is not extended any more, and its key stays until it expires, in ${Math.ceil(lease.remaining)} ms. ` +
+      'Release each lease, or use `using`',
+  )
+  const [resource] = lease.resources
+  const [fence] = lease.fences()
+  Object.assign(warning, { name: 'QuorlockWarning', code: 'LEASE_DROPPED', resource, resources: lease.resources, fence })
+  process.emitWarning(warning)
+})
 
 export class Lease {
   #native
-  #controller
+  #signal
+  #error
 
   constructor(lease) {
     this.#native = lease
+    collected.register(this, lease)
   }
 
   get resources() {
@@ -150,19 +135,7 @@ export class Lease {
   }
 
   get signal() {
-    const isNew = !this.#controller
-    const controller = (this.#controller ??= new AbortController())
-    // Also when the event loop was held up for so long that the call below is still to come.
-    const loss = this.#native.loss()
-    if (loss) {
-      controller.abort(errorOf(loss))
-    } else if (isNew) {
-      leases.set(controller.signal, this)
-      // Weak: a lease that nobody refers to is released.
-      const weak = new WeakRef(controller)
-      this.#native.onLost((loss) => weak.deref()?.abort(errorOf(loss)))
-    }
-    return controller.signal
+    return (this.#signal ??= this.#watch()).signal
   }
 
   check() {
@@ -170,16 +143,38 @@ export class Lease {
   }
 
   async extend(ttl) {
-    unwrap(await resultOf(this.#native.extend(ttl)))
+    const site = callSite()
+    unwrap(await resultOf(this.#native.extend(ttl)), site)
   }
 
   async release() {
-    return unwrap(await resultOf(this.#native.release()))
+    const released = unwrap(await resultOf(this.#native.release()))
+    this.#end()
+    return released
   }
 
   async [Symbol.asyncDispose]() {
     await this.release()
     unwrap(this.#native.loss())
+  }
+
+  /** Why the lease was lost, if it was; always the same error. */
+  #loss() {
+    const loss = this.#error ? undefined : this.#native.loss()
+    if (loss) this.#error = errorOf(loss)
+    return this.#error
+  }
+
+  #watch() {
+    // The core keeps this function, and so the lease and its signal, until the lease is lost or released. A
+    // signal that nothing but its listeners refers to would be garbage-collected, and never call them.
+    this.#native.onLost(() => this.#end())
+    return new LossSignal(() => this.#loss())
+  }
+
+  /** The lease is over. A release may be what finds out that it was lost. */
+  #end() {
+    if (this.#signal && this.#loss()) this.#signal.abort()
   }
 }
 
@@ -204,8 +199,25 @@ export class Diagnosis {
   }
 }
 
-/** Others need not wait then for what is still held to expire. In ms, for all leases together. */
-const releaseAll = () => native.releaseAll(500)
+/**
+ * Closes all clients at the end of the process, and releases what is still held, so that others need not wait
+ * for it to expire. There is one listener for all copies of this module: Node.js warns of a leak at the eleventh.
+ */
+function releaseAtExit() {
+  const key = Symbol.for('quorlock.exit')
+  if (!process[key]) {
+    const releases = new Set()
+    const listener = () => {
+      // In ms, for all leases together.
+      const end = performance.now() + 1_000
+      for (const release of releases) release(Math.max(0, end - performance.now()))
+    }
+    Object.defineProperty(process, key, { value: { releases, listener } })
+  }
+  const { releases, listener } = process[key]
+  releases.add(native.releaseAll)
+  if (!process.listeners('exit').includes(listener)) process.on('exit', listener)
+}
 
 // What is no proper string gets the same error as an empty one.
 const nameOf = (resource) => (typeof resource === 'string' && resource.isWellFormed() ? resource : '')
@@ -216,24 +228,27 @@ export class Client {
 
   constructor(nodes, options) {
     listen()
-    this.#native = unwrap(mailbox.open(nodes, options ?? {}))
+    this.#native = unwrap(mailbox.open(nodes, optionsOf(options)))
     // The leases of a worker thread are released when its objects are finalized.
-    if (isMainThread && !process.listeners('exit').includes(releaseAll)) process.on('exit', releaseAll)
+    if (isMainThread) releaseAtExit()
   }
 
   async lock(resources, options) {
-    if (!isObserved()) return this.#lock(resources, options)
+    const site = callSite()
+    if (!isObserved()) return this.#lock(resources, options, site)
     const context = { client: this, resources: namesOf(resources) }
-    return acquiring.tracePromise(() => this.#lock(resources, options), context)
+    return acquiring.tracePromise(() => this.#lock(resources, options, site), context)
   }
 
   async using(resources, options, work) {
-    if (work === undefined) [options, work] = [undefined, options]
-    if (typeof work !== 'function') throw new TypeError('using needs a function that does the work')
+    if (work === undefined && typeof options === 'function') [options, work] = [undefined, options]
+    optionsOf(options)
+    checkWork(work)
     const lease = await this.lock(resources, options)
     let result
     try {
       result = await work(lease)
+      checkResult(result)
     } catch (error) {
       // Never an error, so it takes the place of none.
       await lease.release()
@@ -244,7 +259,8 @@ export class Client {
   }
 
   async locked(resources) {
-    return unwrap(await resultOf(this.#native.locked(namesOf(resources))))
+    const site = callSite()
+    return unwrap(await resultOf(this.#native.locked(namesOf(resources))), site)
   }
 
   stats() {
@@ -256,7 +272,8 @@ export class Client {
   }
 
   async doctor() {
-    return new Diagnosis(...unwrap(await resultOf(this.#native.doctor())))
+    const site = callSite()
+    return new Diagnosis(...unwrap(await resultOf(this.#native.doctor()), site))
   }
 
   async close() {
@@ -271,16 +288,17 @@ export class Client {
     return `Client { ${this.#native.addresses.join(', ')} }`
   }
 
-  async #lock(resources, options) {
-    return new Lease(unwrap(await this.#acquire(resources, options)))
+  async #lock(resources, options, site) {
+    return new Lease(unwrap(await this.#acquire(resources, options), site))
   }
 
   #acquire(resources, options) {
     listen()
     const names = namesOf(resources)
-    if (!options) return resultOf(this.#native.acquire(names))
-    const { signal, ...rest } = options
-    signal?.throwIfAborted()
+    if (options === undefined) return resultOf(this.#native.acquire(names))
+    const { signal: given, ...rest } = optionsOf(options)
+    const signal = signalOf(given)
+    if (signal?.aborted) throw signal.reason
     const number = this.#native.acquire(names, rest)
     return signal ? resultUnlessAborted(number, signal) : resultOf(number)
   }

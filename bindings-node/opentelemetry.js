@@ -3,11 +3,14 @@
 import { SpanKind, SpanStatusCode, metrics, trace } from '@opentelemetry/api'
 import { tracingChannel } from 'node:diagnostics_channel'
 import { createRequire } from 'node:module'
-import { QuorlockError } from './index.js'
+import { QuorlockError } from './errors.js'
+import { clientOf, optionsNamed } from './options.js'
 
 const { version } = createRequire(import.meta.url)('./package.json')
 
-export function instrument(client, { meterProvider = metrics, tracerProvider = trace } = {}) {
+export function instrument(client, options) {
+  const { meterProvider = metrics, tracerProvider = trace } = optionsNamed(['meterProvider', 'tracerProvider'], options)
+  clientOf(client)
   const meter = meterProvider.getMeter('quorlock', version)
   const stopReading = observe(client, meter)
   const stopTracing = follow(client, meter, tracerProvider.getTracer('quorlock', version))

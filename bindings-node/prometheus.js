@@ -1,16 +1,18 @@
 // A client's counts for Prometheus, through prom-client.
 
+import { ConfigError } from './errors.js'
 import { Client } from './index.js'
+import { clientOf } from './options.js'
 
 export function register(registry, clients) {
-  const named = clients instanceof Client ? [[{}, clients]] : Object.entries(clients).map(labelled)
-  if (named.length === 0) throw new TypeError('register needs a client, or several, each with a name')
+  const named = clients instanceof Client ? [[{}, clients]] : Object.entries(clients ?? {}).map(labelled)
+  if (named.length === 0) throw new ConfigError('register needs a client, or an object of several, each with a name')
   for (const { name, kind, help } of named[0][1].metrics()) {
     registry.registerMetric(new Metric(kind === 'counter' ? `${name}_total` : name, name, kind, help, named))
   }
 }
 
-const labelled = ([name, client]) => [{ client: name }, client]
+const labelled = ([name, client]) => [{ client: name }, clientOf(client)]
 
 /** What a registry asks of a metric. */
 class Metric {

@@ -70,7 +70,8 @@ impl Client {
         }
         let mailbox = Weak::clone(&self.mailbox);
         let lease = |lease| Either5::A(Lease { lease, mailbox });
-        begin(&self.mailbox, lock.acquire(), |acquired| outcome(acquired, lease))
+        // Asynchronous functions share a thread, so who acquires is not known.
+        begin(&self.mailbox, lock.acquire_as(None), |acquired| outcome(acquired, lease))
     }
 
     /// Whether somebody holds a lock.
@@ -191,6 +192,12 @@ impl Lease {
         begin(&self.mailbox, extended, |extended| outcome(extended, Either5::E))
     }
 
+    /// Gives it up without releasing it, for a lease that was garbage-collected. Returns whether it was valid.
+    #[napi(catch_unwind)]
+    pub fn abandon(&self) -> bool {
+        self.lease.abandon()
+    }
+
     /// Releases it.
     #[napi(catch_unwind)]
     pub fn release(&self) -> Result<f64> {
@@ -212,7 +219,8 @@ fn outcome<T>(result: quorlock::Result<T>, convert: impl FnOnce(T) -> Outcome) -
     result.map_or_else(|error| Either5::D(error.into()), convert)
 }
 
-/// For the end of the process: releases what is held, and waits for at most so many milliseconds.
+/// For the end of the process: closes all clients, releases what is held, and waits for at most so many
+/// milliseconds.
 #[napi(catch_unwind)]
 pub fn release_all(milliseconds: u32) {
     quorlock::release_all(Duration::from_millis(milliseconds.into()));

@@ -27,7 +27,7 @@ impl Log {
         })?;
         let listener = Listener::new(move || {
             // An environment that was torn down meanwhile refuses the call.
-            let _: napi::Status = wake.call((), NonBlocking);
+            wake.call((), NonBlocking) == napi::Status::Ok
         });
         let _ = own.set(Arc::downgrade(&listener));
         Ok(Self(listener))

@@ -1,26 +1,14 @@
 // Leases that are held for long, lost and forgotten, and processes and workers that end.
 
 import assert from 'node:assert/strict'
-import { execFile, spawn } from 'node:child_process'
+import { spawn } from 'node:child_process'
 import { once } from 'node:events'
 import { test } from 'node:test'
-import { promisify } from 'node:util'
 import { Worker } from 'node:worker_threads'
 import { Client, LeaseLostError } from 'quorlock'
-import { open, stall, steal, until } from './servers.js'
-
-const run = promisify(execFile)
-const TIMEOUT = 60_000
+import { open, runModule, stall, steal, until } from './servers.js'
 
 const sleep = (ms) => new Promise((resolve) => setTimeout(resolve, ms))
-
-/** Runs a module in a process of its own; returns what it prints. */
-async function runModule(program, servers, ...flags) {
-  const args = [...flags, '--input-type=module', '--eval', program, '--', ...servers.urls]
-  const { stdout, stderr } = await run(process.execPath, args, { timeout: TIMEOUT })
-  assert.equal(stderr, '')
-  return stdout
-}
 
 test('a lease outlives an event loop that stalls', async (t) => {
   const { client } = await open(t, 3, { ttl: 500 })
@@ -130,29 +118,152 @@ test('using tells of the loss, and does not replace an error of the work', async
   await assert.rejects(failing, own)
 })
 
-test('a forgotten lease is released, unless its signal is in use', async (t) => {
-  const { servers } = await open(t)
-  const program = `
-    import { Client } from 'quorlock'
-    import { setTimeout as sleep } from 'node:timers/promises'
-    const client = new Client(process.argv.slice(1), { ttl: 600_000 })
-    const signals = []
-    async function forget(key, look, keep) {
-      const lease = await client.lock(key)
-      if (look) lease.signal.addEventListener('abort', () => console.log('aborted'))
-      if (keep) signals.push(lease.signal)
+/** The beginning of a program that forgets leases, for runModule with --expose-gc. */
+const FORGET = `
+  import { Client } from 'quorlock'
+  import { setTimeout as sleep } from 'node:timers/promises'
+  const open = (options) => new Client(process.argv.slice(1), options)
+  const warnings = []
+  process.removeAllListeners('warning')
+  process.on('warning', (warning) => warnings.push(warning))
+  async function until(condition) {
+    while (!(await condition())) {
+      // What the condition looked at is kept until the turn of the event loop ends.
+      await sleep(5)
+      gc()
     }
-    await forget('plain', false, false)
-    await forget('looked', true, false)
-    await forget('kept', true, true)
-    const isFree = async (key) => { gc(); await sleep(5); return !(await client.locked(key)) }
-    while (!(await isFree('plain')));
-    while (!(await isFree('looked')));
-    for (let turn = 0; turn < 20; turn++) if (await isFree('kept')) console.log('lost')
-    console.log(signals.length)`
-  assert.equal(await runModule(program, servers, '--expose-gc'), '1\n')
-  // What was kept to the end was released with the process.
-  assert(await servers.isFree('kept'))
+  }`
+
+test('a lease that is garbage-collected warns, and its key stays until it expires', async (t) => {
+  const { servers } = await open(t)
+  const program = `${FORGET}
+    const client = open({ ttl: 1_500 })
+    const other = open({ wait: 0 })
+    const began = performance.now()
+    const { fence } = await client.lock('r')
+    await until(() => warnings.length > 0)
+    let refused = 0
+    for (;;) {
+      const tried = performance.now()
+      const lease = await other.lock('r').catch((error) => error)
+      if (lease.code === 'TIMEOUT') {
+        refused++
+        continue
+      }
+      // An expiration is counted from the last extension, so this is the least.
+      if (tried - began < 1_400) console.log('won too early', lease)
+      if (lease.fence <= fence) console.log('fence', lease.fence)
+      await lease.release()
+      break
+    }
+    const [{ name, code, message, resource, resources, ...rest }] = warnings
+    console.log(JSON.stringify([name, code, resource, resources, rest.fence === fence, message.includes('"r"'), message.includes(fence)]))
+    console.log(refused > 0, warnings.length, client.stats().dropped, client.stats().held)`
+  const expected = '["QuorlockWarning","LEASE_DROPPED","r",["r"],true,true,true]\ntrue 1 1 0\n'
+  assert.equal(await runModule(program, servers, '--expose-gc'), expected)
+})
+
+test('the listeners of a lease that is otherwise forgotten hear of its loss', async (t) => {
+  const { servers } = await open(t)
+  const program = `${FORGET}
+    const client = open({ ttl: 500 })
+    const heard = []
+    async function forget(key, listen) {
+      const { signal } = await client.lock(key)
+      listen(signal, () => heard.push(key))
+    }
+    await forget('listener', (signal, hear) => signal.addEventListener('abort', hear))
+    await forget('any', (signal, hear) => AbortSignal.any([signal]).addEventListener('abort', hear))
+    await forget('nested', (signal, hear) => {
+      const inner = AbortSignal.any([signal, new AbortController().signal])
+      AbortSignal.any([inner]).addEventListener('abort', hear)
+    })
+    await forget('sleep', (signal, hear) => sleep(1e9, undefined, { signal, ref: false }).catch(hear))
+    // They are held for longer than the ttl.
+    const end = performance.now() + 1_500
+    await until(() => performance.now() > end)
+    console.log(heard.length, warnings.length, client.stats().held)
+    for (const key of ['listener', 'any', 'nested', 'sleep']) console.log(await client.locked(key))
+    await client.close()
+    await until(() => heard.length === 4)
+    console.log(heard.sort().join(), warnings.length)`
+  const expected = '0 0 4\ntrue\ntrue\ntrue\ntrue\nany,listener,nested,sleep 0\n'
+  assert.equal(await runModule(program, servers, '--expose-gc'), expected)
+})
+
+test('a forgotten lease whose signal was read ends after max_hold', async (t) => {
+  const { servers } = await open(t)
+  const program = `${FORGET}
+    const client = open({ ttl: 200, maxHold: 600 })
+    let reason
+    async function forget() {
+      const { signal } = await client.lock('r')
+      signal.addEventListener('abort', () => (reason = signal.reason))
+    }
+    await forget()
+    await until(() => reason)
+    console.log(reason.code, reason.message.includes('at most'), warnings.length)`
+  assert.equal(await runModule(program, servers, '--expose-gc'), 'LEASE_LOST true 0\n')
+})
+
+test('leases that are released or lost are not kept, with their signals', async (t) => {
+  const { servers } = await open(t)
+  const program = `${FORGET}
+    const client = open({ ttl: 300, autoExtend: false })
+    const refs = []
+    async function hold(key, end) {
+      const lease = await client.lock(key)
+      refs.push(new WeakRef(lease), new WeakRef(lease.signal))
+      lease.signal.addEventListener('abort', () => {})
+      await end(lease)
+    }
+    for (let turn = 0; turn < 50; turn++) {
+      await hold('released' + turn, (lease) => lease.release())
+      await hold('disposed' + turn, (lease) => lease[Symbol.asyncDispose]())
+      await hold('lost' + turn, () => {})
+    }
+    await client.using('used', async (lease) => refs.push(new WeakRef(lease), new WeakRef(lease.signal)))
+    await until(() => refs.every((ref) => ref.deref() === undefined))
+    console.log(refs.length, warnings.length, client.stats().dropped)`
+  assert.equal(await runModule(program, servers, '--expose-gc'), '302 0 0\n')
+})
+
+test('an acquire that is aborted is not mistaken for a forgotten lease', async (t) => {
+  const { servers } = await open(t)
+  const program = `${FORGET}
+    const client = open({ ttl: 600_000 })
+    for (let turn = 0; turn < 100; turn++) {
+      const controller = new AbortController()
+      const waiting = client.lock('r' + turn, { signal: controller.signal })
+      for (let count = 0; count < turn % 10; count++) await new Promise(setImmediate)
+      controller.abort()
+      await waiting.then((lease) => lease.release(), () => {})
+    }
+    for (let turn = 0; turn < 100; turn++) await until(async () => !(await client.locked('r' + turn)))
+    console.log(warnings.length, client.stats().dropped)`
+  assert.equal(await runModule(program, servers, '--expose-gc'), '0 0\n')
+  assert(await servers.isEmpty())
+})
+
+test('a worker warns of a forgotten lease, and frees what it holds when it is terminated', async (t) => {
+  const { servers, client } = await open(t)
+  const { worker, message } = await startWorker(
+    `require('node:v8').setFlagsFromString('--expose-gc')
+     const gc = require('node:vm').runInNewContext('gc')
+     process.on('warning', ({ code, resource }) => parentPort.postMessage([code, resource]))
+     client.lock('listened').then((lease) => {
+       lease.signal.addEventListener('abort', () => {})
+       client.lock('forgotten')
+     })
+     setInterval(gc, 5)`,
+    servers,
+  )
+  assert.deepEqual(message, ['LEASE_DROPPED', 'forgotten'])
+  assert(await client.locked('forgotten'))
+  assert(await client.locked('listened'))
+  await worker.terminate()
+  await until(() => servers.isFree('listened'))
+  assert(await client.locked('forgotten'))
 })
 
 test('a process ends with held leases, and frees them', async (t) => {
@@ -167,6 +278,24 @@ test('a process ends with held leases, and frees them', async (t) => {
   assert(await servers.isEmpty())
   assert.equal(await runModule(`${program}; process.exit(0)`, servers), 'leaving\n')
   assert(await servers.isEmpty())
+})
+
+test('a process ends while it holds a lease and waits for it, and leaves no key', async (t) => {
+  const { servers } = await open(t)
+  const program = `
+    import { Client } from 'quorlock'
+    const clients = [1, 2].map(() => new Client(process.argv.slice(1), { ttl: 600_000, wait: Infinity }))
+    const lease = await clients[0].lock('r')
+    for (const client of [...clients, ...clients]) client.lock('r').catch(() => {})
+    const waiters = () => clients.reduce((all, client) => all + client.stats().waiting, 0)
+    while (waiters() < 4) await new Promise((resolve) => setTimeout(resolve, 5))
+    await new Promise((resolve) => setTimeout(resolve, 50))
+    console.log(lease.valid)
+    process.exit(0)`
+  for (let turn = 0; turn < 3; turn++) {
+    assert.equal(await runModule(program, servers), 'true\n')
+    assert(await servers.isEmpty())
+  }
 })
 
 test('a process ends when no node answers', async (t) => {

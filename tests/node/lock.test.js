@@ -7,7 +7,7 @@ import { createRequire } from 'node:module'
 import { test } from 'node:test'
 import { promisify } from 'node:util'
 import { Worker } from 'node:worker_threads'
-import { Client, ClosedError, LeaseLostError, LockTimeoutError, QuorumError } from 'quorlock'
+import { Client, ClosedError, ConfigError, LeaseLostError, LockTimeoutError, QuorumError } from 'quorlock'
 import { Servers, open, stall, steal, until } from './servers.js'
 
 const run = promisify(execFile)
@@ -22,7 +22,7 @@ test('using holds the lock while the work runs, and returns its result', async (
   })
   assert.equal(result, 42)
   assert.equal(await client.using('r', () => 'sync'), 'sync')
-  await assert.rejects(client.using('r'), TypeError)
+  await assert.rejects(client.using('r'), ConfigError)
   await until(() => servers.isFree('r'))
 })
 
@@ -176,6 +176,51 @@ test('errors carry their fields, and a stack that shows the caller', async (t) =
   assert.deepEqual(error.resources, ['r'])
   assert.deepEqual(error.nodes.map((node) => node.address), servers.urls)
   assert.match(error.stack, /lock\.test\.js/)
+})
+
+test('the stack of an error shows the call, also when nothing awaits the promise', async () => {
+  const client = new Client(['memory://stacks'])
+  const lease = await client.lock('r')
+  const closed = new Client(['memory://stacks'])
+  await closed.close()
+  const calls = {
+    lock: function caller() {
+      return client.lock('r', { wait: 0 })
+    },
+    using: function caller() {
+      return client.using('r', { wait: 0 }, () => {})
+    },
+    locked: function caller() {
+      return closed.locked('r')
+    },
+    doctor: function caller() {
+      return closed.doctor()
+    },
+    extend: function caller() {
+      return lease.extend(1)
+    },
+  }
+  for (const [name, call] of Object.entries(calls)) {
+    const failing = call()
+    // An asynchronous stack trace does not lead through this promise.
+    const error = await new Promise((resolve) => failing.catch(resolve))
+    const [header, ...frames] = error.stack.split('\n')
+    assert.equal(header, String(error), name)
+    assert(frames.some((frame) => /caller .*lock\.test\.js/.test(frame)), error.stack)
+  }
+  assert(await lease.release())
+})
+
+test('a timeout says that a lease of the same client holds the resource', async (t) => {
+  const { servers, client } = await open(t)
+  const nested = client.using('r', ({ fence }) => {
+    return client.lock('r', { wait: 100 }).catch(({ code, message }) => ({ fence, code, message }))
+  })
+  const { fence, code, message } = await nested
+  assert.equal(code, 'TIMEOUT')
+  assert(message.includes(`another lease of this client (fence ${fence}`), message)
+  await steal(servers, 's')
+  await assert.rejects(client.lock('s', { wait: 100 }), (error) => !error.message.includes('this client'))
 })
 
 test('what is not a proper string is no resource', async () => {

@@ -14,7 +14,7 @@ import {
 } from '@opentelemetry/sdk-metrics'
 import { BasicTracerProvider, InMemorySpanExporter, SimpleSpanProcessor } from '@opentelemetry/sdk-trace-base'
 import promClient from 'prom-client'
-import { Client, LockTimeoutError, QuorumError } from 'quorlock'
+import { Client, ConfigError, LockTimeoutError, QuorumError } from 'quorlock'
 import { instrument } from 'quorlock/opentelemetry'
 import { register } from 'quorlock/prometheus'
 import { Servers, open, steal, until } from './servers.js'
@@ -168,7 +168,7 @@ test('prom-client gets the counts', async (t) => {
   register(several, { orders: client, users: new Client(['memory://users']) })
   assert.match(await several.metrics(), /^quorlock_acquires_total{client="orders",outcome="won"} 1$/m)
   assert.match(await several.metrics(), /^quorlock_acquires_total{client="users",outcome="won"} 0$/m)
-  assert.throws(() => register(several, {}), TypeError)
+  assert.throws(() => register(several, {}), ConfigError)
 })
 
 test('OpenTelemetry gets spans and metrics', async (t) => {

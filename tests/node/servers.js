@@ -1,8 +1,9 @@
 // Real servers, by tests/servers.py in its command mode.
 
-import { spawn } from 'node:child_process'
+import { execFile, spawn } from 'node:child_process'
 import { createInterface } from 'node:readline'
 import { fileURLToPath } from 'node:url'
+import { promisify } from 'node:util'
 import assert from 'node:assert/strict'
 import { Client } from 'quorlock'
 
@@ -92,4 +93,12 @@ export async function open(t, count = 3, options = {}) {
 /** Puts another holder's token in place of the key, on all nodes. */
 export async function steal(servers, key) {
   for (const index of servers.all.keys()) await servers.command(index, 'SET', key, 'thief')
+}
+
+/** Runs a module in a process of its own; returns what it prints. It must not print errors or warnings. */
+export async function runModule(program, servers, ...flags) {
+  const args = [...flags, '--input-type=module', '--eval', program, '--', ...servers.urls]
+  const { stdout, stderr } = await promisify(execFile)(process.execPath, args, { timeout: 60_000 })
+  assert.equal(stderr, '')
+  return stdout
 }

@@ -1,0 +1,133 @@
+// Arguments that are not what they should be: each is refused, none is ignored.
+
+import assert from 'node:assert/strict'
+import { suite, test } from 'node:test'
+import { runInNewContext } from 'node:vm'
+import promClient from 'prom-client'
+import { Client, ConfigError } from 'quorlock'
+import { instrument } from 'quorlock/opentelemetry'
+import { register } from 'quorlock/prometheus'
+
+/** What is not options, and what the error says of it. */
+const WRONG = [
+  [10_000, /not 10000; if it is the ttl in ms, write \{ ttl: 10000 \}/],
+  ['secret', /not a string$/],
+  [true, /not true/],
+  [null, /not null/],
+  [5n, /not a bigint/],
+  [Symbol('ttl'), /not a symbol/],
+  [[10_000], /not an array/],
+  [() => {}, /not a function; `using` takes a function/],
+  [new Map([['ttl', 10_000]]), /class Map/],
+  [Promise.resolve({ ttl: 10_000 }), /class Promise/],
+  [AbortSignal.abort(), /class AbortSignal; write \{ signal \}/],
+  [new (class Settings {
+    get ttl() {
+      return 10_000
+    }
+  })(), /class Settings/],
+  [Object.create({ ttl: 10_000 }), /not an object/],
+]
+
+/** Fails unless it throws a ConfigError of options, or a promise that rejects with one. */
+async function refused(begin, said) {
+  await assert.rejects(async () => begin(), (error) => {
+    assert(error instanceof ConfigError)
+    assert.match(error.message, /^options must be a plain object/)
+    assert.match(error.message, said)
+    return true
+  })
+}
+
+suite('options that are not an object are refused', () => {
+  const client = new Client(['memory://arguments'])
+  const work = () => assert.fail('it ran')
+  const begin = {
+    client: (options) => new Client(['memory://arguments'], options),
+    lock: (options) => client.lock('r', options),
+    using: (options) => client.using('r', options, work),
+    // As redlock 5 has it.
+    'using, with settings': (options) => client.using(['r'], options, { retryCount: 0 }, work),
+  }
+  for (const [name, call] of Object.entries(begin)) {
+    test(name, async () => {
+      for (const [options, said] of WRONG) await refused(() => call(options), said)
+      assert(!(await client.locked('r')))
+    })
+  }
+  test('instrument', async () => {
+    for (const [options] of WRONG) await refused(() => instrument(client, options), /not/)
+    assert.throws(() => instrument(client, { meterprovider: {} }), {
+      name: 'ConfigError',
+      message: 'meterprovider is not an option here; it can be meterProvider, tracerProvider',
+    })
+  })
+})
+
+test('options of another realm, without a prototype or undefined are options', async () => {
+  const client = new Client(['memory://arguments-realm'], undefined)
+  const bare = Object.assign(Object.create(null), { ttl: 500 })
+  for (const options of [bare, runInNewContext('({ ttl: 500 })')]) {
+    const lease = await client.lock('r', options)
+    assert(lease.remaining <= 500)
+    assert(await lease.release())
+  }
+  assert.equal(await client.using('r', undefined, () => 'done'), 'done')
+})
+
+test('an unknown option is refused, and so is a signal that is none', async () => {
+  const client = new Client(['memory://arguments-unknown'])
+  const config = { code: 'CONFIG' }
+  await assert.rejects(client.lock('r', { ttk: 500 }), { ...config, message: /ttk is not an option/ })
+  await assert.rejects(client.using('r', { duration: 500 }, () => {}), { ...config, message: /duration/ })
+  assert.throws(() => new Client(['memory://a'], { signal: AbortSignal.abort() }), config)
+  for (const signal of [5, 'abort', {}, new AbortController()]) {
+    await assert.rejects(client.lock('r', { signal }), { ...config, message: /signal must be an AbortSignal/ })
+  }
+  assert(!(await client.locked('r')))
+})
+
+test('extend refuses what is no duration', async () => {
+  const client = new Client(['memory://arguments-extend'])
+  const lease = await client.lock('r')
+  for (const ttl of [{ ttl: 500 }, null, '500', [500], () => {}, NaN]) {
+    await assert.rejects(lease.extend(ttl), { code: 'CONFIG', message: /^ttl must be a duration/ })
+  }
+  assert(await lease.release())
+})
+
+test('using refuses what is no function, and does not acquire the lock', async () => {
+  const client = new Client(['memory://arguments-work'])
+  const { attempts } = client.stats()
+  const config = { code: 'CONFIG', message: /^using needs a function/ }
+  await assert.rejects(client.using('r'), config)
+  await assert.rejects(client.using('r', { ttl: 500 }), config)
+  for (const work of [null, 5, 'work', {}, Promise.resolve()]) {
+    await assert.rejects(client.using('r', {}, work), config)
+  }
+  await assert.rejects(client.using('r', () => {}, { ttl: 500 }), { code: 'CONFIG' })
+  assert.equal(client.stats().attempts, attempts)
+})
+
+test('using refuses a generator, whose body would run without the lock', async () => {
+  const client = new Client(['memory://arguments-generator'])
+  const config = { code: 'CONFIG', message: /generator/ }
+  let ran = false
+  async function* rows() {
+    ran = true
+  }
+  await assert.rejects(client.using('r', rows), config)
+  await assert.rejects(client.using('r', async () => rows()), config)
+  await assert.rejects(client.using('r', function* () {}), config)
+  assert(!ran)
+  assert(!(await client.locked('r')))
+})
+
+test('exporters refuse what is no client', () => {
+  const config = { code: 'CONFIG' }
+  const registry = new promClient.Registry()
+  for (const client of [undefined, null, 5, 'client', {}, { orders: {} }]) {
+    assert.throws(() => register(registry, client), config)
+    assert.throws(() => instrument(client), { code: 'CONFIG', message: /a Client is needed/ })
+  }
+})

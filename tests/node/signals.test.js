@@ -1,0 +1,153 @@
+// Signals: that of a lease, which tells of its loss, and those that end acquires.
+
+import assert from 'node:assert/strict'
+import { getEventListeners, once } from 'node:events'
+import { createServer } from 'node:http'
+import { test } from 'node:test'
+import { setTimeout as sleep } from 'node:timers/promises'
+import { Client, LeaseLostError } from 'quorlock'
+import { open, runModule, stall, until } from './servers.js'
+
+/** Begins with a lease that ends within this turn of the event loop, or a little later. */
+async function fleeting(client, number) {
+  const lease = await client.lock(`r${number}`, { ttl: 20, autoExtend: false })
+  const left = lease.remaining
+  // Some end between two lines of the test, some before, some after.
+  stall(Math.max(0, left - 0.2 + (number % 20) / 50))
+  return lease
+}
+
+test('a listener that is added in the turn in which the signal is read is always called', async () => {
+  const client = new Client(['memory://signals-listener'])
+  const kinds = {
+    'after a look': (lease, listener) => {
+      if (lease.signal.aborted) return listener()
+      lease.signal.addEventListener('abort', listener)
+    },
+    'without a look': (lease, listener) => lease.signal.addEventListener('abort', listener),
+    'after a pause': (lease, listener) => {
+      const { signal } = lease
+      if (signal.aborted) return listener()
+      stall(0.5)
+      lease.signal.addEventListener('abort', listener)
+    },
+    onabort: (lease, listener) => {
+      lease.signal.onabort = listener
+    },
+    once: (lease, listener) => once(lease.signal, 'abort').then(listener),
+    any: (lease, listener) => {
+      const either = AbortSignal.any([lease.signal, new AbortController().signal])
+      if (either.aborted) return listener()
+      either.addEventListener('abort', listener)
+    },
+  }
+  for (const [kind, add] of Object.entries(kinds)) {
+    for (let number = 0; number < 40; number++) {
+      const lease = await fleeting(client, number)
+      await new Promise((called) => {
+        const late = setTimeout(() => assert.fail(`${kind}: the listener was not called`), 30_000)
+        add(lease, () => {
+          clearTimeout(late)
+          called()
+        })
+      })
+      assert(lease.signal.aborted)
+    }
+  }
+})
+
+test('a signal tells the truth at once, and its event comes in a later turn', async () => {
+  const client = new Client(['memory://signals-truth'])
+  const lease = await client.lock('r', { ttl: 50, autoExtend: false })
+  const { signal } = lease
+  const events = []
+  signal.addEventListener('abort', (event) => events.push([event.type, signal.aborted, signal.reason]))
+  assert(!signal.aborted)
+  assert.equal(signal.reason, undefined)
+  signal.throwIfAborted()
+  stall(lease.remaining + 1)
+  assert(signal.aborted)
+  const { reason } = signal
+  assert(reason instanceof LeaseLostError)
+  assert.throws(() => signal.throwIfAborted(), (error) => error === reason)
+  assert.equal(lease.signal, signal)
+  assert.deepEqual(events, [])
+  await until(() => events.length > 0)
+  assert.deepEqual(events, [['abort', true, reason]])
+  assert(signal.aborted)
+  assert.equal(signal.reason, reason)
+  assert.throws(() => signal.throwIfAborted(), (error) => error === reason)
+  assert(AbortSignal.any([signal]).aborted)
+  // The end of the lease is told once.
+  assert.equal(await lease.release(), false)
+  await sleep(20)
+  assert.equal(events.length, 1)
+})
+
+test('fetch ends when the lease is lost', async (t) => {
+  const client = new Client(['memory://signals-fetch'])
+  const server = createServer(() => {}).listen(0, '127.0.0.1')
+  t.after(() => server.closeAllConnections())
+  t.after(() => server.close())
+  await once(server, 'listening')
+  const url = `http://127.0.0.1:${server.address().port}/`
+  const lease = await client.lock('r', { ttl: 100, autoExtend: false })
+  await assert.rejects(fetch(url, { signal: lease.signal }), (error) => error === lease.signal.reason)
+  stall(1)
+  await assert.rejects(fetch(url, { signal: lease.signal }), LeaseLostError)
+})
+
+test('a release that finds the lease lost aborts its signal', async (t) => {
+  const { servers, client } = await open(t)
+  const lease = await client.lock('r')
+  const { signal } = lease
+  for (const index of servers.all.keys()) {
+    await until(() => servers.command(index, 'EXISTS', 'r'))
+    await servers.command(index, 'DEL', 'r')
+  }
+  const aborted = once(signal, 'abort')
+  assert.equal(await lease.release(), false)
+  assert(signal.aborted)
+  await aborted
+  assert.equal(signal.reason.code, 'LEASE_LOST')
+})
+
+test('a signal shared by many acquires has one listener, and ends them all', async (t) => {
+  const warnings = []
+  const warn = (warning) => warnings.push(warning)
+  process.on('warning', warn)
+  t.after(() => process.off('warning', warn))
+  const client = new Client(['memory://signals-shared'])
+  const lease = await client.lock('r')
+  const controller = new AbortController()
+  const { signal } = controller
+  const count = () => getEventListeners(signal, 'abort').length
+  const short = Array.from({ length: 20 }, () => client.lock('r', { wait: 10, signal }))
+  const waiting = Array.from({ length: 20 }, () => client.lock('r', { wait: null, signal }))
+  assert.equal(count(), 1)
+  for (const promise of short) await assert.rejects(promise, { code: 'TIMEOUT' })
+  assert.equal(count(), 1)
+  const reason = new Error('enough')
+  controller.abort(reason)
+  for (const promise of waiting) await assert.rejects(promise, reason)
+  assert.equal(count(), 0)
+  assert(await lease.release())
+  assert(!(await client.locked('r')))
+  await new Promise(setImmediate)
+  assert.deepEqual(warnings, [])
+})
+
+test('many copies of the module do not warn of a leak, and release all leases at the exit', async (t) => {
+  const { servers } = await open(t)
+  const program = `
+    // Node.js has one of its own while a module awaits.
+    const before = process.listenerCount('exit')
+    const copies = Array.from({ length: 15 }, (_, number) => import(import.meta.resolve('quorlock') + '?' + number))
+    for (const [number, { Client }] of (await Promise.all(copies)).entries()) {
+      const client = new Client(process.argv.slice(1), { ttl: 600_000 })
+      if (number % 7 === 0) await client.lock('r' + number)
+    }
+    console.log(process.listenerCount('exit') - before)`
+  assert.equal(await runModule(program, servers), '1\n')
+  assert(await servers.isEmpty())
+})
