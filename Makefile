@@ -20,7 +20,7 @@ help:
 	@echo 'make examples  what the examples in examples/ run on (make test-examples: their tests)'
 	@echo 'make model   every order of events, up to a bound (MODEL=deep: further; SCOPE=text)'
 	@echo 'make simulate  whole clients under simulated faults (SEEDS=2000, FIRST_SEED=1; SEED=n shows one)'
-	@echo 'make mutants   breaks the protocol on purpose, and shows what catches it'
+	@echo 'make mutants   breaks the protocol, the driver and the scripts on purpose, and shows what catches it'
 	@echo 'make chaos   clients in three languages under faults for 5 minutes (SECONDS=300, SEED=random)'
 	@echo 'make lint    formatters, linters, type checkers'
 	@echo 'make bench   quorlock beside raw sockets and other libraries; takes ten to fifteen minutes (ROUNDS=8, CYCLES=200)'

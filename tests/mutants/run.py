@@ -1,7 +1,7 @@
-"""`make mutants`: breaks the protocol in every way that mutants.toml lists, and shows which check
-catches it. Exit status 1 if one is caught by none.
+"""`make mutants`: breaks the protocol, the driver and the scripts in every way that mutants.toml
+lists, and shows which check catches each. Exit status 1 if one is caught by none.
 
-ONLY=pattern runs those whose names match it.
+ONLY=pattern runs the mutants whose names match it.
 """
 
 from __future__ import annotations
@@ -21,12 +21,19 @@ ROOT = HERE.parents[1]
 COPY = ROOT / ".cache" / "mutants"
 """A copy of the sources, to be broken, and what is built of them."""
 
-TEST = ["cargo", "test", "--locked", "--quiet", "-p", "quorlock", "--lib"]
+TEST = ["cargo", "test", "--locked", "--quiet", "-p", "quorlock"]
+SCRIPTS = "script::tests::"
+OTHERS = ["--skip", "interleavings::", "--skip", SCRIPTS]
 CHECKS = {
-    "model": [*TEST, "--no-default-features", "model::"],
-    "simulation": [*TEST, "simulation::"],
+    "model": (["--lib", "--no-default-features"], ["model::"]),
+    "unit": (["--lib"], ["--skip", "model::", "--skip", "simulation::", *OTHERS]),
+    "interleavings": (["--lib"], ["interleavings::"]),
+    "scripts": (["--lib"], [SCRIPTS]),
+    "simulation": (["--lib"], ["simulation::"]),
+    "integration": (["--test", "integration"], []),
 }
-"""What may catch a mutant, the quicker first."""
+"""What may catch a mutant, in the order in which they are asked: what cargo builds, and which of
+its tests run. `make test` runs all of them."""
 
 MODELLED = (
     "core/src/protocol/",
@@ -36,14 +43,21 @@ MODELLED = (
 )
 """What the model runs."""
 
-ENVIRONMENT = {"CARGO_TARGET_DIR": str(COPY / "target"), "RUSTFLAGS": "--cfg tokio_unstable"}
+REAL_SERVERS_ONLY = ("core/src/scripts/", "core/src/script.rs")
+"""What neither the model nor the simulation runs."""
+
+ENVIRONMENT = {
+    "CARGO_TARGET_DIR": str(COPY / "target"),
+    "CARGO_INCREMENTAL": "1",
+    "RUSTFLAGS": "--cfg tokio_unstable",
+}
 
 PATIENCE = 900
 """Seconds for a check. One that hangs has noticed something, too."""
 
 
 def copy_sources() -> None:
-    """What is under version control, or would be."""
+    """Copy what is under version control, or would be."""
     listed = subprocess.run(
         ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
         cwd=ROOT,
@@ -60,8 +74,10 @@ def copy_sources() -> None:
             shutil.copyfile(source, target)
 
 
-def is_passed(command: list[str]) -> bool:
-    """Whether the check has nothing to say against the copy."""
+def is_passed(check: str, tests: list[str] | None = None) -> bool:
+    """Whether the check, or only these tests of it, finds nothing wrong with the copy."""
+    target, all_tests = CHECKS[check]
+    command = [*TEST, *target, "--", *(tests or all_tests)]
     try:
         done = subprocess.run(
             command,
@@ -79,41 +95,64 @@ def is_passed(command: list[str]) -> bool:
     return done.returncode == 0
 
 
-def mutated(name: str, text: str, mutant: dict[str, Any]) -> str:
+def mutated(text: str, mutant: dict[str, Any]) -> str:
     for change in [mutant, *mutant.get("also", [])]:
-        if text.count(change["find"]) != 1:
-            raise SystemExit(f"{name}: this is not there just once: {change['find']!r}")
         text = text.replace(change["find"], change["replace"])
     return text
+
+
+def misfits(mutants: list[dict[str, Any]]) -> list[str]:
+    """What some mutants would replace, and is not there exactly once."""
+    return [
+        f"{mutant['name']}: not exactly once in its file: {change['find']!r}"
+        for mutant in mutants
+        for change in [mutant, *mutant.get("also", [])]
+        if (ROOT / mutant["file"]).read_text().count(change["find"]) != 1
+    ]
+
+
+def checks_for(mutant: dict[str, Any]) -> list[str]:
+    """The check that the mutant names, or else all that run the mutant's file."""
+    if "check" in mutant:
+        return [mutant["check"]]
+    file = mutant["file"]
+    # What threads do to one another is for the mutants that name that check.
+    left_out = {"interleavings"} if file.startswith(MODELLED) else {"interleavings", "model"}
+    if file.startswith(REAL_SERVERS_ONLY):
+        left_out.add("simulation")
+    return [check for check in CHECKS if check not in left_out]
 
 
 def catcher(mutant: dict[str, Any]) -> str | None:
     """The check that catches the mutant."""
     file = COPY / mutant["file"]
     sound = file.read_text()
-    file.write_text(mutated(mutant["name"], sound, mutant))
-    in_model = mutant["file"].startswith(MODELLED)
-    checks = [(name, check) for name, check in CHECKS.items() if in_model or name != "model"]
+    file.write_text(mutated(sound, mutant))
+    tests = mutant.get("tests")
     try:
-        return next((name for name, check in checks if not is_passed(check)), None)
+        return next((name for name in checks_for(mutant) if not is_passed(name, tests)), None)
     finally:
         file.write_text(sound)
 
 
 def main() -> int:
     mutants = tomllib.loads((HERE / "mutants.toml").read_text())["mutant"]
+    if found := misfits(mutants):
+        raise SystemExit("\n".join(found))
     only = os.environ.get("ONLY", "")
     mutants = [mutant for mutant in mutants if re.search(only, mutant["name"])]
     copy_sources()
-    for name, check in CHECKS.items():
-        if not is_passed(check):
-            raise SystemExit(f"{name} fails without any mutant")
+    for check in CHECKS:
+        asked = [mutant.get("tests") for mutant in mutants if check in checks_for(mutant)]
+        tests = None if None in asked else sorted({test for tests in asked for test in tests})
+        if asked and not is_passed(check, tests):
+            raise SystemExit(f"{check} fails without any mutant")
     survivors = []
     for mutant in mutants:
         began = time.monotonic()
         caught_by = catcher(mutant)
         print(
-            f"{mutant['name']:<64}{caught_by or 'SURVIVES':<12}{time.monotonic() - began:5.0f} s",
+            f"{mutant['name']:<72}{caught_by or 'SURVIVES':<12}{time.monotonic() - began:5.0f} s",
             flush=True,
         )
         if caught_by is None:
