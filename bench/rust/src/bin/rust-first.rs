@@ -11,5 +11,5 @@ fn main() {
     let lease =
         client.lock("first").acquire().wait(Duration::MAX).expect("an end").expect("a lease");
     println!("{}", micros_since(start));
-    lease.release().wait(Duration::MAX);
+    let _ = lease.release().wait(Duration::MAX);
 }
