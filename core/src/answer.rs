@@ -2,7 +2,7 @@
 
 use crate::clock;
 use crate::error::{NodeOutcome, NodeReport};
-use crate::options::Human;
+use crate::human::Human;
 use crate::protocol::{Answer, Vote};
 use crate::request::{Refusal, Reply};
 use std::fmt;

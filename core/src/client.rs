@@ -4,7 +4,8 @@ use crate::doctor::{Diagnosis, diagnose};
 use crate::engine::Setup;
 use crate::error::{Error, NodeReport, Result};
 use crate::lock::Lock;
-use crate::options::{self, Dialect, OptionValue, Options};
+use crate::nodes;
+use crate::options::{Dialect, OptionValue, Options};
 use crate::resources::Resources;
 use crate::runtime::Pending;
 use crate::stats::Stats;
@@ -172,7 +173,7 @@ impl ClientBuilder {
             return Err(mistake);
         }
         self.options.check_guard(self.dialect.unwrap_or(Dialect::Rust), self.options.ttl)?;
-        let endpoints = options::endpoints(self.urls.as_deref())?;
+        let endpoints = nodes::endpoints(self.urls.as_deref())?;
         Ok(Client { setup: Setup::new(self.options, endpoints) })
     }
 }

@@ -8,8 +8,8 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 /// counter on Windows (which includes sleep).
 pub(crate) fn now() -> Moment {
     #[cfg(test)]
-    if let Some(process) = crate::simulation::process() {
-        return process.now();
+    if let Some(machine) = crate::machine::current() {
+        return machine.now();
     }
     let now = Moment::from_origin(elapsed());
     #[cfg(test)]
@@ -40,8 +40,8 @@ fn elapsed() -> Duration {
 /// The wall clock in microseconds since the Unix epoch: a fence proposal, never a measure of time.
 pub(crate) fn wall_clock_micros() -> u64 {
     #[cfg(test)]
-    if let Some(process) = crate::simulation::process() {
-        return process.wall_clock_micros();
+    if let Some(machine) = crate::machine::current() {
+        return machine.wall_clock_micros();
     }
     let elapsed = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     u64::try_from(elapsed.as_micros()).unwrap_or(u64::MAX)

@@ -4,27 +4,14 @@
 //! concerns nobody else. What is asked about a resource goes to the master that has its slot.
 
 use crate::answer::Failure;
-use crate::asking::{Parcel, Sink};
+use crate::endpoint::Cluster;
 use crate::error::NodeOutcome;
-use crate::node::Node;
-use crate::server::{Login, Place, Server};
-use crate::tls::Tls;
-use crate::wire::{failure, open};
-use futures_util::future::BoxFuture;
+use crate::handshake::{failure, open};
+use crate::pipe::Nobody;
+use crate::server::{Place, Server};
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use redis::{ErrorKind, RedisError, ServerErrorKind, Value};
-use std::collections::HashMap;
-use std::fmt;
 use std::ops::RangeInclusive;
-use std::sync::Arc;
-
-/// How a client comes to know a cluster.
-pub(crate) struct Cluster {
-    /// Servers of it. All are asked at once: one that hangs delays nobody.
-    pub(crate) seeds: Vec<Place>,
-    pub(crate) login: Login,
-    pub(crate) tls: Option<Tls>,
-}
 
 /// A master, and its part of the slots.
 pub(crate) struct Shard {
@@ -107,7 +94,7 @@ impl Cluster {
     }
 
     async fn ask(&self, place: &Place) -> Result<Vec<Shard>, Failure> {
-        let pipe = open(&self.server(place.clone())).await?;
+        let pipe = open::<Nobody>(&self.server(place.clone())).await?;
         let command = redis::cmd("CLUSTER").arg("SLOTS").to_owned();
         let asked = pipe
             .ask_all(&[command])
@@ -150,63 +137,4 @@ fn shards(told: &Value, asked: &Place) -> Option<Vec<Shard>> {
         }
     }
     Some(shards)
-}
-
-/// The masters of a cluster, and the slots that they have.
-pub(crate) struct Map {
-    shards: Vec<(Shard, Arc<Node>)>,
-}
-
-impl Map {
-    /// Of these masters. Those that are new are made by `make`.
-    pub(crate) fn new(
-        shards: Vec<Shard>,
-        before: Option<&Map>,
-        make: impl Fn(&Place) -> Arc<Node>,
-    ) -> Self {
-        let known: HashMap<&Place, &Arc<Node>> = before
-            .into_iter()
-            .flat_map(|map| map.shards.iter().map(|(shard, node)| (&shard.place, node)))
-            .collect();
-        let node = |place: &Place| known.get(place).map_or_else(|| make(place), |n| Arc::clone(n));
-        let shards = shards.into_iter().map(|shard| {
-            let node = node(&shard.place);
-            (shard, node)
-        });
-        Self { shards: shards.collect() }
-    }
-
-    pub(crate) fn places(&self) -> Vec<Place> {
-        self.shards.iter().map(|(shard, _)| shard.place.clone()).collect()
-    }
-
-    pub(crate) fn nodes(&self) -> impl Iterator<Item = &Arc<Node>> {
-        self.shards.iter().map(|(_, node)| node)
-    }
-
-    /// The master at this place.
-    pub(crate) fn at(&self, place: &Place) -> Option<&Arc<Node>> {
-        self.shards.iter().find(|(shard, _)| shard.place == *place).map(|(_, node)| node)
-    }
-
-    /// Puts a request on its way to the master that has its slot; returns what has to be run for that.
-    pub(crate) fn send(&self, parcel: &Parcel, sink: Sink) -> Option<BoxFuture<'static, ()>> {
-        let slot = parcel.request.slot();
-        match self.shards.iter().find(|(shard, _)| shard.has(slot)) {
-            Some((_, node)) => {
-                sink.goes_to(node);
-                node.send(parcel, sink)
-            }
-            None => {
-                sink.answer(Err(no_master(slot)));
-                None
-            }
-        }
-    }
-}
-
-impl fmt::Debug for Map {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_list().entries(self.places()).finish()
-    }
 }

@@ -2,10 +2,13 @@
 
 use crate::answer::Failure;
 use crate::endpoint::Target;
+use crate::handshake::{failure, open};
 use crate::memory::MemoryNode;
-use crate::pipe::Pipe;
+use crate::pipe::{Nobody, Pipe};
 use crate::request::slot;
-use crate::wire::{failure, open, reach};
+use crate::server::Server;
+#[cfg(test)]
+use crate::simulated::{self, Use};
 use futures_util::future::{FutureExt, try_join_all};
 use redis::{PushKind, RedisError, Value};
 use std::sync::Arc;
@@ -13,11 +16,11 @@ use std::sync::Arc;
 /// A connection that listens for calls, until it is dropped.
 pub(crate) enum Ear {
     /// Kept open, and asked nothing.
-    Redis { _pipes: Vec<Pipe> },
+    Redis { _pipes: Vec<Pipe<Nobody>> },
     /// The node forgets the listener when this is gone.
     Memory { _alive: Arc<()> },
     #[cfg(test)]
-    Simulated { _connection: crate::simulation::Connection },
+    Simulated { _connection: Box<dyn crate::simulated::Connection> },
 }
 
 impl Ear {
@@ -30,13 +33,14 @@ impl Ear {
         on_broken: impl Fn() + Send + Sync + 'static,
     ) -> Result<Self, Failure> {
         match target {
-            #[cfg(test)]
-            Target::Memory(name) if crate::simulation::process().is_some() => {
-                let connection = crate::simulation::connect(name, true, on_broken).await?;
-                connection.listen(channel, on_call).await?;
-                Ok(Self::Simulated { _connection: connection })
-            }
             Target::Memory(name) => {
+                #[cfg(test)]
+                if let Some(connect) = simulated::network() {
+                    let on_broken = Box::new(on_broken);
+                    let connection = connect(name.clone(), Use::Notifications, on_broken).await?;
+                    connection.listen(channel.to_owned(), Box::new(on_call)).await?;
+                    return Ok(Self::Simulated { _connection: connection });
+                }
                 let alive = Arc::new(());
                 let listener = Arc::downgrade(&alive);
                 let hear = move |number: u64, lock: &str| {
@@ -77,9 +81,22 @@ impl Ear {
     }
 }
 
+/// Opens a connection to whatever one server a target means now, and introduces the client.
+pub(crate) async fn reach(target: &Target) -> Result<(Pipe<Nobody>, Arc<Server>), Failure> {
+    match target {
+        Target::Server(server) => Ok((open(server).await?, Arc::clone(server))),
+        Target::Sentinel(sentinels) => {
+            let master = sentinels.open().boxed().await?;
+            Ok((master.pipe, master.server))
+        }
+        Target::Cluster(_) => Err(Failure::unreachable("it is more than one server")),
+        Target::Memory(_) => Err(Failure::unreachable("it is in this process")),
+    }
+}
+
 /// Listens to the calls on a channel.
 async fn listen(
-    pipe: &Pipe,
+    pipe: &Pipe<Nobody>,
     channel: &str,
     on_call: impl Fn(u64, &str) + Send + Sync + 'static,
     on_broken: impl FnOnce() + Send + 'static,
@@ -96,7 +113,7 @@ async fn listen(
 }
 
 /// Listens on a channel.
-pub(crate) async fn subscribe(pipe: &Pipe, channel: &str) -> Result<(), RedisError> {
+pub(crate) async fn subscribe(pipe: &Pipe<Nobody>, channel: &str) -> Result<(), RedisError> {
     let command = redis::cmd("SUBSCRIBE").arg(channel).to_owned();
     for reply in pipe.ask_all(&[command]).await? {
         reply.extract_error()?;

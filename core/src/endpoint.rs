@@ -1,8 +1,6 @@
 //! Nodes, by their URLs.
 
-use crate::cluster::Cluster;
 use crate::error::{Error, Result};
-use crate::sentinel::{self, Sentinels};
 use crate::server::{Login, PORT, Place, Server};
 use crate::tls::{self, Tls};
 use crate::url::{Url, database, redacted};
@@ -33,6 +31,28 @@ pub(crate) enum Target {
     Cluster(Arc<Cluster>),
     /// A node in this process, by name.
     Memory(String),
+}
+
+/// How a client comes to know a cluster.
+pub(crate) struct Cluster {
+    /// Servers of it. All are asked at once: one that hangs delays nobody.
+    pub(crate) seeds: Vec<Place>,
+    pub(crate) login: Login,
+    pub(crate) tls: Option<Tls>,
+}
+
+/// The port of a sentinel, unless another one is given.
+const SENTINEL_PORT: u16 = 26379;
+
+/// Who knows which server is the master.
+pub(crate) struct Sentinels {
+    /// All of them are asked at once: one that hangs delays nobody.
+    pub(crate) sentinels: Vec<Server>,
+    /// What they call the master.
+    pub(crate) service: String,
+    /// How a client introduces itself to the master.
+    pub(crate) login: Login,
+    pub(crate) tls: Option<Tls>,
 }
 
 impl Target {
@@ -119,7 +139,7 @@ impl Endpoint {
         }
         let login = Login { database: database(number)?, user: url.user, password: url.password };
         let sentinel_login = Login { user, password, database: 0 };
-        let places = places(&url.hosts, sentinel::PORT)?;
+        let places = places(&url.hosts, SENTINEL_PORT)?;
         let sentinels = places.iter().map(|place| {
             let (place, login) = (place.clone(), sentinel_login.clone());
             Server { place, login, tls: tls.clone(), is_found: false }
@@ -213,17 +233,6 @@ fn encryption(
     let tls = Tls::new(|name| url.take(name))?;
     url.is_used_up(&[&tls::PARAMETERS, others].concat())?;
     Ok(Some(tls))
-}
-
-/// What is wrong with two nodes that are one server, by their positions (from 0) and addresses.
-pub(crate) fn same_server(one: (usize, &str), other: (usize, &str)) -> String {
-    let ((first, first_address), (second, second_address)) = (one.min(other), one.max(other));
-    format!(
-        "nodes {} ({first_address}) and {} ({second_address}) are the same server, whose vote \
-         would count twice",
-        first + 1,
-        second + 1,
-    )
 }
 
 impl fmt::Debug for Endpoint {

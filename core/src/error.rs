@@ -1,7 +1,6 @@
 //! The error table: one for all languages. Each binding maps [`ErrorCode`] to a class of its own
 //! and copies the fields; the texts are written here and in `options.rs` only.
 
-use crate::resources::Resources;
 use serde::Serialize;
 use std::fmt;
 
@@ -188,7 +187,7 @@ impl Error {
         Self::new(ErrorCode::Closed, "the client is closed")
     }
 
-    pub(crate) fn about(mut self, resources: &Resources) -> Self {
+    pub(crate) fn about(mut self, resources: &[String]) -> Self {
         self.0.resources = resources.to_vec();
         self
     }
@@ -232,3 +231,14 @@ impl fmt::Display for Error {
 }
 
 impl std::error::Error for Error {}
+
+/// What is wrong with two nodes that are one server, by their positions (from 0) and addresses.
+pub(crate) fn same_server(one: (usize, &str), other: (usize, &str)) -> String {
+    let ((first, first_address), (second, second_address)) = (one.min(other), one.max(other));
+    format!(
+        "nodes {} ({first_address}) and {} ({second_address}) are the same server, whose vote \
+         would count twice",
+        first + 1,
+        second + 1,
+    )
+}

@@ -7,7 +7,7 @@
 //! itself gets a warning.
 
 use crate::error::{Error, ErrorCode, NodeOutcome};
-use crate::options::Human;
+use crate::human::Human;
 use crate::panics;
 use crate::protocol::{Ended, Extended, Loss};
 use crate::resources::Resources;

@@ -5,7 +5,7 @@ use crate::clock;
 use crate::driver::Driver;
 use crate::error::{Error, ErrorCode, NodeReport};
 use crate::events;
-use crate::options::Human;
+use crate::human::Human;
 use crate::owner::Owner;
 use crate::panics;
 use crate::protocol::{

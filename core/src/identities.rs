@@ -2,8 +2,7 @@
 //! one memory, which no majority can rely on.
 
 use crate::answer::Failure;
-use crate::endpoint::same_server;
-use crate::error::{Error, NodeOutcome};
+use crate::error::{Error, NodeOutcome, same_server};
 use crate::events;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

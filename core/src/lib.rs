@@ -52,6 +52,8 @@ pub mod fuzzing;
 #[cfg(feature = "client")]
 mod hand_over;
 #[cfg(feature = "client")]
+mod handshake;
+#[cfg(feature = "client")]
 mod heal;
 #[cfg(feature = "client")]
 mod health;
@@ -59,6 +61,8 @@ mod health;
 mod held;
 #[cfg(feature = "client")]
 mod histogram;
+#[cfg(feature = "client")]
+mod human;
 #[cfg(feature = "client")]
 mod identities;
 #[cfg(all(test, feature = "client"))]
@@ -73,6 +77,8 @@ mod lease;
 mod listening;
 #[cfg(feature = "client")]
 mod lock;
+#[cfg(all(test, feature = "client"))]
+mod machine;
 #[cfg(feature = "client")]
 mod look;
 #[cfg(feature = "client")]
@@ -83,6 +89,8 @@ mod metrics;
 mod node;
 #[cfg(feature = "client")]
 mod node_clocks;
+#[cfg(feature = "client")]
+mod nodes;
 #[cfg(feature = "client")]
 mod options;
 #[cfg(feature = "client")]
@@ -117,6 +125,8 @@ mod server;
 mod simulation;
 #[cfg(any(test, feature = "client"))]
 mod slot;
+#[cfg(all(test, feature = "client"))]
+mod simulated;
 #[cfg(feature = "client")]
 mod socket;
 #[cfg(feature = "client")]

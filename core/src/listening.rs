@@ -8,7 +8,6 @@ use crate::protocol::NodeSet;
 use crate::runtime;
 use crate::timer::{sleep, timeout};
 use crate::token;
-use crate::waiting::Heard;
 use futures_util::future::join_all;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -20,6 +19,14 @@ use tokio_util::sync::CancellationToken;
 const IDLE: Duration = Duration::from_secs(5);
 /// The pause between attempts to connect grows from the first to the second of these.
 const RECONNECT_DELAY: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(2));
+
+/// What a waiter hears while it waits to try again.
+pub(crate) enum Heard {
+    /// The resource with this lock key is free on this node, and it is this waiter's turn.
+    Call { node: usize, lock: String },
+    /// It is in no queue of this node, or may have lost its place, and can join now.
+    Unqueued(usize),
+}
 
 pub(crate) struct Listening {
     endpoints: Vec<Endpoint>,

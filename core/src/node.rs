@@ -5,6 +5,7 @@
 
 mod connecting;
 mod link;
+mod map;
 mod routing;
 
 pub(crate) use link::Link;

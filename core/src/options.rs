@@ -1,9 +1,8 @@
 //! Options: their names, ranges and defaults, defined here for all languages.
 
-use crate::endpoint::{Endpoint, same_server};
 use crate::error::{Error, Result};
+use crate::human::Human;
 use crate::protocol::{MAX_NODES, RetryDelay, Term};
-use crate::url::split;
 use std::fmt;
 use std::time::Duration;
 
@@ -366,46 +365,7 @@ impl Setting<'_> {
     }
 }
 
-/// A duration as a person writes it.
-pub(crate) struct Human(pub(crate) Duration);
-
-impl fmt::Display for Human {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.0.as_millis() {
-            0 => write!(f, "{} µs", self.0.as_micros()),
-            ms if ms % 3_600_000 == 0 => write!(f, "{} h", ms / 3_600_000),
-            ms if ms >= 1000 => write!(f, "{} s", (ms as f64) / 1000.0),
-            ms => write!(f, "{ms} ms"),
-        }
-    }
-}
-
-/// The nodes named by `urls`, or by the environment if there are none.
-pub(crate) fn endpoints(urls: Option<&[String]>) -> Result<Vec<Endpoint>> {
-    let from_environment;
-    let urls = match urls {
-        Some(urls) => urls,
-        None => {
-            from_environment = split(&std::env::var(NODES_VARIABLE).unwrap_or_default());
-            &from_environment
-        }
-    };
-    if !(1..=MAX_NODES).contains(&urls.len()) {
-        return Err(wrong_nodes(urls.len()));
-    }
-    let mut endpoints: Vec<Endpoint> = Vec::with_capacity(urls.len());
-    for (index, url) in urls.iter().enumerate() {
-        let endpoint = Endpoint::parse(index + 1, url)?;
-        if let Some(twin) = endpoints.iter().position(|other| other.is_same_server(&endpoint)) {
-            let (first, second) = (&*endpoints[twin].address, &*endpoint.address);
-            return Err(Error::config(same_server((twin, first), (index, second))));
-        }
-        endpoints.push(endpoint);
-    }
-    Ok(endpoints)
-}
-
-fn wrong_nodes(given: impl fmt::Display) -> Error {
+pub(crate) fn wrong_nodes(given: impl fmt::Display) -> Error {
     Error::config(format!(
         "nodes must be a list of 1 to {MAX_NODES} URLs, given to the client or in the environment \
          variable {NODES_VARIABLE}, not {given}"

@@ -43,7 +43,7 @@ impl Wake for Containing {
 fn discard(payload: Box<dyn Any + Send>) {
     // There is no foreign code in a simulation, and no mistake is to be survived.
     #[cfg(test)]
-    if crate::simulation::process().is_some() {
+    if crate::machine::current().is_some() {
         std::panic::resume_unwind(payload);
     }
     // To drop it may panic again.

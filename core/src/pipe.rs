@@ -4,13 +4,11 @@
 //! redis-rs packs the commands and understands the answers. Its own multiplexed connection hands every
 //! request to a task and every answer back, which costs several times as much.
 
-use crate::asking::Sink;
 use crate::outbox::{self, Connection, OnBroken, Out, Outbox, together};
 use crate::panics;
 use crate::runtime;
 use crate::server::Server;
 use crate::socket::{self, Plain, ReadHalf, WriteHalf};
-use crate::wire::receive;
 use redis::{Cmd, ErrorKind, PushKind, RedisError, Value, ValueCodec};
 use std::collections::VecDeque;
 use std::convert::Infallible;
@@ -36,17 +34,31 @@ const CHUNK: usize = 16 * 1024;
 type Reply = Result<Value, RedisError>;
 type Encrypted = Box<dyn AsyncWrite + Send + Unpin>;
 
+/// Whoever a request's answer is for.
+pub(crate) trait Receive: Send + 'static {
+    fn receive(self, reply: Result<Value, RedisError>);
+}
+
+/// Of connections on which no requests are put, only commands that their caller waits for.
+pub(crate) enum Nobody {}
+
+impl Receive for Nobody {
+    fn receive(self, _: Result<Value, RedisError>) {
+        match self {}
+    }
+}
+
 /// Who is to have an answer.
-pub(crate) enum Recipient {
-    Request(Sink),
+enum Recipient<R> {
+    Request(R),
     Caller(oneshot::Sender<Reply>),
     Nobody,
 }
 
-impl Recipient {
+impl<R: Receive> Recipient<R> {
     fn receive(self, reply: Reply) {
         match self {
-            Self::Request(sink) => receive(sink, reply),
+            Self::Request(recipient) => recipient.receive(reply),
             // An error means that nobody waits any more.
             Self::Caller(caller) => drop(caller.send(reply)),
             Self::Nobody => {}
@@ -55,10 +67,10 @@ impl Recipient {
 }
 
 /// A connection; closed when it is dropped.
-pub(crate) struct Pipe(Arc<Shared>);
+pub(crate) struct Pipe<R: Receive>(Arc<Shared<R>>);
 
-struct Shared {
-    outbox: Outbox<Recipient>,
+struct Shared<R: Receive> {
+    outbox: Outbox<Recipient<R>>,
     /// `None` if a task has it, which encrypts what it writes.
     socket: Option<Plain>,
     /// Is called with what the server tells without being asked.
@@ -73,10 +85,10 @@ struct Shared {
 
 type OnPush = Box<dyn Fn(PushKind, &[Value]) + Send + Sync>;
 
-impl Connection for Shared {
-    type Recipient = Recipient;
+impl<R: Receive> Connection for Shared<R> {
+    type Recipient = Recipient<R>;
 
-    fn outbox(&self) -> &Outbox<Recipient> {
+    fn outbox(&self) -> &Outbox<Recipient<R>> {
         &self.outbox
     }
 
@@ -115,7 +127,7 @@ impl Connection for Shared {
     }
 }
 
-impl Pipe {
+impl<R: Receive> Pipe<R> {
     /// Connects, without a time limit.
     pub(crate) async fn connect(server: &Server) -> Result<Self, RedisError> {
         let (read, write) = socket::connect(server).await?;
@@ -163,30 +175,30 @@ impl Pipe {
     }
 
     /// Puts a request on it. Returns the sink if there is no room for it now: see [`Pipe::room`].
-    pub(crate) fn send(&self, packed: &[u8], sink: Sink) -> Result<(), Sink> {
+    pub(crate) fn send(&self, packed: &[u8], recipient: R) -> Result<(), R> {
         let out = self.0.out();
         if is_full(&out) {
-            return Err(sink);
+            return Err(recipient);
         }
-        self.put(out, packed, Recipient::Request(sink));
+        self.put(out, packed, Recipient::Request(recipient));
         Ok(())
     }
 
     /// Puts a request on it as [`Pipe::send`] does, and before it one whose answer nobody wants.
-    pub(crate) fn send_behind(&self, first: &[u8], packed: &[u8], sink: Sink) -> Result<(), Sink> {
+    pub(crate) fn send_behind(&self, first: &[u8], packed: &[u8], recipient: R) -> Result<(), R> {
         let mut out = self.0.out();
         if is_full(&out) {
-            return Err(sink);
+            return Err(recipient);
         }
         if !out.is_closed {
             out.recipients.push_back(Recipient::Nobody);
             out.bytes.extend_from_slice(first);
         }
-        self.put(out, packed, Recipient::Request(sink));
+        self.put(out, packed, Recipient::Request(recipient));
         Ok(())
     }
 
-    fn put(&self, out: MutexGuard<'_, Out<Recipient>>, packed: &[u8], recipient: Recipient) {
+    fn put(&self, out: MutexGuard<'_, Out<Recipient<R>>>, packed: &[u8], recipient: Recipient<R>) {
         if out.is_closed {
             drop(out);
             recipient.receive(Err(broken(io::ErrorKind::NotConnected.into())));
@@ -221,14 +233,14 @@ impl Pipe {
     }
 }
 
-impl Drop for Pipe {
+impl<R: Receive> Drop for Pipe<R> {
     fn drop(&mut self) {
         self.0.abandon();
     }
 }
 
-impl Shared {
-    fn out(&self) -> MutexGuard<'_, Out<Recipient>> {
+impl<R: Receive> Shared<R> {
+    fn out(&self) -> MutexGuard<'_, Out<Recipient<R>>> {
         self.outbox.lock()
     }
 
@@ -323,7 +335,7 @@ impl Shared {
     }
 
     /// Returns who waits in vain, and who is to be told first.
-    fn close(&self) -> (VecDeque<Recipient>, Option<OnBroken>) {
+    fn close(&self) -> (VecDeque<Recipient<R>>, Option<OnBroken>) {
         let mut out = self.out();
         out.is_closed = true;
         out.bytes = Vec::new();
@@ -332,7 +344,7 @@ impl Shared {
     }
 }
 
-fn is_full(out: &Out<Recipient>) -> bool {
+fn is_full<R>(out: &Out<Recipient<R>>) -> bool {
     !out.is_closed && out.recipients.len() >= MOST
 }
 

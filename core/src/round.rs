@@ -10,6 +10,7 @@ use crate::held::Held;
 use crate::protocol::{Actions, Event, Loss, Moment, NodeSet, Outcome, Round, Term, Turns, Vote};
 use crate::request::{Keys, Refusal, Reply, Request, Subject, Ticket};
 use crate::token;
+use crate::waiting::Queued;
 use futures_util::future::{BoxFuture, FutureExt};
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use std::future::Future;
@@ -24,16 +25,6 @@ pub(crate) struct Aim<'a> {
     pub(crate) turns: Turns,
     /// The waiter, if it listens for calls.
     pub(crate) queued: Option<Queued>,
-}
-
-/// Where a waiter stands in the nodes' queues if the round is lost.
-pub(crate) struct Queued {
-    pub(crate) waiter: Arc<str>,
-    pub(crate) ticket: Ticket,
-    /// On these nodes.
-    pub(crate) nodes: NodeSet,
-    /// Gone when it does not wait any more.
-    pub(crate) waits: Weak<()>,
 }
 
 /// A round on the wire.

@@ -7,6 +7,8 @@
 use crate::error::{Error, ErrorCode, Result};
 use crate::fork::{Owned, PerProcess};
 use crate::lead::{LONGEST_TURN, Lead};
+#[cfg(test)]
+use crate::machine;
 use crate::panics;
 use crate::timer::sleep;
 use async_task::Task;
@@ -46,8 +48,8 @@ pub(crate) fn spawn<T: Send + 'static>(
     task: impl Future<Output = T> + Send + 'static,
 ) -> Result<JoinHandle<T>> {
     #[cfg(test)]
-    if let Some(process) = crate::simulation::process() {
-        return Ok(process.spawn(task));
+    if let Some(machine) = machine::current() {
+        return Ok(machine::spawn(machine, task));
     }
     Ok(lead()?.handle().spawn(task))
 }
@@ -74,8 +76,8 @@ where
 /// requests are sent without waking another thread. It must not block.
 pub(crate) fn begin(task: impl Future<Output = ()> + Send + 'static) -> Result<()> {
     #[cfg(test)]
-    if let Some(process) = crate::simulation::process() {
-        drop(process.spawn(task));
+    if let Some(machine) = machine::current() {
+        drop(machine::spawn(machine, task));
         return Ok(());
     }
     lead().map(|lead| lead.begin(task).detach())

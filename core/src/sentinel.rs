@@ -4,12 +4,12 @@
 //! minority never counts.
 
 use crate::answer::Failure;
+use crate::endpoint::Sentinels;
 use crate::error::NodeOutcome;
-use crate::pipe::Pipe;
-use crate::server::{Login, Place, Server};
+use crate::handshake::{failure, open};
+use crate::pipe::{Nobody, Pipe, Receive};
+use crate::server::{Place, Server};
 use crate::timer::timeout;
-use crate::tls::Tls;
-use crate::wire::{failure, open};
 use futures_util::future::FutureExt;
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use redis::{RedisError, Value, from_redis_value};
@@ -17,26 +17,12 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// The port of a sentinel, unless another one is given.
-pub(crate) const PORT: u16 = 26379;
-
 /// How long the other sentinels are waited for when a majority has answered, but does not agree.
 const STRAGGLERS: Duration = Duration::from_millis(100);
 
-/// Who knows which server is the master.
-pub(crate) struct Sentinels {
-    /// All of them are asked at once, and a majority must answer.
-    pub(crate) sentinels: Vec<Server>,
-    /// What they call the master.
-    pub(crate) service: String,
-    /// How a client introduces itself to the master.
-    pub(crate) login: Login,
-    pub(crate) tls: Option<Tls>,
-}
-
 /// The master, connected.
-pub(crate) struct Master {
-    pub(crate) pipe: Pipe,
+pub(crate) struct Master<R: Receive> {
+    pub(crate) pipe: Pipe<R>,
     pub(crate) server: Arc<Server>,
     /// For how long a majority of the sentinels has named it; zero if that is not known.
     pub(crate) age: Duration,
@@ -97,7 +83,7 @@ fn elect(words: &[Option<Word>], current: Option<&Place>) -> Option<Named> {
 impl Sentinels {
     /// Connects to the master, without a time limit. The server that the sentinels name must say itself that
     /// it is a master.
-    pub(crate) async fn open(&self) -> Result<Master, Failure> {
+    pub(crate) async fn open<R: Receive>(&self) -> Result<Master<R>, Failure> {
         let named = self.named(None).await.map_err(Failure::unreachable)?;
         self.meet(named).await
     }
@@ -144,7 +130,7 @@ impl Sentinels {
     async fn ask(&self, sentinel: &Server) -> Result<Word, String> {
         let fail = |why: String| format!("sentinel {}: {why}", sentinel.place);
         let told = async {
-            let pipe = Pipe::connect(sentinel).boxed().await?;
+            let pipe = Pipe::<Nobody>::connect(sentinel).boxed().await?;
             let mut commands = Vec::new();
             if let Some((user, password)) = sentinel.login.credentials() {
                 commands.push(redis::cmd("AUTH").arg(user).arg(password).to_owned());
@@ -176,7 +162,7 @@ impl Sentinels {
         Ok(Word { place: Place::tcp(host, port), epoch, age: Duration::from_millis(age) })
     }
 
-    async fn meet(&self, named: Named) -> Result<Master, Failure> {
+    async fn meet<R: Receive>(&self, named: Named) -> Result<Master<R>, Failure> {
         let Named { place, age, .. } = named;
         let (login, tls) = (self.login.clone(), self.tls.clone());
         let server = Server { place, login, tls, is_found: true };

@@ -223,7 +223,7 @@ where
             async move {
                 let done = match driver.ready().await {
                     Ok(()) => Ok(work(driver, keys, resource).await),
-                    Err(error) => Err(error.about(&lock.resources().into())),
+                    Err(error) => Err(error.about(lock.resources())),
                 };
                 let _ = sender.send(done);
             }

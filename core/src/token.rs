@@ -34,8 +34,8 @@ pub(crate) fn jitter() -> f64 {
 
 fn fill(bytes: &mut [u8]) -> std::result::Result<(), getrandom::Error> {
     #[cfg(test)]
-    if let Some(process) = crate::simulation::process() {
-        process.fill(bytes);
+    if let Some(machine) = crate::machine::current() {
+        machine.fill(bytes);
         return Ok(());
     }
     getrandom::fill(bytes)

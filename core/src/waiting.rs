@@ -1,13 +1,12 @@
 //! Waiting for a lock: the line within the client, and the calls of the nodes.
 
 use crate::answer::Answered;
-use crate::listening::{Listening, Open};
+use crate::listening::{Heard, Listening, Open};
 use crate::node_clocks::Clocks;
-use crate::protocol::{Line, Moment};
+use crate::protocol::{Line, Moment, NodeSet};
 use crate::queue;
-use crate::request::Keys;
-use crate::round::Queued;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use crate::request::{Keys, Ticket};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use tokio::sync::{Notify, mpsc, oneshot};
 
 /// Where the waiters of one client are.
@@ -47,15 +46,17 @@ enum Turn {
     Hopeless,
 }
 
-/// What a waiter hears while it waits to try again.
-pub(crate) enum Heard {
-    /// The resource with this lock key is free on this node, and it is this waiter's turn.
-    Call { node: usize, lock: String },
-    /// It is in no queue of this node, or may have lost its place, and can join now.
-    Unqueued(usize),
-}
-
 type Mailbox = (mpsc::UnboundedSender<Heard>, mpsc::UnboundedReceiver<Heard>);
+
+/// Where a waiter stands in the nodes' queues if the round is lost.
+pub(crate) struct Queued {
+    pub(crate) waiter: Arc<str>,
+    pub(crate) ticket: Ticket,
+    /// On these nodes.
+    pub(crate) nodes: NodeSet,
+    /// Gone when it does not wait any more.
+    pub(crate) waits: Weak<()>,
+}
 
 /// A waiter's place in its client's line. It leaves the line when this is dropped.
 pub(crate) struct Place {

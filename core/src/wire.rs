@@ -4,16 +4,19 @@ use crate::answer::Failure;
 use crate::asking::{Parcel, Sink};
 use crate::clock;
 use crate::cluster::Elsewhere;
-use crate::endpoint::Target;
+use crate::endpoint::{Sentinels, Target};
 use crate::error::NodeOutcome;
+use crate::handshake::{Sight, failure, hello, sight, sight_commands, unheard};
 use crate::memory::MemoryNode;
-use crate::pipe::Pipe;
+use crate::pipe::{Pipe, Receive};
 use crate::request::Request;
 use crate::script::{self, By};
-use crate::sentinel::{Master, Sentinels};
-use crate::server::{Login, Place, Server};
+use crate::sentinel::Master;
+#[cfg(test)]
+use crate::simulated::{self, Use};
+use crate::server::Server;
 use futures_util::future::FutureExt;
-use redis::{Cmd, ErrorKind, InfoDict, RedisError, ServerErrorKind, Value, from_redis_value};
+use redis::{ErrorKind, RedisError, ServerErrorKind, Value};
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -23,12 +26,12 @@ pub(crate) enum Wire {
     Redis(Box<Redis>),
     Memory(Arc<MemoryNode>),
     #[cfg(test)]
-    Simulated(crate::simulation::Connection),
+    Simulated(Box<dyn crate::simulated::Connection>),
 }
 
 /// A connection to a server.
 pub(crate) struct Redis {
-    pipe: Pipe,
+    pipe: Pipe<Sink>,
     server: Arc<Server>,
     /// If sentinels named it.
     named: Option<Named>,
@@ -40,18 +43,6 @@ struct Named {
     age: Duration,
 }
 
-/// What a server tells of itself.
-pub(crate) struct Sight {
-    /// Names the server process.
-    pub(crate) run_id: String,
-    /// Names its memory. That of a process is exchanged when it becomes the replica of another.
-    pub(crate) memory: String,
-    pub(crate) uptime: Duration,
-    pub(crate) is_replica: bool,
-    /// The time by its clock, in microseconds since the Unix epoch; `None` if it may not be read.
-    pub(crate) clock: Option<u64>,
-}
-
 impl Wire {
     /// Connects; `on_broken` is called when the connection is closed from the other side.
     pub(crate) async fn open(
@@ -59,11 +50,14 @@ impl Wire {
         on_broken: impl Fn() + Send + Sync + 'static,
     ) -> Result<Self, Failure> {
         match target {
-            #[cfg(test)]
-            Target::Memory(name) if crate::simulation::process().is_some() => {
-                crate::simulation::connect(name, false, on_broken).await.map(Self::Simulated)
+            Target::Memory(name) => {
+                #[cfg(test)]
+                if let Some(connect) = simulated::network() {
+                    let opened = connect(name.clone(), Use::Requests, Box::new(on_broken)).await;
+                    return opened.map(Self::Simulated);
+                }
+                Ok(Self::Memory(MemoryNode::named(name)))
             }
-            Target::Memory(name) => Ok(Self::Memory(MemoryNode::named(name))),
             Target::Server(server) => {
                 let pipe = Pipe::connect(server).boxed().await;
                 let pipe = pipe.map_err(|error| unheard(&error, server))?;
@@ -162,7 +156,7 @@ impl Wire {
             }
             #[cfg(test)]
             Self::Simulated(connection) => {
-                connection.ask(&parcel.request, sink);
+                connection.ask(&parcel.request, Box::new(|answered| sink.answer(answered)));
                 Ok(())
             }
         }
@@ -184,39 +178,46 @@ impl Wire {
     }
 }
 
-/// Takes in what a server answered to a request. If it does not know the script, it gets it by EVAL.
-pub(crate) fn receive(sink: Sink, reply: Result<Value, RedisError>) {
-    match reply.and_then(Value::extract_error) {
-        Ok(value) => sink.answer_to(|request| {
-            request.understand(&value).ok_or_else(|| Failure {
-                outcome: NodeOutcome::Disconnected,
-                detail: "the answer makes no sense".to_owned(),
-                sent: true,
-            })
-        }),
-        Err(error) => {
-            // Else the connection is given up already.
-            let asked = sink.asked();
-            let Some((link, request)) = &asked else {
-                return sink.answer(Err(failure(&error, true)));
-            };
-            let Wire::Redis(redis) = &link.wire else { return };
-            let is_unknown = error.kind() == ErrorKind::Server(ServerErrorKind::NoScript);
-            let unsent = match Elsewhere::of(&error) {
-                // What was sent meanwhile is before it.
-                _ if is_unknown && sink.goes_on(link) => {
-                    let packed = request.command(By::Source).get_packed_command();
-                    redis.pipe.send(&packed, sink).err()
-                }
-                // Of keys on their way, none can be created yet.
-                Some(elsewhere) if elsewhere.is_settled() || !request.creates() => {
-                    link.redirect(elsewhere, request, sink)
-                }
-                _ => Some(sink),
-            };
-            if let Some(sink) = unsent {
-                sink.answer(Err(redis.failure(&error)));
+impl Receive for Sink {
+    /// Takes in what a server answered to a request. If it does not know the script, it gets it by EVAL.
+    fn receive(self, reply: Result<Value, RedisError>) {
+        match reply.and_then(Value::extract_error) {
+            Ok(value) => self.answer_to(|request| {
+                request.understand(&value).ok_or_else(|| Failure {
+                    outcome: NodeOutcome::Disconnected,
+                    detail: "the answer makes no sense".to_owned(),
+                    sent: true,
+                })
+            }),
+            Err(error) => self.refused(&error),
+        }
+    }
+}
+
+impl Sink {
+    /// Takes in an error: sends the request again where the server says, or answers.
+    fn refused(self, error: &RedisError) {
+        // Else the connection is given up already.
+        let asked = self.asked();
+        let Some((link, request)) = &asked else {
+            return self.answer(Err(failure(error, true)));
+        };
+        let Wire::Redis(redis) = &link.wire else { return };
+        let is_unknown = error.kind() == ErrorKind::Server(ServerErrorKind::NoScript);
+        let unsent = match Elsewhere::of(error) {
+            // What was sent meanwhile is before it.
+            _ if is_unknown && self.goes_on(link) => {
+                let packed = request.command(By::Source).get_packed_command();
+                redis.pipe.send(&packed, self).err()
             }
+            // Of keys on their way, none can be created yet.
+            Some(elsewhere) if elsewhere.is_settled() || !request.creates() => {
+                link.redirect(elsewhere, request, self)
+            }
+            _ => Some(self),
+        };
+        if let Some(sink) = unsent {
+            sink.answer(Err(redis.failure(error)));
         }
     }
 }
@@ -233,59 +234,6 @@ impl Redis {
     }
 }
 
-/// Why the introduction failed.
-fn unheard(error: &RedisError, server: &Server) -> Failure {
-    let mut failure = failure(error, false);
-    let is_plain = server.tls.is_none() && matches!(server.place, Place::Tcp { .. });
-    // It was there, and went away, or talked nonsense.
-    let has_gone = error.is_connection_dropped() && !error.is_connection_refusal();
-    let is_strange = has_gone || error.kind() == ErrorKind::Parse;
-    if is_plain && is_strange {
-        failure.detail += ": if the server speaks TLS on this port, use a URL with TLS (rediss)";
-    }
-    if server.is_found { failure.at(&server.place) } else { failure }
-}
-
-/// What a connection begins with.
-fn hello(login: &Login) -> Vec<Cmd> {
-    // It introduces and authenticates at once. RESP3 tells of calls, and of a closed connection at once.
-    let mut hello = redis::cmd("HELLO");
-    hello.arg(3);
-    if let Some((user, password)) = login.credentials() {
-        hello.arg("AUTH").arg(user).arg(password);
-    }
-    let mut commands = vec![hello];
-    if login.database != 0 {
-        commands.push(redis::cmd("SELECT").arg(login.database).to_owned());
-    }
-    commands
-}
-
-/// Opens a connection to a server, and introduces the client.
-pub(crate) async fn open(server: &Server) -> Result<Pipe, Failure> {
-    let opened = async {
-        let pipe = Pipe::connect(server).await?;
-        for reply in pipe.ask_all(&hello(&server.login)).await? {
-            reply.extract_error()?;
-        }
-        Ok(pipe)
-    };
-    opened.boxed().await.map_err(|error| unheard(&error, server))
-}
-
-/// Opens a connection to whatever one server a target means now, and introduces the client.
-pub(crate) async fn reach(target: &Target) -> Result<(Pipe, Arc<Server>), Failure> {
-    match target {
-        Target::Server(server) => Ok((open(server).await?, Arc::clone(server))),
-        Target::Sentinel(sentinels) => {
-            let master = sentinels.open().boxed().await?;
-            Ok((master.pipe, master.server))
-        }
-        Target::Cluster(_) => Err(Failure::unreachable("it is more than one server")),
-        Target::Memory(_) => Err(Failure::unreachable("it is in this process")),
-    }
-}
-
 impl fmt::Debug for Wire {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
@@ -294,64 +242,5 @@ impl fmt::Debug for Wire {
             #[cfg(test)]
             Self::Simulated(_) => "Simulated",
         })
-    }
-}
-
-// INFO twice: servers before Redis 7 take but one section in each.
-fn sight_commands() -> Vec<Cmd> {
-    let info = |section| redis::cmd("INFO").arg(section).to_owned();
-    vec![info("server"), info("replication"), redis::cmd("TIME")]
-}
-
-pub(crate) fn sight(replies: Vec<Value>) -> Option<Sight> {
-    let mut replies = replies.into_iter();
-    let mut section = || from_redis_value::<InfoDict>(replies.next()?).ok();
-    let (server, replication) = (section()?, section()?);
-    let time = replies.next().and_then(|reply| from_redis_value::<(u64, u64)>(reply).ok());
-    let micros =
-        |(seconds, micros): (u64, u64)| seconds.checked_mul(1_000_000)?.checked_add(micros);
-    let run_id: String = server.get("run_id")?;
-    let replication_id: String = replication.get("master_replid").unwrap_or_default();
-    let role: String = replication.get("role").unwrap_or_default();
-    Some(Sight {
-        memory: format!("{run_id} {replication_id}"),
-        uptime: Duration::from_secs(server.get("uptime_in_seconds")?),
-        is_replica: role == "slave",
-        clock: time.and_then(micros),
-        run_id,
-    })
-}
-
-/// `sent`: whether a request was under way when the connection failed.
-pub(crate) fn failure(error: &RedisError, sent: bool) -> Failure {
-    let detail = match (error.code(), error.detail()) {
-        (Some(code), Some(detail)) => format!("{code} {detail}"),
-        _ => error.to_string(),
-    };
-    // A server's error has a code; what fails on the way to it has none.
-    let refused = error.code().is_some()
-        || matches!(error.kind(), ErrorKind::AuthenticationFailed | ErrorKind::RESP3NotSupported);
-    let outcome = match (refused, sent) {
-        (true, _) => refusal(&detail),
-        (false, true) => NodeOutcome::Disconnected,
-        (false, false) => NodeOutcome::Unreachable,
-    };
-    Failure { outcome, detail, sent }
-}
-
-/// The name of a server's error. Before Redis 7, that of a command in a script stands in the text.
-fn refusal(text: &str) -> NodeOutcome {
-    let named = |code: &str| text.starts_with(code) || text.contains(&format!("-{code} "));
-    match text {
-        _ if named("LOADING") => NodeOutcome::Loading,
-        _ if named("READONLY") => NodeOutcome::Readonly,
-        _ if named("MASTERDOWN") => NodeOutcome::Masterdown,
-        _ if named("OOM") => NodeOutcome::Oom,
-        _ if named("MISCONF") => NodeOutcome::Misconf,
-        // Of a command in a script, Redis 7 says it in words.
-        _ if named("NOPERM") || text.contains("user executing the script can't") => {
-            NodeOutcome::Noperm
-        }
-        _ => NodeOutcome::Refused,
     }
 }

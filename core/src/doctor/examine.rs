@@ -4,17 +4,17 @@
 use super::diagnosis::{NodeDiagnosis, Permission};
 use crate::answer::Failure;
 use crate::clock;
-use crate::cluster::{Cluster, Shard, no_master};
-use crate::ear::subscribe;
-use crate::endpoint::{Endpoint, Target};
+use crate::cluster::{Shard, no_master};
+use crate::ear::{reach, subscribe};
+use crate::endpoint::{Cluster, Endpoint, Target};
 use crate::error::NodeOutcome;
+use crate::handshake::failure;
 use crate::options::Options;
-use crate::pipe::Pipe;
+use crate::pipe::{Nobody, Pipe};
 use crate::request::{Keys, SLOTS, tag};
 use crate::script;
 use crate::server::Server;
 use crate::token;
-use crate::wire::{failure, reach};
 use futures_util::future::join_all;
 use redis::{Cmd, InfoDict, RedisError, from_redis_value};
 use std::collections::HashMap;
@@ -169,7 +169,7 @@ impl Examined {
 }
 
 async fn look(
-    pipe: &Pipe,
+    pipe: &Pipe<Nobody>,
     options: &Options,
     keys: &Keys,
     examined: &mut Examined,
@@ -217,7 +217,7 @@ fn fill(node: &mut NodeDiagnosis, info: &InfoDict) {
 }
 
 /// Times round trips, and reads the node's clock in the quickest one.
-async fn measure(pipe: &Pipe, examined: &mut Examined) -> Result<(), RedisError> {
+async fn measure(pipe: &Pipe<Nobody>, examined: &mut Examined) -> Result<(), RedisError> {
     let mut trips = Vec::new();
     for _ in 0..ROUND_TRIPS {
         let (sent, began) = (clock::wall_clock_micros(), Instant::now());
@@ -237,7 +237,7 @@ async fn measure(pipe: &Pipe, examined: &mut Examined) -> Result<(), RedisError>
 
 /// Tries every command that quorlock uses, on keys that do not exist, so that nothing comes of it.
 async fn try_commands(
-    pipe: &Pipe,
+    pipe: &Pipe<Nobody>,
     options: &Options,
     keys: &Keys,
     examined: &mut Examined,

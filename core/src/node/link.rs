@@ -1,8 +1,8 @@
 //! What a node has for a connection.
 
 use super::Node;
+use super::map::Map;
 use crate::answer::Failure;
-use crate::cluster::Map;
 use crate::protocol::Moment;
 use crate::stats::NodeState;
 use crate::wire::Wire;

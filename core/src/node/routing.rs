@@ -2,11 +2,12 @@
 
 use super::Node;
 use super::link::{Link, Slot};
+use super::map::Map;
 use crate::answer::Failure;
 use crate::asking::{Parcel, Sink};
 use crate::clock;
-use crate::cluster::{Cluster, Elsewhere, Map};
-use crate::endpoint::{Endpoint, Target};
+use crate::cluster::Elsewhere;
+use crate::endpoint::{Cluster, Endpoint, Target};
 use crate::health::Health;
 use crate::protocol::Guard;
 use crate::request::Request;

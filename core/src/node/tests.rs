@@ -9,7 +9,7 @@ use crate::identities::Identities;
 use crate::node_clocks::Clocks;
 use crate::options::Options;
 use crate::request::{Keys, Reply, Request};
-use crate::wire::Sight;
+use crate::handshake::Sight;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 

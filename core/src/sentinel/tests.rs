@@ -1,6 +1,7 @@
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 use super::{Master, Named, Sentinels, Word, elect};
+use crate::pipe::Nobody;
 use crate::runtime::{self, Pending};
 use crate::server::{Login, Place, Server};
 use std::future::Future;
@@ -149,7 +150,7 @@ fn run<T: Send + 'static>(work: impl Future<Output = T> + Send + 'static) -> T {
 fn open(ports: &[u16]) -> Result<(Place, Duration), String> {
     let sentinels = sentinels(ports);
     run(async move {
-        let Master { server, age, .. } =
+        let Master::<Nobody> { server, age, .. } =
             sentinels.open().await.map_err(|failure| failure.detail)?;
         Ok((server.place.clone(), age))
     })

@@ -1,6 +1,7 @@
 //! Stories that are too rare for seeds to find.
 
-use super::network::Link;
+use super::link::Link;
+use super::network;
 use super::node::Node;
 use super::process::{Preemption, Process, within};
 use super::world::{World, in_virtual_time};
@@ -32,7 +33,7 @@ impl Trio {
             link
         };
         let links = (0..3).map(link).collect();
-        let process = Process::new(&world, "process".to_owned(), 1.0, 0, links);
+        let process = network::start(&world, "process".to_owned(), 1.0, 0, links);
         let client = within(&process, || {
             let nodes = (0..3).map(|number| format!("memory://{number}"));
             options(Client::builder().nodes(nodes)).build().expect("the options are valid")
@@ -96,7 +97,7 @@ fn a_node_does_not_count_for_a_round_that_began_before_it_did() {
         let link = Link::new();
         link.set_delay(0..1);
         let links = vec![Arc::clone(&link)];
-        let process = Process::new(&world, "process".to_owned(), 1.0, 0, links);
+        let process = network::start(&world, "process".to_owned(), 1.0, 0, links);
         let client = within(&process, || {
             let builder = Client::builder().nodes(["memory://0"]).ttl(TTL).restart_guard(TTL);
             builder.node_timeout(TTL / 2).build().expect("the options are valid")
@@ -128,7 +129,7 @@ fn nodes_that_never_answer_hold_nobody_up() {
         let nodes = (0..3).map(|number| Node::new(number, 1.0, 0)).collect();
         let world = World::new(nodes, fastrand::Rng::with_seed(1), false);
         let links = (0..3).map(|_| Link::new()).collect();
-        let process = Process::new(&world, "process".to_owned(), 1.0, 0, links);
+        let process = network::start(&world, "process".to_owned(), 1.0, 0, links);
         let client = within(&process, || {
             let nodes = (0..3).map(|number| format!("memory://{number}"));
             let builder = Client::builder().nodes(nodes).ttl(1_000 * TTL);
@@ -152,7 +153,7 @@ fn a_release_is_patient_with_slow_nodes_but_not_with_frozen_ones() {
         let nodes = (0..3).map(|number| Node::new(number, 1.0, 0)).collect();
         let world = World::new(nodes, fastrand::Rng::with_seed(1), false);
         let links: Vec<_> = (0..3).map(|_| Link::new()).collect();
-        let process = Process::new(&world, "process".to_owned(), 1.0, 0, links.clone());
+        let process = network::start(&world, "process".to_owned(), 1.0, 0, links.clone());
         let client = within(&process, || {
             let nodes = (0..3).map(|number| format!("memory://{number}"));
             let builder = Client::builder().nodes(nodes).ttl(ttl).auto_extend(false);

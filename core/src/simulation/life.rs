@@ -1,7 +1,8 @@
 //! The life of a simulated world, from its seed to its end.
 
 use super::faults::{self, Processes};
-use super::network::Link;
+use super::link::Link;
+use super::network;
 use super::node::Node;
 use super::process::{Process, within};
 use super::program::Program;
@@ -134,7 +135,7 @@ impl Life {
         let links = (0..self.scenario.nodes).map(|_| Link::new()).collect();
         let rate = self.scenario.rate(&mut self.random);
         let error = self.scenario.wall_clock(&mut self.random);
-        let process = Process::new(&self.world, name, rate, error, links);
+        let process = network::start(&self.world, name, rate, error, links);
         let client = within(&process, || self.scenario.client());
         (process, client)
     }

@@ -15,15 +15,13 @@ mod directed;
 mod evidence;
 mod faults;
 mod life;
+mod link;
 mod network;
 mod node;
 mod process;
 mod program;
 mod scenario;
-pub(crate) mod timer;
 mod waiting;
 mod witness;
 mod world;
 
-pub(crate) use network::{Connection, connect};
-pub(crate) use process::process;

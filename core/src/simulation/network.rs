@@ -1,52 +1,28 @@
 //! The simulated network: a connection keeps the order of what is sent on it, and delays it.
 
+use super::link::{Link, Shared};
 use super::node::Node;
-use super::process::Process;
+use super::process::{Process, process};
 use super::world::World;
 use crate::answer::{Answered, Failure};
-use crate::asking::Sink;
 use crate::error::NodeOutcome;
+use crate::handshake::Sight;
 use crate::request::{Request, Subject};
-use crate::wire::Sight;
-use std::ops::Range;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use crate::simulated::{self, CONNECT, OnAnswer, OnNotification, Use};
+use futures_util::future::{BoxFuture, FutureExt};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::{Instant, sleep, sleep_until};
 use tokio_util::sync::CancellationToken;
 
-/// The way between a process and a node, in both directions.
-pub(super) struct Link {
-    pub(super) up: watch::Sender<bool>,
-    pub(super) down: watch::Sender<bool>,
-    /// The shortest and the longest delay of a message, in milliseconds.
-    delay: (AtomicU64, AtomicU64),
-    connections: Mutex<Vec<Weak<Shared>>>,
-    pub(super) loses_calls: AtomicBool,
-}
-
-/// One end of a connection; it is closed when the last clone is dropped.
-#[derive(Clone)]
-pub(crate) struct Connection(Arc<End>);
-
-struct End {
+/// One end of a connection; it is closed when it is dropped.
+struct Connection {
     up: mpsc::UnboundedSender<Message>,
     link: Arc<Link>,
     process: Weak<Process>,
     shared: Arc<Shared>,
-}
-
-/// What both ends know.
-struct Shared {
-    /// It is for calls only.
-    is_ear: bool,
-    /// The client hears nothing on it any more, and knows.
-    broken: CancellationToken,
-    /// What was sent on it is lost, too.
-    is_lost: AtomicBool,
-    /// The client does not use it any more.
-    is_abandoned: AtomicBool,
 }
 
 struct Message {
@@ -68,61 +44,30 @@ struct Reply {
     deliver: Box<dyn FnOnce() + Send>,
 }
 
-impl Link {
-    pub(super) fn new() -> Arc<Self> {
-        Arc::new(Self {
-            up: watch::Sender::new(true),
-            down: watch::Sender::new(true),
-            delay: (AtomicU64::new(0), AtomicU64::new(2)),
-            connections: Mutex::default(),
-            loses_calls: AtomicBool::new(false),
-        })
-    }
-
-    pub(super) fn set_delay(&self, milliseconds: Range<u64>) {
-        self.delay.0.store(milliseconds.start, Ordering::Relaxed);
-        self.delay.1.store(milliseconds.end, Ordering::Relaxed);
-    }
-
-    fn delay(&self) -> Range<u64> {
-        self.delay.0.load(Ordering::Relaxed)..self.delay.1.load(Ordering::Relaxed)
-    }
-
-    fn connections(&self) -> MutexGuard<'_, Vec<Weak<Shared>>> {
-        self.connections.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Whether the process hears calls on it.
-    pub(super) fn is_listening(&self) -> bool {
-        let connections = self.connections();
-        let mut open = connections.iter().filter_map(Weak::upgrade);
-        open.any(|shared| shared.is_ear && !shared.is_abandoned.load(Ordering::Relaxed))
-    }
-
-    /// Breaks all connections. What was sent on them is lost, or else comes late.
-    pub(super) fn cut(&self, is_lost: bool) {
-        for shared in self.connections().drain(..).filter_map(|shared| shared.upgrade()) {
-            shared.is_lost.fetch_or(is_lost, Ordering::Relaxed);
-            shared.broken.cancel();
-        }
-    }
-
-    /// The process is gone.
-    pub(super) fn abandon(&self) {
-        for shared in self.connections().drain(..).filter_map(|shared| shared.upgrade()) {
-            shared.is_abandoned.store(true, Ordering::Relaxed);
-        }
-    }
+/// Starts a process that reaches the nodes of its world over these links.
+pub(super) fn start(
+    world: &Arc<World>,
+    name: String,
+    rate: f64,
+    wall_clock_error: i64,
+    links: Vec<Arc<Link>>,
+) -> Arc<Process> {
+    CONNECT.get_or_init(|| connect);
+    Process::new(world, name, rate, wall_clock_error, links)
 }
 
 /// Connects the process that runs to a node of its world, by its number.
-pub(crate) async fn connect(
-    name: &str,
-    is_ear: bool,
-    on_broken: impl Fn() + Send + Sync + 'static,
-) -> Result<Connection, Failure> {
-    let process = super::process().expect("it is one that runs");
-    process.connect(name, is_ear, on_broken).await
+fn connect(
+    name: String,
+    for_what: Use,
+    on_broken: Box<dyn Fn() + Send + Sync>,
+) -> BoxFuture<'static, Result<Box<dyn simulated::Connection>, Failure>> {
+    let process = process().expect("it is one that runs");
+    let connecting = async move {
+        let connection = process.connect(&name, for_what == Use::Notifications, on_broken).await?;
+        Ok(Box::new(connection) as Box<dyn simulated::Connection>)
+    };
+    connecting.boxed()
 }
 
 impl Process {
@@ -164,7 +109,7 @@ impl Process {
         let serving = serve(node, Arc::clone(&link), Arc::clone(&shared), world, messages, down);
         tokio::spawn(serving);
         tokio::spawn(deliver(Arc::clone(&link), Arc::clone(&shared), replies));
-        Ok(Connection(Arc::new(End { up, link, process, shared })))
+        Ok(Connection { up, link, process, shared })
     }
 
     async fn travel(&self, link: &Link) {
@@ -306,61 +251,57 @@ async fn deliver(
     }
 }
 
-impl Connection {
-    /// Sends a request; its answer goes to `sink`.
-    pub(crate) fn ask(&self, request: &Request, sink: Sink) {
+impl simulated::Connection for Connection {
+    fn ask(&self, request: &Request, on_answer: OnAnswer) {
         let (reply, answered) = oneshot::channel();
         self.send(Body::Ask(request.clone(), reply));
-        let Some(process) = self.0.process.upgrade() else { return };
-        let shared = Arc::clone(&self.0.shared);
+        let Some(process) = self.process.upgrade() else { return };
+        let shared = Arc::clone(&self.shared);
         drop(process.spawn(async move {
             tokio::select! {
                 biased;
-                Ok(answered) = answered => sink.answer(answered),
-                () = shared.broken.cancelled() => sink.answer(Err(disconnected(true))),
+                Ok(answered) = answered => on_answer(answered),
+                () = shared.broken.cancelled() => on_answer(Err(disconnected(true))),
             }
         }));
     }
 
-    pub(crate) async fn look(&self) -> Result<Sight, Failure> {
+    fn look(&self) -> BoxFuture<'_, Result<Sight, Failure>> {
         let (reply, sight) = oneshot::channel();
         self.send(Body::Look(reply));
-        tokio::select! {
-            biased;
-            Ok(sight) = sight => Ok(sight),
-            () = self.0.shared.broken.cancelled() => Err(disconnected(false)),
-        }
+        self.unless_broken(sight).boxed()
     }
 
-    /// Hears the calls on a channel, until it is dropped.
-    pub(crate) async fn listen(
-        &self,
-        channel: &str,
-        hear: impl Fn(u64, &str) + Send + Sync + 'static,
-    ) -> Result<(), Failure> {
+    fn listen(&self, channel: String, hear: OnNotification) -> BoxFuture<'_, Result<(), Failure>> {
         let (reply, done) = oneshot::channel();
-        self.send(Body::Listen(channel.to_owned(), Arc::new(hear), reply));
+        self.send(Body::Listen(channel, hear.into(), reply));
+        self.unless_broken(done).boxed()
+    }
+}
+
+impl Connection {
+    async fn unless_broken<T>(&self, reply: oneshot::Receiver<T>) -> Result<T, Failure> {
         tokio::select! {
             biased;
-            Ok(()) = done => Ok(()),
-            () = self.0.shared.broken.cancelled() => Err(disconnected(false)),
+            Ok(reply) = reply => Ok(reply),
+            () = self.shared.broken.cancelled() => Err(disconnected(false)),
         }
     }
 
     fn send(&self, body: Body) {
-        let Some(process) = self.0.process.upgrade() else { return };
-        if self.0.shared.broken.is_cancelled() {
+        let Some(process) = self.process.upgrade() else { return };
+        if self.shared.broken.is_cancelled() {
             return;
         }
-        let delay = Duration::from_millis(process.world.random(self.0.link.delay()));
+        let delay = Duration::from_millis(process.world.random(self.link.delay()));
         let due = Instant::now() + process.lead() + delay;
         // An error means that the connection is broken, which `broken` tells.
-        let _ = self.0.up.send(Message { due, body });
+        let _ = self.up.send(Message { due, body });
         process.has_sent();
     }
 }
 
-impl Drop for End {
+impl Drop for Connection {
     fn drop(&mut self) {
         self.shared.is_abandoned.store(true, Ordering::Relaxed);
     }

@@ -3,10 +3,10 @@
 use super::world::World;
 use crate::answer::{Answered, Failure};
 use crate::entry::Time;
+use crate::handshake::Sight;
 use crate::memory::{Entries, Listener};
 use crate::protocol::Moment;
 use crate::request::{Reply, Request};
-use crate::wire::Sight;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::Duration;
 use tokio::sync::watch;

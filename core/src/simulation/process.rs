@@ -1,37 +1,26 @@
 //! A simulated process: its clocks, its randomness, and whether it runs.
 
-use super::network::Link;
+use super::link::Link;
 use super::world::World;
+use crate::machine::{self, Machine};
 use crate::protocol::Moment;
-use std::cell::RefCell;
+use std::any::Any;
 use std::future::Future;
-use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
-use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::task::{Context, Poll, Waker};
+use std::task::{Context, Waker};
 use std::time::Duration;
 use tokio::runtime::Handle;
 use tokio::task::JoinHandle;
 
-thread_local! {
-    static CURRENT: RefCell<Option<Arc<Process>>> = const { RefCell::new(None) };
-}
-
 /// The simulated process that the running code belongs to, if it belongs to one.
-pub(crate) fn process() -> Option<Arc<Process>> {
-    CURRENT.with_borrow(Clone::clone)
+pub(super) fn process() -> Option<Arc<Process>> {
+    let machine: Arc<dyn Any + Send + Sync> = machine::current()?;
+    machine.downcast().ok()
 }
 
 /// Runs something as this process.
 pub(super) fn within<T>(process: &Arc<Process>, run: impl FnOnce() -> T) -> T {
-    struct Back(Option<Arc<Process>>);
-    impl Drop for Back {
-        fn drop(&mut self) {
-            CURRENT.set(self.0.take());
-        }
-    }
-    let _back = Back(CURRENT.replace(Some(Arc::clone(process))));
-    run()
+    machine::within(Arc::<Process>::clone(process), run)
 }
 
 /// A process on a machine of its own.
@@ -109,14 +98,6 @@ impl Process {
         Moment::from_origin(self.origin + self.elapsed().mul_f64(self.rate))
     }
 
-    /// The clock that validity is measured by: it counts suspension.
-    pub(crate) fn now(self: &Arc<Self>) -> Moment {
-        let now = self.moment();
-        let preemption = self.state().preemption;
-        self.preempt(preemption.after_reading);
-        now
-    }
-
     /// It has sent a request.
     pub(super) fn has_sent(self: &Arc<Self>) {
         let preemption = self.state().preemption;
@@ -142,27 +123,8 @@ impl Process {
         }));
     }
 
-    /// For how long the machine has been running, by its own clock.
-    pub(super) fn running(&self) -> Duration {
-        (self.elapsed() - self.state().suspended).mul_f64(self.rate)
-    }
-
-    /// How long a time by its clock takes.
-    pub(super) fn in_true_time(&self, duration: Duration) -> Duration {
-        duration.div_f64(self.rate)
-    }
-
-    pub(crate) fn wall_clock_micros(&self) -> u64 {
-        self.world.wall_clock_micros().saturating_add_signed(self.state().wall_clock_error)
-    }
-
     pub(super) fn step_wall_clock(&self, error: i64) {
         self.state().wall_clock_error = error;
-    }
-
-    pub(crate) fn fill(&self, bytes: &mut [u8]) {
-        self.world.fill(bytes);
-        self.world.made(bytes, &self.name);
     }
 
     /// Runs a task in this process.
@@ -170,7 +132,7 @@ impl Process {
         self: &Arc<Self>,
         task: impl Future<Output = T> + Send + 'static,
     ) -> JoinHandle<T> {
-        self.handle.spawn(Task { process: Arc::clone(self), inner: Some(Box::pin(task)) })
+        machine::spawn(Arc::<Self>::clone(self), task)
     }
 
     /// SIGSTOP.
@@ -216,42 +178,50 @@ impl Process {
     }
 }
 
-/// A task of a process: it runs while the process does.
-struct Task<T> {
-    process: Arc<Process>,
-    /// `None` only while it is being dropped.
-    inner: Option<Pin<Box<dyn Future<Output = T> + Send>>>,
-}
-
-impl<T> Future for Task<T> {
-    type Output = T;
-
-    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<T> {
-        let process = Arc::clone(&self.process);
-        {
-            let mut state = process.state();
-            if state.is_dead {
-                return Poll::Pending;
-            }
-            if state.is_stopped || process.world.elapsed() < state.preempted_until {
-                state.held.push(context.waker().clone());
-                return Poll::Pending;
-            }
-        }
-        process.world.count_step();
-        let Some(inner) = &mut self.inner else { return Poll::Pending };
-        let polled =
-            within(&process, || catch_unwind(AssertUnwindSafe(|| inner.as_mut().poll(context))));
-        polled.unwrap_or_else(|panic| {
-            process.world.violation(format!("{} panicked", process.name));
-            resume_unwind(panic)
-        })
+impl Machine for Process {
+    fn now(self: Arc<Self>) -> Moment {
+        let now = self.moment();
+        let preemption = self.state().preemption;
+        self.preempt(preemption.after_reading);
+        now
     }
-}
 
-impl<T> Drop for Task<T> {
-    fn drop(&mut self) {
-        let process = Arc::clone(&self.process);
-        within(&process, || self.inner = None);
+    fn wall_clock_micros(&self) -> u64 {
+        self.world.wall_clock_micros().saturating_add_signed(self.state().wall_clock_error)
+    }
+
+    fn running(&self) -> Duration {
+        (self.elapsed() - self.state().suspended).mul_f64(self.rate)
+    }
+
+    fn in_true_time(&self, duration: Duration) -> Duration {
+        duration.div_f64(self.rate)
+    }
+
+    fn fill(&self, bytes: &mut [u8]) {
+        self.world.fill(bytes);
+        self.world.made(bytes, &self.name);
+    }
+
+    fn handle(&self) -> &Handle {
+        &self.handle
+    }
+
+    fn may_run(&self, context: &mut Context<'_>) -> bool {
+        let mut state = self.state();
+        if state.is_dead {
+            return false;
+        }
+        if state.is_stopped || self.world.elapsed() < state.preempted_until {
+            state.held.push(context.waker().clone());
+            return false;
+        }
+        drop(state);
+        self.world.count_step();
+        true
+    }
+
+    fn panicked(&self) {
+        self.world.violation(format!("{} panicked", self.name));
     }
 }

@@ -1,7 +1,8 @@
 //! Stories of waiting, in virtual time: so that what is promised of times can be claimed exactly.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
-use super::network::Link;
+use super::link::Link;
+use super::network;
 use super::node::Node;
 use super::process::{Process, within};
 use super::world::{World, in_virtual_time};
@@ -52,7 +53,7 @@ impl Calm {
         let name = format!("process {number}");
         // Wall clocks are hours apart.
         let error = 3_600_000_000 * number as i64;
-        let process = Process::new(&self.world, name, 1.0, error, links);
+        let process = network::start(&self.world, name, 1.0, error, links);
         let client = within(&process, || {
             let nodes = (0..NODES).map(|number| format!("memory://{number}"));
             Client::builder().nodes(nodes).wait(60 * SECOND).build().expect("valid")

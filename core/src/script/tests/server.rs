@@ -2,10 +2,10 @@
 
 use super::servers::Servers;
 use crate::endpoint::{Endpoint, Target};
-use crate::pipe::Pipe;
+use crate::pipe::{Nobody, Pipe};
 use crate::request::{Reply, Request};
 use crate::script::By;
-use crate::wire::open;
+use crate::handshake::open;
 use redis::{Cmd, Value, from_redis_value};
 use serde_json::json;
 use std::collections::BTreeMap;
@@ -51,7 +51,7 @@ pub(super) type Keyspace = BTreeMap<String, Stored>;
 
 pub(super) struct Server {
     pub(super) endpoint: Endpoint,
-    pipe: Pipe,
+    pipe: Pipe<Nobody>,
     clock: File,
     directory: PathBuf,
     _servers: Servers,
