@@ -1,11 +1,12 @@
 //! What runs a client's requests in one process: its nodes and its background tasks.
 
 use crate::answer::{self, Answered};
-use crate::asking::{Asking, Parcel};
 use crate::clock;
 use crate::deadline::Deadlines;
 use crate::endpoint::Endpoint;
 use crate::error::{Error, ErrorCode, NodeOutcome, NodeReport, Result};
+use crate::exchange::Parcel;
+use crate::fanout::Asking;
 use crate::identities::Identities;
 use crate::listening::Listening;
 use crate::node::Node;

@@ -1,10 +1,10 @@
 //! Extensions on the wire: one EXTEND to all nodes, for one lease or for many.
 
 use crate::answer::{Answered, about, answer};
-use crate::asking::Asking;
 use crate::clock;
 use crate::driver::Driver;
 use crate::error::Result;
+use crate::fanout::Asking;
 use crate::heal::heal;
 use crate::held::{Held, Item, tell};
 use crate::protocol::{Answer, Extended, Loss, Next, Term, Waiting};

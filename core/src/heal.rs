@@ -1,11 +1,12 @@
 //! Healing: the nodes that lack a held lease's key get it, so that the lease is on all nodes that can be
 //! reached and not on a bare majority, and survives when they forget it one after the other.
 
-use crate::asking::{Asking, Parcel};
 use crate::clock;
 use crate::driver::Driver;
 use crate::events;
+use crate::exchange::Parcel;
 use crate::extend::Extending;
+use crate::fanout::Asking;
 use crate::held::Held;
 use crate::protocol::Healed;
 use crate::request::{Reply, Request};

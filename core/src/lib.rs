@@ -14,8 +14,6 @@ mod acquire;
 #[cfg(feature = "client")]
 mod answer;
 #[cfg(feature = "client")]
-mod asking;
-#[cfg(feature = "client")]
 mod attempt;
 #[cfg(feature = "client")]
 mod client;
@@ -42,7 +40,11 @@ mod error;
 #[cfg(feature = "client")]
 mod events;
 #[cfg(feature = "client")]
+mod exchange;
+#[cfg(feature = "client")]
 mod extend;
+#[cfg(feature = "client")]
+mod fanout;
 #[cfg(feature = "client")]
 mod fork;
 /// For the fuzz targets in `fuzz/`; not part of the interface.
@@ -77,10 +79,10 @@ mod lease;
 mod listening;
 #[cfg(feature = "client")]
 mod lock;
-#[cfg(all(test, feature = "client"))]
-mod machine;
 #[cfg(feature = "client")]
 mod look;
+#[cfg(all(test, feature = "client"))]
+mod machine;
 #[cfg(feature = "client")]
 mod memory;
 #[cfg(feature = "client")]
@@ -122,11 +124,11 @@ mod sentinel;
 #[cfg(feature = "client")]
 mod server;
 #[cfg(all(test, feature = "client"))]
+mod simulated;
+#[cfg(all(test, feature = "client"))]
 mod simulation;
 #[cfg(any(test, feature = "client"))]
 mod slot;
-#[cfg(all(test, feature = "client"))]
-mod simulated;
 #[cfg(feature = "client")]
 mod socket;
 #[cfg(feature = "client")]

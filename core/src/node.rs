@@ -8,14 +8,13 @@ mod link;
 mod map;
 mod routing;
 
-pub(crate) use link::Link;
-
 use crate::answer::{Answered, Failure, outcome};
-use crate::asking::{Asking, Parcel, Sink};
 use crate::clock;
 use crate::deadline::Deadlines;
 use crate::endpoint::Endpoint;
 use crate::error::NodeOutcome;
+use crate::exchange::{Done, Parcel, Peer, Route, Sink};
+use crate::fanout::Asking;
 use crate::health::Health;
 use crate::identities::Identities;
 use crate::node_clocks::Clocks;
@@ -25,8 +24,9 @@ use crate::request::{Reply, Request};
 use crate::stats::{Counters, NodeStats};
 use crate::timer::{sleep, timeout};
 use futures_util::future::{BoxFuture, FutureExt};
-use link::Slot;
+use link::{Link, Slot};
 use std::future::Future;
+use std::ptr;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
@@ -56,7 +56,7 @@ pub(crate) struct Node {
     look_interval: Duration,
     counters: Arc<Counters>,
     /// The cluster whose server this is, if any.
-    owner: Weak<Node>,
+    owner: Option<Weak<Node>>,
     /// Told when a cluster's masters may be others than it seems.
     stale: watch::Sender<()>,
     health: Health,
@@ -66,7 +66,7 @@ pub(crate) struct Node {
     /// also if they had to wait for the connection: an EXTEND or RELEASE that overtook the ACQUIRE
     /// would be refused.
     turn: tokio::sync::Mutex<()>,
-    slot: watch::Sender<Slot>,
+    slot: watch::Sender<Slot<Node>>,
 }
 
 /// One of those requests.
@@ -110,18 +110,13 @@ impl Node {
                 .restart_guard
                 .map_or(seldom, |guard| (guard / LOOKS_PER_GUARD).clamp(often, seldom)),
             counters: Arc::default(),
-            owner: Weak::new(),
+            owner: None,
             stale: watch::Sender::new(()),
             health: Health::default(),
             unsent: AtomicUsize::new(0),
             turn: tokio::sync::Mutex::new(()),
             slot: watch::Sender::new(Slot::Idle),
         })
-    }
-
-    /// Its position in the client's list.
-    pub(crate) fn position(&self) -> usize {
-        self.position
     }
 
     pub(crate) fn address(&self) -> &str {
@@ -175,56 +170,6 @@ impl Node {
         }
     }
 
-    /// Puts a request on the wire: at once, if the node is connected and nothing waits before it. Else
-    /// it returns what has to be run for that.
-    pub(crate) fn send(
-        self: &Arc<Self>,
-        parcel: &Parcel,
-        sink: Sink,
-    ) -> Option<BoxFuture<'static, ()>> {
-        if parcel.request.is_vote()
-            && let Err(failure) = self.identities.check(self.position)
-        {
-            sink.answer(Err(failure));
-            return None;
-        }
-        let sink = match self.unsent.load(Ordering::Acquire) {
-            0 => match self.map() {
-                Some(map) => return map.send(parcel, sink),
-                None => self.put(parcel, sink).err()?,
-            },
-            _ => sink,
-        };
-        let (unsent, parcel) = (Unsent::of(self), Parcel::from(Arc::clone(&parcel.request)));
-        let send = async move {
-            let node = &unsent.0;
-            let turn = node.turn.lock().await;
-            let mut sink = sink;
-            loop {
-                node.settled().await;
-                if let Some(map) = node.map() {
-                    let sending = map.send(&parcel, sink);
-                    // Others need not wait for this one's server.
-                    drop(turn);
-                    drop(unsent);
-                    if let Some(sending) = sending {
-                        sending.await;
-                    }
-                    return;
-                }
-                match node.put(&parcel, sink) {
-                    Ok(()) => break,
-                    Err(again) => sink = again,
-                }
-                let full = node.slot.borrow().link();
-                if let Some(link) = full {
-                    link.wire.room().await;
-                }
-            }
-        };
-        Some(send.boxed())
-    }
-
     /// Puts a request on the wire, or answers it. Returns the sink if it has to wait.
     fn put(&self, parcel: &Parcel, sink: Sink) -> Result<(), Sink> {
         let link = match &*self.slot.borrow() {
@@ -239,50 +184,16 @@ impl Node {
                 return Ok(());
             }
         };
-        if !sink.goes_on(&link) {
+        if !sink.goes_on(Arc::<Link>::clone(&link)) {
             return Ok(());
         }
         link.wire.send(parcel, sink).inspect_err(Sink::comes_back)
     }
 
-    /// Whether this is the connection that requests are sent on now.
-    pub(crate) fn uses(&self, link: &Weak<Link>) -> bool {
-        link.upgrade().is_some_and(|link| self.slot.borrow().is(&link))
-    }
-
-    /// Takes in what became of a request, which is part of something begun at `began`; and, if there is
-    /// an answer, how long it took.
-    pub(crate) fn answered(
-        self: &Arc<Self>,
-        request: &Request,
-        began: Moment,
-        took: Option<Duration>,
-        link: &Weak<Link>,
-        answered: Answered,
-    ) -> Answered {
-        if let Some(link) = link.upgrade() {
-            match &answered {
-                Err(failure) if failure.outcome == NodeOutcome::Timeout => self.timed_out(&link),
-                Err(failure) if failure.outcome == NodeOutcome::Readonly => self.demoted(&link),
-                Err(failure) if failure.is_transport() => self.broken(&link),
-                _ => link.timeouts.store(0, Ordering::Relaxed),
-            }
-        }
-        if answered.is_err()
-            && let Some(cluster) = self.owner.upgrade()
-        {
-            cluster.stale.send_replace(());
-        }
-        let is_lost = answered.as_ref().is_err_and(Failure::is_transport);
-        let answered = self.weigh(request, began, answered);
-        self.counters.count(outcome(&answered));
-        if let (Some(took), false) = (took, is_lost) {
-            self.counters.answers.add(took);
-        }
-        if request.is_vote() {
-            self.health.voted(self.address(), &answered);
-        }
-        answered
+    /// The connection that requests are sent on now, if it is this one.
+    fn link(&self, route: &Weak<dyn Route>) -> Option<Arc<Link>> {
+        let link = self.slot.borrow().link()?;
+        ptr::addr_eq(Arc::as_ptr(&link), route.as_ptr()).then_some(link)
     }
 
     /// Marks a vote that does not count.
@@ -344,6 +255,87 @@ impl Node {
     fn guard(&self) -> Option<MutexGuard<'_, Guard>> {
         let guard = self.guard.as_ref();
         guard.map(|guard| guard.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+impl Peer for Node {
+    fn position(&self) -> usize {
+        self.position
+    }
+
+    fn send(self: Arc<Self>, parcel: &Parcel, sink: Sink) -> Option<BoxFuture<'static, ()>> {
+        if parcel.request.is_vote()
+            && let Err(failure) = self.identities.check(self.position)
+        {
+            sink.answer(Err(failure));
+            return None;
+        }
+        let sink = match self.unsent.load(Ordering::Acquire) {
+            0 => match self.map() {
+                Some(map) => return map.send(parcel, sink),
+                None => self.put(parcel, sink).err()?,
+            },
+            _ => sink,
+        };
+        let (unsent, parcel) = (Unsent::of(&self), Parcel::from(Arc::clone(&parcel.request)));
+        let send = async move {
+            let node = &unsent.0;
+            let turn = node.turn.lock().await;
+            let mut sink = sink;
+            loop {
+                node.settled().await;
+                if let Some(map) = node.map() {
+                    let sending = map.send(&parcel, sink);
+                    // Others need not wait for this one's server.
+                    drop(turn);
+                    drop(unsent);
+                    if let Some(sending) = sending {
+                        sending.await;
+                    }
+                    return;
+                }
+                match node.put(&parcel, sink) {
+                    Ok(()) => break,
+                    Err(again) => sink = again,
+                }
+                let full = node.slot.borrow().link();
+                if let Some(link) = full {
+                    link.wire.room().await;
+                }
+            }
+        };
+        Some(send.boxed())
+    }
+
+    fn answered(self: Arc<Self>, done: Done<'_>) -> Answered {
+        let Done { request, began, took, route, answered } = done;
+        if let Some(link) = route.and_then(|route| self.link(route)) {
+            match &answered {
+                Err(failure) if failure.outcome == NodeOutcome::Timeout => self.timed_out(&link),
+                Err(failure) if failure.outcome == NodeOutcome::Readonly => self.demoted(&link),
+                Err(failure) if failure.is_transport() => self.broken(&link),
+                _ => link.timeouts.store(0, Ordering::Relaxed),
+            }
+        }
+        if answered.is_err()
+            && let Some(cluster) = self.owner.as_ref().and_then(Weak::upgrade)
+        {
+            cluster.stale.send_replace(());
+        }
+        let is_lost = answered.as_ref().is_err_and(Failure::is_transport);
+        let answered = self.weigh(request, began, answered);
+        self.counters.count(outcome(&answered));
+        if let (Some(took), false) = (took, is_lost) {
+            self.counters.answers.add(took);
+        }
+        if request.is_vote() {
+            self.health.voted(self.address(), &answered);
+        }
+        answered
+    }
+
+    fn uses(&self, route: &Weak<dyn Route>) -> bool {
+        self.link(route).is_some()
     }
 }
 

@@ -1,10 +1,11 @@
 //! One round of an acquire on the wire.
 
 use crate::answer::{Answered, is_counted, vote};
-use crate::asking::{Asking, Parcel, Told};
 use crate::clock;
 use crate::driver::Driver;
 use crate::error::Result;
+use crate::exchange::{Parcel, Peer};
+use crate::fanout::{Asking, Told};
 use crate::heal::repair;
 use crate::held::Held;
 use crate::protocol::{Actions, Event, Loss, Moment, NodeSet, Outcome, Round, Term, Turns, Vote};

@@ -1,11 +1,11 @@
 //! Who holds a resource, node by node, for those who look after a system. Nothing relies on it.
 
 use crate::answer::{self, Answered};
-use crate::asking::Parcel;
 use crate::clock;
 use crate::driver::Driver;
 use crate::engine::Setup;
 use crate::error::{NodeOutcome, NodeReport, Result};
+use crate::exchange::Parcel;
 use crate::lock::Lock;
 use crate::node::Node;
 use crate::protocol::Quorum;

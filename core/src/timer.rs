@@ -32,10 +32,7 @@ mod simulated {
         }
     }
 
-    pub(crate) async fn timeout<F: Future>(
-        limit: Duration,
-        work: F,
-    ) -> Result<F::Output, Elapsed> {
+    pub(crate) async fn timeout<F: Future>(limit: Duration, work: F) -> Result<F::Output, Elapsed> {
         tokio::select! {
             biased;
             done = work => Ok(done),

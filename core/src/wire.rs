@@ -1,22 +1,20 @@
 //! One connection to a node: how it is opened, what is asked on it, and what its errors mean.
 
 use crate::answer::Failure;
-use crate::asking::{Parcel, Sink};
 use crate::clock;
-use crate::cluster::Elsewhere;
 use crate::endpoint::{Sentinels, Target};
-use crate::error::NodeOutcome;
+use crate::exchange::{Parcel, Sink};
 use crate::handshake::{Sight, failure, hello, sight, sight_commands, unheard};
 use crate::memory::MemoryNode;
-use crate::pipe::{Pipe, Receive};
+use crate::pipe::Pipe;
 use crate::request::Request;
 use crate::script::{self, By};
 use crate::sentinel::Master;
+use crate::server::Server;
 #[cfg(test)]
 use crate::simulated::{self, Use};
-use crate::server::Server;
 use futures_util::future::FutureExt;
-use redis::{ErrorKind, RedisError, ServerErrorKind, Value};
+use redis::RedisError;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -170,54 +168,25 @@ impl Wire {
         redis.pipe.send_behind(&redis::cmd("ASKING").get_packed_command(), &packed, sink)
     }
 
+    /// Sends a request again, with the scripts' sources: the server did not know them. Returns the sink if
+    /// there is no room for it now.
+    pub(crate) fn send_source(&self, request: &Request, sink: Sink) -> Result<(), Sink> {
+        let Self::Redis(redis) = self else { return Err(sink) };
+        redis.pipe.send(&request.command(By::Source).get_packed_command(), sink)
+    }
+
+    /// What a server's error means.
+    pub(crate) fn failure(&self, error: &RedisError) -> Failure {
+        match self {
+            Self::Redis(redis) => redis.failure(error),
+            _ => failure(error, true),
+        }
+    }
+
     /// Waits until there may be room for another request.
     pub(crate) async fn room(&self) {
         if let Self::Redis(redis) = self {
             redis.pipe.room().await;
-        }
-    }
-}
-
-impl Receive for Sink {
-    /// Takes in what a server answered to a request. If it does not know the script, it gets it by EVAL.
-    fn receive(self, reply: Result<Value, RedisError>) {
-        match reply.and_then(Value::extract_error) {
-            Ok(value) => self.answer_to(|request| {
-                request.understand(&value).ok_or_else(|| Failure {
-                    outcome: NodeOutcome::Disconnected,
-                    detail: "the answer makes no sense".to_owned(),
-                    sent: true,
-                })
-            }),
-            Err(error) => self.refused(&error),
-        }
-    }
-}
-
-impl Sink {
-    /// Takes in an error: sends the request again where the server says, or answers.
-    fn refused(self, error: &RedisError) {
-        // Else the connection is given up already.
-        let asked = self.asked();
-        let Some((link, request)) = &asked else {
-            return self.answer(Err(failure(error, true)));
-        };
-        let Wire::Redis(redis) = &link.wire else { return };
-        let is_unknown = error.kind() == ErrorKind::Server(ServerErrorKind::NoScript);
-        let unsent = match Elsewhere::of(error) {
-            // What was sent meanwhile is before it.
-            _ if is_unknown && self.goes_on(link) => {
-                let packed = request.command(By::Source).get_packed_command();
-                redis.pipe.send(&packed, self).err()
-            }
-            // Of keys on their way, none can be created yet.
-            Some(elsewhere) if elsewhere.is_settled() || !request.creates() => {
-                link.redirect(elsewhere, request, self)
-            }
-            _ => Some(self),
-        };
-        if let Some(sink) = unsent {
-            sink.answer(Err(redis.failure(error)));
         }
     }
 }

@@ -1,6 +1,6 @@
 //! A node's connection: how it is opened, watched, given up and replaced.
 
-use super::link::{Link, Slot};
+use super::link::{Cluster, Link, Slot};
 use super::routing::keep_routing;
 use super::{LOOK_INTERVAL, Node, RECONNECT_DELAY};
 use crate::answer::Failure;
@@ -53,7 +53,11 @@ impl Node {
     /// Goes from the state that `from` tells to `to`, and reconnects in the background. Does
     /// nothing in any other state, so that only one task at a time is connecting. Returns whether it
     /// did.
-    pub(super) fn leave(self: &Arc<Self>, from: impl Fn(&Slot) -> bool, to: Slot) -> bool {
+    pub(super) fn leave(
+        self: &Arc<Self>,
+        from: impl Fn(&Slot<Self>) -> bool,
+        to: Slot<Self>,
+    ) -> bool {
         let left = self.slot.send_if_modified(|slot| {
             let leaves = from(slot);
             if leaves {
@@ -111,7 +115,7 @@ impl Node {
         }
     }
 
-    async fn open(self: &Arc<Self>) -> Result<Slot, Failure> {
+    async fn open(self: &Arc<Self>) -> Result<Slot<Self>, Failure> {
         if let Target::Cluster(cluster) = &self.endpoint.target {
             let map = self.route(cluster, None).await?;
             let (node, stale) = (Arc::downgrade(self), self.stale.subscribe());
@@ -131,7 +135,8 @@ impl Node {
         let sight = wire.prepare().await?;
         self.saw(sight)?;
         let (since, timeouts) = (clock::now(), AtomicU32::new(0));
-        let link = Arc::new(Link { wire, id, since, timeouts, owner: self.owner.clone() });
+        let owner = self.owner.clone().map(|owner| owner as Weak<dyn Cluster>);
+        let link = Arc::new(Link { wire, id, since, timeouts, owner });
         if self.guard.is_some() || link.wire.is_named_by_others() {
             let (node, link) = (Arc::downgrade(self), Arc::downgrade(&link));
             runtime::serve(move || keep_looking(Weak::clone(&node), Weak::clone(&link)));
@@ -151,7 +156,7 @@ impl Node {
                 guard.doubted(now);
             }
         }
-        if self.owner.strong_count() > 0 {
+        if self.owner.is_some() {
             // The cluster as a whole told who it is.
             return Ok(());
         }
@@ -163,7 +168,7 @@ impl Node {
 /// Looks at the server again and again, for as long as this connection is in use.
 async fn keep_looking(node: Weak<Node>, link: Weak<Link>) {
     let Some(mut slot) = node.upgrade().map(|node| node.slot.subscribe()) else { return };
-    let is_in_use = |slot: &Slot| slot.is_open() || matches!(slot, Slot::Closed);
+    let is_in_use = |slot: &Slot<Node>| slot.is_open() || matches!(slot, Slot::Closed);
     if slot.wait_for(is_in_use).await.is_err() {
         return;
     }

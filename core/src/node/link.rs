@@ -1,31 +1,40 @@
 //! What a node has for a connection.
 
-use super::Node;
 use super::map::Map;
 use crate::answer::Failure;
+use crate::cluster::Elsewhere;
+use crate::exchange::{Peer, Route, Sink};
 use crate::protocol::Moment;
+use crate::request::Request;
 use crate::stats::NodeState;
 use crate::wire::Wire;
+use redis::{ErrorKind, RedisError, ServerErrorKind};
+use std::fmt;
 use std::sync::atomic::AtomicU32;
 use std::sync::{Arc, Weak};
 
-#[derive(Clone, Debug)]
-pub(super) enum Slot {
+#[derive(Debug)]
+pub(super) enum Slot<N> {
     /// Nothing was asked of the node yet.
     Idle,
     /// Connecting, with a chance of success: requests wait for it.
     Connecting,
     Up(Arc<Link>),
     /// A cluster, whose masters are connected to on their own.
-    Routed(Arc<Map>),
+    Routed(Arc<Map<N>>),
     /// The last attempt failed, another one is made in the background: requests fail at once.
     Down(Failure),
     /// The client is closed.
     Closed,
 }
 
+/// A cluster, as the connections to its servers see it.
+pub(super) trait Cluster: Send + Sync {
+    /// Sends a request to the server that is to have it. Returns the sink if that is not known.
+    fn redirect(&self, to: Elsewhere, request: &Arc<Request>, sink: Sink) -> Option<Sink>;
+}
+
 /// A connection in use.
-#[derive(Debug)]
 pub(crate) struct Link {
     pub(crate) wire: Wire,
     /// Tells this connection from those before and after it.
@@ -33,10 +42,39 @@ pub(crate) struct Link {
     pub(super) since: Moment,
     pub(super) timeouts: AtomicU32,
     /// The cluster whose server it is to, if any.
-    pub(super) owner: Weak<Node>,
+    pub(super) owner: Option<Weak<dyn Cluster>>,
 }
 
-impl Slot {
+impl Route for Link {
+    fn refused(self: Arc<Self>, request: &Arc<Request>, error: &RedisError, mut sink: Sink) {
+        let is_unknown = error.kind() == ErrorKind::Server(ServerErrorKind::NoScript);
+        let unsent = match Elsewhere::of(error) {
+            // What was sent meanwhile is before it.
+            _ if is_unknown && sink.goes_on(Arc::<Self>::clone(&self)) => {
+                self.wire.send_source(request, sink).err()
+            }
+            // Of keys on their way, none can be created yet.
+            Some(elsewhere) if elsewhere.is_settled() || !request.creates() => {
+                match self.owner.as_ref().and_then(Weak::upgrade) {
+                    Some(cluster) if sink.hop() => cluster.redirect(elsewhere, request, sink),
+                    _ => Some(sink),
+                }
+            }
+            _ => Some(sink),
+        };
+        if let Some(sink) = unsent {
+            sink.answer(Err(self.wire.failure(error)));
+        }
+    }
+}
+
+impl fmt::Debug for Link {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.wire.fmt(f)
+    }
+}
+
+impl<N: Peer> Slot<N> {
     /// Whether requests can be sent.
     pub(super) fn is_open(&self) -> bool {
         matches!(self, Self::Up(_) | Self::Routed(_))

@@ -1,8 +1,7 @@
 //! The masters of a cluster, and which of them is to have a request.
 
-use super::Node;
-use crate::asking::{Parcel, Sink};
 use crate::cluster::{Shard, no_master};
+use crate::exchange::{Parcel, Peer, Sink};
 use crate::server::Place;
 use futures_util::future::BoxFuture;
 use std::collections::HashMap;
@@ -10,18 +9,18 @@ use std::fmt;
 use std::sync::Arc;
 
 /// The masters of a cluster, and the slots that they have.
-pub(crate) struct Map {
-    shards: Vec<(Shard, Arc<Node>)>,
+pub(crate) struct Map<N> {
+    shards: Vec<(Shard, Arc<N>)>,
 }
 
-impl Map {
+impl<N: Peer + 'static> Map<N> {
     /// Of these masters. Those that are new are made by `make`.
     pub(crate) fn new(
         shards: Vec<Shard>,
-        before: Option<&Map>,
-        make: impl Fn(&Place) -> Arc<Node>,
+        before: Option<&Self>,
+        make: impl Fn(&Place) -> Arc<N>,
     ) -> Self {
-        let known: HashMap<&Place, &Arc<Node>> = before
+        let known: HashMap<&Place, &Arc<N>> = before
             .into_iter()
             .flat_map(|map| map.shards.iter().map(|(shard, node)| (&shard.place, node)))
             .collect();
@@ -37,12 +36,12 @@ impl Map {
         self.shards.iter().map(|(shard, _)| shard.place.clone()).collect()
     }
 
-    pub(crate) fn nodes(&self) -> impl Iterator<Item = &Arc<Node>> {
+    pub(crate) fn nodes(&self) -> impl Iterator<Item = &Arc<N>> {
         self.shards.iter().map(|(_, node)| node)
     }
 
     /// The master at this place.
-    pub(crate) fn at(&self, place: &Place) -> Option<&Arc<Node>> {
+    pub(crate) fn at(&self, place: &Place) -> Option<&Arc<N>> {
         self.shards.iter().find(|(shard, _)| shard.place == *place).map(|(_, node)| node)
     }
 
@@ -51,7 +50,8 @@ impl Map {
         let slot = parcel.request.slot();
         match self.shards.iter().find(|(shard, _)| shard.has(slot)) {
             Some((_, node)) => {
-                sink.goes_to(node);
+                let node: Arc<dyn Peer> = Arc::<N>::clone(node);
+                sink.goes_to(Arc::clone(&node));
                 node.send(parcel, sink)
             }
             None => {
@@ -62,8 +62,9 @@ impl Map {
     }
 }
 
-impl fmt::Debug for Map {
+impl<N> fmt::Debug for Map<N> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_list().entries(self.places()).finish()
+        let places = self.shards.iter().map(|(shard, _)| &shard.place);
+        f.debug_list().entries(places).finish()
     }
 }

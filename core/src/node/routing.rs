@@ -1,13 +1,13 @@
 //! A node that is a whole cluster: its masters, and which of them is to have a request.
 
 use super::Node;
-use super::link::{Link, Slot};
+use super::link::{self, Slot};
 use super::map::Map;
 use crate::answer::Failure;
-use crate::asking::{Parcel, Sink};
 use crate::clock;
 use crate::cluster::Elsewhere;
 use crate::endpoint::{Cluster, Endpoint, Target};
+use crate::exchange::{Parcel, Peer, Sink};
 use crate::health::Health;
 use crate::protocol::Guard;
 use crate::request::Request;
@@ -23,29 +23,14 @@ use tokio::sync::watch;
 /// A cluster is not looked at again sooner than this.
 const REROUTE_DELAY: Duration = Duration::from_millis(100);
 
-impl Link {
-    /// Sends a request to the server of the cluster that is to have it. Returns the sink if there is none.
-    pub(crate) fn redirect(
-        &self,
-        to: Elsewhere,
-        request: &Arc<Request>,
-        mut sink: Sink,
-    ) -> Option<Sink> {
-        match self.owner.upgrade() {
-            Some(cluster) if sink.hop() => cluster.redirect(to, request, sink),
-            _ => Some(sink),
-        }
-    }
-}
-
 impl Node {
     /// Finds the masters of a cluster, and begins to connect to them. `before`: those that were known.
     pub(super) async fn route(
         self: &Arc<Self>,
         cluster: &Cluster,
-        before: Option<&Map>,
-    ) -> Result<Arc<Map>, Failure> {
-        let known = before.map(Map::places).unwrap_or_default();
+        before: Option<&Map<Self>>,
+    ) -> Result<Arc<Map<Self>>, Failure> {
+        let known = before.map(|map| map.places()).unwrap_or_default();
         let shards = cluster.masters(&known).boxed().await?;
         let ids = shards.iter().map(|shard| shard.id.clone()).collect();
         self.identities.reached(self.position, ids)?;
@@ -79,7 +64,7 @@ impl Node {
             look_interval: self.look_interval,
             counters: Arc::clone(&self.counters),
             health: Health::default(),
-            owner: Arc::downgrade(self),
+            owner: Some(Arc::downgrade(self)),
             stale: watch::Sender::new(()),
             unsent: AtomicUsize::new(0),
             turn: tokio::sync::Mutex::new(()),
@@ -88,14 +73,15 @@ impl Node {
     }
 
     /// Of a cluster: which master has what.
-    pub(super) fn map(&self) -> Option<Arc<Map>> {
+    pub(super) fn map(&self) -> Option<Arc<Map<Self>>> {
         match &*self.slot.borrow() {
             Slot::Routed(map) => Some(Arc::clone(map)),
             _ => None,
         }
     }
+}
 
-    /// Of a cluster: sends a request to the server that is to have it. Returns the sink if it is not known.
+impl link::Cluster for Node {
     fn redirect(&self, to: Elsewhere, request: &Arc<Request>, sink: Sink) -> Option<Sink> {
         self.stale.send_replace(());
         let map = self.map();
@@ -103,7 +89,8 @@ impl Node {
         match to {
             Elsewhere::Moved(place) => {
                 let Some(node) = at(&place) else { return Some(sink) };
-                sink.goes_to(node);
+                sink.goes_to(Arc::<Self>::clone(node));
+                let node = Arc::clone(node);
                 if let Some(sending) = node.send(&Parcel::from(Arc::clone(request)), sink) {
                     runtime::detach(sending);
                 }
@@ -112,8 +99,8 @@ impl Node {
             Elsewhere::Ask(place) => {
                 let Some(node) = at(&place) else { return Some(sink) };
                 let Some(link) = node.slot.borrow().link() else { return Some(sink) };
-                sink.goes_to(node);
-                if !sink.goes_on(&link) {
+                sink.goes_to(Arc::<Self>::clone(node));
+                if !sink.goes_on(Arc::<link::Link>::clone(&link)) {
                     return None;
                 }
                 link.wire.send_asking(request, sink).err()

@@ -3,16 +3,20 @@
 use super::Node;
 use crate::answer::Failure;
 use crate::clock;
+use crate::deadline::Deadlines;
 use crate::endpoint::Endpoint;
 use crate::error::NodeOutcome;
+use crate::exchange::{Board, Done, Parcel, Peer};
+use crate::handshake::Sight;
 use crate::identities::Identities;
 use crate::node_clocks::Clocks;
 use crate::options::Options;
-use crate::request::{Keys, Reply, Request};
-use crate::handshake::Sight;
-use std::sync::{Arc, Weak};
+use crate::protocol::Turns;
+use crate::request::{Keys, Reply, Request, Subject};
+use std::sync::Arc;
 use std::time::Duration;
 
+const PATIENCE: Duration = Duration::from_secs(60);
 const GUARD: Duration = Duration::from_secs(60);
 /// Longer than any guard.
 const OLD: Duration = Duration::from_secs(1_000_000);
@@ -43,7 +47,8 @@ fn votes_do_not_count_after_an_error_that_tells_of_another_memory() {
         let request = Request::Look([Keys::new("", "r")].into());
         let vote = |answered| {
             let began = clock::now();
-            node.answered(&request, began, None, &Weak::new(), answered)
+            let done = Done { request: &request, began, took: None, route: None, answered };
+            Arc::clone(&node).answered(done)
         };
         assert!(matches!(vote(Ok(Reply::No)), Ok(Reply::No)), "it counts at first");
 
@@ -72,4 +77,42 @@ fn a_replica_does_not_count_however_long_it_has_been_up() {
         assert_eq!(guard.counts(clock::now()), counts, "{is_replica}");
         assert!(guard.counts(clock::now().plus(2 * GUARD)));
     }
+}
+
+fn acquire(resource: &str) -> Request {
+    let keys = [Keys::new("", resource)].into();
+    let subject = Arc::new(Subject { keys, token: "token".to_owned(), waiter: None });
+    let turns = Turns { call: PATIENCE, keep: PATIENCE, memory: PATIENCE };
+    Request::Acquire { subject, ttl: PATIENCE, proposal: 1, ticket: None, turns }
+}
+
+/// A request that was given up is taken back. If it was under way to another server by then (a cluster's
+/// server said that this one has the slot), it must not come after what takes it back.
+#[test]
+fn what_nobody_waits_for_is_not_sent() {
+    let endpoint = Endpoint::parse(1, "memory://given-up").unwrap();
+    let identities = Identities::new(vec![endpoint.address.clone()]);
+    let deadlines: Arc<Deadlines> = Arc::default();
+    let clocks = Arc::new(Clocks::new(1));
+    let node = Node::new(endpoint, 0, &Options::default(), &identities, &deadlines, &clocks);
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(async {
+        assert!(node.settled().await);
+        let has = async |resource| {
+            let keys = [Keys::new("", resource)].into();
+            node.call(Request::Look(keys), clock::now(), PATIENCE).await.unwrap() == Reply::Yes
+        };
+        for resource in ["awaited", "given up"] {
+            let request = Arc::new(acquire(resource));
+            let board = Arc::new(Board::of(1));
+            let peer: Arc<dyn Peer> = Arc::<Node>::clone(&node);
+            let sink = board.add(Arc::clone(&peer), Arc::clone(&request));
+            let is_awaited = resource == "awaited";
+            if !is_awaited {
+                board.clear();
+            }
+            assert!(peer.send(&Parcel::from(request), sink).is_none());
+            assert_eq!(has(resource).await, is_awaited, "{resource}");
+        }
+    });
 }

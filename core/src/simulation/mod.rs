@@ -24,4 +24,3 @@ mod scenario;
 mod waiting;
 mod witness;
 mod world;
-

@@ -2,10 +2,10 @@
 
 use super::servers::Servers;
 use crate::endpoint::{Endpoint, Target};
+use crate::handshake::open;
 use crate::pipe::{Nobody, Pipe};
 use crate::request::{Reply, Request};
 use crate::script::By;
-use crate::handshake::open;
 use redis::{Cmd, Value, from_redis_value};
 use serde_json::json;
 use std::collections::BTreeMap;

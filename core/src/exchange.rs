@@ -1,27 +1,61 @@
-//! Requests under way to several nodes, with one deadline: what they were sent on, and their answers.
+//! Requests under way to nodes, and the answers to them: what each was sent on, and what became of it.
 //!
 //! A request that may create keys concerns its sender beyond the deadline: the node may still apply it.
 //! So its connection stays open until it is answered, even if the node uses another one by then.
+//!
+//! Nodes and connections are known by what they do here, [`Peer`] and [`Route`].
 
 use crate::answer::{Answered, Failure};
-use crate::clock;
-use crate::deadline::{Alarm, Deadlines};
-use crate::node::{Link, Node};
+use crate::error::NodeOutcome;
+use crate::handshake::failure;
+use crate::pipe::Receive;
 use crate::protocol::Moment;
 use crate::request::Request;
 use crate::script::By;
 use futures_util::future::BoxFuture;
-use futures_util::stream::{FuturesUnordered, StreamExt};
+use redis::{RedisError, Value};
 use std::cell::OnceCell;
-use std::future::{Future, poll_fn};
 use std::mem;
-use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
-use std::task::{Context, Poll, Waker};
+use std::task::{Poll, Waker};
 use std::time::Duration;
 
 /// Servers that send a request to one another do so in vain.
 const MOST_HOPS: u8 = 8;
+
+/// A node, as the requests under way to it see it.
+pub(crate) trait Peer: Send + Sync {
+    /// Its position in the client's list.
+    fn position(&self) -> usize;
+
+    /// Puts a request on the wire: at once, if the node is connected and nothing waits before it. Else
+    /// it returns what has to be run for that.
+    fn send(self: Arc<Self>, parcel: &Parcel, sink: Sink) -> Option<BoxFuture<'static, ()>>;
+
+    /// Takes in what became of a request. Returns the answer as it counts.
+    fn answered(self: Arc<Self>, done: Done<'_>) -> Answered;
+
+    /// Whether this is the connection that requests are sent on now.
+    fn uses(&self, route: &Weak<dyn Route>) -> bool;
+}
+
+/// What became of a request.
+pub(crate) struct Done<'a> {
+    pub(crate) request: &'a Request,
+    /// When that which it is a part of began.
+    pub(crate) began: Moment,
+    /// How long the answer took; `None` if there is none, or if the request waited for its connection.
+    pub(crate) took: Option<Duration>,
+    /// What it was sent on.
+    pub(crate) route: Option<&'a Weak<dyn Route>>,
+    pub(crate) answered: Answered,
+}
+
+/// A connection, as the requests on it see it.
+pub(crate) trait Route: Send + Sync {
+    /// Takes in the server's error: sends the request again where the server says, or answers it.
+    fn refused(self: Arc<Self>, request: &Arc<Request>, error: &RedisError, sink: Sink);
+}
 
 /// A request that goes to several nodes, and is packed once for all.
 pub(crate) struct Parcel {
@@ -47,117 +81,8 @@ impl Parcel {
     }
 }
 
-/// Requests under way, with one deadline for all. When it is dropped, nobody waits for the answers, and
-/// what could not be sent yet is not sent.
-///
-/// [`Asking::next`] returns each request's answer, or that its deadline has passed. After all of these,
-/// [`Asking::late`] returns the answers that requests which may create keys get after their deadline.
-pub(crate) struct Asking {
-    began: Moment,
-    asked: Moment,
-    patience: Duration,
-    alarm: Alarm,
-    board: Arc<Board>,
-    /// What waits for a connection.
-    unsent: FuturesUnordered<BoxFuture<'static, ()>>,
-}
-
-/// What became of a request by its deadline.
-pub(crate) struct Told {
-    /// The node's position.
-    pub(crate) node: usize,
-    pub(crate) answered: Answered,
-    /// Whether the node processed it before everything that was sent to this node later. Not so if it
-    /// was sent a second time, or if the node uses another connection by now.
-    pub(crate) in_order: bool,
-}
-
-impl Asking {
-    /// Nothing is asked yet; up to so many nodes will be. The requests are part of something begun at
-    /// `began`, and are to be answered within `patience` from now.
-    pub(crate) fn new(
-        deadlines: &Arc<Deadlines>,
-        began: Moment,
-        patience: Duration,
-        nodes: usize,
-    ) -> Self {
-        let asked = clock::now();
-        Self {
-            began,
-            asked,
-            patience,
-            alarm: deadlines.alarm(asked.plus(patience)),
-            board: Arc::new(Board::of(nodes)),
-            unsent: FuturesUnordered::new(),
-        }
-    }
-
-    /// Sends a request to a node: at once, if it is connected.
-    pub(crate) fn ask(&mut self, node: &Arc<Node>, parcel: &Parcel) {
-        let entry = self.board.add(Arc::clone(node), Arc::clone(&parcel.request));
-        let sink = Sink::new(&self.board, entry);
-        self.unsent.extend(node.send(parcel, sink));
-    }
-
-    /// Waits for an answer, with its node's position; `None` if there is none to come.
-    pub(crate) async fn next(&mut self) -> Option<(usize, Answered)> {
-        self.told().await.map(|told| (told.node, told.answered))
-    }
-
-    /// Waits for an answer as [`Asking::next`] does, and also returns whether it came in order.
-    pub(crate) async fn told(&mut self) -> Option<Told> {
-        poll_fn(|context| self.poll_next(context)).await
-    }
-
-    /// Whether requests that may create keys were sent, and not answered by their deadline.
-    pub(crate) fn has_late(&self) -> bool {
-        self.board.lock().entries.iter().any(|entry| matches!(entry.state, State::Late(_)))
-    }
-
-    /// Waits for the answer to such a request, which is an error if its connection breaks first; `None` if
-    /// there is none to come. The wait has no deadline.
-    pub(crate) async fn late(&mut self) -> Option<(usize, Answered)> {
-        poll_fn(|context| self.board.take_late(context.waker())).await
-    }
-
-    fn poll_next(&mut self, context: &mut Context<'_>) -> Poll<Option<Told>> {
-        while let Poll::Ready(Some(())) = self.unsent.poll_next_unpin(context) {}
-        let taken = match self.board.take_answered(context.waker()) {
-            Poll::Ready(Some(taken)) => taken,
-            Poll::Ready(None) => return Poll::Ready(None),
-            Poll::Pending if Pin::new(&mut self.alarm).poll(context).is_pending() => {
-                return Poll::Pending;
-            }
-            Poll::Pending => {
-                // What was not sent by now never will be.
-                self.unsent.clear();
-                match self.board.take_unanswered() {
-                    Some(taken) => taken,
-                    // It came in just now.
-                    None => return self.poll_next(context),
-                }
-            }
-        };
-        let Taken { node, request, link, was_sent, in_order, answered } = taken;
-        let in_order = in_order && answered.is_some() && node.uses(&link);
-        // What had to wait for its connection is counted with that.
-        let took = (was_sent && answered.is_some()).then(|| clock::now().since(self.asked));
-        let answered =
-            answered.unwrap_or_else(|| Err(Failure::timeout("no answer", self.patience, was_sent)));
-        let answered = node.answered(&request, self.began, took, &link, answered);
-        Poll::Ready(Some(Told { node: node.position(), answered, in_order }))
-    }
-}
-
-impl Drop for Asking {
-    fn drop(&mut self) {
-        // Answers that are still to come keep the board, which keeps the connections they come on.
-        self.board.clear();
-    }
-}
-
 /// Where answers come in.
-struct Board(Mutex<Entries>);
+pub(crate) struct Board(Mutex<Entries>);
 
 #[derive(Default)]
 struct Entries {
@@ -166,13 +91,13 @@ struct Entries {
 }
 
 struct Entry {
-    node: Arc<Node>,
+    node: Arc<dyn Peer>,
     request: Arc<Request>,
     /// What it was sent on. That keeps the sink, which keeps the board, until it is answered.
-    link: Weak<Link>,
-    /// The same, if the request may create keys and is not answered yet. The [`Asking`] ends that cycle
+    route: Option<Weak<dyn Route>>,
+    /// The same, if the request may create keys and is not answered yet. The fan-out ends that cycle
     /// when it is dropped.
-    kept: Option<Arc<Link>>,
+    kept: Option<Arc<dyn Route>>,
     was_sent: bool,
     /// Whether it was sent just once.
     in_order: bool,
@@ -203,17 +128,17 @@ enum State {
 }
 
 /// What there is to know of a request that is over; there is no answer if its time was up.
-struct Taken {
-    node: Arc<Node>,
-    request: Arc<Request>,
-    link: Weak<Link>,
-    was_sent: bool,
-    in_order: bool,
-    answered: Option<Answered>,
+pub(crate) struct Taken {
+    pub(crate) node: Arc<dyn Peer>,
+    pub(crate) request: Arc<Request>,
+    pub(crate) route: Option<Weak<dyn Route>>,
+    pub(crate) was_sent: bool,
+    pub(crate) in_order: bool,
+    pub(crate) answered: Option<Answered>,
 }
 
 impl Board {
-    fn of(nodes: usize) -> Self {
+    pub(crate) fn of(nodes: usize) -> Self {
         Self(Mutex::new(Entries { entries: Vec::with_capacity(nodes), waker: None }))
     }
 
@@ -221,16 +146,18 @@ impl Board {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn add(&self, node: Arc<Node>, request: Arc<Request>) -> usize {
-        let (link, kept, state) = (Weak::new(), None, State::Open);
+    /// Adds a request to `node`, and returns where its answer goes.
+    pub(crate) fn add(self: &Arc<Self>, node: Arc<dyn Peer>, request: Arc<Request>) -> Sink {
+        let (route, kept, state) = (None, None, State::Open);
         let (was_sent, in_order, has_sink) = (false, true, true);
         let entries = &mut self.lock().entries;
-        entries.push(Entry { node, request, link, kept, was_sent, in_order, has_sink, state });
-        entries.len() - 1
+        entries.push(Entry { node, request, route, kept, was_sent, in_order, has_sink, state });
+        let entry = entries.len() - 1;
+        Sink { board: Arc::clone(self), entry, hops: 0, has_answered: false }
     }
 
     /// Takes one that is answered; `None` if all were taken.
-    fn take_answered(&self, waker: &Waker) -> Poll<Option<Taken>> {
+    pub(crate) fn take_answered(&self, waker: &Waker) -> Poll<Option<Taken>> {
         let mut board = self.lock();
         if let Some(taken) = board.take(|state| matches!(state, State::Answered(_))) {
             return Poll::Ready(Some(taken));
@@ -242,12 +169,17 @@ impl Board {
         Poll::Pending
     }
 
-    fn take_unanswered(&self) -> Option<Taken> {
+    pub(crate) fn take_unanswered(&self) -> Option<Taken> {
         self.lock().take(|state| matches!(state, State::Open))
     }
 
+    /// Whether requests that may create keys were sent, and not answered by their deadline.
+    pub(crate) fn has_late(&self) -> bool {
+        self.lock().entries.iter().any(|entry| matches!(entry.state, State::Late(_)))
+    }
+
     /// Takes one that was answered after its deadline; `None` if there is none to wait for.
-    fn take_late(&self, waker: &Waker) -> Poll<Option<(usize, Answered)>> {
+    pub(crate) fn take_late(&self, waker: &Waker) -> Poll<Option<(usize, Answered)>> {
         let mut board = self.lock();
         let mut is_awaited = false;
         for entry in &mut board.entries {
@@ -266,7 +198,7 @@ impl Board {
         Poll::Pending
     }
 
-    fn clear(&self) {
+    pub(crate) fn clear(&self) {
         let entries = mem::take(&mut *self.lock());
         // May close connections, without the lock.
         drop(entries);
@@ -287,7 +219,7 @@ impl Entries {
         Some(Taken {
             node: Arc::clone(&entry.node),
             request: Arc::clone(&entry.request),
-            link: mem::take(&mut entry.link),
+            route: entry.route.take(),
             was_sent: entry.was_sent,
             in_order: entry.in_order,
             answered,
@@ -312,14 +244,10 @@ pub(crate) struct Sink {
 }
 
 impl Sink {
-    fn new(board: &Arc<Board>, entry: usize) -> Self {
-        Self { board: Arc::clone(board), entry, hops: 0, has_answered: false }
-    }
-
     /// The request goes to this node instead: another one of the same position.
-    pub(crate) fn goes_to(&self, node: &Arc<Node>) {
+    pub(crate) fn goes_to(&self, node: Arc<dyn Peer>) {
         if let Some(entry) = self.board.lock().entries.get_mut(self.entry) {
-            entry.node = Arc::clone(node);
+            entry.node = node;
         }
     }
 
@@ -332,29 +260,29 @@ impl Sink {
     /// The request is to be put on this connection now. Returns whether somebody still waits for the answer:
     /// else it is not, since what takes it back may be there already.
     #[must_use]
-    pub(crate) fn goes_on(&self, link: &Arc<Link>) -> bool {
+    pub(crate) fn goes_on(&self, route: Arc<dyn Route>) -> bool {
         let mut board = self.board.lock();
         let entry = board.entries.get_mut(self.entry).filter(|entry| entry.is_open());
         let Some(entry) = entry else { return false };
         // What was sent meanwhile is before it.
         entry.in_order &= !entry.was_sent;
-        (entry.link, entry.was_sent) = (Arc::downgrade(link), true);
-        entry.kept = entry.request.creates().then(|| Arc::clone(link));
+        (entry.route, entry.was_sent) = (Some(Arc::downgrade(&route)), true);
+        entry.kept = entry.request.creates().then_some(route);
         true
     }
 
     /// There was no room for the request on the connection: it was not sent.
     pub(crate) fn comes_back(&self) {
         if let Some(entry) = self.board.lock().entries.get_mut(self.entry) {
-            (entry.link, entry.was_sent, entry.kept) = (Weak::new(), false, None);
+            (entry.route, entry.was_sent, entry.kept) = (None, false, None);
         }
     }
 
     /// What it was sent on, and what was asked, while somebody waits for the answer.
-    pub(crate) fn asked(&self) -> Option<(Arc<Link>, Arc<Request>)> {
+    fn asked(&self) -> Option<(Arc<dyn Route>, Arc<Request>)> {
         let board = self.board.lock();
         let entry = board.entries.get(self.entry).filter(|entry| entry.is_open())?;
-        Some((entry.link.upgrade()?, Arc::clone(&entry.request)))
+        Some((entry.route.as_ref()?.upgrade()?, Arc::clone(&entry.request)))
     }
 
     pub(crate) fn answer(self, answered: Answered) {
@@ -362,7 +290,7 @@ impl Sink {
     }
 
     /// Tells the answer, which may depend on what was asked.
-    pub(crate) fn answer_to(mut self, answered: impl FnOnce(&Request) -> Answered) {
+    fn answer_to(mut self, answered: impl FnOnce(&Request) -> Answered) {
         self.has_answered = true;
         let (kept, waker) = {
             let mut board = self.board.lock();
@@ -406,5 +334,22 @@ impl Drop for Sink {
     }
 }
 
-#[cfg(test)]
-mod tests;
+impl Receive for Sink {
+    /// Takes in what a server answered to the request.
+    fn receive(self, reply: Result<Value, RedisError>) {
+        match reply.and_then(Value::extract_error) {
+            Ok(value) => self.answer_to(|request| {
+                request.understand(&value).ok_or_else(|| Failure {
+                    outcome: NodeOutcome::Disconnected,
+                    detail: "the answer makes no sense".to_owned(),
+                    sent: true,
+                })
+            }),
+            Err(error) => match self.asked() {
+                Some((route, request)) => route.refused(&request, &error, self),
+                // The connection is given up already.
+                None => self.answer(Err(failure(&error, true))),
+            },
+        }
+    }
+}
