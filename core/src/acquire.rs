@@ -4,18 +4,18 @@ use crate::answer::Answered;
 use crate::attempt::Attempt;
 use crate::clock;
 use crate::driver::Driver;
-use crate::engine::Engine;
 use crate::error::{Error, ErrorCode, Result};
 use crate::events;
 use crate::held::{Held, Won};
 use crate::human::Human;
 use crate::keeper::Keeper;
+use crate::keys::Keys;
 use crate::lease::Lease;
 use crate::listening::Heard;
 use crate::options::Options;
 use crate::owner::Owner;
 use crate::protocol::{Calls, Event, Loss, Moment, Next, NodeSet, Outcome, Term, Waiting};
-use crate::request::{Keys, Reply, Request, Subject};
+use crate::request::{Reply, Request, Subject};
 use crate::resources::Resources;
 use crate::round::{Aim, Running};
 use crate::timer::sleep;
@@ -63,13 +63,13 @@ type Caller = oneshot::Sender<Result<Lease>>;
 
 impl Acquire {
     pub(crate) fn new(
-        engine: &Engine,
+        keeper: &Arc<Keeper>,
         resources: &Resources,
         keys: Arc<[Keys]>,
         options: &Options,
         owner: Option<Owner>,
     ) -> Self {
-        let driver = &engine.driver;
+        let driver = keeper.driver();
         let now = clock::now();
         let waits = options.wait.is_none_or(|wait| !wait.is_zero());
         Self {
@@ -87,7 +87,7 @@ impl Acquire {
             node_timeout: options.node_timeout(options.ttl),
             attempt: Attempt::begin(driver, resources, now),
             driver: Arc::clone(driver),
-            keeper: Arc::clone(&engine.keeper),
+            keeper: Arc::clone(keeper),
             owner,
             reentrant: None,
             keys,

@@ -125,3 +125,21 @@ pub(crate) fn report(address: &str, answered: Option<&Answered>) -> NodeReport {
     let outcome = answered.map_or(NodeOutcome::Pending, outcome);
     NodeReport { address: address.to_owned(), outcome, detail }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::answer;
+    use crate::protocol::{Answer, Moment};
+    use crate::request::Reply;
+
+    #[test]
+    fn a_guarded_node_confirms_none_of_the_leases_that_an_extension_is_about() {
+        let each = Box::new(Reply::Each(vec![true, false]));
+        let guarded = Reply::Uncounted(each, Moment::from_origin(std::time::Duration::MAX));
+        let [held, missing] = [0, 1].map(|position| guarded.about(position));
+        assert!(matches!(held, Reply::Uncounted(..)), "an error tells that it is guarded");
+        assert_eq!(answer(&Ok(held)), Answer::Unknown);
+        // What is missing is missing.
+        assert_eq!(answer(&Ok(missing)), Answer::No);
+    }
+}

@@ -204,7 +204,7 @@ impl Client {
 
     /// What became of locks, and of the requests to each node, counted in this process.
     pub fn stats(&self) -> Stats {
-        self.setup.engine().driver.stats()
+        self.setup.driver().stats()
     }
 
     /// Looks at all nodes, and says what is amiss with them: what cannot vote, and what may break
@@ -224,7 +224,7 @@ impl Client {
             // An error means that nobody waits any more.
             let _ = sender.send(Ok(diagnose(&setup.endpoints, &setup.options).await));
         };
-        match self.setup.engine().driver.spawn(task) {
+        match self.setup.driver().spawn(task) {
             Ok(()) => Pending::new(receiver),
             Err(error) => Pending::ready(Err(error)),
         }

@@ -3,9 +3,9 @@
 use crate::answer::Failure;
 use crate::endpoint::Target;
 use crate::handshake::{failure, open};
+use crate::keys::slot;
 use crate::memory::MemoryNode;
 use crate::pipe::{Nobody, Pipe};
-use crate::request::slot;
 use crate::server::Server;
 #[cfg(test)]
 use crate::simulated::{self, Use};

@@ -1,4 +1,4 @@
-//! A client's engine, and what of a client survives a fork.
+//! What a client is in every process, and what works for it in one.
 
 use crate::driver::Driver;
 use crate::endpoint::Endpoint;
@@ -11,19 +11,13 @@ use crate::script;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering, fence};
 
-/// What does the work of a client in one process.
-pub(crate) struct Engine {
-    pub(crate) driver: Arc<Driver>,
-    pub(crate) keeper: Arc<Keeper>,
-}
-
-/// What a client is in every process, also after a fork; and its engine in this one.
+/// What a client is in every process, also after a fork; and its keeper in this one.
 pub(crate) struct Setup {
     pub(crate) options: Options,
     pub(crate) endpoints: Vec<Endpoint>,
     quorum: Quorum,
     closed: AtomicBool,
-    engine: PerProcess<Engine>,
+    keeper: PerProcess<Arc<Keeper>>,
 }
 
 impl Setup {
@@ -37,7 +31,7 @@ impl Setup {
             quorum: Quorum::over(endpoints.len()).expect("the number of nodes was checked"),
             endpoints,
             closed: AtomicBool::new(false),
-            engine: PerProcess::new(),
+            keeper: PerProcess::new(),
         })
     }
 
@@ -46,19 +40,22 @@ impl Setup {
         self.endpoints.iter().any(Endpoint::is_cluster)
     }
 
-    /// What does the work in this process.
-    pub(crate) fn engine(&self) -> &Engine {
-        let engine = self.engine.get_or_init(|| {
-            let driver = Driver::new(self.options.clone(), self.quorum, &self.endpoints);
-            let keeper = Keeper::new(&driver);
-            Engine { driver, keeper }
+    /// What looks after the client's leases in this process.
+    pub(crate) fn keeper(&self) -> &Arc<Keeper> {
+        let keeper = self.keeper.get_or_init(|| {
+            Keeper::new(&Driver::new(self.options.clone(), self.quorum, &self.endpoints))
         });
-        // If `close` came just before, it did not see this engine. One of both sees the other.
+        // If `close` came just before, it did not see this keeper. One of both sees the other.
         fence(Ordering::SeqCst);
         if self.is_closed() {
-            engine.driver.closing.cancel();
+            keeper.driver().closing.cancel();
         }
-        engine
+        keeper
+    }
+
+    /// What runs the client's requests in this process.
+    pub(crate) fn driver(&self) -> &Arc<Driver> {
+        self.keeper().driver()
     }
 
     pub(crate) fn is_closed(&self) -> bool {
@@ -69,9 +66,9 @@ impl Setup {
     pub(crate) fn close(&self) -> Pending<()> {
         self.closed.store(true, Ordering::Release);
         fence(Ordering::SeqCst);
-        let Some(Engine { driver, keeper }) = self.engine.get() else { return Pending::ready(()) };
-        driver.closing.cancel();
+        let Some(keeper) = self.keeper.get() else { return Pending::ready(()) };
+        keeper.driver().closing.cancel();
         keeper.close();
-        driver.close()
+        keeper.driver().close()
     }
 }

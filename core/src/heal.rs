@@ -5,12 +5,10 @@ use crate::clock;
 use crate::driver::Driver;
 use crate::events;
 use crate::exchange::Parcel;
-use crate::extend::Extending;
 use crate::fanout::Asking;
 use crate::held::Held;
 use crate::protocol::Healed;
 use crate::request::{Reply, Request};
-use futures_util::future::join_all;
 use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
@@ -76,63 +74,6 @@ fn wait_for_late(
                 let request = Request::release(&won.subject, driver.turns());
                 driver.deliver(node, request, patience, won.healed_until(ttl));
             }
-        }
-    }
-}
-
-/// Heals the nodes that lack a new lease's key, again and again until all of them have it or the lease is
-/// over: those where a contender was first, as soon as it has left, and those that did not answer. A
-/// lease that a bare majority holds is lost when one more node forgets it.
-pub(crate) async fn repair(driver: &Arc<Driver>, lease: Arc<Held>) {
-    let mut pause = driver.options.retry_delay.shortest;
-    let longest = (lease.won.term.ttl / 3).max(pause);
-    while !lease.missing().is_empty() || lease.has_passed() {
-        if !lease.is_held_after(pause).await {
-            return;
-        }
-        let missing = lease.missing();
-        let Some(ttl) = lease.heal(missing) else { return };
-        let healing = |node| heal(Arc::clone(driver), node, vec![(Arc::clone(&lease), ttl)]);
-        let is_doubtful = join_all(missing.iter().map(healing)).await.contains(&true);
-        // Somebody else had a node in between, or still has it: does a majority stand by this lease?
-        if (is_doubtful || lease.has_passed())
-            && let Some(item) = lease.begin_verification()
-        {
-            let mut verifying = Extending::start(vec![item]);
-            while verifying.step().await {}
-        }
-        pause = (pause * 2).min(longest);
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::heal;
-    use crate::{Client, runtime};
-    use std::sync::Arc;
-    use std::time::{Duration, Instant};
-
-    const PATIENCE: Duration = Duration::from_secs(60);
-
-    #[test]
-    fn a_node_that_is_healed_after_the_release_is_released_again() {
-        // Another test lets the clock of this process go ahead, by less than this.
-        let builder = Client::builder().nodes(["memory://healed-late"]).ttl(60 * PATIENCE);
-        let client = builder.build().expect("valid");
-        let lock = client.lock("r");
-        let lease = lock.acquire().wait(PATIENCE).expect("in time").expect("free");
-        let held = Arc::clone(lease.held().expect("it is of this process"));
-        assert!(lease.release().wait(PATIENCE).expect("in time"));
-
-        let healing = heal(Arc::clone(held.driver()), 0, vec![(held, 60 * PATIENCE)]);
-        let healing = runtime::spawn(healing).expect("a runtime");
-        while !healing.is_finished() {
-            std::thread::sleep(Duration::from_millis(1));
-        }
-        let began = Instant::now();
-        while lock.locked().wait(PATIENCE).expect("in time").expect("a node") {
-            assert!(began.elapsed() < PATIENCE, "the key stays");
-            std::thread::sleep(Duration::from_millis(1));
         }
     }
 }

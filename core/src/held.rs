@@ -6,13 +6,14 @@ use crate::driver::Driver;
 use crate::error::{Error, ErrorCode, NodeReport};
 use crate::events;
 use crate::human::Human;
+use crate::keys::Keys;
 use crate::owner::Owner;
 use crate::panics;
 use crate::protocol::{
     self, Answer, Ended, Event, Extended, Extension, Healed, Moment, NodeSet, Release, Term,
     Upkeep, Vote,
 };
-use crate::request::{Keys, Request, Subject};
+use crate::request::{Request, Subject};
 use crate::resources::Resources;
 use crate::runtime::Pending;
 use crate::timer::sleep;

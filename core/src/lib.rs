@@ -17,6 +17,8 @@ mod answer;
 mod attempt;
 #[cfg(feature = "client")]
 mod client;
+#[cfg(all(test, feature = "client"))]
+mod clients;
 #[cfg(feature = "client")]
 mod clock;
 #[cfg(feature = "client")]
@@ -72,6 +74,8 @@ mod interleavings;
 #[cfg(feature = "client")]
 mod keeper;
 #[cfg(feature = "client")]
+mod keys;
+#[cfg(feature = "client")]
 mod lead;
 #[cfg(feature = "client")]
 mod lease;
@@ -109,6 +113,8 @@ mod priority;
 mod queue;
 #[cfg(feature = "client")]
 mod records;
+#[cfg(feature = "client")]
+mod repair;
 #[cfg(feature = "client")]
 mod request;
 #[cfg(feature = "client")]

@@ -3,11 +3,11 @@
 use crate::acquire::Acquire;
 use crate::engine::Setup;
 use crate::error::{Error, Result};
+use crate::keys::Keys;
 use crate::lease::Lease;
 use crate::look::locked;
 use crate::options::{Dialect, OptionValue, Options};
 use crate::owner::Owner;
-use crate::request::Keys;
 use crate::resources::Resources;
 use crate::runtime::Pending;
 use std::fmt;
@@ -28,11 +28,9 @@ pub struct Lock {
 impl Lock {
     pub(crate) fn new(setup: Arc<Setup>, resources: Resources) -> Self {
         let options = setup.options.clone();
-        let checked =
-            resources.check(&options.key_prefix).and_then(|()| match setup.has_cluster() {
-                true => resources.check_slots(&options.key_prefix),
-                false => Ok(()),
-            });
+        let checked = resources
+            .check()
+            .and_then(|()| resources.check_keys(&options.key_prefix, setup.has_cluster()));
         let mistake = checked.err();
         Self { setup, resources, options, mistake }
     }
@@ -108,10 +106,10 @@ impl Lock {
     /// `acquire.reentrant` is never published.
     pub fn acquire_as(&self, owner: Option<Owner>) -> Pending<Result<Lease>> {
         let started = self.prepare().and_then(|keys| {
-            let engine = self.setup.engine();
-            let acquire = Acquire::new(engine, &self.resources, keys, &self.options, owner);
+            let keeper = self.setup.keeper();
+            let acquire = Acquire::new(keeper, &self.resources, keys, &self.options, owner);
             let (sender, receiver) = oneshot::channel();
-            engine.driver.begin(acquire.run(sender))?;
+            keeper.driver().begin(acquire.run(sender))?;
             Ok(Pending::new(receiver))
         });
         started.unwrap_or_else(|error| Pending::ready(Err(error)))
@@ -125,7 +123,7 @@ impl Lock {
     pub fn locked(&self) -> Pending<Result<bool>> {
         let started = self.prepare().and_then(|keys| {
             let (sender, receiver) = oneshot::channel();
-            let (driver, resources) = (&self.setup.engine().driver, self.resources.clone());
+            let (driver, resources) = (self.setup.driver(), self.resources.clone());
             let patience = self.options.node_timeout(self.options.ttl);
             let asking = Arc::clone(driver);
             driver.begin(async move {

@@ -4,11 +4,12 @@
 use crate::clock;
 use crate::entry::Time;
 use crate::fork::PerProcess;
+use crate::keys::Keys;
 #[cfg(test)]
 use crate::protocol::Moment;
 use crate::protocol::{Vote, next_fence};
 use crate::queue;
-use crate::request::{Holder, Kept, Keys, Refusal, Reply, Request, Subject};
+use crate::request::{Holder, Kept, Refusal, Reply, Request, Subject};
 use crate::slot::{self, Slot, Wanted};
 use std::collections::HashMap;
 use std::fmt;

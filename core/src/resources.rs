@@ -1,7 +1,6 @@
 //! What is locked together.
 
 use crate::error::{Error, Result};
-use crate::request::{Keys, is_reserved};
 use std::fmt;
 use std::ops::Deref;
 use std::sync::Arc;
@@ -18,21 +17,12 @@ const MAX_RESOURCES: usize = 64;
 pub struct Resources(Arc<[String]>);
 
 impl Resources {
-    /// Fails unless these can be locked together, with this prefix.
-    pub(crate) fn check(&self, prefix: &str) -> Result<()> {
+    /// Fails unless these can be locked together, whatever their keys are.
+    pub(crate) fn check(&self) -> Result<()> {
         if self.0.iter().any(String::is_empty) {
             return Err(Error::config(
                 "the resource must be a string of Unicode characters that is not empty",
             ));
-        }
-        for resource in self.0.iter().filter(|name| name.contains('{') || prefix.contains('{')) {
-            let key = format!("{prefix}{resource}");
-            if is_reserved(&key) {
-                return Err(Error::config(format!(
-                    "the resource {resource:?} is reserved: its key would be {key:?}, and keys with a hash \
-                     tag that end in \":fence\" or \":queue\" are those that quorlock keeps beside a lock"
-                )));
-            }
         }
         if !(1..=MAX_RESOURCES).contains(&self.0.len()) {
             let given = self.0.len();
@@ -44,28 +34,6 @@ impl Resources {
         sorted.sort_unstable();
         match sorted.windows(2).find(|pair| pair[0] == pair[1]) {
             Some(pair) => Err(Error::config(format!("the resource {:?} is named twice", pair[0]))),
-            None => Ok(()),
-        }
-    }
-
-    /// Fails if the keys of several resources, with this prefix, are in several slots of a Redis Cluster,
-    /// where no request can be about all of them.
-    pub(crate) fn check_slots(&self, prefix: &str) -> Result<()> {
-        let keys = |resource: &String| Keys::new(prefix, resource);
-        if let Some(resource) = self.0.iter().find(|resource| !keys(resource).share_a_slot()) {
-            return Err(Error::config(format!(
-                "the resource {resource:?} cannot be locked on a Redis Cluster: its braces make no hash \
-                 tag, such as that of {{orders}}:1"
-            )));
-        }
-        let mut slots = self.0.iter().map(|resource| (resource, keys(resource).slot()));
-        let Some((first, slot)) = slots.next() else { return Ok(()) };
-        match slots.find(|(_, other)| *other != slot) {
-            Some((other, _)) => Err(Error::config(format!(
-                "the resources {first:?} and {other:?} are in different slots of the Redis Cluster, \
-                 so they cannot be locked together: give all of them the same hash tag, such as \
-                 {{orders}}:1 and {{orders}}:2"
-            ))),
             None => Ok(()),
         }
     }

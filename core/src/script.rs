@@ -1,9 +1,10 @@
 //! The requests as Lua scripts (`scripts/`). A script takes only parameters; none is built from texts.
 //! The in-memory node does the same in Rust (`memory.rs`).
 
+use crate::keys::Keys;
 use crate::protocol::{FENCE_LIMIT, FENCE_MEMORY, FENCE_WINDOW, Healed, LONGEST_CALL, Turns};
 use crate::queue::MOST_GONE;
-use crate::request::{Holder, Kept, Keys, Refusal, Reply, Request, Subject, Ticket};
+use crate::request::{Holder, Kept, Refusal, Reply, Request, Subject, Ticket};
 use once_cell::sync::Lazy;
 use redis::{Cmd, Value};
 use std::time::Duration;

@@ -6,10 +6,11 @@ use crate::driver::Driver;
 use crate::engine::Setup;
 use crate::error::{NodeOutcome, NodeReport, Result};
 use crate::exchange::Parcel;
+use crate::keys::Keys;
 use crate::lock::Lock;
 use crate::node::Node;
 use crate::protocol::Quorum;
-use crate::request::{Holder, Keys, Reply, Request, Subject};
+use crate::request::{Holder, Reply, Request, Subject};
 use crate::runtime::Pending;
 use serde::Serialize;
 use std::collections::HashMap;
@@ -93,7 +94,7 @@ impl Status {
         serde_json::to_string(self).expect("there is nothing in it that JSON can't hold")
     }
 
-    fn of(resource: &str, quorum: Quorum, nodes: Vec<NodeStatus>) -> Self {
+    pub(crate) fn of(resource: &str, quorum: Quorum, nodes: Vec<NodeStatus>) -> Self {
         let state = state(quorum, &nodes);
         let held = |node: &&NodeStatus| node.outcome == NodeOutcome::Held;
         let most = most_held(&nodes).filter(|_| state == State::Held);
@@ -216,7 +217,7 @@ where
 {
     let lock = Lock::new(Arc::clone(setup), resource.clone().into());
     let started = lock.prepare().and_then(|keys| {
-        let driver = Arc::clone(&setup.engine().driver);
+        let driver = Arc::clone(setup.driver());
         let (sender, receiver) = oneshot::channel();
         let task = {
             let driver = Arc::clone(&driver);
@@ -255,6 +256,3 @@ async fn ask(
     };
     driver.nodes.iter().zip(answers).map(report).collect()
 }
-
-#[cfg(test)]
-mod tests;

@@ -1,11 +1,12 @@
 //! Waiting for a lock: the line within the client, and the calls of the nodes.
 
 use crate::answer::Answered;
+use crate::keys::Keys;
 use crate::listening::{Heard, Listening, Open};
 use crate::node_clocks::Clocks;
 use crate::protocol::{Line, Moment, NodeSet};
 use crate::queue;
-use crate::request::{Keys, Ticket};
+use crate::request::Ticket;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use tokio::sync::{Notify, mpsc, oneshot};
 

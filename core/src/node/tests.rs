@@ -9,10 +9,11 @@ use crate::error::NodeOutcome;
 use crate::exchange::{Board, Done, Parcel, Peer};
 use crate::handshake::Sight;
 use crate::identities::Identities;
+use crate::keys::Keys;
 use crate::node_clocks::Clocks;
 use crate::options::Options;
 use crate::protocol::Turns;
-use crate::request::{Keys, Reply, Request, Subject};
+use crate::request::{Reply, Request, Subject};
 use std::sync::Arc;
 use std::time::Duration;
 

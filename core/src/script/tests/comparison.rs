@@ -3,9 +3,10 @@
 use super::server::{Content, EPOCH, Keyspace, Server, Stored};
 use crate::ear::Ear;
 use crate::entry::Time;
+use crate::keys::Keys;
 use crate::memory::Entries;
 use crate::protocol::{FENCE_LIMIT, Moment, Turns};
-use crate::request::{Kept, Keys, Refusal, Reply, Request, Subject};
+use crate::request::{Kept, Refusal, Reply, Request, Subject};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};

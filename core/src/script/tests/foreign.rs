@@ -1,8 +1,9 @@
 //! Values of other programs under the names of our keys are neither changed nor mistaken for our own.
 
 use super::server::{Content, Server};
+use crate::keys::Keys;
 use crate::protocol::{Healed, Turns};
-use crate::request::{Holder, Keys, Reply, Request, Subject};
+use crate::request::{Holder, Reply, Request, Subject};
 use std::sync::Arc;
 use std::time::Duration;
 

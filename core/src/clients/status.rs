@@ -1,9 +1,9 @@
+//! What `Client::status` makes of the nodes' answers.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
-use super::{NodeStatus, State, Status};
-use crate::Client;
 use crate::error::NodeOutcome;
 use crate::protocol::Quorum;
+use crate::{Client, NodeStatus, State, Status};
 use std::time::Duration;
 
 const PATIENCE: Duration = Duration::from_secs(60);
