@@ -1,6 +1,7 @@
 //! Runs the searches.
 
-use super::scopes::{Scope, scopes};
+use super::scope::Scope;
+use super::scopes::scopes;
 use super::step::Action;
 use super::world::World;
 use stateright::{Checker, CheckerBuilder, Expectation, HasDiscoveries, Model, Path};

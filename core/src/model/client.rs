@@ -1,9 +1,9 @@
 //! A client of the model: it does what the driver does, a step at a time.
 
-use super::scopes::Scope;
+use super::scope::Scope;
+use super::settings::{NODES, TERM};
 use super::world::{
-    Attempt, Client, Decided, Extending, Held, Link, NODES, Raise, Reply, Request, TERM, Token,
-    World,
+    Attempt, Client, Decided, Extending, Held, Link, Raise, Reply, Request, Token, World,
 };
 use crate::protocol::{
     Actions, Answer, Event, Extended, Healed, Lease, Moment, NodeSet, Outcome, Round, Vote,

@@ -17,13 +17,16 @@
 //! [`Guard`]: crate::protocol::Guard
 //! [`Entry`]: crate::entry::Entry
 
+mod beginning;
 mod check;
 mod client;
-mod clocks;
 mod directed;
+mod happens;
 mod properties;
 mod sameness;
+mod scope;
 mod scopes;
+mod settings;
 mod step;
 mod turns;
 mod world;

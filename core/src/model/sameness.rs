@@ -4,7 +4,8 @@
 //! it. Of the protocol's types, those that say something of single nodes are left out for what they
 //! were told, which is all that they know: [`Attempt`] and [`Extending`] have it node by node.
 
-use super::world::{Attempt, Client, Extending, Held, NODES, World};
+use super::settings::NODES;
+use super::world::{Attempt, Client, Extending, Held, World};
 use crate::protocol::Term;
 use std::hash::{DefaultHasher, Hash, Hasher};
 

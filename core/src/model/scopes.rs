@@ -1,50 +1,10 @@
 //! What is searched, and how far.
 
-use super::clocks::{ALL_CLOCKS, BROKEN_CLOCKS, NODES_FAST, Rates};
-use super::properties::happens::{self, Happens};
-use super::world::{Faults, LONG_TICK, NODES, SHORT_TICK};
-
-/// The bounds of one search.
-#[derive(Clone)]
-pub(super) struct Scope {
-    pub(super) name: &'static str,
-    /// How many rounds each client may begin.
-    pub(super) rounds: &'static [u8],
-    /// How often the first client may extend its leases.
-    pub(super) extensions: u8,
-    /// How often each client may repair its leases, beside what extensions heal.
-    pub(super) repairs: u8,
-    /// Whether leases are released. If not, they end by time.
-    pub(super) releases: bool,
-    /// How much time passes; the ttl is three ticks.
-    pub(super) ticks: u8,
-    pub(super) faults: Faults,
-    /// Whether the restart guard is on.
-    pub(super) guard: bool,
-    /// The rates of the clients' clocks and of the nodes'; each of these is searched.
-    pub(super) clocks: &'static [Rates],
-    /// By how much each client's proposals are ahead of the right time, in microseconds.
-    pub(super) wall_clocks: [i64; 3],
-    /// How far wall clocks go in a tick, in microseconds.
-    pub(super) wall_tick: u64,
-    /// By how much each node's wall clock is.
-    pub(super) node_clocks: [i64; NODES],
-    /// By how much the counters of the nodes are ahead of their clocks; 0 if they have none.
-    pub(super) counters: [u64; NODES],
-    pub(super) claim: Claim,
-    pub(super) happens: Vec<Happens>,
-}
-
-/// What is claimed beside what always is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Claim {
-    /// At most one lease is valid, and each has a larger fence than all before.
-    Exclusion,
-    /// No two leases have the same fence, however wrong clocks are.
-    Uniqueness,
-    /// Where nodes forget without a guard: a lease that somebody else took over is not confirmed again.
-    Truth,
-}
+use super::happens;
+use super::scope::Scope;
+use super::settings::{
+    ALL_CLOCKS, BROKEN_CLOCKS, Claim, Faults, LONG_TICK, NODES, NODES_FAST, SHORT_TICK,
+};
 
 /// A clock that is far behind.
 const BEHIND: i64 = i64::MIN / 2;
@@ -86,11 +46,6 @@ impl Scope {
             claim: Claim::Exclusion,
             happens: Vec::new(),
         }
-    }
-
-    /// Whether nodes may forget.
-    pub(super) fn memory_is_lost(&self) -> bool {
-        self.faults.memory_losses > 0
     }
 }
 

@@ -1,8 +1,9 @@
 //! What can happen next, and what becomes of the world then.
 
 use super::client::Awaited;
-use super::scopes::Scope;
-use super::world::{Decided, Faults, NODES, Node, Reply, Request, TERM, World};
+use super::scope::Scope;
+use super::settings::{Faults, NODES, TERM};
+use super::world::{Decided, Node, Reply, Request, World};
 use crate::entry::acquire;
 use crate::protocol::Vote;
 use stateright::{Model, Property};

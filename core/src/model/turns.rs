@@ -5,7 +5,7 @@
 //! goes wrong: that nobody is forgotten, and nothing stays. Time stands still, so no call is over, and
 //! nobody tries because it has waited for long enough, unless the search permits it.
 
-use super::world::{NODES, TERM};
+use super::settings::{NODES, TERM};
 use crate::entry::Time;
 use crate::protocol::{
     Actions, Calls, Event, Moment, Outcome, Quorum, RetryDelay, Round, Turns, Vote,

@@ -1,30 +1,11 @@
 //! The state of the model.
 
-use super::clocks::Rates;
-use super::scopes::{Claim, Scope};
+use super::settings::{Claim, EPOCH, Faults, NODES};
 use crate::entry::{Entry, Time};
 use crate::protocol::{
-    Answer, Extension, Guard, Healed, Lease, Moment, NodeSet, Quorum, Round, Term, Vote,
+    Answer, Extension, Guard, Healed, Lease, Moment, NodeSet, Quorum, Round, Vote,
 };
 use std::time::Duration;
-
-/// Enough for majorities that overlap in a single node.
-pub(super) const NODES: usize = 3;
-
-/// The time to live: three ticks, one of which is for clocks.
-pub(super) const TERM: Term = Term { ttl: Duration::from_secs(3), drift_factor: 1.0 / 3.0 };
-
-/// The wall clock of the nodes at the beginning, in microseconds.
-pub(super) const EPOCH: u64 = 1_000_000_000_000;
-
-/// How far the wall clocks go in a tick, in microseconds, so that nodes follow any proposal.
-pub(super) const SHORT_TICK: u64 = 500_000;
-/// The same, so that a counter is forgotten after two ticks, while a lock may still be held. In truth no
-/// lock outlives its counter, which is easier to get right.
-pub(super) const LONG_TICK: u64 = 35_000_000;
-
-/// The nodes' clocks at the beginning.
-const START: Moment = Moment::from_origin(Duration::ZERO);
 
 /// A round's token.
 pub(super) type Token = u8;
@@ -34,7 +15,7 @@ pub(super) type Token = u8;
 pub(super) struct World {
     /// The time that has passed.
     pub(super) tick: u8,
-    /// See [`Rates`].
+    /// See [`Rates`](super::settings::Rates).
     pub(super) client_rates: [u64; 3],
     pub(super) node_rates: [u64; NODES],
     /// How far wall clocks go in a tick, in microseconds.
@@ -55,29 +36,6 @@ pub(super) struct World {
     pub(super) overtaken: bool,
     /// What went wrong in a step, as opposed to what is wrong with a state.
     pub(super) wrong: Option<&'static str>,
-}
-
-/// How often each of these may still happen.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub(super) struct Faults {
-    /// A client gives up on a request.
-    pub(super) timeouts: u8,
-    /// A connection breaks. What was sent on it is lost, or delivered later.
-    pub(super) breaks: u8,
-    /// A node restarts and remembers everything.
-    pub(super) restarts: u8,
-    /// A node restarts empty.
-    pub(super) memory_losses: u8,
-    /// A client ends without a word.
-    pub(super) crashes: u8,
-    /// A caller goes away before its acquire is decided.
-    pub(super) cancels: u8,
-    /// A node does not grant what is free, whatever its queue is: lost, stale or forged.
-    pub(super) refusals: u8,
-    /// A node does not know the script of an ACQUIRE or a HEAL, and is sent the request again.
-    pub(super) unknowns: u8,
-    /// A client replaces a connection that it takes for stuck, but which still stands.
-    pub(super) replacements: u8,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Hash)]
@@ -228,55 +186,6 @@ impl Link {
 }
 
 impl World {
-    pub(super) fn new(scope: &Scope, (client_rates, node_rates): Rates) -> Self {
-        let node = |number: usize| {
-            let wall = EPOCH.saturating_add_signed(scope.node_clocks[number]);
-            let counter = match scope.counters[number] {
-                0 => 0,
-                ahead => wall + ahead,
-            };
-            let entry = Entry::with_counter(Time { now: START, wall }, counter);
-            Node { entry, memory: 0, started: -100 }
-        };
-        let mut world = Self {
-            tick: 0,
-            client_rates,
-            node_rates,
-            wall_tick: scope.wall_tick,
-            node_clocks: scope.node_clocks,
-            nodes: std::array::from_fn(node),
-            clients: Vec::new(),
-            left: scope.faults,
-            last_token: 0,
-            last_fence: 0,
-            fences: Vec::new(),
-            claim: scope.claim,
-            overtaken: false,
-            wrong: None,
-        };
-        for rounds in scope.rounds {
-            let is_first = world.clients.is_empty();
-            world.clients.push(Client {
-                crashed: false,
-                rounds_left: *rounds,
-                extensions_left: if is_first { scope.extensions } else { 0 },
-                repairs_left: scope.repairs,
-                attempts: Vec::new(),
-                held: None,
-                links: Default::default(),
-            });
-        }
-        if scope.guard {
-            for client in 0..world.clients.len() {
-                for node in 0..NODES {
-                    world.clients[client].links[node].guard = Some(Guard::new(TERM));
-                    world.look(client, node);
-                }
-            }
-        }
-        world
-    }
-
     pub(super) fn quorum() -> Quorum {
         Quorum::over(NODES).expect("a valid number")
     }

@@ -14,6 +14,7 @@ mod check;
 mod directed;
 mod evidence;
 mod faults;
+mod history;
 mod life;
 mod link;
 mod network;

@@ -1,19 +1,19 @@
 //! A simulated server: the in-memory node, with clocks of its own, which can freeze and restart.
 
-use super::world::World;
+use super::history::History;
 use crate::answer::{Answered, Failure};
 use crate::entry::Time;
 use crate::handshake::Sight;
 use crate::memory::{Entries, Listener};
 use crate::protocol::Moment;
 use crate::request::{Reply, Request};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 use tokio::sync::watch;
 
 pub(super) struct Node {
     pub(super) number: usize,
-    world: OnceLock<Weak<World>>,
+    history: OnceLock<Arc<History>>,
     rate: f64,
     wall_clock_error: i64,
     runs: watch::Sender<bool>,
@@ -36,7 +36,7 @@ impl Node {
         let state = State { is_up: true, ..State::default() };
         Arc::new(Self {
             number,
-            world: OnceLock::new(),
+            history: OnceLock::new(),
             rate,
             wall_clock_error,
             runs: watch::Sender::new(true),
@@ -44,21 +44,21 @@ impl Node {
         })
     }
 
-    pub(super) fn belongs_to(&self, world: &Arc<World>) {
-        let _ = self.world.set(Arc::downgrade(world));
+    pub(super) fn belongs_to(&self, history: &Arc<History>) {
+        let _ = self.history.set(Arc::clone(history));
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn world(&self) -> Arc<World> {
-        self.world.get().and_then(Weak::upgrade).expect("nodes live as long as their world")
+    fn history(&self) -> &History {
+        self.history.get().expect("every node belongs to a world")
     }
 
     /// Its own clock. It was started long before the simulation.
     fn clock(&self) -> Duration {
-        Duration::from_secs(1_000_000) + self.world().elapsed().mul_f64(self.rate)
+        Duration::from_secs(1_000_000) + self.history().elapsed().mul_f64(self.rate)
     }
 
     /// Waits until it is not frozen.
@@ -106,17 +106,17 @@ impl Node {
             state.entries.answer(time, request).map_err(Failure::refused)
         };
         if let (Request::Acquire { subject, .. }, Ok(Reply::Held(_))) = (request, &answered) {
-            let world = self.world();
+            let history = self.history();
             for keys in subject.keys.iter() {
-                let process = world.maker(&subject.token);
-                world.evidence.refused(world.elapsed(), process, &keys.lock);
+                let process = history.maker(&subject.token);
+                history.evidence.refused(history.elapsed(), process, &keys.lock);
             }
         }
         answered
     }
 
     fn wall_clock(&self) -> u64 {
-        self.world().wall_clock_micros().saturating_add_signed(self.wall_clock_error)
+        self.history().wall_clock_micros().saturating_add_signed(self.wall_clock_error)
     }
 
     /// How many it has got.
@@ -144,8 +144,8 @@ impl Node {
     /// Loses some of those who wait, moves others, and adds some that nobody knows.
     pub(super) fn forge_queues(&self) {
         let now = Moment::from_origin(self.clock());
-        let world = self.world();
-        let random = |range| world.random(range);
+        let history = self.history();
+        let random = |range| history.random(range);
         self.state().entries.forge_queues(now, &random);
     }
 
