@@ -4,7 +4,7 @@ use crate::clock;
 use crate::error::{NodeOutcome, NodeReport};
 use crate::human::Human;
 use crate::protocol::{Answer, Vote};
-use crate::request::{Refusal, Reply};
+use crate::reply::{Refusal, Reply};
 use std::fmt;
 use std::time::Duration;
 
@@ -130,7 +130,7 @@ pub(crate) fn report(address: &str, answered: Option<&Answered>) -> NodeReport {
 mod tests {
     use super::answer;
     use crate::protocol::{Answer, Moment};
-    use crate::request::Reply;
+    use crate::reply::Reply;
 
     #[test]
     fn a_guarded_node_confirms_none_of_the_leases_that_an_extension_is_about() {

@@ -5,7 +5,7 @@ use crate::clock;
 use crate::error::NodeOutcome;
 use crate::events;
 use crate::protocol::Moment;
-use crate::request::Reply;
+use crate::reply::Reply;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;

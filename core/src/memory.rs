@@ -2,15 +2,16 @@
 //! the same requests as a server does, and expire keys by the same clock that leases are valid by.
 
 use crate::clock;
-use crate::entry::Time;
 use crate::fork::PerProcess;
 use crate::keys::Keys;
 #[cfg(test)]
 use crate::protocol::Moment;
+use crate::protocol::node::entry::Time;
+use crate::protocol::node::queue;
+use crate::protocol::node::record::{self, Record, Wanted};
 use crate::protocol::{Vote, next_fence};
-use crate::queue;
-use crate::request::{Holder, Kept, Refusal, Reply, Request, Subject};
-use crate::slot::{self, Slot, Wanted};
+use crate::reply::{Holder, Kept, Refusal, Reply};
+use crate::request::{Request, Subject};
 use std::collections::HashMap;
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -30,7 +31,7 @@ pub(crate) struct MemoryNode {
 #[derive(Default)]
 pub(crate) struct Entries {
     /// By the lock key.
-    slots: HashMap<String, Slot<String>>,
+    records: HashMap<String, Record<String>>,
     /// By the channel. It tells whether it still listens.
     listeners: HashMap<String, Listener>,
 }
@@ -62,25 +63,27 @@ impl Entries {
         let now = time.now;
         let done = match request {
             Request::Acquire { subject, ttl, proposal, ticket, turns } => {
-                return self.with(subject, |slots, call| {
+                return self.with(subject, |records, call| {
                     // As the script does, before anything else.
-                    let fences = slots.iter().filter_map(|slot| slot.entry.last_fence(time.wall));
+                    let fences =
+                        records.iter().filter_map(|record| record.entry.last_fence(time.wall));
                     let last = fences.max().unwrap_or_default();
                     if next_fence(last, *proposal, time.wall).is_none() {
                         return Err(USED_UP);
                     }
-                    if slots.iter().any(|slot| slot.entry.token(now) == Some(&subject.token)) {
+                    if records.iter().any(|record| record.entry.token(now) == Some(&subject.token))
+                    {
                         return Ok(Reply::Own);
                     }
                     let (token, waiter) = (&subject.token, subject.waiter.as_deref());
                     let wanted = Wanted { token, ttl: *ttl, proposal: *proposal, waiter };
-                    match slot::acquire(slots, time, wanted) {
+                    match record::acquire(records, time, wanted) {
                         Some(Vote::Granted { fence }) => {
                             Ok(Reply::Granted { fence, clock: time.wall })
                         }
                         Some(Vote::Held { expires_in }) => {
                             let place = subject.waiter.as_ref().zip(*ticket);
-                            let join = |place| slot::join(slots, now, place, *turns, call);
+                            let join = |place| record::join(records, now, place, *turns, call);
                             let rank = place.and_then(join);
                             Ok(Reply::Held(Refusal { expires_in, clock: time.wall, rank }))
                         }
@@ -91,8 +94,8 @@ impl Entries {
             Request::Extend(leases) => {
                 let extend = |(subject, ttl): &(Arc<Subject>, _)| {
                     let token = &subject.token;
-                    self.with(subject, |slots, _| {
-                        slot::act_on_held(slots, now, token, |entry| {
+                    self.with(subject, |records, _| {
+                        record::act_on_held(records, now, token, |entry| {
                             entry.extend(time, token, *ttl)
                         })
                     })
@@ -102,29 +105,33 @@ impl Entries {
             Request::Heal(leases) => {
                 let heal = |(subject, ttl, fence): &(Arc<Subject>, _, _)| {
                     let token = &subject.token;
-                    self.with(subject, |slots, _| slot::heal(slots, time, token, *ttl, *fence))
+                    self.with(subject, |records, _| {
+                        record::heal(records, time, token, *ttl, *fence)
+                    })
                 };
                 return Ok(Reply::Healed(leases.iter().map(heal).collect()));
             }
             Request::Raise { subject, ttl, fence } => {
                 let token = &subject.token;
-                self.with(subject, |slots, _| {
-                    slot::act_on_held(slots, now, token, |entry| {
+                self.with(subject, |records, _| {
+                    record::act_on_held(records, now, token, |entry| {
                         entry.raise(time, token, *ttl, *fence)
                     })
                 })
             }
             Request::Release { subject, ticket, turns } => {
                 let place = (subject.waiter.as_ref(), *ticket);
-                let released = self.with(subject, |slots, call| {
-                    slot::release(slots, now, &subject.token, place, *turns, call)
+                let released = self.with(subject, |records, call| {
+                    record::release(records, now, &subject.token, place, *turns, call)
                 });
                 // What joins a queue has nothing to release.
                 released || ticket.is_some()
             }
             Request::Look(keys) => {
                 let is_held = |keys: &Keys| {
-                    self.slots.get(&keys.lock).is_some_and(|slot| slot.entry.token(now).is_some())
+                    self.records
+                        .get(&keys.lock)
+                        .is_some_and(|record| record.entry.token(now).is_some())
                 };
                 keys.iter().any(is_held)
             }
@@ -133,7 +140,7 @@ impl Entries {
                 let Kept { holder, waiters, .. } = self.inspect(time, &keys[0]);
                 let is_idle = holder == Holder::Nobody && waiters == Some(0);
                 if is_idle {
-                    self.slots.remove(&keys[0].lock);
+                    self.records.remove(&keys[0].lock);
                 }
                 is_idle
             }
@@ -143,13 +150,13 @@ impl Entries {
 
     fn inspect(&mut self, time: Time, keys: &Keys) -> Kept {
         let now = time.now;
-        let slot = self.slots.entry(keys.lock.clone()).or_default();
-        let token = slot.entry.token(now).cloned();
+        let record = self.records.entry(keys.lock.clone()).or_default();
+        let token = record.entry.token(now).cloned();
         Kept {
             holder: token.map_or(Holder::Nobody, Holder::Token),
-            expires_in: slot.entry.expires_in(now),
-            fence: slot.entry.last_fence(time.wall),
-            waiters: Some(slot.queue.len(now) as u64),
+            expires_in: record.entry.expires_in(now),
+            fence: record.entry.last_fence(time.wall),
+            waiters: Some(record.queue.len(now) as u64),
         }
     }
 
@@ -158,17 +165,17 @@ impl Entries {
     fn with<R>(
         &mut self,
         subject: &Subject,
-        act: impl FnOnce(&mut [&mut Slot<String>], &dyn Fn(usize, &str) -> bool) -> R,
+        act: impl FnOnce(&mut [&mut Record<String>], &dyn Fn(usize, &str) -> bool) -> R,
     ) -> R {
-        let take = |keys: &Keys| self.slots.remove(&keys.lock).unwrap_or_default();
-        let mut slots: Vec<_> = subject.keys.iter().map(take).collect();
+        let take = |keys: &Keys| self.records.remove(&keys.lock).unwrap_or_default();
+        let mut records: Vec<_> = subject.keys.iter().map(take).collect();
         let call = |position: usize, waiter: &str| {
             let Some((channel, number)) = queue::parts(waiter) else { return false };
             let lock = &subject.keys[position].lock;
             self.listeners.get(channel).is_some_and(|listener| listener(number, lock))
         };
-        let done = act(&mut slots.iter_mut().collect::<Vec<_>>(), &call);
-        self.slots.extend(subject.keys.iter().map(|keys| keys.lock.clone()).zip(slots));
+        let done = act(&mut records.iter_mut().collect::<Vec<_>>(), &call);
+        self.records.extend(subject.keys.iter().map(|keys| keys.lock.clone()).zip(records));
         done
     }
 
@@ -179,8 +186,8 @@ impl Entries {
 
     /// What is kept of a resource, by its lock key.
     #[cfg(test)]
-    pub(crate) fn slot(&mut self, lock: &str) -> &mut Slot<String> {
-        self.slots.entry(lock.to_owned()).or_default()
+    pub(crate) fn record(&mut self, lock: &str) -> &mut Record<String> {
+        self.records.entry(lock.to_owned()).or_default()
     }
 
     /// Makes nonsense of the queues.
@@ -192,10 +199,10 @@ impl Entries {
     ) {
         let channels: Vec<_> = self.listeners.keys().cloned().collect();
         let channels: std::collections::BTreeSet<_> = channels.into_iter().collect();
-        let mut slots: Vec<_> = self.slots.iter_mut().collect();
-        slots.sort_unstable_by_key(|(lock, _)| *lock);
-        for (_, slot) in slots {
-            slot.queue.forge(now, channels.iter().map(String::as_str), random);
+        let mut records: Vec<_> = self.records.iter_mut().collect();
+        records.sort_unstable_by_key(|(lock, _)| *lock);
+        for (_, record) in records {
+            record.queue.forge(now, channels.iter().map(String::as_str), random);
         }
     }
 
@@ -208,19 +215,19 @@ impl Entries {
     /// The tokens that are there.
     #[cfg(test)]
     pub(crate) fn tokens(&self, now: Moment) -> Vec<String> {
-        self.slots.values().filter_map(|slot| slot.entry.token(now).cloned()).collect()
+        self.records.values().filter_map(|record| record.entry.token(now).cloned()).collect()
     }
 
     /// Whether anybody stands in a queue.
     #[cfg(test)]
     pub(crate) fn has_waiters(&mut self, now: Moment) -> bool {
-        self.slots.values_mut().any(|slot| !slot.queue.is_empty(now))
+        self.records.values_mut().any(|record| !record.queue.is_empty(now))
     }
 }
 
 impl fmt::Debug for Entries {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.slots.fmt(f)
+        self.records.fmt(f)
     }
 }
 

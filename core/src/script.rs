@@ -2,9 +2,10 @@
 //! The in-memory node does the same in Rust (`memory.rs`).
 
 use crate::keys::Keys;
+use crate::protocol::node::queue::MOST_GONE;
 use crate::protocol::{FENCE_LIMIT, FENCE_MEMORY, FENCE_WINDOW, Healed, LONGEST_CALL, Turns};
-use crate::queue::MOST_GONE;
-use crate::request::{Holder, Kept, Refusal, Reply, Request, Subject, Ticket};
+use crate::reply::{Holder, Kept, Refusal, Reply};
+use crate::request::{Request, Subject, Ticket};
 use once_cell::sync::Lazy;
 use redis::{Cmd, Value};
 use std::time::Duration;

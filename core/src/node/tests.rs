@@ -13,7 +13,8 @@ use crate::keys::Keys;
 use crate::node_clocks::Clocks;
 use crate::options::Options;
 use crate::protocol::Turns;
-use crate::request::{Reply, Request, Subject};
+use crate::reply::Reply;
+use crate::request::{Request, Subject};
 use std::sync::Arc;
 use std::time::Duration;
 

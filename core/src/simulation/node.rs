@@ -2,11 +2,12 @@
 
 use super::history::History;
 use crate::answer::{Answered, Failure};
-use crate::entry::Time;
 use crate::handshake::Sight;
 use crate::memory::{Entries, Listener};
 use crate::protocol::Moment;
-use crate::request::{Reply, Request};
+use crate::protocol::node::entry::Time;
+use crate::reply::Reply;
+use crate::request::Request;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 use tokio::sync::watch;

@@ -2,11 +2,12 @@
 
 use super::server::{Content, EPOCH, Keyspace, Server, Stored};
 use crate::ear::Ear;
-use crate::entry::Time;
 use crate::keys::Keys;
 use crate::memory::Entries;
+use crate::protocol::node::entry::Time;
 use crate::protocol::{FENCE_LIMIT, Moment, Turns};
-use crate::request::{Kept, Refusal, Reply, Request, Subject};
+use crate::reply::{Kept, Refusal, Reply};
+use crate::request::{Request, Subject};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -162,16 +163,16 @@ fn keyspace(memory: &mut Entries, time: Time) -> Keyspace {
     };
     for resource in RESOURCES {
         let Keys { lock, fence, queue } = Keys::new(PREFIX, resource);
-        let slot = memory.slot(&lock);
-        if let Some((token, expires_in)) = slot.entry.stored_lock(time.now) {
+        let record = memory.record(&lock);
+        if let Some((token, expires_in)) = record.entry.stored_lock(time.now) {
             add(lock, Content::Text(token.clone()), expires_in);
         }
-        if let Some((last, expires_in)) = slot.entry.stored_fence(time.wall) {
+        if let Some((last, expires_in)) = record.entry.stored_fence(time.wall) {
             // A server knows milliseconds.
             let milliseconds = expires_in.as_micros().div_ceil(1_000) as u64;
             add(fence, Content::Text(last.to_string()), Duration::from_millis(milliseconds));
         }
-        if let Some((waiters, expires_in)) = slot.queue.stored(time.now) {
+        if let Some((waiters, expires_in)) = record.queue.stored(time.now) {
             let member = |(waiter, score): (Arc<str>, i64)| (waiter.to_string(), score);
             add(queue, Content::Sorted(waiters.into_iter().map(member).collect()), expires_in);
         }
@@ -259,11 +260,13 @@ impl Pair {
                 self.server.run(&["DEL", key]).await.unwrap();
                 for resource in RESOURCES {
                     let Keys { lock, fence, queue } = Keys::new(PREFIX, resource);
-                    let slot = self.memory.slot(&lock);
+                    let record = self.memory.record(&lock);
                     match key {
-                        key if *key == lock => slot.entry.store_lock(None),
-                        key if *key == fence => slot.entry.store_fence(None),
-                        key if *key == queue => slot.queue = crate::queue::Queue::default(),
+                        key if *key == lock => record.entry.store_lock(None),
+                        key if *key == fence => record.entry.store_fence(None),
+                        key if *key == queue => {
+                            record.queue = crate::protocol::node::queue::Queue::default()
+                        }
                         _ => {}
                     }
                 }
@@ -275,14 +278,14 @@ impl Pair {
                 self.server.run(&words).await.unwrap();
                 let expires = time.now.plus(ttl.unwrap_or(FOR_EVER));
                 let lock = Some(("another program".to_owned(), expires));
-                self.memory.slot(&keys.lock).entry.store_lock(lock);
+                self.memory.record(&keys.lock).entry.store_lock(lock);
             }
             Step::Count(keys, fence, ttl) => {
                 let (text, milliseconds) = (fence.to_string(), in_milliseconds(*ttl));
                 let words = ["SET", &keys.fence, &text, "PX", &milliseconds];
                 self.server.run(&words).await.unwrap();
                 let expires = self.wall + ttl.as_micros() as u64;
-                self.memory.slot(&keys.lock).entry.store_fence(Some((*fence, expires)));
+                self.memory.record(&keys.lock).entry.store_fence(Some((*fence, expires)));
             }
         }
         let time = self.time();

@@ -3,7 +3,8 @@
 use super::server::{Content, Server};
 use crate::keys::Keys;
 use crate::protocol::{Healed, Turns};
-use crate::request::{Holder, Reply, Request, Subject};
+use crate::reply::{Holder, Reply};
+use crate::request::{Request, Subject};
 use std::sync::Arc;
 use std::time::Duration;
 
