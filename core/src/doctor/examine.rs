@@ -2,19 +2,19 @@
 //! anything.
 
 use super::diagnosis::{NodeDiagnosis, Permission};
-use crate::answer::Failure;
-use crate::clock;
-use crate::cluster::{Shard, no_master};
-use crate::ear::{reach, subscribe};
-use crate::endpoint::{Cluster, Endpoint, Target};
+use crate::command::answer::Failure;
+use crate::command::keys::{Keys, SLOTS, tag};
+use crate::command::script;
+use crate::config::endpoint::{Cluster, Endpoint, Target};
+use crate::config::options::Options;
+use crate::config::server::Server;
 use crate::error::NodeOutcome;
-use crate::handshake::failure;
-use crate::keys::{Keys, SLOTS, tag};
-use crate::options::Options;
-use crate::pipe::{Nobody, Pipe};
-use crate::script;
-use crate::server::Server;
-use crate::token;
+use crate::runtime::clock;
+use crate::runtime::random;
+use crate::transport::cluster::{Shard, no_master};
+use crate::transport::connection::{Nobody, Pipe};
+use crate::transport::handshake::failure;
+use crate::transport::subscription::{reach, subscribe};
 use futures_util::future::join_all;
 use redis::{Cmd, InfoDict, RedisError, from_redis_value};
 use std::collections::HashMap;
@@ -113,7 +113,7 @@ async fn examine_cluster(
 
 /// Keys of a resource that nobody has.
 fn any_keys(options: &Options) -> Keys {
-    Keys::new(&options.key_prefix, &format!("quorlock-doctor-{:08x}", token::random()))
+    Keys::new(&options.key_prefix, &format!("quorlock-doctor-{:08x}", random::random()))
 }
 
 /// The same on this master; `None` if all keys of this client share a slot that another one has.
@@ -270,7 +270,7 @@ async fn try_commands(
     add("ZREM", &[&keys.queue, "x"]);
     add("ZRANGE", &[&keys.queue, "0", "0"]);
     add("ZRANK", &[&keys.queue, "x"]);
-    let channel = format!("{}quorlock:doctor:{:08x}", options.key_prefix, token::random());
+    let channel = format!("{}quorlock:doctor:{:08x}", options.key_prefix, random::random());
     add("PUBLISH", &[&channel, "x"]);
     let (names, commands): (Vec<_>, Vec<_>) = tries.into_iter().unzip();
     let replies = pipe.ask_all(&commands).await?;

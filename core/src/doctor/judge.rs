@@ -2,9 +2,9 @@
 
 use super::diagnosis::{Finding, Level, NodeDiagnosis, Permission, tenths};
 use super::examine::{Examined, Membership};
+use crate::config::options::Options;
+use crate::error::duration::Human;
 use crate::error::{NodeOutcome, same_server};
-use crate::human::Human;
-use crate::options::Options;
 use crate::protocol::{FENCE_WINDOW, Quorum};
 use std::time::Duration;
 

@@ -1,13 +1,13 @@
 //! What a node has for a connection.
 
 use super::map::Map;
-use crate::answer::Failure;
-use crate::cluster::Elsewhere;
-use crate::exchange::{Peer, Route, Sink};
+use crate::command::answer::Failure;
+use crate::command::request::Request;
+use crate::node::channel::Wire;
+use crate::node::exchange::{Peer, Route, Sink};
 use crate::protocol::Moment;
-use crate::request::Request;
-use crate::stats::NodeState;
-use crate::wire::Wire;
+use crate::telemetry::stats::NodeState;
+use crate::transport::cluster::Elsewhere;
 use redis::{ErrorKind, RedisError, ServerErrorKind};
 use std::fmt;
 use std::sync::atomic::AtomicU32;

@@ -1,8 +1,8 @@
 //! The masters of a cluster, and which of them is to have a request.
 
-use crate::cluster::{Shard, no_master};
-use crate::exchange::{Parcel, Peer, Sink};
-use crate::server::Place;
+use crate::config::server::Place;
+use crate::node::exchange::{Parcel, Peer, Sink};
+use crate::transport::cluster::{Shard, no_master};
 use futures_util::future::BoxFuture;
 use std::collections::HashMap;
 use std::fmt;

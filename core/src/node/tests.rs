@@ -1,20 +1,20 @@
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 use super::Node;
-use crate::answer::Failure;
-use crate::clock;
-use crate::deadline::Deadlines;
-use crate::endpoint::Endpoint;
+use crate::command::answer::Failure;
+use crate::command::keys::Keys;
+use crate::command::reply::Reply;
+use crate::command::request::{Request, Subject};
+use crate::config::endpoint::Endpoint;
+use crate::config::options::Options;
 use crate::error::NodeOutcome;
-use crate::exchange::{Board, Done, Parcel, Peer};
-use crate::handshake::Sight;
-use crate::identities::Identities;
-use crate::keys::Keys;
-use crate::node_clocks::Clocks;
-use crate::options::Options;
+use crate::node::clocks::Clocks;
+use crate::node::exchange::{Board, Done, Parcel, Peer};
+use crate::node::identity::Identities;
 use crate::protocol::Turns;
-use crate::reply::Reply;
-use crate::request::{Request, Subject};
+use crate::runtime::clock;
+use crate::runtime::deadline::Deadlines;
+use crate::transport::handshake::Sight;
 use std::sync::Arc;
 use std::time::Duration;
 
