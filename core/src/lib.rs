@@ -13,8 +13,10 @@ mod lock;
 mod node;
 mod runtime;
 mod telemetry;
+/// For the fuzz targets in `fuzz/`; not part of the interface.
 #[cfg(any(test, feature = "fuzzing"))]
-mod testing;
+#[doc(hidden)]
+pub mod testing;
 mod transport;
 
 #[doc(inline)]
@@ -36,7 +38,3 @@ pub use telemetry::histogram::Histogram;
 pub use telemetry::metrics::{Family, Kind, Sample, Value};
 pub use telemetry::records::{Detail, Listener, Record, TARGETS};
 pub use telemetry::stats::{NodeState, NodeStats, Stats};
-/// For the fuzz targets in `fuzz/`; not part of the interface.
-#[cfg(any(test, feature = "fuzzing"))]
-#[doc(hidden)]
-pub use testing::fuzzing;

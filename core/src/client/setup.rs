@@ -5,9 +5,9 @@ use crate::config::endpoint::Endpoint;
 use crate::config::options::Options;
 use crate::lock::driver::Driver;
 use crate::lock::keeper::Keeper;
-use crate::protocol::Quorum;
 use crate::runtime::Pending;
 use crate::runtime::fork::{self, PerProcess};
+use quorlock_protocol::Quorum;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering, fence};
 

@@ -3,8 +3,8 @@
 use crate::command::reply::{Refusal, Reply};
 use crate::error::duration::Human;
 use crate::error::{NodeOutcome, NodeReport};
-use crate::protocol::{Answer, Vote};
 use crate::runtime::clock;
+use quorlock_protocol::{Answer, Vote};
 use std::fmt;
 use std::time::Duration;
 
@@ -130,7 +130,7 @@ pub(crate) fn report(address: &str, answered: Option<&Answered>) -> NodeReport {
 mod tests {
     use super::answer;
     use crate::command::reply::Reply;
-    use crate::protocol::{Answer, Moment};
+    use quorlock_protocol::{Answer, Moment};
 
     #[test]
     fn a_guarded_node_confirms_none_of_the_leases_that_an_extension_is_about() {

@@ -4,14 +4,14 @@
 use crate::command::keys::Keys;
 use crate::command::reply::{Holder, Kept, Refusal, Reply};
 use crate::command::request::{Request, Subject};
-#[cfg(test)]
-use crate::protocol::Moment;
-use crate::protocol::node::entry::Time;
-use crate::protocol::node::queue;
-use crate::protocol::node::record::{self, Record, Wanted};
-use crate::protocol::{Vote, next_fence};
 use crate::runtime::clock;
 use crate::runtime::fork::PerProcess;
+#[cfg(test)]
+use quorlock_protocol::Moment;
+use quorlock_protocol::node::entry::Time;
+use quorlock_protocol::node::queue;
+use quorlock_protocol::node::record::{self, Record, Wanted};
+use quorlock_protocol::{Vote, next_fence};
 use std::collections::HashMap;
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

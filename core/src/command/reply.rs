@@ -1,7 +1,7 @@
 //! The replies of a node to requests.
 
 use crate::error::NodeOutcome;
-use crate::protocol::{Answer, Healed, Moment, Vote};
+use quorlock_protocol::{Answer, Healed, Moment, Vote};
 use std::time::Duration;
 
 /// A node's answer to a request that it understood.

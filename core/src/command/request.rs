@@ -2,7 +2,7 @@
 //! in-memory node does in `memory.rs`.
 
 use crate::command::keys::Keys;
-use crate::protocol::Turns;
+use quorlock_protocol::Turns;
 use std::sync::Arc;
 use std::time::Duration;
 

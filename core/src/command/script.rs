@@ -4,9 +4,9 @@
 use crate::command::keys::Keys;
 use crate::command::reply::{Holder, Kept, Refusal, Reply};
 use crate::command::request::{Request, Subject, Ticket};
-use crate::protocol::node::queue::MOST_GONE;
-use crate::protocol::{FENCE_LIMIT, FENCE_MEMORY, FENCE_WINDOW, Healed, LONGEST_CALL, Turns};
 use once_cell::sync::Lazy;
+use quorlock_protocol::node::queue::MOST_GONE;
+use quorlock_protocol::{FENCE_LIMIT, FENCE_MEMORY, FENCE_WINDOW, Healed, LONGEST_CALL, Turns};
 use redis::{Cmd, Value};
 use std::time::Duration;
 
@@ -251,6 +251,3 @@ fn invoke(script: &Script, by: By, keys: &[&String]) -> Cmd {
     cmd.arg(name).arg(script).arg(keys.len()).arg(keys);
     cmd
 }
-
-#[cfg(all(test, target_os = "linux"))]
-mod tests;

@@ -4,7 +4,7 @@ use crate::config::endpoint::Endpoint;
 use crate::config::options::{NODES_VARIABLE, wrong_nodes};
 use crate::config::url::split;
 use crate::error::{Error, Result, same_server};
-use crate::protocol::MAX_NODES;
+use quorlock_protocol::MAX_NODES;
 
 /// The nodes named by `urls`, or by the environment if there are none.
 pub(crate) fn endpoints(urls: Option<&[String]>) -> Result<Vec<Endpoint>> {

@@ -2,7 +2,7 @@
 
 use crate::error::duration::Human;
 use crate::error::{Error, Result};
-use crate::protocol::{MAX_NODES, RetryDelay, Term};
+use quorlock_protocol::{MAX_NODES, RetryDelay, Term};
 use std::fmt;
 use std::time::Duration;
 

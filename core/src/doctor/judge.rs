@@ -5,7 +5,7 @@ use super::examine::{Examined, Membership};
 use crate::config::options::Options;
 use crate::error::duration::Human;
 use crate::error::{NodeOutcome, same_server};
-use crate::protocol::{FENCE_WINDOW, Quorum};
+use quorlock_protocol::{FENCE_WINDOW, Quorum};
 use std::time::Duration;
 
 /// Clocks of machines with NTP are closer by far.

@@ -3,9 +3,9 @@
 use crate::config::resources::Resources;
 use crate::error::{Error, ErrorCode};
 use crate::lock::driver::Driver;
-use crate::protocol::{Loss, Moment};
 use crate::runtime::clock;
 use crate::telemetry::events::{self, Scope};
+use quorlock_protocol::{Loss, Moment};
 use std::sync::Arc;
 use std::time::Duration;
 

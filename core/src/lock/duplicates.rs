@@ -4,9 +4,9 @@ use crate::command::reply::Reply;
 use crate::command::request::{Request, Subject};
 use crate::error::Result;
 use crate::lock::driver::Driver;
-use crate::protocol::Term;
 use crate::runtime::clock;
 use crate::runtime::random;
+use quorlock_protocol::Term;
 use std::sync::Arc;
 use std::time::Duration;
 

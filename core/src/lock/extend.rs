@@ -7,10 +7,10 @@ use crate::lock::driver::Driver;
 use crate::lock::heal::heal;
 use crate::lock::held::{Held, Item, tell};
 use crate::node::fanout::Asking;
-use crate::protocol::{Answer, Extended, Loss, Next, Term, Waiting};
 use crate::runtime::clock;
 use crate::runtime::random;
 use crate::runtime::timer::sleep;
+use quorlock_protocol::{Answer, Extended, Loss, Next, Term, Waiting};
 use std::sync::Arc;
 use tokio::sync::oneshot;
 

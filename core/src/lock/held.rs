@@ -8,15 +8,15 @@ use crate::error::duration::Human;
 use crate::error::{Error, ErrorCode, NodeReport};
 use crate::lock::driver::Driver;
 use crate::lock::owner::Owner;
-use crate::protocol::{
-    self, Answer, Ended, Event, Extended, Extension, Healed, Moment, NodeSet, Release, Term,
-    Upkeep, Vote,
-};
 use crate::runtime::Pending;
 use crate::runtime::clock;
 use crate::runtime::panics;
 use crate::runtime::timer::sleep;
 use crate::telemetry::events;
+use quorlock_protocol::{
+    self as protocol, Answer, Ended, Event, Extended, Extension, Healed, Moment, NodeSet, Release,
+    Term, Upkeep, Vote,
+};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::sync::oneshot;

@@ -2,13 +2,13 @@
 //! waits and for a while after.
 
 use crate::config::endpoint::Endpoint;
-use crate::protocol::NodeSet;
 use crate::runtime;
 use crate::runtime::clock;
 use crate::runtime::random;
 use crate::runtime::timer::{sleep, timeout};
 use crate::transport::subscription::Ear;
 use futures_util::future::join_all;
+use quorlock_protocol::NodeSet;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;

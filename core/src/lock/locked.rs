@@ -7,8 +7,8 @@ use crate::command::request::Request;
 use crate::config::resources::Resources;
 use crate::error::Result;
 use crate::lock::driver::Driver;
-use crate::protocol::Quorum;
 use crate::runtime::clock;
+use quorlock_protocol::Quorum;
 use std::sync::Arc;
 use std::time::Duration;
 

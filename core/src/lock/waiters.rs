@@ -5,8 +5,8 @@ use crate::command::keys::Keys;
 use crate::command::request::Ticket;
 use crate::lock::listener::{Heard, Listening, Open};
 use crate::node::clocks::Clocks;
-use crate::protocol::node::queue;
-use crate::protocol::{Line, Moment, NodeSet};
+use quorlock_protocol::node::queue;
+use quorlock_protocol::{Line, Moment, NodeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use tokio::sync::{Notify, mpsc, oneshot};
 

@@ -1,8 +1,8 @@
 //! The nodes' clocks, as all of a client's tasks know them. A connection reads its node's clock when it
 //! is opened, and rounds read them from answers; fence proposals and tickets are made of them.
 
-use crate::protocol::{Moment, NodeClocks};
 use crate::runtime::clock;
+use quorlock_protocol::{Moment, NodeClocks};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 #[derive(Debug)]

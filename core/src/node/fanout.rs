@@ -2,11 +2,11 @@
 
 use crate::command::answer::{Answered, Failure};
 use crate::node::exchange::{Board, Done, Parcel, Peer, Taken};
-use crate::protocol::Moment;
 use crate::runtime::clock;
 use crate::runtime::deadline::{Alarm, Deadlines};
 use futures_util::future::BoxFuture;
 use futures_util::stream::{FuturesUnordered, StreamExt};
+use quorlock_protocol::Moment;
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
 use std::sync::Arc;

@@ -3,9 +3,9 @@
 use crate::command::answer::{Answered, Failure, outcome};
 use crate::command::reply::Reply;
 use crate::error::NodeOutcome;
-use crate::protocol::Moment;
 use crate::runtime::clock;
 use crate::telemetry::events;
+use quorlock_protocol::Moment;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;

@@ -11,10 +11,10 @@ use crate::error::NodeOutcome;
 use crate::node::clocks::Clocks;
 use crate::node::exchange::{Board, Done, Parcel, Peer};
 use crate::node::identity::Identities;
-use crate::protocol::Turns;
 use crate::runtime::clock;
 use crate::runtime::deadline::Deadlines;
 use crate::transport::handshake::Sight;
+use quorlock_protocol::Turns;
 use std::sync::Arc;
 use std::time::Duration;
 

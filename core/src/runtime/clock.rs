@@ -1,6 +1,6 @@
 //! The clock that validity is measured by.
 
-use crate::protocol::Moment;
+use quorlock_protocol::Moment;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// The current moment on a clock that counts on while the machine is suspended: CLOCK_BOOTTIME on

@@ -1,11 +1,11 @@
 //! Deadlines of requests: one timer for all of a client. A request that is answered in time, as nearly
 //! all are, never touches it.
 
-use crate::protocol::Moment;
 use crate::runtime;
 use crate::runtime::clock;
 use crate::runtime::panics;
 use crate::runtime::timer::sleep;
+use quorlock_protocol::Moment;
 use std::collections::BTreeMap;
 use std::future::Future;
 use std::pin::Pin;

@@ -3,7 +3,7 @@
 //! The clock, timers, randomness and tasks of this crate ask here first. Only the simulation sets a
 //! machine; all other tests use the real one.
 
-use crate::protocol::Moment;
+use quorlock_protocol::Moment;
 use std::any::Any;
 use std::cell::RefCell;
 use std::future::Future;

@@ -9,8 +9,8 @@
 use crate::config::resources::Resources;
 use crate::error::duration::Human;
 use crate::error::{Error, ErrorCode, NodeOutcome};
-use crate::protocol::{Ended, Extended, Loss};
 use crate::runtime::panics;
+use quorlock_protocol::{Ended, Extended, Loss};
 use std::fmt;
 use std::time::Duration;
 use tracing::{Level, Span, field, info_span};

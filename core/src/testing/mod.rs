@@ -5,5 +5,7 @@ mod clients;
 pub mod fuzzing;
 #[cfg(test)]
 mod interleavings;
+#[cfg(all(test, target_os = "linux"))]
+mod scripts;
 #[cfg(test)]
 mod simulation;

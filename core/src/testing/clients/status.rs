@@ -2,8 +2,8 @@
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 use crate::error::NodeOutcome;
-use crate::protocol::Quorum;
 use crate::{Client, NodeStatus, State, Status};
+use quorlock_protocol::Quorum;
 use std::time::Duration;
 
 const PATIENCE: Duration = Duration::from_secs(60);

@@ -2,8 +2,8 @@
 
 use super::link::Link;
 use super::world::World;
-use crate::protocol::Moment;
 use crate::runtime::machine::{self, Machine};
+use quorlock_protocol::Moment;
 use std::any::Any;
 use std::future::Future;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

@@ -2,7 +2,7 @@
 //! what goes wrong.
 
 use crate::Client;
-use crate::protocol::FENCE_WINDOW;
+use quorlock_protocol::FENCE_WINDOW;
 use std::time::Duration;
 
 /// The smallest and the largest time to live, in milliseconds, where leases are lost to time.

@@ -5,9 +5,9 @@ use crate::command::keys::Keys;
 use crate::command::memory::Entries;
 use crate::command::reply::{Kept, Refusal, Reply};
 use crate::command::request::{Request, Subject};
-use crate::protocol::node::entry::Time;
-use crate::protocol::{FENCE_LIMIT, Moment, Turns};
 use crate::transport::subscription::Ear;
+use quorlock_protocol::node::entry::Time;
+use quorlock_protocol::{FENCE_LIMIT, Moment, Turns};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -265,7 +265,7 @@ impl Pair {
                         key if *key == lock => record.entry.store_lock(None),
                         key if *key == fence => record.entry.store_fence(None),
                         key if *key == queue => {
-                            record.queue = crate::protocol::node::queue::Queue::default()
+                            record.queue = quorlock_protocol::node::queue::Queue::default()
                         }
                         _ => {}
                     }

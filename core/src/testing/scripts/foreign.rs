@@ -4,7 +4,7 @@ use super::server::{Content, Server};
 use crate::command::keys::Keys;
 use crate::command::reply::{Holder, Reply};
 use crate::command::request::{Request, Subject};
-use crate::protocol::{Healed, Turns};
+use quorlock_protocol::{Healed, Turns};
 use std::sync::Arc;
 use std::time::Duration;
 
