@@ -106,10 +106,10 @@ impl Lock {
     /// `acquire.reentrant` is never published.
     pub fn acquire_as(&self, owner: Option<Owner>) -> Pending<Result<Lease>> {
         let started = self.prepare().and_then(|keys| {
-            let keeper = self.setup.keeper();
-            let acquire = Acquire::new(keeper, &self.resources, keys, &self.options, owner);
+            let renewer = self.setup.renewer();
+            let acquire = Acquire::new(renewer, &self.resources, keys, &self.options, owner);
             let (sender, receiver) = oneshot::channel();
-            keeper.driver().begin(acquire.run(sender))?;
+            renewer.driver().begin(acquire.run(sender))?;
             Ok(Pending::new(receiver))
         });
         started.unwrap_or_else(|error| Pending::ready(Err(error)))
@@ -125,9 +125,9 @@ impl Lock {
             let (sender, receiver) = oneshot::channel();
             let (driver, resources) = (self.setup.driver(), self.resources.clone());
             let patience = self.options.node_timeout(self.options.ttl);
-            let asking = Arc::clone(driver);
+            let fan_out = Arc::clone(driver);
             driver.begin(async move {
-                let _ = sender.send(locked(&asking, &resources, keys, patience).await);
+                let _ = sender.send(locked(&fan_out, &resources, keys, patience).await);
             })?;
             Ok(Pending::new(receiver))
         });

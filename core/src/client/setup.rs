@@ -4,20 +4,20 @@ use crate::command::script;
 use crate::config::endpoint::Endpoint;
 use crate::config::options::Options;
 use crate::lock::driver::Driver;
-use crate::lock::keeper::Keeper;
+use crate::lock::renewer::Renewer;
 use crate::runtime::Pending;
 use crate::runtime::fork::{self, PerProcess};
 use quorlock_protocol::Quorum;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering, fence};
 
-/// What a client is in every process, also after a fork; and its keeper in this one.
+/// What a client is in every process, also after a fork; and its renewer in this one.
 pub(crate) struct Setup {
     pub(crate) options: Options,
     pub(crate) endpoints: Vec<Endpoint>,
     quorum: Quorum,
     closed: AtomicBool,
-    keeper: PerProcess<Arc<Keeper>>,
+    renewer: PerProcess<Arc<Renewer>>,
 }
 
 impl Setup {
@@ -31,7 +31,7 @@ impl Setup {
             quorum: Quorum::over(endpoints.len()).expect("the number of nodes was checked"),
             endpoints,
             closed: AtomicBool::new(false),
-            keeper: PerProcess::new(),
+            renewer: PerProcess::new(),
         })
     }
 
@@ -41,21 +41,21 @@ impl Setup {
     }
 
     /// What looks after the client's leases in this process.
-    pub(crate) fn keeper(&self) -> &Arc<Keeper> {
-        let keeper = self.keeper.get_or_init(|| {
-            Keeper::new(&Driver::new(self.options.clone(), self.quorum, &self.endpoints))
+    pub(crate) fn renewer(&self) -> &Arc<Renewer> {
+        let renewer = self.renewer.get_or_init(|| {
+            Renewer::new(&Driver::new(self.options.clone(), self.quorum, &self.endpoints))
         });
-        // If `close` came just before, it did not see this keeper. One of both sees the other.
+        // If `close` came just before, it did not see this renewer. One of both sees the other.
         fence(Ordering::SeqCst);
         if self.is_closed() {
-            keeper.driver().closing.cancel();
+            renewer.driver().closing.cancel();
         }
-        keeper
+        renewer
     }
 
     /// What runs the client's requests in this process.
     pub(crate) fn driver(&self) -> &Arc<Driver> {
-        self.keeper().driver()
+        self.renewer().driver()
     }
 
     pub(crate) fn is_closed(&self) -> bool {
@@ -66,9 +66,9 @@ impl Setup {
     pub(crate) fn close(&self) -> Pending<()> {
         self.closed.store(true, Ordering::Release);
         fence(Ordering::SeqCst);
-        let Some(keeper) = self.keeper.get() else { return Pending::ready(()) };
-        keeper.driver().closing.cancel();
-        keeper.close();
-        keeper.driver().close()
+        let Some(renewer) = self.renewer.get() else { return Pending::ready(()) };
+        renewer.driver().closing.cancel();
+        renewer.close();
+        renewer.driver().close()
     }
 }

@@ -9,7 +9,7 @@ use crate::command::request::{Request, Subject};
 use crate::error::{NodeOutcome, NodeReport, Result};
 use crate::lock::driver::Driver;
 use crate::node::Node;
-use crate::node::exchange::Parcel;
+use crate::node::exchange::PackedRequest;
 use crate::runtime::Pending;
 use crate::runtime::clock;
 use quorlock_protocol::Quorum;
@@ -150,11 +150,11 @@ fn state(quorum: Quorum, nodes: &[NodeStatus]) -> State {
 impl NodeStatus {
     fn of(report: NodeReport, answered: Answered) -> Self {
         let NodeReport { address, outcome, detail } = report;
-        let sight = match answered {
-            Ok(Reply::Seen(sight)) => Some(sight),
+        let info = match answered {
+            Ok(Reply::Seen(info)) => Some(info),
             // What it says is told, but does not count.
             Ok(Reply::Uncounted(reply, _)) => match *reply {
-                Reply::Seen(sight) => Some(sight),
+                Reply::Seen(info) => Some(info),
                 _ => None,
             },
             _ => None,
@@ -164,13 +164,13 @@ impl NodeStatus {
             address,
             outcome,
             detail,
-            token: sight.as_ref().and_then(|sight| match &sight.holder {
+            token: info.as_ref().and_then(|info| match &info.holder {
                 Holder::Token(token) => Some(token.clone()),
                 Holder::Nobody | Holder::Other => None,
             }),
-            expires_in_ms: sight.as_ref().and_then(|sight| sight.expires_in.map(milliseconds)),
-            fence: sight.as_ref().and_then(|sight| sight.fence),
-            waiters: sight.as_ref().and_then(|sight| sight.waiters),
+            expires_in_ms: info.as_ref().and_then(|info| info.expires_in.map(milliseconds)),
+            fence: info.as_ref().and_then(|info| info.fence),
+            waiters: info.as_ref().and_then(|info| info.waiters),
         }
     }
 }
@@ -242,14 +242,14 @@ async fn ask(
     request: impl Fn(usize) -> Option<Request>,
 ) -> Vec<(NodeReport, Answered)> {
     let (began, patience) = (clock::now(), driver.options.node_timeout(driver.options.ttl));
-    let mut asking = driver.ask(began, patience);
+    let mut fan_out = driver.fan_out(began, patience);
     for (position, node) in driver.nodes.iter().enumerate() {
         if let Some(request) = request(position) {
-            asking.ask(node, &Parcel::from(request));
+            fan_out.send(node, &PackedRequest::from(request));
         }
     }
     let mut answers: Vec<Answered> = driver.nodes.iter().map(|_| Ok(Reply::No)).collect();
-    while let Some((position, answered)) = asking.next().await {
+    while let Some((position, answered)) = fan_out.next().await {
         answers[position] = answered;
     }
     let report = |(node, answered): (&Arc<Node>, Answered)| {

@@ -1,7 +1,7 @@
 //! What became of a request to one node, and what that means to the protocol and in an error.
 
 use crate::command::reply::{Refusal, Reply};
-use crate::error::duration::Human;
+use crate::error::duration::HumanDuration;
 use crate::error::{NodeOutcome, NodeReport};
 use crate::runtime::clock;
 use quorlock_protocol::{Answer, Vote};
@@ -113,7 +113,7 @@ pub(crate) fn report(address: &str, answered: Option<&Answered>) -> NodeReport {
         Some(Ok(Reply::Held(_))) => "never expires".to_owned(),
         Some(Ok(Reply::Own)) => "the same server as another node".to_owned(),
         Some(Ok(Reply::Uncounted(_, from))) => {
-            let left = Human(from.since(clock::now()));
+            let left = HumanDuration(from.since(clock::now()));
             format!("it may have restarted not long ago; its votes count in {left}")
         }
         Some(Err(failure)) => match failure.advice() {

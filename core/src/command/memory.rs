@@ -2,7 +2,7 @@
 //! the same requests as a server does, and expire keys by the same clock that leases are valid by.
 
 use crate::command::keys::Keys;
-use crate::command::reply::{Holder, Kept, Refusal, Reply};
+use crate::command::reply::{Holder, Refusal, Reply, StoredLock};
 use crate::command::request::{Request, Subject};
 use crate::runtime::clock;
 use crate::runtime::fork::PerProcess;
@@ -127,7 +127,7 @@ impl Entries {
                 // What joins a queue has nothing to release.
                 released || ticket.is_some()
             }
-            Request::Look(keys) => {
+            Request::Exists(keys) => {
                 let is_held = |keys: &Keys| {
                     self.records
                         .get(&keys.lock)
@@ -137,7 +137,7 @@ impl Entries {
             }
             Request::Inspect(keys) => return Ok(Reply::Seen(self.inspect(time, &keys[0]))),
             Request::Forget(keys) => {
-                let Kept { holder, waiters, .. } = self.inspect(time, &keys[0]);
+                let StoredLock { holder, waiters, .. } = self.inspect(time, &keys[0]);
                 let is_idle = holder == Holder::Nobody && waiters == Some(0);
                 if is_idle {
                     self.records.remove(&keys[0].lock);
@@ -148,11 +148,11 @@ impl Entries {
         Ok(if done { Reply::Yes } else { Reply::No })
     }
 
-    fn inspect(&mut self, time: Time, keys: &Keys) -> Kept {
+    fn inspect(&mut self, time: Time, keys: &Keys) -> StoredLock {
         let now = time.now;
         let record = self.records.entry(keys.lock.clone()).or_default();
         let token = record.entry.token(now).cloned();
-        Kept {
+        StoredLock {
             holder: token.map_or(Holder::Nobody, Holder::Token),
             expires_in: record.entry.expires_in(now),
             fence: record.entry.last_fence(time.wall),

@@ -18,7 +18,7 @@ pub(crate) enum Reply {
     /// To HEAL: for each lock.
     Healed(Vec<Healed>),
     /// To INSPECT.
-    Seen(Kept),
+    Seen(StoredLock),
     /// To all others.
     Yes,
     /// To all others.
@@ -40,7 +40,7 @@ pub(crate) struct Refusal {
 
 /// What a node keeps of a resource.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Kept {
+pub(crate) struct StoredLock {
     pub(crate) holder: Holder,
     /// When the key expires; `None` if never, or if there is none.
     pub(crate) expires_in: Option<Duration>,
@@ -104,7 +104,7 @@ impl Reply {
     pub(crate) fn outcome(&self) -> NodeOutcome {
         match self {
             Self::Granted { .. } => NodeOutcome::Granted,
-            Self::Seen(Kept { holder: Holder::Nobody, .. }) => NodeOutcome::Missing,
+            Self::Seen(StoredLock { holder: Holder::Nobody, .. }) => NodeOutcome::Missing,
             Self::Held(_) | Self::Seen(_) => NodeOutcome::Held,
             Self::Own => NodeOutcome::Duplicate,
             Self::Yes | Self::Each(_) | Self::Healed(_) => NodeOutcome::Confirmed,

@@ -40,7 +40,7 @@ pub(crate) enum Request {
     /// ticket, the round's own waiter stays in the queue; else it leaves.
     Release { subject: Arc<Subject>, ticket: Option<Ticket>, turns: Turns },
     /// Is anything there?
-    Look(Arc<[Keys]>),
+    Exists(Arc<[Keys]>),
     /// What is there? Of one resource.
     Inspect(Arc<[Keys]>),
     /// Delete the fence counter of one resource that nobody holds or waits for.
@@ -66,13 +66,13 @@ impl Request {
             | Self::Release { subject, .. } => subject.keys.first(),
             Self::Extend(leases) => leases.first().and_then(|(subject, _)| subject.keys.first()),
             Self::Heal(leases) => leases.first().and_then(|(subject, ..)| subject.keys.first()),
-            Self::Look(keys) | Self::Inspect(keys) | Self::Forget(keys) => keys.first(),
+            Self::Exists(keys) | Self::Inspect(keys) | Self::Forget(keys) => keys.first(),
         };
         keys.map_or(0, Keys::slot)
     }
 
     /// Whether the answer relies on what the node remembers.
     pub(crate) fn is_vote(&self) -> bool {
-        matches!(self, Self::Acquire { .. } | Self::Extend(_) | Self::Look(_) | Self::Inspect(_))
+        matches!(self, Self::Acquire { .. } | Self::Extend(_) | Self::Exists(_) | Self::Inspect(_))
     }
 }

@@ -2,7 +2,7 @@
 //! The in-memory node does the same in Rust (`memory.rs`).
 
 use crate::command::keys::Keys;
-use crate::command::reply::{Holder, Kept, Refusal, Reply};
+use crate::command::reply::{Holder, Refusal, Reply, StoredLock};
 use crate::command::request::{Request, Subject, Ticket};
 use once_cell::sync::Lazy;
 use quorlock_protocol::node::queue::MOST_GONE;
@@ -129,7 +129,7 @@ impl Request {
                 wait(&mut cmd, subject, *ticket, *turns);
                 cmd
             }
-            Self::Look(keys) => {
+            Self::Exists(keys) => {
                 let mut cmd = redis::cmd("EXISTS");
                 cmd.arg(keys.iter().map(|keys| &keys.lock).collect::<Vec<_>>());
                 cmd
@@ -180,11 +180,11 @@ impl Request {
                 let healed: Vec<_> = parts.iter().map(healed).collect::<Option<_>>()?;
                 (healed.len() == locks.len()).then_some(Reply::Healed(healed))
             }
-            (Self::Inspect(_), Value::Array(parts)) => kept(parts).map(Reply::Seen),
+            (Self::Inspect(_), Value::Array(parts)) => stored_lock(parts).map(Reply::Seen),
             (Self::Acquire { .. } | Self::Extend(_) | Self::Heal(_) | Self::Inspect(_), _) => None,
             // What joins a queue has nothing to release.
             (Self::Release { ticket: Some(_), .. }, Value::Int(0)) => Some(Reply::Yes),
-            (Self::Look(_), Value::Int(2..)) => Some(Reply::Yes),
+            (Self::Exists(_), Value::Int(2..)) => Some(Reply::Yes),
             (_, Value::Int(1)) => Some(Reply::Yes),
             (_, Value::Int(0)) => Some(Reply::No),
             _ => None,
@@ -193,7 +193,7 @@ impl Request {
 }
 
 /// Understands the answer to INSPECT.
-fn kept(parts: &[Value]) -> Option<Kept> {
+fn stored_lock(parts: &[Value]) -> Option<StoredLock> {
     let [Value::Int(kind), token, Value::Int(left), Value::Int(fence), Value::Int(waiters)] = parts
     else {
         return None;
@@ -206,7 +206,7 @@ fn kept(parts: &[Value]) -> Option<Kept> {
         (2, _) => Holder::Other,
         _ => return None,
     };
-    Some(Kept {
+    Some(StoredLock {
         holder,
         expires_in: u64::try_from(*left).ok().map(Duration::from_millis),
         fence: u64::try_from(*fence).ok(),

@@ -22,9 +22,10 @@ pub(crate) fn endpoints(urls: Option<&[String]>) -> Result<Vec<Endpoint>> {
     let mut endpoints: Vec<Endpoint> = Vec::with_capacity(urls.len());
     for (index, url) in urls.iter().enumerate() {
         let endpoint = Endpoint::parse(index + 1, url)?;
-        if let Some(twin) = endpoints.iter().position(|other| other.is_same_server(&endpoint)) {
-            let (first, second) = (&*endpoints[twin].address, &*endpoint.address);
-            return Err(Error::config(same_server((twin, first), (index, second))));
+        if let Some(duplicate) = endpoints.iter().position(|other| other.is_same_server(&endpoint))
+        {
+            let (first, second) = (&*endpoints[duplicate].address, &*endpoint.address);
+            return Err(Error::config(same_server((duplicate, first), (index, second))));
         }
         endpoints.push(endpoint);
     }

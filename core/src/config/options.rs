@@ -1,6 +1,6 @@
 //! Options: their names, ranges and defaults, defined here for all languages.
 
-use crate::error::duration::Human;
+use crate::error::duration::HumanDuration;
 use crate::error::{Error, Result};
 use quorlock_protocol::{MAX_NODES, RetryDelay, Term};
 use std::fmt;
@@ -175,8 +175,8 @@ impl Options {
              forget a lease and be counted again before its end",
             dialect.name("ttl"),
             dialect.name("restart_guard"),
-            Human(guard),
-            Human(ttl),
+            HumanDuration(guard),
+            HumanDuration(ttl),
         )))
     }
 
@@ -276,7 +276,8 @@ impl Setting<'_> {
     }
 
     fn duration(&self, least: Duration, most: Duration) -> Result<Duration> {
-        let accepted = || format!("a duration from {} to {}", Human(least), Human(most));
+        let accepted =
+            || format!("a duration from {} to {}", HumanDuration(least), HumanDuration(most));
         match self.value {
             OptionValue::Number(number) => self.within(*number, least, most),
             _ => None,
@@ -289,12 +290,12 @@ impl Setting<'_> {
     }
 
     fn max_hold(&self) -> Result<Option<Duration>> {
-        let accepted = format!("a duration of {} or more", Human(MIN_TTL));
+        let accepted = format!("a duration of {} or more", HumanDuration(MIN_TTL));
         self.unless_for_ever(MIN_TTL, &accepted)
     }
 
     fn restart_guard(&self) -> Result<Option<Duration>> {
-        let (off, least, most) = (self.null(), Human(MIN_TTL), Human(MAX_TTL));
+        let (off, least, most) = (self.null(), HumanDuration(MIN_TTL), HumanDuration(MAX_TTL));
         match self.value {
             OptionValue::Null | OptionValue::Number(0.0) => Some(None),
             OptionValue::Number(number) => self.within(*number, MIN_TTL, MAX_TTL).map(Some),

@@ -12,7 +12,7 @@ use crate::error::NodeOutcome;
 use crate::runtime::clock;
 use crate::runtime::random;
 use crate::transport::cluster::{Shard, no_master};
-use crate::transport::connection::{Nobody, Pipe};
+use crate::transport::connection::{Connection, Nobody};
 use crate::transport::handshake::failure;
 use crate::transport::subscription::{reach, subscribe};
 use futures_util::future::join_all;
@@ -146,7 +146,7 @@ impl Examined {
             self.is_at(server);
         }
         let limit = options.connect_timeout;
-        let (pipe, server) = match timeout(limit, reach(target)).await {
+        let (connection, server) = match timeout(limit, reach(target)).await {
             Ok(Ok(reached)) => reached,
             Ok(Err(failure)) => {
                 self.trouble = Some(failure);
@@ -159,7 +159,7 @@ impl Examined {
         };
         self.is_at(&server);
         self.diagnosis.reachable = true;
-        let looked = timeout(limit, look(&pipe, options, keys, self)).await;
+        let looked = timeout(limit, look(&connection, options, keys, self)).await;
         self.trouble = match looked {
             Ok(Ok(())) => None,
             Ok(Err(error)) => Some(failure(&error, true)),
@@ -169,18 +169,18 @@ impl Examined {
 }
 
 async fn look(
-    pipe: &Pipe<Nobody>,
+    connection: &Connection<Nobody>,
     options: &Options,
     keys: &Keys,
     examined: &mut Examined,
 ) -> Result<(), RedisError> {
-    measure(pipe, examined).await?;
-    try_commands(pipe, options, keys, examined).await?;
+    measure(connection, examined).await?;
+    try_commands(connection, options, keys, examined).await?;
     let sections = ["server", "replication", "memory", "persistence", "cluster"];
     let mut commands: Vec<Cmd> =
         sections.iter().map(|section| redis::cmd("INFO").arg(*section).to_owned()).collect();
     commands.push(redis::cmd("CONFIG").arg("GET").arg("appendfsync").to_owned());
-    let mut replies = pipe.ask_all(&commands).await?.into_iter();
+    let mut replies = connection.query(&commands).await?.into_iter();
     // No name is in two sections.
     let told = replies.by_ref().take(sections.len());
     let info: String = told.filter_map(|reply| from_redis_value::<String>(reply).ok()).collect();
@@ -217,11 +217,14 @@ fn fill(node: &mut NodeDiagnosis, info: &InfoDict) {
 }
 
 /// Times round trips, and reads the node's clock in the quickest one.
-async fn measure(pipe: &Pipe<Nobody>, examined: &mut Examined) -> Result<(), RedisError> {
+async fn measure(
+    connection: &Connection<Nobody>,
+    examined: &mut Examined,
+) -> Result<(), RedisError> {
     let mut trips = Vec::new();
     for _ in 0..ROUND_TRIPS {
         let (sent, began) = (clock::wall_clock_micros(), Instant::now());
-        let replies = pipe.ask_all(&[redis::cmd("TIME")]).await?;
+        let replies = connection.query(&[redis::cmd("TIME")]).await?;
         let took = began.elapsed().as_secs_f64() * 1e3;
         let reply = replies.into_iter().next().and_then(|reply| from_redis_value(reply).ok());
         let Some((seconds, micros)): Option<(u64, u64)> = reply else { return Ok(()) };
@@ -237,7 +240,7 @@ async fn measure(pipe: &Pipe<Nobody>, examined: &mut Examined) -> Result<(), Red
 
 /// Tries every command that quorlock uses, on keys that do not exist, so that nothing comes of it.
 async fn try_commands(
-    pipe: &Pipe<Nobody>,
+    connection: &Connection<Nobody>,
     options: &Options,
     keys: &Keys,
     examined: &mut Examined,
@@ -273,7 +276,7 @@ async fn try_commands(
     let channel = format!("{}quorlock:doctor:{:08x}", options.key_prefix, random::random());
     add("PUBLISH", &[&channel, "x"]);
     let (names, commands): (Vec<_>, Vec<_>) = tries.into_iter().unzip();
-    let replies = pipe.ask_all(&commands).await?;
+    let replies = connection.query(&commands).await?;
     for (name, reply) in names.into_iter().zip(replies) {
         let permissions = &mut examined.diagnosis.permissions;
         let permission = permissions.entry(name).or_insert(Permission::Allowed);
@@ -288,7 +291,7 @@ async fn try_commands(
         }
     }
     // Not with the others: what it is answered with is no reply.
-    let permission = match subscribe(pipe, &channel).await {
+    let permission = match subscribe(connection, &channel).await {
         Ok(()) => Permission::Allowed,
         Err(error) if failure(&error, true).outcome == NodeOutcome::Noperm => Permission::Denied,
         Err(error) => return Err(error),

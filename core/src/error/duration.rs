@@ -4,9 +4,9 @@ use std::fmt;
 use std::time::Duration;
 
 /// A duration as a person writes it.
-pub(crate) struct Human(pub(crate) Duration);
+pub(crate) struct HumanDuration(pub(crate) Duration);
 
-impl fmt::Display for Human {
+impl fmt::Display for HumanDuration {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.0.as_millis() {
             0 => write!(f, "{} µs", self.0.as_micros()),

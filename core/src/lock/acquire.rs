@@ -6,18 +6,18 @@ use crate::command::reply::Reply;
 use crate::command::request::{Request, Subject};
 use crate::config::options::Options;
 use crate::config::resources::Resources;
-use crate::error::duration::Human;
+use crate::error::duration::HumanDuration;
 use crate::error::{Error, ErrorCode, Result};
-use crate::lock::attempt::Attempt;
 use crate::lock::driver::Driver;
-use crate::lock::duplicates::expose;
+use crate::lock::duplicates::find_duplicate;
 use crate::lock::held::{Held, Won};
-use crate::lock::keeper::Keeper;
 use crate::lock::lease::Lease;
-use crate::lock::listener::Heard;
 use crate::lock::owner::Owner;
-use crate::lock::round::{Aim, Running};
-use crate::lock::waiters::{News, Place, Queued};
+use crate::lock::renewer::Renewer;
+use crate::lock::round::{RoundOptions, RunningRound};
+use crate::lock::subscriber::Notification;
+use crate::lock::trace::AcquireTrace;
+use crate::lock::waiters::{Place, Queued, RoundReport};
 use crate::runtime::clock;
 use crate::runtime::random;
 use crate::runtime::timer::sleep;
@@ -38,7 +38,7 @@ const REENTRANT_AFTER: Duration = Duration::from_secs(1);
 /// One caller's acquire.
 pub(crate) struct Acquire {
     driver: Arc<Driver>,
-    keeper: Arc<Keeper>,
+    renewer: Arc<Renewer>,
     resources: Resources,
     keys: Arc<[Keys]>,
     term: Term,
@@ -54,7 +54,7 @@ pub(crate) struct Acquire {
     joined: NodeSet,
     queued: Option<Arc<Subject>>,
     node_timeout: Duration,
-    attempt: Attempt,
+    trace: AcquireTrace,
     owner: Option<Owner>,
     /// Ends what waits to warn that the owner waits for itself.
     reentrant: Option<DropGuard>,
@@ -64,13 +64,13 @@ type Caller = oneshot::Sender<Result<Lease>>;
 
 impl Acquire {
     pub(crate) fn new(
-        keeper: &Arc<Keeper>,
+        renewer: &Arc<Renewer>,
         resources: &Resources,
         keys: Arc<[Keys]>,
         options: &Options,
         owner: Option<Owner>,
     ) -> Self {
-        let driver = keeper.driver();
+        let driver = renewer.driver();
         let now = clock::now();
         let waits = options.wait.is_none_or(|wait| !wait.is_zero());
         Self {
@@ -86,9 +86,9 @@ impl Acquire {
             joined: NodeSet::EMPTY,
             queued: None,
             node_timeout: options.node_timeout(options.ttl),
-            attempt: Attempt::begin(driver, resources, now),
+            trace: AcquireTrace::begin(driver, resources, now),
             driver: Arc::clone(driver),
-            keeper: Arc::clone(keeper),
+            renewer: Arc::clone(renewer),
             owner,
             reentrant: None,
             keys,
@@ -145,7 +145,7 @@ impl Acquire {
                         owner: self.owner,
                     };
                     let held = Held::new(&driver, won, round.granted(), round.holders());
-                    let lease = Lease::new(&self.keeper, Arc::clone(&held));
+                    let lease = Lease::new(&self.renewer, Arc::clone(&held));
                     if driver.identities.needs_proof() {
                         let complete = round.complete();
                         if let Err(stop) = unless_stopped(&driver, &mut caller, complete).await {
@@ -155,7 +155,7 @@ impl Acquire {
                         }
                         round.prove();
                     }
-                    if let Some(mistake) = self.mistake(round.twin(), &round.subject).await {
+                    if let Some(mistake) = self.mistake(round.duplicate(), &round.subject).await {
                         drop(lease);
                         self.fail(caller, mistake);
                         return round.finish(Some(held)).await;
@@ -166,14 +166,14 @@ impl Acquire {
                         drop(lease);
                         self.stop(caller, Stop::Closing);
                     } else {
-                        self.attempt.win(fence);
+                        self.trace.win(fence);
                         answer(caller, Ok(lease));
                     }
                     return round.finish(Some(held)).await;
                 }
                 Outcome::Lost(loss) => loss,
             };
-            if let Some(mistake) = self.mistake(round.twin(), &round.subject).await {
+            if let Some(mistake) = self.mistake(round.duplicate(), &round.subject).await {
                 self.fail(caller, mistake);
                 return self.finish(round).await;
             }
@@ -209,7 +209,7 @@ impl Acquire {
             match end {
                 Some(end) => {
                     sleep(end.since(clock::now())).await;
-                    // Older news may be of a holder that is gone, or of nodes that are down since. The timer
+                    // Older report may be of a holder that is gone, or of nodes that are down since. The timer
                     // may be late: it stands still while the machine is suspended.
                     clock::now().minus(retry_delay).max(self.arrived)
                 }
@@ -221,7 +221,7 @@ impl Acquire {
             has_hope = place.is_first() => Some(has_hope),
             since = wait => place.is_informed(since).await,
         };
-        let News { answers, outage, .. } = place.news();
+        let RoundReport { answers, outage, .. } = place.report();
         match (has_hope, outage) {
             (Some(true), outage) => {
                 if let Some(since) = outage {
@@ -236,11 +236,11 @@ impl Acquire {
 
     /// Others have it, or are before it in the line.
     fn begin_to_wait(&mut self) {
-        if !self.attempt.wait() || self.owner.is_none() {
+        if !self.trace.wait() || self.owner.is_none() {
             return;
         }
         // Its owner waits from now on, so it acquires nothing else meanwhile.
-        let own = self.keeper.find(&self.keys, |held| held.won.owner == self.owner);
+        let own = self.renewer.find(&self.keys, |held| held.won.owner == self.owner);
         let Some(held) = own else { return };
         let waiting = CancellationToken::new();
         self.reentrant = Some(waiting.clone().drop_guard());
@@ -256,21 +256,21 @@ impl Acquire {
         });
     }
 
-    fn begin(&mut self) -> Result<Running> {
+    fn begin(&mut self) -> Result<RunningRound> {
         let queued = self.place.as_mut().and_then(|place| {
             place.listen_with_others();
             place.queued()
         });
         self.joined = queued.as_ref().map_or(self.joined, |queued| queued.nodes);
-        let aim = Aim {
+        let options = RoundOptions {
             keys: &self.keys,
             term: self.term,
             node_timeout: self.node_timeout,
             turns: self.calls.begin(clock::now()),
             queued,
         };
-        let round = Running::start(&self.driver, aim)?;
-        self.attempt.begin_round();
+        let round = RunningRound::start(&self.driver, options)?;
+        self.trace.begin_round();
         if round.subject.waiter.is_some() {
             self.queued = Some(Arc::clone(&round.subject));
         }
@@ -278,7 +278,7 @@ impl Acquire {
     }
 
     /// What follows a round that was lost.
-    fn lost(&mut self, round: &Running, loss: Loss) -> Next {
+    fn lost(&mut self, round: &RunningRound, loss: Loss) -> Next {
         // It joined with its request, except where that failed.
         let failed = |answer: &Option<Answered>| matches!(answer, Some(Err(_)));
         let nodes = 0..round.answers.len();
@@ -287,7 +287,7 @@ impl Acquire {
         });
         // Where others are said to be before it by some nodes only, they may be gone.
         self.waiting.stands_behind(round.refusals().filter_map(|refusal| refusal.rank).min());
-        self.attempt.lose_round(loss);
+        self.trace.lose_round(loss);
         let next = self.waiting.after(clock::now(), round.sent, loss, random::random());
         if let (Next::TryAt(_), Loss::Contended { .. }) = (next, loss) {
             self.begin_to_wait();
@@ -295,7 +295,7 @@ impl Acquire {
         if let Some(place) = &mut self.place {
             let outage = self.waiting.outage();
             let at = Some(clock::now());
-            place.tell(News { answers: round.answers.clone().into(), outage, at });
+            place.publish(RoundReport { answers: round.answers.clone().into(), outage, at });
             match (next, loss) {
                 (Next::TryAt(_), Loss::Contended { .. }) => place.listen(),
                 (Next::GiveUp, Loss::NoQuorum) => {
@@ -315,16 +315,16 @@ impl Acquire {
             let left = next.since(clock::now());
             let Some(place) = &mut self.place else { return sleep(left).await };
             let hurry = place.hurry();
-            let heard = tokio::select! {
+            let notification = tokio::select! {
                 biased;
-                heard = place.heard() => heard,
+                notification = place.notification() => notification,
                 () = hurry.notified() => return,
                 () = sleep(left) => return,
             };
-            match heard {
-                Heard::Unqueued(node) => self.joined.remove(node),
-                Heard::Call { node, lock } => {
-                    self.attempt.called(self.driver.nodes[node].address());
+            match notification {
+                Notification::Unqueued(node) => self.joined.remove(node),
+                Notification::Free { node, lock } => {
+                    self.trace.called(self.driver.nodes[node].address());
                     let resource = self.keys.iter().position(|keys| keys.lock == lock);
                     let (now, random) = (clock::now(), random::random());
                     let Some(resource) = resource else { continue };
@@ -366,7 +366,7 @@ impl Acquire {
                 if join.await.is_err() {
                     closing.run_until_cancelled(sleep(JOIN_AGAIN)).await;
                     // An error means that nobody waits any more.
-                    let _ = again.send(Heard::Unqueued(node));
+                    let _ = again.send(Notification::Unqueued(node));
                 } else if waits.strong_count() == 0 {
                     // The node may have been asked to let it join again, after it had left.
                     let horizon = clock::now().plus(turns.memory);
@@ -390,16 +390,16 @@ impl Acquire {
     }
 
     /// Sees the last round to its end, which was in vain.
-    async fn finish(mut self, round: Running) {
+    async fn finish(mut self, round: RunningRound) {
         self.leave();
         round.finish(None).await;
     }
 
     /// The mistake in the list of nodes that this round revealed, or that was found meanwhile.
-    async fn mistake(&self, twin: Option<usize>, subject: &Arc<Subject>) -> Option<Error> {
-        if let Some(node) = twin {
+    async fn mistake(&self, duplicate: Option<usize>, subject: &Arc<Subject>) -> Option<Error> {
+        if let Some(node) = duplicate {
             let subject = Arc::clone(subject);
-            let exposed = expose(&self.driver, node, subject, self.term, self.node_timeout);
+            let exposed = find_duplicate(&self.driver, node, subject, self.term, self.node_timeout);
             if let Err(error) = exposed.await {
                 return Some(error);
             }
@@ -414,13 +414,13 @@ impl Acquire {
     /// Ends in this error.
     fn refuse(&mut self, caller: Caller, error: Error) {
         self.reentrant = None;
-        self.attempt.fail(Some(&error));
+        self.trace.fail(Some(&error));
         answer(caller, Err(error));
     }
 
     /// Ends because nobody waits for it any more.
     fn stop(&mut self, caller: Caller, stop: Stop) {
-        self.attempt.fail(None);
+        self.trace.fail(None);
         stop.tell(caller, &self.resources);
     }
 
@@ -431,17 +431,17 @@ impl Acquire {
         let granted = |answer: &&Answered| matches!(answer, Ok(Reply::Granted { .. }));
         let granted = answers.iter().flatten().filter(granted).count();
         let waited = self.wait.filter(|wait| !wait.is_zero());
-        let held = match (self.keeper.find(&self.keys, |_| true), waited) {
+        let held = match (self.renewer.find(&self.keys, |_| true), waited) {
             (Some(own), waited) => {
                 let dropped =
                     if own.is_dropped() { ", dropped without being released" } else { "" };
-                let after =
-                    waited.map_or_else(String::new, |wait| format!(" after {}", Human(wait)));
+                let after = waited
+                    .map_or_else(String::new, |wait| format!(" after {}", HumanDuration(wait)));
                 let fence = own.won.fence;
                 format!("is held by another lease of this client (fence {fence}{dropped}){after}")
             }
             (None, Some(wait)) => {
-                format!("was held by others for the whole wait of {}", Human(wait))
+                format!("was held by others for the whole wait of {}", HumanDuration(wait))
             }
             (None, None) => "is held by others".to_owned(),
         };

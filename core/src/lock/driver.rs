@@ -6,12 +6,12 @@ use crate::config::endpoint::Endpoint;
 use crate::config::options::Options;
 use crate::config::resources::Resources;
 use crate::error::{Error, ErrorCode, NodeOutcome, NodeReport, Result};
-use crate::lock::listener::Listening;
+use crate::lock::subscriber::Subscriber;
 use crate::lock::waiters::Waiters;
 use crate::node::Node;
 use crate::node::clocks::Clocks;
-use crate::node::exchange::Parcel;
-use crate::node::fanout::Asking;
+use crate::node::exchange::PackedRequest;
+use crate::node::fanout::FanOut;
 use crate::node::identity::Identities;
 use crate::runtime::clock;
 use crate::runtime::deadline::Deadlines;
@@ -67,13 +67,13 @@ impl Driver {
         };
         let closing = CancellationToken::new();
         let (patience, prefix) = (options.connect_timeout, &options.key_prefix);
-        let listening = Listening::new(endpoints, patience, prefix, &closing);
+        let subscriber = Subscriber::new(endpoints, patience, prefix, &closing);
         Arc::new(Self {
             quorum,
             nodes: endpoints.iter().enumerate().map(node).collect(),
             identities,
             options,
-            waiters: Waiters::new(Arc::clone(&clocks), listening),
+            waiters: Waiters::new(Arc::clone(&clocks), subscriber),
             clocks,
             unused: closing.child_token(),
             closing,
@@ -133,7 +133,7 @@ impl Driver {
     ///
     /// Fails if two nodes are known to be one server.
     pub(crate) async fn ready(&self) -> Result<()> {
-        let up = |node: &&Arc<Node>| node.poke() == Some(true);
+        let up = |node: &&Arc<Node>| node.start_connecting() == Some(true);
         if self.nodes.iter().filter(up).count() < self.quorum.size() || !self.met.initialized() {
             self.meet().await;
         }
@@ -165,16 +165,16 @@ impl Driver {
 
     /// Requests, one to each of some nodes, that are part of something begun at `began`, and are to be
     /// answered within `patience`.
-    pub(crate) fn ask(&self, began: Moment, patience: Duration) -> Asking {
-        Asking::new(&self.deadlines, began, patience, self.nodes.len())
+    pub(crate) fn fan_out(&self, began: Moment, patience: Duration) -> FanOut {
+        FanOut::new(&self.deadlines, began, patience, self.nodes.len())
     }
 
     /// Sends one request to all nodes at once.
-    pub(crate) fn ask_all(&self, request: Request, began: Moment, patience: Duration) -> Asking {
-        let mut asking = self.ask(began, patience);
-        let parcel = Parcel::from(request);
-        self.nodes.iter().for_each(|node| asking.ask(node, &parcel));
-        asking
+    pub(crate) fn broadcast(&self, request: Request, began: Moment, patience: Duration) -> FanOut {
+        let mut fan_out = self.fan_out(began, patience);
+        let packed_request = PackedRequest::from(request);
+        self.nodes.iter().for_each(|node| fan_out.send(node, &packed_request));
+        fan_out
     }
 
     /// Sends one request, which is part of something begun at `began`, to one node.

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 /// `node` answered that it holds the token of `subject`, which was sent to it but once: another one
 /// is the same server. Takes the lock there once more, and sees which other node knows of it.
-pub(crate) async fn expose(
+pub(crate) async fn find_duplicate(
     driver: &Arc<Driver>,
     node: usize,
     subject: Arc<Subject>,
@@ -28,19 +28,19 @@ pub(crate) async fn expose(
     let (ticket, turns) = (None, driver.turns());
     let request = Request::Acquire { subject: Arc::clone(&subject), ttl, proposal, ticket, turns };
     let first = driver.call(node, request.clone(), now, patience).await;
-    let mut twin = None;
+    let mut duplicate = None;
     // Others may have been quicker. Then the one stays unnamed until the next time.
     if let Ok(Reply::Granted { .. } | Reply::Uncounted(..)) = first {
-        let mut asking = driver.ask_all(request, now, patience);
-        while let Some((other, answered)) = asking.next().await {
+        let mut fan_out = driver.broadcast(request, now, patience);
+        while let Some((other, answered)) = fan_out.next().await {
             let knows = matches!(answered, Ok(Reply::Own));
-            twin = if knows && other != node { Some(other) } else { twin };
+            duplicate = if knows && other != node { Some(other) } else { duplicate };
         }
     }
     let horizon = term.gone(clock::now());
     for node in 0..driver.nodes.len() {
         driver.deliver(node, release(&subject), patience, horizon);
     }
-    driver.identities.found_twin(node, twin);
+    driver.identities.found_duplicate(node, duplicate);
     Ok(())
 }

@@ -5,8 +5,8 @@ use crate::command::request::Request;
 use crate::error::Result;
 use crate::lock::driver::Driver;
 use crate::lock::heal::heal;
-use crate::lock::held::{Held, Item, tell};
-use crate::node::fanout::Asking;
+use crate::lock::held::{Held, PendingExtension, answer_caller};
+use crate::node::fanout::FanOut;
 use crate::runtime::clock;
 use crate::runtime::random;
 use crate::runtime::timer::sleep;
@@ -15,10 +15,10 @@ use std::sync::Arc;
 use tokio::sync::oneshot;
 
 /// Extensions under way that share their requests.
-pub(crate) struct Extending {
+pub(crate) struct ExtensionBatch {
     driver: Arc<Driver>,
-    items: Vec<Item>,
-    asking: Asking,
+    items: Vec<PendingExtension>,
+    fan_out: FanOut,
     answers: Vec<Option<Answered>>,
     /// Which of them are decided.
     is_decided: Vec<bool>,
@@ -27,16 +27,18 @@ pub(crate) struct Extending {
     some_missing: bool,
 }
 
-impl Extending {
+impl ExtensionBatch {
     /// Sends them. They are at least one, and all of one client.
-    pub(crate) fn start(items: Vec<Item>) -> Self {
+    pub(crate) fn start(items: Vec<PendingExtension>) -> Self {
         let driver = Arc::clone(items[0].lease.driver());
-        let locks = items.iter().map(|Item { lease, extension, .. }| lease.to_extend(extension));
+        let locks = items
+            .iter()
+            .map(|PendingExtension { lease, extension, .. }| lease.to_extend(extension));
         let request = Request::Extend(locks.collect());
         let began = items.iter().map(|item| item.sent).min().unwrap_or_else(clock::now);
         let patience = items.iter().map(|item| item.patience).max().unwrap_or_default();
         Self {
-            asking: driver.ask_all(request, began, patience),
+            fan_out: driver.broadcast(request, began, patience),
             answers: vec![None; driver.nodes.len()],
             is_decided: vec![false; items.len()],
             decided: Vec::new(),
@@ -48,7 +50,7 @@ impl Extending {
 
     /// Takes in one node's answer; `false` if there is none to come.
     pub(crate) async fn step(&mut self) -> bool {
-        let Some((node, answered)) = self.asking.next().await else { return false };
+        let Some((node, answered)) = self.fan_out.next().await else { return false };
         self.answers[node] = Some(answered.clone());
         for position in 0..self.items.len() {
             let answer = answer(&about(&answered, position));
@@ -57,7 +59,7 @@ impl Extending {
             if self.is_decided[position] && answer != Answer::No {
                 continue;
             }
-            let Item { lease, extension, sent, .. } = &mut self.items[position];
+            let PendingExtension { lease, extension, sent, .. } = &mut self.items[position];
             let Some(extended) = lease.extended(extension, node, answer) else { continue };
             if !std::mem::replace(&mut self.is_decided[position], true) {
                 let (lease, sent) = (Arc::clone(lease), *sent);
@@ -77,7 +79,7 @@ impl Extending {
 
     fn heal(&mut self) {
         let mut batches = vec![Vec::new(); self.driver.nodes.len()];
-        for Item { lease, extension, .. } in &mut self.items {
+        for PendingExtension { lease, extension, .. } in &mut self.items {
             let nodes = extension.take_missing();
             if let Some(ttl) = lease.heal(nodes) {
                 nodes.iter().for_each(|node| batches[node].push((Arc::clone(lease), ttl)));
@@ -113,9 +115,9 @@ pub(crate) async fn extend(lease: Arc<Held>, term: Term, caller: oneshot::Sender
     loop {
         let sent = clock::now();
         let Some(item) = lease.begin_now(sent, term) else {
-            return tell(&mut caller, Err(lease.lost_now()));
+            return answer_caller(&mut caller, Err(lease.lost_now()));
         };
-        let mut extending = Extending::start(vec![item]);
+        let mut extending = ExtensionBatch::start(vec![item]);
         let mut extended = Extended::Undecided;
         while extending.step().await {
             if let Some((_, _, decided)) = extending.take_decided().pop() {
@@ -139,7 +141,7 @@ pub(crate) async fn extend(lease: Arc<Held>, term: Term, caller: oneshot::Sender
                 }
             }
         };
-        tell(&mut caller, result);
+        answer_caller(&mut caller, result);
         // The nodes that the decision did not wait for are extended as well.
         while extending.step().await {}
         return;

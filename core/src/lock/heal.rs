@@ -5,8 +5,8 @@ use crate::command::reply::Reply;
 use crate::command::request::Request;
 use crate::lock::driver::Driver;
 use crate::lock::held::Held;
-use crate::node::exchange::Parcel;
-use crate::node::fanout::Asking;
+use crate::node::exchange::PackedRequest;
+use crate::node::fanout::FanOut;
 use crate::runtime::clock;
 use crate::telemetry::events;
 use quorlock_protocol::Healed;
@@ -31,9 +31,9 @@ pub(crate) async fn heal(
     let request = Request::Heal(leases.iter().map(lock).collect());
     let timeouts = leases.iter().map(|(lease, _)| lease.won.term.ttl);
     let patience = timeouts.map(|ttl| driver.options.node_timeout(ttl)).max().unwrap_or_default();
-    let mut asking = driver.ask(clock::now(), patience);
-    asking.ask(&driver.nodes[node], &Parcel::from(request));
-    let answered = asking.next().await.map(|(_, answered)| answered);
+    let mut fan_out = driver.fan_out(clock::now(), patience);
+    fan_out.send(&driver.nodes[node], &PackedRequest::from(request));
+    let answered = fan_out.next().await.map(|(_, answered)| answered);
     let healed = match answered {
         Some(Ok(Reply::Healed(healed))) => healed,
         // The next extension or repair tries again.
@@ -43,8 +43,8 @@ pub(crate) async fn heal(
     for (position, (lease, ttl)) in leases.iter().enumerate() {
         lease.healed(node, *ttl, healed.get(position).copied()).await;
     }
-    if asking.has_late() {
-        driver.detach(wait_for_late(&driver, node, asking, leases, patience));
+    if fan_out.has_late() {
+        driver.detach(wait_for_late(&driver, node, fan_out, leases, patience));
     }
     is_doubtful
 }
@@ -54,7 +54,7 @@ pub(crate) async fn heal(
 fn wait_for_late(
     driver: &Arc<Driver>,
     node: usize,
-    mut asking: Asking,
+    mut fan_out: FanOut,
     leases: Vec<(Arc<Held>, Duration)>,
     patience: Duration,
 ) -> impl Future<Output = ()> + Send + use<> {
@@ -63,7 +63,7 @@ fn wait_for_late(
         |(lease, ttl): (Arc<Held>, Duration)| (Arc::downgrade(&lease), Arc::clone(&lease.won), ttl);
     let leases: Vec<_> = leases.into_iter().map(weak).collect();
     async move {
-        if let Some(Some(_)) = unused.run_until_cancelled(asking.late()).await {
+        if let Some(Some(_)) = unused.run_until_cancelled(fan_out.late()).await {
             for (lease, won, ttl) in leases {
                 if let Some(lease) = lease.upgrade() {
                     // Whether the node counts is for a HEAL to tell that is answered in time.

@@ -4,7 +4,7 @@ use crate::command::answer::answer;
 use crate::command::keys::Keys;
 use crate::command::request::{Request, Subject};
 use crate::config::resources::Resources;
-use crate::error::duration::Human;
+use crate::error::duration::HumanDuration;
 use crate::error::{Error, ErrorCode, NodeReport};
 use crate::lock::driver::Driver;
 use crate::lock::owner::Owner;
@@ -32,7 +32,7 @@ pub(crate) enum Watcher {
 
 impl Watcher {
     /// Must be called without a lock held: the callback may use the lease.
-    fn tell(self, loss: Option<Error>) {
+    fn notify(self, loss: Option<Error>) {
         panics::contain(|| match (self, loss) {
             // An error means that nobody waits any more.
             (Self::Waiting(waiting), loss) => drop(waiting.send(loss)),
@@ -60,12 +60,12 @@ pub(crate) struct Won {
 pub(crate) struct Held {
     pub(crate) won: Arc<Won>,
     driver: Arc<Driver>,
-    state: Mutex<State>,
+    state: Mutex<LeaseState>,
     /// Cancelled when all nodes have answered to the release, or had their time to.
     release_done: CancellationToken,
 }
 
-pub(crate) struct State {
+pub(crate) struct LeaseState {
     pub(crate) lease: protocol::Lease,
     /// `None` if the lease is not extended automatically.
     upkeep: Option<Upkeep>,
@@ -88,7 +88,7 @@ pub(crate) struct State {
 }
 
 /// An extension that is to be sent.
-pub(crate) struct Item {
+pub(crate) struct PendingExtension {
     pub(crate) lease: Arc<Held>,
     pub(crate) extension: Extension,
     pub(crate) sent: Moment,
@@ -96,14 +96,14 @@ pub(crate) struct Item {
     pub(crate) patience: Duration,
 }
 
-/// What the keeper has to do for a lease.
-pub(crate) enum Tending {
+/// What the renewer has to do for a lease.
+pub(crate) enum RenewalStep {
     /// Nothing any more.
     Over,
     /// Nothing until then.
     Wait(Moment),
     /// Extend it, and look again at this moment, its validity end.
-    Extend(Item, Moment),
+    Extend(PendingExtension, Moment),
 }
 
 impl Won {
@@ -113,8 +113,8 @@ impl Won {
     }
 }
 
-impl State {
-    /// When the keeper has to look at the lease.
+impl LeaseState {
+    /// When the renewer has to look at the lease.
     pub(crate) fn wake(&self) -> Moment {
         let upkeep = self.upkeep.filter(|_| self.extending.is_none());
         upkeep.and_then(|upkeep| upkeep.due(&self.lease)).unwrap_or(self.lease.end())
@@ -136,7 +136,7 @@ impl Held {
         holders: NodeSet,
     ) -> Arc<Self> {
         let limit = won.max_hold.map(|max_hold| won.sent.plus(max_hold));
-        let state = State {
+        let state = LeaseState {
             lease: protocol::Lease::new(driver.quorum, granted, won.fence, won.end, limit),
             upkeep: won.auto_extend.then(|| Upkeep::new(won.term)),
             extending: None,
@@ -154,7 +154,7 @@ impl Held {
         Arc::new(Self { driver, won, state, release_done })
     }
 
-    pub(crate) fn state(&self) -> MutexGuard<'_, State> {
+    pub(crate) fn state(&self) -> MutexGuard<'_, LeaseState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -210,7 +210,7 @@ impl Held {
 
     /// Begins to ask the nodes whether they hold the key, without moving the validity end; `None` if the
     /// lease is over.
-    pub(crate) fn begin_verification(self: &Arc<Self>) -> Option<Item> {
+    pub(crate) fn begin_verification(self: &Arc<Self>) -> Option<PendingExtension> {
         let mut state = self.state();
         let now = clock::now();
         let extension = state.lease.verify(now, self.won.term)?;
@@ -227,16 +227,18 @@ impl Held {
     }
 
     /// The error for a lease that is over.
-    pub(crate) fn over(&self, state: &State, now: Moment, ended: Ended) -> Error {
-        let ago = Human(now.since(state.lease.end()));
+    pub(crate) fn over(&self, state: &LeaseState, now: Moment, ended: Ended) -> Error {
+        let ago = HumanDuration(now.since(state.lease.end()));
         let why = match ended {
             Ended::Expired | Ended::AtLimit if state.is_dropped => {
                 format!("ended {ago} ago: it was dropped without being released")
             }
             Ended::Expired => format!("ended {ago} ago, without being extended in time"),
             Ended::AtLimit => {
-                let limit =
-                    self.won.max_hold.map_or_else(String::new, |limit| Human(limit).to_string());
+                let limit = self
+                    .won
+                    .max_hold
+                    .map_or_else(String::new, |limit| HumanDuration(limit).to_string());
                 format!("ended {ago} ago: it may be held for {limit} at most")
             }
             Ended::Taken => {
@@ -254,36 +256,36 @@ impl Held {
         }
     }
 
-    /// Looks after the lease, for the keeper.
-    pub(crate) fn tend(self: &Arc<Self>, now: Moment) -> Tending {
+    /// Looks after the lease, for the renewer.
+    pub(crate) fn renew_if_due(self: &Arc<Self>, now: Moment) -> RenewalStep {
         let mut state = self.state();
         if state.lease.ended(now).is_some() {
             drop(state);
-            self.tell_watchers(now);
-            return Tending::Over;
+            self.notify_watchers(now);
+            return RenewalStep::Over;
         }
         let wake = state.wake();
         let end = state.lease.end();
         match state.upkeep.filter(|_| wake <= now) {
-            None => Tending::Wait(wake),
+            None => RenewalStep::Wait(wake),
             Some(upkeep) => {
                 let term = upkeep.term();
                 let item = self.begin(&mut state, now, term, term.patience());
-                let Some(item) = item else { return Tending::Over };
+                let Some(item) = item else { return RenewalStep::Over };
                 state.extending = Some(now);
-                Tending::Extend(item, end)
+                RenewalStep::Extend(item, end)
             }
         }
     }
 
     /// Begins an extension by hand; `None` if the lease is over.
-    pub(crate) fn begin_now(self: &Arc<Self>, now: Moment, term: Term) -> Option<Item> {
+    pub(crate) fn begin_now(self: &Arc<Self>, now: Moment, term: Term) -> Option<PendingExtension> {
         let patience = self.driver.options.node_timeout(self.won.term.ttl);
         self.begin(&mut self.state(), now, term, patience)
     }
 
     /// An automatic extension was decided. Returns when to look at the lease again.
-    pub(crate) fn tended(&self, extended: Extended) -> Option<Moment> {
+    pub(crate) fn renewed(&self, extended: Extended) -> Option<Moment> {
         let mut state = self.state();
         let sent = state.extending.take();
         if let (Extended::Undecided, Some(sent), Some(upkeep)) = (extended, sent, &mut state.upkeep)
@@ -296,25 +298,25 @@ impl Held {
     /// Begins an extension that waits so long for the nodes' answers; `None` if the lease is over.
     fn begin(
         self: &Arc<Self>,
-        state: &mut State,
+        state: &mut LeaseState,
         now: Moment,
         term: Term,
         patience: Duration,
-    ) -> Option<Item> {
+    ) -> Option<PendingExtension> {
         let extension = state.lease.extend(now, term)?;
         Some(self.item(state, now, extension, patience))
     }
 
     fn item(
         self: &Arc<Self>,
-        state: &mut State,
+        state: &mut LeaseState,
         now: Moment,
         extension: Extension,
         patience: Duration,
-    ) -> Item {
+    ) -> PendingExtension {
         let patience = patience.min(state.lease.end().since(now));
         state.gone = state.gone.max(extension.term().gone(now.plus(patience)));
-        Item { lease: Arc::clone(self), extension, sent: now, patience }
+        PendingExtension { lease: Arc::clone(self), extension, sent: now, patience }
     }
 
     /// Takes in one node's answer to an extension.
@@ -373,7 +375,7 @@ impl Held {
         if !is_released {
             totals.extension_failures.up();
         }
-        self.tell_watchers(now);
+        self.notify_watchers(now);
     }
 
     /// Tells the watcher of the loss of the lease, now or later.
@@ -392,11 +394,11 @@ impl Held {
             }
             state.loss(self, now)
         };
-        watcher.tell(loss);
+        watcher.notify(loss);
     }
 
     /// Tells those who wait for the loss, if the lease is over.
-    fn tell_watchers(&self, now: Moment) {
+    fn notify_watchers(&self, now: Moment) {
         let (watchers, loss) = {
             let mut state = self.state();
             if state.lease.is_valid(now) {
@@ -406,7 +408,7 @@ impl Held {
         };
         self.end(now);
         for watcher in watchers {
-            watcher.tell(loss.clone());
+            watcher.notify(loss.clone());
         }
     }
 
@@ -512,11 +514,11 @@ impl Held {
             }
             begin(&mut state.lease, now)
         };
-        self.tell_watchers(now);
+        self.notify_watchers(now);
         let (sender, receiver) = oneshot::channel();
         let mut caller = Some(sender);
         if !release.was_valid() {
-            tell(&mut caller, false);
+            answer_caller(&mut caller, false);
         }
         let held = Arc::clone(self);
         let task = async move {
@@ -524,8 +526,8 @@ impl Held {
             let node_timeout = driver.options.node_timeout(held.won.term.ttl);
             let patience = held.won.term.patience().max(node_timeout);
             let request = held.to_release();
-            let mut asking = driver.ask_all(request.clone(), now, patience);
-            while let Some((node, answered)) = asking.next().await {
+            let mut fan_out = driver.broadcast(request.clone(), now, patience);
+            while let Some((node, answered)) = fan_out.next().await {
                 if answered.is_err() {
                     held.deliver(node, &request, node_timeout);
                 }
@@ -535,7 +537,7 @@ impl Held {
                     if caller.is_some() {
                         held.released(released);
                     }
-                    tell(&mut caller, released);
+                    answer_caller(&mut caller, released);
                 }
             }
             held.release_done.cancel();
@@ -562,7 +564,7 @@ impl Held {
 }
 
 /// Tells the caller, once.
-pub(crate) fn tell<T>(caller: &mut Option<oneshot::Sender<T>>, result: T) {
+pub(crate) fn answer_caller<T>(caller: &mut Option<oneshot::Sender<T>>, result: T) {
     if let Some(caller) = caller.take() {
         // An error means that nobody waits any more.
         let _ = caller.send(result);

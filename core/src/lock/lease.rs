@@ -4,7 +4,7 @@ use crate::config::options::{Dialect, OptionValue};
 use crate::error::{Error, ErrorCode, Result};
 use crate::lock::extend::extend;
 use crate::lock::held::{Held, Watcher, Won};
-use crate::lock::keeper::Keeper;
+use crate::lock::renewer::Renewer;
 use crate::runtime::Pending;
 use crate::runtime::clock;
 use crate::runtime::fork::Owned;
@@ -35,21 +35,21 @@ use tokio::sync::oneshot;
 #[must_use = "dropping a lease releases it"]
 pub struct Lease {
     won: Arc<Won>,
-    kept: Owned<Kept>,
+    kept: Owned<Tracked>,
 }
 
 /// What a lease is in the process that holds it.
-struct Kept {
+struct Tracked {
     held: Arc<Held>,
-    keeper: Arc<Keeper>,
+    renewer: Arc<Renewer>,
     id: u64,
 }
 
 impl Lease {
     /// Called on the runtime.
-    pub(crate) fn new(keeper: &Arc<Keeper>, held: Arc<Held>) -> Self {
-        let (won, id) = (Arc::clone(&held.won), keeper.add(&held));
-        Self { won, kept: Owned::new(Kept { held, keeper: Arc::clone(keeper), id }) }
+    pub(crate) fn new(renewer: &Arc<Renewer>, held: Arc<Held>) -> Self {
+        let (won, id) = (Arc::clone(&held.won), renewer.add(&held));
+        Self { won, kept: Owned::new(Tracked { held, renewer: Arc::clone(renewer), id }) }
     }
 
     /// `None` in a process that inherited the lease.
@@ -100,7 +100,7 @@ impl Lease {
         self.won.resources.iter().map(|resource| (&**resource, self.won.fence))
     }
 
-    /// Whether the lock is held now. Decided by the local clock, without asking the nodes; once
+    /// Whether the lock is held now. Decided by the local clock, without fan_out the nodes; once
     /// `false`, it stays so.
     pub fn is_valid(&self) -> bool {
         self.held().is_some_and(|held| held.state().lease.is_valid(clock::now()))
@@ -196,10 +196,10 @@ impl Lease {
     /// if it was lost or released before, or if too few nodes confirm within a third of the ttl (at
     /// most 10 s, at least `node_timeout`). Never an error: the lock is given up in any case.
     pub fn release(&self) -> Pending<bool> {
-        let Some(Kept { held, keeper, id }) = self.kept.get() else {
+        let Some(Tracked { held, renewer, id }) = self.kept.get() else {
             return Pending::ready(false);
         };
-        keeper.remove(*id);
+        renewer.remove(*id);
         held.release()
     }
 
@@ -213,10 +213,10 @@ impl Lease {
     /// [`Lease::on_lost`] and waiters of [`Lease::lost`] hear of the loss when it expires. Otherwise
     /// nothing is done. Closing the client, and [`release_all`](crate::release_all), still release it.
     pub fn abandon(&self) -> bool {
-        let Some(Kept { held, keeper, id }) = self.kept.get() else { return false };
+        let Some(Tracked { held, renewer, id }) = self.kept.get() else { return false };
         let is_dropped = held.abandon();
         if is_dropped {
-            keeper.abandon(*id);
+            renewer.abandon(*id);
         }
         is_dropped
     }

@@ -20,10 +20,10 @@ pub(crate) async fn locked(
     patience: Duration,
 ) -> Result<bool> {
     driver.ready().await.map_err(|error| error.about(resources))?;
-    let mut asking = driver.ask_all(Request::Look(keys), clock::now(), patience);
+    let mut fan_out = driver.broadcast(Request::Exists(keys), clock::now(), patience);
     let mut answers = vec![None; driver.nodes.len()];
     let mut seen = Seen::default();
-    while let Some((node, answered)) = asking.next().await {
+    while let Some((node, answered)) = fan_out.next().await {
         seen.add(&answered);
         answers[node] = Some(answered);
         match seen.decide(driver.quorum) {

@@ -1,17 +1,17 @@
 //! Locks over the nodes: acquiring, waiting, keeping leases and releasing them.
 
 pub(crate) mod acquire;
-pub(crate) mod attempt;
 pub(crate) mod driver;
 pub(crate) mod duplicates;
 pub(crate) mod extend;
 pub(crate) mod heal;
 pub(crate) mod held;
-pub(crate) mod keeper;
 pub(crate) mod lease;
-pub(crate) mod listener;
 pub(crate) mod locked;
 pub(crate) mod owner;
+pub(crate) mod renewer;
 pub(crate) mod repair;
 pub(crate) mod round;
+pub(crate) mod subscriber;
+pub(crate) mod trace;
 pub(crate) mod waiters;

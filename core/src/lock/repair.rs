@@ -1,7 +1,7 @@
 //! Repair: a lease that was won on a bare majority gets its key on the other nodes, too.
 
 use crate::lock::driver::Driver;
-use crate::lock::extend::Extending;
+use crate::lock::extend::ExtensionBatch;
 use crate::lock::heal::heal;
 use crate::lock::held::Held;
 use futures_util::future::join_all;
@@ -25,7 +25,7 @@ pub(crate) async fn repair(driver: &Arc<Driver>, lease: Arc<Held>) {
         if (is_doubtful || lease.has_passed())
             && let Some(item) = lease.begin_verification()
         {
-            let mut verifying = Extending::start(vec![item]);
+            let mut verifying = ExtensionBatch::start(vec![item]);
             while verifying.step().await {}
         }
         pause = (pause * 2).min(longest);

@@ -9,8 +9,8 @@ use crate::lock::driver::Driver;
 use crate::lock::held::Held;
 use crate::lock::repair::repair;
 use crate::lock::waiters::Queued;
-use crate::node::exchange::{Parcel, Peer};
-use crate::node::fanout::{Asking, Told};
+use crate::node::exchange::{PackedRequest, Peer};
+use crate::node::fanout::{FanOut, Received};
 use crate::runtime::clock;
 use crate::runtime::random;
 use futures_util::future::{BoxFuture, FutureExt};
@@ -21,7 +21,7 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 /// What a round is for.
-pub(crate) struct Aim<'a> {
+pub(crate) struct RoundOptions<'a> {
     pub(crate) keys: &'a Arc<[Keys]>,
     pub(crate) term: Term,
     pub(crate) node_timeout: Duration,
@@ -31,29 +31,29 @@ pub(crate) struct Aim<'a> {
 }
 
 /// A round on the wire.
-pub(crate) struct Running {
+pub(crate) struct RunningRound {
     driver: Arc<Driver>,
     pub(crate) subject: Arc<Subject>,
-    undoing: Undoing,
+    undo: Undo,
     pub(crate) sent: Moment,
     round: Round,
     pub(crate) answers: Vec<Option<Answered>>,
-    votes: Asking,
+    votes: FanOut,
     raises: FuturesUnordered<BoxFuture<'static, (usize, Answered)>>,
 }
 
 /// What it takes to undo a round.
-struct Undoing {
+struct Undo {
     subject: Arc<Subject>,
     term: Term,
     node_timeout: Duration,
     queued: Option<Queued>,
 }
 
-impl Running {
+impl RunningRound {
     /// Sends ACQUIRE to all nodes.
-    pub(crate) fn start(driver: &Arc<Driver>, aim: Aim<'_>) -> Result<Self> {
-        let Aim { keys, term, node_timeout, turns, queued } = aim;
+    pub(crate) fn start(driver: &Arc<Driver>, aim: RoundOptions<'_>) -> Result<Self> {
+        let RoundOptions { keys, term, node_timeout, turns, queued } = aim;
         let driver = Arc::clone(driver);
         let waiter = queued.as_ref().map(|queued| Arc::clone(&queued.waiter));
         let subject = Arc::new(Subject { keys: Arc::clone(keys), token: random::token()?, waiter });
@@ -64,14 +64,14 @@ impl Running {
         let node_timeout = node_timeout.min(term.end(sent).since(sent));
         let acquire = |ticket| {
             let (subject, ttl) = (Arc::clone(&subject), term.ttl);
-            Parcel::from(Request::Acquire { subject, ttl, proposal, ticket, turns })
+            PackedRequest::from(Request::Acquire { subject, ttl, proposal, ticket, turns })
         };
-        let mut votes = driver.ask(sent, node_timeout);
+        let mut votes = driver.fan_out(sent, node_timeout);
         let everywhere = acquire(None);
         for node in &driver.nodes {
             match ticket(queued.as_ref(), node.position()) {
-                None => votes.ask(node, &everywhere),
-                ticket => votes.ask(node, &acquire(ticket)),
+                None => votes.send(node, &everywhere),
+                ticket => votes.send(node, &acquire(ticket)),
             }
         }
         Ok(Self {
@@ -79,7 +79,7 @@ impl Running {
             raises: FuturesUnordered::new(),
             answers: vec![None; driver.nodes.len()],
             round: Round::new(driver.quorum, sent, term),
-            undoing: Undoing { subject: Arc::clone(&subject), term, node_timeout, queued },
+            undo: Undo { subject: Arc::clone(&subject), term, node_timeout, queued },
             sent,
             subject,
             driver,
@@ -144,7 +144,7 @@ impl Running {
     /// client is closed or gone. It may wait for ever, for a node that is frozen, and so keeps neither the driver
     /// nor the lease.
     fn wait_for_late(self, lease: Option<Arc<Held>>) -> impl Future<Output = ()> + Send + use<> {
-        let Self { driver, undoing, mut round, mut votes, .. } = self;
+        let Self { driver, undo, mut round, mut votes, .. } = self;
         let unused = driver.unused.clone();
         let driver = Arc::downgrade(&driver);
         let lease = lease.map(|lease| Arc::downgrade(&lease));
@@ -164,8 +164,8 @@ impl Running {
                 let vote = vote(&answered);
                 let event = Event::Late { node, vote };
                 let actions = round.handle(clock::now(), event);
-                undoing.undo(&driver, actions.undo);
-                undoing.leave_late(&driver, node, vote);
+                undo.undo(&driver, actions.undo);
+                undo.leave_late(&driver, node, vote);
                 if let Some(held) = held {
                     held.voted(event, round.holders());
                 }
@@ -181,7 +181,7 @@ impl Running {
     }
 
     /// The node that answered that it holds this round's token already, if there is one.
-    pub(crate) fn twin(&self) -> Option<usize> {
+    pub(crate) fn duplicate(&self) -> Option<usize> {
         self.answers.iter().position(|answer| matches!(answer, Some(Ok(Reply::Own))))
     }
 
@@ -208,7 +208,7 @@ impl Running {
             Some((node, answered)) = self.raises.next() => {
                 Some(Event::Raised { node, stored: matches!(answered, Ok(Reply::Yes)) })
             }
-            Some(Told { node, answered, in_order }) = self.votes.told() => {
+            Some(Received { node, answered, in_order }) = self.votes.received() => {
                 if let Ok(
                     Reply::Held(Refusal { clock, .. }) | Reply::Granted { clock, .. },
                 ) = answered
@@ -218,7 +218,7 @@ impl Running {
                 let vote = vote(&answered);
                 self.answers[node] = Some(answered);
                 if !in_order {
-                    self.undoing.leave_late(&self.driver, node, vote);
+                    self.undo.leave_late(&self.driver, node, vote);
                 }
                 Some(Event::Vote { node, vote, in_order })
             }
@@ -234,8 +234,8 @@ impl Running {
 
     fn carry_out(&mut self, actions: Actions) -> Option<Outcome> {
         if let Some((nodes, fence)) = actions.raise {
-            let (sent, patience) = (self.sent, self.undoing.node_timeout);
-            let (subject, ttl) = (Arc::clone(&self.subject), self.undoing.term.ttl);
+            let (sent, patience) = (self.sent, self.undo.node_timeout);
+            let (subject, ttl) = (Arc::clone(&self.subject), self.undo.term.ttl);
             let request = Request::Raise { subject, ttl, fence };
             let raise = |node| {
                 let call = self.driver.call(node, request.clone(), sent, patience);
@@ -243,12 +243,12 @@ impl Running {
             };
             self.raises.extend(nodes.iter().map(raise));
         }
-        self.undoing.undo(&self.driver, actions.undo);
+        self.undo.undo(&self.driver, actions.undo);
         actions.outcome
     }
 }
 
-impl Undoing {
+impl Undo {
     /// Takes this round's token back from nodes that may have it. An UNDO is sent when the node
     /// has voted or its deadline has passed, so it is behind the ACQUIRE on their connection.
     fn undo(&self, driver: &Driver, nodes: NodeSet) {

@@ -1,19 +1,19 @@
 //! A node's connection: how it is opened, watched, given up and replaced.
 
-use super::link::{Cluster, Link, Slot};
+use super::link::{Cluster, Link, LinkState};
 use super::routing::keep_routing;
-use super::{LOOK_INTERVAL, Node, RECONNECT_DELAY};
+use super::{CHECK_INTERVAL, Node, RECONNECT_DELAY};
 use crate::command::answer::Failure;
 use crate::config::endpoint::Target;
 use crate::error::NodeOutcome;
-use crate::node::channel::Wire;
+use crate::node::connection::NodeConnection;
 use crate::runtime;
 use crate::runtime::clock;
 use crate::runtime::panics;
 use crate::runtime::random;
 use crate::runtime::timer::{sleep, timeout};
 use crate::telemetry::events;
-use crate::transport::handshake::Sight;
+use crate::transport::handshake::ServerInfo;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -30,7 +30,7 @@ impl Node {
         if timeouts >= STUCK_AFTER && age >= self.connect_timeout {
             let detail = format!("no answer to {timeouts} requests in a row");
             let failure = Failure { outcome: NodeOutcome::Timeout, detail, sent: false };
-            if self.leave(|slot| slot.is(link), Slot::Down(failure.clone())) {
+            if self.leave(|state| state.is(link), LinkState::Down(failure.clone())) {
                 self.health.failed(self.address(), &failure);
             }
         }
@@ -45,7 +45,7 @@ impl Node {
     }
 
     pub(super) fn broken(self: &Arc<Self>, link: &Link) {
-        if self.leave(|slot| slot.is(link), Slot::Connecting) {
+        if self.leave(|state| state.is(link), LinkState::Connecting) {
             events::disconnected(self.address());
         }
     }
@@ -55,13 +55,13 @@ impl Node {
     /// did.
     pub(super) fn leave(
         self: &Arc<Self>,
-        from: impl Fn(&Slot<Self>) -> bool,
-        to: Slot<Self>,
+        from: impl Fn(&LinkState<Self>) -> bool,
+        to: LinkState<Self>,
     ) -> bool {
-        let left = self.slot.send_if_modified(|slot| {
-            let leaves = from(slot);
+        let left = self.state.send_if_modified(|state| {
+            let leaves = from(state);
             if leaves {
-                *slot = to;
+                *state = to;
             }
             leaves
         });
@@ -78,24 +78,24 @@ impl Node {
         let (mut delay, longest) = RECONNECT_DELAY;
         while let Some(node) = node.upgrade() {
             let opening = panics::contained(node.open());
-            let slot = match timeout(node.connect_timeout, opening).await {
-                Ok(Some(Ok(slot))) => slot,
-                Ok(Some(Err(failure))) => Slot::Down(failure),
+            let state = match timeout(node.connect_timeout, opening).await {
+                Ok(Some(Ok(state))) => state,
+                Ok(Some(Err(failure))) => LinkState::Down(failure),
                 // A mistake in quorlock, or in a library that it uses.
-                Ok(None) => Slot::Down(Failure::unreachable("connecting to it panicked")),
+                Ok(None) => LinkState::Down(Failure::unreachable("connecting to it panicked")),
                 Err(_) => {
                     let what = node.endpoint.target.no_connection();
-                    Slot::Down(Failure::timeout(what, node.connect_timeout, false))
+                    LinkState::Down(Failure::timeout(what, node.connect_timeout, false))
                 }
             };
-            let failure = match &slot {
-                Slot::Down(failure) => Some(failure.clone()),
+            let failure = match &state {
+                LinkState::Down(failure) => Some(failure.clone()),
                 _ => None,
             };
-            let open = node.slot.send_if_modified(|current| {
-                let open = !matches!(current, Slot::Closed);
+            let open = node.state.send_if_modified(|current| {
+                let open = !matches!(current, LinkState::Closed);
                 if open {
-                    *current = slot;
+                    *current = state;
                 }
                 open
             });
@@ -115,44 +115,44 @@ impl Node {
         }
     }
 
-    async fn open(self: &Arc<Self>) -> Result<Slot<Self>, Failure> {
+    async fn open(self: &Arc<Self>) -> Result<LinkState<Self>, Failure> {
         if let Target::Cluster(cluster) = &self.endpoint.target {
             let map = self.route(cluster, None).await?;
             let (node, stale) = (Arc::downgrade(self), self.stale.subscribe());
             runtime::serve(move || keep_routing(Weak::clone(&node), stale.clone()));
-            return Ok(Slot::Routed(map));
+            return Ok(LinkState::Routed(map));
         }
         let id = Arc::new(());
         let (node, weak_id) = (Arc::downgrade(self), Arc::downgrade(&id));
         let on_broken = move || {
             if let (Some(node), Some(id)) = (node.upgrade(), weak_id.upgrade())
-                && node.leave(|slot| slot.has(&id), Slot::Connecting)
+                && node.leave(|state| state.has(&id), LinkState::Connecting)
             {
                 events::disconnected(node.address());
             }
         };
-        let wire = Wire::open(&self.endpoint.target, on_broken).await?;
-        let sight = wire.prepare().await?;
-        self.saw(sight)?;
+        let connection = NodeConnection::open(&self.endpoint.target, on_broken).await?;
+        let info = connection.prepare().await?;
+        self.saw(info)?;
         let (since, timeouts) = (clock::now(), AtomicU32::new(0));
         let owner = self.owner.clone().map(|owner| owner as Weak<dyn Cluster>);
-        let link = Arc::new(Link { wire, id, since, timeouts, owner });
-        if self.guard.is_some() || link.wire.is_named_by_others() {
+        let link = Arc::new(Link { connection, id, since, timeouts, owner });
+        if self.guard.is_some() || link.connection.is_named_by_others() {
             let (node, link) = (Arc::downgrade(self), Arc::downgrade(&link));
-            runtime::serve(move || keep_looking(Weak::clone(&node), Weak::clone(&link)));
+            runtime::serve(move || keep_checking(Weak::clone(&node), Weak::clone(&link)));
         }
-        Ok(Slot::Up(link))
+        Ok(LinkState::Up(link))
     }
 
     /// Takes in what the server told of itself. Fails if it is the same server as another node.
-    pub(super) fn saw(&self, sight: Option<Sight>) -> Result<(), Failure> {
+    pub(super) fn saw(&self, info: Option<ServerInfo>) -> Result<(), Failure> {
         let now = clock::now();
-        if let Some(micros) = sight.as_ref().and_then(|sight| sight.clock) {
+        if let Some(micros) = info.as_ref().and_then(|info| info.clock) {
             self.clocks.saw(self.position, micros);
         }
         if let Some(mut guard) = self.guard() {
-            guard.looked(now, sight.as_ref().map(|sight| (&*sight.memory, sight.uptime)));
-            if sight.as_ref().is_some_and(|sight| sight.is_replica) {
+            guard.looked(now, info.as_ref().map(|info| (&*info.memory, info.uptime)));
+            if info.as_ref().is_some_and(|info| info.is_replica) {
                 guard.doubted(now);
             }
         }
@@ -160,35 +160,35 @@ impl Node {
             // The cluster as a whole told who it is.
             return Ok(());
         }
-        let ids = sight.map(|sight| sight.run_id).into_iter().collect();
+        let ids = info.map(|info| info.run_id).into_iter().collect();
         self.identities.reached(self.position, ids)
     }
 }
 
 /// Looks at the server again and again, for as long as this connection is in use.
-async fn keep_looking(node: Weak<Node>, link: Weak<Link>) {
-    let Some(mut slot) = node.upgrade().map(|node| node.slot.subscribe()) else { return };
-    let is_in_use = |slot: &Slot<Node>| slot.is_open() || matches!(slot, Slot::Closed);
-    if slot.wait_for(is_in_use).await.is_err() {
+async fn keep_checking(node: Weak<Node>, link: Weak<Link>) {
+    let Some(mut state) = node.upgrade().map(|node| node.state.subscribe()) else { return };
+    let is_in_use = |state: &LinkState<Node>| state.is_open() || matches!(state, LinkState::Closed);
+    if state.wait_for(is_in_use).await.is_err() {
         return;
     }
     // Another server may have been named between the question and the connection: look at once.
-    let is_named = link.upgrade().is_some_and(|link| link.wire.is_named_by_others());
+    let is_named = link.upgrade().is_some_and(|link| link.connection.is_named_by_others());
     let (mut pause, mut is_confirmed) = (is_named.then_some(Duration::ZERO), true);
-    while let Some(interval) = node.upgrade().map(|node| node.look_interval) {
+    while let Some(interval) = node.upgrade().map(|node| node.check_interval) {
         sleep(pause.take().unwrap_or(interval)).await;
         let (Some(node), Some(link)) = (node.upgrade(), link.upgrade()) else { return };
-        if !node.slot.borrow().is(&link) {
+        if !node.state.borrow().is(&link) {
             return;
         }
         // That it does not answer is for the requests to find out.
-        let looked = timeout(node.connect_timeout, link.wire.look()).await;
-        if let Ok(Ok(Some(sight))) = looked
-            && node.saw(Some(sight)).is_err()
+        let looked = timeout(node.connect_timeout, link.connection.fetch_info()).await;
+        if let Ok(Ok(Some(info))) = looked
+            && node.saw(Some(info)).is_err()
         {
             return node.broken(&link);
         }
-        let current = timeout(node.connect_timeout, link.wire.is_current()).await;
+        let current = timeout(node.connect_timeout, link.connection.is_current()).await;
         is_confirmed = match current.ok().flatten() {
             Some(true) => true,
             Some(false) => return node.broken(&link),
@@ -196,7 +196,7 @@ async fn keep_looking(node: Weak<Node>, link: Weak<Link>) {
             // chance, two in a row do not.
             None if !is_confirmed => return node.broken(&link),
             None => {
-                pause = Some(LOOK_INTERVAL.0);
+                pause = Some(CHECK_INTERVAL.0);
                 false
             }
         };

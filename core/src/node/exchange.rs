@@ -28,9 +28,13 @@ pub(crate) trait Peer: Send + Sync {
     /// Its position in the client's list.
     fn position(&self) -> usize;
 
-    /// Puts a request on the wire: at once, if the node is connected and nothing waits before it. Else
+    /// Puts a request on the connection: at once, if the node is connected and nothing waits before it. Else
     /// it returns what has to be run for that.
-    fn send(self: Arc<Self>, parcel: &Parcel, sink: Sink) -> Option<BoxFuture<'static, ()>>;
+    fn send(
+        self: Arc<Self>,
+        packed_request: &PackedRequest,
+        sink: ReplySink,
+    ) -> Option<BoxFuture<'static, ()>>;
 
     /// Takes in what became of a request. Returns the answer as it counts.
     fn answered(self: Arc<Self>, done: Done<'_>) -> Answered;
@@ -54,35 +58,35 @@ pub(crate) struct Done<'a> {
 /// A connection, as the requests on it see it.
 pub(crate) trait Route: Send + Sync {
     /// Takes in the server's error: sends the request again where the server says, or answers it.
-    fn refused(self: Arc<Self>, request: &Arc<Request>, error: &RedisError, sink: Sink);
+    fn refused(self: Arc<Self>, request: &Arc<Request>, error: &RedisError, sink: ReplySink);
 }
 
 /// A request that goes to several nodes, and is packed once for all.
-pub(crate) struct Parcel {
+pub(crate) struct PackedRequest {
     pub(crate) request: Arc<Request>,
     packed: OnceCell<Vec<u8>>,
 }
 
-impl From<Arc<Request>> for Parcel {
+impl From<Arc<Request>> for PackedRequest {
     fn from(request: Arc<Request>) -> Self {
         Self { request, packed: OnceCell::new() }
     }
 }
 
-impl From<Request> for Parcel {
+impl From<Request> for PackedRequest {
     fn from(request: Request) -> Self {
         Arc::new(request).into()
     }
 }
 
-impl Parcel {
-    pub(crate) fn packed(&self) -> &[u8] {
+impl PackedRequest {
+    pub(crate) fn bytes(&self) -> &[u8] {
         self.packed.get_or_init(|| self.request.command(By::Hash).get_packed_command())
     }
 }
 
 /// Where answers come in.
-pub(crate) struct Board(Mutex<Entries>);
+pub(crate) struct InFlight(Mutex<Entries>);
 
 #[derive(Default)]
 struct Entries {
@@ -93,7 +97,7 @@ struct Entries {
 struct Entry {
     node: Arc<dyn Peer>,
     request: Arc<Request>,
-    /// What it was sent on. That keeps the sink, which keeps the board, until it is answered.
+    /// What it was sent on. That keeps the sink, which keeps the in_flight, until it is answered.
     route: Option<Weak<dyn Route>>,
     /// The same, if the request may create keys and is not answered yet. The fan-out ends that cycle
     /// when it is dropped.
@@ -103,13 +107,13 @@ struct Entry {
     in_order: bool,
     /// Whether its sink is there, which an answer can come to.
     has_sink: bool,
-    state: State,
+    state: RequestState,
 }
 
 impl Entry {
     /// Whether somebody waits for the answer.
     fn is_open(&self) -> bool {
-        matches!(self.state, State::Open)
+        matches!(self.state, RequestState::Open)
     }
 
     /// Whether the node may still apply it and answer.
@@ -118,7 +122,7 @@ impl Entry {
     }
 }
 
-enum State {
+enum RequestState {
     Open,
     Answered(Answered),
     /// Its time was up, but the node may still apply it. The answer, if it has come meanwhile.
@@ -128,7 +132,7 @@ enum State {
 }
 
 /// What there is to know of a request that is over; there is no answer if its time was up.
-pub(crate) struct Taken {
+pub(crate) struct Finished {
     pub(crate) node: Arc<dyn Peer>,
     pub(crate) request: Arc<Request>,
     pub(crate) route: Option<Weak<dyn Route>>,
@@ -137,7 +141,7 @@ pub(crate) struct Taken {
     pub(crate) answered: Option<Answered>,
 }
 
-impl Board {
+impl InFlight {
     pub(crate) fn of(nodes: usize) -> Self {
         Self(Mutex::new(Entries { entries: Vec::with_capacity(nodes), waker: None }))
     }
@@ -147,54 +151,54 @@ impl Board {
     }
 
     /// Adds a request to `node`, and returns where its answer goes.
-    pub(crate) fn add(self: &Arc<Self>, node: Arc<dyn Peer>, request: Arc<Request>) -> Sink {
-        let (route, kept, state) = (None, None, State::Open);
+    pub(crate) fn add(self: &Arc<Self>, node: Arc<dyn Peer>, request: Arc<Request>) -> ReplySink {
+        let (route, kept, state) = (None, None, RequestState::Open);
         let (was_sent, in_order, has_sink) = (false, true, true);
         let entries = &mut self.lock().entries;
         entries.push(Entry { node, request, route, kept, was_sent, in_order, has_sink, state });
         let entry = entries.len() - 1;
-        Sink { board: Arc::clone(self), entry, hops: 0, has_answered: false }
+        ReplySink { in_flight: Arc::clone(self), entry, hops: 0, has_answered: false }
     }
 
     /// Takes one that is answered; `None` if all were taken.
-    pub(crate) fn take_answered(&self, waker: &Waker) -> Poll<Option<Taken>> {
-        let mut board = self.lock();
-        if let Some(taken) = board.take(|state| matches!(state, State::Answered(_))) {
+    pub(crate) fn take_answered(&self, waker: &Waker) -> Poll<Option<Finished>> {
+        let mut in_flight = self.lock();
+        if let Some(taken) = in_flight.take(|state| matches!(state, RequestState::Answered(_))) {
             return Poll::Ready(Some(taken));
         }
-        if !board.entries.iter().any(Entry::is_open) {
+        if !in_flight.entries.iter().any(Entry::is_open) {
             return Poll::Ready(None);
         }
-        board.wake_later(waker);
+        in_flight.wake_later(waker);
         Poll::Pending
     }
 
-    pub(crate) fn take_unanswered(&self) -> Option<Taken> {
-        self.lock().take(|state| matches!(state, State::Open))
+    pub(crate) fn take_unanswered(&self) -> Option<Finished> {
+        self.lock().take(|state| matches!(state, RequestState::Open))
     }
 
     /// Whether requests that may create keys were sent, and not answered by their deadline.
     pub(crate) fn has_late(&self) -> bool {
-        self.lock().entries.iter().any(|entry| matches!(entry.state, State::Late(_)))
+        self.lock().entries.iter().any(|entry| matches!(entry.state, RequestState::Late(_)))
     }
 
     /// Takes one that was answered after its deadline; `None` if there is none to wait for.
     pub(crate) fn take_late(&self, waker: &Waker) -> Poll<Option<(usize, Answered)>> {
-        let mut board = self.lock();
+        let mut in_flight = self.lock();
         let mut is_awaited = false;
-        for entry in &mut board.entries {
-            let State::Late(answered) = &mut entry.state else { continue };
+        for entry in &mut in_flight.entries {
+            let RequestState::Late(answered) = &mut entry.state else { continue };
             let Some(answered) = answered.take() else {
                 is_awaited = true;
                 continue;
             };
-            entry.state = State::Closed;
+            entry.state = RequestState::Closed;
             return Poll::Ready(Some((entry.node.position(), answered)));
         }
         if !is_awaited {
             return Poll::Ready(None);
         }
-        board.wake_later(waker);
+        in_flight.wake_later(waker);
         Poll::Pending
     }
 
@@ -206,17 +210,17 @@ impl Board {
 }
 
 impl Entries {
-    fn take(&mut self, which: impl Fn(&State) -> bool) -> Option<Taken> {
+    fn take(&mut self, which: impl Fn(&RequestState) -> bool) -> Option<Finished> {
         let entry = self.entries.iter_mut().find(|entry| which(&entry.state))?;
-        let answered = match mem::replace(&mut entry.state, State::Closed) {
-            State::Answered(answered) => Some(answered),
-            State::Open if entry.may_come_late() => {
-                entry.state = State::Late(None);
+        let answered = match mem::replace(&mut entry.state, RequestState::Closed) {
+            RequestState::Answered(answered) => Some(answered),
+            RequestState::Open if entry.may_come_late() => {
+                entry.state = RequestState::Late(None);
                 None
             }
-            State::Open | State::Late(_) | State::Closed => None,
+            RequestState::Open | RequestState::Late(_) | RequestState::Closed => None,
         };
-        Some(Taken {
+        Some(Finished {
             node: Arc::clone(&entry.node),
             request: Arc::clone(&entry.request),
             route: entry.route.take(),
@@ -235,18 +239,18 @@ impl Entries {
 }
 
 /// Where the answer to one request goes.
-pub(crate) struct Sink {
-    board: Arc<Board>,
+pub(crate) struct ReplySink {
+    in_flight: Arc<InFlight>,
     entry: usize,
     /// How often it was sent elsewhere.
     hops: u8,
     has_answered: bool,
 }
 
-impl Sink {
+impl ReplySink {
     /// The request goes to this node instead: another one of the same position.
     pub(crate) fn goes_to(&self, node: Arc<dyn Peer>) {
-        if let Some(entry) = self.board.lock().entries.get_mut(self.entry) {
+        if let Some(entry) = self.in_flight.lock().entries.get_mut(self.entry) {
             entry.node = node;
         }
     }
@@ -261,8 +265,8 @@ impl Sink {
     /// else it is not, since what takes it back may be there already.
     #[must_use]
     pub(crate) fn goes_on(&self, route: Arc<dyn Route>) -> bool {
-        let mut board = self.board.lock();
-        let entry = board.entries.get_mut(self.entry).filter(|entry| entry.is_open());
+        let mut in_flight = self.in_flight.lock();
+        let entry = in_flight.entries.get_mut(self.entry).filter(|entry| entry.is_open());
         let Some(entry) = entry else { return false };
         // What was sent meanwhile is before it.
         entry.in_order &= !entry.was_sent;
@@ -273,15 +277,15 @@ impl Sink {
 
     /// There was no room for the request on the connection: it was not sent.
     pub(crate) fn comes_back(&self) {
-        if let Some(entry) = self.board.lock().entries.get_mut(self.entry) {
+        if let Some(entry) = self.in_flight.lock().entries.get_mut(self.entry) {
             (entry.route, entry.was_sent, entry.kept) = (None, false, None);
         }
     }
 
     /// What it was sent on, and what was asked, while somebody waits for the answer.
     fn asked(&self) -> Option<(Arc<dyn Route>, Arc<Request>)> {
-        let board = self.board.lock();
-        let entry = board.entries.get(self.entry).filter(|entry| entry.is_open())?;
+        let in_flight = self.in_flight.lock();
+        let entry = in_flight.entries.get(self.entry).filter(|entry| entry.is_open())?;
         Some((entry.route.as_ref()?.upgrade()?, Arc::clone(&entry.request)))
     }
 
@@ -293,15 +297,17 @@ impl Sink {
     fn answer_to(mut self, answered: impl FnOnce(&Request) -> Answered) {
         self.has_answered = true;
         let (kept, waker) = {
-            let mut board = self.board.lock();
+            let mut in_flight = self.in_flight.lock();
             // Else nobody waits for it any more.
-            let Some(entry) = board.entries.get_mut(self.entry) else { return };
+            let Some(entry) = in_flight.entries.get_mut(self.entry) else { return };
             match &mut entry.state {
-                State::Open => entry.state = State::Answered(answered(&entry.request)),
-                State::Late(late) => *late = Some(answered(&entry.request)),
-                State::Answered(_) | State::Closed => return,
+                RequestState::Open => {
+                    entry.state = RequestState::Answered(answered(&entry.request))
+                }
+                RequestState::Late(late) => *late = Some(answered(&entry.request)),
+                RequestState::Answered(_) | RequestState::Closed => return,
             }
-            (entry.kept.take(), board.waker.take())
+            (entry.kept.take(), in_flight.waker.take())
         };
         // May close the connection.
         drop(kept);
@@ -311,21 +317,21 @@ impl Sink {
     }
 }
 
-impl Drop for Sink {
+impl Drop for ReplySink {
     fn drop(&mut self) {
         if self.has_answered {
             return;
         }
         // The request was not sent, or not again: no answer comes.
         let (kept, waker) = {
-            let mut board = self.board.lock();
-            let Some(entry) = board.entries.get_mut(self.entry) else { return };
+            let mut in_flight = self.in_flight.lock();
+            let Some(entry) = in_flight.entries.get_mut(self.entry) else { return };
             entry.has_sink = false;
-            if !matches!(entry.state, State::Late(_)) {
+            if !matches!(entry.state, RequestState::Late(_)) {
                 return;
             }
-            entry.state = State::Closed;
-            (entry.kept.take(), board.waker.take())
+            entry.state = RequestState::Closed;
+            (entry.kept.take(), in_flight.waker.take())
         };
         drop(kept);
         if let Some(waker) = waker {
@@ -334,7 +340,7 @@ impl Drop for Sink {
     }
 }
 
-impl Receive for Sink {
+impl Receive for ReplySink {
     /// Takes in what a server answered to the request.
     fn receive(self, reply: Result<Value, RedisError>) {
         match reply.and_then(Value::extract_error) {

@@ -1,7 +1,7 @@
 //! One request to each of several nodes, with one deadline for all answers.
 
 use crate::command::answer::{Answered, Failure};
-use crate::node::exchange::{Board, Done, Parcel, Peer, Taken};
+use crate::node::exchange::{Done, Finished, InFlight, PackedRequest, Peer};
 use crate::runtime::clock;
 use crate::runtime::deadline::{Alarm, Deadlines};
 use futures_util::future::BoxFuture;
@@ -16,20 +16,20 @@ use std::time::Duration;
 /// Requests under way, with one deadline for all. When it is dropped, nobody waits for the answers, and
 /// what could not be sent yet is not sent.
 ///
-/// [`Asking::next`] returns each request's answer, or that its deadline has passed. After all of these,
-/// [`Asking::late`] returns the answers that requests which may create keys get after their deadline.
-pub(crate) struct Asking {
+/// [`FanOut::next`] returns each request's answer, or that its deadline has passed. After all of these,
+/// [`FanOut::late`] returns the answers that requests which may create keys get after their deadline.
+pub(crate) struct FanOut {
     began: Moment,
     asked: Moment,
     patience: Duration,
     alarm: Alarm,
-    board: Arc<Board>,
+    in_flight: Arc<InFlight>,
     /// What waits for a connection.
     unsent: FuturesUnordered<BoxFuture<'static, ()>>,
 }
 
 /// What became of a request by its deadline.
-pub(crate) struct Told {
+pub(crate) struct Received {
     /// The node's position.
     pub(crate) node: usize,
     pub(crate) answered: Answered,
@@ -38,7 +38,7 @@ pub(crate) struct Told {
     pub(crate) in_order: bool,
 }
 
-impl Asking {
+impl FanOut {
     /// Nothing is asked yet; up to so many nodes will be. The requests are part of something begun at
     /// `began`, and are to be answered within `patience` from now.
     pub(crate) fn new(
@@ -53,42 +53,46 @@ impl Asking {
             asked,
             patience,
             alarm: deadlines.alarm(asked.plus(patience)),
-            board: Arc::new(Board::of(nodes)),
+            in_flight: Arc::new(InFlight::of(nodes)),
             unsent: FuturesUnordered::new(),
         }
     }
 
     /// Sends a request to a node: at once, if it is connected.
-    pub(crate) fn ask<P: Peer + 'static>(&mut self, node: &Arc<P>, parcel: &Parcel) {
+    pub(crate) fn send<P: Peer + 'static>(
+        &mut self,
+        node: &Arc<P>,
+        packed_request: &PackedRequest,
+    ) {
         let peer: Arc<dyn Peer> = Arc::<P>::clone(node);
-        let sink = self.board.add(Arc::clone(&peer), Arc::clone(&parcel.request));
-        self.unsent.extend(peer.send(parcel, sink));
+        let sink = self.in_flight.add(Arc::clone(&peer), Arc::clone(&packed_request.request));
+        self.unsent.extend(peer.send(packed_request, sink));
     }
 
     /// Waits for an answer, with its node's position; `None` if there is none to come.
     pub(crate) async fn next(&mut self) -> Option<(usize, Answered)> {
-        self.told().await.map(|told| (told.node, told.answered))
+        self.received().await.map(|received| (received.node, received.answered))
     }
 
-    /// Waits for an answer as [`Asking::next`] does, and also returns whether it came in order.
-    pub(crate) async fn told(&mut self) -> Option<Told> {
+    /// Waits for an answer as [`FanOut::next`] does, and also returns whether it came in order.
+    pub(crate) async fn received(&mut self) -> Option<Received> {
         poll_fn(|context| self.poll_next(context)).await
     }
 
     /// Whether requests that may create keys were sent, and not answered by their deadline.
     pub(crate) fn has_late(&self) -> bool {
-        self.board.has_late()
+        self.in_flight.has_late()
     }
 
     /// Waits for the answer to such a request, which is an error if its connection breaks first; `None` if
     /// there is none to come. The wait has no deadline.
     pub(crate) async fn late(&mut self) -> Option<(usize, Answered)> {
-        poll_fn(|context| self.board.take_late(context.waker())).await
+        poll_fn(|context| self.in_flight.take_late(context.waker())).await
     }
 
-    fn poll_next(&mut self, context: &mut Context<'_>) -> Poll<Option<Told>> {
+    fn poll_next(&mut self, context: &mut Context<'_>) -> Poll<Option<Received>> {
         while let Poll::Ready(Some(())) = self.unsent.poll_next_unpin(context) {}
-        let taken = match self.board.take_answered(context.waker()) {
+        let taken = match self.in_flight.take_answered(context.waker()) {
             Poll::Ready(Some(taken)) => taken,
             Poll::Ready(None) => return Poll::Ready(None),
             Poll::Pending if Pin::new(&mut self.alarm).poll(context).is_pending() => {
@@ -97,14 +101,14 @@ impl Asking {
             Poll::Pending => {
                 // What was not sent by now never will be.
                 self.unsent.clear();
-                match self.board.take_unanswered() {
+                match self.in_flight.take_unanswered() {
                     Some(taken) => taken,
                     // It came in just now.
                     None => return self.poll_next(context),
                 }
             }
         };
-        let Taken { node, request, route, was_sent, in_order, answered } = taken;
+        let Finished { node, request, route, was_sent, in_order, answered } = taken;
         let in_order =
             in_order && answered.is_some() && route.as_ref().is_some_and(|route| node.uses(route));
         // What had to wait for its connection is counted with that.
@@ -113,14 +117,14 @@ impl Asking {
             answered.unwrap_or_else(|| Err(Failure::timeout("no answer", self.patience, was_sent)));
         let (began, route, position) = (self.began, route.as_ref(), node.position());
         let answered = node.answered(Done { request: &request, began, took, route, answered });
-        Poll::Ready(Some(Told { node: position, answered, in_order }))
+        Poll::Ready(Some(Received { node: position, answered, in_order }))
     }
 }
 
-impl Drop for Asking {
+impl Drop for FanOut {
     fn drop(&mut self) {
-        // Answers that are still to come keep the board, which keeps the connections they come on.
-        self.board.clear();
+        // Answers that are still to come keep the in_flight, which keeps the connections they come on.
+        self.in_flight.clear();
     }
 }
 

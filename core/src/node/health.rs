@@ -17,11 +17,11 @@ const REFUSED_AGAIN: Duration = Duration::from_secs(60);
 pub(crate) struct Health {
     /// Whether it was told that the node is guarded.
     guarded: AtomicBool,
-    state: Mutex<State>,
+    state: Mutex<HealthState>,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct HealthState {
     was_connected: bool,
     /// Since when it is down.
     down: Option<Moment>,
@@ -30,7 +30,7 @@ struct State {
 }
 
 impl Health {
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, HealthState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

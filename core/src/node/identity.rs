@@ -13,7 +13,7 @@ pub(crate) struct Identities {
     addresses: Vec<String>,
     known: Mutex<Vec<Identity>>,
     /// Whether two are known to be one server; so that the usual case costs nothing.
-    has_twins: AtomicBool,
+    has_duplicates: AtomicBool,
     /// Whether it takes the answers of all nodes to a token to find out whether two are one.
     needs_proof: AtomicBool,
 }
@@ -27,7 +27,7 @@ enum Identity {
     /// The server process of this id; or all servers of a cluster.
     Servers(Vec<String>),
     /// The same server as this other node, if it is known which; `told` by itself, or found out.
-    Twin { of: Option<usize>, told: bool },
+    Duplicate { of: Option<usize>, told: bool },
 }
 
 impl Identities {
@@ -35,7 +35,7 @@ impl Identities {
         Arc::new(Self {
             known: Mutex::new(vec![Identity::Unknown; addresses.len()]),
             addresses,
-            has_twins: AtomicBool::new(false),
+            has_duplicates: AtomicBool::new(false),
             needs_proof: AtomicBool::new(false),
         })
     }
@@ -48,22 +48,22 @@ impl Identities {
             known[node] = match ids.is_empty() {
                 true => Identity::Untold { proven: false },
                 false => {
-                    let is_twin = |other: &usize| match &known[*other] {
+                    let is_duplicate = |other: &usize| match &known[*other] {
                         Identity::Servers(others) if *other != node => {
                             ids.iter().any(|id| others.contains(id))
                         }
                         _ => false,
                     };
-                    let twin = (0..known.len()).find(is_twin);
-                    twin.map_or(Identity::Servers(ids), |twin| Identity::Twin {
-                        of: Some(twin),
+                    let duplicate = (0..known.len()).find(is_duplicate);
+                    duplicate.map_or(Identity::Servers(ids), |duplicate| Identity::Duplicate {
+                        of: Some(duplicate),
                         told: true,
                     })
                 }
             };
             // Another server may be there now than when this was found out.
             for identity in known.iter_mut() {
-                if let Identity::Twin { of, told: false } = identity
+                if let Identity::Duplicate { of, told: false } = identity
                     && of.is_none_or(|of| of == node)
                 {
                     *identity = Identity::Untold { proven: false };
@@ -73,9 +73,9 @@ impl Identities {
         self.check(node)
     }
 
-    /// A node answered that it holds a token that was sent to it but once: so did `twin`.
-    pub(crate) fn found_twin(&self, node: usize, twin: Option<usize>) {
-        self.change(|known| known[node] = Identity::Twin { of: twin, told: false });
+    /// A node answered that it holds a token that was sent to it but once: so did `duplicate`.
+    pub(crate) fn found_duplicate(&self, node: usize, duplicate: Option<usize>) {
+        self.change(|known| known[node] = Identity::Duplicate { of: duplicate, told: false });
     }
 
     /// The node granted a token that no other node said to hold already.
@@ -93,29 +93,31 @@ impl Identities {
 
     /// Fails if the node is the same server as another one.
     pub(crate) fn check(&self, node: usize) -> Result<(), Failure> {
-        if !self.has_twins.load(Ordering::Acquire) {
+        if !self.has_duplicates.load(Ordering::Acquire) {
             return Ok(());
         }
-        let Identity::Twin { of: twin, .. } = self.known()[node] else { return Ok(()) };
-        let other = twin.map_or("another node", |twin| &self.addresses[twin]);
+        let Identity::Duplicate { of: duplicate, .. } = self.known()[node] else { return Ok(()) };
+        let other = duplicate.map_or("another node", |duplicate| &self.addresses[duplicate]);
         let detail = format!("the same server as {other}");
         Err(Failure { outcome: NodeOutcome::Duplicate, detail, sent: false })
     }
 
     /// The error that names two nodes that are one server, if any are.
     pub(crate) fn mistake(&self) -> Option<Error> {
-        if !self.has_twins.load(Ordering::Acquire) {
+        if !self.has_duplicates.load(Ordering::Acquire) {
             return None;
         }
         let known = self.known();
-        let twin = |node: usize| match known[node] {
-            Identity::Twin { of, .. } => Some((node, of)),
+        let duplicate = |node: usize| match known[node] {
+            Identity::Duplicate { of, .. } => Some((node, of)),
             _ => None,
         };
-        let (node, twin) = (0..known.len()).find_map(twin)?;
+        let (node, duplicate) = (0..known.len()).find_map(duplicate)?;
         let address = &self.addresses[node];
-        let message = match twin {
-            Some(twin) => same_server((node, address), (twin, &self.addresses[twin])),
+        let message = match duplicate {
+            Some(duplicate) => {
+                same_server((node, address), (duplicate, &self.addresses[duplicate]))
+            }
             None => format!(
                 "node {} ({address}) is the same server as another one of {}, whose vote would \
                  count twice",
@@ -132,18 +134,18 @@ impl Identities {
 
     fn change(&self, change: impl FnOnce(&mut Vec<Identity>)) {
         let mut known = self.known();
-        let is_twin = |identity: &Identity| matches!(identity, Identity::Twin { .. });
-        let before: Vec<_> = known.iter().map(is_twin).collect();
+        let is_duplicate = |identity: &Identity| matches!(identity, Identity::Duplicate { .. });
+        let before: Vec<_> = known.iter().map(is_duplicate).collect();
         change(&mut known);
 
-        self.has_twins.store(known.iter().any(is_twin), Ordering::Release);
+        self.has_duplicates.store(known.iter().any(is_duplicate), Ordering::Release);
         let needs_proof = known.contains(&Identity::Untold { proven: false });
         self.needs_proof.store(needs_proof, Ordering::Release);
         let found = before.into_iter().zip(known.clone()).enumerate();
         drop(known);
-        for (node, (was_twin, identity)) in found {
-            if let Identity::Twin { of, .. } = identity
-                && !was_twin
+        for (node, (was_duplicate, identity)) in found {
+            if let Identity::Duplicate { of, .. } = identity
+                && !was_duplicate
             {
                 let other = of.map_or("another node", |other| &*self.addresses[other]);
                 events::duplicate(&self.addresses[node], other);

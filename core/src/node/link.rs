@@ -3,8 +3,8 @@
 use super::map::Map;
 use crate::command::answer::Failure;
 use crate::command::request::Request;
-use crate::node::channel::Wire;
-use crate::node::exchange::{Peer, Route, Sink};
+use crate::node::connection::NodeConnection;
+use crate::node::exchange::{Peer, ReplySink, Route};
 use crate::telemetry::stats::NodeState;
 use crate::transport::cluster::Elsewhere;
 use quorlock_protocol::Moment;
@@ -14,7 +14,7 @@ use std::sync::atomic::AtomicU32;
 use std::sync::{Arc, Weak};
 
 #[derive(Debug)]
-pub(super) enum Slot<N> {
+pub(super) enum LinkState<N> {
     /// Nothing was asked of the node yet.
     Idle,
     /// Connecting, with a chance of success: requests wait for it.
@@ -31,12 +31,13 @@ pub(super) enum Slot<N> {
 /// A cluster, as the connections to its servers see it.
 pub(super) trait Cluster: Send + Sync {
     /// Sends a request to the server that is to have it. Returns the sink if that is not known.
-    fn redirect(&self, to: Elsewhere, request: &Arc<Request>, sink: Sink) -> Option<Sink>;
+    fn redirect(&self, to: Elsewhere, request: &Arc<Request>, sink: ReplySink)
+    -> Option<ReplySink>;
 }
 
 /// A connection in use.
 pub(crate) struct Link {
-    pub(crate) wire: Wire,
+    pub(crate) connection: NodeConnection,
     /// Tells this connection from those before and after it.
     pub(super) id: Arc<()>,
     pub(super) since: Moment,
@@ -46,12 +47,12 @@ pub(crate) struct Link {
 }
 
 impl Route for Link {
-    fn refused(self: Arc<Self>, request: &Arc<Request>, error: &RedisError, mut sink: Sink) {
+    fn refused(self: Arc<Self>, request: &Arc<Request>, error: &RedisError, mut sink: ReplySink) {
         let is_unknown = error.kind() == ErrorKind::Server(ServerErrorKind::NoScript);
         let unsent = match Elsewhere::of(error) {
             // What was sent meanwhile is before it.
             _ if is_unknown && sink.goes_on(Arc::<Self>::clone(&self)) => {
-                self.wire.send_source(request, sink).err()
+                self.connection.send_source(request, sink).err()
             }
             // Of keys on their way, none can be created yet.
             Some(elsewhere) if elsewhere.is_settled() || !request.creates() => {
@@ -63,18 +64,18 @@ impl Route for Link {
             _ => Some(sink),
         };
         if let Some(sink) = unsent {
-            sink.answer(Err(self.wire.failure(error)));
+            sink.answer(Err(self.connection.failure(error)));
         }
     }
 }
 
 impl fmt::Debug for Link {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.wire.fmt(f)
+        self.connection.fmt(f)
     }
 }
 
-impl<N: Peer> Slot<N> {
+impl<N: Peer> LinkState<N> {
     /// Whether requests can be sent.
     pub(super) fn is_open(&self) -> bool {
         matches!(self, Self::Up(_) | Self::Routed(_))

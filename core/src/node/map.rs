@@ -1,7 +1,7 @@
 //! The masters of a cluster, and which of them is to have a request.
 
 use crate::config::server::Place;
-use crate::node::exchange::{Parcel, Peer, Sink};
+use crate::node::exchange::{PackedRequest, Peer, ReplySink};
 use crate::transport::cluster::{Shard, no_master};
 use futures_util::future::BoxFuture;
 use std::collections::HashMap;
@@ -46,13 +46,17 @@ impl<N: Peer + 'static> Map<N> {
     }
 
     /// Puts a request on its way to the master that has its slot; returns what has to be run for that.
-    pub(crate) fn send(&self, parcel: &Parcel, sink: Sink) -> Option<BoxFuture<'static, ()>> {
-        let slot = parcel.request.slot();
+    pub(crate) fn send(
+        &self,
+        packed_request: &PackedRequest,
+        sink: ReplySink,
+    ) -> Option<BoxFuture<'static, ()>> {
+        let slot = packed_request.request.slot();
         match self.shards.iter().find(|(shard, _)| shard.has(slot)) {
             Some((_, node)) => {
                 let node: Arc<dyn Peer> = Arc::<N>::clone(node);
                 sink.goes_to(Arc::clone(&node));
-                node.send(parcel, sink)
+                node.send(packed_request, sink)
             }
             None => {
                 sink.answer(Err(no_master(slot)));

@@ -3,9 +3,9 @@
 //! A node owns at most one connection. While there is none, requests fail at once and one
 //! background task reconnects; a connection whose peer stopped answering is replaced.
 
-pub(crate) mod channel;
 pub(crate) mod clocks;
 mod connect;
+pub(crate) mod connection;
 pub(crate) mod exchange;
 pub(crate) mod fanout;
 pub(crate) mod health;
@@ -21,8 +21,8 @@ use crate::config::endpoint::Endpoint;
 use crate::config::options::Options;
 use crate::error::NodeOutcome;
 use crate::node::clocks::Clocks;
-use crate::node::exchange::{Done, Parcel, Peer, Route, Sink};
-use crate::node::fanout::Asking;
+use crate::node::exchange::{Done, PackedRequest, Peer, ReplySink, Route};
+use crate::node::fanout::FanOut;
 use crate::node::health::Health;
 use crate::node::identity::Identities;
 use crate::runtime::clock;
@@ -30,7 +30,7 @@ use crate::runtime::deadline::Deadlines;
 use crate::runtime::timer::{sleep, timeout};
 use crate::telemetry::stats::{Counters, NodeStats};
 use futures_util::future::{BoxFuture, FutureExt};
-use link::{Link, Slot};
+use link::{Link, LinkState};
 use quorlock_protocol::{Guard, Moment, Term};
 use std::future::Future;
 use std::ptr;
@@ -42,8 +42,8 @@ use tokio_util::sync::CancellationToken;
 
 /// With the restart guard on, a node is looked at again after this part of its length, within these
 /// limits: a proxy may have put another server in its place without breaking the connection.
-const LOOKS_PER_GUARD: u32 = 4;
-const LOOK_INTERVAL: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(10));
+const CHECKS_PER_GUARD: u32 = 4;
+const CHECK_INTERVAL: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(10));
 /// The pause between attempts to connect grows from the first to the second of these.
 const RECONNECT_DELAY: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(1));
 
@@ -60,20 +60,20 @@ pub(crate) struct Node {
     term: Option<Term>,
     /// `None` if the restart guard is off, or where each server of a cluster has one.
     guard: Option<Mutex<Guard>>,
-    look_interval: Duration,
+    check_interval: Duration,
     counters: Arc<Counters>,
     /// The cluster whose server this is, if any.
     owner: Option<Weak<Node>>,
-    /// Told when a cluster's masters may be others than it seems.
+    /// Received when a cluster's masters may be others than it seems.
     stale: watch::Sender<()>,
     health: Health,
-    /// Requests that could not be put on the wire at once.
+    /// Requests that could not be put on the connection at once.
     unsent: AtomicUsize,
     /// Held while one of them is, so that requests reach the node in the order in which they were made,
     /// also if they had to wait for the connection: an EXTEND or RELEASE that overtook the ACQUIRE
     /// would be refused.
     turn: tokio::sync::Mutex<()>,
-    slot: watch::Sender<Slot<Node>>,
+    state: watch::Sender<LinkState<Node>>,
 }
 
 /// One of those requests.
@@ -103,7 +103,7 @@ impl Node {
     ) -> Arc<Self> {
         // The servers of a cluster have their own.
         let guard = options.restart_guard.filter(|_| !endpoint.is_cluster());
-        let (often, seldom) = LOOK_INTERVAL;
+        let (often, seldom) = CHECK_INTERVAL;
         Arc::new(Self {
             endpoint,
             position,
@@ -113,16 +113,16 @@ impl Node {
             connect_timeout: options.connect_timeout,
             term: options.restart_guard.map(|guard| options.term(guard)),
             guard: guard.map(|guard| Mutex::new(Guard::new(options.term(guard)))),
-            look_interval: options
+            check_interval: options
                 .restart_guard
-                .map_or(seldom, |guard| (guard / LOOKS_PER_GUARD).clamp(often, seldom)),
+                .map_or(seldom, |guard| (guard / CHECKS_PER_GUARD).clamp(often, seldom)),
             counters: Arc::default(),
             owner: None,
             stale: watch::Sender::new(()),
             health: Health::default(),
             unsent: AtomicUsize::new(0),
             turn: tokio::sync::Mutex::new(()),
-            slot: watch::Sender::new(Slot::Idle),
+            state: watch::Sender::new(LinkState::Idle),
         })
     }
 
@@ -133,7 +133,7 @@ impl Node {
     pub(crate) fn stats(&self) -> NodeStats {
         NodeStats {
             address: self.address().to_owned(),
-            state: self.slot.borrow().state(),
+            state: self.state.borrow().state(),
             reconnects: self.counters.reconnects.read(),
             outcomes: self.counters.outcomes(),
             answer_seconds: self.counters.answers.read(),
@@ -142,23 +142,24 @@ impl Node {
 
     /// Starts the first connection, if nobody has. Returns whether the node can be asked now;
     /// `None` while it is connecting.
-    pub(crate) fn poke(self: &Arc<Self>) -> Option<bool> {
-        if matches!(*self.slot.borrow(), Slot::Idle) {
-            self.leave(|slot| matches!(slot, Slot::Idle), Slot::Connecting);
+    pub(crate) fn start_connecting(self: &Arc<Self>) -> Option<bool> {
+        if matches!(*self.state.borrow(), LinkState::Idle) {
+            self.leave(|state| matches!(state, LinkState::Idle), LinkState::Connecting);
         }
-        match *self.slot.borrow() {
-            Slot::Idle | Slot::Connecting => None,
-            Slot::Up(_) | Slot::Routed(_) => Some(true),
-            Slot::Down(_) | Slot::Closed => Some(false),
+        match *self.state.borrow() {
+            LinkState::Idle | LinkState::Connecting => None,
+            LinkState::Up(_) | LinkState::Routed(_) => Some(true),
+            LinkState::Down(_) | LinkState::Closed => Some(false),
         }
     }
 
     /// Waits until the node is connected, or is known to be down. Returns which.
     pub(crate) async fn settled(self: &Arc<Self>) -> bool {
-        self.poke();
-        let mut slot = self.slot.subscribe();
-        let settled = slot.wait_for(|slot| !matches!(slot, Slot::Idle | Slot::Connecting)).await;
-        settled.is_ok_and(|slot| slot.is_open())
+        self.start_connecting();
+        let mut state = self.state.subscribe();
+        let settled =
+            state.wait_for(|state| !matches!(state, LinkState::Idle | LinkState::Connecting)).await;
+        settled.is_ok_and(|state| state.is_open())
     }
 
     /// Sends one request, which is part of something begun at `began`, and waits for its answer, for at most
@@ -169,24 +170,24 @@ impl Node {
         began: Moment,
         patience: Duration,
     ) -> impl Future<Output = Answered> + use<> {
-        let mut asking = Asking::new(&self.deadlines, began, patience, 1);
-        asking.ask(self, &Parcel::from(request));
+        let mut fan_out = FanOut::new(&self.deadlines, began, patience, 1);
+        fan_out.send(self, &PackedRequest::from(request));
         async move {
-            let (_, answered) = asking.next().await.expect("a request has one answer");
+            let (_, answered) = fan_out.next().await.expect("a request has one answer");
             answered
         }
     }
 
-    /// Puts a request on the wire, or answers it. Returns the sink if it has to wait.
-    fn put(&self, parcel: &Parcel, sink: Sink) -> Result<(), Sink> {
-        let link = match &*self.slot.borrow() {
-            Slot::Up(link) => Arc::clone(link),
-            Slot::Idle | Slot::Connecting | Slot::Routed(_) => return Err(sink),
-            Slot::Down(failure) => {
+    /// Puts a request on the connection, or answers it. Returns the sink if it has to wait.
+    fn put(&self, packed_request: &PackedRequest, sink: ReplySink) -> Result<(), ReplySink> {
+        let link = match &*self.state.borrow() {
+            LinkState::Up(link) => Arc::clone(link),
+            LinkState::Idle | LinkState::Connecting | LinkState::Routed(_) => return Err(sink),
+            LinkState::Down(failure) => {
                 sink.answer(Err(failure.clone()));
                 return Ok(());
             }
-            Slot::Closed => {
+            LinkState::Closed => {
                 sink.answer(Err(Failure::unreachable("the client is closed")));
                 return Ok(());
             }
@@ -194,25 +195,25 @@ impl Node {
         if !sink.goes_on(Arc::<Link>::clone(&link)) {
             return Ok(());
         }
-        link.wire.send(parcel, sink).inspect_err(Sink::comes_back)
+        link.connection.send(packed_request, sink).inspect_err(ReplySink::comes_back)
     }
 
     /// The connection that requests are sent on now, if it is this one.
     fn link(&self, route: &Weak<dyn Route>) -> Option<Arc<Link>> {
-        let link = self.slot.borrow().link()?;
+        let link = self.state.borrow().link()?;
         ptr::addr_eq(Arc::as_ptr(&link), route.as_ptr()).then_some(link)
     }
 
     /// Marks a vote that does not count.
-    fn weigh(&self, request: &Request, began: Moment, answered: Answered) -> Answered {
+    fn apply_guard(&self, request: &Request, began: Moment, answered: Answered) -> Answered {
         let Some(mut guard) = self.guard() else { return answered };
         let doubtful = [NodeOutcome::Loading, NodeOutcome::Readonly, NodeOutcome::Masterdown];
         if doubtful.contains(&outcome(&answered)) {
             guard.doubted(clock::now());
         }
         // That it is the same server as another node is certain, however young it is.
-        let is_twin = matches!(answered, Ok(Reply::Own));
-        if !request.is_vote() || guard.counts(began) || is_twin {
+        let is_duplicate = matches!(answered, Ok(Reply::Own));
+        if !request.is_vote() || guard.counts(began) || is_duplicate {
             return answered;
         }
         answered.map(|reply| Reply::Uncounted(Box::new(reply), guard.counts_from()))
@@ -243,8 +244,8 @@ impl Node {
             }
             let connected = async {
                 sleep(delay).await;
-                let mut slot = self.slot.subscribe();
-                let _ = slot.wait_for(Slot::is_open).await;
+                let mut state = self.state.subscribe();
+                let _ = state.wait_for(LinkState::is_open).await;
             };
             let _ = timeout(left, closing.run_until_cancelled(connected)).await;
             delay = (delay * 2).min(longest);
@@ -256,7 +257,7 @@ impl Node {
         if let Some(map) = self.map() {
             map.nodes().for_each(|node| node.close());
         }
-        self.slot.send_replace(Slot::Closed);
+        self.state.send_replace(LinkState::Closed);
     }
 
     fn guard(&self) -> Option<MutexGuard<'_, Guard>> {
@@ -270,8 +271,12 @@ impl Peer for Node {
         self.position
     }
 
-    fn send(self: Arc<Self>, parcel: &Parcel, sink: Sink) -> Option<BoxFuture<'static, ()>> {
-        if parcel.request.is_vote()
+    fn send(
+        self: Arc<Self>,
+        packed_request: &PackedRequest,
+        sink: ReplySink,
+    ) -> Option<BoxFuture<'static, ()>> {
+        if packed_request.request.is_vote()
             && let Err(failure) = self.identities.check(self.position)
         {
             sink.answer(Err(failure));
@@ -279,12 +284,13 @@ impl Peer for Node {
         }
         let sink = match self.unsent.load(Ordering::Acquire) {
             0 => match self.map() {
-                Some(map) => return map.send(parcel, sink),
-                None => self.put(parcel, sink).err()?,
+                Some(map) => return map.send(packed_request, sink),
+                None => self.put(packed_request, sink).err()?,
             },
             _ => sink,
         };
-        let (unsent, parcel) = (Unsent::of(&self), Parcel::from(Arc::clone(&parcel.request)));
+        let (unsent, packed_request) =
+            (Unsent::of(&self), PackedRequest::from(Arc::clone(&packed_request.request)));
         let send = async move {
             let node = &unsent.0;
             let turn = node.turn.lock().await;
@@ -292,7 +298,7 @@ impl Peer for Node {
             loop {
                 node.settled().await;
                 if let Some(map) = node.map() {
-                    let sending = map.send(&parcel, sink);
+                    let sending = map.send(&packed_request, sink);
                     // Others need not wait for this one's server.
                     drop(turn);
                     drop(unsent);
@@ -301,13 +307,13 @@ impl Peer for Node {
                     }
                     return;
                 }
-                match node.put(&parcel, sink) {
+                match node.put(&packed_request, sink) {
                     Ok(()) => break,
                     Err(again) => sink = again,
                 }
-                let full = node.slot.borrow().link();
+                let full = node.state.borrow().link();
                 if let Some(link) = full {
-                    link.wire.room().await;
+                    link.connection.room().await;
                 }
             }
         };
@@ -330,7 +336,7 @@ impl Peer for Node {
             cluster.stale.send_replace(());
         }
         let is_lost = answered.as_ref().is_err_and(Failure::is_transport);
-        let answered = self.weigh(request, began, answered);
+        let answered = self.apply_guard(request, began, answered);
         self.counters.count(outcome(&answered));
         if let (Some(took), false) = (took, is_lost) {
             self.counters.answers.add(took);

@@ -1,13 +1,13 @@
 //! A node that is a whole cluster: its masters, and which of them is to have a request.
 
 use super::Node;
-use super::link::{self, Slot};
+use super::link::{self, LinkState};
 use super::map::Map;
 use crate::command::answer::Failure;
 use crate::command::request::Request;
 use crate::config::endpoint::{Cluster, Endpoint, Target};
 use crate::config::server::{Place, Server};
-use crate::node::exchange::{Parcel, Peer, Sink};
+use crate::node::exchange::{PackedRequest, Peer, ReplySink};
 use crate::node::health::Health;
 use crate::runtime;
 use crate::runtime::clock;
@@ -37,7 +37,7 @@ impl Node {
         let make = |place: &Place| self.member(cluster.server(place.clone()), before.is_some());
         let map = Arc::new(Map::new(shards, before, make));
         for node in map.nodes() {
-            node.poke();
+            node.start_connecting();
         }
         Ok(map)
     }
@@ -61,28 +61,33 @@ impl Node {
             connect_timeout: self.connect_timeout,
             term: self.term,
             guard,
-            look_interval: self.look_interval,
+            check_interval: self.check_interval,
             counters: Arc::clone(&self.counters),
             health: Health::default(),
             owner: Some(Arc::downgrade(self)),
             stale: watch::Sender::new(()),
             unsent: AtomicUsize::new(0),
             turn: tokio::sync::Mutex::new(()),
-            slot: watch::Sender::new(Slot::Idle),
+            state: watch::Sender::new(LinkState::Idle),
         })
     }
 
     /// Of a cluster: which master has what.
     pub(super) fn map(&self) -> Option<Arc<Map<Self>>> {
-        match &*self.slot.borrow() {
-            Slot::Routed(map) => Some(Arc::clone(map)),
+        match &*self.state.borrow() {
+            LinkState::Routed(map) => Some(Arc::clone(map)),
             _ => None,
         }
     }
 }
 
 impl link::Cluster for Node {
-    fn redirect(&self, to: Elsewhere, request: &Arc<Request>, sink: Sink) -> Option<Sink> {
+    fn redirect(
+        &self,
+        to: Elsewhere,
+        request: &Arc<Request>,
+        sink: ReplySink,
+    ) -> Option<ReplySink> {
         self.stale.send_replace(());
         let map = self.map();
         let at = |place: &Place| map.as_ref().and_then(|map| map.at(place));
@@ -91,19 +96,19 @@ impl link::Cluster for Node {
                 let Some(node) = at(&place) else { return Some(sink) };
                 sink.goes_to(Arc::<Self>::clone(node));
                 let node = Arc::clone(node);
-                if let Some(sending) = node.send(&Parcel::from(Arc::clone(request)), sink) {
+                if let Some(sending) = node.send(&PackedRequest::from(Arc::clone(request)), sink) {
                     runtime::detach(sending);
                 }
                 None
             }
             Elsewhere::Ask(place) => {
                 let Some(node) = at(&place) else { return Some(sink) };
-                let Some(link) = node.slot.borrow().link() else { return Some(sink) };
+                let Some(link) = node.state.borrow().link() else { return Some(sink) };
                 sink.goes_to(Arc::<Self>::clone(node));
                 if !sink.goes_on(Arc::<link::Link>::clone(&link)) {
                     return None;
                 }
-                link.wire.send_asking(request, sink).err()
+                link.connection.send_asking(request, sink).err()
             }
         }
     }
@@ -118,10 +123,10 @@ pub(super) async fn keep_routing(node: Weak<Node>, mut stale: watch::Receiver<()
         };
         let routed = timeout(node.connect_timeout, node.route(cluster, Some(&map))).await;
         if let Ok(Ok(map)) = routed {
-            node.slot.send_if_modified(|slot| {
-                let is_open = matches!(slot, Slot::Routed(_));
+            node.state.send_if_modified(|state| {
+                let is_open = matches!(state, LinkState::Routed(_));
                 if is_open {
-                    *slot = Slot::Routed(map);
+                    *state = LinkState::Routed(map);
                 }
                 is_open
             });

@@ -9,11 +9,11 @@ use crate::config::endpoint::Endpoint;
 use crate::config::options::Options;
 use crate::error::NodeOutcome;
 use crate::node::clocks::Clocks;
-use crate::node::exchange::{Board, Done, Parcel, Peer};
+use crate::node::exchange::{Done, InFlight, PackedRequest, Peer};
 use crate::node::identity::Identities;
 use crate::runtime::clock;
 use crate::runtime::deadline::Deadlines;
-use crate::transport::handshake::Sight;
+use crate::transport::handshake::ServerInfo;
 use quorlock_protocol::Turns;
 use std::sync::Arc;
 use std::time::Duration;
@@ -46,7 +46,7 @@ fn votes_do_not_count_after_an_error_that_tells_of_another_memory() {
     ] {
         let node = guarded_node();
         node.guard().unwrap().looked(clock::now(), Some(("memory", OLD)));
-        let request = Request::Look([Keys::new("", "r")].into());
+        let request = Request::Exists([Keys::new("", "r")].into());
         let vote = |answered| {
             let began = clock::now();
             let done = Done { request: &request, began, took: None, route: None, answered };
@@ -74,7 +74,8 @@ fn a_replica_does_not_count_however_long_it_has_been_up() {
     for (is_replica, counts) in [(false, true), (true, false)] {
         let node = guarded_node();
         let [memory, run_id] = ["memory", "run"].map(str::to_owned);
-        node.saw(Some(Sight { memory, run_id, uptime: OLD, is_replica, clock: None })).unwrap();
+        node.saw(Some(ServerInfo { memory, run_id, uptime: OLD, is_replica, clock: None }))
+            .unwrap();
         let guard = node.guard().unwrap();
         assert_eq!(guard.counts(clock::now()), counts, "{is_replica}");
         assert!(guard.counts(clock::now().plus(2 * GUARD)));
@@ -89,7 +90,7 @@ fn acquire(resource: &str) -> Request {
 }
 
 /// A request that was given up is taken back. If it was under way to another server by then (a cluster's
-/// server said that this one has the slot), it must not come after what takes it back.
+/// server said that this one has the state), it must not come after what takes it back.
 #[test]
 fn what_nobody_waits_for_is_not_sent() {
     let endpoint = Endpoint::parse(1, "memory://given-up").unwrap();
@@ -102,18 +103,18 @@ fn what_nobody_waits_for_is_not_sent() {
         assert!(node.settled().await);
         let has = async |resource| {
             let keys = [Keys::new("", resource)].into();
-            node.call(Request::Look(keys), clock::now(), PATIENCE).await.unwrap() == Reply::Yes
+            node.call(Request::Exists(keys), clock::now(), PATIENCE).await.unwrap() == Reply::Yes
         };
         for resource in ["awaited", "given up"] {
             let request = Arc::new(acquire(resource));
-            let board = Arc::new(Board::of(1));
+            let in_flight = Arc::new(InFlight::of(1));
             let peer: Arc<dyn Peer> = Arc::<Node>::clone(&node);
-            let sink = board.add(Arc::clone(&peer), Arc::clone(&request));
+            let sink = in_flight.add(Arc::clone(&peer), Arc::clone(&request));
             let is_awaited = resource == "awaited";
             if !is_awaited {
-                board.clear();
+                in_flight.clear();
             }
-            assert!(peer.send(&Parcel::from(request), sink).is_none());
+            assert!(peer.send(&PackedRequest::from(request), sink).is_none());
             assert_eq!(has(resource).await, is_awaited, "{resource}");
         }
     });

@@ -16,13 +16,13 @@ use tokio::sync::Notify;
 /// The deadlines of a client.
 #[derive(Debug, Default)]
 pub(crate) struct Deadlines {
-    state: Mutex<State>,
+    state: Mutex<DeadlineState>,
     /// Notified when one is earlier than the task expects, and in the end.
     sooner: Arc<Notify>,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct DeadlineState {
     waiting: BTreeMap<(Moment, u64), Waker>,
     last_id: u64,
     /// When the task will wake up by itself. What it was to wake up for may be gone.
@@ -36,7 +36,7 @@ impl Deadlines {
         Alarm { deadlines: Arc::clone(self), at, id: None }
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, DeadlineState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

@@ -5,15 +5,15 @@
 //! belongs to whoever waits, one at a time (leader and followers): tokio lets any number of threads
 //! block on one runtime, of which one drives it, and another takes over when that one is done. While
 //! nobody waits, a thread of quorlock's own drives it, the fallback driver; it stops for the others, and
-//! drives again when they have stayed away for a moment. `hand_over.rs` says who drives.
+//! drives again when they have stayed away for a moment. `drivers.rs` says who drives.
 //!
 //! A thread whose priority is lower than that of the fallback driver does not drive: see
 //! `priority.rs`. The fallback driver inherits its priority from the thread that starts it. So a thread of
 //! higher priority that comes later starts another one in its place.
 
-use crate::runtime::hand_over::HandOver;
-use crate::runtime::outbox::together;
+use crate::runtime::drivers::Drivers;
 use crate::runtime::panics;
+use crate::runtime::pipeline::together;
 use crate::runtime::priority::Priority;
 use async_task::{Runnable, Task};
 use futures_util::future::FutureExt;
@@ -39,9 +39,9 @@ const BATCH: usize = 64;
 
 /// A runtime, and who drives it.
 #[derive(Debug)]
-pub(crate) struct Lead {
+pub(crate) struct Executor {
     runtime: Runtime,
-    drivers: HandOver,
+    drivers: Drivers,
     /// Notified when the fallback driver must stop.
     wanted: Notify,
     /// That of the fallback driver. It is a hint: a thread that reads an old value drives for a turn, or
@@ -53,27 +53,27 @@ pub(crate) struct Lead {
     ready: UnboundedSender<Runnable>,
 }
 
-impl Lead {
+impl Executor {
     /// A runtime that its fallback driver drives.
     pub(crate) fn start() -> io::Result<Arc<Self>> {
         let runtime = Builder::new_current_thread().enable_all().build()?;
         let (ready, tasks) = mpsc::unbounded_channel();
         runtime.spawn(run(tasks));
-        let lead = Arc::new(Self {
+        let executor = Arc::new(Self {
             runtime,
-            drivers: HandOver::new(),
+            drivers: Drivers::new(),
             wanted: Notify::new(),
-            priority: AtomicU8::new(Priority::look().0),
+            priority: AtomicU8::new(Priority::read().0),
             is_replacing: AtomicBool::new(false),
             ready,
         });
-        let fallback = Arc::clone(&lead);
+        let fallback = Arc::clone(&executor);
         match start_thread(move || fallback.stay(1)) {
-            Ok(()) => Ok(lead),
+            Ok(()) => Ok(executor),
             Err(error) => {
                 // To drop a runtime is not allowed on the thread of another one.
-                if let Some(lead) = Arc::into_inner(lead) {
-                    lead.runtime.shutdown_background();
+                if let Some(executor) = Arc::into_inner(executor) {
+                    executor.runtime.shutdown_background();
                 }
                 Err(error)
             }
@@ -118,7 +118,7 @@ impl Lead {
 
     /// Runs the future on this thread, which drives the runtime meanwhile if no other one does.
     pub(crate) fn drive<T>(&self, future: impl Future<Output = T>) -> T {
-        struct Leave<'a>(&'a HandOver);
+        struct Leave<'a>(&'a Drivers);
         impl Drop for Leave<'_> {
             fn drop(&mut self) {
                 self.0.leave();
@@ -170,13 +170,13 @@ impl Lead {
         if self.is_replacing.swap(true, Ordering::AcqRel) {
             return;
         }
-        let lead = Arc::clone(self);
+        let executor = Arc::clone(self);
         let started = start_thread(move || {
-            let number = lead.drivers.take_over();
-            lead.wanted.notify_waiters();
-            lead.priority.store(Priority::look().0, Ordering::Relaxed);
-            lead.is_replacing.store(false, Ordering::Release);
-            lead.stay(number);
+            let number = executor.drivers.take_over();
+            executor.wanted.notify_waiters();
+            executor.priority.store(Priority::read().0, Ordering::Relaxed);
+            executor.is_replacing.store(false, Ordering::Release);
+            executor.stay(number);
         });
         if started.is_err() {
             self.is_replacing.store(false, Ordering::Release);
@@ -203,7 +203,7 @@ fn run_one(runnable: Runnable) {
 
 #[cfg(all(test, target_os = "linux"))]
 mod tests {
-    use super::Lead;
+    use super::Executor;
     use crate::runtime::priority::Priority;
     use std::sync::Arc;
     use std::sync::atomic::Ordering;
@@ -223,9 +223,9 @@ mod tests {
 
     #[test]
     fn a_thread_of_low_priority_does_no_work_for_others() {
-        let lead = Lead::start().expect("a thread");
-        assert!(lead.may_drive());
-        let nice = Arc::clone(&lead);
+        let executor = Executor::start().expect("a thread");
+        assert!(executor.may_drive());
+        let nice = Arc::clone(&executor);
         let (may_drive, task_thread) = nicely(move || {
             let (sender, receiver) = std::sync::mpsc::channel();
             let task = nice.begin(async move {
@@ -240,15 +240,15 @@ mod tests {
 
     #[test]
     fn a_fallback_driver_of_low_priority_is_replaced() {
-        let lead = nicely(|| Lead::start().expect("a thread"));
-        let own = Priority::look();
+        let executor = nicely(|| Executor::start().expect("a thread"));
+        let own = Priority::read();
         let began = Instant::now();
         // It is replaced in the background.
-        while !lead.may_drive() || lead.priority.load(Ordering::Relaxed) != own.0 {
+        while !executor.may_drive() || executor.priority.load(Ordering::Relaxed) != own.0 {
             assert!(began.elapsed() < PATIENCE, "it is not replaced");
             thread::sleep(Duration::from_millis(1));
         }
-        let task = lead.begin(std::future::ready(()));
-        lead.drive(task);
+        let task = executor.begin(std::future::ready(()));
+        executor.drive(task);
     }
 }

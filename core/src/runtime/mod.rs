@@ -6,20 +6,20 @@
 
 pub(crate) mod clock;
 pub(crate) mod deadline;
+pub(crate) mod drivers;
 pub(crate) mod executor;
 pub(crate) mod fork;
-pub(crate) mod hand_over;
 #[cfg(test)]
 pub(crate) mod machine;
-pub(crate) mod outbox;
 pub(crate) mod panics;
+pub(crate) mod pipeline;
 pub(crate) mod priority;
 pub(crate) mod random;
 pub(crate) mod sync;
 pub(crate) mod timer;
 
 use crate::error::{Error, ErrorCode, Result};
-use crate::runtime::executor::{LONGEST_TURN, Lead};
+use crate::runtime::executor::{Executor, LONGEST_TURN};
 use crate::runtime::fork::{Owned, PerProcess};
 use crate::runtime::timer::sleep;
 use async_task::Task;
@@ -33,13 +33,13 @@ use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 use tokio::task::{JoinHandle, unconstrained};
 
-static LEAD: PerProcess<Arc<Lead>> = PerProcess::new();
+static EXECUTOR: PerProcess<Arc<Executor>> = PerProcess::new();
 
 /// The runtime that all clients of the process share. It is started at first use (if that fails, for want
 /// of a thread, it is tried again at the next), and is independent of the caller's own runtime or event loop: these may stall without harm to leases.
-fn lead() -> Result<&'static Arc<Lead>> {
-    let lead = LEAD.get_or_try_init(Lead::start);
-    lead.map_err(|error| {
+fn executor() -> Result<&'static Arc<Executor>> {
+    let executor = EXECUTOR.get_or_try_init(Executor::start);
+    executor.map_err(|error| {
         Error::new(ErrorCode::NoQuorum, format!("the background runtime cannot start: {error}"))
     })
 }
@@ -49,8 +49,8 @@ const AFTER_PANIC: Duration = Duration::from_millis(100);
 
 /// Makes sure that somebody drives the runtime, since the caller does not.
 fn need_driver() {
-    if let Some(lead) = LEAD.get() {
-        lead.need_driver();
+    if let Some(executor) = EXECUTOR.get() {
+        executor.need_driver();
     }
 }
 
@@ -62,7 +62,7 @@ pub(crate) fn spawn<T: Send + 'static>(
     if let Some(machine) = machine::current() {
         return Ok(machine::spawn(machine, task));
     }
-    Ok(lead()?.handle().spawn(task))
+    Ok(executor()?.handle().spawn(task))
 }
 
 /// Runs a task that a task, or an operation, has to leave to the runtime, which is there: it runs them.
@@ -91,7 +91,7 @@ pub(crate) fn begin(task: impl Future<Output = ()> + Send + 'static) -> Result<(
         drop(machine::spawn(machine, task));
         return Ok(());
     }
-    lead().map(|lead| lead.begin(task).detach())
+    executor().map(|executor| executor.begin(task).detach())
 }
 
 /// An operation under way on quorlock's own runtime: a future that any executor can poll, or that
@@ -125,11 +125,11 @@ impl<T> Pending<T> {
     where
         T: Send + 'static,
     {
-        let task = match lead() {
-            Ok(lead) => {
-                lead.need_driver();
-                let work = async move { then(poll_fn(|context| self.look(context)).await) };
-                Some(lead.begin(work))
+        let task = match executor() {
+            Ok(executor) => {
+                executor.need_driver();
+                let work = async move { then(poll_fn(|context| self.poll_result(context)).await) };
+                Some(executor.begin(work))
             }
             // Without a runtime, nothing but a result that is there already can be under way.
             Err(_) => {
@@ -156,13 +156,13 @@ impl<T> Pending<T> {
             left.unwrap_or(Duration::MAX)
         };
         // Within a runtime, no other one can be driven.
-        if let Some(lead) = LEAD.get()
+        if let Some(executor) = EXECUTOR.get()
             && Handle::try_current().is_err()
         {
-            while lead.may_drive() {
+            while executor.may_drive() {
                 let turn = left().min(LONGEST_TURN);
-                let looking = poll_fn(|context| self.look(context));
-                let done = lead.drive(async { tokio::time::timeout(turn, looking).await.ok() });
+                let looking = poll_fn(|context| self.poll_result(context));
+                let done = executor.drive(async { tokio::time::timeout(turn, looking).await.ok() });
                 if done.is_some() || left().is_zero() {
                     return done;
                 }
@@ -173,20 +173,20 @@ impl<T> Pending<T> {
 
     /// The result, if it is there.
     fn now(&mut self) -> Option<T> {
-        self.look_freely(&mut Context::from_waker(Waker::noop()))
+        self.poll_unconstrained(&mut Context::from_waker(Waker::noop()))
     }
 
     /// Looks whether the result is there. This thread may run a task of tokio, which lets it look only so
     /// often before that task has to yield. It would never see the result then.
-    fn look_freely(&mut self, context: &mut Context<'_>) -> Option<T> {
-        let looking = poll_fn(|context| self.look(context));
+    fn poll_unconstrained(&mut self, context: &mut Context<'_>) -> Option<T> {
+        let looking = poll_fn(|context| self.poll_result(context));
         match pin!(unconstrained(looking)).poll(context) {
             Poll::Ready(value) => Some(value),
             Poll::Pending => None,
         }
     }
 
-    fn look(&mut self, context: &mut Context<'_>) -> Poll<T> {
+    fn poll_result(&mut self, context: &mut Context<'_>) -> Poll<T> {
         let Some(receiver) = self.0.get_mut() else {
             panic!("this operation was started by the process that forked this one");
         };
@@ -204,7 +204,7 @@ impl<T> Pending<T> {
         let waker = Waker::from(Arc::new(Unpark(thread::current())));
         let mut context = Context::from_waker(&waker);
         loop {
-            if let Some(value) = self.look_freely(&mut context) {
+            if let Some(value) = self.poll_unconstrained(&mut context) {
                 return Some(value);
             }
             need_driver();
@@ -244,7 +244,8 @@ impl<T> Future for Pending<T> {
     type Output = T;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<T> {
-        let polled = self.look(&mut Context::from_waker(&panics::containing(context.waker())));
+        let polled =
+            self.poll_result(&mut Context::from_waker(&panics::containing(context.waker())));
         if polled.is_pending() {
             need_driver();
         }

@@ -28,17 +28,17 @@ impl Priority {
         let found = FOUND.try_with(|found| match found.get() {
             Some((when, priority)) if now.duration_since(when) < FRESH => priority,
             _ => {
-                let priority = Self::look();
+                let priority = Self::read();
                 found.set(Some((now, priority)));
                 priority
             }
         });
         // A thread that is about to end has no thread-local values any more.
-        found.unwrap_or_else(|_| Self::look())
+        found.unwrap_or_else(|_| Self::read())
     }
 
     /// Asks the system.
-    pub(crate) fn look() -> Self {
+    pub(crate) fn read() -> Self {
         // There is no safe form of `sched_getscheduler`, and pthread_getschedparam may be out of date.
         #[cfg(any(target_os = "linux", target_os = "android"))]
         if let Some(priority) = read_stat().as_deref().and_then(parse) {
@@ -103,11 +103,11 @@ mod tests {
 
     #[test]
     fn a_thread_of_higher_niceness_has_a_lower_priority() {
-        let ordinary = Priority::look();
+        let ordinary = Priority::read();
         let nice = std::thread::spawn(|| {
             let before = Priority::of_this_thread();
             rustix::process::nice(1).expect("it only becomes nicer");
-            (before, Priority::look())
+            (before, Priority::read())
         });
         let (before, after) = nice.join().expect("it does not panic");
         assert_eq!(before, ordinary);

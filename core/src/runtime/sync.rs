@@ -1,4 +1,4 @@
-//! The primitives of `hand_over.rs` and `outbox.rs`. The tests in `interleavings/` compile these two
+//! The primitives of `drivers.rs` and `pipeline.rs`. The tests in `interleavings/` compile these two
 //! files a second time, with the primitives of a model checker.
 
 use std::sync::PoisonError;

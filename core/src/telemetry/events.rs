@@ -7,7 +7,7 @@
 //! itself gets a warning.
 
 use crate::config::resources::Resources;
-use crate::error::duration::Human;
+use crate::error::duration::HumanDuration;
 use crate::error::{Error, ErrorCode, NodeOutcome};
 use crate::runtime::panics;
 use quorlock_protocol::{Ended, Extended, Loss};
@@ -263,7 +263,7 @@ pub(crate) fn up(node: &str, down: Duration) {
 pub(crate) fn guarded(node: &str, left: Duration) {
     event!(
         name: "node.guarded", target: NODE, Level::WARN,
-        node, seconds = left.as_secs_f64(), detail = %Human(left),
+        node, seconds = left.as_secs_f64(), detail = %HumanDuration(left),
         "node may have restarted, and has no vote for a while"
     );
 }

@@ -4,12 +4,12 @@
 use crate::client::Client;
 use crate::command::answer::{self, Answered, Failure, report, vote};
 use crate::command::keys::Keys;
-use crate::command::reply::{Holder, Kept, Refusal, Reply};
+use crate::command::reply::{Holder, Refusal, Reply, StoredLock};
 use crate::command::request::{Request, Subject};
 use crate::config::endpoint::Endpoint;
 use crate::config::options::{self, Dialect, OptionValue, Options};
 use crate::error::{Error, ErrorCode, NodeOutcome};
-use crate::transport::handshake::{failure, sight};
+use crate::transport::handshake::{failure, server_info};
 use quorlock_protocol::{Answer, FENCE_LIMIT, Healed, Moment, Turns, Vote};
 use redis::{RedisError, Value};
 use std::sync::Arc;
@@ -171,9 +171,9 @@ pub fn reply(bytes: &[u8]) {
 
 /// Any reply to any request is taken for what it is word for word, or for no answer at all.
 pub(crate) fn value(value: Value) {
-    let told = sight(vec![value.clone(), value.clone()]);
-    let short = sight(vec![value.clone()]);
-    assert!(short.is_none() && told.is_none_or(|sight| sight.memory.starts_with(&sight.run_id)));
+    let told = server_info(vec![value.clone(), value.clone()]);
+    let short = server_info(vec![value.clone()]);
+    assert!(short.is_none() && told.is_none_or(|info| info.memory.starts_with(&info.run_id)));
     for request in requests() {
         let understood = request.understand(&value);
         if let Some(reply) = &understood {
@@ -184,7 +184,7 @@ pub(crate) fn value(value: Value) {
         // What joins a queue is done in any case, and to look at keys is to count them.
         let confirms = matches!(
             (&request, &value),
-            (Request::Release { ticket: Some(_), .. }, _) | (Request::Look(_), Value::Int(2..))
+            (Request::Release { ticket: Some(_), .. }, _) | (Request::Exists(_), Value::Int(2..))
         );
         harmless(&answered, &value, confirms);
     }
@@ -267,11 +267,11 @@ fn says(value: &Value, request: &Request, reply: &Reply) -> bool {
             Request::Release { ticket: Some(_), .. } => {
                 matches!(value, Value::Int(0 | 1))
             }
-            Request::Look(_) => matches!(value, Value::Int(1..)),
+            Request::Exists(_) => matches!(value, Value::Int(1..)),
             _ => *value == Value::Int(1),
         },
         Reply::No => *value == Value::Int(0),
-        Reply::Seen(Kept { holder, expires_in, fence, waiters }) => {
+        Reply::Seen(StoredLock { holder, expires_in, fence, waiters }) => {
             let token = match holder {
                 Holder::Token(token) => Value::BulkString(token.clone().into_bytes()),
                 Holder::Nobody | Holder::Other => match value {
@@ -306,7 +306,7 @@ fn requests() -> [Request; 11] {
         Request::Heal([(subject(), ttl, 1)].into()),
         Request::release(&subject(), turns),
         Request::Release { subject: subject(), ticket, turns },
-        Request::Look(Arc::clone(&keys)),
+        Request::Exists(Arc::clone(&keys)),
         Request::Inspect(Arc::clone(&keys)),
         Request::Forget(Arc::clone(&keys)),
     ]

@@ -94,10 +94,10 @@ impl Cluster {
     }
 
     async fn ask(&self, place: &Place) -> Result<Vec<Shard>, Failure> {
-        let pipe = open::<Nobody>(&self.server(place.clone())).await?;
+        let connection = open::<Nobody>(&self.server(place.clone())).await?;
         let command = redis::cmd("CLUSTER").arg("SLOTS").to_owned();
-        let asked = pipe
-            .ask_all(&[command])
+        let asked = connection
+            .query(&[command])
             .await
             .and_then(|mut replies| replies.pop().unwrap_or(Value::Nil).extract_error());
         let told = asked.map_err(|error| {

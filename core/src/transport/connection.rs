@@ -6,8 +6,8 @@
 
 use crate::config::server::Server;
 use crate::runtime;
-use crate::runtime::outbox::{self, Connection, OnBroken, Out, Outbox, together};
 use crate::runtime::panics;
+use crate::runtime::pipeline::{self, OnBroken, Pipeline, PipelineState, Pipelined, together};
 use crate::transport::socket::{self, Plain, ReadHalf, WriteHalf};
 use redis::{Cmd, ErrorKind, PushKind, RedisError, Value, ValueCodec};
 use std::collections::VecDeque;
@@ -67,10 +67,10 @@ impl<R: Receive> Recipient<R> {
 }
 
 /// A connection; closed when it is dropped.
-pub(crate) struct Pipe<R: Receive>(Arc<Shared<R>>);
+pub(crate) struct Connection<R: Receive>(Arc<Shared<R>>);
 
 struct Shared<R: Receive> {
-    outbox: Outbox<Recipient<R>>,
+    pipeline: Pipeline<Recipient<R>>,
     /// `None` if a task has it, which encrypts what it writes.
     socket: Option<Plain>,
     /// Is called with what the server tells without being asked.
@@ -85,11 +85,11 @@ struct Shared<R: Receive> {
 
 type OnPush = Box<dyn Fn(PushKind, &[Value]) + Send + Sync>;
 
-impl<R: Receive> Connection for Shared<R> {
+impl<R: Receive> Pipelined for Shared<R> {
     type Recipient = Recipient<R>;
 
-    fn outbox(&self) -> &Outbox<Recipient<R>> {
-        &self.outbox
+    fn pipeline(&self) -> &Pipeline<Recipient<R>> {
+        &self.pipeline
     }
 
     fn try_write(&self, bytes: &[u8]) -> io::Result<usize> {
@@ -108,26 +108,26 @@ impl<R: Receive> Connection for Shared<R> {
     }
 
     fn go_on_later(self: &Arc<Self>) {
-        let pipe = Arc::clone(self);
+        let connection = Arc::clone(self);
         runtime::detach(async move {
             let writing = async {
-                while let Some(socket) = &pipe.socket {
+                while let Some(socket) = &connection.socket {
                     if socket.writable().await.is_err() {
-                        return pipe.abandon();
+                        return connection.abandon();
                     }
-                    if outbox::go_on(&*pipe) {
+                    if pipeline::go_on(&*connection) {
                         return;
                     }
                 }
             };
             if panics::contained(writing).await.is_none() {
-                pipe.abandon();
+                connection.abandon();
             }
         });
     }
 }
 
-impl<R: Receive> Pipe<R> {
+impl<R: Receive> Connection<R> {
     /// Connects, without a time limit.
     pub(crate) async fn connect(server: &Server) -> Result<Self, RedisError> {
         let (read, write) = socket::connect(server).await?;
@@ -136,7 +136,7 @@ impl<R: Receive> Pipe<R> {
             WriteHalf::Encrypted(encrypted) => (None, Some(encrypted)),
         };
         let shared = Arc::new(Shared {
-            outbox: Outbox::new(FEW),
+            pipeline: Pipeline::new(FEW),
             socket,
             on_push: OnceLock::new(),
             room: Notify::new(),
@@ -174,7 +174,7 @@ impl<R: Receive> Pipe<R> {
         let _ = self.0.on_push.set(Box::new(on_push));
     }
 
-    /// Puts a request on it. Returns the sink if there is no room for it now: see [`Pipe::room`].
+    /// Puts a request on it. Returns the sink if there is no room for it now: see [`Connection::room`].
     pub(crate) fn send(&self, packed: &[u8], recipient: R) -> Result<(), R> {
         let out = self.0.out();
         if is_full(&out) {
@@ -184,7 +184,7 @@ impl<R: Receive> Pipe<R> {
         Ok(())
     }
 
-    /// Puts a request on it as [`Pipe::send`] does, and before it one whose answer nobody wants.
+    /// Puts a request on it as [`Connection::send`] does, and before it one whose answer nobody wants.
     pub(crate) fn send_behind(&self, first: &[u8], packed: &[u8], recipient: R) -> Result<(), R> {
         let mut out = self.0.out();
         if is_full(&out) {
@@ -198,13 +198,18 @@ impl<R: Receive> Pipe<R> {
         Ok(())
     }
 
-    fn put(&self, out: MutexGuard<'_, Out<Recipient<R>>>, packed: &[u8], recipient: Recipient<R>) {
+    fn put(
+        &self,
+        out: MutexGuard<'_, PipelineState<Recipient<R>>>,
+        packed: &[u8],
+        recipient: Recipient<R>,
+    ) {
         if out.is_closed {
             drop(out);
             recipient.receive(Err(broken(io::ErrorKind::NotConnected.into())));
             return;
         }
-        outbox::put(&self.0, out, packed, recipient);
+        pipeline::put(&self.0, out, packed, recipient);
     }
 
     /// Waits until there may be room for more requests.
@@ -216,7 +221,7 @@ impl<R: Receive> Pipe<R> {
     }
 
     /// Sends commands together. The errors of single ones are among the replies.
-    pub(crate) async fn ask_all(&self, commands: &[Cmd]) -> Result<Vec<Value>, RedisError> {
+    pub(crate) async fn query(&self, commands: &[Cmd]) -> Result<Vec<Value>, RedisError> {
         let ask = |command: &Cmd| {
             let (sender, reply) = oneshot::channel();
             let packed = command.get_packed_command();
@@ -233,15 +238,15 @@ impl<R: Receive> Pipe<R> {
     }
 }
 
-impl<R: Receive> Drop for Pipe<R> {
+impl<R: Receive> Drop for Connection<R> {
     fn drop(&mut self) {
         self.0.abandon();
     }
 }
 
 impl<R: Receive> Shared<R> {
-    fn out(&self) -> MutexGuard<'_, Out<Recipient<R>>> {
-        self.outbox.lock()
+    fn out(&self) -> MutexGuard<'_, PipelineState<Recipient<R>>> {
+        self.pipeline.lock()
     }
 
     /// Closes the connection.
@@ -264,7 +269,7 @@ impl<R: Receive> Shared<R> {
                     if out.is_dropped {
                         return broken(io::ErrorKind::ConnectionAborted.into());
                     }
-                    outbox::flush(self, out);
+                    pipeline::flush(self, out);
                 }
             }
         }
@@ -344,7 +349,7 @@ impl<R: Receive> Shared<R> {
     }
 }
 
-fn is_full<R>(out: &Out<Recipient<R>>) -> bool {
+fn is_full<R>(out: &PipelineState<Recipient<R>>) -> bool {
     !out.is_closed && out.recipients.len() >= MOST
 }
 

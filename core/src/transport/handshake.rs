@@ -3,13 +3,13 @@
 use crate::command::answer::Failure;
 use crate::config::server::{Login, Place, Server};
 use crate::error::NodeOutcome;
-use crate::transport::connection::{Pipe, Receive};
+use crate::transport::connection::{Connection, Receive};
 use futures_util::future::FutureExt;
 use redis::{Cmd, ErrorKind, InfoDict, RedisError, Value, from_redis_value};
 use std::time::Duration;
 
 /// What a server tells of itself.
-pub(crate) struct Sight {
+pub(crate) struct ServerInfo {
     /// Names the server process.
     pub(crate) run_id: String,
     /// Names its memory. That of a process is exchanged when it becomes the replica of another.
@@ -21,7 +21,7 @@ pub(crate) struct Sight {
 }
 
 /// Why the introduction failed.
-pub(crate) fn unheard(error: &RedisError, server: &Server) -> Failure {
+pub(crate) fn introduction_failure(error: &RedisError, server: &Server) -> Failure {
     let mut failure = failure(error, false);
     let is_plain = server.tls.is_none() && matches!(server.place, Place::Tcp { .. });
     // It was there, and went away, or talked nonsense.
@@ -49,24 +49,24 @@ pub(crate) fn hello(login: &Login) -> Vec<Cmd> {
 }
 
 /// Opens a connection to a server, and introduces the client.
-pub(crate) async fn open<R: Receive>(server: &Server) -> Result<Pipe<R>, Failure> {
+pub(crate) async fn open<R: Receive>(server: &Server) -> Result<Connection<R>, Failure> {
     let opened = async {
-        let pipe = Pipe::connect(server).await?;
-        for reply in pipe.ask_all(&hello(&server.login)).await? {
+        let connection = Connection::connect(server).await?;
+        for reply in connection.query(&hello(&server.login)).await? {
             reply.extract_error()?;
         }
-        Ok(pipe)
+        Ok(connection)
     };
-    opened.boxed().await.map_err(|error| unheard(&error, server))
+    opened.boxed().await.map_err(|error| introduction_failure(&error, server))
 }
 
 // INFO twice: servers before Redis 7 take but one section in each.
-pub(crate) fn sight_commands() -> Vec<Cmd> {
+pub(crate) fn info_commands() -> Vec<Cmd> {
     let info = |section| redis::cmd("INFO").arg(section).to_owned();
     vec![info("server"), info("replication"), redis::cmd("TIME")]
 }
 
-pub(crate) fn sight(replies: Vec<Value>) -> Option<Sight> {
+pub(crate) fn server_info(replies: Vec<Value>) -> Option<ServerInfo> {
     let mut replies = replies.into_iter();
     let mut section = || from_redis_value::<InfoDict>(replies.next()?).ok();
     let (server, replication) = (section()?, section()?);
@@ -76,7 +76,7 @@ pub(crate) fn sight(replies: Vec<Value>) -> Option<Sight> {
     let run_id: String = server.get("run_id")?;
     let replication_id: String = replication.get("master_replid").unwrap_or_default();
     let role: String = replication.get("role").unwrap_or_default();
-    Some(Sight {
+    Some(ServerInfo {
         memory: format!("{run_id} {replication_id}"),
         uptime: Duration::from_secs(server.get("uptime_in_seconds")?),
         is_replica: role == "slave",

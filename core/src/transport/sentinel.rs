@@ -8,7 +8,7 @@ use crate::config::endpoint::Sentinels;
 use crate::config::server::{Place, Server};
 use crate::error::NodeOutcome;
 use crate::runtime::timer::timeout;
-use crate::transport::connection::{Nobody, Pipe, Receive};
+use crate::transport::connection::{Connection, Nobody, Receive};
 use crate::transport::handshake::{failure, open};
 use futures_util::future::FutureExt;
 use futures_util::stream::{FuturesUnordered, StreamExt};
@@ -22,7 +22,7 @@ const STRAGGLERS: Duration = Duration::from_millis(100);
 
 /// The master, connected.
 pub(crate) struct Master<R: Receive> {
-    pub(crate) pipe: Pipe<R>,
+    pub(crate) connection: Connection<R>,
     pub(crate) server: Arc<Server>,
     /// For how long a majority of the sentinels has named it; zero if that is not known.
     pub(crate) age: Duration,
@@ -130,7 +130,7 @@ impl Sentinels {
     async fn ask(&self, sentinel: &Server) -> Result<Word, String> {
         let fail = |why: String| format!("sentinel {}: {why}", sentinel.place);
         let told = async {
-            let pipe = Pipe::<Nobody>::connect(sentinel).boxed().await?;
+            let connection = Connection::<Nobody>::connect(sentinel).boxed().await?;
             let mut commands = Vec::new();
             if let Some((user, password)) = sentinel.login.credentials() {
                 commands.push(redis::cmd("AUTH").arg(user).arg(password).to_owned());
@@ -139,7 +139,7 @@ impl Sentinels {
             for name in ["master", "get-master-addr-by-name"] {
                 commands.push(redis::cmd("SENTINEL").arg(name).arg(&self.service).to_owned());
             }
-            let mut replies = pipe.ask_all(&commands).await?;
+            let mut replies = connection.query(&commands).await?;
             let (address, master) = (replies.pop(), replies.pop());
             for reply in replies {
                 reply.extract_error()?;
@@ -166,8 +166,8 @@ impl Sentinels {
         let Named { place, age, .. } = named;
         let (login, tls) = (self.login.clone(), self.tls.clone());
         let server = Server { place, login, tls, is_found: true };
-        let pipe = open(&server).await?;
-        let asked = pipe.ask_all(&[redis::cmd("ROLE")]).await;
+        let connection = open(&server).await?;
+        let asked = connection.query(&[redis::cmd("ROLE")]).await;
         let role = asked.map_err(|error| failure(&error, false).at(&server.place))?.pop();
         // Where it is not permitted to look, the first write will tell.
         if let Some(Value::Array(role)) = role
@@ -177,7 +177,7 @@ impl Sentinels {
             let failure = Failure { outcome: NodeOutcome::Readonly, detail, sent: false };
             return Err(failure.at(&server.place));
         }
-        Ok(Master { pipe, server: Arc::new(server), age })
+        Ok(Master { connection, server: Arc::new(server), age })
     }
 }
 

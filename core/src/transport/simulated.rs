@@ -3,7 +3,7 @@
 use crate::command::answer::{Answered, Failure};
 use crate::command::request::Request;
 use crate::runtime::machine;
-use crate::transport::handshake::Sight;
+use crate::transport::handshake::ServerInfo;
 use futures_util::future::BoxFuture;
 use std::sync::OnceLock;
 
@@ -33,7 +33,7 @@ pub(crate) trait Connection: Send + Sync {
     fn ask(&self, request: &Request, on_answer: OnAnswer);
 
     /// Returns what the server says of itself.
-    fn look(&self) -> BoxFuture<'_, Result<Sight, Failure>>;
+    fn fetch_info(&self) -> BoxFuture<'_, Result<ServerInfo, Failure>>;
 
     /// Subscribes to a channel.
     fn listen(&self, channel: String, hear: OnNotification) -> BoxFuture<'_, Result<(), Failure>>;

@@ -1,7 +1,7 @@
 //! The queue that a node keeps of those who wait for one resource. A server does the same by
 //! `scripts/queue.lua`; in-memory nodes and the simulation do it by this.
 //!
-//! It decides nothing but who is called when the resource becomes free, and that others let this one
+//! It decides nothing but who is notified when the resource becomes free, and that others let this one
 //! go first for a moment. It can be lost, or be nonsense, and costs no more than time then.
 
 use crate::term::Moment;
@@ -20,8 +20,8 @@ pub type Scored = (Arc<str>, i64);
 #[derive(Clone, Debug, Default, PartialEq, Hash)]
 pub struct Queue {
     waiting: BTreeSet<(u64, Arc<str>)>,
-    /// The waiter that was called last, and until when it goes before all others.
-    called: Option<(Arc<str>, Moment)>,
+    /// The waiter that was notified last, and until when it goes before all others.
+    notified: Option<(Arc<str>, Moment)>,
     /// When all of this is forgotten.
     kept_until: Option<Moment>,
 }
@@ -30,16 +30,16 @@ impl Queue {
     /// Whom a waiter has to let go first, and for how long.
     pub fn is_blocked(&mut self, now: Moment, waiter: Option<&str>) -> Option<Duration> {
         self.forget(now);
-        let (called, until) = self.called.as_ref()?;
-        (Some(&**called) != waiter && stands(now, *until)).then(|| until.since(now))
+        let (notified, until) = self.notified.as_ref()?;
+        (Some(&**notified) != waiter && stands(now, *until)).then(|| until.since(now))
     }
 
-    /// Whether this waiter was called last.
-    pub fn is_called(&self, waiter: &str) -> bool {
-        self.called.as_ref().is_some_and(|(called, _)| &**called == waiter)
+    /// Whether this waiter was notified last.
+    pub fn is_notified(&self, waiter: &str) -> bool {
+        self.notified.as_ref().is_some_and(|(notified, _)| &**notified == waiter)
     }
 
-    /// The waiter takes its place, also if it was called.
+    /// The waiter takes its place, also if it was notified.
     pub fn join(&mut self, now: Moment, waiter: &Arc<str>, ticket: u64, turns: Turns) {
         self.leave(now, waiter);
         self.waiting.insert((ticket, Arc::clone(waiter)));
@@ -50,28 +50,28 @@ impl Queue {
     pub fn leave(&mut self, now: Moment, waiter: &str) {
         self.forget(now);
         self.waiting.retain(|(_, other)| &**other != waiter);
-        self.called.take_if(|(called, _)| &**called == waiter);
+        self.notified.take_if(|(notified, _)| &**notified == waiter);
     }
 
-    /// The waiter, which was called, keeps the others away for longer.
+    /// The waiter, which was notified, keeps the others away for longer.
     pub fn keep(&mut self, now: Moment, waiter: &Arc<str>, turns: Turns) {
         self.go_first(now, waiter, turns.keep, turns);
     }
 
     fn go_first(&mut self, now: Moment, waiter: &Arc<str>, length: Duration, turns: Turns) {
-        self.called = Some((Arc::clone(waiter), now.plus(length)));
+        self.notified = Some((Arc::clone(waiter), now.plus(length)));
         self.kept_until = Some(now.plus(turns.memory));
     }
 
     /// How many waiters are before this one.
     pub fn rank(&self, waiter: &str) -> Option<u64> {
         let before = self.waiting.iter().position(|(_, other)| &**other == waiter)?;
-        Some((before + usize::from(self.called.is_some())) as u64)
+        Some((before + usize::from(self.notified.is_some())) as u64)
     }
 
-    /// Calls the first waiter that listens, unless one was called already. Who does not listen is
+    /// Calls the first waiter that listens, unless one was notified already. Who does not listen is
     /// gone. `is_new`: the resource has just become free. `call` tells whether somebody heard it.
-    pub fn call_next(
+    pub fn notify_next(
         &mut self,
         now: Moment,
         is_new: bool,
@@ -80,13 +80,13 @@ impl Queue {
     ) {
         self.forget(now);
         for _ in 0..MOST_GONE {
-            let next = match self.called.take() {
-                Some((called, until)) if stands(now, until) => {
+            let next = match self.notified.take() {
+                Some((notified, until)) if stands(now, until) => {
                     if !is_new {
-                        self.called = Some((called, until));
+                        self.notified = Some((notified, until));
                         return;
                     }
-                    Some(called)
+                    Some(notified)
                 }
                 // It did not come.
                 Some(_) => continue,
@@ -102,7 +102,7 @@ impl Queue {
     /// How many are in it.
     pub fn len(&mut self, now: Moment) -> usize {
         self.forget(now);
-        self.waiting.len() + usize::from(self.called.is_some())
+        self.waiting.len() + usize::from(self.notified.is_some())
     }
 
     /// The queue as a server keeps it, if it does: every waiter with its score, in order, and when all of
@@ -113,10 +113,11 @@ impl Queue {
             let microseconds = until.since(Moment::from_origin(Duration::ZERO)).as_micros();
             -i64::try_from(microseconds).expect("clocks show less")
         };
-        let called = self.called.iter().map(|(waiter, until)| (Arc::clone(waiter), score(until)));
+        let notified =
+            self.notified.iter().map(|(waiter, until)| (Arc::clone(waiter), score(until)));
         let waiting = self.waiting.iter();
         let waiting = waiting.map(|(ticket, waiter)| (Arc::clone(waiter), *ticket as i64));
-        let all: Vec<_> = called.chain(waiting).collect();
+        let all: Vec<_> = notified.chain(waiting).collect();
         let kept_until = self.kept_until.filter(|_| !all.is_empty())?;
         Some((all, kept_until.since(now)))
     }
@@ -146,7 +147,7 @@ impl Queue {
     /// Whether nobody is in it.
     pub fn is_empty(&mut self, now: Moment) -> bool {
         self.forget(now);
-        self.waiting.is_empty() && self.called.is_none()
+        self.waiting.is_empty() && self.notified.is_none()
     }
 
     fn forget(&mut self, now: Moment) {
@@ -156,7 +157,7 @@ impl Queue {
     }
 }
 
-/// Whether one that was called goes first until then. Where that is too far away, the clock was set back.
+/// Whether one that was notified goes first until then. Where that is too far away, the clock was set back.
 fn stands(now: Moment, until: Moment) -> bool {
     now < until && until <= now.plus(LONGEST_CALL)
 }

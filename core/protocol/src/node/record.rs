@@ -70,14 +70,14 @@ pub fn join<T: Clone + PartialEq>(
     call: impl Fn(usize, &str) -> bool,
 ) -> Option<u64> {
     for (position, record) in records.iter_mut().enumerate() {
-        if !record.queue.is_called(waiter) || record.entry.token(now).is_some() {
+        if !record.queue.is_notified(waiter) || record.entry.token(now).is_some() {
             record.queue.join(now, waiter, ticket, turns);
         } else if !turns.keep.is_zero() {
             record.queue.keep(now, waiter, turns);
         } else {
             // It cannot use its turn, for want of another resource. It comes back when it tries again.
             record.queue.leave(now, waiter);
-            record.queue.call_next(now, false, turns, |next| call(position, next));
+            record.queue.notify_next(now, false, turns, |next| call(position, next));
         }
     }
     records.iter().filter_map(|record| record.queue.rank(waiter)).max()
@@ -102,7 +102,7 @@ pub fn release<T: Clone + PartialEq>(
             (None, _) => {}
         }
         if record.entry.token(now).is_none() {
-            record.queue.call_next(now, is_held, turns, |next| call(position, next));
+            record.queue.notify_next(now, is_held, turns, |next| call(position, next));
         }
     }
     done

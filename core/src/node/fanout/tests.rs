@@ -1,12 +1,12 @@
 #![allow(clippy::unwrap_used, reason = "tests")]
 
-use super::Asking;
+use super::FanOut;
 use crate::command::answer::Answered;
 use crate::command::keys::Keys;
 use crate::command::reply::Reply;
 use crate::command::request::{Request, Subject};
 use crate::error::NodeOutcome;
-use crate::node::exchange::{Done, Parcel, Peer, Route, Sink};
+use crate::node::exchange::{Done, PackedRequest, Peer, ReplySink, Route};
 use crate::runtime::clock;
 use futures_util::future::{BoxFuture, FutureExt};
 use quorlock_protocol::Turns;
@@ -40,7 +40,7 @@ fn release() -> Request {
 struct Connection;
 
 impl Route for Connection {
-    fn refused(self: Arc<Self>, _: &Arc<Request>, error: &RedisError, _: Sink) {
+    fn refused(self: Arc<Self>, _: &Arc<Request>, error: &RedisError, _: ReplySink) {
         panic!("no server refuses anything here: {error}");
     }
 }
@@ -49,7 +49,7 @@ impl Route for Connection {
 #[derive(Default)]
 struct Node {
     connection: Mutex<Option<Arc<Connection>>>,
-    sinks: Mutex<Vec<Sink>>,
+    sinks: Mutex<Vec<ReplySink>>,
 }
 
 impl Node {
@@ -72,7 +72,7 @@ impl Peer for Node {
         0
     }
 
-    fn send(self: Arc<Self>, _: &Parcel, sink: Sink) -> Option<BoxFuture<'static, ()>> {
+    fn send(self: Arc<Self>, _: &PackedRequest, sink: ReplySink) -> Option<BoxFuture<'static, ()>> {
         self.sinks.lock().unwrap().push(sink);
         None
     }
@@ -87,8 +87,8 @@ impl Peer for Node {
     }
 }
 
-fn sink(asking: &mut Asking, node: &Arc<Node>, request: Request) -> Sink {
-    asking.ask(node, &Parcel::from(request));
+fn sink(fan_out: &mut FanOut, node: &Arc<Node>, request: Request) -> ReplySink {
+    fan_out.send(node, &PackedRequest::from(request));
     node.sinks.lock().unwrap().pop().unwrap()
 }
 
@@ -108,38 +108,38 @@ fn request_that_may_create_keys_keeps_its_connection_until_it_is_answered() {
         let node = Node::connected();
         let link = Arc::downgrade(&node.open());
         run(async {
-            let mut asking =
-                Asking::new(&Arc::default(), clock::now(), Duration::from_millis(1), 2);
-            let created = sink(&mut asking, &node, acquire());
-            let released = sink(&mut asking, &node, release());
+            let mut fan_out =
+                FanOut::new(&Arc::default(), clock::now(), Duration::from_millis(1), 2);
+            let created = sink(&mut fan_out, &node, acquire());
+            let released = sink(&mut fan_out, &node, release());
             assert!(created.goes_on(node.open()) && released.goes_on(node.open()));
             for _ in 0..2 {
-                let told = asking.told().await.unwrap();
+                let told = fan_out.received().await.unwrap();
                 assert_eq!(told.answered.unwrap_err().outcome, NodeOutcome::Timeout);
                 assert!(!told.in_order);
             }
-            assert!(asking.told().await.is_none() && asking.has_late());
+            assert!(fan_out.received().await.is_none() && fan_out.has_late());
             // The node uses another connection now, or none.
             node.close();
             assert!(link.strong_count() > 0, "it was closed before the answer");
-            assert!(asking.late().now_or_never().is_none());
+            assert!(fan_out.late().now_or_never().is_none());
             released.answer(Ok(Reply::Yes));
             assert!(
-                asking.late().now_or_never().is_none(),
+                fan_out.late().now_or_never().is_none(),
                 "only what creates keys is of interest"
             );
             match end {
                 End::Answer => {
                     created.answer(Ok(GRANTED));
-                    let late = asking.late().await.expect("it was answered");
+                    let late = fan_out.late().await.expect("it was answered");
                     assert_eq!((late.0, late.1.unwrap()), (0, GRANTED));
-                    assert!(asking.late().await.is_none() && !asking.has_late());
+                    assert!(fan_out.late().await.is_none() && !fan_out.has_late());
                 }
                 End::LoseSink => {
                     drop(created);
-                    assert!(asking.late().await.is_none());
+                    assert!(fan_out.late().await.is_none());
                 }
-                End::DropAsking => drop(asking),
+                End::DropAsking => drop(fan_out),
             }
             assert_eq!(link.strong_count(), 0, "nobody needs it any more");
         });
@@ -152,14 +152,14 @@ fn answer_is_in_order_if_the_request_was_sent_once_on_the_connection_in_use() {
         for (sent, is_replaced, in_order) in [(1, false, true), (2, false, false), (1, true, false)]
         {
             let node = Node::connected();
-            let mut asking = Asking::new(&Arc::default(), clock::now(), PATIENCE, 1);
-            let sink = sink(&mut asking, &node, acquire());
+            let mut fan_out = FanOut::new(&Arc::default(), clock::now(), PATIENCE, 1);
+            let sink = sink(&mut fan_out, &node, acquire());
             (0..sent).for_each(|_| assert!(sink.goes_on(node.open())));
             if is_replaced {
                 node.close();
             }
             sink.answer(Ok(GRANTED));
-            assert_eq!(asking.told().await.unwrap().in_order, in_order);
+            assert_eq!(fan_out.received().await.unwrap().in_order, in_order);
         }
     });
 }
@@ -169,11 +169,11 @@ fn answer_is_in_order_if_the_request_was_sent_once_on_the_connection_in_use() {
 fn request_that_found_no_room_was_not_sent() {
     let node = Node::connected();
     run(async {
-        let mut asking = Asking::new(&Arc::default(), clock::now(), Duration::from_millis(1), 1);
-        let sink = sink(&mut asking, &node, acquire());
+        let mut fan_out = FanOut::new(&Arc::default(), clock::now(), Duration::from_millis(1), 1);
+        let sink = sink(&mut fan_out, &node, acquire());
         assert!(sink.goes_on(node.open()));
         sink.comes_back();
-        let failure = asking.told().await.unwrap().answered.unwrap_err();
-        assert!(!failure.sent && !asking.has_late());
+        let failure = fan_out.received().await.unwrap().answered.unwrap_err();
+        assert!(!failure.sent && !fan_out.has_late());
     });
 }

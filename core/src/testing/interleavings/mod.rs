@@ -5,16 +5,16 @@
 //! thread asked for. It fails if all threads wait. The files under test are compiled a second time here,
 //! with `sync.rs` of this directory.
 
-mod handing_over;
+mod driving;
 mod sync;
 mod writing;
 
-#[path = "../../runtime/hand_over.rs"]
+#[path = "../../runtime/drivers.rs"]
 #[allow(dead_code, clippy::duplicate_mod, reason = "the same code with other primitives")]
-mod hand_over;
-#[path = "../../runtime/outbox.rs"]
+mod drivers;
+#[path = "../../runtime/pipeline.rs"]
 #[allow(dead_code, clippy::duplicate_mod, reason = "the same code with other primitives")]
-mod outbox;
+mod pipeline;
 
 const PREEMPTIONS: usize = 3;
 

@@ -1,7 +1,7 @@
 //! Whatever is put on a connection is written in order, exactly once, and nothing is left behind.
 
 use super::check;
-use super::outbox::{self, Connection, Outbox, together};
+use super::pipeline::{self, Pipeline, Pipelined, together};
 use super::sync::{Condvar, Mutex, lock, wait};
 use loom::thread;
 use std::io;
@@ -14,7 +14,7 @@ const ROOM: usize = 3;
 
 /// A connection with a socket that takes [`ROOM`] bytes until the runtime finds it writable.
 struct Line {
-    outbox: Outbox<[u8; 2]>,
+    pipeline: Pipeline<[u8; 2]>,
     socket: Mutex<Socket>,
     due: Mutex<Due>,
     changed: Condvar,
@@ -33,11 +33,11 @@ struct Due {
     is_over: bool,
 }
 
-impl Connection for Line {
+impl Pipelined for Line {
     type Recipient = [u8; 2];
 
-    fn outbox(&self) -> &Outbox<[u8; 2]> {
-        &self.outbox
+    fn pipeline(&self) -> &Pipeline<[u8; 2]> {
+        &self.pipeline
     }
 
     fn try_write(&self, bytes: &[u8]) -> io::Result<usize> {
@@ -68,7 +68,7 @@ impl Line {
     fn new() -> Arc<Self> {
         let socket = Socket { written: Vec::new(), room: ROOM };
         let (socket, due, changed) = (Mutex::new(socket), Mutex::default(), Condvar::new());
-        Arc::new(Self { outbox: Outbox::new(FEW), socket, due, changed })
+        Arc::new(Self { pipeline: Pipeline::new(FEW), socket, due, changed })
     }
 
     fn make_due(&self, change: impl FnOnce(&mut Due)) {
@@ -77,7 +77,7 @@ impl Line {
     }
 
     fn put(self: &Arc<Self>, message: [u8; 2]) {
-        outbox::put(self, self.outbox.lock(), &message, message);
+        pipeline::put(self, self.pipeline.lock(), &message, message);
     }
 
     /// What the runtime does, until it is over and there is nothing to do.
@@ -95,11 +95,11 @@ impl Line {
                 std::mem::replace(&mut *due, Due { is_over, ..Due::default() })
             };
             if flush {
-                outbox::flush(self, self.outbox.lock());
+                pipeline::flush(self, self.pipeline.lock());
             }
             if go_on {
                 lock(&self.socket).room = ROOM;
-                if !outbox::go_on(&**self) {
+                if !pipeline::go_on(&**self) {
                     self.go_on_later();
                 }
             }
@@ -120,7 +120,7 @@ fn check_writing(puts: fn(&Arc<Line>)) {
         line.make_due(|due| due.is_over = true);
         runtime.join().expect("it does not panic");
 
-        let out = line.outbox.lock();
+        let out = line.pipeline.lock();
         assert!(out.is_idle() && out.bytes.is_empty(), "something is left behind");
         let recipients: Vec<_> = out.recipients.iter().copied().collect();
         assert_eq!(lock(&line.socket).written, recipients.concat());

@@ -3,9 +3,9 @@
 use super::server::{Content, EPOCH, Keyspace, Server, Stored};
 use crate::command::keys::Keys;
 use crate::command::memory::Entries;
-use crate::command::reply::{Kept, Refusal, Reply};
+use crate::command::reply::{Refusal, Reply, StoredLock};
 use crate::command::request::{Request, Subject};
-use crate::transport::subscription::Ear;
+use crate::transport::subscription::Subscription;
 use quorlock_protocol::node::entry::Time;
 use quorlock_protocol::{FENCE_LIMIT, Moment, Turns};
 use std::collections::BTreeMap;
@@ -88,7 +88,7 @@ impl Steps {
                 let other = (self.subject(), self.ttl(), self.number(wall));
                 Request::Heal([(subject, ttl, fence), other].into())
             }
-            14 => Request::Look(Arc::clone(&subject.keys)),
+            14 => Request::Exists(Arc::clone(&subject.keys)),
             15 => Request::Inspect([self.keys()].into()),
             16 => Request::Forget([self.keys()].into()),
             _ => Request::Release { subject, ticket, turns },
@@ -187,7 +187,7 @@ fn told(reply: Reply) -> Reply {
         Reply::Held(refusal) => {
             Reply::Held(Refusal { expires_in: known(refusal.expires_in), ..refusal })
         }
-        Reply::Seen(kept) => Reply::Seen(Kept { expires_in: known(kept.expires_in), ..kept }),
+        Reply::Seen(kept) => Reply::Seen(StoredLock { expires_in: known(kept.expires_in), ..kept }),
         other => other,
     }
 }
@@ -200,7 +200,7 @@ fn kind(request: &Request, reply: &Result<Reply, String>, before: &Keyspace) -> 
         | Request::Release { subject, .. } => vec![subject],
         Request::Extend(leases) => leases.iter().map(|(subject, _)| subject).collect(),
         Request::Heal(leases) => leases.iter().map(|(subject, ..)| subject).collect(),
-        Request::Look(_) | Request::Inspect(_) | Request::Forget(_) => Vec::new(),
+        Request::Exists(_) | Request::Inspect(_) | Request::Forget(_) => Vec::new(),
     };
     let is_half_held = |subject: &&Arc<Subject>| {
         let holds = |keys: &Keys| {
@@ -297,8 +297,9 @@ impl Pair {
 async fn compare() {
     let (server_calls, memory_calls) = (Calls::default(), Calls::default());
     let mut pair = Pair { server: Server::start().await, memory: Entries::default(), wall: EPOCH };
-    let ear = Ear::open(&pair.server.endpoint.target, "live", hear(&server_calls), || ());
-    let _ear = ear.await.expect("it is there");
+    let subscription =
+        Subscription::open(&pair.server.endpoint.target, "live", hear(&server_calls), || ());
+    let _subscription = subscription.await.expect("it is there");
     let mut kinds = BTreeMap::<String, usize>::new();
     for sequence in 0..SEQUENCES {
         let random = fastrand::Rng::with_seed(sequence);

@@ -5,7 +5,7 @@ use crate::command::reply::Reply;
 use crate::command::request::Request;
 use crate::command::script::By;
 use crate::config::endpoint::{Endpoint, Target};
-use crate::transport::connection::{Nobody, Pipe};
+use crate::transport::connection::{Connection, Nobody};
 use crate::transport::handshake::open;
 use redis::{Cmd, Value, from_redis_value};
 use serde_json::json;
@@ -52,7 +52,7 @@ pub(super) type Keyspace = BTreeMap<String, Stored>;
 
 pub(super) struct Server {
     pub(super) endpoint: Endpoint,
-    pipe: Pipe<Nobody>,
+    connection: Connection<Nobody>,
     clock: File,
     directory: PathBuf,
     _servers: Servers,
@@ -77,8 +77,8 @@ impl Server {
         let servers = Servers::start_with(json!({ "start": 1, "environment": environment }));
         let endpoint = Endpoint::parse(1, &servers.urls[0]).unwrap();
         let Target::Server(target) = &endpoint.target else { panic!("it is a server") };
-        let pipe = open(target).await.expect("it is there");
-        Self { endpoint, pipe, clock, directory, _servers: servers }
+        let connection = open(target).await.expect("it is there");
+        Self { endpoint, connection, clock, directory, _servers: servers }
     }
 
     pub(super) fn set_clock(&self, microseconds: u64) {
@@ -109,7 +109,7 @@ impl Server {
     }
 
     async fn all<const N: usize>(&self, commands: [Cmd; N]) -> [Result<Value, String>; N] {
-        let replies = self.pipe.ask_all(&commands).await.expect("it is there");
+        let replies = self.connection.query(&commands).await.expect("it is there");
         let replies: Vec<_> = replies
             .into_iter()
             .map(|reply| reply.extract_error().map_err(|error| error.to_string()))

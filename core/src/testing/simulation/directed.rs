@@ -296,7 +296,7 @@ fn an_extension_that_began_before_a_node_counts_is_not_confirmed_by_it() {
             trio.process.set_preemption(Preemption { after_reading, ..Preemption::default() });
             trio.run(|_| lease.extend(None)).await.expect("the node counts in time");
             trio.process.set_preemption(Preemption::default());
-            sleep(trio.process.lead()).await;
+            sleep(trio.process.ahead()).await;
             // The extension that was confirmed was asked for this long before its end.
             let asked = trio.world.elapsed() + trio.remaining(&lease) - validity(TTL);
             assert!(asked + 5 * MILLISECOND >= counts, "{:?} too early", counts - asked);

@@ -6,10 +6,10 @@ use std::time::Duration;
 
 /// What nodes answered, and what kept them from answering, at which time since the beginning of the world.
 #[derive(Default)]
-pub(super) struct Evidence(Mutex<State>);
+pub(super) struct Evidence(Mutex<EvidenceState>);
 
 #[derive(Default)]
-struct State {
+struct EvidenceState {
     /// When a node last refused the lock on this key to this process, because it was held by another token or
     /// it was another waiter's turn.
     refusals: HashMap<(String, String), Duration>,
@@ -29,7 +29,7 @@ struct Trouble {
 pub(super) struct Lasting(usize);
 
 impl Evidence {
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, EvidenceState> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

@@ -20,10 +20,10 @@ pub(super) struct History {
     began: Instant,
     is_traced: bool,
     pub(super) evidence: Evidence,
-    state: Mutex<State>,
+    state: Mutex<HistoryState>,
 }
 
-struct State {
+struct HistoryState {
     random: fastrand::Rng,
     steps: u64,
     story: Vec<(Duration, String)>,
@@ -43,7 +43,7 @@ impl History {
             began: Instant::now(),
             is_traced,
             evidence: Evidence::default(),
-            state: Mutex::new(State {
+            state: Mutex::new(HistoryState {
                 random,
                 steps: 0,
                 story: Vec::new(),
@@ -56,7 +56,7 @@ impl History {
         }
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, HistoryState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

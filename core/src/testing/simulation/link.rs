@@ -19,7 +19,7 @@ pub(super) struct Link {
 /// What both ends know.
 pub(super) struct Shared {
     /// It is for calls only.
-    pub(super) is_ear: bool,
+    pub(super) is_subscription: bool,
     /// The client hears nothing on it any more, and knows.
     pub(super) broken: CancellationToken,
     /// What was sent on it is lost, too.
@@ -56,7 +56,7 @@ impl Link {
     pub(super) fn is_listening(&self) -> bool {
         let connections = self.connections();
         let mut open = connections.iter().filter_map(Weak::upgrade);
-        open.any(|shared| shared.is_ear && !shared.is_abandoned.load(Ordering::Relaxed))
+        open.any(|shared| shared.is_subscription && !shared.is_abandoned.load(Ordering::Relaxed))
     }
 
     /// Breaks all connections. What was sent on them is lost, or else comes late.

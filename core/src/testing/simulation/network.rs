@@ -7,7 +7,7 @@ use super::world::World;
 use crate::command::answer::{Answered, Failure};
 use crate::command::request::{Request, Subject};
 use crate::error::NodeOutcome;
-use crate::transport::handshake::Sight;
+use crate::transport::handshake::ServerInfo;
 use crate::transport::simulated::{self, CONNECT, OnAnswer, OnNotification, Use};
 use futures_util::future::{BoxFuture, FutureExt};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -32,7 +32,7 @@ struct Message {
 
 enum Body {
     Ask(Request, oneshot::Sender<Answered>),
-    Look(oneshot::Sender<Sight>),
+    Look(oneshot::Sender<ServerInfo>),
     Listen(String, Hear, oneshot::Sender<()>),
 }
 
@@ -74,7 +74,7 @@ impl Process {
     async fn connect(
         self: Arc<Self>,
         name: &str,
-        is_ear: bool,
+        is_subscription: bool,
         on_broken: impl Fn() + Send + Sync + 'static,
     ) -> Result<Connection, Failure> {
         let number: usize = name.parse().expect("nodes have numbers for names");
@@ -88,7 +88,7 @@ impl Process {
         self.travel(&link).await;
         open(&link.down).await;
         let shared = Arc::new(Shared {
-            is_ear,
+            is_subscription,
             broken: CancellationToken::new(),
             is_lost: AtomicBool::new(false),
             is_abandoned: AtomicBool::new(false),
@@ -154,8 +154,8 @@ async fn serve(
                 Box::new(move || drop(reply.send(answered)))
             }
             Body::Look(reply) => {
-                let sight = node.sight();
-                Box::new(move || drop(reply.send(sight)))
+                let info = node.server_info();
+                Box::new(move || drop(reply.send(info)))
             }
             Body::Listen(channel, hear, reply) => {
                 let calls = Calls {
@@ -217,7 +217,7 @@ fn trace(
         Request::Release { subject, .. } => ("RELEASE and wait", vec![subject]),
         Request::Extend(locks) => ("EXTEND", locks.iter().map(|(subject, _)| subject).collect()),
         Request::Heal(locks) => ("HEAL", locks.iter().map(|(subject, ..)| subject).collect()),
-        Request::Look(_) => ("LOOK", Vec::new()),
+        Request::Exists(_) => ("LOOK", Vec::new()),
         Request::Inspect(_) => ("INSPECT", Vec::new()),
         Request::Forget(_) => ("FORGET", Vec::new()),
     };
@@ -266,10 +266,10 @@ impl simulated::Connection for Connection {
         }));
     }
 
-    fn look(&self) -> BoxFuture<'_, Result<Sight, Failure>> {
-        let (reply, sight) = oneshot::channel();
+    fn fetch_info(&self) -> BoxFuture<'_, Result<ServerInfo, Failure>> {
+        let (reply, info) = oneshot::channel();
         self.send(Body::Look(reply));
-        self.unless_broken(sight).boxed()
+        self.unless_broken(info).boxed()
     }
 
     fn listen(&self, channel: String, hear: OnNotification) -> BoxFuture<'_, Result<(), Failure>> {
@@ -294,7 +294,7 @@ impl Connection {
             return;
         }
         let delay = Duration::from_millis(process.world.random(self.link.delay()));
-        let due = Instant::now() + process.lead() + delay;
+        let due = Instant::now() + process.ahead() + delay;
         // An error means that the connection is broken, which `broken` tells.
         let _ = self.up.send(Message { due, body });
         process.has_sent();

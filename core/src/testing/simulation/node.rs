@@ -5,7 +5,7 @@ use crate::command::answer::{Answered, Failure};
 use crate::command::memory::{Entries, Listener};
 use crate::command::reply::Reply;
 use crate::command::request::Request;
-use crate::transport::handshake::Sight;
+use crate::transport::handshake::ServerInfo;
 use quorlock_protocol::Moment;
 use quorlock_protocol::node::entry::Time;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -18,11 +18,11 @@ pub(super) struct Node {
     rate: f64,
     wall_clock_error: i64,
     runs: watch::Sender<bool>,
-    state: Mutex<State>,
+    state: Mutex<ServerState>,
 }
 
 #[derive(Default)]
-struct State {
+struct ServerState {
     entries: Entries,
     is_up: bool,
     /// How often it was started.
@@ -34,7 +34,7 @@ struct State {
 
 impl Node {
     pub(super) fn new(number: usize, rate: f64, wall_clock_error: i64) -> Arc<Self> {
-        let state = State { is_up: true, ..State::default() };
+        let state = ServerState { is_up: true, ..ServerState::default() };
         Arc::new(Self {
             number,
             history: OnceLock::new(),
@@ -49,7 +49,7 @@ impl Node {
         let _ = self.history.set(Arc::clone(history));
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, ServerState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -125,11 +125,11 @@ impl Node {
         self.state().requests
     }
 
-    pub(super) fn sight(&self) -> Sight {
+    pub(super) fn server_info(&self) -> ServerInfo {
         let now = self.clock();
         let state = self.state();
         let run_id = format!("{} {}", self.number, state.started);
-        Sight {
+        ServerInfo {
             memory: run_id.clone(),
             run_id,
             uptime: Duration::from_secs((now - state.since).as_secs()),

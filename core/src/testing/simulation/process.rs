@@ -34,7 +34,7 @@ pub(crate) struct Process {
     /// What its clock shows in the beginning.
     origin: Duration,
     handle: Handle,
-    state: Mutex<State>,
+    state: Mutex<ProcessState>,
 }
 
 /// For how long the operating system takes the processor away from a process, and where.
@@ -47,7 +47,7 @@ pub(super) struct Preemption {
 }
 
 #[derive(Default)]
-struct State {
+struct ProcessState {
     /// By how many microseconds its wall clock is wrong.
     wall_clock_error: i64,
     /// For how long its machine was suspended.
@@ -73,12 +73,12 @@ impl Process {
         links: Vec<Arc<Link>>,
     ) -> Arc<Self> {
         let origin = Duration::from_millis(world.random(0..10_000_000));
-        let state = State { wall_clock_error, ..State::default() };
+        let state = ProcessState { wall_clock_error, ..ProcessState::default() };
         let (world, handle) = (Arc::clone(world), Handle::current());
         Arc::new(Self { name, world, links, rate, origin, handle, state: Mutex::new(state) })
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, ProcessState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -89,7 +89,7 @@ impl Process {
     }
 
     /// How far the running code is ahead of the world.
-    pub(super) fn lead(&self) -> Duration {
+    pub(super) fn ahead(&self) -> Duration {
         self.elapsed().saturating_sub(self.world.elapsed())
     }
 
@@ -118,7 +118,7 @@ impl Process {
         self.state().preempted_until = until;
         let process = Arc::clone(self);
         drop(self.handle.spawn(async move {
-            tokio::time::sleep(process.lead()).await;
+            tokio::time::sleep(process.ahead()).await;
             process.wake();
         }));
     }

@@ -5,16 +5,16 @@
 //! is left to choose. What remains is that nobody sleeps through a change that it waits for:
 //!
 //! - The fallback driver stops driving when a caller enters. It looks at `callers` after it has begun to
-//!   listen to `Lead::wanted`; a caller notifies `wanted` after it has increased `callers`. Whichever comes
+//!   listen to `Executor::wanted`; a caller notifies `wanted` after it has increased `callers`. Whichever comes
 //!   first, the fallback driver sees the other.
 //! - The fallback driver sleeps on `changed`, for at most [`PAUSE`] or, while the same callers stay, without
-//!   a limit. `Condvar::wait` releases the mutex and begins to sleep in one step, so [`HandOver::leave`]
+//!   a limit. `Condvar::wait` releases the mutex and begins to sleep in one step, so [`Drivers::leave`]
 //!   cannot come between its last look at `callers` and its sleep.
-//! - [`HandOver::need_driver`] finds a caller that is there, or sets `is_needed`. The fallback driver looks at
+//! - [`Drivers::need_driver`] finds a caller that is there, or sets `is_needed`. The fallback driver looks at
 //!   it before it sleeps, and is notified if it stands by. A caller that is there may leave at once; then
 //!   the fallback driver drives after `PAUSE`.
 //!
-//! `interleavings/handing_over.rs` checks this in every order of events, up to a bound.
+//! `interleavings/driving.rs` checks this in every order of events, up to a bound.
 
 use super::sync::{Condvar, Mutex, lock, wait, wait_timeout};
 use std::time::Duration;
@@ -24,14 +24,14 @@ use std::time::Duration;
 const PAUSE: Duration = Duration::from_millis(1);
 
 #[derive(Debug)]
-pub(crate) struct HandOver {
-    state: Mutex<State>,
+pub(crate) struct Drivers {
+    state: Mutex<DriversState>,
     /// Notified when a standing-by fallback driver must look at the state.
     changed: Condvar,
 }
 
 #[derive(Debug)]
-struct State {
+struct DriversState {
     /// Threads that drive the runtime, or will when the one that does stops.
     callers: usize,
     /// How many callers have left so far.
@@ -46,10 +46,10 @@ struct State {
     is_needed: bool,
 }
 
-impl HandOver {
+impl Drivers {
     /// No caller yet, and a fallback driver that is about to drive: its number is 1.
     pub(crate) fn new() -> Self {
-        let state = State {
+        let state = DriversState {
             callers: 0,
             left: 0,
             fallback: 1,

@@ -6,10 +6,12 @@ use crate::command::request::Request;
 use crate::command::script::{self, By};
 use crate::config::endpoint::{Sentinels, Target};
 use crate::config::server::Server;
-use crate::node::exchange::{Parcel, Sink};
+use crate::node::exchange::{PackedRequest, ReplySink};
 use crate::runtime::clock;
-use crate::transport::connection::Pipe;
-use crate::transport::handshake::{Sight, failure, hello, sight, sight_commands, unheard};
+use crate::transport::connection::Connection;
+use crate::transport::handshake::{
+    ServerInfo, failure, hello, info_commands, introduction_failure, server_info,
+};
 use crate::transport::sentinel::Master;
 #[cfg(test)]
 use crate::transport::simulated::{self, Use};
@@ -20,7 +22,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 /// A connection, for requests from any thread.
-pub(crate) enum Wire {
+pub(crate) enum NodeConnection {
     Redis(Box<Redis>),
     Memory(Arc<MemoryNode>),
     #[cfg(test)]
@@ -29,7 +31,7 @@ pub(crate) enum Wire {
 
 /// A connection to a server.
 pub(crate) struct Redis {
-    pipe: Pipe<Sink>,
+    connection: Connection<ReplySink>,
     server: Arc<Server>,
     /// If sentinels named it.
     named: Option<Named>,
@@ -41,7 +43,7 @@ struct Named {
     age: Duration,
 }
 
-impl Wire {
+impl NodeConnection {
     /// Connects; `on_broken` is called when the connection is closed from the other side.
     pub(crate) async fn open(
         target: &Target,
@@ -57,19 +59,20 @@ impl Wire {
                 Ok(Self::Memory(MemoryNode::named(name)))
             }
             Target::Server(server) => {
-                let pipe = Pipe::connect(server).boxed().await;
-                let pipe = pipe.map_err(|error| unheard(&error, server))?;
-                pipe.on_broken(on_broken);
+                let connection = Connection::connect(server).boxed().await;
+                let connection =
+                    connection.map_err(|error| introduction_failure(&error, server))?;
+                connection.on_broken(on_broken);
                 let server = Arc::clone(server);
-                Ok(Self::Redis(Box::new(Redis { pipe, server, named: None })))
+                Ok(Self::Redis(Box::new(Redis { connection, server, named: None })))
             }
             // Its masters are nodes of their own.
             Target::Cluster(_) => Err(Failure::unreachable("a cluster has several servers")),
             Target::Sentinel(sentinels) => {
-                let Master { pipe, server, age } = sentinels.open().boxed().await?;
-                pipe.on_broken(on_broken);
+                let Master { connection, server, age } = sentinels.open().boxed().await?;
+                connection.on_broken(on_broken);
                 let named = Some(Named { by: Arc::clone(sentinels), age });
-                Ok(Self::Redis(Box::new(Redis { pipe, server, named })))
+                Ok(Self::Redis(Box::new(Redis { connection, server, named })))
             }
         }
     }
@@ -77,8 +80,8 @@ impl Wire {
     /// Introduces itself, looks at the server, and loads the scripts, so that none is missing later,
     /// which would cost a round trip, and the order of requests. A server that does not permit it gets
     /// them by EVAL.
-    pub(crate) async fn prepare(&self) -> Result<Option<Sight>, Failure> {
-        let Self::Redis(redis) = self else { return self.look().await };
+    pub(crate) async fn prepare(&self) -> Result<Option<ServerInfo>, Failure> {
+        let Self::Redis(redis) = self else { return self.fetch_info().await };
         let mut commands = Vec::new();
         for source in script::sources() {
             commands.push(redis::cmd("SCRIPT").arg("LOAD").arg(source).to_owned());
@@ -92,20 +95,20 @@ impl Wire {
         let introduced = hello.len();
         let (hello, behind) = (hello.into_iter(), introduced + commands.len());
         // Last, so that nothing comes between what the server's clock shows and when it is heard.
-        let all: Vec<_> = hello.chain(commands).chain(sight_commands()).collect();
-        let asked = redis.pipe.ask_all(&all).await;
-        let mut replies = asked.map_err(|error| unheard(&error, &redis.server))?;
-        let sights = replies.split_off(behind);
+        let all: Vec<_> = hello.chain(commands).chain(info_commands()).collect();
+        let asked = redis.connection.query(&all).await;
+        let mut replies = asked.map_err(|error| introduction_failure(&error, &redis.server))?;
+        let infos = replies.split_off(behind);
         replies.truncate(introduced);
         for reply in replies {
-            reply.extract_error().map_err(|error| unheard(&error, &redis.server))?;
+            reply.extract_error().map_err(|error| introduction_failure(&error, &redis.server))?;
         }
-        let Some(mut sight) = sight(sights) else { return Ok(None) };
+        let Some(mut info) = server_info(infos) else { return Ok(None) };
         if let Some(Named { age, .. }) = redis.named {
             // What it did not know when it became the master, nobody knows.
-            sight.uptime = sight.uptime.min(age);
+            info.uptime = info.uptime.min(age);
         }
-        Ok(Some(sight))
+        Ok(Some(info))
     }
 
     /// Whether it still is the server that the node's URL means; `None` if that cannot be found out now.
@@ -125,14 +128,14 @@ impl Wire {
     }
 
     /// Looks at the server; `None` if it does not tell, for want of permission.
-    pub(crate) async fn look(&self) -> Result<Option<Sight>, Failure> {
+    pub(crate) async fn fetch_info(&self) -> Result<Option<ServerInfo>, Failure> {
         match self {
             Self::Redis(redis) => {
-                let replies = redis.pipe.ask_all(&sight_commands()).await;
-                replies.map(sight).map_err(|error| failure(&error, false))
+                let replies = redis.connection.query(&info_commands()).await;
+                replies.map(server_info).map_err(|error| failure(&error, false))
             }
             // A node in this process lives as long as the process.
-            Self::Memory(node) => Ok(Some(Sight {
+            Self::Memory(node) => Ok(Some(ServerInfo {
                 run_id: format!("{:p}", Arc::as_ptr(node)),
                 memory: String::new(),
                 uptime: Duration::MAX,
@@ -140,21 +143,25 @@ impl Wire {
                 clock: Some(clock::wall_clock_micros()),
             })),
             #[cfg(test)]
-            Self::Simulated(connection) => connection.look().await.map(Some),
+            Self::Simulated(connection) => connection.fetch_info().await.map(Some),
         }
     }
 
     /// Puts a request on the connection. Returns the sink if there is no room for it now.
-    pub(crate) fn send(&self, parcel: &Parcel, sink: Sink) -> Result<(), Sink> {
+    pub(crate) fn send(
+        &self,
+        packed_request: &PackedRequest,
+        sink: ReplySink,
+    ) -> Result<(), ReplySink> {
         match self {
-            Self::Redis(redis) => redis.pipe.send(parcel.packed(), sink),
+            Self::Redis(redis) => redis.connection.send(packed_request.bytes(), sink),
             Self::Memory(node) => {
-                sink.answer(node.answer(&parcel.request).map_err(Failure::refused));
+                sink.answer(node.answer(&packed_request.request).map_err(Failure::refused));
                 Ok(())
             }
             #[cfg(test)]
             Self::Simulated(connection) => {
-                connection.ask(&parcel.request, Box::new(|answered| sink.answer(answered)));
+                connection.ask(&packed_request.request, Box::new(|answered| sink.answer(answered)));
                 Ok(())
             }
         }
@@ -162,17 +169,17 @@ impl Wire {
 
     /// Puts a request on the connection that the server takes for keys that are on their way to it.
     /// Returns the sink if there is no room for it now.
-    pub(crate) fn send_asking(&self, request: &Request, sink: Sink) -> Result<(), Sink> {
+    pub(crate) fn send_asking(&self, request: &Request, sink: ReplySink) -> Result<(), ReplySink> {
         let Self::Redis(redis) = self else { return Err(sink) };
         let packed = request.command(By::Source).get_packed_command();
-        redis.pipe.send_behind(&redis::cmd("ASKING").get_packed_command(), &packed, sink)
+        redis.connection.send_behind(&redis::cmd("ASKING").get_packed_command(), &packed, sink)
     }
 
     /// Sends a request again, with the scripts' sources: the server did not know them. Returns the sink if
     /// there is no room for it now.
-    pub(crate) fn send_source(&self, request: &Request, sink: Sink) -> Result<(), Sink> {
+    pub(crate) fn send_source(&self, request: &Request, sink: ReplySink) -> Result<(), ReplySink> {
         let Self::Redis(redis) = self else { return Err(sink) };
-        redis.pipe.send(&request.command(By::Source).get_packed_command(), sink)
+        redis.connection.send(&request.command(By::Source).get_packed_command(), sink)
     }
 
     /// What a server's error means.
@@ -186,7 +193,7 @@ impl Wire {
     /// Waits until there may be room for another request.
     pub(crate) async fn room(&self) {
         if let Self::Redis(redis) = self {
-            redis.pipe.room().await;
+            redis.connection.room().await;
         }
     }
 }
@@ -203,7 +210,7 @@ impl Redis {
     }
 }
 
-impl fmt::Debug for Wire {
+impl fmt::Debug for NodeConnection {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Redis(_) => "Redis",

@@ -1,4 +1,4 @@
-//! Listening for the nodes' calls: on one more connection to each node, which is open while somebody
+//! Subscriber for the nodes' calls: on one more connection to each node, which is open while somebody
 //! waits and for a while after.
 
 use crate::config::endpoint::Endpoint;
@@ -6,7 +6,7 @@ use crate::runtime;
 use crate::runtime::clock;
 use crate::runtime::random;
 use crate::runtime::timer::{sleep, timeout};
-use crate::transport::subscription::Ear;
+use crate::transport::subscription::Subscription;
 use futures_util::future::join_all;
 use quorlock_protocol::NodeSet;
 use std::collections::HashMap;
@@ -21,14 +21,14 @@ const IDLE: Duration = Duration::from_secs(5);
 const RECONNECT_DELAY: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(2));
 
 /// What a waiter hears while it waits to try again.
-pub(crate) enum Heard {
+pub(crate) enum Notification {
     /// The resource with this lock key is free on this node, and it is this waiter's turn.
-    Call { node: usize, lock: String },
+    Free { node: usize, lock: String },
     /// It is in no queue of this node, or may have lost its place, and can join now.
     Unqueued(usize),
 }
 
-pub(crate) struct Listening {
+pub(crate) struct Subscriber {
     endpoints: Vec<Endpoint>,
     connect_timeout: Duration,
     closing: CancellationToken,
@@ -37,19 +37,19 @@ pub(crate) struct Listening {
     channel: OnceLock<String>,
     /// For how many the connections are kept open.
     waiting: watch::Sender<usize>,
-    state: Mutex<State>,
+    state: Mutex<SubscriberState>,
 }
 
 #[derive(Default)]
-struct State {
+struct SubscriberState {
     /// Those who listen, by their numbers.
-    waiters: HashMap<u64, mpsc::UnboundedSender<Heard>>,
+    waiters: HashMap<u64, mpsc::UnboundedSender<Notification>>,
     up: NodeSet,
     is_running: bool,
 }
 
 /// Keeps the connections open.
-pub(crate) struct Open(Arc<Listening>);
+pub(crate) struct Open(Arc<Subscriber>);
 
 impl Drop for Open {
     fn drop(&mut self) {
@@ -57,7 +57,7 @@ impl Drop for Open {
     }
 }
 
-impl Listening {
+impl Subscriber {
     pub(crate) fn new(
         endpoints: &[Endpoint],
         connect_timeout: Duration,
@@ -75,7 +75,7 @@ impl Listening {
         })
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, SubscriberState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -87,13 +87,13 @@ impl Listening {
         })
     }
 
-    /// The nodes whose calls are heard.
+    /// The nodes whose calls are notification.
     pub(crate) fn up(&self) -> NodeSet {
         self.state().up
     }
 
     /// Somebody listens, as long as the connections are open.
-    pub(crate) fn begin(&self, number: u64, waiter: mpsc::UnboundedSender<Heard>) {
+    pub(crate) fn begin(&self, number: u64, waiter: mpsc::UnboundedSender<Notification>) {
         self.state().waiters.insert(number, waiter);
     }
 
@@ -107,8 +107,8 @@ impl Listening {
         let mut state = self.state();
         self.waiting.send_modify(|waiting| *waiting += 1);
         if !state.is_running {
-            let listening = Arc::clone(self);
-            runtime::serve(move || Arc::clone(&listening).run());
+            let subscriber = Arc::clone(self);
+            runtime::serve(move || Arc::clone(&subscriber).run());
             state.is_running = true;
         }
         Open(Arc::clone(self))
@@ -151,16 +151,18 @@ impl Listening {
         let mut delay = shortest;
         loop {
             let broken = CancellationToken::new();
-            let (on_call, on_broken) = (Arc::downgrade(self), broken.clone());
-            let on_call = move |number: u64, lock: &str| {
-                if let Some(listening) = on_call.upgrade() {
-                    listening.called(number, node, lock);
+            let (on_notification, on_broken) = (Arc::downgrade(self), broken.clone());
+            let on_notification = move |number: u64, lock: &str| {
+                if let Some(subscriber) = on_notification.upgrade() {
+                    subscriber.called(number, node, lock);
                 }
             };
             let target = &self.endpoints[node].target;
-            let opening = Ear::open(target, self.channel(), on_call, move || on_broken.cancel());
+            let opening = Subscription::open(target, self.channel(), on_notification, move || {
+                on_broken.cancel()
+            });
             let began = clock::now();
-            if let Ok(Ok(_ear)) = timeout(self.connect_timeout, opening).await {
+            if let Ok(Ok(_subscription)) = timeout(self.connect_timeout, opening).await {
                 self.is_up(node, true);
                 broken.cancelled().await;
                 self.is_up(node, false);
@@ -178,7 +180,7 @@ impl Listening {
             state.up.insert(node);
             for waiter in state.waiters.values() {
                 // An error means that it is about to leave.
-                let _ = waiter.send(Heard::Unqueued(node));
+                let _ = waiter.send(Notification::Unqueued(node));
             }
         } else {
             state.up.remove(node);
@@ -187,7 +189,7 @@ impl Listening {
 
     fn called(&self, number: u64, node: usize, lock: &str) {
         if let Some(waiter) = self.state().waiters.get(&number) {
-            let _ = waiter.send(Heard::Call { node, lock: lock.to_owned() });
+            let _ = waiter.send(Notification::Free { node, lock: lock.to_owned() });
         }
     }
 }

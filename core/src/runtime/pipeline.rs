@@ -23,11 +23,11 @@ use std::collections::VecDeque;
 use std::io;
 use std::sync::Arc;
 
-/// What an outbox is of.
-pub(crate) trait Connection: Send + Sync + Sized + 'static {
+/// What an pipeline is of.
+pub(crate) trait Pipelined: Send + Sync + Sized + 'static {
     type Recipient: Send;
 
-    fn outbox(&self) -> &Outbox<Self::Recipient>;
+    fn pipeline(&self) -> &Pipeline<Self::Recipient>;
 
     /// Writes as much as the socket takes now.
     fn try_write(&self, bytes: &[u8]) -> io::Result<usize>;
@@ -45,14 +45,14 @@ pub(crate) trait Connection: Send + Sync + Sized + 'static {
 /// Called when the connection breaks.
 pub(crate) type OnBroken = Box<dyn FnOnce() + Send>;
 
-pub(crate) struct Outbox<R> {
-    out: Mutex<Out<R>>,
+pub(crate) struct Pipeline<R> {
+    out: Mutex<PipelineState<R>>,
     /// With more requests in flight than this, they wait until the runtime gets to writing them: then
     /// those of many callers go out together, which is worth more than the time until then.
     few: usize,
 }
 
-pub(crate) struct Out<R> {
+pub(crate) struct PipelineState<R> {
     /// What is still to be written.
     pub(crate) bytes: Vec<u8>,
     /// Who waits for the answers to what was written, and to `bytes`.
@@ -66,7 +66,7 @@ pub(crate) struct Out<R> {
     pub(crate) on_broken: Option<OnBroken>,
 }
 
-type Guard<'a, C> = MutexGuard<'a, Out<<C as Connection>::Recipient>>;
+type Guard<'a, C> = MutexGuard<'a, PipelineState<<C as Pipelined>::Recipient>>;
 
 thread_local! {
     /// The connections on which this thread holds requests back.
@@ -77,15 +77,15 @@ trait Flush {
     fn flush(self: Arc<Self>);
 }
 
-impl<C: Connection> Flush for C {
+impl<C: Pipelined> Flush for C {
     fn flush(self: Arc<Self>) {
-        flush(&self, self.outbox().lock());
+        flush(&self, self.pipeline().lock());
     }
 }
 
-impl<R> Outbox<R> {
+impl<R> Pipeline<R> {
     pub(crate) fn new(few: usize) -> Self {
-        let out = Out {
+        let out = PipelineState {
             bytes: Vec::new(),
             recipients: VecDeque::new(),
             is_writing: false,
@@ -97,12 +97,12 @@ impl<R> Outbox<R> {
         Self { out: Mutex::new(out), few }
     }
 
-    pub(crate) fn lock(&self) -> MutexGuard<'_, Out<R>> {
+    pub(crate) fn lock(&self) -> MutexGuard<'_, PipelineState<R>> {
         lock(&self.out)
     }
 }
 
-impl<R> Out<R> {
+impl<R> PipelineState<R> {
     /// Whether nobody writes, or is about to.
     #[cfg(test)]
     #[allow(dead_code, reason = "for the tests that compile this file a second time")]
@@ -134,7 +134,7 @@ pub(crate) fn together<T>(work: impl FnOnce() -> T) -> T {
 }
 
 /// Puts a request on a connection that is not closed.
-pub(crate) fn put<C: Connection>(
+pub(crate) fn put<C: Pipelined>(
     connection: &Arc<C>,
     mut out: Guard<'_, C>,
     packed: &[u8],
@@ -146,7 +146,7 @@ pub(crate) fn put<C: Connection>(
         return;
     }
     out.is_held_back = true;
-    if out.recipients.len() > connection.outbox().few {
+    if out.recipients.len() > connection.pipeline().few {
         connection.flush_later();
     } else if !hold_back(connection) {
         flush(connection, out);
@@ -154,7 +154,7 @@ pub(crate) fn put<C: Connection>(
 }
 
 /// Whether this thread is to flush the connection later.
-fn hold_back<C: Connection>(connection: &Arc<C>) -> bool {
+fn hold_back<C: Pipelined>(connection: &Arc<C>) -> bool {
     let is_held_back = HELD_BACK.try_with(|held_back| match &mut *held_back.borrow_mut() {
         Some(connections) => {
             connections.push(Arc::clone(connection) as Arc<dyn Flush>);
@@ -166,7 +166,7 @@ fn hold_back<C: Connection>(connection: &Arc<C>) -> bool {
 }
 
 /// Writes what is to be written, or lets a task do so when the socket takes it.
-pub(crate) fn flush<C: Connection>(connection: &Arc<C>, mut out: Guard<'_, C>) {
+pub(crate) fn flush<C: Pipelined>(connection: &Arc<C>, mut out: Guard<'_, C>) {
     out.is_held_back = false;
     if connection.is_encrypted() || out.is_writing {
         return;
@@ -178,8 +178,8 @@ pub(crate) fn flush<C: Connection>(connection: &Arc<C>, mut out: Guard<'_, C>) {
 }
 
 /// Goes on writing when the socket takes more. Returns whether nothing is to be written any more.
-pub(crate) fn go_on<C: Connection>(connection: &C) -> bool {
-    let mut out = connection.outbox().lock();
+pub(crate) fn go_on<C: Pipelined>(connection: &C) -> bool {
+    let mut out = connection.pipeline().lock();
     if out.is_closed {
         out.is_writing = false;
         return true;
@@ -189,13 +189,13 @@ pub(crate) fn go_on<C: Connection>(connection: &C) -> bool {
 
 /// Writes all that there is, also what others add meanwhile: nobody waits for the one who writes.
 /// Returns whether that was all.
-fn write<'a, C: Connection>(connection: &'a C, mut out: Guard<'a, C>) -> bool {
+fn write<'a, C: Pipelined>(connection: &'a C, mut out: Guard<'a, C>) -> bool {
     let mut bytes = Vec::new();
     while !out.bytes.is_empty() {
         std::mem::swap(&mut bytes, &mut out.bytes);
         drop(out);
         let written = connection.try_write(&bytes);
-        out = connection.outbox().lock();
+        out = connection.pipeline().lock();
         match written {
             Ok(written) => drop(bytes.drain(..written)),
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {

@@ -6,8 +6,8 @@
 
 use crate::command::keys::Keys;
 use crate::lock::driver::Driver;
-use crate::lock::extend::Extending;
-use crate::lock::held::{Held, Item, Tending};
+use crate::lock::extend::ExtensionBatch;
+use crate::lock::held::{Held, PendingExtension, RenewalStep};
 use crate::runtime;
 use crate::runtime::clock;
 use crate::runtime::fork::PerProcess;
@@ -20,12 +20,12 @@ use std::time::{Duration, Instant};
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
-/// The keepers of this process, for [`release_all`].
-static KEEPERS: PerProcess<Mutex<Keepers>> = PerProcess::new();
+/// The renewers of this process, for [`release_all`].
+static RENEWERS: PerProcess<Mutex<Renewers>> = PerProcess::new();
 
 #[derive(Default)]
-struct Keepers {
-    all: Vec<Weak<Keeper>>,
+struct Renewers {
+    all: Vec<Weak<Renewer>>,
     /// Whether the process is about to end, so that nothing is acquired any more.
     is_over: bool,
 }
@@ -41,7 +41,7 @@ const LONGEST_SLEEP: Duration = Duration::from_secs(1);
 /// When a lease is looked at again after a panic, which is a mistake in quorlock.
 const AFTER_PANIC: Duration = Duration::from_millis(10);
 
-pub(crate) struct Keeper {
+pub(crate) struct Renewer {
     schedule: Mutex<Schedule>,
     /// Notified when something is to be done earlier than the task expects, and in the end.
     sooner: Arc<Notify>,
@@ -63,9 +63,9 @@ struct Entry {
     lease: Arc<Held>,
     /// When to look at it; `None` once it is lost.
     wake: Option<Moment>,
-    /// Set once the lease is dropped. Nothing else may keep the keeper alive then, and the watchers
+    /// Set once the lease is dropped. Nothing else may keep the renewer alive then, and the watchers
     /// still have to hear when the lease expires.
-    dropped: Option<Arc<Keeper>>,
+    dropped: Option<Arc<Renewer>>,
 }
 
 impl Schedule {
@@ -92,17 +92,17 @@ impl Schedule {
     }
 }
 
-impl Keeper {
+impl Renewer {
     pub(crate) fn new(driver: &Arc<Driver>) -> Arc<Self> {
         let (schedule, sooner, driver) = (Mutex::default(), Arc::default(), Arc::clone(driver));
-        let keeper = Arc::new(Self { schedule, sooner, driver });
-        let mut keepers = lock(KEEPERS.get_or_init(Mutex::default));
-        keepers.all.retain(|keeper| keeper.strong_count() > 0);
-        keepers.all.push(Arc::downgrade(&keeper));
-        if keepers.is_over {
-            keeper.driver.closing.cancel();
+        let renewer = Arc::new(Self { schedule, sooner, driver });
+        let mut renewers = lock(RENEWERS.get_or_init(Mutex::default));
+        renewers.all.retain(|renewer| renewer.strong_count() > 0);
+        renewers.all.push(Arc::downgrade(&renewer));
+        if renewers.is_over {
+            renewer.driver.closing.cancel();
         }
-        keeper
+        renewer
     }
 
     pub(crate) fn driver(&self) -> &Arc<Driver> {
@@ -118,10 +118,10 @@ impl Keeper {
         schedule.leases.insert(id, Entry { lease: Arc::clone(lease), wake: None, dropped: None });
         schedule.set(id, Some(wake));
         if !schedule.is_running {
-            let (keeper, sooner) = (Arc::downgrade(self), Arc::clone(&self.sooner));
+            let (renewer, sooner) = (Arc::downgrade(self), Arc::clone(&self.sooner));
             let closing = self.driver.closing.clone();
             let start = move || {
-                run(Weak::clone(&keeper), Arc::clone(&sooner), CancellationToken::clone(&closing))
+                run(Weak::clone(&renewer), Arc::clone(&sooner), CancellationToken::clone(&closing))
             };
             runtime::serve(start);
             schedule.is_running = true;
@@ -175,21 +175,21 @@ impl Keeper {
     }
 
     /// Does what is due, and returns when to come back.
-    fn tend(self: &Arc<Self>) -> Option<Moment> {
+    fn renew_if_due(self: &Arc<Self>) -> Option<Moment> {
         let now = clock::now();
         let due = lock(&self.schedule).due(now);
         let (mut ids, mut items) = (Vec::new(), Vec::new());
         for (id, lease) in due {
             // The others are looked after, whatever this one does.
-            let Some(tending) = panics::contain(|| lease.tend(now)) else { continue };
-            let wake = match tending {
-                Tending::Over if lease.is_dropped() => {
+            let Some(step) = panics::contain(|| lease.renew_if_due(now)) else { continue };
+            let wake = match step {
+                RenewalStep::Over if lease.is_dropped() => {
                     self.remove(id);
                     continue;
                 }
-                Tending::Over => None,
-                Tending::Wait(until) => Some(until),
-                Tending::Extend(item, end) => {
+                RenewalStep::Over => None,
+                RenewalStep::Wait(until) => Some(until),
+                RenewalStep::Extend(item, end) => {
                     ids.push(id);
                     items.push(item);
                     Some(end)
@@ -199,7 +199,9 @@ impl Keeper {
         }
         while !items.is_empty() {
             // On a Redis Cluster, a request is about one slot.
-            let slot = |item: &Item| item.lease.driver().has_cluster.then(|| item.lease.slot());
+            let slot = |item: &PendingExtension| {
+                item.lease.driver().has_cluster.then(|| item.lease.slot())
+            };
             let first = slot(&items[0]);
             let alike = items.iter().take_while(|item| slot(item) == first).count();
             let batch = alike.min(BATCH);
@@ -216,16 +218,16 @@ impl Keeper {
     }
 }
 
-impl Drop for Keeper {
+impl Drop for Renewer {
     fn drop(&mut self) {
         // The task finds out that it has nothing to keep any more.
         self.sooner.notify_one();
     }
 }
 
-async fn run(keeper: Weak<Keeper>, sooner: Arc<Notify>, closing: CancellationToken) {
-    while let Some(strong) = keeper.upgrade() {
-        let next = strong.tend();
+async fn run(renewer: Weak<Renewer>, sooner: Arc<Notify>, closing: CancellationToken) {
+    while let Some(strong) = renewer.upgrade() {
+        let next = strong.renew_if_due();
         // The task must not keep alive what nobody uses any more.
         drop(strong);
         let pause = async {
@@ -244,26 +246,26 @@ async fn run(keeper: Weak<Keeper>, sooner: Arc<Notify>, closing: CancellationTok
 }
 
 /// Sends automatic extensions, and sees them through.
-async fn extend(keeper: Weak<Keeper>, ids: Vec<u64>, items: Vec<Item>) {
+async fn extend(renewer: Weak<Renewer>, ids: Vec<u64>, items: Vec<PendingExtension>) {
     let leases: Vec<_> = items.iter().map(|item| Arc::clone(&item.lease)).collect();
-    let tended = |position: usize, extended| {
-        let Some(wake) = leases[position].tended(extended) else { return };
-        let Some(keeper) = keeper.upgrade() else { return };
-        let mut schedule = lock(&keeper.schedule);
+    let renewed = |position: usize, extended| {
+        let Some(wake) = leases[position].renewed(extended) else { return };
+        let Some(renewer) = renewer.upgrade() else { return };
+        let mut schedule = lock(&renewer.schedule);
         schedule.set(ids[position], Some(wake));
-        keeper.wake_for(&schedule, wake);
+        renewer.wake_for(&schedule, wake);
     };
     let extending = panics::contained(async {
-        let mut extending = Extending::start(items);
+        let mut extending = ExtensionBatch::start(items);
         while extending.step().await {
             for (position, _, extended) in extending.take_decided() {
-                tended(position, extended);
+                renewed(position, extended);
             }
         }
     });
     if extending.await.is_none() {
         // A mistake in quorlock. What it left undecided is tried again, before the leases end.
-        (0..leases.len()).for_each(|position| tended(position, Extended::Undecided));
+        (0..leases.len()).for_each(|position| renewed(position, Extended::Undecided));
     }
 }
 
@@ -275,17 +277,17 @@ async fn extend(keeper: Weak<Keeper>, ids: Vec<u64>, items: Vec<Item>) {
 /// not told of a loss: this counts as a release by each of them.
 pub fn release_all(patience: Duration) {
     let began = Instant::now();
-    let keepers: Vec<_> = {
-        let mut keepers = lock(KEEPERS.get_or_init(Mutex::default));
-        keepers.is_over = true;
-        keepers.all.iter().filter_map(Weak::upgrade).collect()
+    let renewers: Vec<_> = {
+        let mut renewers = lock(RENEWERS.get_or_init(Mutex::default));
+        renewers.is_over = true;
+        renewers.all.iter().filter_map(Weak::upgrade).collect()
     };
     // Before any release: it notifies the waiters of this process, too, and none of them may win.
-    keepers.iter().for_each(|keeper| keeper.driver.closing.cancel());
-    for lease in keepers.iter().flat_map(|keeper| keeper.take()) {
+    renewers.iter().for_each(|renewer| renewer.driver.closing.cancel());
+    for lease in renewers.iter().flat_map(|renewer| renewer.take()) {
         drop(lease.release());
     }
-    let closing: Vec<_> = keepers.iter().map(|keeper| keeper.driver.close()).collect();
+    let closing: Vec<_> = renewers.iter().map(|renewer| renewer.driver.close()).collect();
     for mut closed in closing {
         let _ = closed.wait(patience.saturating_sub(began.elapsed()));
     }

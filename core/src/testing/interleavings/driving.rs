@@ -1,7 +1,7 @@
 //! Whenever a thread waits or there is work for the runtime, somebody drives it.
 
 use super::check;
-use super::hand_over::HandOver;
+use super::drivers::Drivers;
 use super::sync::{Condvar, Mutex, lock, set_times_out, wait};
 use loom::thread::{self, JoinHandle};
 use std::sync::Arc;
@@ -9,10 +9,10 @@ use std::sync::Arc;
 /// The number of the fallback driver that is there from the beginning.
 const FIRST: u64 = 1;
 
-/// What `Lead` has, with a model of tokio's runtime: of the threads that block on it, one drives it, and
+/// What `Executor` has, with a model of tokio's runtime: of the threads that block on it, one drives it, and
 /// when that one leaves another does.
-struct Lead {
-    drivers: HandOver,
+struct Executor {
+    drivers: Drivers,
     runtime: Mutex<Runtime>,
     /// Notified at every change.
     changed: Condvar,
@@ -24,17 +24,17 @@ struct Runtime {
     /// Work that is to be done, and how much is done.
     ready: usize,
     done: usize,
-    /// How often `Lead::wanted` was notified.
+    /// How often `Executor::wanted` was notified.
     wanted: usize,
 }
 
-impl Lead {
-    /// With its fallback driver, until [`Lead::end`].
+impl Executor {
+    /// With its fallback driver, until [`Executor::end`].
     fn start() -> (Arc<Self>, JoinHandle<()>) {
-        let (drivers, runtime, changed) = (HandOver::new(), Mutex::default(), Condvar::new());
-        let lead = Arc::new(Self { drivers, runtime, changed });
-        let fallback = Arc::clone(&lead);
-        (lead, thread::spawn(move || fallback.fall_back(FIRST)))
+        let (drivers, runtime, changed) = (Drivers::new(), Mutex::default(), Condvar::new());
+        let executor = Arc::new(Self { drivers, runtime, changed });
+        let fallback = Arc::clone(&executor);
+        (executor, thread::spawn(move || fallback.fall_back(FIRST)))
     }
 
     /// Blocks on the runtime until `is_done`, which is told whether this thread drives.
@@ -71,7 +71,7 @@ impl Lead {
         }
     }
 
-    /// `Lead::fall_back`.
+    /// `Executor::fall_back`.
     fn fall_back(&self, number: u64) {
         loop {
             let mut heard = None;
@@ -88,7 +88,7 @@ impl Lead {
         }
     }
 
-    /// `Lead::drive`, until this thread drives and its work is done.
+    /// `Executor::drive`, until this thread drives and its work is done.
     fn drive(&self) {
         if self.drivers.enter() {
             self.change(|runtime| runtime.wanted += 1);
@@ -109,15 +109,15 @@ impl Lead {
 fn a_caller_drives_and_work_that_it_leaves_behind_is_done() {
     check(|| {
         set_times_out(true);
-        let (lead, fallback) = Lead::start();
-        let caller = Arc::clone(&lead);
+        let (executor, fallback) = Executor::start();
+        let caller = Arc::clone(&executor);
         let caller = thread::spawn(move || caller.drive());
-        lead.change(|runtime| runtime.ready += 1);
-        lead.wait_until_done(1);
+        executor.change(|runtime| runtime.ready += 1);
+        executor.wait_until_done(1);
         caller.join().expect("it does not panic");
-        lead.change(|runtime| runtime.ready += 1);
-        lead.wait_until_done(2);
-        lead.end(fallback);
+        executor.change(|runtime| runtime.ready += 1);
+        executor.wait_until_done(2);
+        executor.end(fallback);
     });
 }
 
@@ -125,14 +125,14 @@ fn a_caller_drives_and_work_that_it_leaves_behind_is_done() {
 fn callers_take_turns() {
     check(|| {
         set_times_out(true);
-        let (lead, fallback) = Lead::start();
-        let other = Arc::clone(&lead);
+        let (executor, fallback) = Executor::start();
+        let other = Arc::clone(&executor);
         let other = thread::spawn(move || other.drive());
-        lead.drive();
+        executor.drive();
         other.join().expect("it does not panic");
-        lead.change(|runtime| runtime.ready += 1);
-        lead.wait_until_done(1);
-        lead.end(fallback);
+        executor.change(|runtime| runtime.ready += 1);
+        executor.wait_until_done(1);
+        executor.end(fallback);
     });
 }
 
@@ -140,12 +140,12 @@ fn callers_take_turns() {
 fn whoever_needs_a_driver_does_not_wait_for_a_timeout() {
     check(|| {
         set_times_out(false);
-        let (lead, fallback) = Lead::start();
-        lead.drive();
-        lead.change(|runtime| runtime.ready += 1);
-        lead.drivers.need_driver();
-        lead.wait_until_done(1);
-        lead.end(fallback);
+        let (executor, fallback) = Executor::start();
+        executor.drive();
+        executor.change(|runtime| runtime.ready += 1);
+        executor.drivers.need_driver();
+        executor.wait_until_done(1);
+        executor.end(fallback);
     });
 }
 
@@ -153,17 +153,17 @@ fn whoever_needs_a_driver_does_not_wait_for_a_timeout() {
 fn a_fallback_driver_that_is_replaced_ends() {
     check(|| {
         set_times_out(true);
-        let (lead, first) = Lead::start();
-        let second = Arc::clone(&lead);
+        let (executor, first) = Executor::start();
+        let second = Arc::clone(&executor);
         let second = thread::spawn(move || {
             let number = second.drivers.take_over();
             second.change(|runtime| runtime.wanted += 1);
             second.fall_back(number);
         });
-        lead.drive();
+        executor.drive();
         first.join().expect("it does not panic");
-        lead.change(|runtime| runtime.ready += 1);
-        lead.wait_until_done(1);
-        lead.end(second);
+        executor.change(|runtime| runtime.ready += 1);
+        executor.wait_until_done(1);
+        executor.end(second);
     });
 }

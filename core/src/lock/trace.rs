@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 /// An acquire. When it is dropped before it has ended, it was cancelled.
-pub(crate) struct Attempt {
+pub(crate) struct AcquireTrace {
     driver: Arc<Driver>,
     resources: Resources,
     arrived: Moment,
@@ -22,7 +22,7 @@ pub(crate) struct Attempt {
     span: Scope,
 }
 
-impl Attempt {
+impl AcquireTrace {
     /// Called by the caller, whose span it is in.
     pub(crate) fn begin(driver: &Arc<Driver>, resources: &Resources, arrived: Moment) -> Self {
         driver.totals.attempts.up();
@@ -89,7 +89,7 @@ impl Attempt {
     }
 }
 
-impl Drop for Attempt {
+impl Drop for AcquireTrace {
     fn drop(&mut self) {
         self.fail(None);
     }
