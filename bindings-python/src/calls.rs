@@ -1,8 +1,9 @@
-//! Calls of Python functions that the core asks for, on threads that must not take the GIL.
+//! Queues of Python functions that the core wants called. The core's own threads must not take the GIL.
 //!
-//! They are made by daemon threads of Python's own (`quorlock._threads`), which wait here for the next one.
-//! The functions run without any frame of this module beneath them, so the interpreter may end such a thread
-//! whenever it likes.
+//! This module owns the queues and decides how many threads serve each [`Kind`]. The threads are Python
+//! daemon threads (`quorlock._threads`), which fetch calls with [`Worker::next`]. It must not call the
+//! functions itself: they run with no frame of this module on the stack, so the interpreter may
+//! terminate such a thread at any time (see `exit`). `completion`, `inbox` and `logging` enqueue calls.
 
 use crate::exit;
 use once_cell::race::OnceBox;
@@ -13,37 +14,37 @@ use std::collections::VecDeque;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// A call that has run for so long no longer holds up the others, if there is a thread for them.
+/// A call that runs longer than this no longer delays the next ones, if another thread is idle.
 const SLOW: Duration = Duration::from_millis(50);
 
-/// At most so many threads call functions that are given to `on_lost`.
-const MOST: usize = 16;
+/// The maximum number of threads that run `on_lost` callbacks.
+const MAX_LOSS_WORKERS: usize = 16;
 
-/// What a thread gets: a function, its arguments, and another worker to be started.
+/// What a worker gets: a function, its arguments, and another worker to start if one is needed.
 type Next = (Py<PyAny>, Py<PyTuple>, Option<Py<Worker>>);
 
-/// A function and its arguments.
+/// A function and its arguments, ready to be called.
 type Ready = (Py<PyAny>, Py<PyTuple>);
 
 struct Call {
-    /// Calls of the same key are made one after another.
+    /// Calls with the same key never run concurrently.
     key: String,
     make: Box<dyn FnOnce(Python<'_>) -> PyResult<Ready> + Send>,
 }
 
-/// The kinds of calls. Each has threads of its own, so that one kind does not hold up another.
+/// The kinds of calls. Each kind has its own threads, so that one kind cannot delay another.
 #[derive(Clone, Copy)]
 pub(crate) enum Kind {
-    /// Functions that are given to `on_lost`.
+    /// `on_lost` callbacks.
     Losses,
-    /// Event loops that are to be woken.
+    /// Functions that wake up an event loop.
     Loops,
-    /// Events for `logging`.
+    /// Forwarding of events to `logging`.
     Logging,
 }
 
 impl Kind {
-    /// The name of its threads.
+    /// The name of the threads that serve this kind.
     fn name(self) -> &'static str {
         match self {
             Self::Losses => "quorlock-lost",
@@ -52,9 +53,9 @@ impl Kind {
         }
     }
 
-    fn most(self) -> usize {
+    fn max_workers(self) -> usize {
         match self {
-            Self::Losses => MOST,
+            Self::Losses => MAX_LOSS_WORKERS,
             Self::Loops | Self::Logging => 1,
         }
     }
@@ -71,11 +72,11 @@ impl Kind {
         calls.get_or_init(Calls::default)
     }
 
-    /// Makes sure that there is a thread for these calls.
+    /// Starts the first thread for this kind, unless there is one.
     ///
-    /// Fails if the system has no thread left.
+    /// Returns an error if the system cannot start another thread.
     pub(crate) fn start(self, py: Python<'_>) -> PyResult<()> {
-        let Some(worker) = self.calls().add(self, |state| state.workers == 0) else {
+        let Some(worker) = self.calls().add_worker_if(self, |state| state.workers == 0) else {
             return Ok(());
         };
         start()
@@ -87,7 +88,8 @@ impl Kind {
         Ok(())
     }
 
-    /// Adds a call, which `make` completes when it is its turn. Does not block.
+    /// Enqueues a call. `make` builds the function and its arguments when a worker takes it. Never
+    /// blocks, and does not need the GIL.
     pub(crate) fn put(
         self,
         key: &str,
@@ -99,14 +101,14 @@ impl Kind {
         calls.changed.notify_all();
     }
 
-    /// Whether no call waits or is being made, or nobody is there to make any.
+    /// Returns whether no call is queued or running, or no worker exists that could run one.
     pub(crate) fn is_idle(self) -> bool {
         let state = self.calls().state();
         state.workers == 0 || (state.waiting.is_empty() && state.running.is_empty())
     }
 }
 
-// Filled without waiting for another thread: in a forked child that thread would be gone.
+// Initialized without waiting for another thread: in a forked child that thread would not exist.
 fn start() -> &'static OnceBox<Py<PyAny>> {
     static START: OnceBox<Py<PyAny>> = OnceBox::new();
     &START
@@ -123,9 +125,9 @@ struct State {
     waiting: VecDeque<Call>,
     running: Vec<Running>,
     workers: usize,
-    /// Workers that wait for a call.
+    /// Workers that are waiting for a call.
     idle: usize,
-    /// How many workers there were so far.
+    /// The number of the worker created last; numbers are never reused.
     last: usize,
 }
 
@@ -140,17 +142,17 @@ impl Calls {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Another worker, if one is wanted.
-    fn add(&self, kind: Kind, is_wanted: impl FnOnce(&State) -> bool) -> Option<Worker> {
+    /// Returns a new worker if `is_needed` says so.
+    fn add_worker_if(&self, kind: Kind, is_needed: impl FnOnce(&State) -> bool) -> Option<Worker> {
         let mut state = self.state();
-        is_wanted(&state).then(|| {
+        is_needed(&state).then(|| {
             state.workers += 1;
             state.last += 1;
             Worker { kind, number: state.last }
         })
     }
 
-    /// Waits for the next call of a worker whose last one is done.
+    /// Marks the previous call of this worker as done and waits for its next one.
     fn next(&self, worker: usize) -> Call {
         let mut state = self.state();
         state.running.retain(|running| running.worker != worker);
@@ -160,13 +162,13 @@ impl Calls {
             let now = Instant::now();
             let is_free = |call: &Call| state.running.iter().all(|running| running.key != call.key);
             let next = state.waiting.iter().position(is_free);
-            // One at a time, except for slow ones.
-            let quick = state.running.iter().map(|running| running.since + SLOW);
-            let quick = quick.filter(|until| *until > now).min();
-            state = match (next, quick) {
+            // Calls run one at a time, except that slow ones do not delay the rest.
+            let slow_at = state.running.iter().map(|running| running.since + SLOW);
+            let next_slow_at = slow_at.filter(|time| *time > now).min();
+            state = match (next, next_slow_at) {
                 (None, _) => self.changed.wait(state).unwrap_or_else(PoisonError::into_inner),
-                (Some(_), Some(until)) => {
-                    let waited = self.changed.wait_timeout(state, until - now);
+                (Some(_), Some(slow_at)) => {
+                    let waited = self.changed.wait_timeout(state, slow_at - now);
                     waited.unwrap_or_else(PoisonError::into_inner).0
                 }
                 (Some(index), None) => {
@@ -181,7 +183,7 @@ impl Calls {
     }
 }
 
-/// A thread that makes calls of one kind.
+/// A thread that runs calls of one kind.
 #[pyclass(frozen, module = "quorlock._quorlock")]
 pub(crate) struct Worker {
     kind: Kind,
@@ -195,8 +197,8 @@ impl Worker {
         self.kind.name()
     }
 
-    /// Waits for the next call: a function and its arguments, and another worker if this was the last one
-    /// that was idle.
+    /// Waits for the next call. Returns a function and its arguments, and another worker to start if no
+    /// other worker is idle.
     fn next(&self, py: Python<'_>) -> PyResult<Next> {
         let _entered = exit::enter(py);
         loop {
@@ -204,9 +206,10 @@ impl Worker {
             let Call { make, .. } = exit::detach(py, || calls.next(self.number));
             match make(py) {
                 Ok((function, arguments)) => {
-                    let most = self.kind.most();
-                    let is_wanted = |state: &State| state.idle == 0 && state.workers < most;
-                    let another = calls.add(self.kind, is_wanted).map(|worker| Py::new(py, worker));
+                    let most = self.kind.max_workers();
+                    let is_needed = |state: &State| state.idle == 0 && state.workers < most;
+                    let another = calls.add_worker_if(self.kind, is_needed);
+                    let another = another.map(|worker| Py::new(py, worker));
                     return Ok((function, arguments, another.transpose()?));
                 }
                 Err(error) => error.write_unraisable(py, None),
@@ -214,7 +217,7 @@ impl Worker {
         }
     }
 
-    /// Reports an exception of a function.
+    /// Reports an exception that a called function raised.
     #[staticmethod]
     fn report(function: &Bound<'_, PyAny>, error: Bound<'_, PyAny>) {
         let _entered = exit::enter(function.py());
@@ -227,7 +230,7 @@ impl Drop for Worker {
         let calls = self.kind.calls();
         let mut state = calls.state();
         state.running.retain(|running| running.worker != self.number);
-        // A forked child may have inherited it.
+        // A forked child may drop a worker that its own state never counted.
         state.workers = state.workers.saturating_sub(1);
         calls.changed.notify_all();
     }

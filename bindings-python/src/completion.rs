@@ -1,4 +1,8 @@
-//! Operations under way, and functions that are called when a lease is lost.
+//! Core operations as Python objects: [`Pending`] (started), [`Completing`] (awaited by an event loop).
+//!
+//! This module owns the result of an operation until Python takes it or drops it, and the registration of
+//! `on_lost` callbacks. It must not run Python code on the core's threads: results go through `inbox`,
+//! callbacks through `inbox` or `calls`. `Client`, `Lock` and `Lease` return [`Pending`].
 
 use crate::calls::Kind;
 use crate::convert::error;
@@ -14,13 +18,13 @@ use std::time::Duration;
 
 pub(crate) type Convert<T> = fn(Python<'_>, T) -> PyResult<Py<PyAny>>;
 
-/// An operation under way. It is waited for once: by a thread, or by a future of an event loop.
+/// A started operation. It can be awaited once: by a thread, or by a future of an event loop.
 #[pyclass(frozen, module = "quorlock._quorlock")]
 pub(crate) struct Pending(Mutex<Option<Box<dyn Operation>>>);
 
-/// A core operation with its conversion to Python, whatever its type.
+/// A core operation of any result type, with the conversion of its result to Python.
 trait Operation: Send {
-    /// `None` if the timeout is over.
+    /// Returns `None` if there is no result within the timeout.
     fn wait(
         self: Box<Self>,
         py: Python<'_>,
@@ -76,10 +80,10 @@ impl Pending {
 
     fn take(&self) -> PyResult<Box<dyn Operation>> {
         let taken = self.0.lock().unwrap_or_else(PoisonError::into_inner).take();
-        taken.ok_or_else(|| PyRuntimeError::new_err("this operation was waited for already"))
+        taken.ok_or_else(|| PyRuntimeError::new_err("this operation was already awaited"))
     }
 
-    /// Waits on this thread for at most `timeout`; `None` if there is no result by then.
+    /// Blocks this thread for at most `timeout`. Returns `None` if there is no result by then.
     pub(crate) fn wait_for(
         &self,
         py: Python<'_>,
@@ -91,7 +95,8 @@ impl Pending {
 
 #[pymethods]
 impl Pending {
-    /// Waits on this thread.
+    /// Waits for the result: blocks this thread, or only the current greenlet where gevent or eventlet
+    /// runs.
     fn wait(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
         let _entered = exit::enter(py);
         let operation = Self(Mutex::new(Some(self.take()?)));
@@ -99,15 +104,15 @@ impl Pending {
         done.ok_or_else(|| PyRuntimeError::new_err("the operation has no result"))
     }
 
-    /// Has the inbox's event loop told when there is a result: it takes `target` out of the inbox.
+    /// Delivers `target` to the inbox of an event loop as soon as there is a result.
     pub(crate) fn complete(&self, inbox: &Inbox, target: Py<PyAny>) -> PyResult<Completing> {
         Ok(self.take()?.complete(&inbox.shared(), target))
     }
 }
 
-/// An operation that an event loop waits for.
+/// An operation that an event loop awaits.
 ///
-/// A result that nobody takes is dropped with it, which releases a lease.
+/// A result that is never taken is dropped with it; dropping a lease releases it.
 #[pyclass(frozen, module = "quorlock._quorlock")]
 pub(crate) struct Completing {
     under_way: Arc<dyn UnderWay>,
@@ -117,13 +122,13 @@ pub(crate) struct Completing {
 
 #[pymethods]
 impl Completing {
-    /// The result, or its exception. It can be taken once.
+    /// Returns the result, or raises the operation's exception. Can be called once.
     pub(crate) fn take(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
         let _entered = exit::enter(py);
         self.under_way.take(py)
     }
 
-    /// Cancels the operation if it is not done, and drops a result that was not taken.
+    /// Cancels the operation if it is not done; drops the result if it was not taken.
     fn cancel(&self) {
         if let Some(number) = self.number {
             self.inbox.remove(number);
@@ -153,13 +158,13 @@ impl<T: Send + 'static> UnderWay for Filling<T> {
         match self.place.replace(Value::Unwanted) {
             Value::Ready(value) => (self.place.convert)(py, value),
             Value::Awaited | Value::Unwanted => {
-                Err(PyRuntimeError::new_err("this operation has no result to be taken"))
+                Err(PyRuntimeError::new_err("this operation has no result to take"))
             }
         }
     }
 }
 
-/// Where the result of an operation comes in.
+/// Holds the result of an operation until it is taken.
 struct Place<T> {
     target: Py<PyAny>,
     value: Mutex<Value<T>>,
@@ -169,17 +174,18 @@ struct Place<T> {
 enum Value<T> {
     Awaited,
     Ready(T),
-    /// It was taken, or the operation was cancelled.
+    /// The result was taken, or the operation was cancelled.
     Unwanted,
 }
 
 impl<T> Place<T> {
-    /// The value before. Whoever drops it must not hold the lock: that may release a lease.
+    /// Stores `value` and returns the previous one, which the caller drops without holding the mutex:
+    /// dropping it may release a lease.
     fn replace(&self, value: Value<T>) -> Value<T> {
         std::mem::replace(&mut *self.value.lock().unwrap_or_else(PoisonError::into_inner), value)
     }
 
-    /// Whether the value is wanted.
+    /// Stores the result unless the operation was cancelled. Returns whether it was stored.
     fn fill(&self, value: T) -> bool {
         let mut place = self.value.lock().unwrap_or_else(PoisonError::into_inner);
         let is_wanted = matches!(*place, Value::Awaited);
@@ -202,10 +208,10 @@ impl<T: Send + 'static> Letter for Place<T> {
     }
 }
 
-/// Calls `function` with the loss of `lease`: in the event loop of the inbox, or on a Python thread where
-/// there is none.
+/// Registers `function` to be called with the error when `lease` is lost: in the event loop of `inbox`,
+/// or on a Python thread if there is no inbox.
 ///
-/// Fails if there is no such thread yet, and none can be started.
+/// Returns an error if a thread is needed and cannot be started.
 pub(crate) fn on_lost(
     py: Python<'_>,
     lease: &quorlock::Lease,
@@ -228,7 +234,7 @@ pub(crate) fn on_lost(
     Ok(())
 }
 
-/// The loss of a lease, for a function of an event loop.
+/// The loss of a lease, to be delivered to a callback in an event loop.
 struct Loss {
     function: Py<PyAny>,
     loss: Error,

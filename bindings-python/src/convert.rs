@@ -1,4 +1,7 @@
-//! Python values to options, errors to Python exceptions.
+//! Conversion of Python values to core options, and of core errors to Python exceptions.
+//!
+//! It must not validate values: the core decides which ones it accepts, with the same errors in all
+//! languages. Every other module of this crate calls it.
 
 use crate::exit::outlives_process;
 use pyo3::exceptions::{PyRuntimeError, PySystemExit};
@@ -6,12 +9,12 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyDelta, PyDict, PyFloat, PyInt, PyString};
 use quorlock::{Error, ErrorCode, OptionValue};
 
-/// The options in a dict of keyword arguments.
+/// Converts a dict of keyword arguments to core options.
 pub(crate) fn values(options: &Bound<'_, PyDict>) -> PyResult<Vec<(String, OptionValue)>> {
     options.iter().map(|(name, given)| Ok((name.extract()?, value(&given)))).collect()
 }
 
-/// A Python value as the core takes it. Whether it is acceptable is for the core to say.
+/// Converts a Python value to a core option. The core decides whether the value is valid.
 pub(crate) fn value(given: &Bound<'_, PyAny>) -> OptionValue {
     if given.is_none() {
         return OptionValue::Null;
@@ -23,7 +26,7 @@ pub(crate) fn value(given: &Bound<'_, PyAny>) -> OptionValue {
         return OptionValue::Number(number);
     }
     if let Ok(text) = given.cast::<PyString>() {
-        // Nothing takes the place of what UTF-8 lacks: two texts would become one.
+        // Surrogates are refused, not replaced: a replacement would make different strings equal.
         return match text.to_str() {
             Ok(text) => OptionValue::Text(text.to_owned()),
             Err(_) => OptionValue::Other("str with surrogates".to_owned()),
@@ -38,7 +41,7 @@ pub(crate) fn value(given: &Bound<'_, PyAny>) -> OptionValue {
     OptionValue::Other(name.unwrap_or_else(|_| "unknown".to_owned()))
 }
 
-/// A number, or a `timedelta` in seconds.
+/// Returns a number as it is and a `timedelta` in seconds; `None` for any other type.
 fn number(given: &Bound<'_, PyAny>) -> Option<f64> {
     if given.is_instance_of::<PyBool>() {
         return None;
@@ -50,7 +53,7 @@ fn number(given: &Bound<'_, PyAny>) -> Option<f64> {
     delta.call_method0("total_seconds").ok()?.extract().ok()
 }
 
-/// A list of strings; a string is none.
+/// Returns the strings of an iterable. Returns `None` for anything else, also for a single string.
 pub(crate) fn texts(given: &Bound<'_, PyAny>) -> Option<Vec<String>> {
     if given.is_instance_of::<PyString>() {
         return None;
@@ -58,10 +61,10 @@ pub(crate) fn texts(given: &Bound<'_, PyAny>) -> Option<Vec<String>> {
     given.try_iter().ok()?.map(|text| text.ok()?.extract().ok()).collect()
 }
 
-/// The Python exception for an error of the core: the class of that name in `quorlock._errors`.
+/// Converts a core error to the exception class of the same name in `quorlock._errors`.
 ///
-/// The end of the process closes all clients. A daemon thread that waits for a lock then ends without a
-/// traceback: `SystemExit` is what ends a thread silently.
+/// At interpreter exit all clients are closed. A daemon thread that is waiting for a lock at that time gets
+/// `SystemExit` instead of `ClosedError`, so that it ends without a traceback.
 pub(crate) fn error(py: Python<'_>, error: &Error) -> PyErr {
     if error.code() == ErrorCode::Closed && outlives_process() {
         return PySystemExit::new_err(());

@@ -1,15 +1,16 @@
-//! The end of the interpreter, and the threads that are inside this module then.
+//! Keeps other threads out of this crate while the interpreter finalizes.
 //!
-//! Before Python 3.14 a thread that takes the GIL while the interpreter finalizes is ended by
-//! `pthread_exit`, which unwinds its stack. Rust aborts the process when that reaches one of its frames.
-//! So no thread may take the GIL beneath a frame of this module once finalization can have begun:
+//! Before Python 3.14, a thread that takes the GIL during finalization is ended by `pthread_exit`, which
+//! unwinds its stack. Rust aborts the process when the unwinding reaches a Rust frame. So once finalization
+//! may have begun, no thread may take the GIL with a frame of this crate on its stack:
 //!
-//! - Every native function that waits, or that may run Python code, holds an [`Entered`]. It gives this up
-//!   while it waits without the GIL ([`detach`]).
-//! - The exit handler ([`end`]) waits until no other thread holds one. A thread that asks for one after that
-//!   is parked, without the GIL, and never comes back.
+//! - Every native function that waits, or that may run Python code, holds an [`Entered`] guard. It gives
+//!   the guard up while it waits without the GIL ([`detach`]).
+//! - The exit handler ([`end`]) waits until no other thread holds a guard. A thread that requests a guard
+//!   after that is parked forever, without the GIL.
 //!
-//! The thread that runs the exit handler is the one that finalizes the interpreter. It is never parked.
+//! The thread that runs the exit handler also finalizes the interpreter. It is never parked. All other modules
+//! of this crate call this one; it depends on none of them.
 
 use pyo3::prelude::*;
 use quorlock::PerProcess;
@@ -19,23 +20,23 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread::{self, ThreadId};
 use std::time::{Duration, Instant};
 
-/// How long the exit handler waits for other threads to leave this module. What they run there is short:
-/// it converts values, and calls observers of acquires.
+/// How long the exit handler waits for other threads to leave this crate. They run only short code
+/// there: they convert values and call observers of acquires.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 static EXIT: PerProcess<Exit> = PerProcess::new();
 
 thread_local! {
-    /// How many [`Entered`] this thread holds, one within another.
+    /// The number of nested [`Entered`] guards that this thread holds.
     static DEPTH: Cell<usize> = const { Cell::new(0) };
 }
 
 #[derive(Default)]
 struct Exit {
-    /// How many threads hold an [`Entered`].
+    /// The number of threads that hold an [`Entered`] guard.
     inside: AtomicUsize,
     is_over: AtomicBool,
-    /// The thread that finalizes the interpreter, once it has begun to. Set before `is_over`.
+    /// The thread that finalizes the interpreter, once it has begun. Set before `is_over`.
     finalizing: OnceLock<ThreadId>,
 }
 
@@ -44,30 +45,30 @@ impl Exit {
         EXIT.get_or_init(Self::default)
     }
 
-    /// Counts this thread, unless it is to be parked.
-    fn come_in(&self) -> bool {
-        // Either `end` sees the count, or this sees `is_over`.
+    /// Counts this thread as inside. Returns false, without counting it, if it must be parked.
+    fn try_enter(&self) -> bool {
+        // Count first, then check: either `end` sees the count, or this thread sees `is_over`.
         self.inside.fetch_add(1, Ordering::SeqCst);
-        let is_welcome = !self.is_over.load(Ordering::SeqCst)
+        let is_admitted = !self.is_over.load(Ordering::SeqCst)
             || self.finalizing.get() == Some(&thread::current().id());
-        if !is_welcome {
-            self.go_out();
+        if !is_admitted {
+            self.leave();
         }
-        is_welcome
+        is_admitted
     }
 
-    fn go_out(&self) {
+    fn leave(&self) {
         self.inside.fetch_sub(1, Ordering::SeqCst);
     }
 }
 
-/// Held by native functions that wait, or that may run Python code.
+/// A guard that native functions hold if they wait or may run Python code.
 pub(crate) struct Entered(&'static Exit);
 
-/// Parks this thread for good if the interpreter is about to be finalized by another one.
+/// Returns a guard. Parks this thread forever if another thread is finalizing the interpreter.
 pub(crate) fn enter(py: Python<'_>) -> Entered {
     let exit = Exit::of_process();
-    if DEPTH.get() == 0 && !exit.come_in() {
+    if DEPTH.get() == 0 && !exit.try_enter() {
         py.detach(park);
     }
     DEPTH.set(DEPTH.get() + 1);
@@ -78,7 +79,7 @@ impl Drop for Entered {
     fn drop(&mut self) {
         DEPTH.set(DEPTH.get() - 1);
         if DEPTH.get() == 0 {
-            self.0.go_out();
+            self.0.leave();
         }
     }
 }
@@ -89,7 +90,7 @@ fn park() {
     }
 }
 
-/// A thread that has given up its [`Entered`] for a while.
+/// Suspends the [`Entered`] guards of this thread until it is dropped.
 struct Outside {
     exit: &'static Exit,
     depth: usize,
@@ -99,7 +100,7 @@ impl Outside {
     fn new() -> Self {
         let (exit, depth) = (Exit::of_process(), DEPTH.replace(0));
         if depth > 0 {
-            exit.go_out();
+            exit.leave();
         }
         Self { exit, depth }
     }
@@ -107,8 +108,8 @@ impl Outside {
 
 impl Drop for Outside {
     fn drop(&mut self) {
-        // Another greenlet of this thread may hold one.
-        if self.depth > 0 && DEPTH.get() == 0 && !self.exit.come_in() {
+        // The depth is not 0 if another greenlet of this thread holds a guard.
+        if self.depth > 0 && DEPTH.get() == 0 && !self.exit.try_enter() {
             park();
         }
         DEPTH.set(DEPTH.get() + self.depth);
@@ -117,7 +118,7 @@ impl Drop for Outside {
 
 /// Runs `work` without the GIL.
 pub(crate) fn detach<T: Send>(py: Python<'_>, work: impl FnOnce() -> T + Send) -> T {
-    // Counted when it takes the GIL again.
+    // Must enclose `py.detach`: the thread is inside again before that takes the GIL back.
     let _entered = enter(py);
     py.detach(|| {
         let _outside = Outside::new();
@@ -125,7 +126,8 @@ pub(crate) fn detach<T: Send>(py: Python<'_>, work: impl FnOnce() -> T + Send) -
     })
 }
 
-/// Calls a Python function that lets other greenlets of this thread run: their stacks replace this one.
+/// Calls a Python function that may switch greenlets. Their stacks replace the stack of this one, so the
+/// guards of this greenlet must not count during the call.
 pub(crate) fn switch<'py>(
     call: impl FnOnce() -> PyResult<Bound<'py, PyAny>>,
 ) -> PyResult<Bound<'py, PyAny>> {
@@ -133,18 +135,22 @@ pub(crate) fn switch<'py>(
     call()
 }
 
-/// The process is about to end, and this thread sees to that.
+/// Marks this thread as the one that finalizes the interpreter.
 pub(crate) fn begin() {
     let _ = Exit::of_process().finalizing.set(thread::current().id());
 }
 
-/// Whether this is a daemon thread of a process that is about to end: others have ended before.
+/// Returns whether the process is exiting and this is another thread than the finalizing one. Only daemon
+/// threads still run then.
 pub(crate) fn outlives_process() -> bool {
     let finalizing = Exit::of_process().finalizing.get();
     finalizing.is_some_and(|finalizing| *finalizing != thread::current().id())
 }
 
-/// For the exit handler: once it returns, no other thread takes the GIL beneath a frame of this module.
+/// Waits until no other thread is inside this crate, and keeps threads out from then on.
+///
+/// Called by the exit handler. After this returns, no other thread takes the GIL with a frame of this crate
+/// on its stack.
 pub(crate) fn end(py: Python<'_>) {
     let exit = Exit::of_process();
     begin();
@@ -155,7 +161,7 @@ pub(crate) fn end(py: Python<'_>) {
     });
 }
 
-/// Waits for a condition for at most so long.
+/// Polls a condition until it is met, for at most `patience`.
 pub(crate) fn wait_until(patience: Duration, is_met: impl Fn() -> bool) {
     let began = Instant::now();
     while !is_met() && began.elapsed() < patience {

@@ -1,11 +1,12 @@
-//! Results for event loops and hubs.
+//! The queue of results for one event loop (asyncio) or hub (gevent, eventlet).
 //!
-//! The thread that drives quorlock's runtime never takes the GIL: it would wait for Python code while
-//! leases have to be looked after. It puts results into the event loop's inbox, and wakes the loop once for all
-//! that are there: by a socket if the loop can watch one, else by a function that a Python thread calls.
+//! The thread that drives quorlock's runtime must never take the GIL: it would wait for Python code while
+//! leases need renewal. It puts results into the inbox of the event loop and wakes the loop up once for all
+//! of them: through a socket if the loop can watch one, else through a function that a Python thread calls.
 //!
-//! An inbox belongs to its event loop. When the loop is closed or collected, the inbox is dropped: operations
-//! that are under way are cancelled, and results that nobody took are dropped, which releases leases.
+//! An event loop owns its inbox. When the loop is closed or collected, the inbox is dropped: operations in
+//! progress are cancelled, and results that nobody took are dropped, which releases their leases. `completion`
+//! fills inboxes; `_async.py` and `_hubs.py` create and empty them.
 
 use crate::calls::Kind;
 use crate::exit;
@@ -22,104 +23,108 @@ use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
-/// A result for one future or function of an event loop.
+/// A result for one future or callback of an event loop.
 pub(crate) trait Letter: Send + Sync {
-    /// The future or function, and what the function is called with. `None` if nobody wants it any more.
+    /// Returns the future or callback, and the callback's argument. `None` if the result is no longer
+    /// needed.
     fn open(&self, py: Python<'_>) -> Option<PyResult<(Py<PyAny>, Py<PyAny>)>>;
 }
 
-/// An operation that ends with its event loop.
+/// An operation that is cancelled when its event loop ends.
 pub(crate) trait Cancel: Send + Sync {
     fn cancel(&self);
 }
 
-/// One event loop's inbox.
+/// The inbox of one event loop.
 #[pyclass(frozen, weakref, module = "quorlock._quorlock")]
 pub(crate) struct Inbox {
     shared: Arc<Shared>,
-    /// Readable when there is something.
+    /// Readable after a wake-up. `None` if the loop is woken up by a function.
     #[cfg(unix)]
-    ear: Option<UnixStream>,
-    /// Empty in a forked child, where another thread may have held the locks.
+    receiver: Option<UnixStream>,
+    /// Empty in a forked child, where the mutexes may be locked forever by a thread of the parent.
     home: PerProcess<()>,
 }
 
-/// The part that operations under way keep.
+/// The part of an inbox that is shared with operations in progress.
 pub(crate) struct Shared {
     state: Mutex<State>,
-    /// Whether the event loop was woken, and has not looked since.
-    has_rung: AtomicBool,
-    bell: Bell,
+    /// Whether the event loop was woken up and has not called [`Inbox::take`] since.
+    is_notified: AtomicBool,
+    wake_up: WakeUp,
 }
 
 #[derive(Default)]
 struct State {
     letters: Vec<Arc<dyn Letter>>,
-    /// Operations under way.
+    /// Operations in progress.
     operations: HashMap<u64, Weak<dyn Cancel>>,
     last: u64,
     is_closed: bool,
 }
 
-enum Bell {
+/// How an event loop is woken up.
+enum WakeUp {
     #[cfg(unix)]
     Socket(UnixStream),
-    /// Called by a Python thread.
+    /// A function that a Python thread calls.
     Function(Py<PyAny>),
 }
 
 #[pymethods]
 impl Inbox {
-    /// Wakes its event loop by calling `bell` on another thread, or by a socket if there is none.
+    /// Creates an inbox that wakes up its event loop by calling `wake_up` on another thread, or through a
+    /// socket if `wake_up` is `None`.
     ///
-    /// Fails without `bell` where there are no such sockets, and with it if no thread can be started.
+    /// Raises `NotImplementedError` without `wake_up` where there are no Unix sockets, and `RuntimeError`
+    /// with it if no thread can be started.
     #[new]
-    fn new(py: Python<'_>, bell: Option<Py<PyAny>>) -> PyResult<Self> {
+    fn new(py: Python<'_>, wake_up: Option<Py<PyAny>>) -> PyResult<Self> {
         let _entered = exit::enter(py);
         let home = PerProcess::new();
         home.get_or_init(|| ());
-        let shared = |bell| {
-            let (state, has_rung) = (Mutex::default(), AtomicBool::new(false));
-            Arc::new(Shared { state, has_rung, bell })
+        let shared = |wake_up| {
+            let (state, is_notified) = (Mutex::default(), AtomicBool::new(false));
+            Arc::new(Shared { state, is_notified, wake_up })
         };
-        if let Some(bell) = bell {
+        if let Some(wake_up) = wake_up {
             Kind::Loops.start(py)?;
-            let shared = shared(Bell::Function(bell));
+            let shared = shared(WakeUp::Function(wake_up));
             return Ok(Self {
                 shared,
                 #[cfg(unix)]
-                ear: None,
+                receiver: None,
                 home,
             });
         }
         #[cfg(unix)]
         {
-            let (ear, socket) = UnixStream::pair()?;
-            ear.set_nonblocking(true)?;
-            socket.set_nonblocking(true)?;
-            Ok(Self { shared: shared(Bell::Socket(socket)), ear: Some(ear), home })
+            let (receiver, sender) = UnixStream::pair()?;
+            receiver.set_nonblocking(true)?;
+            sender.set_nonblocking(true)?;
+            Ok(Self { shared: shared(WakeUp::Socket(sender)), receiver: Some(receiver), home })
         }
         #[cfg(not(unix))]
         Err(pyo3::exceptions::PyNotImplementedError::new_err("there are no Unix sockets"))
     }
 
-    /// The socket to be watched, if there is one. Python has file descriptors of this type everywhere.
+    /// The file descriptor to watch for reading; `None` if the loop is woken up by a function.
     fn fileno(&self) -> Option<i32> {
         #[cfg(unix)]
-        return self.ear.as_ref().map(AsRawFd::as_raw_fd);
+        return self.receiver.as_ref().map(AsRawFd::as_raw_fd);
         #[cfg(not(unix))]
         None
     }
 
-    /// Takes out what has come in, and begins to ring again.
+    /// Takes all results out. The next result wakes up the loop again.
     fn take<'py>(&self, py: Python<'py>) -> PyResult<Vec<Bound<'py, PyTuple>>> {
         let _entered = exit::enter(py);
         #[cfg(unix)]
-        if let Some(mut ear) = self.ear.as_ref() {
-            // It rings once at a time, so this is all. An error means that it has not rung.
-            let _ = ear.read(&mut [0; 8]);
+        if let Some(mut receiver) = self.receiver.as_ref() {
+            // There is at most one wake-up at a time, so this reads all. An error means there was none.
+            let _ = receiver.read(&mut [0; 8]);
         }
-        self.shared.has_rung.store(false, Ordering::SeqCst);
+        self.shared.is_notified.store(false, Ordering::SeqCst);
         let letters = std::mem::take(&mut self.shared.state().letters);
         let opened = letters.iter().filter_map(|letter| letter.open(py));
         opened.map(|opened| opened?.into_pyobject(py)).collect()
@@ -154,7 +159,8 @@ impl Shared {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Adds an operation, which is cancelled with the inbox; `None` if that is closed already.
+    /// Registers an operation to be cancelled when the inbox is dropped. Returns the number to remove it
+    /// with; `None` if the inbox was already dropped.
     pub(crate) fn add(&self, operation: Weak<dyn Cancel>) -> Option<u64> {
         let mut state = self.state();
         if state.is_closed {
@@ -166,12 +172,12 @@ impl Shared {
         Some(number)
     }
 
-    /// Forgets an operation.
+    /// Unregisters an operation.
     pub(crate) fn remove(&self, number: u64) {
         self.state().operations.remove(&number);
     }
 
-    /// Puts a result in. Does not block.
+    /// Adds a result and wakes up the event loop. Never blocks, and does not need the GIL.
     pub(crate) fn put(self: &Arc<Self>, letter: Arc<dyn Letter>) {
         let refused = {
             let mut state = self.state();
@@ -182,26 +188,26 @@ impl Shared {
                 None
             }
         };
-        if refused.is_some() || self.has_rung.swap(true, Ordering::SeqCst) {
+        if refused.is_some() || self.is_notified.swap(true, Ordering::SeqCst) {
             return;
         }
-        match &self.bell {
-            // An error means that the event loop is gone, or has been woken often enough.
+        match &self.wake_up {
+            // An error means that the event loop is gone, or that wake-ups are waiting in the socket.
             #[cfg(unix)]
-            Bell::Socket(socket) => drop((&*socket).write(&[0])),
-            Bell::Function(_) => {
+            WakeUp::Socket(sender) => drop((&*sender).write(&[0])),
+            WakeUp::Function(_) => {
                 let inbox = Arc::clone(self);
-                Kind::Loops.put("", move |py| inbox.ring(py));
+                Kind::Loops.put("", move |py| inbox.wake_up_call(py));
             }
         }
     }
 
-    /// The call that wakes the event loop.
-    fn ring(&self, py: Python<'_>) -> PyResult<(Py<PyAny>, Py<PyTuple>)> {
-        let function = match &self.bell {
-            Bell::Function(function) => function.clone_ref(py),
+    /// Returns the call that wakes up the event loop.
+    fn wake_up_call(&self, py: Python<'_>) -> PyResult<(Py<PyAny>, Py<PyTuple>)> {
+        let function = match &self.wake_up {
+            WakeUp::Function(function) => function.clone_ref(py),
             #[cfg(unix)]
-            Bell::Socket(_) => unreachable!("it rings by itself"),
+            WakeUp::Socket(_) => unreachable!("a socket needs no call"),
         };
         Ok((function, PyTuple::empty(py).unbind()))
     }

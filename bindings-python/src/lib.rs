@@ -1,6 +1,8 @@
-//! The Python binding: it converts values, waits with the GIL released, and hands results to event
-//! loops. What a lock does is in the `quorlock` crate, what Python makes of it (context managers,
-//! decorators) in `python/quorlock`.
+//! The native module `quorlock._quorlock`, which only the Python package in `python/quorlock` imports.
+//!
+//! It owns the conversion between Python and core values, waiting with the GIL released, and the
+//! delivery of results to event loops. It must not contain lock logic, which is in the `quorlock`
+//! crate, or Python API such as decorators, which is in `python/quorlock`.
 
 mod calls;
 mod completion;
@@ -26,7 +28,7 @@ use std::ffi::OsString;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-/// How long the end of the process waits for a handler of `logging`.
+/// How long [`end`] waits for a running `logging` handler at interpreter exit.
 const PATIENCE: Duration = Duration::from_secs(1);
 
 /// The native part of `quorlock.Client`.
@@ -53,7 +55,7 @@ impl Client {
             builder = builder.option(Dialect::Python, &name, &value);
         }
         let client = builder.build().map_err(|e| error(py, &e))?;
-        logging::look_now(py)?;
+        logging::read_levels(py)?;
         Ok(Self { client, observer: Observer::default() })
     }
 
@@ -67,10 +69,10 @@ impl Client {
         self.client.is_closed()
     }
 
-    /// The diagnosis as text and as JSON.
+    /// Returns the diagnosis as text and as JSON.
     fn doctor(&self, py: Python<'_>) -> PyResult<Pending> {
         let _entered = exit::enter(py);
-        logging::look(py)?;
+        logging::prepare(py)?;
         Ok(Pending::of(self.client.doctor(), |py, diagnosis| {
             let diagnosis = diagnosis.map_err(|e| error(py, &e))?;
             let forms = (diagnosis.to_string(), diagnosis.to_json());
@@ -78,18 +80,20 @@ impl Client {
         }))
     }
 
-    /// The counts as JSON.
+    /// Returns the statistics as JSON.
     fn stats(&self) -> String {
         self.client.stats().to_json()
     }
 
-    /// The counts as metrics, as JSON.
+    /// Returns the statistics in the form of metric families, as JSON.
     fn metrics(&self) -> String {
         self.client.stats().metrics_to_json()
     }
 
-    /// Has acquires observed: `observe` is called with the resources of each, and returns a context
-    /// manager. Its block is left when the acquire is over; it gives what is called with the lease.
+    /// Sets the observer of all acquires of this client; `None` removes it.
+    ///
+    /// `observe` is called with the resources of an acquire and returns a context manager, which is
+    /// exited when the acquire ends. Entering it returns a function, which is called with the lease.
     fn observe(&self, py: Python<'_>, observe: Option<Py<PyAny>>) {
         let _entered = exit::enter(py);
         drop(self.observer.replace(observe));
@@ -145,14 +149,15 @@ impl Lease {
         self.0.check().map_err(|e| error(py, &e))
     }
 
-    /// Why the lease was lost, if it was.
+    /// The reason why the lease was lost; `None` if it was not lost.
     #[getter]
     fn loss<'py>(&self, py: Python<'py>) -> Option<Bound<'py, PyBaseException>> {
         let _entered = exit::enter(py);
         self.0.loss().map(|loss| error(py, &loss).into_value(py).into_bound(py))
     }
 
-    /// Calls the function when the lease is lost: in the inbox's event loop, or on a Python thread.
+    /// Registers a function that is called when the lease is lost: in the event loop of `inbox`, or
+    /// on a Python thread if `inbox` is `None`.
     fn on_lost(&self, py: Python<'_>, inbox: Option<&Inbox>, function: Py<PyAny>) -> PyResult<()> {
         let _entered = exit::enter(py);
         completion::on_lost(py, &self.0, inbox, function)
@@ -164,7 +169,7 @@ impl Lease {
         })
     }
 
-    /// Waits for the loss of the lease, for at most so many seconds.
+    /// Waits until the lease is lost, for at most `timeout` seconds. Returns whether it is lost.
     fn wait_lost(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<bool> {
         let _entered = exit::enter(py);
         let timeout = timeout.map(Duration::from_secs_f64);
@@ -181,7 +186,9 @@ impl Lease {
         })
     }
 
-    /// For a lease that is garbage-collected: whether it was valid, and is dropped without being released.
+    /// Abandons a lease that is garbage-collected: renewal stops, the keys stay until they expire.
+    ///
+    /// Returns whether the lease was still valid.
     fn abandon(&self) -> bool {
         self.0.abandon()
     }
@@ -193,7 +200,7 @@ impl Lease {
     }
 }
 
-/// A time to wait, in seconds; None for ever.
+/// Converts a timeout option to seconds; `None` waits forever.
 #[pyfunction]
 fn timeout(given: &Bound<'_, PyAny>) -> PyResult<Option<f64>> {
     let _entered = exit::enter(given.py());
@@ -202,33 +209,35 @@ fn timeout(given: &Bound<'_, PyAny>) -> PyResult<Option<f64>> {
     Ok(timeout.map(|timeout| timeout.as_secs_f64()))
 }
 
-/// For the end of the process: closes all clients, releases what is held, and waits for at most so many
-/// seconds.
+/// Closes all clients and releases their leases at interpreter exit. Waits for at most `seconds`.
 #[pyfunction]
 fn release_all(py: Python<'_>, seconds: f64) {
     exit::begin();
     exit::detach(py, || quorlock::release_all(Duration::from_secs_f64(seconds)));
 }
 
-/// For the end of the process, after [`release_all`]: hands on what is left to log. From then on, other
-/// threads that call this module do not come back.
+/// Forwards the remaining log records at interpreter exit, after [`release_all`].
+///
+/// Other threads that call this module afterwards block forever.
 #[pyfunction]
 fn end(py: Python<'_>) -> PyResult<()> {
     let is_idle = || Kind::Logging.is_idle();
     py.detach(|| exit::wait_until(PATIENCE, is_idle));
-    // A handler that is stuck must not be called on this thread as well.
+    // If a handler hangs on the logging thread, calling it here as well would block the exit.
     let is_idle = is_idle();
     exit::end(py);
     if is_idle { logging::log(py) } else { Ok(()) }
 }
 
-/// The command line with these arguments, of which the first is the program's name; returns the exit status.
+/// Runs the command line and returns its exit status. The first argument is the program's name.
 #[pyfunction]
 fn command_line(py: Python<'_>, arguments: Vec<OsString>) -> u8 {
     exit::detach(py, || quorlock_cli::main(arguments.into_iter()))
 }
 
-/// The types of this module, and the threads that call into Python, belong to one interpreter.
+/// Returns `ImportError` in any interpreter of the process but the first one that imports this module.
+///
+/// The types of this module and the threads that call into Python belong to one interpreter.
 fn check_interpreter(py: Python<'_>) -> PyResult<()> {
     static HOME: AtomicUsize = AtomicUsize::new(0);
     // Every interpreter has a `sys` module of its own.
@@ -245,7 +254,7 @@ fn check_interpreter(py: Python<'_>) -> PyResult<()> {
 #[pymodule]
 fn _quorlock(module: &Bound<'_, PyModule>) -> PyResult<()> {
     check_interpreter(module.py())?;
-    // PyO3 looks for it when it is first used. A child that is forked meanwhile would wait for that for ever.
+    // PyO3 imports this type on first use. A child forked during that import would wait forever.
     let _ = module.py().get_type::<PyDelta>();
     module.add_class::<Client>()?;
     module.add_class::<Lock>()?;

@@ -1,8 +1,11 @@
-//! The native part of `quorlock.Lock`, with its `with` block.
+//! The native part of `quorlock.Lock`, including its `with` block.
 //!
-//! `with` is native because a signal, such as Ctrl-C, may raise an exception between any two steps of
-//! Python code: also on entry, when the lock is held already, and at the beginning of the exit. Here
-//! exceptions come up only where they are asked for.
+//! `with` is native because a signal such as Ctrl-C may raise an exception between any two steps of Python
+//! code: also on entry when the lock is already held, and at the beginning of the exit. In native code,
+//! exceptions occur only where it checks for signals or runs Python code.
+//!
+//! This module owns the list of open blocks of a lock. It must not decide about leases, which the core
+//! does. `_lock.py` subclasses [`Lock`] and adds `async with` and the decorator.
 
 use crate::Lease;
 use crate::completion::Pending;
@@ -22,12 +25,12 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 pub(crate) struct Lock {
     lock: quorlock::Lock,
     observer: Observer,
-    /// The blocks that are entered and not left. The lock object may be shared, so there may be
-    /// several.
+    /// The blocks that were entered and not yet left. There may be several: threads and tasks may share
+    /// the lock object.
     open: Mutex<Vec<Block>>,
 }
 
-/// A block: the `quorlock._scope.Scope` that Python has of it, and the lease that it holds.
+/// A `with` block: its `quorlock._scope.Scope`, and the lease that it holds.
 struct Block {
     scope: Py<PyAny>,
     lease: Py<Lease>,
@@ -42,7 +45,7 @@ impl Lock {
         options: &Bound<'_, PyDict>,
     ) -> PyResult<Self> {
         let _entered = exit::enter(resources.py());
-        // What is not a string gets the same error as an empty one.
+        // A name that is not a string becomes an empty one, so that both get the same error.
         let names = resources.iter().map(|name| name.extract::<String>().unwrap_or_default());
         let mut lock = client.client.lock(names.collect::<Vec<_>>());
         for (name, value) in values(options)? {
@@ -64,7 +67,7 @@ impl Lock {
 
     fn _acquire(&self, py: Python<'_>) -> PyResult<Pending> {
         let _entered = exit::enter(py);
-        logging::look(py)?;
+        logging::prepare(py)?;
         Ok(Pending::of(self.lock.acquire_as(Some(owner(py)?)), |py, acquired| {
             let lease = acquired.map_err(|e| error(py, &e))?;
             Ok(Py::new(py, Lease(lease))?.into_any())
@@ -73,7 +76,7 @@ impl Lock {
 
     fn _locked(&self, py: Python<'_>) -> PyResult<Pending> {
         let _entered = exit::enter(py);
-        logging::look(py)?;
+        logging::prepare(py)?;
         Ok(Pending::of(self.lock.locked(), |py, locked| {
             let locked = locked.map_err(|e| error(py, &e))?;
             Ok(locked.into_pyobject(py)?.to_owned().into_any().unbind())
@@ -89,7 +92,8 @@ impl Lock {
             Ok(lease.cast_bound::<Lease>(py)?.clone().unbind())
         };
         let lease = self.observer.observed(py, |py| self._resources(py), acquire)?;
-        // The last Python code. An interrupt there leaves nothing to hold the lease.
+        // The last Python code of the entry. If a signal handler raises here, nothing else owns the
+        // lease, so release it.
         let scope =
             python(py, &SCOPE, "Scope").and_then(|scope| scope.call1((lease.clone_ref(py),)));
         let scope = scope.inspect_err(|_| drop(lease.get().0.release()))?;
@@ -105,8 +109,8 @@ impl Lock {
         _traceback: &Bound<'_, PyAny>,
     ) -> PyResult<()> {
         let _entered = exit::enter(py);
-        // Kept until the release has begun: its scope has a `quorlock.Lease`, which must not be collected
-        // while the lease is valid.
+        // Must live until the release has begun: its scope refers to a `quorlock.Lease`, whose collection
+        // while the lease is valid would be reported as a dropped lease.
         let block = self.leave(py)?;
         let lease = block.lease.get();
         wait_here(py, lease.release(), None)?;
@@ -117,7 +121,7 @@ impl Lock {
         }
     }
 
-    /// Begins a block.
+    /// Opens a block, which `_leave` closes.
     fn _enter(&self, scope: Bound<'_, PyAny>, lease: Py<Lease>) -> PyResult<()> {
         let py = scope.py();
         let _entered = exit::enter(py);
@@ -127,7 +131,7 @@ impl Lock {
         Ok(())
     }
 
-    /// Ends the block that is being left, and returns its scope.
+    /// Closes the innermost block of this thread or task, and returns its scope.
     fn _leave(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
         let _entered = exit::enter(py);
         Ok(self.leave(py)?.scope)
@@ -144,8 +148,8 @@ impl Lock {
         let block = {
             let mut open = self.open();
             let own = |scope: &Bound<'_, PyAny>| open.iter().position(|b| b.scope.is(scope));
-            // A generator may be left in another context than it was entered in; a single open
-            // block is the one that is being left all the same.
+            // A block in a generator may be left in another context than it was entered in. If only
+            // one block is open, it is still the one that is being left.
             match entered.iter().rev().find_map(own) {
                 Some(index) => open.remove(index),
                 None if open.len() == 1 => open.remove(0),
@@ -163,8 +167,9 @@ impl Lock {
     }
 }
 
-// Nobody waits for another thread to fill these: in a forked child that thread would be gone, and the child
-// would wait for ever. PyO3's own cells, also those of `intern!`, let go of the GIL before they are filled.
+// These must not be initialized by waiting for another thread: in a forked child that thread would not exist,
+// and the child would wait forever. PyO3's own cells, including those of `intern!`, release the GIL while they
+// are initialized, so they are not used here.
 static SCOPE: OnceBox<Py<PyAny>> = OnceBox::new();
 static ENTERED: OnceBox<Py<PyAny>> = OnceBox::new();
 static OWNER: OnceBox<Py<PyAny>> = OnceBox::new();
@@ -178,12 +183,12 @@ fn python<'py>(
     Ok(cell.get_or_try_init(import)?.bind(py))
 }
 
-/// The asyncio task or thread that acquires.
+/// Returns the identity of the asyncio task or thread that acquires.
 fn owner(py: Python<'_>) -> PyResult<Owner> {
     Ok(Owner::Foreign(python(py, &OWNER, "owner")?.call0()?.extract()?))
 }
 
-/// The blocks that this thread or task is in, innermost last.
+/// Returns the open blocks of this thread or task, innermost last.
 fn entered(py: Python<'_>) -> PyResult<Vec<Bound<'_, PyAny>>> {
     python(py, &ENTERED, "entered")?.call_method0("get")?.extract()
 }

@@ -1,8 +1,9 @@
-//! The core's events for Python's `logging`.
+//! Forwards the core's events to Python's `logging`.
 //!
-//! They come in on threads that must not take the GIL, so a Python thread hands them on
-//! (`quorlock._logging.hand_on`). How much is heard is looked up where the GIL is held anyway: when a client is made, and when a lock is acquired,
-//! but then not each time.
+//! The core emits events on threads that must not take the GIL, so a Python thread forwards them
+//! (`quorlock._logging.forward`). This module owns the core's listener and its levels. It reads the levels of
+//! the Python loggers where the GIL is held anyway: when a client is created, and when a lock is acquired, but
+//! at most once per [`INTERVAL`]. It must not format records, which `_logging.py` does.
 
 use crate::calls::Kind;
 use crate::exit;
@@ -14,14 +15,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// So often the levels are looked up at most.
+/// The minimum time between two reads of the logger levels.
 const INTERVAL: Duration = Duration::from_millis(100);
 
 static LOGGING: PerProcess<Logging> = PerProcess::new();
 
 struct Logging {
     listener: Arc<Listener>,
-    looked: Mutex<Option<Instant>>,
+    last_read: Mutex<Option<Instant>>,
     has_thread: AtomicBool,
 }
 
@@ -29,67 +30,69 @@ impl Logging {
     fn start() -> Self {
         let wake = || {
             Kind::Logging.put("", |py| {
-                let hand_on = py.import("quorlock._logging")?.getattr("hand_on")?;
-                Ok((hand_on.unbind(), PyTuple::empty(py).unbind()))
+                let forward = py.import("quorlock._logging")?.getattr("forward")?;
+                Ok((forward.unbind(), PyTuple::empty(py).unbind()))
             });
             true
         };
         Self {
             listener: Listener::new(wake),
-            looked: Mutex::default(),
+            last_read: Mutex::default(),
             has_thread: AtomicBool::new(false),
         }
     }
 
     fn is_due(&self) -> bool {
-        let mut looked = self.looked.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut last_read = self.last_read.lock().unwrap_or_else(PoisonError::into_inner);
         let now = Instant::now();
-        let is_due = looked.is_none_or(|last| now.duration_since(last) >= INTERVAL);
+        let is_due = last_read.is_none_or(|last| now.duration_since(last) >= INTERVAL);
         if is_due {
-            *looked = Some(now);
+            *last_read = Some(now);
         }
         is_due
     }
 }
 
-/// For what may be followed by events: looks up how much is to be heard, unless that was done a moment
-/// ago, and makes sure that a thread hands events on if the program uses `logging`.
-pub(crate) fn look(py: Python<'_>) -> PyResult<()> {
+/// Prepares for the events of an operation that is about to start.
+///
+/// Reads the logger levels, unless they were read within [`INTERVAL`], and starts the forwarding thread if the
+/// program uses `logging`.
+pub(crate) fn prepare(py: Python<'_>) -> PyResult<()> {
     let logging = LOGGING.get_or_init(Logging::start);
     if !logging.has_thread.load(Ordering::Relaxed) && py_uses_logging(py)? {
-        // Without a thread there is nobody to tell; the next acquire tries again.
+        // If the thread cannot be started, events stay in the queue; the next operation tries again.
         let has_thread = Kind::Logging.start(py).is_ok();
         logging.has_thread.store(has_thread, Ordering::Relaxed);
     }
-    if logging.is_due() { look_now(py) } else { Ok(()) }
+    if logging.is_due() { read_levels(py) } else { Ok(()) }
 }
 
 fn py_uses_logging(py: Python<'_>) -> PyResult<bool> {
     py.import("quorlock._logging")?.call_method0("is_used")?.extract()
 }
 
-/// Looks up how much is to be heard.
-pub(crate) fn look_now(py: Python<'_>) -> PyResult<()> {
+/// Reads the levels of the Python loggers, and sets those of the core's listener accordingly.
+pub(crate) fn read_levels(py: Python<'_>) -> PyResult<()> {
     let module = py.import("quorlock._logging")?;
     let levels: [u8; TARGETS.len()] = module.call_method1("levels", (TARGETS,))?.extract()?;
     LOGGING.get_or_init(Logging::start).listener.listen(levels);
     Ok(())
 }
 
-/// Hands on what there is.
+/// Forwards all queued records on this thread.
 pub(crate) fn log(py: Python<'_>) -> PyResult<()> {
-    py.import("quorlock._logging")?.call_method0("hand_on")?;
+    py.import("quorlock._logging")?.call_method0("forward")?;
     Ok(())
 }
 
-/// Takes what there is to log: the arguments of `quorlock._logging.log`.
+/// Takes the queued records, as arguments of `quorlock._logging.log`.
 #[pyfunction]
 pub(crate) fn records(py: Python<'_>) -> PyResult<Vec<Bound<'_, PyTuple>>> {
     let _entered = exit::enter(py);
     let records = LOGGING.get().map(|logging| logging.listener.take()).unwrap_or_default();
     if !records.is_empty() {
-        // What is logged is a good reason to look what else is to be.
-        look_now(py)?;
+        // While events occur, keep the levels up to date even if no lock is acquired.
+        read_levels(py)?;
     }
     records.iter().map(|record| arguments(py, record)).collect()
 }

@@ -1,4 +1,7 @@
-//! What a program wants to know of acquires, such as a tracer.
+//! The observer of a client's acquires, such as a tracer.
+//!
+//! This module owns the Python function that observes, and calls it around an acquire in `Lock.__enter__`.
+//! `_lock.py` does the same for the other forms of acquire.
 
 use pyo3::prelude::*;
 use pyo3::types::PyTuple;
@@ -9,19 +12,20 @@ use std::sync::{Arc, Mutex, PoisonError};
 pub(crate) struct Observer(Arc<Mutex<Option<Py<PyAny>>>>);
 
 impl Observer {
-    /// The function before. Whoever drops it must not hold the lock: its finalizer may call this client.
+    /// Sets the function and returns the previous one, which the caller drops without holding the mutex:
+    /// its finalizer may call this client.
     #[must_use]
     pub(crate) fn replace(&self, observe: Option<Py<PyAny>>) -> Option<Py<PyAny>> {
         std::mem::replace(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner), observe)
     }
 
-    /// The function, if there is one.
+    /// Returns the function, if there is one.
     pub(crate) fn get(&self, py: Python<'_>) -> Option<Py<PyAny>> {
         let observe = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         observe.as_ref().map(|observe| observe.clone_ref(py))
     }
 
-    /// Acquires, observed.
+    /// Calls `acquire` within the observer's context manager, if there is an observer.
     pub(crate) fn observed<'py>(
         &self,
         py: Python<'py>,
@@ -31,11 +35,11 @@ impl Observer {
         let Some(observe) = self.get(py) else { return acquire(py) };
         let block = observe.bind(py).call1((resources(py)?,))?;
         let acquired = block.call_method0("__enter__")?;
-        let told = acquire(py).and_then(|lease| {
+        let result = acquire(py).and_then(|lease| {
             acquired.call1((lease.clone_ref(py),))?;
             Ok(lease)
         });
-        match told {
+        match result {
             Ok(lease) => {
                 block.call_method1("__exit__", (py.None(), py.None(), py.None()))?;
                 Ok(lease)

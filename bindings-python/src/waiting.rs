@@ -1,4 +1,8 @@
-//! Blocking calls.
+//! Waiting for an operation in a blocking call.
+//!
+//! This module checks for signals while it waits, so that Ctrl-C ends a wait within [`SLICE`], and blocks
+//! only the current greenlet where gevent or eventlet runs. It must not hold the GIL while it waits. `lib`,
+//! `lock` and `completion` call it.
 
 use crate::completion::{Completing, Pending as Operation};
 use crate::exit;
@@ -8,11 +12,13 @@ use pyo3::types::PyDict;
 use quorlock::Pending;
 use std::time::{Duration, Instant};
 
-/// How often a blocking call looks whether a signal, such as Ctrl-C, has come in.
+/// How often a blocking call checks for signals such as Ctrl-C.
 const SLICE: Duration = Duration::from_millis(25);
 
-/// Waits for `pending` with the GIL released, for at most `timeout`; `None` if there is no result by then.
-/// An exception, such as that of a signal handler, drops `pending`, which cancels an acquire.
+/// Waits for `pending` with the GIL released, for at most `timeout`. Returns `None` if there is no result by
+/// then.
+///
+/// If a signal handler raises an exception, `pending` is dropped, which cancels an acquire.
 pub(crate) fn wait<T: Send + 'static>(
     py: Python<'_>,
     mut pending: Pending<T>,
@@ -32,8 +38,10 @@ pub(crate) fn wait<T: Send + 'static>(
     }
 }
 
-/// Waits for the operation on this thread or, where greenlets take the place of threads, in their hub: a
-/// thread that is blocked there would block all of them.
+/// Waits for the operation on this thread, or in the hub where greenlets replace threads: there, blocking the
+/// thread would block all its greenlets.
+///
+/// Returns `None` if there is no result within `timeout`.
 pub(crate) fn wait_here(
     py: Python<'_>,
     operation: Operation,
@@ -43,14 +51,14 @@ pub(crate) fn wait_here(
     let operation = Py::new(py, operation)?;
     let seconds = timeout.map(|timeout| timeout.as_secs_f64());
     let completing = exit::switch(|| hub.call_method1("wait", (operation, seconds)))?;
-    // Taken here, not in Python code, in which a signal handler may raise an exception.
+    // Take the result in native code: in Python code a signal handler could raise in between and lose it.
     let completing = completing.extract::<Option<Py<Completing>>>()?;
     completing.map(|completing| completing.get().take(py)).transpose()
 }
 
 static MODULES: OnceBox<Py<PyDict>> = OnceBox::new();
 
-/// The hub of greenlets that this thread runs, if there is one.
+/// Returns the hub that runs the greenlets of this thread, if there is one.
 fn hub(py: Python<'_>) -> PyResult<Option<Bound<'_, PyAny>>> {
     let modules = || {
         let modules = py.import("sys")?.getattr("modules")?.cast_into::<PyDict>()?;

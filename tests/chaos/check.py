@@ -1,8 +1,8 @@
 """The checker of the chaos run: pure functions from histories to violations.
 
 All processes run on one machine, so their times (nanoseconds of CLOCK_MONOTONIC) can be compared.
-Everything here is on the safe side: what is called a violation is one, whatever delays and pauses
-there were between a thing that happened and the line that tells of it.
+The checks are conservative: every reported violation is real, whatever the delay between an event
+and the entry that records it.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from itertools import accumulate, pairwise
 from typing import Any
 
 Entry = Mapping[str, Any]
-"""A line of a history; client.py says what there is."""
+"""An entry of a history. client.py documents the format."""
 
 
 @dataclass
 class Lease:
-    """What its holder has told of a lease, until it was killed perhaps.
+    """What the holder has recorded about a lease, possibly until it was killed.
 
-    A lease of several resources is several of these, with the same token.
+    A lease of several resources is represented by several objects with the same token.
     """
 
     client: str
@@ -32,33 +32,31 @@ class Lease:
     extended: bool
     asked: int
     granted: int
-    """When the acquire had returned: it was called, and the lease began, before that."""
+    """When the acquire had returned. The lease began earlier."""
     seen: int | None = None
-    """The last moment at which it was certainly valid.
+    """The last time at which the lease was certainly valid.
 
-    A holder reads the clock, and then looks. A lease that is valid when it looks has been valid all
-    the time since the acquire returned, because one that is not never becomes valid again; so it
-    was at the earlier moment that is written down.
+    The holder reads the clock, and then checks the lease. A lease never becomes valid again, so if
+    it is valid at the check, it was also valid at the time that was read before.
     """
     promised: int = 0
-    """Until when it was promised to be valid, at least, if it is not released.
+    """The earliest time at which the lease can end if it is not released.
 
-    Of a holder that was killed or stopped we know no more than that; but nobody else may have the
-    lock so long. What `remaining` tells after the clock was read ends later than what is computed
-    here, by what passed in between.
+    This is all that is known about a holder that was killed or stopped, and no other client may get
+    the lock before. `remaining` is read after the clock, so the real end is a little later.
     """
-    given_up: int | None = None
-    """When the release was about to be called."""
+    release_began: int | None = None
+    """The time just before the call of `release`."""
     lost: bool = False
 
-    def told(self, entry: Entry) -> None:
-        """What its holder told of it."""
+    def apply(self, entry: Entry) -> None:
+        """Updates this from an entry about the lease."""
         match entry["event"]:
             case "release":
-                self.given_up = entry["at"]
+                self.release_began = entry["at"]
             case "released" if entry["ok"]:
-                # True means that it was valid when it was called, which was after this.
-                self.seen = self.given_up
+                # `release` returned True, so the lease was valid when it was called.
+                self.seen = self.release_began
             case "released":
                 self.lost = True
             case _ if entry["left"] > 0:
@@ -70,18 +68,18 @@ class Lease:
 
 @dataclass(frozen=True)
 class Violation:
-    """Something that must not happen."""
+    """An event that must not happen."""
 
     kind: str
     at: int
     text: str
     resource: str | None = None
     tokens: tuple[str, ...] = ()
-    """Of the leases concerned."""
+    """The tokens of the affected leases."""
 
 
 def leases(histories: Iterable[tuple[str, Iterable[Entry]]]) -> list[Lease]:
-    """All leases of all clients, in the order in which they were granted."""
+    """Returns all leases of all clients, in the order in which they were granted."""
     found: dict[str, list[Lease]] = defaultdict(list)
     for client, entries in histories:
         for entry in entries:
@@ -99,13 +97,13 @@ def leases(histories: Iterable[tuple[str, Iterable[Entry]]]) -> list[Lease]:
                     for resource, fence in entry["fences"].items()
                 )
             for lease in found[entry["token"]] if "token" in entry else ():
-                lease.told(entry)
+                lease.apply(entry)
     of = [lease for held in found.values() for lease in held]
     return sorted(of, key=lambda lease: lease.granted)
 
 
 def by_resource(of: Iterable[Lease]) -> Iterator[tuple[str, list[Lease]]]:
-    """The leases of each resource, in the same order."""
+    """Yields the leases of each resource, in the same order."""
     found: dict[str, list[Lease]] = defaultdict(list)
     for lease in of:
         found[lease.resource].append(lease)
@@ -113,15 +111,16 @@ def by_resource(of: Iterable[Lease]) -> Iterator[tuple[str, list[Lease]]]:
 
 
 def exclusion(of: Iterable[Lease]) -> list[Violation]:
-    """No two leases of a resource are valid at the same time."""
+    """Returns violations of: no two leases of a resource are valid at the same time."""
     found: dict[tuple[str, str], Violation] = {}
     for resource, held in by_resource(lease for lease in of if lease.seen is not None):
         for kind, end in KINDS_OF_OVERLAP.items():
             for first, second in overlaps(held, end):
                 text = (
-                    f"{second.client} got {resource} (fence {second.fence}) when {first.client}"
-                    f" (fence {first.fence}) had it for {milliseconds(end(first) - second.granted)}"
-                    f" more, {'as it saw' if end is end_seen else 'as it was promised'}"
+                    f"{second.client} got {resource} (fence {second.fence})"
+                    f" {milliseconds(end(first) - second.granted)} before the lease of"
+                    f" {first.client} (fence {first.fence}) ended, as far as it was"
+                    f" {'seen valid' if end is end_seen else 'promised'}"
                 )
                 tokens = (first.token, second.token)
                 violation = Violation(kind, second.granted, text, resource, tokens)
@@ -130,7 +129,7 @@ def exclusion(of: Iterable[Lease]) -> list[Violation]:
 
 
 def overlaps(held: Sequence[Lease], end: Callable[[Lease], int]) -> Iterator[tuple[Lease, Lease]]:
-    """Each lease that was granted before the end of an earlier one, with the longest of those."""
+    """Yields each lease that was granted before the end of an earlier one, with that one first."""
     last = held[0]
     for lease in held[1:]:
         if lease.granted < end(last):
@@ -139,29 +138,31 @@ def overlaps(held: Sequence[Lease], end: Callable[[Lease], int]) -> Iterator[tup
 
 
 def end_seen(lease: Lease) -> int:
-    """Its holder saw that it was valid until then; it may have been so for longer."""
+    """Returns the last time at which the holder saw the lease valid. It may have ended later."""
     return lease.granted if lease.seen is None else lease.seen
 
 
 def end_promised(lease: Lease) -> int:
-    """It was to be valid until then.
+    """Returns the time until which the lease was promised to be valid, or its release if earlier.
 
-    Nobody may get it earlier, not even if it was lost because most of its nodes restarted: with
-    the guard, these have no vote for at least as long as the lease was promised for.
+    No other client may get the lock before, not even if most nodes restarted: with the restart
+    guard, these do not vote for at least as long as the lease was promised for.
     """
-    return lease.promised if lease.given_up is None else min(lease.promised, lease.given_up)
+    if lease.release_began is None:
+        return lease.promised
+    return min(lease.promised, lease.release_began)
 
 
 KINDS_OF_OVERLAP = {"overlap": end_seen, "broken promise": end_promised}
 
 
 def fences(of: Iterable[Lease]) -> list[Violation]:
-    """Every lease has a larger fence than all earlier ones of its resource.
+    """Returns violations of: every lease has a larger fence than all earlier leases.
 
-    Earlier is one that was granted before the other was asked for, and one whose holder saw it
-    valid before the other one's did: with exclusion, the whole of it was earlier. A holder that is
-    stopped while its acquire returns may write that down much later, when the lease is over, which
-    is why the moments in which they were granted say nothing by themselves.
+    A lease is earlier than another if it was granted before the other acquire was called, or if its
+    holder saw it valid before the other holder did: with exclusion, it ended before. The recorded
+    times of grants alone do not give the order: a holder that is stopped while its acquire returns
+    records the grant much later, perhaps after the lease has ended.
     """
     found = []
     for resource, all_held in by_resource(of):
@@ -170,7 +171,7 @@ def fences(of: Iterable[Lease]) -> list[Violation]:
             other = unique.setdefault(lease.fence, lease)
             if other is not lease:
                 text = f"{other.client} and {lease.client} have the same fence {lease.fence}"
-                found.append(Violation("fence twice", lease.granted, text, resource))
+                found.append(Violation("duplicate fence", lease.granted, text, resource))
         moments = [lease.granted for lease in all_held]
         largest = list(accumulate((lease.fence for lease in all_held), max))
         for lease in all_held:
@@ -186,12 +187,12 @@ def fences(of: Iterable[Lease]) -> list[Violation]:
 
 
 def completeness(histories: Iterable[tuple[str, Iterable[Entry]]]) -> list[Violation]:
-    """A lease is of all resources that were asked for, and of no other."""
+    """Returns violations of: a lease has exactly the requested resources."""
     return [
         Violation(
             "other resources",
             entry["at"],
-            f"{client} asked for {', '.join(entry['resources'])}, and got"
+            f"{client} requested {', '.join(entry['resources'])}, and got"
             f" {', '.join(entry['fences']) or 'nothing'}",
         )
         for client, entries in histories
@@ -201,13 +202,13 @@ def completeness(histories: Iterable[tuple[str, Iterable[Entry]]]) -> list[Viola
 
 
 def truth(of: Iterable[Lease], ttl: int) -> list[Violation]:
-    """A lease that nobody extends is not said to be valid for longer than its ttl (ns)."""
+    """Returns violations of: a lease without renewal is not valid for longer than its ttl (ns)."""
     return [
         Violation(
-            "untruth",
+            "valid too long",
             lease.granted,
-            f"{lease.client} was told that {lease.fence}, which nobody extends, is valid for"
-            f" {milliseconds(lease.promised - lease.granted)} in all",
+            f"the lease of {lease.client} with fence {lease.fence}, which is not renewed, claims"
+            f" to be valid for {milliseconds(lease.promised - lease.granted)} in total",
             lease.resource,
         )
         for lease in of
@@ -216,14 +217,15 @@ def truth(of: Iterable[Lease], ttl: int) -> list[Violation]:
 
 
 def milliseconds(nanoseconds: int) -> str:
-    """A duration, for people."""
+    """Formats a duration."""
     return f"{nanoseconds / 1e6:.3f} ms"
 
 
 def register(entries: Iterable[Entry]) -> list[Violation]:
-    """No update is lost: what is written is always one more than what was there.
+    """Returns lost updates: each written value must be one more than the previous one.
 
-    The register fences reads and writes, so this holds for leases that have ended, too.
+    The register checks the fences of reads and writes, so this also holds for late writes after the
+    end of a lease.
     """
     found = []
     values: dict[str, int] = defaultdict(int)
@@ -243,11 +245,11 @@ def register(entries: Iterable[Entry]) -> list[Violation]:
 def refusals(
     histories: Iterable[tuple[str, Iterable[Entry]]], of: Iterable[Lease]
 ) -> list[Violation]:
-    """Nobody is refused while its lease is valid.
+    """Returns violations of: the register refuses no client whose lease is valid.
 
-    The holder looks after it was refused. If its lease is valid then, it was so when somebody with
-    a larger fence had already used that: either there were two holders, or the fences of two that
-    came one after the other did not increase.
+    The client checks its lease after it was refused. If the lease is still valid, another client
+    had already used a larger fence during it: either there were two holders, or the fences of two
+    consecutive leases did not increase.
     """
     fences = {(lease.token, lease.resource): lease.fence for lease in of}
     return [
@@ -266,7 +268,7 @@ def refusals(
 def check(
     histories: Sequence[tuple[str, Sequence[Entry]]], written: Iterable[Entry], ttl: int
 ) -> list[Violation]:
-    """All violations in the histories of the clients and of the register, in order of time."""
+    """Returns all violations in the histories of the clients and of the register, by time."""
     of = leases(histories)
     found = [
         *exclusion(of),

@@ -1,4 +1,4 @@
-// The Node.js client of the chaos run; client.py says what it does.
+// The Node.js client of the chaos run; client.py describes what it does.
 
 import { Client, LockTimeoutError, QuorumError } from 'quorlock'
 import { once } from 'node:events'
@@ -8,7 +8,7 @@ import { createInterface } from 'node:readline'
 import { setTimeout as setTimer } from 'node:timers'
 import { setTimeout as sleep } from 'node:timers/promises'
 
-/** Milliseconds between two looks at a lease. */
+/** Milliseconds between two checks of a lease. */
 const STEP = 20
 
 const settings = JSON.parse(process.argv[2])
@@ -26,7 +26,7 @@ process.stdin.on('data', () => (over = true)).on('end', () => (over = true))
 const now = () => Number(process.hrtime.bigint())
 const choose = (from) => from[Math.floor(Math.random() * from.length)]
 
-/** One write to a file in append mode: a kill loses whole lines, and never mixes them. */
+/** Appends with a single write: a kill can lose whole lines, but lines never mix. */
 const record = (event, entry) => writeSync(history, JSON.stringify({ event, ...entry }) + '\n')
 
 function look(event, lease, entry) {
@@ -36,28 +36,28 @@ function look(event, lease, entry) {
 }
 
 const register = connect(settings.register)
-const asking = []
+const pending = []
 let asks = 0
-createInterface(register).on('line', (line) => asking.shift()(JSON.parse(line)))
+createInterface(register).on('line', (line) => pending.shift()(JSON.parse(line)))
 await once(register, 'connect')
 
-/** What the register answers; undefined if it refuses. */
-async function ask(lease, op, resource, value) {
+/** Sends a request to the register. Returns the value, or undefined if the register refuses. */
+async function send(lease, op, resource, value) {
   const request = { op, resource, fence: lease.fences[resource], value, client: settings.name }
   register.write(JSON.stringify(request) + '\n')
-  const answer = await new Promise((resolve) => asking.push(resolve))
+  const answer = await new Promise((resolve) => pending.push(resolve))
   if (answer.ok) return answer.value
   look('refused', lease, { resource })
 }
 
-/** One resource, or two of them in any order. */
-function some() {
+/** Returns one resource, or two in random order. */
+function chooseResources() {
   const one = choose(settings.resources)
   if (Math.random() >= settings.pairs) return [one]
   return [one, choose(settings.resources.filter((other) => other !== one))]
 }
 
-/** The lease; undefined if there is none. */
+/** Acquires, and perhaps cancels the wait. Returns the lease, or undefined. */
 async function acquire(ask, resources, options) {
   const controller = new AbortController()
   let timer
@@ -83,7 +83,7 @@ async function acquire(ask, resources, options) {
 }
 
 async function turn() {
-  const resources = some()
+  const resources = chooseResources()
   const extended = Math.random() < 0.5
   const wait = choose(settings.waits)
   const number = ++asks
@@ -93,7 +93,7 @@ async function turn() {
   if (lease === undefined) return
   look('granted', lease, { ask: number, resources, fences: lease.fences, extended, asked })
   const values = []
-  for (const resource of resources) values.push(await ask(lease, 'read', resource))
+  for (const resource of resources) values.push(await send(lease, 'read', resource))
   if (!values.includes(undefined)) {
     for (let left = choose(settings.thinks); left > 0; left -= STEP) {
       await sleep(Math.min(STEP, left))
@@ -101,7 +101,7 @@ async function turn() {
     }
   }
   for (const [n, resource] of resources.entries()) {
-    if (values[n] !== undefined) await ask(lease, 'write', resource, values[n] + 1)
+    if (values[n] !== undefined) await send(lease, 'write', resource, values[n] + 1)
   }
   record('release', { token: lease.token, at: now() })
   const ok = await lease.release()

@@ -1,30 +1,31 @@
 """The Python client of the chaos run; client.js and core/examples/chaos.rs do the same.
 
-A few loops (threads or tasks) contend for a few resources, sometimes for two of them, in any order.
-They wait not at all, for a while, or for ever; some are cancelled while they wait (not in Python's
-threads, where a wait cannot be). Each holder reads the protected register, thinks, sometimes for
-longer than its lease lasts, and writes what it read plus one, whatever has become of the lease
-meanwhile: the register refuses what comes too late. All that happens goes to the history, a JSON
-object per line; times are nanoseconds of CLOCK_MONOTONIC:
+A few loops (threads or tasks) contend for a few resources, sometimes for two at once, in any order.
+They do not wait, wait for some time, or wait forever. Some are cancelled while they wait, except in
+Python threads, where this is impossible. Each holder reads the protected register, pauses, at times
+for longer than its lease, and writes the value plus one, even if it has lost the lease: the
+register refuses late writes. All events go to the history, one JSON object per line; times are
+nanoseconds of CLOCK_MONOTONIC:
 
-ask        ask: a number of this wait; resources; wait: for how many milliseconds, null for ever;
-           at: just before the call
-granted    ask, resources; asked: when; at: now; left: for how much longer the lease is valid;
-           fences: of each resource; extended: whether it is extended automatically
-look       at, left, while it is held
-refused    at, left, resource, after the register refused
-release    at, just before the call
-released   at, just after it; ok: what it returned
-error      ask, at, code
-cancel     ask, at, just before the wait is cancelled
-cancelled  ask, at, when it is over by that
-closed     at, when the client is closed
+ask        just before an acquire. ask: its number; resources; wait: milliseconds, null for forever;
+           at: the time
+granted    the acquire returned a lease. ask, resources; asked: the time of `ask`; at: the time;
+           left: how long the lease stays valid; fences: by resource; extended: whether it is
+           renewed automatically
+look       a check of a held lease. at, left
+refused    the register refused the holder. at, left, resource
+release    just before the release. at
+released   just after the release. at; ok: the result
+error      the acquire failed. ask, at, code
+cancel     just before the wait is cancelled. ask, at
+cancelled  the acquire ended because it was cancelled. ask, at
+closed     the client is closed. at
 
-The clock is always read before `left` is: so a lease with `left` > 0 was valid at `at`, and will be
-so, if nobody releases it, until `at + left` at least.
+The clock is always read before `left`. So a lease with `left` > 0 was valid at `at`, and stays
+valid until at least `at + left` unless it is released.
 
-When something comes from stdin, it sees all waits and turns to their ends, and closes its client.
-When its stdin ends, it ends with status 0; what is unexpected ends it with another one.
+On input from stdin, it finishes all waits and turns, and closes its client. At the end of stdin, it
+exits with status 0. Unexpected errors end it with another status.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ from typing import Any
 import quorlock
 
 STEP = 20
-"""Milliseconds between two looks at a lease."""
+"""Milliseconds between two checks of a lease."""
 
 settings = json.loads(sys.argv[1])
 client = quorlock.Client(
@@ -60,7 +61,7 @@ asks = count(1)
 
 
 def record(event: str, **entry: Any) -> None:
-    """One write to a file in append mode: a kill loses whole lines, and never mixes them."""
+    """Appends with a single write: a kill can lose whole lines, but lines never mix."""
     os.write(history, json.dumps({"event": event, **entry}).encode() + b"\n")
 
 
@@ -71,7 +72,7 @@ def look(event: str, lease: quorlock.Lease, **entry: Any) -> None:
 
 
 class Turn:
-    """What a loop does, but for waiting."""
+    """One turn of a loop: an acquire and requests to the register. Used by threads and tasks."""
 
     def __init__(self) -> None:
         many = 2 if random.random() < settings["pairs"] else 1
@@ -95,16 +96,16 @@ class Turn:
             asked=self.asked,
         )
 
-    def tell(self, event: str, **entry: Any) -> None:
+    def record(self, event: str, **entry: Any) -> None:
         record(event, ask=self.ask, at=time.monotonic_ns(), **entry)
 
     def request(self, lease: quorlock.Lease, op: str, resource: str, value: int) -> bytes:
-        """What the register is asked."""
+        """Returns a request to the register."""
         request = {"op": op, "resource": resource, "client": settings["name"], "value": value}
         return json.dumps(request | {"fence": lease.fences[resource]}).encode() + b"\n"
 
-    def answered(self, lease: quorlock.Lease, resource: str, line: bytes) -> int | None:
-        """The value that was read, if the register answered so; None if it refused."""
+    def parse_answer(self, lease: quorlock.Lease, resource: str, line: bytes) -> int | None:
+        """Returns the value in the register's answer; None if it refused."""
         answer = json.loads(line)
         if not answer["ok"]:
             look("refused", lease, resource=resource)
@@ -112,7 +113,7 @@ class Turn:
         return int(answer["value"])
 
     def steps(self) -> list[int]:
-        """For how many milliseconds to think, between two looks each."""
+        """Splits a random pause into steps, in milliseconds. The lease is checked after each."""
         think = random.choice(settings["thinks"])
         return [min(STEP, think - done) for done in range(0, think, STEP)]
 
@@ -121,28 +122,28 @@ def work_in_thread() -> None:
     with socket.socket(socket.AF_UNIX) as connection, connection.makefile("rb") as reader:
         connection.connect(settings["register"])
 
-        def ask(
+        def send(
             turn: Turn, lease: quorlock.Lease, op: str, resource: str, value: int = 0
         ) -> int | None:
             connection.sendall(turn.request(lease, op, resource, value))
-            return turn.answered(lease, resource, reader.readline())
+            return turn.parse_answer(lease, resource, reader.readline())
 
         while not over.is_set():
             turn = Turn()
             try:
                 lease = turn.lock.acquire()
             except (quorlock.LockTimeoutError, quorlock.QuorumError) as error:
-                turn.tell("error", code=error.code)
+                turn.record("error", code=error.code)
             else:
                 turn.granted(lease)
-                values = {each: ask(turn, lease, "read", each) for each in turn.resources}
+                values = {each: send(turn, lease, "read", each) for each in turn.resources}
                 if None not in values.values():
                     for step in turn.steps():
                         time.sleep(step / 1000)
                         look("look", lease)
                 for resource, value in values.items():
                     if value is not None:
-                        ask(turn, lease, "write", resource, value + 1)
+                        send(turn, lease, "write", resource, value + 1)
                 record("release", token=lease.token, at=time.monotonic_ns())
                 ok = lease.release()
                 record("released", token=lease.token, at=time.monotonic_ns(), ok=ok)
@@ -150,46 +151,46 @@ def work_in_thread() -> None:
 
 
 async def acquire(turn: Turn) -> quorlock.Lease | None:
-    """The lease; None if the wait was cancelled."""
+    """Acquires, and perhaps cancels the wait. Returns the lease; None if it was cancelled."""
     task = asyncio.ensure_future(turn.lock.acquire_async())
     if random.random() < settings["cancelled"]:
-        patience = random.choice(settings["cancels"]) / 1000
-        if not (await asyncio.wait([task], timeout=patience))[0]:
-            turn.tell("cancel")
+        delay = random.choice(settings["cancels"]) / 1000
+        if not (await asyncio.wait([task], timeout=delay))[0]:
+            turn.record("cancel")
             task.cancel()
     try:
         return await task
     except asyncio.CancelledError:
-        turn.tell("cancelled")
+        turn.record("cancelled")
         return None
 
 
 async def work_in_task() -> None:
     reader, writer = await asyncio.open_unix_connection(settings["register"])
 
-    async def ask(
+    async def send(
         turn: Turn, lease: quorlock.Lease, op: str, resource: str, value: int = 0
     ) -> int | None:
         writer.write(turn.request(lease, op, resource, value))
-        return turn.answered(lease, resource, await reader.readline())
+        return turn.parse_answer(lease, resource, await reader.readline())
 
     while not over.is_set():
         turn = Turn()
         try:
             lease = await acquire(turn)
         except (quorlock.LockTimeoutError, quorlock.QuorumError) as error:
-            turn.tell("error", code=error.code)
+            turn.record("error", code=error.code)
             lease = None
         if lease is not None:
             turn.granted(lease)
-            values = {each: await ask(turn, lease, "read", each) for each in turn.resources}
+            values = {each: await send(turn, lease, "read", each) for each in turn.resources}
             if None not in values.values():
                 for step in turn.steps():
                     await asyncio.sleep(step / 1000)
                     look("look", lease)
             for resource, value in values.items():
                 if value is not None:
-                    await ask(turn, lease, "write", resource, value + 1)
+                    await send(turn, lease, "write", resource, value + 1)
             record("release", token=lease.token, at=time.monotonic_ns())
             ok = await lease.release_async()
             record("released", token=lease.token, at=time.monotonic_ns(), ok=ok)

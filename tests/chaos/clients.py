@@ -1,4 +1,4 @@
-"""The client processes of the chaos run: starts, kills, stops and ends them."""
+"""Starts, kills, stops and ends the client processes of the chaos run."""
 
 from __future__ import annotations
 
@@ -32,17 +32,17 @@ KINDS: dict[str, list[str]] = {
     "Rust 2": [RUST],
 }
 RETRY_DELAYS = [(2, 20), (50, 200)]
-"""Milliseconds. Some try so often that they hardly need to be called, and some have the default."""
+"""Milliseconds. Some clients retry so often that they rarely need a notification; the others use
+the default."""
 END_TIMEOUT = 60.0
-"""Seconds that a client may take to end when it is asked to, on a machine that is busy."""
+"""Seconds that a client may take to exit, on a loaded machine."""
 CLOSED_TIMEOUT = 3.0
-"""Seconds after which a closed client has no connection any more. Those on which it was called end
-by themselves 5 s after the last wait.
-"""
+"""Seconds after which a closed client has no connections. Less than the 5 s after which an open
+client closes its subscriptions by itself."""
 
 
 def build_rust() -> Path:
-    """The Rust client, which is built if it is not up to date."""
+    """Builds the Rust client, and returns the path of its program."""
     command = "cargo build --locked --release -p quorlock --example chaos "
     command += "--quiet --message-format=json-render-diagnostics"
     done = subprocess.run(
@@ -55,11 +55,11 @@ def build_rust() -> Path:
 
 
 class CrashError(Exception):
-    """A client ended by itself; it is among the violations."""
+    """A client exited unexpectedly. This is also recorded as a violation."""
 
 
 class Client:
-    """One client: a process at a time, each with a history of its own."""
+    """One client: a sequence of processes, each with its own history."""
 
     def __init__(
         self, name: str, command: Sequence[str], settings: dict[str, Any], group: int, folder: Path
@@ -73,17 +73,17 @@ class Client:
         self._file = name.lower().replace(" ", "-").replace(".", "")
         self._folder = folder
         self.log = folder / f"{self._file}.log"
-        """What its processes complained of."""
+        """The standard error of its processes."""
         self._process: subprocess.Popen[bytes] | None = None
         self._closed: float | None = None
-        """When it was seen that it has closed its client, by time.monotonic()."""
+        """When it had closed its client, by time.monotonic()."""
 
     def start(self) -> None:
         path = self._folder / f"{self._file}-{len(self.histories) + 1}.jsonl"
         self.histories.append(History(path))
         settings = self._settings | {"history": str(path)}
-        # Stdin tells it that it is over. It is one of the servers' group, so that none
-        # survives when this process is killed, not even one that is stopped.
+        # Stdin is used to end the process. It joins the process group of the servers, which is
+        # killed with this process, including stopped members.
         with self.log.open("ab") as log:
             self._process = subprocess.Popen(
                 [*self._command, json.dumps(settings)],
@@ -95,54 +95,55 @@ class Client:
     def kill(self) -> None:
         self._running.kill()
         self._running.wait()
-        self.histories[-1].did("killed")
+        self.histories[-1].add_action("killed")
         self._close()
 
     def stop(self) -> None:
         self._running.send_signal(signal.SIGSTOP)
-        if hasattr(os, "waitid"):  # until all its threads stand still
+        if hasattr(os, "waitid"):  # wait until all its threads are stopped
             os.waitid(os.P_PID, self._running.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
-        self.histories[-1].did("stopped")
+        self.histories[-1].add_action("stopped")
 
-    def go_on(self) -> None:
-        # Before it does: it must not seem to stand still when it runs.
-        self.histories[-1].did("continued")
+    def resume(self) -> None:
+        # Recorded before the signal: the process must never run while the history says stopped.
+        self.histories[-1].add_action("continued")
         self._running.send_signal(signal.SIGCONT)
 
     def end(self) -> None:
-        """Asks it to see its waits and turns to their ends, and to close its client."""
+        """Makes the process finish its waits and turns, and close its client."""
         assert self._running.stdin
-        self.histories[-1].did("over")
+        self.histories[-1].add_action("ending")
         with suppress(BrokenPipeError):
             self._running.stdin.write(b".")
             self._running.stdin.flush()
 
     def has_closed(self, deadline: float) -> bool:
-        """Whether nothing more is to come of `end()`: its client is closed, and its connections.
+        """Returns whether `end()` is complete: the client and its connections are closed.
 
-        The process goes on, with whatever its client has left.
+        At the deadline, records violations and kills the process. Otherwise it keeps running, so
+        that anything its client has left open can be found.
         """
         if not self.is_running:
             return True
-        if self._closed is None and self._tells_that_it_is_closed:
+        if self._closed is None and self._has_recorded_closed:
             self._closed = time.monotonic()
         if self._closed is not None:
             left = connections(self._running.pid)
             is_late = time.monotonic() > self._closed + CLOSED_TIMEOUT
             if left and is_late:
-                text = f"{self.name} has closed its client, and keeps {left} connections"
+                text = f"{self.name} has closed its client, but still has {left} connections"
                 self._violation("connection", text)
             return is_late or not left
         if time.monotonic() > deadline:
             self._violation("hang", f"{self.name} does not close its client")
-            for wait in self.under_way:
-                self._violation("stuck", f"{wait} has not ended, though all is well")
+            for wait in self.waits_in_progress:
+                self._violation("stuck", f"{wait} has not ended, although there is no fault")
             self.kill()
             return True
         return False
 
     def wait(self, deadline: float) -> None:
-        """Lets it end, unless it was killed, and waits for that."""
+        """Lets the process exit, unless it was killed, and waits for it."""
         if self._process is None:
             return
         try:
@@ -150,25 +151,26 @@ class Client:
             self._running.stdin.close()
             status = self._running.wait(max(0, deadline - time.monotonic()))
         except subprocess.TimeoutExpired:
-            self._violation("hang", f"{self.name} does not end")
+            self._violation("hang", f"{self.name} does not exit")
             self.kill()
         else:
             if status:
-                self._violation("crash", f"{self.name} ended with status {status}; see {self.log}")
+                text = f"{self.name} exited with status {status}; see {self.log}"
+                self._violation("crash", text)
 
     @property
     def holds(self) -> bool:
-        """Whether it has something that it has not begun to release."""
+        """Whether it holds a lease that it has not begun to release."""
         self.histories[-1].load()
         return bool(self.histories[-1].held)
 
     @property
-    def _tells_that_it_is_closed(self) -> bool:
+    def _has_recorded_closed(self) -> bool:
         return any(entry["event"] == "closed" for entry in self.histories[-1].load()[-1:])
 
     @property
-    def under_way(self) -> list[Wait]:
-        """What it waits for."""
+    def waits_in_progress(self) -> list[Wait]:
+        """The acquires that have not returned."""
         self.histories[-1].load()
         return waits([(self.name, self.histories[-1].asks.values())])
 
@@ -178,19 +180,19 @@ class Client:
         return self._process is not None and self._process.poll() is None
 
     def check_running(self) -> None:
-        """A process that was not killed has not ended."""
+        """Raises CrashError, and records a violation, if the process exited unexpectedly."""
         if self._process is not None and not self.is_running:
-            text = f"{self.name} ended by itself with status {self._process.returncode}"
+            text = f"{self.name} exited unexpectedly with status {self._process.returncode}"
             self._violation("crash", f"{text}; see {self.log}")
             raise CrashError
 
     @property
     def entries(self) -> list[Entry]:
-        """All histories, one after the other."""
+        """The entries of all histories, one history after another."""
         return [entry for history in self.histories for entry in history.all]
 
     def granted_since(self, moment: int) -> bool:
-        """Whether the running process was granted a lease that it asked for after this."""
+        """Returns whether the process was granted a lease whose acquire began after `moment`."""
         for entry in reversed(self.histories[-1].load()):
             if entry["event"] == "granted" and entry["asked"] > moment:
                 return True
@@ -213,7 +215,7 @@ class Client:
 
 
 class Clients:
-    """All clients."""
+    """The clients of a run."""
 
     def __init__(
         self,
@@ -223,7 +225,7 @@ class Clients:
         folder: Path,
         network: Network | None,
     ) -> None:
-        """Each client in turn gets the next list of URLs; there is but one, if all is well."""
+        """Starts all clients. They get the lists in `urls` in turn; normally there is only one."""
         rust = str(build_rust())
         self._clients = []
         for number, (name, command) in enumerate(KINDS.items()):
@@ -250,14 +252,14 @@ class Clients:
         return len(self._clients)
 
     def watch(self, until: float) -> None:
-        """Waits until this moment of time.monotonic(), and sees to it that all clients run."""
+        """Waits until this time of time.monotonic(), and checks that all clients are running."""
         while (left := until - time.monotonic()) > 0:
             for client in self._clients:
                 client.check_running()
             time.sleep(min(left, 0.05))
 
     def close(self) -> None:
-        """Asks all to see their waits to an end and to close their clients, and waits for it."""
+        """Makes all clients finish their waits and close, and waits for it."""
         for client in self._clients:
             client.end()
         deadline = time.monotonic() + END_TIMEOUT
@@ -266,18 +268,18 @@ class Clients:
             time.sleep(0.02)
 
     def end(self) -> None:
-        """Waits until all have ended."""
+        """Waits until all processes have exited."""
         deadline = time.monotonic() + END_TIMEOUT
         for client in self._clients:
             client.wait(deadline)
 
     def kill(self) -> None:
-        """Ends those that are left."""
+        """Kills the processes that are still running."""
         for client in self._clients:
             if client.is_running:
                 client.kill()
 
     @property
     def violations(self) -> list[Violation]:
-        """Which of them did not behave."""
+        """The violations of all clients."""
         return [violation for client in self._clients for violation in client.violations]

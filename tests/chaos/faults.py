@@ -1,6 +1,6 @@
-"""Which faults strike when: a random plan that a seed repeats, and how they are inflicted.
+"""Fault injection: a random plan of faults, and its execution.
 
-The plan is repeated by the seed; what becomes of it is not: real processes interleave as they like.
+The same seed gives the same plan. The effects still differ, since real processes interleave freely.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from itertools import count
 from typing import get_args
 
 from chaos.clients import Clients
-from chaos.history import Stroke
+from chaos.history import InjectedFault
 from chaos.network import Network
 from proxy import Mode
 from servers import Servers
@@ -22,11 +22,11 @@ RESOURCES = ["orders", "stock", "report"]
 
 SHORT = (0.02, 0.3)
 LONG = (0.3, 3.0)
-"""For how many seconds a fault lasts."""
+"""The duration of a fault in seconds: minimum and maximum."""
 
 SERVER_FAULTS = {"server killed": "process", "server stopped": "process"}
-QUEUE_FAULTS = {"queues lost": "process", "calls cut": "process"}
-"""A server forgets who waits, or loses the connections on which it calls."""
+QUEUE_FAULTS = {"queues lost": "process", "subscriptions cut": "process"}
+"""A server loses its queues of waiters, or the connections for notifications."""
 PROXY_FAULTS = {
     "delay": "delay",
     "cut": "cut",
@@ -40,56 +40,57 @@ PROXY_FAULTS = {
 PROCESS_FAULTS = {"client killed": "client", "client stopped": "client"}
 NETWORK_FAULTS = {
     "client cut off": "network",
-    "client unheard": "network",
-    "client deaf": "network",
+    "client requests lost": "network",
+    "client replies lost": "network",
 }
-"""Those of client processes, and those that need network namespaces."""
+"""Faults that need network namespaces."""
 CLIENT_FAULTS = PROCESS_FAULTS | NETWORK_FAULTS
 
-SLOTS = SERVER_FAULTS | QUEUE_FAULTS | PROXY_FAULTS | CLIENT_FAULTS
-"""The kinds of faults. What has the same slot cannot strike the same target at once."""
+LAYERS = SERVER_FAULTS | QUEUE_FAULTS | PROXY_FAULTS | CLIENT_FAULTS
+"""All kinds of faults, with their layers. Two faults of the same layer never hit one target at the
+same time."""
 
 HOLDING = 0.8
-"""How often a client that is killed or stopped is to be one that holds something."""
-HOLDER_PATIENCE = 0.5
-"""Seconds for which a fault that is to strike a holder waits until its target is one."""
+"""The probability that a fault of a client process waits until the client holds a lease."""
+HOLDER_TIMEOUT = 0.5
+"""The maximum time in seconds that such a fault waits."""
 
 MOMENTARY = {"cut", *QUEUE_FAULTS}
-"""The kinds that have no length."""
+"""The kinds of faults without a duration."""
 
 MAJORITY = 0.4
-"""How often a fault strikes more nodes than may fail, how often so many restart, and how often most
-clients are killed or stopped at once."""
+"""The probability, for each storm, that a fault hits a majority of the nodes; that a majority of
+the nodes restarts; and that most clients are killed or stopped."""
 
 
 @dataclass(frozen=True)
 class Fault:
-    """One fault, at times in seconds since the storm began."""
+    """A planned fault. Times are in seconds since the start of the storm."""
 
     kind: str
     target: int
-    """The number of the node, or of the client."""
+    """The index of the node or client."""
     begins: float
     ends: float
     delay: float
-    """Seconds, of a delay."""
+    """The delay in seconds, for faults of the kind "delay"."""
     holding: bool
-    """Whether a client is struck while it holds something, if it does so soon."""
+    """Whether the fault waits up to HOLDER_TIMEOUT until the client holds a lease."""
 
 
 @dataclass(frozen=True)
 class Storm:
-    """Faults that may overlap, all of which have ended when it is over."""
+    """A burst of faults that may overlap. All of them end within the storm."""
 
     seconds: float
     faults: tuple[Fault, ...]
     calm: float
-    """How long it is quiet after it, at least."""
+    """The minimum time without faults after the storm, in seconds."""
 
 
 def storms(seed: int, nodes: int, clients: int, namespaces: bool) -> Iterator[Storm]:
-    """Storm after storm, without end. Each has every kind of fault, most of which strike alone."""
-    kinds = [kind for kind in SLOTS if namespaces or kind not in NETWORK_FAULTS]
+    """Yields storms forever. Each has every kind of fault, most of them on a single target."""
+    kinds = [kind for kind in LAYERS if namespaces or kind not in NETWORK_FAULTS]
     for number in count():
         planner = _Planner(random.Random(f"{seed} {number}"), nodes, clients)
         planner.each_of(kinds)
@@ -104,7 +105,7 @@ def storms(seed: int, nodes: int, clients: int, namespaces: bool) -> Iterator[St
 
 
 def restarts(seed: int, nodes: int) -> Iterator[Storm]:
-    """Storms in which nothing happens but that majorities restart: see what the guard is for."""
+    """Yields storms in which only majorities restart, which the restart guard protects against."""
     for number in count():
         planner = _Planner(random.Random(f"{seed} {number}"), nodes, 0)
         for _ in range(6):
@@ -123,13 +124,13 @@ class _Planner:
     def each_of(self, kinds: list[str]) -> None:
         for kind in self.random.sample(kinds, len(kinds)):
             while not self._add(kind, *self._times(self.random.choice([SHORT, LONG, LONG]))):
-                pass  # at that time, all targets are busy
+                pass  # all targets have a fault of this layer at that time; try another time
 
     def majority(self, kind: str, lasting: tuple[float, float]) -> None:
         begins, ends = self._times(lasting)
         all_targets = self._clients if kind in CLIENT_FAULTS else self._nodes
         for _ in range(self.random.randint(all_targets // 2 + 1, all_targets)):
-            # A moment apart: they do not fail in the same microsecond.
+            # Real failures are not simultaneous to the microsecond either.
             self._add(kind, begins + self.random.uniform(0, 0.05), ends)
 
     def storm(self) -> Storm:
@@ -142,12 +143,15 @@ class _Planner:
         return begins, begins + lasts
 
     def _add(self, kind: str, begins: float, ends: float) -> bool:
-        """Adds a fault to a target that has none of its slot then, if there is one."""
+        """Adds a fault to a target without a fault of the same layer at that time.
+
+        Returns whether there was such a target.
+        """
         number = self._clients if kind in CLIENT_FAULTS else self._nodes
         busy = {
             fault.target
             for fault in self._faults
-            if SLOTS[fault.kind] == SLOTS[kind] and fault.begins <= ends and begins <= fault.ends
+            if LAYERS[fault.kind] == LAYERS[kind] and fault.begins <= ends and begins <= fault.ends
         }
         free = [target for target in range(number) if target not in busy]
         if free:
@@ -159,17 +163,17 @@ class _Planner:
 
 
 class Faults:
-    """Inflicts faults on real servers and clients, and remembers which."""
+    """Injects faults into real servers and clients, and records them."""
 
     def __init__(self, servers: Servers, clients: Clients, network: Network | None) -> None:
         self._servers = servers
         self._clients = clients
         self._network = network
-        self._open: dict[Fault, Stroke] = {}
-        self.strokes: list[Stroke] = []
+        self._active: dict[Fault, InjectedFault] = {}
+        self.injected: list[InjectedFault] = []
 
-    def storm(self, storm: Storm) -> None:
-        """Lets the storm pass. Afterwards all is well with servers and clients."""
+    def run_storm(self, storm: Storm) -> None:
+        """Injects the faults of the storm. When it returns, all of them have ended."""
         began = time.monotonic()
         steps = sorted(
             [(fault.begins, 0, fault) for fault in storm.faults]
@@ -186,13 +190,13 @@ class Faults:
 
     def _begin(self, fault: Fault) -> None:
         if fault.kind in PROCESS_FAULTS and fault.holding:
-            deadline = time.monotonic() + HOLDER_PATIENCE
+            deadline = time.monotonic() + HOLDER_TIMEOUT
             while not self._clients[fault.target].holds and time.monotonic() < deadline:
                 time.sleep(0.001)
         is_client = fault.kind in CLIENT_FAULTS
         target = self._clients[fault.target].name if is_client else f"node {fault.target + 1}"
         now = time.monotonic_ns()
-        stroke = Stroke(fault.kind, target, now, now)
+        injected = InjectedFault(fault.kind, target, now, now)
         match fault.kind:
             case "server killed":
                 self._servers[fault.target].kill()
@@ -202,10 +206,12 @@ class Faults:
                 self._clients[fault.target].kill()
             case "client stopped":
                 self._clients[fault.target].stop()
-            case "client cut off" | "client unheard" | "client deaf" as kind:
+            case "client cut off" | "client requests lost" | "client replies lost" as kind:
                 assert self._network is not None
                 self._network.lose(
-                    fault.target, requests=kind != "client deaf", replies=kind != "client unheard"
+                    fault.target,
+                    requests=kind != "client replies lost",
+                    replies=kind != "client requests lost",
                 )
             case "delay":
                 self._servers.proxies[fault.target].delay = fault.delay
@@ -214,12 +220,12 @@ class Faults:
             case "queues lost":
                 server = self._servers[fault.target]
                 server.command("DEL", *(f"{resource}:queue" for resource in RESOURCES))
-            case "calls cut":
+            case "subscriptions cut":
                 self._servers[fault.target].command("CLIENT", "KILL", "TYPE", "pubsub")
             case mode:
                 self._servers.proxies[fault.target].mode = _MODES[mode]
-        self._open[fault] = stroke
-        self.strokes.append(stroke)
+        self._active[fault] = injected
+        self.injected.append(injected)
 
     def _end(self, fault: Fault) -> None:
         match fault.kind:
@@ -230,19 +236,19 @@ class Faults:
             case "client killed":
                 self._clients[fault.target].start()
             case "client stopped":
-                self._clients[fault.target].go_on()
-            case "client cut off" | "client unheard" | "client deaf":
+                self._clients[fault.target].resume()
+            case "client cut off" | "client requests lost" | "client replies lost":
                 assert self._network is not None
-                self._network.heal(fault.target)
+                self._network.restore(fault.target)
             case "delay":
                 self._servers.proxies[fault.target].delay = 0
-            case "cut" | "queues lost" | "calls cut":
+            case "cut" | "queues lost" | "subscriptions cut":
                 pass
             case _:
                 self._servers.proxies[fault.target].mode = "pass"
-        self._open.pop(fault).ends = time.monotonic_ns()
+        self._active.pop(fault).ends = time.monotonic_ns()
 
 
 _MODES: dict[str, Mode] = {
-    mode.replace("_", " "): mode for mode in get_args(Mode) if mode.replace("_", " ") in SLOTS
+    mode.replace("_", " "): mode for mode in get_args(Mode) if mode.replace("_", " ") in LAYERS
 }

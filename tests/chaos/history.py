@@ -1,4 +1,4 @@
-"""What is written down in a chaos run."""
+"""The record of a chaos run: histories, injected faults and violations."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ from chaos.waits import Wait, waits
 
 
 class History:
-    """The history of one process: what it has written so far."""
+    """The history of one process, as far as it has been written."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self._read = 0
         self.entries: list[Entry] = []
-        self.deeds: list[Entry] = []
-        """What was done to the process; see waits.py."""
+        self.actions: list[Entry] = []
+        """What the run did to the process, such as killing it; see waits.py."""
         self.asks: dict[int, Entry] = {}
-        """Those of the entries that ask for a lock, and have no answer so far."""
+        """The entries of acquires that have not returned, by their numbers."""
         self.held: set[str] = set()
-        """The tokens of what was granted, and is not released so far."""
+        """The tokens of leases that are not released."""
 
     def load(self) -> list[Entry]:
-        """All complete lines; a process that was killed may have left half a line."""
+        """Reads new entries and returns all. Ignores an incomplete last line."""
         if self._path.exists():
             with self._path.open("rb") as file:
                 file.seek(self._read)
@@ -48,19 +48,19 @@ class History:
         elif entry["event"] == "release":
             self.held.remove(entry["token"])
 
-    def did(self, event: str) -> None:
-        """Something is done to the process now."""
-        self.deeds.append({"event": event, "at": time.monotonic_ns()})
+    def add_action(self, event: str) -> None:
+        """Records an action on the process, with the current time."""
+        self.actions.append({"event": event, "at": time.monotonic_ns()})
 
     @property
     def all(self) -> list[Entry]:
-        """What it wrote, and what was done to it, in order of time."""
-        return sorted([*self.load(), *self.deeds], key=lambda entry: entry["at"])
+        """The entries of the process and the actions on it, ordered by time."""
+        return sorted([*self.load(), *self.actions], key=lambda entry: entry["at"])
 
 
 @dataclass
-class Stroke:
-    """A fault as it was inflicted. Times, as everywhere: nanoseconds of CLOCK_MONOTONIC."""
+class InjectedFault:
+    """A fault that was injected. Times are nanoseconds of CLOCK_MONOTONIC, as everywhere."""
 
     kind: str
     target: str
@@ -70,35 +70,35 @@ class Stroke:
 
 @dataclass
 class Run:
-    """A whole run."""
+    """A chaos run and its results."""
 
     seed: int
     folder: Path
     began: int
     ended: int = 0
     calms: list[tuple[int, int]] = field(default_factory=list)
-    """From when to when all was well."""
-    strokes: list[Stroke] = field(default_factory=list)
+    """The periods without faults: start and end."""
+    injected: list[InjectedFault] = field(default_factory=list)
     histories: list[tuple[str, list[Entry]]] = field(default_factory=list)
-    """Of each client, by its name: what all its processes wrote."""
+    """The name of each client, and the entries of all its processes."""
     register: list[Entry] = field(default_factory=list)
     violations: list[Violation] = field(default_factory=list)
 
     def seconds(self, at: int) -> float:
-        """A moment, as it is shown to people."""
+        """Converts a time to seconds since the start of the run."""
         return (at - self.began) / 1e9
 
     @property
     def leases(self) -> list[Lease]:
-        """Of all clients."""
+        """The leases of all clients."""
         return leases(self.histories)
 
     @property
     def waits(self) -> list[Wait]:
-        """Of all clients."""
+        """The acquires of all clients."""
         return waits(self.histories)
 
 
 def language(client: str) -> str:
-    """In which language the client of this name is written."""
+    """Returns the language of the client with this name."""
     return client.split()[0]

@@ -1,10 +1,10 @@
-"""Each client in a network namespace of its own, whose packets can be lost by the kernel.
+"""Network namespaces for the clients, in which the kernel can drop their packets.
 
-The proxies break the way from all clients to one node; here the way from one client to all nodes is
-broken, and nobody is told: packets go to a hardware address that nobody has. That is done for each
-direction by itself. It needs Linux, `ip`, `unshare` and `nsenter`, and to be root or to be allowed
-user namespaces. The whole run is in a namespace, too, so that the machine's network is left alone,
-and that nothing is left behind however the run ends.
+A proxy breaks the path from all clients to one node; this module breaks the path from one client to
+all nodes, silently, in each direction independently: packets are sent to a hardware address that
+does not exist. It needs Linux, `ip`, `unshare`, `nsenter`, and either root or unprivileged user
+namespaces. The whole run is in a namespace of its own too, so the network of the machine is not
+changed, and nothing is left when the run ends, however it ends.
 """
 
 from __future__ import annotations
@@ -16,14 +16,15 @@ from collections.abc import Sequence
 from typing import NoReturn
 
 HOST = "10.77.255.1"
-"""Where the nodes are, for all clients."""
-NOBODY = "02:00:00:00:00:01"
+"""The address of the nodes, for all clients."""
+UNUSED_ADDRESS = "02:00:00:00:00:01"
+"""A hardware address that no interface has."""
 
 _PRIVATE = ["unshare", "--net", *([] if os.geteuid() == 0 else ["--map-root-user"])]
 
 
 def why_not() -> str | None:
-    """Why there can be no namespaces on this machine; None if there can."""
+    """Returns why network namespaces cannot be used on this machine; None if they can."""
     trials = [
         [*_PRIVATE, "unshare", "--net", "nsenter", "--version"],
         [*_PRIVATE, "ip", "link", "add", "name", "client0", "type", "veth"],
@@ -32,28 +33,28 @@ def why_not() -> str | None:
         for trial in trials:
             subprocess.run(trial, check=True, capture_output=True, text=True)
     except FileNotFoundError as error:
-        return f"there is no {error.filename}"
+        return f"{error.filename} is not installed"
     except subprocess.CalledProcessError as error:
         return f"{' '.join(error.cmd)}: {error.stderr.strip() or error.returncode}"
     return None
 
 
 def enter(program: Sequence[str]) -> NoReturn:
-    """Becomes this program, in a namespace of its own."""
+    """Replaces this process with the program, in a new namespace."""
     os.execvp(_PRIVATE[0], [*_PRIVATE, *program])
 
 
 def prepare() -> None:
-    """Makes a new namespace usable: for the nodes, and for whoever connects to them."""
+    """Configures a new namespace: the loopback interface, and the address of the nodes."""
     _run("ip", "link", "set", "lo", "up")
     _run("ip", "address", "add", f"{HOST}/32", "dev", "lo")
 
 
 class Network:
-    """A namespace for each client, connected with this one."""
+    """A namespace for each client, connected to this one."""
 
     def __init__(self, clients: int, group: int) -> None:
-        """All of it is gone with the last process of the group."""
+        """Creates the namespaces. They disappear with the processes of the group."""
         self._holders = [
             subprocess.Popen(["unshare", "--net", "sleep", "infinity"], process_group=group)
             for _ in range(clients)
@@ -74,21 +75,21 @@ class Network:
             _run(*inside, "ip", "route", "add", "default", "via", near)
 
     def command(self, number: int) -> list[str]:
-        """What to write before a command, so that it runs in the client's namespace."""
+        """Returns a prefix for commands that runs them in the client's namespace."""
         return ["nsenter", f"--net=/proc/{self._holders[number].pid}/ns/net"]
 
     def lose(self, number: int, *, requests: bool, replies: bool) -> None:
-        """From now on, what the client sends, or what is sent to it, is lost without a trace."""
+        """Starts to drop the packets that the client sends (`requests`) or receives (`replies`)."""
         for lost, (command, neighbour) in zip(
             (requests, replies), self._directions(number), strict=True
         ):
             if lost:
-                _run(*command, "replace", *neighbour, "lladdr", NOBODY, "nud", "permanent")
+                _run(*command, "replace", *neighbour, "lladdr", UNUSED_ADDRESS, "nud", "permanent")
 
-    def heal(self, number: int) -> None:
-        """Nothing is lost any more."""
+    def restore(self, number: int) -> None:
+        """Stops dropping packets of this client."""
         for command, neighbour in self._directions(number):
-            # There is none if nothing was lost in this direction, and nobody has asked for it.
+            # Fails if there is no entry: nothing was dropped, and nothing was sent, this way.
             subprocess.run([*command, "del", *neighbour], check=False, capture_output=True)
 
     def _directions(self, number: int) -> list[tuple[list[str], list[str]]]:

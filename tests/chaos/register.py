@@ -1,15 +1,15 @@
-"""The protected register: what the locks of the chaos run protect.
+"""The register that the locks of the chaos run protect.
 
-A number for each resource, in this process, so that it outlives every client. It applies fences as
-any storage behind a lock should: reading and writing both say the fence of the lease, and one that
-is smaller than the largest seen is refused. One JSON object per line, over a Unix socket, which no
-fault of a network can touch:
+It holds a number for each resource. It runs in this process, so that it outlives every client. It
+checks fences as any storage behind a lock should: reads and writes carry the fence of the lease,
+and a fence smaller than the largest one seen is refused. The protocol is one JSON object per line,
+over a Unix socket, which network faults cannot affect:
 
     {"op": "read", "resource": "stock", "client": "Rust 1", "fence": 7}  {"ok": true, "value": 3}
     {"op": "write", ..., "fence": 7, "value": 4}                         {"ok": true, "value": 4}
     {"op": "write", ..., "fence": 6, "value": 4}                         {"ok": false}
 
-What it accepted and refused goes to its history, with the time in nanoseconds of CLOCK_MONOTONIC.
+Its history has all accepted and refused requests, with times in nanoseconds of CLOCK_MONOTONIC.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ from typing import Any, Self
 
 
 class Register:
-    """A server in a thread of its own, until the end of `with`."""
+    """A server in its own thread. It is stopped at the end of `with`."""
 
     def __init__(self, history: Path) -> None:
         self._values: dict[str, int] = {}
         self._fences: dict[str, int] = {}
         self._history = history.open("a")
-        # The path of a socket must be short, which that of a test's folder is not.
+        # The path of a socket must be short; the folder of a test is too long.
         self._folder = tempfile.TemporaryDirectory(prefix="quorlock-")
         self.path = f"{self._folder.name}/register"
         self._listener = socket.socket(socket.AF_UNIX)
@@ -74,7 +74,7 @@ class Register:
         writer.close()
 
     def answer(self, request: dict[str, Any]) -> dict[str, Any]:
-        """What the register does with a request: everything in one step."""
+        """Checks, executes and records a request in one step, and returns the answer."""
         resource, fence = request["resource"], request["fence"]
         accepted = fence >= self._fences.get(resource, 0)
         value = self._values.get(resource, 0) if request["op"] == "read" else request["value"]

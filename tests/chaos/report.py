@@ -1,4 +1,4 @@
-"""What a chaos run says to people: figures, and what happened around a violation."""
+"""The report of a chaos run: figures, and the events around a violation."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ from dataclasses import asdict
 from typing import Any
 
 from chaos.check import Entry, Violation, end_seen
-from chaos.faults import PROCESS_FAULTS, SLOTS
+from chaos.faults import LAYERS, PROCESS_FAULTS
 from chaos.history import Run, language
-from chaos.waits import most_in_one_line
+from chaos.waits import longest_local_queue
 
 BEFORE, AFTER = 500_000_000, 100_000_000
-"""What is shown around a violation, in nanoseconds."""
+"""How much is shown before and after a violation, in nanoseconds."""
 
 
 def summary(run: Run) -> dict[str, Any]:
-    """The figures of a run, for summary.json."""
+    """Returns the figures of a run, for summary.json."""
     languages = dict.fromkeys(language(client) for client, _ in run.histories)
-    # A lease of several resources is one.
+    # Count a lease of several resources once.
     held = list({lease.token: lease for lease in run.leases}.values())
     several = Counter(lease.token for lease in run.leases)
     waits = run.waits
@@ -30,33 +30,33 @@ def summary(run: Run) -> dict[str, Any]:
         if entry["event"] == "error"
     )
     refused = Counter(entry["event"] for entry in run.register if not entry["ok"])
-    faults = Counter(stroke.kind for stroke in run.strokes)
+    faults = Counter(fault.kind for fault in run.injected)
     return {
         "seed": run.seed,
         "seconds": round(run.seconds(run.ended), 1),
         "calms": len(run.calms),
         "acquisitions": {"all": len(held)}
         | {each: sum(language(lease.client) == each for lease in held) for each in languages},
-        "of two": {
+        "two resources": {
             each: sum(several[lease.token] > 1 for lease in held if language(lease.client) == each)
             for each in languages
         },
         "waits": {
             "all": len(waits),
-            "for ever": sum(wait.length is None for wait in waits),
+            "unlimited": sum(wait.length is None for wait in waits),
             "cancelled": sum(wait.outcome == "cancelled" for wait in waits),
-            "cut short by a kill": sum(wait.outcome == "killed" for wait in waits),
+            "ended by a kill": sum(wait.outcome == "killed" for wait in waits),
             "longer than 1 s": sum((wait.ended or run.ended) - wait.asked > 1e9 for wait in waits),
-            "at most at once, of one client for one resource": most_in_one_line(waits),
+            "longest local queue": longest_local_queue(waits),
         },
-        "struck while": struck(run),
+        "clients hit while": hits(run),
         "timeouts": {each: errors[each, "TIMEOUT"] for each in languages},
         "no quorum": {each: errors[each, "NO_QUORUM"] for each in languages},
         "lost": {
             each: sum(lease.lost for lease in held if language(lease.client) == each)
             for each in languages
         },
-        "faults": {kind: faults[kind] for kind in SLOTS},
+        "faults": {kind: faults[kind] for kind in LAYERS},
         "register": {
             "writes": sum(entry["ok"] and entry["event"] == "write" for entry in run.register),
             "late reads refused": refused["read"],
@@ -69,17 +69,17 @@ def summary(run: Run) -> dict[str, Any]:
     }
 
 
-def struck(run: Run) -> dict[str, int]:
-    """How many kills and stops struck a client that held, and one that waited."""
+def hits(run: Run) -> dict[str, int]:
+    """Counts the kills and stops of clients that were holding a lease, and that were waiting."""
     held, waits = run.leases, run.waits
     found = {"holding": 0, "waiting": 0}
-    for stroke in run.strokes:
-        if stroke.kind in PROCESS_FAULTS:
-            at, client = stroke.begins, stroke.target
+    for fault in run.injected:
+        if fault.kind in PROCESS_FAULTS:
+            at, client = fault.begins, fault.target
             found["holding"] += any(
                 lease.client == client and lease.granted < at < max(end_seen(lease), lease.promised)
                 for lease in held
-                if lease.given_up is None or lease.given_up > at
+                if lease.release_began is None or lease.release_began > at
             )
             found["waiting"] += any(
                 wait.client == client and wait.asked < at < (wait.ended or run.ended)
@@ -89,7 +89,7 @@ def struck(run: Run) -> dict[str, int]:
 
 
 def show(figures: Mapping[str, Any]) -> None:
-    """Prints them."""
+    """Prints the figures."""
     for name, figure in figures.items():
         if isinstance(figure, dict):
             shown = ", ".join(f"{key} {value}" for key, value in figure.items())
@@ -102,22 +102,22 @@ def show(figures: Mapping[str, Any]) -> None:
 
 
 def excerpt(run: Run, violation: Violation) -> str:
-    """What happened around a violation: to the resource, and to the servers and clients."""
+    """Returns the events around a violation: of its resource, and all injected faults."""
     since, until = violation.at - BEFORE, violation.at + AFTER
     resources: dict[str, set[str]] = defaultdict(set)
     for lease in run.leases:
         resources[lease.token].add(lease.resource)
     lines: list[tuple[int, str]] = []
 
-    def tell(at: int, who: str, text: str) -> None:
+    def add_line(at: int, name: str, text: str) -> None:
         mark = ">" if at == violation.at else " "
-        lines.append((at, f"{mark}{run.seconds(at):>11.6f}  {who:<15}  {text}"))
+        lines.append((at, f"{mark}{run.seconds(at):>11.6f}  {name:<15}  {text}"))
 
-    for stroke in run.strokes:
-        if stroke.begins < until and stroke.ends > since:
-            tell(stroke.begins, stroke.target, f"*** {stroke.kind}")
-            if stroke.ends > stroke.begins:
-                tell(stroke.ends, stroke.target, f"*** no longer {stroke.kind}")
+    for fault in run.injected:
+        if fault.begins < until and fault.ends > since:
+            add_line(fault.begins, fault.target, f"*** {fault.kind}")
+            if fault.ends > fault.begins:
+                add_line(fault.ends, fault.target, f"*** end of: {fault.kind}")
     for client, entries in [*run.histories, ("register", run.register)]:
         for entry in without_looks(entries):
             about = resources[entry["token"]] if "token" in entry else entry.get("resources", ())
@@ -125,14 +125,14 @@ def excerpt(run: Run, violation: Violation) -> str:
                 about = {entry["resource"]}
             wanted = since < entry["at"] < until or entry.get("token") in violation.tokens
             if wanted and (violation.resource is None or violation.resource in about):
-                tell(entry["at"], client, describe(entry, run))
+                add_line(entry["at"], client, describe(entry, run))
     return "\n".join(line for _, line in sorted(lines))
 
 
 def without_looks(entries: list[Entry]) -> Iterator[Entry]:
-    """Of the looks at a lease, the last valid one and the first that was not are worth reading."""
+    """Drops the checks of a lease except for the last valid and the first invalid one."""
     last: dict[str, Entry] = {}
-    over: set[str] = set()
+    ended: set[str] = set()
     for entry in entries:
         token = entry.get("token")
         if entry["event"] != "look":
@@ -141,8 +141,8 @@ def without_looks(entries: list[Entry]) -> Iterator[Entry]:
             yield entry
         elif entry["left"] > 0:
             last[entry["token"]] = entry
-        elif token not in over:
-            over.add(entry["token"])
+        elif token not in ended:
+            ended.add(entry["token"])
             if token in last:
                 yield last.pop(token)
             yield entry
@@ -150,15 +150,15 @@ def without_looks(entries: list[Entry]) -> Iterator[Entry]:
 
 
 def describe(entry: Entry, run: Run) -> str:
-    """A line of a history, in words."""
+    """Returns an entry of a history as text."""
     left = f"valid for {entry['left'] / 1e6:.3f} ms" if entry.get("left") else "not valid"
     lease = f"lease {entry.get('token', '')[:8]}"
     match entry["event"]:
         case "granted":
-            way = "extended" if entry["extended"] else "not extended"
-            asked = f"{run.seconds(entry['asked']):.6f}"
+            renewal = "renewed" if entry["extended"] else "not renewed"
+            began = f"{run.seconds(entry['asked']):.6f}"
             fences = ", ".join(f"{name} fence {fence}" for name, fence in entry["fences"].items())
-            return f"{lease} granted: {fences}, {left}, {way}, asked at {asked}"
+            return f"{lease} granted: {fences}, {left}, {renewal}, acquire began at {began}"
         case "look":
             return f"{lease} {left}"
         case "refused":
@@ -168,15 +168,15 @@ def describe(entry: Entry, run: Run) -> str:
         case "released":
             return f"{lease} released: {entry['ok']}"
         case "error":
-            return f"ask {entry['ask']} ended: {entry['code']}"
+            return f"acquire {entry['ask']} failed: {entry['code']}"
         case "ask":
-            length = "for ever" if entry["wait"] is None else f"for {entry['wait']} ms"
-            return f"ask {entry['ask']}: waits {length} for {' and '.join(entry['resources'])}"
+            length = "forever" if entry["wait"] is None else f"for up to {entry['wait']} ms"
+            return f"acquire {entry['ask']}: waits {length} for {' and '.join(entry['resources'])}"
         case "cancel":
-            return f"ask {entry['ask']} about to be cancelled"
+            return f"acquire {entry['ask']} about to be cancelled"
         case "cancelled":
-            return f"ask {entry['ask']} cancelled"
-        case "stopped" | "continued" | "killed" | "over" | "closed" as event:
+            return f"acquire {entry['ask']} cancelled"
+        case "stopped" | "continued" | "killed" | "ending" | "closed" as event:
             return f"*** {event}"
     verdict = "" if entry["ok"] else " REFUSED"
     return (

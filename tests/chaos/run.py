@@ -1,22 +1,25 @@
-"""`make chaos`: real servers, and Python, Node.js and Rust clients side by side, under faults.
+"""`make chaos`: runs Python, Node.js and Rust clients on real servers under injected faults.
 
     python tests/chaos/run.py --seconds 300 --seed 7 --out DIRECTORY
 
-Five servers, each behind a proxy, six client processes that fight and wait for a few resources,
-and storms of faults: servers and clients are killed and stopped, holding, waiting and in crowds;
-queues are lost, and the connections on which waiters are called; connections are cut, refused,
-delayed, held in one or both directions, and robbed of replies. Between the storms all is well,
-everybody has to get a lock, and whoever waits has to be done with it. In the end all clients are
-closed, and must leave neither keys nor connections nor subscriptions. All that happens is written
-down, and then checked: see check.py and waits.py. In DIRECTORY there are afterwards all histories,
-summary.json and timeline.html. Exit status 1 if anything was amiss.
+Six client processes contend for a few resources on five servers, each behind a proxy. The run
+alternates between storms of faults and calm periods. In a storm, servers and clients are killed and
+stopped, also while they hold or wait, one or many at once; servers lose their queues and the
+connections for notifications; connections are cut, refused, delayed, held in one or both
+directions, or lose replies. In a calm period there are no faults: each client must get a lock, and
+all acquires that began before must end. At the end all clients are closed, and must leave no keys,
+connections or subscriptions.
 
-Where the machine allows network namespaces, each client is in one, and what it sends or is sent to
-it is lost at times. `--namespaces` says whether to try that, or to insist on it.
+All events are recorded and then checked; see check.py and waits.py. DIRECTORY gets the histories,
+summary.json and timeline.html. The exit status is 1 if there was a violation.
 
-`--broken` breaks an assumption of the lock, to see that the checker finds what comes of it:
-`split` gives the clients two lists of nodes that have none in common, `no-guard` lets nodes vote at
-once after a restart, though they have forgotten everything.
+If the machine supports network namespaces, each client runs in one, and faults also drop the
+packets that it sends or receives. `--namespaces` turns this off (off), requires it (on), or uses it
+if possible (auto).
+
+`--broken` breaks an assumption of the lock, to test that the checker finds the consequences:
+`split` gives the clients two disjoint lists of nodes; `no-guard` lets nodes vote directly after a
+restart, although they have lost their keys.
 """
 
 from __future__ import annotations
@@ -48,51 +51,51 @@ from servers import Server, Servers
 
 NODES = 5
 TTL = 1000
-"""Milliseconds, also of the guard: it must not be shorter, and is most likely to fail if equal."""
+"""Milliseconds. Also the restart guard, which must not be shorter: equal is the hardest case."""
 SETTINGS: dict[str, Any] = {
     "resources": RESOURCES,
-    # So many per process that several wait for the same.
+    # The number of loops per process: enough that several wait for the same resource.
     "loops": 5,
     "pairs": 0.25,
     "cancelled": 0.15,
     "ttl": TTL,
     "guard": TTL,
-    # A machine that is busy with other things is no fault.
+    # Long, so that a loaded machine does not cause timeouts.
     "node_timeout": 500,
-    # Milliseconds, of which the clients choose at random. Most turns are short; some holders
-    # think for longer than a lease lasts that is not extended.
+    # Milliseconds, from which the clients choose at random. Most turns are short; some holders
+    # pause for longer than the ttl.
     "waits": [0, 300, 3000, 10_000, None],
     "thinks": [*[1, 2, 3, 4, 5, 6, 8, 10, 12, 15] * 6, 40, 80, 300, 1400, 2500],
     "pauses": [0, 1, 2, 5, 10, 20],
     "cancels": [0, 1, 5, 50, 500, 2000],
 }
 CONNECT_TIMEOUT = 1000
-"""Milliseconds, the default: for how long too few nodes are put up with."""
+"""Milliseconds, the default: how long an acquire tolerates that too few nodes answer."""
 PROGRESS_TIMEOUT = 5 * (
-    2 * TTL  # what killed holders have left, and the guard of nodes that were killed last
+    2 * TTL  # the remaining ttl of killed holders, and the guard of the nodes killed last
     + CONNECT_TIMEOUT
     + len(KINDS) * SETTINGS["loops"] * sum(SETTINGS["thinks"]) / len(SETTINGS["thinks"])
-    + 3 * max(SETTINGS["thinks"])  # some that think for long, one after the other
+    + 3 * max(SETTINGS["thinks"])  # some long pauses of holders, one after another
 ) / 1000  # fmt: skip
-"""Seconds in which every client has to get a lock when all is well, and everybody who waits is done
-with it: five times as long as it takes with bad luck, for a machine that is busy."""
+"""Seconds within which every client must get a lock in a calm period, and all earlier acquires must
+end: five times as long as in an unlucky case, for a loaded machine."""
 SLACK = 12.0
 """Seconds by which a wait may end late: `connect_timeout` for an outage, the `node_timeout` of the
-last rounds, and the rest for a machine that is busy."""
+last rounds, and the rest for a loaded machine."""
 CONNECTIONS_TIMEOUT = 4.0
-"""Seconds until servers have seen that connections have ended; those that call waiters are closed
-after 5 s without waiters in any case."""
+"""Seconds within which servers must notice closed connections. Less than the 5 s after which an
+open client closes its subscriptions by itself."""
 LOST_TIMEOUT = 20.0
-"""The same where the packet that tells of an end may have been lost: the proxies find out by
-themselves, in 15 s."""
-QUEUE_MEMORY = 6.0
-"""Seconds after which a node has forgotten a queue that nobody joins, and a bit."""
+"""The same, where the packet that closes a connection may be lost: the proxies then close it after
+15 s."""
+QUEUE_LIFETIME = 6.0
+"""Seconds after which a queue that no waiter joins has expired on a node, with a margin."""
 
 
 def run(
     seconds: float, seed: int, folder: Path, broken: str | None = None, namespaces: bool = False
 ) -> Run:
-    """A whole run, which leaves its histories in the folder."""
+    """Performs a run and checks it. The histories are written to the folder."""
     folder.mkdir(parents=True, exist_ok=True)
     for old in [*folder.glob("*.jsonl"), *folder.glob("*.log")]:
         old.unlink()
@@ -103,83 +106,82 @@ def run(
         urls = [proxies[:2], proxies[2:]] if broken == "split" else [proxies]
         settings = SETTINGS | {"register": register.path}
         if broken == "no-guard":
-            # The locks are held nearly all the time, and for longer than a node needs to restart.
+            # Make holders hold the locks nearly all the time, and for longer than a restart takes.
             settings |= {"guard": None, "loops": 2, "pairs": 0, "thinks": [800, 1400]}
         clients = Clients(urls, settings, servers.process_group, folder, network)
         faults = Faults(servers, clients, network)
-        happened = Run(seed, folder, time.monotonic_ns())
+        result = Run(seed, folder, time.monotonic_ns())
         until = time.monotonic() + seconds
         try:
-            calm(happened, clients, 0)
+            calm(result, clients, 0)
             plan = storms(seed, NODES, len(clients), namespaces)
             if broken == "no-guard":
                 plan = restarts(seed, NODES)
             for storm in plan:
-                faults.storm(storm)
-                calm(happened, clients, storm.calm)
+                faults.run_storm(storm)
+                calm(result, clients, storm.calm)
                 if time.monotonic() > until:
                     break
             clients.close()
-            # The processes are still there, so these are not closed by their ends.
-            patience = LOST_TIMEOUT if namespaces else CONNECTIONS_TIMEOUT
-            check_connections(happened, servers, patience)
+            # Checked while the processes still run: their exit would close all connections.
+            timeout = LOST_TIMEOUT if namespaces else CONNECTIONS_TIMEOUT
+            check_connections(result, servers, timeout)
             clients.end()
-            check_litter(happened, servers)
+            check_leftover_keys(result, servers)
         except CrashError:
-            clients.kill()  # a violation, which leaves nothing to go on with
-        happened.ended = time.monotonic_ns()
-        happened.strokes = faults.strokes
-        happened.violations += clients.violations
-        happened.histories = [(client.name, client.entries) for client in clients]
-    happened.register = History(folder / "register.jsonl").load()
-    happened.violations += check(happened.histories, happened.register, TTL * 1_000_000)
-    happened.violations += stuck(happened.waits, int(SLACK * 1e9))
-    return happened
+            clients.kill()  # the crash is recorded as a violation; the run cannot continue
+        result.ended = time.monotonic_ns()
+        result.injected = faults.injected
+        result.violations += clients.violations
+        result.histories = [(client.name, client.entries) for client in clients]
+    result.register = History(folder / "register.jsonl").load()
+    result.violations += check(result.histories, result.register, TTL * 1_000_000)
+    result.violations += stuck(result.waits, int(SLACK * 1e9))
+    return result
 
 
-def calm(happened: Run, clients: Clients, seconds: float) -> None:
-    """All is well for at least so long, and until everybody has got a lock.
-
-    Also until all who waited when it began have got what they waited for, or have ended otherwise.
-    """
+def calm(result: Run, clients: Clients, seconds: float) -> None:
+    """Waits without faults for `seconds`, and at least until each client has got a lock and all
+    acquires that began before have ended. Records violations after PROGRESS_TIMEOUT."""
     began = time.monotonic_ns()
 
     def without_lock() -> list[str]:
         return [client.name for client in clients if not client.granted_since(began)]
 
     def waiting() -> list[Wait]:
-        return [wait for client in clients for wait in client.under_way if wait.asked < began]
+        in_progress = (wait for client in clients for wait in client.waits_in_progress)
+        return [wait for wait in in_progress if wait.asked < began]
 
     deadline = time.monotonic() + PROGRESS_TIMEOUT
     while (without_lock() or waiting()) and time.monotonic() < deadline:
         clients.watch(time.monotonic() + 0.02)
     now = time.monotonic_ns()
-    much = f"in {PROGRESS_TIMEOUT:g} s, though all is well"
+    limit = f"within {PROGRESS_TIMEOUT:g} s without faults"
     if names := without_lock():
-        text = f"no lock for {', '.join(names)} {much}"
-        happened.violations.append(Violation("no progress", now, text))
-    happened.violations += [
-        Violation("stuck", now, f"{wait} has not ended {much}") for wait in waiting()
+        text = f"no lock for {', '.join(names)} {limit}"
+        result.violations.append(Violation("no progress", now, text))
+    result.violations += [
+        Violation("stuck", now, f"{wait} has not ended {limit}") for wait in waiting()
     ]
     clients.watch(time.monotonic() + seconds)
-    happened.calms.append((began, time.monotonic_ns()))
+    result.calms.append((began, time.monotonic_ns()))
 
 
-def check_litter(happened: Run, servers: Servers) -> None:
-    """All clients have ended; what the killed ones left is gone when the ttl is over."""
-    # The same for the places of the last waiters in queues.
-    deadline = time.monotonic() + TTL / 1000 + QUEUE_MEMORY
+def check_leftover_keys(result: Run, servers: Servers) -> None:
+    """Checks that no key is left after all clients have exited. Killed clients leave keys and queue
+    entries, which must expire."""
+    deadline = time.monotonic() + TTL / 1000 + QUEUE_LIFETIME
     while keys(servers) and time.monotonic() < deadline:
         time.sleep(0.02)
-    left = [f"{key} stays on a node" for key in keys(servers)]
+    left = [f"{key} is left on a node" for key in keys(servers)]
     for server, resource in product(servers, RESOURCES):
         if server.command("PTTL", f"{resource}:fence") == -1:
-            left.append(f"the fence of {resource} stays on a node for ever")
-    happened.violations += [Violation("litter", time.monotonic_ns(), text) for text in left]
+            left.append(f"the fence key of {resource} does not expire on a node")
+    result.violations += [Violation("leftover key", time.monotonic_ns(), text) for text in left]
 
 
-def check_connections(happened: Run, servers: Servers, patience: float) -> None:
-    """All clients are closed: there are no subscriptions any more, and nobody is connected."""
+def check_connections(result: Run, servers: Servers, timeout: float) -> None:
+    """Checks that closed clients have no subscriptions and no connections within the timeout."""
 
     def left() -> list[str]:
         found = []
@@ -191,29 +193,32 @@ def check_connections(happened: Run, servers: Servers, patience: float) -> None:
                 found.append(f"{connected} clients are still connected to node {number}")
         return found
 
-    deadline = time.monotonic() + patience
+    deadline = time.monotonic() + timeout
     while left() and time.monotonic() < deadline:
         time.sleep(0.05)
-    happened.violations += [Violation("connection", time.monotonic_ns(), text) for text in left()]
+    result.violations += [Violation("connection", time.monotonic_ns(), text) for text in left()]
 
 
 def others(server: Server) -> int:
-    """How many are connected with a server, but for who asks."""
+    """Returns the number of connections to the server, without the one of this request."""
     listed = str(server.command("CLIENT", "LIST")).splitlines()
     return sum("cmd=client" not in line for line in listed)
 
 
-def report(happened: Run) -> bool:
-    """Writes summary.json and timeline.html, and prints what a person wants to know."""
-    figures = summary(happened)
-    (happened.folder / "summary.json").write_text(json.dumps(figures, indent=2) + "\n")
-    timeline = happened.folder / "timeline.html"
-    timeline.write_text(draw(happened, figures))
+def report(result: Run) -> bool:
+    """Writes summary.json and timeline.html, and prints the figures and the first violations.
+
+    Returns whether there were none.
+    """
+    figures = summary(result)
+    (result.folder / "summary.json").write_text(json.dumps(figures, indent=2) + "\n")
+    timeline = result.folder / "timeline.html"
+    timeline.write_text(draw(result, figures))
     show(figures)
-    for violation in happened.violations[:3]:
-        print(f"\n{violation.kind}: {violation.text}\n{excerpt(happened, violation)}")
-    print(f"\nWho held what, and which faults there were: {timeline}")
-    return not happened.violations
+    for violation in result.violations[:3]:
+        print(f"\n{violation.kind}: {violation.text}\n{excerpt(result, violation)}")
+    print(f"\nTimeline of leases and faults: {timeline}")
+    return not result.violations
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -231,20 +236,20 @@ def main(arguments: Sequence[str]) -> int:
     if options.inside:
         prepare()
     else:
-        reason = "not wanted" if options.namespaces == "off" else why_not()
+        reason = "turned off" if options.namespaces == "off" else why_not()
         if reason and options.namespaces == "on":
             raise SystemExit(f"no network namespaces: {reason}")
         print(f"seed {options.seed}, {options.seconds:g} s; the seed repeats the faults")
-        print(f"network namespaces: {reason or 'each client in one of its own'}", flush=True)
+        print(f"network namespaces: {reason or 'one for each client'}", flush=True)
         if not reason:
-            build_rust()  # while there is a network, from which cargo may need something
+            build_rust()  # now, because cargo may need the network
             again = [*arguments, f"--seed={options.seed}", "--inside"]
             enter([sys.executable, str(Path(__file__).resolve()), *again])
-    happened = run(options.seconds, options.seed, options.out, options.broken, options.inside)
-    if report(happened):
-        print("All is well.")
+    result = run(options.seconds, options.seed, options.out, options.broken, options.inside)
+    if report(result):
+        print("No violations.")
         return 0
-    print("THE LOCK FAILED, or a client did.")
+    print("VIOLATIONS FOUND: the lock or a client failed.")
     return 1
 
 

@@ -1,4 +1,4 @@
-"""Which connections a process has, seen from outside; on Linux only."""
+"""Counts the connections of another process. Linux only."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ ESTABLISHED = "01"
 
 
 def connections(pid: int) -> int:
-    """How many TCP connections the process has that are open; none where that is not seen."""
+    """Returns the number of established TCP connections of the process; 0 on other systems."""
     process = Path(f"/proc/{pid}")
     if not (process / "net/tcp").exists():
         return 0
-    # All those of its network namespace: the fourth column is the state, the tenth is what a file
-    # descriptor points to.
+    # The tables list all connections of its network namespace. The fourth column is the state, the
+    # tenth is the inode, to which the file descriptors of the process refer.
     lines = [
         line.split()
         for table in ("tcp", "tcp6")
@@ -28,4 +28,4 @@ def _target(descriptor: Path) -> str:
     try:
         return str(descriptor.readlink())
     except FileNotFoundError:
-        return ""  # closed meanwhile
+        return ""  # the descriptor was closed in the meantime

@@ -1,4 +1,4 @@
-"""A short chaos run, and two that must fail. `make chaos` is the long one."""
+"""A short chaos run, and two runs that must fail. `make chaos` performs a long run."""
 
 from __future__ import annotations
 
@@ -11,36 +11,36 @@ from itertools import islice
 from pathlib import Path
 
 import pytest
-from chaos.faults import NETWORK_FAULTS, SLOTS, storms
+from chaos.faults import LAYERS, NETWORK_FAULTS, storms
 from chaos.network import why_not
 from chaos.run import report, run
 
 PROGRAM = Path(__file__).parent / "run.py"
 SECONDS = float(os.environ.get("CHAOS_SECONDS", "15"))
-"""How long it goes on, but for the time that it takes until all is well again."""
+"""The minimum duration of the storms."""
 SEED = int(os.environ.get("CHAOS_SEED", random.randrange(1_000_000)))
 
 
-def test_the_lock_withstands_everything(tmp_path: Path) -> None:
+def test_there_is_no_violation_under_all_kinds_of_faults(tmp_path: Path) -> None:
     print(f"CHAOS_SEED={SEED}, files in {tmp_path}")
-    happened = run(SECONDS, SEED, tmp_path)
-    assert report(happened)
+    result = run(SECONDS, SEED, tmp_path)
+    assert report(result)
     figures = json.loads((tmp_path / "summary.json").read_text())
     assert figures["violations"] == []
     for language in ("Python", "Node.js", "Rust"):
         assert figures["acquisitions"][language] > 0
-        assert figures["of two"][language] > 0
-    kinds = SLOTS.keys() - NETWORK_FAULTS.keys()
+        assert figures["two resources"][language] > 0
+    kinds = LAYERS.keys() - NETWORK_FAULTS.keys()
     assert all(figures["faults"][kind] for kind in kinds), figures["faults"]
-    for kind in ("for ever", "cancelled", "cut short by a kill"):
+    for kind in ("unlimited", "cancelled", "ended by a kill"):
         assert figures["waits"][kind] > 0, figures["waits"]
-    assert figures["struck while"]["waiting"] > 0
+    assert figures["clients hit while"]["waiting"] > 0
     assert figures["register"]["writes"] > 0
-    assert len(happened.calms) > 1  # in each of which everybody got a lock
+    assert len(result.calms) > 1  # in each calm period, all clients got a lock
     assert "held by Rust" in (tmp_path / "timeline.html").read_text()
 
 
-def test_in_network_namespaces_where_there_can_be_some(tmp_path: Path) -> None:
+def test_there_is_no_violation_when_packets_are_lost(tmp_path: Path) -> None:
     if reason := why_not():
         pytest.skip(f"no network namespaces: {reason}")
     options = ["--seconds=0", f"--seed={SEED}", f"--out={tmp_path}", "--namespaces=on"]
@@ -52,17 +52,17 @@ def test_in_network_namespaces_where_there_can_be_some(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("broken", ["split", "no-guard"])
-def test_the_checker_finds_what_comes_of_a_broken_assumption(
+def test_the_checker_finds_overlaps_under_a_broken_assumption(
     tmp_path: Path, broken: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    happened = run(0, 1, tmp_path, broken)  # a single storm
-    assert not report(happened)
-    assert "overlap" in {violation.kind for violation in happened.violations}
-    # Fences save the register all the same, which is what they are for.
-    assert "lost update" not in {violation.kind for violation in happened.violations}
+    result = run(0, 1, tmp_path, broken)  # a single storm
+    assert not report(result)
+    assert "overlap" in {violation.kind for violation in result.violations}
+    # The fences still protect the register.
+    assert "lost update" not in {violation.kind for violation in result.violations}
     assert " granted: " in capsys.readouterr().out
 
 
-def test_the_seed_repeats_the_faults() -> None:
+def test_the_same_seed_plans_the_same_faults() -> None:
     assert list(islice(storms(7, 5, 6, True), 20)) == list(islice(storms(7, 5, 6, True), 20))
     assert next(storms(7, 5, 6, True)) != next(storms(8, 5, 6, True))

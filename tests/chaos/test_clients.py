@@ -1,4 +1,4 @@
-"""What a chaos run watches beside the histories: clients that end or hang, and what they leave."""
+"""The checks of a chaos run on processes: crashes, hangs, leftover keys and connections."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ WAITS = "tell(event='ask', ask=1, at=1, wait=None, resources=['orders'])"
 
 @pytest.fixture
 def start(tmp_path: Path) -> Iterator[Callable[[str], Client]]:
-    """`start(program)` runs a Python program as a client."""
+    """`start(program)` starts a Python program as a client."""
     started = []
 
     def start_client(program: str) -> Client:
@@ -47,37 +47,39 @@ def kinds(client: Client) -> list[str]:
     return [violation.kind for violation in client.violations]
 
 
-def soon() -> float:
+def deadline() -> float:
     return time.monotonic() + TIMEOUT
 
 
-def test_a_client_that_ends_when_it_is_asked_to(start: Callable[[str], Client]) -> None:
+def test_a_client_that_closes_and_exits_is_no_violation(start: Callable[[str], Client]) -> None:
     client = start(GOOD)
     client.check_running()
     client.end()
-    wait_until(lambda: client.has_closed(soon()))
-    client.wait(soon())
+    wait_until(lambda: client.has_closed(deadline()))
+    client.wait(deadline())
     assert kinds(client) == []
 
 
-def test_a_client_that_hangs(start: Callable[[str], Client]) -> None:
+def test_a_client_that_does_not_close_is_a_violation(start: Callable[[str], Client]) -> None:
     client = start("import time; time.sleep(600)")
     client.end()
     assert client.has_closed(time.monotonic())
-    client.wait(soon())
+    client.wait(deadline())
     assert kinds(client) == ["hang"]
 
 
-def test_a_client_that_closes_and_then_hangs(start: Callable[[str], Client]) -> None:
+def test_a_client_that_closes_and_does_not_exit_is_a_violation(
+    start: Callable[[str], Client],
+) -> None:
     client = start(f"{GOOD}\nimport time; time.sleep(600)")
     client.end()
-    wait_until(lambda: client.has_closed(soon()))
+    wait_until(lambda: client.has_closed(deadline()))
     client.wait(time.monotonic())
     assert kinds(client) == ["hang"]
 
 
-@pytest.mark.skipif(not Path("/proc/self/net/tcp").exists(), reason="connections are not seen")
-def test_a_client_that_keeps_a_connection_when_it_has_closed(
+@pytest.mark.skipif(not Path("/proc/self/net/tcp").exists(), reason="needs /proc/self/net/tcp")
+def test_a_connection_of_a_closed_client_is_a_violation(
     start: Callable[[str], Client], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
@@ -86,47 +88,53 @@ def test_a_client_that_keeps_a_connection_when_it_has_closed(
         keeping = start(f"{BEGIN}import socket; {connect}; {READ[:-1]}1); {close}; {READ}")
         keeping.end()
         monkeypatch.setattr(clients, "CLOSED_TIMEOUT", 0.1)
-        wait_until(lambda: keeping.has_closed(soon()))
+        wait_until(lambda: keeping.has_closed(deadline()))
         assert kinds(keeping) == ["connection"]
 
 
-def test_a_client_that_waits_for_a_lock_until_the_end(start: Callable[[str], Client]) -> None:
+def test_a_wait_that_does_not_end_before_the_close_is_a_violation(
+    start: Callable[[str], Client],
+) -> None:
     client = start(f"{BEGIN}{WAITS}\nsys.stdin.read()")
-    wait_until(lambda: bool(client.under_way))
+    wait_until(lambda: bool(client.waits_in_progress))
     client.end()
     assert client.has_closed(time.monotonic())
     assert kinds(client) == ["hang", "stuck"]
-    assert client.violations[1].text.startswith("Python 1's wait for orders (for ever)")
+    assert client.violations[1].text.startswith("Python 1's wait for orders (no limit)")
 
 
-def test_a_client_that_ends_in_an_error(start: Callable[[str], Client]) -> None:
+def test_a_client_that_fails_after_it_has_closed_is_a_violation(
+    start: Callable[[str], Client],
+) -> None:
     client = start(f"{GOOD}; sys.exit(3)")
     client.end()
-    wait_until(lambda: client.has_closed(soon()))
-    client.wait(soon())
+    wait_until(lambda: client.has_closed(deadline()))
+    client.wait(deadline())
     assert kinds(client) == ["crash"]
 
 
-def test_a_client_that_ends_in_an_error_before_it_closes(start: Callable[[str], Client]) -> None:
+def test_a_client_that_fails_before_it_closes_is_a_violation(
+    start: Callable[[str], Client],
+) -> None:
     client = start("import sys; sys.stdin.read(1); sys.exit(3)")
     client.end()
-    wait_until(lambda: client.has_closed(soon()))
-    client.wait(soon())
+    wait_until(lambda: client.has_closed(deadline()))
+    client.wait(deadline())
     assert kinds(client) == ["crash"]
 
 
-def test_what_was_done_to_a_client_is_in_its_history(start: Callable[[str], Client]) -> None:
+def test_actions_on_a_client_are_in_its_history(start: Callable[[str], Client]) -> None:
     client = start(f"{BEGIN}{WAITS}\nsys.stdin.read()")
-    wait_until(lambda: bool(client.under_way))
+    wait_until(lambda: bool(client.waits_in_progress))
     assert not client.holds
     client.stop()
-    client.go_on()
+    client.resume()
     client.kill()
     events = [entry["event"] for entry in client.entries]
     assert events == ["ask", "stopped", "continued", "killed"]
 
 
-def test_what_a_client_holds(start: Callable[[str], Client]) -> None:
+def test_a_client_holds_from_the_grant_to_the_release(start: Callable[[str], Client]) -> None:
     ask = f"{WAITS}; tell(event='granted', ask=1, token='t')"
     client = start(f"{BEGIN}{ask}; {READ[:-1]}1); tell(event='release', token='t'); {READ}")
     wait_until(lambda: client.holds)
@@ -134,7 +142,7 @@ def test_what_a_client_holds(start: Callable[[str], Client]) -> None:
     wait_until(lambda: not client.holds)
 
 
-def test_a_client_that_ends_by_itself(start: Callable[[str], Client]) -> None:
+def test_a_client_that_exits_unexpectedly_is_a_crash(start: Callable[[str], Client]) -> None:
     client = start("")
     with pytest.raises(CrashError):
         while True:
@@ -142,64 +150,68 @@ def test_a_client_that_ends_by_itself(start: Callable[[str], Client]) -> None:
     assert kinds(client) == ["crash"]
 
 
-def test_a_client_that_gets_no_lock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_client_that_gets_no_lock_in_a_calm_period_is_a_violation(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(clients, "KINDS", {"Python idle": [sys.executable, "-c", GOOD]})
     monkeypatch.setattr(run, "PROGRESS_TIMEOUT", 0.1)
     idle = Clients([[]], {}, 0, tmp_path, None)
-    happened = Run(0, tmp_path, 0)
-    run.calm(happened, idle, 0)
+    result = Run(0, tmp_path, 0)
+    run.calm(result, idle, 0)
     idle.close()
     idle.end()
     assert idle.violations == []
-    assert [violation.kind for violation in happened.violations] == ["no progress"]
+    assert [violation.kind for violation in result.violations] == ["no progress"]
 
 
 @pytest.mark.parametrize("answer", ["granted", None])
-def test_a_wait_that_outlives_a_calm(
+def test_a_wait_that_does_not_end_in_a_calm_period_is_a_violation(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, answer: str | None
 ) -> None:
-    """The client gets a lock by another wait, which by its own account begins in the far future."""
-    lucky = "tell(event='granted', ask=2, at=2**63, asked=2**63, token='t', fences={}, left=0)"
-    program = f"{BEGIN}{WAITS}\n{WAITS.replace('ask=1', 'ask=2')}\n{lucky}\n"
+    """The client gets a lock by another acquire, which has a start time in the far future."""
+    other = "tell(event='granted', ask=2, at=2**63, asked=2**63, token='t', fences={}, left=0)"
+    program = f"{BEGIN}{WAITS}\n{WAITS.replace('ask=1', 'ask=2')}\n{other}\n"
     if answer:
         program += "tell(event='granted', ask=1, at=2**63, asked=0, token='t', fences={}, left=0)\n"
     monkeypatch.setattr(clients, "KINDS", {"Python idle": [sys.executable, "-c", program + READ]})
     monkeypatch.setattr(run, "PROGRESS_TIMEOUT", TIMEOUT if answer else 3)
     idle = Clients([[]], {}, 0, tmp_path, None)
     wait_until(lambda: any(e["event"] == "granted" for e in idle[0].histories[-1].load()))
-    happened = Run(0, tmp_path, 0)
-    run.calm(happened, idle, 0)
+    result = Run(0, tmp_path, 0)
+    run.calm(result, idle, 0)
     idle.kill()
-    kinds_found = [violation.kind for violation in happened.violations]
+    kinds_found = [violation.kind for violation in result.violations]
     assert kinds_found == ([] if answer else ["stuck"])
 
 
-def test_keys_that_stay(start_servers: Callable[..., Servers], tmp_path: Path) -> None:
-    servers = start_servers(2)
-    happened = Run(0, tmp_path, 0)
-    for server in servers:
-        server.command("SET", "orders", "token", "PX", 20)
-        server.command("SET", "orders:fence", 1, "EX", 86400)
-    run.check_litter(happened, servers)
-    assert happened.violations == []
-    servers[0].command("SET", "orders", "token")
-    servers[1].command("SET", "stock:fence", 1)
-    servers[1].command("ZADD", "stock:queue", 1, "gone#1")
-    run.check_litter(happened, servers)
-    assert [violation.text for violation in happened.violations] == [
-        "orders stays on a node",
-        "stock:queue stays on a node",
-        "the fence of stock stays on a node for ever",
-    ]
-
-
-def test_connections_and_subscriptions_that_stay(
+def test_leftover_keys_are_violations(
     start_servers: Callable[..., Servers], tmp_path: Path
 ) -> None:
     servers = start_servers(2)
-    happened = Run(0, tmp_path, 0)
-    run.check_connections(happened, servers, TIMEOUT)
-    assert happened.violations == []
+    result = Run(0, tmp_path, 0)
+    for server in servers:
+        server.command("SET", "orders", "token", "PX", 20)
+        server.command("SET", "orders:fence", 1, "EX", 86400)
+    run.check_leftover_keys(result, servers)
+    assert result.violations == []
+    servers[0].command("SET", "orders", "token")
+    servers[1].command("SET", "stock:fence", 1)
+    servers[1].command("ZADD", "stock:queue", 1, "gone#1")
+    run.check_leftover_keys(result, servers)
+    assert [violation.text for violation in result.violations] == [
+        "orders is left on a node",
+        "stock:queue is left on a node",
+        "the fence key of stock does not expire on a node",
+    ]
+
+
+def test_leftover_connections_and_subscriptions_are_violations(
+    start_servers: Callable[..., Servers], tmp_path: Path
+) -> None:
+    servers = start_servers(2)
+    result = Run(0, tmp_path, 0)
+    run.check_connections(result, servers, TIMEOUT)
+    assert result.violations == []
     with (
         socket.create_connection(("127.0.0.1", servers[0].port)) as silent,
         socket.create_connection(("127.0.0.1", servers[1].port)) as subscriber,
@@ -208,8 +220,8 @@ def test_connections_and_subscriptions_that_stay(
         subscriber.sendall(encode_command("SUBSCRIBE", "calls"))
         assert silent.recv(1)
         assert subscriber.recv(1)
-        run.check_connections(happened, servers, 0.1)
-    assert [violation.text for violation in happened.violations] == [
+        run.check_connections(result, servers, 0.1)
+    assert [violation.text for violation in result.violations] == [
         "1 clients are still connected to node 1",
         "node 2 has subscribers of ['calls']",
         "1 clients are still connected to node 2",

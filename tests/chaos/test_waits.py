@@ -1,10 +1,10 @@
-"""Waits that do not end as they should are found in histories made by hand, and no others."""
+"""Waits that do not end in time are found in handwritten histories, and no false ones."""
 
 from __future__ import annotations
 
 import pytest
 from chaos.check import Entry
-from chaos.waits import most_in_one_line, stuck, waits
+from chaos.waits import longest_local_queue, stuck, waits
 
 SLACK = 50
 MS = 1_000_000
@@ -31,8 +31,8 @@ def cancelled(number: int, since: int, at: int) -> History:
     ]
 
 
-def done(event: str, at: int) -> Entry:
-    """Something that was done to the process."""
+def action(event: str, at: int) -> Entry:
+    """Returns the entry of an action on the process."""
     return {"event": event, "at": at}
 
 
@@ -40,61 +40,61 @@ def kinds(*entries: Entry) -> list[str]:
     return [violation.kind for violation in stuck(waits([("a", entries)]), SLACK)]
 
 
-def test_waits_that_end_are_no_violation() -> None:
+def test_waits_that_end_in_time_are_no_violation() -> None:
     assert kinds(ask(1, 0), granted(1, 10)) == []
     assert kinds(ask(1, 0), failed(1, MS + SLACK)) == []
     assert kinds(ask(1, 0, None), granted(1, 900 * MS)) == []
     assert kinds(ask(1, 0, None), *cancelled(1, 900 * MS, 900 * MS + SLACK)) == []
 
 
-def test_a_wait_that_never_ends() -> None:
+def test_a_wait_that_never_ends_is_found() -> None:
     assert kinds(ask(1, 0), ask(2, 5, None), granted(1, 10)) == ["stuck"]
 
 
-def test_a_wait_that_ends_too_late() -> None:
+def test_a_wait_that_ends_too_late_is_found() -> None:
     assert kinds(ask(1, 0), failed(1, MS + SLACK + 1)) == ["stuck"]
     assert kinds(ask(1, 0), granted(1, MS + SLACK + 1)) == ["stuck"]
     assert kinds(ask(1, 0, 0), failed(1, SLACK + 1, "NO_QUORUM")) == ["stuck"]
 
 
-def test_a_wait_that_goes_on_after_it_was_cancelled() -> None:
+def test_a_wait_that_continues_after_its_cancellation_is_found() -> None:
     assert kinds(ask(1, 0, None), *cancelled(1, 100, 101 + SLACK)) == ["stuck"]
     cancel = cancelled(1, 100, 0)[0]
     assert kinds(ask(1, 0, None), cancel, granted(1, 101 + SLACK)) == ["stuck"]
 
 
-def test_while_a_process_is_stopped_its_waits_are_not_late() -> None:
-    stop = [done("stopped", 100), done("continued", 1_000_000)]
+def test_time_in_which_a_process_is_stopped_does_not_count() -> None:
+    stop = [action("stopped", 100), action("continued", 1_000_000)]
     assert kinds(ask(1, 50), *stop, failed(1, 50 + MS + SLACK + 999_900)) == []
     assert kinds(ask(1, 50), *stop, failed(1, 51 + MS + SLACK + 999_900)) == ["stuck"]
-    # One that began meanwhile, by what it wrote, has no credit for all of it.
+    # For a wait that was recorded during the stop, only the rest of the stop is deducted.
     since = 999_000
     assert kinds(stop[0], ask(1, since, 0), stop[1], failed(1, since + SLACK + 1_000)) == []
     assert kinds(stop[0], ask(1, since, 0), stop[1], failed(1, since + SLACK + 1_001)) == ["stuck"]
-    # One before it neither.
+    # A stop before the wait is not deducted.
     assert kinds(*stop, ask(1, MS, 0), failed(1, MS + SLACK + 1)) == ["stuck"]
 
 
-def test_a_process_that_is_killed_ends_its_waits_and_not_those_of_the_next() -> None:
-    assert kinds(ask(1, 0, None), done("killed", 100)) == []
-    assert kinds(ask(1, 0), done("killed", MS + SLACK + 1)) == ["stuck"]
-    assert kinds(ask(1, 0, None), done("killed", 100), ask(1, 200, None)) == ["stuck"]
+def test_a_kill_ends_the_waits_of_its_process_and_not_those_of_the_next() -> None:
+    assert kinds(ask(1, 0, None), action("killed", 100)) == []
+    assert kinds(ask(1, 0), action("killed", MS + SLACK + 1)) == ["stuck"]
+    assert kinds(ask(1, 0, None), action("killed", 100), ask(1, 200, None)) == ["stuck"]
 
 
 @pytest.mark.parametrize("code", ["NO_QUORUM", "TIMEOUT"])
-def test_the_last_waits_for_ever_are_granted(code: str) -> None:
-    over = done("over", 100)
-    assert kinds(ask(1, 0, None), over, failed(1, 110, code)) == ["not granted"]
-    assert kinds(ask(1, 0), over, failed(1, 110, code)) == []
-    assert kinds(ask(1, 0, None), failed(1, 90, code), over) == []
-    assert kinds(ask(1, 0, None), over, granted(1, 110)) == []
-    assert kinds(ask(1, 0, None), over, *cancelled(1, 105, 110)) == []
+def test_an_unlimited_wait_must_be_granted_at_the_end_of_the_run(code: str) -> None:
+    ending = action("ending", 100)
+    assert kinds(ask(1, 0, None), ending, failed(1, 110, code)) == ["not granted"]
+    assert kinds(ask(1, 0), ending, failed(1, 110, code)) == []
+    assert kinds(ask(1, 0, None), failed(1, 90, code), ending) == []
+    assert kinds(ask(1, 0, None), ending, granted(1, 110)) == []
+    assert kinds(ask(1, 0, None), ending, *cancelled(1, 105, 110)) == []
 
 
-def test_how_many_wait_in_one_line() -> None:
+def test_the_longest_local_queue_is_counted() -> None:
     histories = [
         ("a", [ask(1, 0), ask(2, 1, resources=("q", "r")), granted(1, 2), granted(2, 3)]),
         ("b", [ask(1, 0), granted(1, 3), ask(2, 3), granted(2, 4)]),
     ]
-    assert most_in_one_line(waits(histories)) == 2
-    assert most_in_one_line(waits(histories[1:])) == 1
+    assert longest_local_queue(waits(histories)) == 2
+    assert longest_local_queue(waits(histories[1:])) == 1

@@ -1,4 +1,4 @@
-"""The picture of a chaos run: who held what when, and which faults there were. One HTML file."""
+"""Draws the timeline of a chaos run: leases, waits and faults, as one HTML file."""
 
 from __future__ import annotations
 
@@ -8,29 +8,29 @@ from itertools import chain
 from typing import Any
 
 from chaos.check import Lease, end_promised, end_seen
-from chaos.faults import CLIENT_FAULTS, MOMENTARY, SLOTS
-from chaos.history import Run, Stroke, language
+from chaos.faults import CLIENT_FAULTS, LAYERS, MOMENTARY
+from chaos.history import InjectedFault, Run, language
 from chaos.waits import Wait
 
 SECTION = 20
-"""Seconds in one row of the picture; a long run has many rows, one below the other."""
+"""The seconds that one row of the picture shows. A long run has several rows."""
 WIDTH, LEFT = 1400, 130
 SCALE = (WIDTH - LEFT) / SECTION
 ROW = 7
-"""The height of what is held of one resource, and of a fault of one slot."""
+"""The height of the leases of one resource, and of the faults of one layer."""
 GAP = 6
 AXIS = 18
 LONG_WAIT = 500_000_000
-"""Waits that were longer, in nanoseconds, are shown."""
+"""Waits longer than this are shown, in nanoseconds."""
 NAMED = 50_000_000
-"""Leases that were held for longer, in nanoseconds, tell about themselves under the pointer."""
+"""Leases held for longer than this have a tooltip, in nanoseconds."""
 
 LANGUAGES = {"Python": "#2f6db5", "Node.js": "#2e8b3d", "Rust": "#c2541b"}
 FAULTS = {
     "server killed": "#111111",
     "server stopped": "#8a8f98",
     "queues lost": "#4b5bd1",
-    "calls cut": "#9aa5f0",
+    "subscriptions cut": "#9aa5f0",
     "delay": "#e8c33c",
     "cut": "#e0218a",
     "refuse": "#b04fc9",
@@ -42,8 +42,8 @@ FAULTS = {
     "client killed": "#111111",
     "client stopped": "#8a8f98",
     "client cut off": "#7a4b2b",
-    "client unheard": "#d98e5f",
-    "client deaf": "#a8b545",
+    "client requests lost": "#d98e5f",
+    "client replies lost": "#a8b545",
 }
 WAITING = 'fill="#9a9a9a"'
 NODE_ROWS = {"process": 0, "mode": 1, "cut": 1, "delay": 2}
@@ -60,7 +60,7 @@ svg.row { display: block; margin-bottom: 14px } svg text { font: 11px system-ui,
 
 
 def draw(run: Run, figures: dict[str, Any]) -> str:
-    """The whole page."""
+    """Returns the HTML page."""
     leases, waits = run.leases, run.waits
     rows = "\n".join(
         _Row(run, leases, waits, begins).svg()
@@ -73,9 +73,9 @@ def draw(run: Run, figures: dict[str, Any]) -> str:
     )
     return (
         f"<!doctype html><meta charset=utf-8><title>quorlock chaos, seed {run.seed}</title>"
-        f"<style>{STYLE}</style><h1>quorlock under faults: who held what</h1>"
+        f"<style>{STYLE}</style><h1>quorlock under faults: leases over time</h1>"
         f"{_table(figures)}{violations}{_legend()}"
-        f"<p>Each client has a line for each of {', '.join(_resources(leases))}.</p>{rows}"
+        f"<p>Each client has one line per resource: {', '.join(_resources(leases))}.</p>{rows}"
     )
 
 
@@ -104,17 +104,18 @@ def _legend() -> str:
     items = [item(box(f'fill="{colour}"'), f"held by {name}") for name, colour in LANGUAGES.items()]
     blue = LANGUAGES["Python"]
     items += [
-        item(box(f'fill="{blue}" opacity=".3"'), "promised, but not seen any more by its holder"),
+        item(box(f'fill="{blue}" opacity=".3"'), "promised, but not checked by its holder"),
         item(
-            f'<rect y="5" width="24" height="2" fill="{blue}"/>', "over, and its holder not ready"
+            f'<rect y="5" width="24" height="2" fill="{blue}"/>',
+            "the lease has ended, but its holder is not finished",
         ),
         item(
             f'<rect y="5" width="24" height="1" {WAITING}/>',
-            f"waited for, longer than {LONG_WAIT / 1e9:g} s",
+            f"waiting for longer than {LONG_WAIT / 1e9:g} s",
         ),
         item(
             box('fill="#e9f7e9"'),
-            "calm: all is well, everybody gets a lock, and all who wait at its begin are done",
+            "calm: no faults; all clients get a lock, and earlier acquires end",
         ),
         item(_violation(12, 12), "violation"),
     ]
@@ -140,7 +141,7 @@ def _text(x: float, y: float, anchor: str, colour: str, text: str) -> str:
 
 
 class _Row:
-    """Some seconds of the run."""
+    """One row: SECTION seconds of the run."""
 
     def __init__(self, run: Run, leases: list[Lease], waits: list[Wait], begins: int) -> None:
         self._run = run
@@ -149,18 +150,18 @@ class _Row:
         self._begins = begins
         self._resources = _resources(leases)
         self._lanes: dict[str, tuple[int, int]] = {}
-        """Where the lane of each client and node begins, and how high it is."""
+        """The top and the height of the lane of each client and node."""
         y = AXIS
         for client, _ in run.histories:
             self._lanes[client] = (y, ROW * len(self._resources))
             y += ROW * len(self._resources) + GAP
-        for node in sorted({s.target for s in run.strokes if s.kind not in CLIENT_FAULTS}):
+        for node in sorted({s.target for s in run.injected if s.kind not in CLIENT_FAULTS}):
             self._lanes[node] = (y, ROW * (max(NODE_ROWS.values()) + 1))
             y += ROW * (max(NODE_ROWS.values()) + 1) + GAP
         self._height = y
 
     def svg(self) -> str:
-        parts = [self._background(), self._waited(), self._held(), self._strokes()]
+        parts = [self._background(), self._waited(), self._held(), self._faults()]
         body = "".join(chain(*parts, self._violations()))
         return f'<svg class=row width="{WIDTH}" height="{self._height}">{body}</svg>'
 
@@ -211,47 +212,47 @@ class _Row:
         for lease in self._leases:
             y = self._lanes[lease.client][0] + ROW * self._resources.index(lease.resource)
             seen = end_seen(lease)
-            given_up = lease.given_up or seen
+            release_began = lease.release_began or seen
             fill = f'fill="{LANGUAGES[language(lease.client)]}"'
             title = ""
-            if max(seen, given_up) - lease.granted > NAMED:
+            if max(seen, release_began) - lease.granted > NAMED:
                 title = (
                     f"{lease.client}: {lease.resource}, fence {lease.fence},"
                     f" from {self._run.seconds(lease.granted):.3f} s"
-                    f" to {self._run.seconds(given_up):.3f} s{', lost' if lease.lost else ''}"
+                    f" to {self._run.seconds(release_began):.3f} s{', lost' if lease.lost else ''}"
                 )
             promised = max(seen, end_promised(lease))
             if promised - seen > NAMED / 10:
                 yield self._rect(seen, promised, y, ROW - 1, f'{fill} opacity=".3"', title)
-            if given_up > promised:
-                yield self._rect(promised, given_up, y + ROW / 2 - 1.5, 2, fill, title)
+            if release_began > promised:
+                yield self._rect(promised, release_began, y + ROW / 2 - 1.5, 2, fill, title)
             yield self._rect(lease.granted, seen, y, ROW - 1, fill, title)
 
-    def _strokes(self) -> Iterator[str]:
-        for stroke in self._run.strokes:
-            if stroke.kind in CLIENT_FAULTS:
-                yield self._client_stroke(stroke)
+    def _faults(self) -> Iterator[str]:
+        for fault in self._run.injected:
+            if fault.kind in CLIENT_FAULTS:
+                yield self._client_fault(fault)
                 continue
-            y = self._lanes[stroke.target][0] + ROW * NODE_ROWS[SLOTS[stroke.kind]]
-            ends = max(stroke.ends, stroke.begins + int(2 / SCALE * 1e9))
-            style = f'fill="{FAULTS[stroke.kind]}"'
-            yield self._rect(stroke.begins, ends, y, ROW - 1, style, self._title(stroke))
+            y = self._lanes[fault.target][0] + ROW * NODE_ROWS[LAYERS[fault.kind]]
+            ends = max(fault.ends, fault.begins + int(2 / SCALE * 1e9))
+            style = f'fill="{FAULTS[fault.kind]}"'
+            yield self._rect(fault.begins, ends, y, ROW - 1, style, self._title(fault))
 
-    def _client_stroke(self, stroke: Stroke) -> str:
-        y, height = self._lanes[stroke.target]
-        style = f'fill="{FAULTS[stroke.kind]}" opacity=".35"'
-        band = self._rect(stroke.begins, stroke.ends, y - 2, height + 3, style, self._title(stroke))
-        if stroke.kind == "client killed" and self._is_shown(stroke.begins, stroke.begins):
-            x, middle = self._x(stroke.begins), y + height / 2
+    def _client_fault(self, fault: InjectedFault) -> str:
+        y, height = self._lanes[fault.target]
+        style = f'fill="{FAULTS[fault.kind]}" opacity=".35"'
+        band = self._rect(fault.begins, fault.ends, y - 2, height + 3, style, self._title(fault))
+        if fault.kind == "client killed" and self._is_shown(fault.begins, fault.begins):
+            x, middle = self._x(fault.begins), y + height / 2
             band += (
                 f'<path d="M{x - 5:.1f} {middle - 5}l10 10m0 -10l-10 10" stroke="#d00"'
                 ' stroke-width="2.5"/>'
             )
         return band
 
-    def _title(self, stroke: Stroke) -> str:
-        since, until = self._run.seconds(stroke.begins), self._run.seconds(stroke.ends)
-        return f"{stroke.target}: {stroke.kind} from {since:.3f} s to {until:.3f} s"
+    def _title(self, fault: InjectedFault) -> str:
+        since, until = self._run.seconds(fault.begins), self._run.seconds(fault.ends)
+        return f"{fault.target}: {fault.kind} from {since:.3f} s to {until:.3f} s"
 
     def _violations(self) -> Iterator[str]:
         for violation in self._run.violations:

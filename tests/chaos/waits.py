@@ -1,7 +1,7 @@
-"""What became of all waits: pure functions from histories, as in check.py.
+"""The checker of waits: pure functions from histories to violations, like check.py.
 
-A history has, beside what the process wrote (client.py), what was done to it: `stopped`,
-`continued` and `killed`, and `over` when it was asked to end.
+In addition to the entries of the process (client.py), a history has the actions of the run on it:
+`stopped`, `continued`, `killed`, and `ending` when it was told to finish and close.
 """
 
 from __future__ import annotations
@@ -16,75 +16,76 @@ from chaos.check import Entry, Violation
 
 @dataclass
 class Wait:
-    """One acquire, from its call on. Times in nanoseconds."""
+    """One acquire, from its call until it returns. Times are in nanoseconds."""
 
     client: str
     resources: tuple[str, ...]
     asked: int
     length: int | None
-    """For how long it may wait; `None` for ever."""
+    """The `wait` option; None for no limit."""
     cancelled: int | None = None
-    """When it was about to be cancelled."""
+    """The time just before it was cancelled."""
     ended: int | None = None
-    """When it had returned, or its process was killed."""
+    """When it had returned, or when its process was killed."""
     outcome: str | None = None
     """`granted`, `cancelled`, `killed`, or the code of an error."""
     last: bool = False
-    """It was still under way when the process was asked to end, with all being well."""
+    """Whether it was still in progress when the process was told to end, without faults."""
     stops: list[tuple[int, int]] = field(default_factory=list)
-    """When its process stood still meanwhile."""
+    """The periods in which its process was stopped during the wait: start and end."""
 
     def ran(self, since: int, until: int) -> int:
-        """For how long its process has been running between these moments."""
+        """Returns how long its process was running between these times."""
         stopped = (min(until, end) - max(since, begin) for begin, end in self.stops)
         return until - since - sum(max(0, each) for each in stopped)
 
     def __str__(self) -> str:
-        length = "for ever" if self.length is None else f"up to {self.length / 1e9:g} s"
+        length = "no limit" if self.length is None else f"up to {self.length / 1e9:g} s"
         return f"{self.client}'s wait for {' and '.join(self.resources)} ({length})"
 
 
 def waits(histories: Iterable[tuple[str, Iterable[Entry]]]) -> list[Wait]:
-    """All waits of all clients, in the order in which they began."""
+    """Returns all acquires of all clients, in the order in which they began."""
     found = [wait for client, entries in histories for wait in _of_client(client, entries)]
     return sorted(found, key=lambda wait: wait.asked)
 
 
 def _of_client(client: str, entries: Iterable[Entry]) -> Iterator[Wait]:
-    under_way: dict[int, Wait] = {}
+    in_progress: dict[int, Wait] = {}
     stopped = 0
     for entry in entries:
         match entry["event"]:
             case "ask":
                 length = None if entry["wait"] is None else entry["wait"] * 1_000_000
                 wait = Wait(client, tuple(entry["resources"]), entry["at"], length)
-                under_way[entry["ask"]] = wait
+                in_progress[entry["ask"]] = wait
                 yield wait
             case "cancel":
-                under_way[entry["ask"]].cancelled = entry["at"]
+                in_progress[entry["ask"]].cancelled = entry["at"]
             case "granted" | "cancelled" | "error" as event:
-                wait = under_way.pop(entry["ask"])
+                wait = in_progress.pop(entry["ask"])
                 wait.ended, wait.outcome = entry["at"], entry.get("code", event)
             case "killed":
-                for wait in under_way.values():
+                for wait in in_progress.values():
                     wait.ended, wait.outcome = entry["at"], "killed"
-                under_way.clear()
+                in_progress.clear()
             case "stopped":
                 stopped = entry["at"]
             case "continued":
-                for wait in under_way.values():
+                for wait in in_progress.values():
                     wait.stops.append((stopped, entry["at"]))
-            case "over":
-                for wait in under_way.values():
+            case "ending":
+                for wait in in_progress.values():
                     wait.last = True
 
 
 def stuck(of: Iterable[Wait], slack: int) -> list[Violation]:
-    """Every wait ends in time, not counting how long its process stood still.
+    """Returns the waits that did not end in time.
 
-    That is at its deadline, if it has one; soon after it was cancelled, if it was; and in any case
-    before its process. One that is for ever, and is under way when all is well for good, is
-    granted. `slack` is what a wait may take longer, in nanoseconds.
+    Time in which a process is stopped does not count.
+    A wait must end at its deadline, soon after its cancellation, and in any case before its process
+    exits. A wait without a limit that is in progress at the end of the run, when there are no more
+    faults, must be granted. `slack` is the allowed delay in nanoseconds.
     """
     found = []
     for wait in of:
@@ -103,13 +104,13 @@ def stuck(of: Iterable[Wait], slack: int) -> list[Violation]:
                 found.append(Violation("stuck", wait.ended, text))
         good = ("granted", "cancelled", "killed")
         if wait.last and wait.length is None and wait.outcome not in good:
-            text = f"{wait} ended in {wait.outcome}, though all was well"
+            text = f"{wait} ended with {wait.outcome}, although there was no fault"
             found.append(Violation("not granted", wait.ended, text))
     return found
 
 
-def most_in_one_line(of: Iterable[Wait]) -> int:
-    """How many waits of one client for one resource there were at once, at most."""
+def longest_local_queue(of: Iterable[Wait]) -> int:
+    """Returns the largest number of simultaneous waits of one client for one resource."""
     steps = chain.from_iterable(
         ((wait.asked, 1, wait, resource), (wait.ended, -1, wait, resource))
         for wait in of

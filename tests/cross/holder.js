@@ -1,4 +1,4 @@
-// Node.js's part in the cross-language tests: carries out one JSON command per line.
+// The Node.js client of test_cross.py: runs one JSON command per line of stdin.
 
 import { Client } from 'quorlock'
 import { createInterface } from 'node:readline'

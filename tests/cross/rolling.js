@@ -1,4 +1,4 @@
-// A Node.js worker of test_rolling.py; see rolling.py.
+// The Node.js worker of test_rolling.py; see rolling.py.
 
 import { Client, LeaseLostError, LockTimeoutError } from 'quorlock'
 import { appendFileSync } from 'node:fs'

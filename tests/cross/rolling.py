@@ -1,8 +1,8 @@
-"""A Python worker of test_rolling.py; rolling.js does the same.
+"""The Python worker of test_rolling.py; rolling.js does the same.
 
-It holds one lease from the beginning to the end, tries to get hold of those of the others, and
-takes turns with them. What happens goes to its history, a JSON object per line; times are
-nanoseconds of CLOCK_MONOTONIC. It ends when its stdin ends.
+It holds its own lock all the time, tries to acquire the locks of the other workers, and takes turns
+with them on one more lock. It writes events to its history file, one JSON object per line; times
+are nanoseconds of CLOCK_MONOTONIC. It exits when its stdin ends.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ client = quorlock.Client(
     settings["urls"],
     ttl=settings["ttl"] / 1000,
     restart_guard=settings["guard"] / 1000,
-    # A machine that is busy with other things is no fault.
+    # Long, so that a loaded machine does not cause timeouts.
     node_timeout=1,
     retry_delay=(0.002, 0.02),
     wait=30,
@@ -38,7 +38,7 @@ async def hold(over: asyncio.Event) -> None:
     record(held=lease.token, at=time.monotonic_ns())
     await over.wait()
     at = time.monotonic_ns()
-    # False if it was not the holder's all the time.
+    # False if the lease was lost before.
     record(kept=lease.valid and await lease.release_async(), at=at)
 
 

@@ -1,15 +1,15 @@
-// Holds a lease, is stopped and continued, and says what it finds. See test_stopped.py.
+// Holds a lease, is stopped and continued, and prints the state of the lease. See test_stopped.py.
 
 import { once } from 'node:events'
 import { Client } from 'quorlock'
 
 const client = new Client(process.argv.slice(2), { ttl: 1_000 })
 const lease = await client.lock('r')
-const told = once(lease.signal, 'abort').then(() => true)
+const lost = once(lease.signal, 'abort').then(() => true)
 console.log(lease.fence)
-// The line is there when this process is continued.
+// The test stops this process here, and writes a line before it continues it.
 await once(process.stdin, 'data')
 const { valid } = lease
-console.log(JSON.stringify({ valid, told: await told, released: await lease.release() }))
+console.log(JSON.stringify({ valid, lost: await lost, released: await lease.release() }))
 await client.close()
 process.stdin.destroy()

@@ -1,4 +1,4 @@
-"""Holds a lease, is stopped and continued, and says what it finds. See test_stopped.py."""
+"""Holds a lease, is stopped and continued, and prints the lease's state. See test_stopped.py."""
 
 import json
 import sys
@@ -8,9 +8,9 @@ import quorlock
 client = quorlock.Client(sys.argv[1:], ttl=1)
 lease = client.lock("r").acquire()
 print(lease.fence, flush=True)
-# The line is there when this process is continued.
+# The test stops this process here, and writes a line before it continues it.
 sys.stdin.readline()
 valid = lease.valid
-told = lease.wait_lost(60)
-print(json.dumps({"valid": valid, "told": told, "released": lease.release()}), flush=True)
+lost = lease.wait_lost(60)
+print(json.dumps({"valid": valid, "lost": lost, "released": lease.release()}), flush=True)
 client.close()

@@ -1,4 +1,4 @@
-"""Python and Node.js processes, and foreign libraries' keys, on the same servers."""
+"""Python and Node.js processes, and keys of other libraries, on the same servers."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ HERE = Path(__file__).resolve().parent
 
 
 class Node:
-    """A Node.js process that carries out commands."""
+    """A Node.js process that runs commands on a client."""
 
     def __init__(self, urls: list[str]) -> None:
         self._process = subprocess.Popen(
@@ -64,7 +64,7 @@ def client(servers: Servers) -> Iterator[quorlock.Client]:
         yield client
 
 
-def test_a_lease_of_one_language_keeps_the_other_out(client: quorlock.Client, node: Node) -> None:
+def test_a_lease_of_one_language_excludes_the_other(client: quorlock.Client, node: Node) -> None:
     with client.lock("r"):
         assert node.ask(lock="r", options={"wait": 0})["error"] == "TIMEOUT"
         assert node.ask(locked="r") == {"ok": True}
@@ -94,7 +94,7 @@ def test_fences_increase_across_languages(
             servers[round_ % 3].command("FLUSHALL")
 
 
-def test_a_waiter_of_one_language_follows_a_holder_of_the_other(
+def test_a_waiter_of_one_language_gets_the_lock_from_a_holder_of_the_other(
     client: quorlock.Client, node: Node
 ) -> None:
     with client.lock("r") as lease:
@@ -104,7 +104,7 @@ def test_a_waiter_of_one_language_follows_a_holder_of_the_other(
     assert node.ask(release="r") == {"ok": True}
 
 
-def test_a_process_that_dies_blocks_nobody_for_longer_than_its_ttl(
+def test_a_lock_is_free_after_the_ttl_of_a_killed_process(
     client: quorlock.Client, servers: Servers
 ) -> None:
     dying = Node(servers.urls)
@@ -115,7 +115,7 @@ def test_a_process_that_dies_blocks_nobody_for_longer_than_its_ttl(
         pass
 
 
-def test_the_key_is_what_other_redlock_libraries_use(
+def test_the_key_is_compatible_with_other_redlock_libraries(
     client: quorlock.Client, node: Node, servers: Servers
 ) -> None:
     for server in servers:

@@ -23,7 +23,7 @@ WORKERS = [
 ]
 TURNS = 200
 WAIT = 240
-"""Seconds: far more than all turns take, also on a loaded machine; a deadlock takes for ever."""
+"""Seconds: far more than all turns take on a loaded machine. A deadlock would exceed it."""
 
 
 def test_opposite_orders_do_not_deadlock_and_exclude(
@@ -55,7 +55,7 @@ def test_opposite_orders_do_not_deadlock_and_exclude(
         for worker in workers:
             worker.kill()
             worker.wait()
-    # Whoever is not excluded overwrites what another has counted.
+    # Without exclusion, workers would overwrite each other's counts.
     held = Counter(resource for _, resources in WORKERS for resource in resources)
     for resource, times in held.items():
         assert json.loads((tmp_path / resource).read_text())["count"] == times * TURNS

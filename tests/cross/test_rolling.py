@@ -1,4 +1,4 @@
-"""All nodes forget everything, one after the other and again and again, while locks are in use."""
+"""All nodes lose their data, one after another and repeatedly, while locks are in use."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ import quorlock
 
 HERE = Path(__file__).resolve().parent
 SECONDS = float(os.environ.get("ROLLING_SECONDS", "20"))
-"""How long it goes on; CI takes two minutes."""
+"""How long nodes keep losing their data. CI sets two minutes."""
 WORKERS = {
     "held by Python": [sys.executable, str(HERE / "rolling.py")],
     "held by Node.js": ["node", str(HERE / "rolling.js")],
@@ -30,11 +30,11 @@ WORKERS = {
     "held by Node.js too": ["node", str(HERE / "rolling.js")],
 }
 TTL = 2.0
-"""Seconds, also of the guard."""
+"""The ttl and the restart guard, in seconds."""
 
 
 class Worker:
-    """One process."""
+    """A worker process, and its history."""
 
     def __init__(self, name: str, urls: list[str], history: Path) -> None:
         self.history = history
@@ -57,7 +57,7 @@ class Worker:
 
     @property
     def token(self) -> str | None:
-        """That of the lease that it holds."""
+        """The token of the lease that it holds; None before it has one."""
         return next((entry["held"] for entry in self.entries if "held" in entry), None)
 
     def end(self) -> None:
@@ -67,39 +67,39 @@ class Worker:
 
 
 def granted(client: quorlock.Client, number: int) -> bool:
-    """Whether this node's votes count."""
+    """Tries an acquire, and returns whether the vote of this node counted."""
     before = client.stats().nodes[number].outcomes.get("granted", 0)
     client.lock("probe").acquire().release()
     return client.stats().nodes[number].outcomes.get("granted", 0) > before
 
 
 @pytest.mark.parametrize("how", ["restart", "FLUSHALL"])
-def test_nodes_forget_one_after_the_other(
+def test_leases_survive_when_nodes_lose_their_data_one_after_another(
     start_servers: Callable[..., Servers], tmp_path: Path, how: str
 ) -> None:
     servers = start_servers(5)
     client = quorlock.Client(servers.urls, ttl=TTL, restart_guard=TTL, node_timeout=1)
 
-    def counts() -> bool:
-        # Longer, for the sake of those who ask but once.
+    def all_nodes_vote() -> bool:
+        # The longer guard makes sure that the nodes also vote for workers, which do not retry.
         with quorlock.Client(servers.urls, restart_guard=TTL + 1, ttl=TTL, node_timeout=1) as new:
             try:
                 return all(granted(new, number) for number in range(5))
             except quorlock.QuorumError:
                 return False
 
-    wait_until(counts)
+    wait_until(all_nodes_vote)
     workers = [Worker(name, servers.urls, tmp_path / name) for name in WORKERS]
     try:
 
-        def is_healed(*these: Server) -> bool:
+        def is_repaired(*these: Server) -> bool:
             assert all(worker.process.poll() is None for worker in workers)
             return all(server.command("MGET", *WORKERS) == tokens for server in these)
 
         wait_until(lambda: all(worker.token for worker in workers))
         tokens = [worker.token for worker in workers]
 
-        wait_until(lambda: is_healed(*servers))
+        wait_until(lambda: is_repaired(*servers))
         began = time.monotonic()
         rounds = 0
         while time.monotonic() < began + SECONDS:
@@ -109,7 +109,7 @@ def test_nodes_forget_one_after_the_other(
                     server.restart()
                 else:
                     server.command("FLUSHALL")
-                wait_until(partial(is_healed, server))
+                wait_until(partial(is_repaired, server))
                 wait_until(partial(granted, client, number))
         for worker in workers:
             worker.end()
@@ -120,7 +120,7 @@ def test_nodes_forget_one_after_the_other(
     entries = [entry for worker in workers for entry in worker.entries]
     kept = [entry for entry in entries if "kept" in entry]
     assert [entry["kept"] for entry in kept] == [True] * len(WORKERS)
-    # Before and after, all take the others' locks where they can.
+    # Before all workers hold their locks, and after the first release, others can take them.
     since = max(entry["at"] for entry in entries if "held" in entry)
     until = min(entry["at"] for entry in kept)
     assert until - since > SECONDS * 1e9 / 2
@@ -130,9 +130,9 @@ def test_nodes_forget_one_after_the_other(
     seconds = time.monotonic() - began
     print(f"{how}: {rounds} rounds, {len(turns)} turns in {seconds:.0f} s, {len(lost)} lost")
     assert len(turns) > SECONDS
-    # Of one that just a majority holds, in contention and for a few milliseconds, a flush can leave
-    # less than a majority, and nobody notices a flush before the release. So it has no exclusion,
-    # and says so. A restart is noticed.
+    # Under contention, a lease may be held by a bare majority for a few milliseconds. A flush can
+    # then leave less than a majority, which is only noticed at the release. Such a lease has no
+    # exclusion, but is reported as lost. A restart is noticed earlier.
     assert len(lost) <= rounds
     for earlier, later in itertools.pairwise(turns):
         assert earlier["ended"] <= later["begun"] or (how != "restart" and earlier["fence"] in lost)

@@ -1,4 +1,4 @@
-"""A holder that is stopped for longer than its lease, and continued."""
+"""A holder whose process is stopped for longer than its lease, and continued."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ HERE = Path(__file__).resolve().parent
 
 
 class Storage:
-    """Storage that refuses a smaller fence than it has seen."""
+    """Storage that refuses writes with a smaller fence than it has seen."""
 
     def __init__(self) -> None:
         self.value = ""
@@ -37,7 +37,7 @@ class Storage:
 @pytest.mark.parametrize(
     "command", [[sys.executable, HERE / "stopped.py"], ["node", HERE / "stopped.js"]]
 )
-def test_a_stopped_holder_learns_the_truth_and_does_no_harm(
+def test_a_stopped_holder_sees_the_loss_and_cannot_overwrite_the_next(
     command: list[str | Path], start_servers: Callable[..., Servers]
 ) -> None:
     servers = start_servers(3)
@@ -59,11 +59,11 @@ def test_a_stopped_holder_learns_the_truth_and_does_no_harm(
             holder.stdin.write("go on\n")
             holder.stdin.flush()
             holder.send_signal(signal.SIGCONT)
-            # Its first look at the lease; and its late release, which deletes nothing.
+            # The lease is lost when it is first checked, and its late release deletes nothing.
             report = json.loads(holder.stdout.readline())
-            assert report == {"valid": False, "told": True, "released": False}
+            assert report == {"valid": False, "lost": True, "released": False}
             assert all(server.command("GET", "r") == lease.token for server in servers)
-            # What it would write now.
+            # A late write with the old fence is refused.
             assert not storage.write("late, from the first", fence)
             assert storage.value == "from the second"
             assert lease.valid

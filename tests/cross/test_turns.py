@@ -1,4 +1,4 @@
-"""Processes in two languages that wait in one queue."""
+"""Processes in two languages that wait in the same queue."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ import quorlock
 
 HERE = Path(__file__).resolve().parent
 PYTHON, NODE = [sys.executable, str(HERE / "waiter.py")], ["node", str(HERE / "waiter.js")]
-PATIENCE = 600
-"""Seconds: so long that whoever gets the lock within the time of a test was called."""
+LONG = 600
+"""Seconds: longer than any test. With this retry delay, waiters get the lock only if notified."""
 
 
-def test_all_are_served_in_the_order_of_their_arrival(
+def test_waiters_of_both_languages_are_served_in_order_of_arrival(
     start_servers: Callable[..., Servers], tmp_path: Path
 ) -> None:
     servers = start_servers(3)
     order = tmp_path / "order"
     order.touch()
-    settings = {"urls": servers.urls, "order": str(order), "patience": PATIENCE}
+    settings = {"urls": servers.urls, "order": str(order), "seconds": LONG}
     waiters: list[subprocess.Popen[bytes]] = []
     names = list(range(8))
-    with quorlock.Client(servers.urls, ttl=PATIENCE) as client:
+    with quorlock.Client(servers.urls, ttl=LONG) as client:
         try:
             with client.lock("r"):
                 for name in names:

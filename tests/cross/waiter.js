@@ -1,10 +1,10 @@
-// Waits for the lock, and writes its name when it has it. See test_turns.py.
+// Waits for the lock, and writes its name to a file when it holds it. See test_turns.py.
 
 import { appendFileSync } from 'node:fs'
 import { Client } from 'quorlock'
 
 const { name, order, urls, ...settings } = JSON.parse(process.argv[2])
-const patience = settings.patience * 1000
-const client = new Client(urls, { ttl: patience, wait: patience, retryDelay: [patience, patience] })
+const time = settings.seconds * 1000
+const client = new Client(urls, { ttl: time, wait: time, retryDelay: [time, time] })
 await client.using('r', () => appendFileSync(order, `${name}\n`))
 await client.close()

@@ -1,4 +1,4 @@
-"""Waits for the lock, and writes its name when it has it. See test_turns.py."""
+"""Waits for the lock, and writes its name to a file when it holds it. See test_turns.py."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ import quorlock
 
 def main() -> None:
     settings = json.loads(sys.argv[1])
-    patience = settings["patience"]
-    options = {"ttl": patience, "wait": patience, "retry_delay": (patience, patience)}
+    seconds = settings["seconds"]
+    options = {"ttl": seconds, "wait": seconds, "retry_delay": (seconds, seconds)}
     with quorlock.Client(settings["urls"], **options) as client:
         with client.lock("r"), Path(settings["order"]).open("a") as file:
             file.write(f"{settings['name']}\n")

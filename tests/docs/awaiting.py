@@ -1,4 +1,4 @@
-"""Runs a Python program that may `await` at its top level, as pages do."""
+"""Runs a Python program that may use `await` at its top level, as documentation does."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from types import FunctionType
 
 def main(path: str) -> None:
     code = compile(Path(path).read_text(), path, "exec", ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
-    # The program is the main module, so that what it pickles is found.
+    # Run in the main module, so that objects of the program can be unpickled.
     program = FunctionType(code, vars(sys.modules["__main__"]))
     if code.co_flags & inspect.CO_COROUTINE:
         asyncio.run(program())

@@ -1,13 +1,13 @@
-"""The documentation's code blocks, and how each of them is tested.
+"""Parses the code blocks of the documentation, and the directives that say how to test them.
 
-A fenced block that is marked `python`, `js`, `ts`, `sh` or `rust` is a program. One that does not
-import the client goes on from the block before it, of the same language on the same page (`sh`
-never does). Comment lines right before a block say more:
+A fenced block that is marked `python`, `js`, `ts`, `sh` or `rust` is a program. A block that does
+not import the client continues the previous block of the same language on the page, except for
+`sh`. Comment lines directly before a block are directives:
 
-    <!-- test: skip (why it cannot run) -->
-    <!-- test: continues -->      it goes on from the block before, though it imports the client
-    <!-- test: alone -->          it does not, though it does not import the client
-    <!-- test: prints REGEX -->   what it prints has to match, as a whole
+    <!-- test: skip (reason) -->  do not run the block
+    <!-- test: continues -->      continue the previous block, although this one imports the client
+    <!-- test: alone -->          start a new program, although this one does not import the client
+    <!-- test: prints REGEX -->   the whole output must match
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 
 PACKAGES = [ROOT / part / "README.md" for part in ("bindings-node", "bindings-python", "core")]
-"""The pages that the registries show."""
+"""The pages that are shown by package registries."""
 
 PROGRAMS = ("python", "js", "ts", "sh", "rust")
 NO_PROGRAMS = ("text", "console", "yaml", "toml", "json", "lua", "sql", "ini", "go", "ruby")
-"""What is shown, and not run. (A block without a language is, too.)"""
+"""Languages of blocks that are not run, in addition to blocks without a language."""
 
 _FENCE = re.compile(r"(?P<indent> *)(?P<ticks>`{3,}) *(?P<language>[\w+-]*)(?P<more>.*)")
 _DIRECTIVE = re.compile(
@@ -35,35 +35,35 @@ _CLIENT = {
     "js": r"^import .*\bClient\b.* from 'quorlock'|\bClient\b.*require\('quorlock'\)",
     "ts": r"^import .*\bClient\b.* from 'quorlock'",
     "rust": r"^use quorlock::(.*\bClient\b|\*)",
-    "sh": "",  # each stands alone
+    "sh": "",  # each block is a program
 }
-"""How a program begins."""
+"""Patterns of the line that imports the client, with which a new program begins."""
 
 _SNIPPET = re.compile(r'\s*--8<-- "(?P<path>[^"]+)"\s*')
 _INSTALLATION = re.compile(r"(pip3?|npm|cargo|uv|apt-get|brew) (install|add) .*")
-"""The tests of the packages install them, from nothing."""
+"""Installation commands. They are not run here, but by tests/packages on an empty machine."""
 
 
 class DocumentError(Exception):
-    """A page cannot be tested as it is written."""
+    """A page has an invalid block or directive."""
 
 
 @dataclass(frozen=True)
 class Block:
-    """One program, of one block or of several."""
+    """A program, made of one or several blocks."""
 
     page: Path
     line: int
-    """Of the fence."""
+    """The line number of the fence."""
     language: str
     code: str
-    """Its lines are where they are on the page, below as many empty ones as are needed."""
+    """The code, padded with empty lines so that its line numbers are those of the page."""
     attributes: str = ""
-    """What follows the language, such as `no_run`."""
+    """The text after the language, such as `no_run`."""
     skipped: str = ""
-    """Why it is not run."""
+    """The reason why it is not run; empty if it is run."""
     printed: str = ""
-    """What it prints, as a regular expression."""
+    """A regular expression for the expected output."""
 
     def __str__(self) -> str:
         return f"{name(self.page)}:{self.line}"
@@ -71,17 +71,17 @@ class Block:
 
 @dataclass
 class _Directives:
-    """What the comments before a block say."""
+    """The directives before a block."""
 
     found: dict[str, str] = field(default_factory=dict)
 
-    def read(self, place: str, line: str) -> None:
+    def read(self, location: str, line: str) -> None:
         if match := _DIRECTIVE.fullmatch(line):
             self.found[match["name"]] = match["value"] or ""
             if match["name"] in ("skip", "prints") and not match["value"]:
-                raise DocumentError(f"{place}: `{match['name']}` needs more words")
+                raise DocumentError(f"{location}: `{match['name']}` requires an argument")
         elif "<!-- test" in line:
-            raise DocumentError(f"{place}: no such directive: {line.strip()}")
+            raise DocumentError(f"{location}: unknown directive: {line.strip()}")
         elif line.strip():
             self.found.clear()
 
@@ -91,16 +91,16 @@ def name(page: Path) -> str:
 
 
 def pages() -> list[Path]:
-    """The pages whose blocks are tested."""
+    """Returns the pages whose blocks are tested."""
     return [ROOT / "README.md", *PACKAGES, *sorted((ROOT / "docs").rglob("*.md"))]
 
 
 def blocks(page: Path) -> list[Block]:
-    """The programs on a page, those of several blocks put together."""
+    """Returns the programs on a page. Blocks that continue others are joined with them."""
     found: dict[str, list[Block]] = {}
-    for block, goes_on in _read(page):
+    for block, continues in _read(page):
         programs = found.setdefault(block.language, [])
-        if goes_on and programs:
+        if continues and programs:
             programs[-1] = _joined(programs[-1], block)
         else:
             programs.append(block)
@@ -108,7 +108,7 @@ def blocks(page: Path) -> list[Block]:
 
 
 def _joined(first: Block, second: Block) -> Block:
-    """One program of both. If one of them can't run, neither can the other."""
+    """Returns one program of both blocks. It is skipped if one of them is."""
     gap = "\n" * (second.line - first.code.count("\n"))
     return replace(
         first,
@@ -119,17 +119,17 @@ def _joined(first: Block, second: Block) -> Block:
 
 
 def _read(page: Path) -> Iterator[tuple[Block, bool]]:
-    """Each block, and whether it goes on from the one before, if there is one."""
+    """Yields each block, and whether it continues the previous one, if there is one."""
     directives = _Directives()
     lines = iter(enumerate(page.read_text().splitlines(), start=1))
     for number, line in lines:
-        place = f"{name(page)}:{number}"
+        location = f"{name(page)}:{number}"
         fence = _FENCE.fullmatch(line)
         if fence is None:
-            directives.read(place, line)
+            directives.read(location, line)
             continue
-        inside = _inside(place, fence, (line for _, line in lines))
-        language, said = fence["language"], dict(directives.found)
+        inside = _inside(location, fence, (line for _, line in lines))
+        language, given = fence["language"], dict(directives.found)
         directives.found.clear()
         if language in PROGRAMS:
             block = Block(
@@ -138,40 +138,40 @@ def _read(page: Path) -> Iterator[tuple[Block, bool]]:
                 language,
                 "\n" * number + inside,
                 attributes=fence["more"].strip(" ,"),
-                skipped=said.get("skip", "") or _skipped(place, language, inside),
-                printed=said.get("prints", ""),
+                skipped=given.get("skip", "") or _skipped(location, language, inside),
+                printed=given.get("prints", ""),
             )
-            yield block, _goes_on(block, said)
+            yield block, _continues(block, given)
         elif language and language not in NO_PROGRAMS:
             known = ", ".join(PROGRAMS + NO_PROGRAMS)
-            raise DocumentError(f"{place}: blocks are marked with one of {known}")
+            raise DocumentError(f"{location}: the language of a block must be one of {known}")
 
 
-def _inside(place: str, fence: re.Match[str], lines: Iterator[str]) -> str:
+def _inside(location: str, fence: re.Match[str], lines: Iterator[str]) -> str:
     taken: list[str] = []
     for line in lines:
         if line.strip() == fence["ticks"]:
             return "".join(f"{each}\n" for each in taken)
         if not line.startswith(fence["indent"]) and line.strip():
-            raise DocumentError(f"{place}: a line of the block is indented less than its fence")
+            raise DocumentError(f"{location}: a line of the block is indented less than its fence")
         taken.append(line[len(fence["indent"]) :])
-    raise DocumentError(f"{place}: the block has no end")
+    raise DocumentError(f"{location}: the block is not closed")
 
 
-def _skipped(place: str, language: str, code: str) -> str:
+def _skipped(location: str, language: str, code: str) -> str:
     if snippet := _SNIPPET.fullmatch(code):
         if not (ROOT / snippet["path"]).is_file():
-            raise DocumentError(f"{place}: there is no {snippet['path']}")
-        return f"{snippet['path']} has tests of its own"
+            raise DocumentError(f"{location}: {snippet['path']} does not exist")
+        return f"{snippet['path']} has its own tests"
     commands = [line.split("  #")[0].strip() for line in code.splitlines() if line.strip()]
     if language == "sh" and all(_INSTALLATION.fullmatch(each) for each in commands):
         return "installs something"
     if code.lstrip().startswith("--8<--"):
-        return "a file, which has tests of its own"
+        return "a file that has its own tests"
     return ""
 
 
-def _goes_on(block: Block, said: dict[str, str]) -> bool:
-    if "continues" in said or "alone" in said:
-        return "continues" in said
+def _continues(block: Block, directives: dict[str, str]) -> bool:
+    if "continues" in directives or "alone" in directives:
+        return "continues" in directives
     return not re.search(_CLIENT[block.language], block.code, re.MULTILINE)

@@ -1,4 +1,4 @@
-"""The nodes that the documentation's programs run on."""
+"""The nodes on which the programs of the documentation run."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from servers import Servers
 
 @pytest.fixture(scope="session")
 def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Servers]:
-    """Five nodes. A user `app` with the password `secret` may do everything there."""
-    library = tmp_path_factory.mktemp("elder") / "elder.so"
+    """Five nodes with a day of uptime. The user `app` with the password `secret` has all rights."""
+    library = tmp_path_factory.mktemp("uptime") / "uptime.so"
     compiler = shutil.which("cc") or pytest.skip("there is no C compiler")
-    source = Path(__file__).with_name("elder.c")
+    source = Path(__file__).with_name("uptime.c")
     subprocess.run([compiler, "-shared", "-fPIC", "-o", library, source], check=True)
     with Servers(5, environment={"LD_PRELOAD": str(library)}) as started:
         for server in started:

@@ -1,4 +1,4 @@
-"""Runs the programs of the documentation, with a time limit, on real nodes."""
+"""Runs the programs of the documentation on real nodes, with a time limit."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from docs.blocks import ROOT, Block
 from servers import Servers
 
 TIMEOUT = 60.0
-"""Seconds that a program may take, on a machine that is busy with other things."""
+"""The time limit of a program in seconds, which allows for a loaded machine."""
 
 TSC = [
     str(ROOT / "node_modules" / ".bin" / "tsc"),
@@ -30,7 +30,10 @@ _NODE = re.compile(
 
 
 def on_real_nodes(code: str, servers: Servers) -> str:
-    """The code with the nodes that it names exchanged for servers; 127.0.0.1 is the first one."""
+    """Replaces the addresses of nodes in the code with those of the servers.
+
+    10.0.0.1 to 10.0.0.5 are the servers in order, and 127.0.0.1 is the first one.
+    """
 
     def real(match: re.Match[str]) -> str:
         server = servers[int(match["number"] or 1) - 1]
@@ -40,7 +43,7 @@ def on_real_nodes(code: str, servers: Servers) -> str:
 
 
 def environment(servers: Servers) -> dict[str, str]:
-    """What the programs find: three nodes, and what `make build` has made."""
+    """Returns the environment of the programs: three nodes, and the packages of `make build`."""
     found = [
         str(Path(sys.executable).parent),
         str(ROOT / "node_modules" / ".bin"),
@@ -55,7 +58,7 @@ def environment(servers: Servers) -> dict[str, str]:
 
 
 def command(block: Block, code: str, directory: Path) -> list[str]:
-    """Writes the program, named like its page, and says how it is run."""
+    """Writes the program to a file named after its page, and returns the command that runs it."""
     stem = block.page.stem
     if block.language == "sh":
         (directory / f"{stem}.sh").write_text(code)
@@ -77,8 +80,10 @@ def command(block: Block, code: str, directory: Path) -> list[str]:
 def run(
     program: Sequence[str], directory: Path, env: Mapping[str, str] | None = None
 ) -> tuple[int, str]:
-    """The exit status, and all that was printed; ends the program, and all that it started, when
-    its time is up."""
+    """Runs the program, and returns its exit status and output.
+
+    Kills the program and its children at the time limit.
+    """
     with subprocess.Popen(
         program,
         cwd=directory,
@@ -94,5 +99,5 @@ def run(
         except subprocess.TimeoutExpired:
             os.killpg(process.pid, signal.SIGKILL)
             printed, _ = process.communicate()
-            printed += f"\n(ended after {TIMEOUT:g} s)"
+            printed += f"\n(killed after {TIMEOUT:g} s)"
     return process.returncode, printed

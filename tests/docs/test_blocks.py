@@ -1,4 +1,4 @@
-"""How pages are read: what is a program, what belongs together, and which mistakes are found."""
+"""Parsing of pages: which blocks are programs, which are joined, and which errors are found."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ def read(directory: Path, text: str) -> list[Block]:
     return blocks(page)
 
 
-def test_a_program_keeps_its_place_on_the_page(tmp_path: Path) -> None:
+def test_a_program_keeps_its_line_numbers(tmp_path: Path) -> None:
     (block,) = read(tmp_path, "# Page\n\n```python\nimport sys\nprint(1)\n```\n")
     assert (block.line, block.language) == (3, "python")
     assert block.code.splitlines().index("print(1)") + 1 == 5
 
 
-def test_what_imports_no_client_goes_on_from_the_block_before(tmp_path: Path) -> None:
+def test_a_block_without_a_client_continues_the_previous_block(tmp_path: Path) -> None:
     page = """
 ```python
 import quorlock
@@ -41,7 +41,7 @@ print(1)
 
 
 @pytest.mark.parametrize(
-    ("language", "begins", "goes_on"),
+    ("language", "begins", "continues"),
     [
         ("python", "from quorlock import Client, Lease", "from quorlock import Lease"),
         ("js", "const { Client } = require('quorlock')", "import { Lease } from 'quorlock'"),
@@ -50,18 +50,18 @@ print(1)
         ("sh", "true", None),
     ],
 )
-def test_where_programs_begin(
-    language: str, begins: str, goes_on: str | None, tmp_path: Path
+def test_importing_the_client_begins_a_program(
+    language: str, begins: str, continues: str | None, tmp_path: Path
 ) -> None:
     def count(line: str) -> int:
         return len(read(tmp_path, f"```{language}\n{line}\n```\n" * 2))
 
     assert count(begins) == 2
-    if goes_on is not None:
-        assert count(goes_on) == 1
+    if continues is not None:
+        assert count(continues) == 1
 
 
-def test_a_comment_says_otherwise(tmp_path: Path) -> None:
+def test_directives_join_and_separate_blocks(tmp_path: Path) -> None:
     page = """
 ```python
 import quorlock
@@ -82,29 +82,29 @@ print("c")
     assert second.code.strip() == 'print("c")'
 
 
-def test_a_comment_is_about_the_next_block_only(tmp_path: Path) -> None:
+def test_a_directive_applies_to_the_next_block_only(tmp_path: Path) -> None:
     program = "```sh\ntrue\n```\n"
     page = f"<!-- test: skip (no) -->\nwords\n{program}<!-- test: skip (so) -->\n{program}"
     assert [block.skipped for block in read(tmp_path, page)] == ["", "(so)"]
 
 
-def test_a_program_is_skipped_with_any_of_its_blocks(tmp_path: Path) -> None:
+def test_a_program_is_skipped_if_any_of_its_blocks_is(tmp_path: Path) -> None:
     page = "```python\nimport a\n```\n<!-- test: skip (no) -->\n```python\nb\n```\n"
     assert [block.skipped for block in read(tmp_path, page)] == ["(no)"]
 
 
-def test_installing_is_left_to_the_tests_of_packages(tmp_path: Path) -> None:
+def test_blocks_that_only_install_are_skipped(tmp_path: Path) -> None:
     install = "```sh\npip install quorlock  # so\n"
     page = f"{install}```\n{install}quorlock doctor\n```\n"
     assert [bool(block.skipped) for block in read(tmp_path, page)] == [True, False]
 
 
-def test_what_is_shown_of_a_file_is_tested_there(tmp_path: Path) -> None:
+def test_an_included_file_is_skipped(tmp_path: Path) -> None:
     (block,) = read(tmp_path, '```python\n--8<-- "demo/worker.py"\n```\n')
-    assert block.skipped == "demo/worker.py has tests of its own"
+    assert block.skipped == "demo/worker.py has its own tests"
 
 
-def test_blocks_in_tabs_are_moved_out(tmp_path: Path) -> None:
+def test_blocks_in_tabs_are_dedented(tmp_path: Path) -> None:
     (block,) = read(
         tmp_path, '=== "Python"\n\n    ```python\n    if True:\n        pass\n\n    ```\n'
     )
@@ -112,21 +112,24 @@ def test_blocks_in_tabs_are_moved_out(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("page", "mistake"),
+    ("page", "expected"),
     [
-        ("```python\nprint(1)\n", "page.md:1: the block has no end"),
-        ("\n```javascript\n```\n", "page.md:2: blocks are marked with one of python, js"),
-        ("<!-- test: slip -->\n", "page.md:1: no such directive"),
-        ("<!-- test: skip -->\n", "page.md:1: `skip` needs more words"),
-        ('```js\n--8<-- "demo/missing.js"\n```\n', "page.md:1: there is no demo/missing.js"),
+        ("```python\nprint(1)\n", "page.md:1: the block is not closed"),
+        (
+            "\n```javascript\n```\n",
+            "page.md:2: the language of a block must be one of python, js",
+        ),
+        ("<!-- test: slip -->\n", "page.md:1: unknown directive"),
+        ("<!-- test: skip -->\n", "page.md:1: `skip` requires an argument"),
+        ('```js\n--8<-- "demo/missing.js"\n```\n', "page.md:1: demo/missing.js does not exist"),
         ("  ```sh\ntrue\n  ```\n", "page.md:1: a line of the block is indented less"),
     ],
     ids=["no end", "language", "directive", "no reason", "file", "indentation"],
 )
-def test_a_mistake_names_the_line(page: str, mistake: str, tmp_path: Path) -> None:
+def test_an_error_names_the_line(page: str, expected: str, tmp_path: Path) -> None:
     with pytest.raises(DocumentError) as caught:
         read(tmp_path, page)
-    assert mistake in str(caught.value)
+    assert expected in str(caught.value)
 
 
 @pytest.mark.parametrize(
@@ -142,27 +145,31 @@ def test_a_mistake_names_the_line(page: str, mistake: str, tmp_path: Path) -> No
     ],
     ids=["python", "python fails", "js", "js fails", "ts", "sh", "sh, in a pipe"],
 )
-def test_a_program_is_run(page: str, status: int, printed: str, tmp_path: Path) -> None:
+def test_programs_of_each_language_are_run(
+    page: str, status: int, printed: str, tmp_path: Path
+) -> None:
     (block,) = read(tmp_path, page)
     ended, text = run(command(block, block.code, tmp_path), tmp_path)
     assert ended == status
     assert printed in text
 
 
-def test_types_are_checked(tmp_path: Path) -> None:
+def test_types_of_typescript_programs_are_checked(tmp_path: Path) -> None:
     (block,) = read(tmp_path, "```ts\nimport 'node:fs'\nconst x: number = 'a'\n```\n")
     with pytest.raises(AssertionError, match=r"page\.mts\(3,7\): error TS2322"):
         command(block, block.code, tmp_path)
 
 
-def test_the_time_is_limited(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_program_is_killed_at_the_time_limit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("docs.running.TIMEOUT", 0.5)
     status, printed = run(["sh", "-c", "sleep 60 & sleep 60"], tmp_path)
     assert status < 0
-    assert "ended after 0.5 s" in printed
+    assert "killed after 0.5 s" in printed
 
 
-def test_nodes_are_exchanged_wherever_they_are_named(servers: Servers) -> None:
+def test_addresses_of_nodes_are_replaced(servers: Servers) -> None:
     first, second = servers[0].port, servers[1].port
     code = "redis://10.0.0.1,redis://app:secret@10.0.0.2:6379/1 redis://127.0.0.1:6379 10.0.0.1"
     assert on_real_nodes(code, servers) == (
@@ -173,6 +180,6 @@ def test_nodes_are_exchanged_wherever_they_are_named(servers: Servers) -> None:
         assert on_real_nodes(other, servers) == other
 
 
-def test_a_file_that_is_shown_is_tested_elsewhere(tmp_path: Path) -> None:
+def test_an_included_example_is_skipped(tmp_path: Path) -> None:
     (block,) = read(tmp_path, '```python\n--8<-- "examples/fastapi/app.py"\n```\n')
     assert block.skipped

@@ -1,4 +1,4 @@
-"""Every program in the documentation runs, as printed but for the nodes' addresses."""
+"""Every program in the documentation runs. Only the addresses of the nodes are replaced."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ def test_a_program_runs(block: Block, servers: Servers, tmp_path: Path) -> None:
         server.command("FLUSHALL")
     program = command(block, on_real_nodes(block.code, servers), tmp_path)
     status, printed = run(program, tmp_path, environment(servers))
-    assert status == 0, f"{block} ended with {status}:\n{printed}"
+    assert status == 0, f"{block} exited with {status}:\n{printed}"
     assert "Traceback (most recent call last)" not in printed, f"{block}:\n{printed}"
     if block.printed:
         assert re.fullmatch(block.printed, printed.strip()), f"{block} printed:\n{printed}"
 
 
 @pytest.mark.parametrize("language", ["python", "js"])
-def test_the_readme_begins_with_what_prints_a_fence(
+def test_the_first_program_of_the_readme_prints_a_fence(
     language: str, servers: Servers, tmp_path: Path
 ) -> None:
     first = next(block for block in PROGRAMS if block.language == language)

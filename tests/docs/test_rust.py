@@ -15,7 +15,7 @@ from servers import Servers
 PAGES = [page for page in pages() if any(block.language == "rust" for block in blocks(page))]
 
 CRATES = ("quorlock", "tokio")
-"""What the programs may use."""
+"""The crates that the programs may use."""
 
 BEGIN = (
     "#[allow(unused_imports)] use {quorlock::*, std::time::Duration};"
@@ -27,9 +27,9 @@ END = "Ok(()) }\n"
 
 @pytest.fixture(scope="module")
 def rustdoc() -> list[str]:
-    """How rustdoc is called, so that programs can use the crate and what its own tests use.
+    """Returns the rustdoc command with which programs can use the crate and its dependencies.
 
-    They are built as `make test-rust` builds them, which leaves nothing to do here after it.
+    The build uses the same flags as `make test-rust`, so that it can reuse its artifacts.
     """
     build = subprocess.run(
         ["cargo", "build", "--locked", "-p", "quorlock", "--tests", "--message-format=json"],
@@ -56,7 +56,7 @@ def rustdoc() -> list[str]:
 
 
 def _program(block: Block) -> str:
-    """The block in its place on the page, wrapped into `main` unless it has one."""
+    """Returns the block at its line on the page, wrapped in `main` unless it has one."""
     before, code = block.code[: block.line - 1], block.code[block.line :]
     fence = f"```rust,{block.attributes},{'ignore' if block.skipped else ''}\n"
     wrapped = code if "fn main" in code else f"{BEGIN}{code}{END}"
@@ -74,4 +74,4 @@ def test_the_programs_of_a_page_compile_and_run(
     copy = tmp_path / page.name
     copy.write_text(on_real_nodes(text, servers))
     status, printed = run([*rustdoc, str(copy)], tmp_path, environment(servers))
-    assert status == 0, f"{name(page)}, in the lines named:\n{printed}"
+    assert status == 0, f"{name(page)}, with its line numbers:\n{printed}"

@@ -1,4 +1,4 @@
-"""What the site makes of pages, before MkDocs sees them; and its check of links."""
+"""The rewriting of pages before MkDocs reads them, and the link check of the site."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def test_pipes_in_the_code_of_tables_are_not_escaped() -> None:
     assert pipes(f"{row}\n`a \\| b`\n") == "| `a | b` | c \\| d |\n`a \\| b`\n"
 
 
-def test_links_out_of_the_pages_lead_to_the_repository() -> None:
+def test_links_to_files_outside_docs_lead_to_the_repository() -> None:
     page = "[a](../README.md#errors) [b](../core/src) [c](leases.md#forks) [d](../docs/x.md)"
     warnings: list[str] = []
     assert links(page, ROOT / "docs" / "page.md", REPOSITORY, warnings.append) == (
@@ -48,7 +48,7 @@ def test_links_out_of_the_pages_lead_to_the_repository() -> None:
 
 
 @pytest.mark.parametrize("page", PACKAGES, ids=name)
-def test_pages_of_registries_have_whole_links(page: Path) -> None:
+def test_pages_shown_by_registries_have_absolute_links(page: Path) -> None:
     found = re.findall(r"\]\((.*?)\)", page.read_text())
     assert found
     for link in found:
@@ -57,7 +57,7 @@ def test_pages_of_registries_have_whole_links(page: Path) -> None:
         assert path == link or (ROOT / path).is_file(), link
 
 
-def test_the_reference_has_no_more_than_is_needed() -> None:
+def test_the_reference_is_reduced_to_the_needed_parts() -> None:
     written = """<a id="client"></a>
 
 ## Client
@@ -120,7 +120,7 @@ x
 
 
 @pytest.mark.parametrize(
-    ("link", "wrong"),
+    ("link", "is_broken"),
     [
         ("b.html#there", False),
         ("#here", False),
@@ -134,9 +134,9 @@ x
         ("../a.html", True),
     ],
 )
-def test_links_of_the_site_are_checked(
+def test_broken_links_of_the_site_are_reported(
     link: str,
-    wrong: bool,
+    is_broken: bool,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
@@ -148,5 +148,5 @@ def test_links_of_the_site_are_checked(
     (tmp_path / "pictures").mkdir()
     (tmp_path / "pictures" / "a b.svg").touch()
     monkeypatch.setattr(checking, "SITE", tmp_path)
-    assert checking.main(everything=False) == wrong
-    assert (f"a.html: {link}" in capsys.readouterr().out) == wrong
+    assert checking.main(everything=False) == is_broken
+    assert (f"a.html: {link}" in capsys.readouterr().out) == is_broken

@@ -1,7 +1,7 @@
-"""Installs the peers, each by its own language's package manager, under .cache/interop.
+"""Installs the peers with the package managers of their languages, under .cache/interop.
 
-Versions are pinned, and what was installed once is used until a pin or a program changes.
-bench/waiting installs its own peers with it, elsewhere.
+Versions are pinned. An installation is reused until a pin or a program changes. bench/waiting also
+uses this module, for its own peers and another directory.
 """
 
 from __future__ import annotations
@@ -19,32 +19,32 @@ HERE = Path(__file__).resolve().parent
 CACHE = HERE.parents[1] / ".cache" / "interop"
 
 INSTALL_TIMEOUT = 600.0
-"""Seconds an installer may take."""
+"""The time limit of one installation step, in seconds."""
 
 
 class NotInstalledError(Exception):
-    """Peers cannot be had on this machine, for the reason given."""
+    """Peers cannot be installed on this machine. The message is the reason."""
 
 
 @dataclass(frozen=True)
 class Ecosystem:
-    """One language's way to install peers."""
+    """How to install and run the peers of one language."""
 
     directory: str
-    """Where the pins are, in `home`, and where in `cache` the peers are."""
+    """The directory of the pins in `home`, and of the installed peers in `cache`."""
     inputs: Sequence[str]
-    """The files on which the result depends; they are in the cache, too, for installers to use."""
+    """The files that the result depends on. They are copied to the cache for the installers."""
     steps: Sequence[Sequence[str | Path]]
-    """The commands that install; each is run in the directory in the cache."""
+    """The installation commands. They run in the directory in the cache."""
     program: Sequence[str | Path]
-    """The command that runs a peer, to which its name and the nodes' URLs are added."""
+    """The command that runs a peer. Its name and the URLs of the nodes are appended."""
     environment: Mapping[str, str] = field(default_factory=dict)
-    """What these have in their environment beside that of this process."""
+    """Environment variables for `steps` and `program`, in addition to those of this process."""
     home: Path = HERE
     cache: Path = CACHE
 
     def install(self) -> None:
-        """Makes sure that the peers are there. Raises NotInstalledError."""
+        """Installs the peers unless they are installed. Raises NotInstalledError."""
         target = self.cache / self.directory
         stamp = target / "stamp"
         wanted = hashlib.sha256(repr(self).encode())
@@ -76,8 +76,8 @@ class Ecosystem:
                 check=True,
             )
         except subprocess.CalledProcessError as error:
-            lines = error.stdout.strip().splitlines() or [f"it ended with {error.returncode}"]
-            # What comes last may be where the log is.
+            lines = error.stdout.strip().splitlines() or [f"exited with {error.returncode}"]
+            # Prefer a line with an error: the last line may be the path of a log.
             reason = next((line for line in lines if "error" in line.lower()), lines[-1])
             raise NotInstalledError(f"{Path(step[0]).name}: {reason.strip()}") from error
         except (OSError, subprocess.TimeoutExpired) as error:
@@ -103,7 +103,7 @@ PYTHON = Ecosystem(
 
 
 def node(home: Path, cache: Path, program: Path) -> Ecosystem:
-    """Peers for Node.js, which the program finds wherever it is."""
+    """Returns the ecosystem of peers for Node.js. `program` finds them through NODE_PATH."""
     return Ecosystem(
         directory="node",
         inputs=["package.json", "package-lock.json"],
@@ -134,6 +134,6 @@ GO = Ecosystem(
     inputs=["go.mod", "go.sum", "main.go"],
     steps=[["go", "build", "-o", "peer", "."]],
     program=[CACHE / "go" / "peer"],
-    # It takes the Go that is there, and no other one from the network.
+    # Use the installed Go toolchain; do not download another one.
     environment={"GOTOOLCHAIN": "local", "GOFLAGS": "-mod=readonly"},
 )

@@ -1,13 +1,14 @@
-"""Peers: real releases of other lock libraries, that quorlock shares keys with.
+"""Peers: real releases of other lock libraries that share keys with quorlock.
 
 Each ecosystem has one small program that runs one of its peers: `PROGRAM NAME URL...`. It reads one
-JSON object per line on stdin and answers each with one JSON line on stdout:
+JSON object per line from stdin and answers each with one JSON line on stdout. Times are in
+milliseconds.
 
-    {"acquire": "resource", "ttl": 1000}    {"held": true}, or false; it tries once. Milliseconds
+    {"acquire": "resource", "ttl": 1000}    {"held": true}, or false; tries once
     {"extend": "resource", "ttl": 1000}     {"held": true}, or false if the lock was lost
     {"release": "resource"}                 {}, also if the lock was lost
 
-The end of stdin ends it; so does whatever goes wrong, with the reason on stderr.
+It exits at the end of stdin, or at any error, with the reason on stderr.
 """
 
 from __future__ import annotations
@@ -27,12 +28,12 @@ from waiting import TIMEOUT
 
 @dataclass(frozen=True)
 class Peer:
-    """A library. `str` is its name, and that of its release where several are tried."""
+    """A library. `str` returns its name, with the release if several releases are tested."""
 
     name: str
     ecosystem: Ecosystem = field(repr=False)
     prefix: str = ""
-    """What the library puts before the resource in the key."""
+    """The prefix that the library adds to the resource in the key."""
     nodes: int = 5
     extends: bool = True
     """Whether the library can extend a lock."""
@@ -56,7 +57,7 @@ PEERS = [
 
 
 class PeerProcess:
-    """A process that uses a peer, until the end of `with`."""
+    """A process that runs a peer. It is killed at the end of `with`."""
 
     def __init__(self, peer: Peer, urls: Sequence[str]) -> None:
         self._process = subprocess.Popen(
@@ -69,28 +70,28 @@ class PeerProcess:
         )
 
     def acquire(self, resource: str, ttl: int) -> bool:
-        """Tries once to take the lock for `ttl` milliseconds."""
+        """Tries once to acquire the lock for `ttl` milliseconds. Returns whether it holds it."""
         held: bool = self._ask(acquire=resource, ttl=ttl)["held"]
         return held
 
     def extend(self, resource: str, ttl: int) -> bool:
-        """Extends what was acquired to `ttl` milliseconds from now."""
+        """Extends the lock to `ttl` milliseconds from now. Returns whether it still holds it."""
         held: bool = self._ask(extend=resource, ttl=ttl)["held"]
         return held
 
     def release(self, resource: str) -> None:
-        """Releases what was acquired, whether or not it is still held."""
+        """Releases the lock, whether or not it is still held."""
         self._ask(release=resource)
 
     def kill(self) -> None:
-        """Ends the process the hard way, whatever it holds."""
+        """Kills the process, without releasing its locks."""
         self._process.kill()
         self._process.wait()
 
     def _ask(self, **command: Any) -> Any:
         assert self._process.stdin
         assert self._process.stdout
-        # So that a peer that hangs fails the test.
+        # Makes a hanging peer fail the test.
         limit = threading.Timer(TIMEOUT, self._process.kill)
         limit.start()
         try:
@@ -98,7 +99,7 @@ class PeerProcess:
             line = self._process.stdout.readline()
         finally:
             limit.cancel()
-        assert line, f"the peer gave no answer to {command} and ended"
+        assert line, f"the peer exited without an answer to {command}"
         return json.loads(line)
 
     def __enter__(self) -> Self:
@@ -110,5 +111,5 @@ class PeerProcess:
         exc_value: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        # Not by the end of stdin: what a library still runs in the background may take its time.
+        # Do not end it by closing stdin: background work of the library could delay its exit.
         self.kill()

@@ -1,7 +1,7 @@
-"""A mixed fleet: quorlock and real releases of other libraries share keys, and exclude one another.
+"""Mixed fleets: quorlock and real releases of other libraries share keys and exclude each other.
 
-quorlock's part is played by Python. Node.js and Rust run the same core, and tests/cross shows that
-they share keys with Python.
+The tests use the Python client. Node.js and Rust run the same core, and tests/cross shows that they
+share keys with Python.
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ TTL = 60_000
 """Milliseconds, for locks that must not expire during a test."""
 
 TURN_TTL = 15_000
-"""Milliseconds, for turns: much shorter than the test may take, since a library that returns when a
-majority has granted may leave keys behind on the others."""
+"""Milliseconds, for turns. Much shorter than the time limit of the test: a library that returns
+when a majority has granted may leave keys on the other nodes until they expire."""
 
 TURNS = 10
-"""How often each side has to have the lock while the other wants it, too."""
+"""How often each side must get the lock while the other side wants it too."""
 
 
 @dataclass
 class Fleet:
-    """A peer and quorlock, on the same nodes."""
+    """A peer and a quorlock client on the same nodes."""
 
     peer: Peer
     process: PeerProcess
@@ -47,7 +47,7 @@ class Fleet:
 
     @property
     def key(self) -> str:
-        """The resource's key, by the peer's rule."""
+        """The key of the resource, as the peer builds it."""
         return self.peer.prefix + self.resource
 
     @property
@@ -55,29 +55,29 @@ class Fleet:
         return len(self.servers) // 2 + 1
 
     def start_process(self) -> PeerProcess:
-        """A further process that uses the peer."""
+        """Starts another process that runs the peer."""
         return PeerProcess(self.peer, [server.url for server in self.servers])
 
     def start_client(self) -> quorlock.Client:
-        """A further client."""
+        """Creates another quorlock client."""
         return new_client(self.peer, self.servers)
 
     def tokens(self) -> list[object]:
-        """What the nodes hold."""
+        """Returns the value of the key on each node."""
         return [server.command("GET", self.key) for server in self.servers]
 
     def await_stragglers(self) -> None:
-        """Waits until all nodes hold the key. Some libraries return when a majority has granted,
-        and a grant that comes after a release, or after `forget`, would stay until its ttl."""
+        """Waits until all nodes hold the key. Some libraries return when a majority has granted: a
+        later grant, after a release or `delete_key`, would stay until it expires."""
         wait_until(lambda: None not in self.tokens())
 
-    def forget(self) -> None:
-        """The nodes lose the key."""
+    def delete_key(self) -> None:
+        """Deletes the key on all nodes."""
         for server in self.servers:
             server.command("DEL", self.key)
 
-    def somebody_was_refused(self) -> bool:
-        """Whether the client has found the lock held, so that it waits for it."""
+    def client_was_refused(self) -> bool:
+        """Returns whether a node refused the client because the lock is held, so that it waits."""
         return any(node.outcomes.get("held") for node in self.client.stats().nodes)
 
     def is_free(self) -> bool:
@@ -90,7 +90,7 @@ def new_client(peer: Peer, servers: list[Server]) -> quorlock.Client:
         key_prefix=peer.prefix,
         ttl=TTL / 1000,
         wait=TIMEOUT,
-        # On a machine that is busy with other things, too, all nodes are to vote.
+        # Long, so that all nodes vote also on a loaded machine.
         node_timeout=20,
         connect_timeout=20,
         retry_delay=(0.002, 0.01),
@@ -129,11 +129,11 @@ def fleet(request: pytest.FixtureRequest, started: _Started, servers: Servers) -
         yield Fleet(started.peer, started.process, nodes, client, request.node.name)
 
 
-def test_a_peer_keeps_quorlock_out(fleet: Fleet) -> None:
+def test_a_peer_excludes_quorlock(fleet: Fleet) -> None:
     assert fleet.process.acquire(fleet.resource, TTL)
     fleet.await_stragglers()
     kinds = [server.command("TYPE", fleet.key) for server in fleet.servers]
-    assert kinds == ["string"] * len(fleet.servers), "the key that is shared"
+    assert kinds == ["string"] * len(fleet.servers), "the key is not a plain string"
     with pytest.raises(quorlock.LockTimeoutError) as caught:
         fleet.client.lock(fleet.resource, wait=0).acquire()
     outcomes = [node.outcome for node in caught.value.nodes]
@@ -143,12 +143,12 @@ def test_a_peer_keeps_quorlock_out(fleet: Fleet) -> None:
     wait_until(fleet.is_free)
 
 
-def test_quorlock_keeps_a_peer_out(fleet: Fleet) -> None:
+def test_quorlock_excludes_a_peer(fleet: Fleet) -> None:
     with fleet.client.lock(fleet.resource) as lease:
         assert not fleet.process.acquire(fleet.resource, TTL)
         lease.check()
         lease.extend()
-        assert not fleet.process.acquire(fleet.resource, TTL), "nor after an extension"
+        assert not fleet.process.acquire(fleet.resource, TTL), "not excluded after an extension"
         assert lease.release()
     wait_until(lambda: fleet.process.acquire(fleet.resource, TTL))
     fleet.await_stragglers()
@@ -163,7 +163,7 @@ def test_a_peer_extends_while_quorlock_waits(fleet: Fleet) -> None:
     fleet.await_stragglers()
     with ThreadPoolExecutor() as pool:
         waiter = pool.submit(fleet.client.lock(fleet.resource).acquire)
-        wait_until(fleet.somebody_was_refused)
+        wait_until(fleet.client_was_refused)
         assert fleet.process.extend(fleet.resource, 2 * TTL)
         ends = [server.command("PTTL", fleet.key) for server in fleet.servers]
         assert sum(end > TTL for end in ends if isinstance(end, int)) >= fleet.majority
@@ -173,12 +173,12 @@ def test_a_peer_extends_while_quorlock_waits(fleet: Fleet) -> None:
     wait_until(fleet.is_free)
 
 
-def test_a_peer_does_not_extend_what_quorlock_has_taken(fleet: Fleet) -> None:
+def test_a_peer_cannot_extend_a_lock_that_quorlock_holds(fleet: Fleet) -> None:
     if not fleet.peer.extends:
         pytest.skip(f"{fleet.peer} has no extension")
     assert fleet.process.acquire(fleet.resource, TTL)
     fleet.await_stragglers()
-    fleet.forget()
+    fleet.delete_key()
     with fleet.client.lock(fleet.resource) as lease:
         mine: list[object] = [lease.token] * len(fleet.servers)
         wait_until(lambda: fleet.tokens() == mine)
@@ -192,12 +192,12 @@ def test_a_peer_does_not_extend_what_quorlock_has_taken(fleet: Fleet) -> None:
 def test_a_late_release_of_a_peer_leaves_quorlocks_key(fleet: Fleet) -> None:
     assert fleet.process.acquire(fleet.resource, TTL)
     fleet.await_stragglers()
-    fleet.forget()
+    fleet.delete_key()
     with fleet.client.lock(fleet.resource) as lease:
         mine: list[object] = [lease.token] * len(fleet.servers)
         wait_until(lambda: fleet.tokens() == mine)
         fleet.process.release(fleet.resource)
-        # What it asks for now comes behind the release on the same connections.
+        # This acquire follows the release on the same connections, so the release is done.
         assert not fleet.process.acquire(fleet.resource, TTL)
         assert fleet.tokens() == mine
         lease.extend()
@@ -209,7 +209,7 @@ def test_a_late_release_of_quorlock_leaves_the_peers_key(fleet: Fleet) -> None:
         lease = client.lock(fleet.resource, auto_extend=False).acquire()
         mine: list[object] = [lease.token] * len(fleet.servers)
         wait_until(lambda: fleet.tokens() == mine)
-        fleet.forget()
+        fleet.delete_key()
         assert fleet.process.acquire(fleet.resource, TTL)
         fleet.await_stragglers()
         theirs = fleet.tokens()
@@ -221,28 +221,28 @@ def test_a_late_release_of_quorlock_leaves_the_peers_key(fleet: Fleet) -> None:
     wait_until(fleet.is_free)
 
 
-def test_what_a_killed_peer_held_is_free_after_its_ttl(fleet: Fleet) -> None:
+def test_the_lock_of_a_killed_peer_is_free_after_its_ttl(fleet: Fleet) -> None:
     ttl = 1_000
     with fleet.start_process() as process:
-        # A busy machine may let the ttl pass before the peer can say that it holds the lock.
-        asked = time.monotonic()
+        # Repeated, because on a loaded machine the ttl may end before the peer returns.
+        began = time.monotonic()
         while not process.acquire(fleet.resource, ttl):
-            asked = time.monotonic()
+            began = time.monotonic()
         process.kill()
     with fleet.client.lock(fleet.resource):
-        assert time.monotonic() >= asked + ttl / 1000 * 0.98
+        assert time.monotonic() >= began + ttl / 1000 * 0.98
 
 
-def test_what_quorlock_lost_is_the_peers_after_its_ttl(fleet: Fleet) -> None:
+def test_a_peer_gets_a_lock_that_quorlock_does_not_renew_after_its_ttl(fleet: Fleet) -> None:
     ttl = 1_000
-    asked = time.monotonic()
-    # As if its process had died: nobody extends it, and nobody releases it.
+    began = time.monotonic()
+    # As if the process had died: the lease is neither renewed nor released.
     lease = fleet.client.lock(fleet.resource, ttl=ttl / 1000, auto_extend=False).acquire()
     wait_until(lambda: fleet.process.acquire(fleet.resource, TURN_TTL))
-    assert time.monotonic() >= asked + ttl / 1000 * 0.98
+    assert time.monotonic() >= began + ttl / 1000 * 0.98
     assert not lease.valid
     assert not lease.release()
-    # The nodes forget one after the other, so the peer may have found a minority still held.
+    # The key expires at slightly different times, so a minority may still have refused the peer.
     theirs = [token for token in fleet.tokens() if token not in {None, lease.token}]
     assert len(theirs) >= fleet.majority
     fleet.process.release(fleet.resource)
@@ -251,7 +251,7 @@ def test_what_quorlock_lost_is_the_peers_after_its_ttl(fleet: Fleet) -> None:
 
 @dataclass
 class Turns:
-    """Who had the lock when, and a counter in a file that only its holder may touch."""
+    """When each side held the lock, and a counter file that only the holder writes."""
 
     counter: Path
     intervals: list[tuple[float, float]] = field(default_factory=list)
@@ -263,7 +263,7 @@ class Turns:
         return min(self.by_side.values()) < TURNS and time.monotonic() < self.deadline
 
     def take(self, side: str) -> None:
-        """What is done with the lock."""
+        """Increments the counter and records the time. Called by the holder of the lock."""
         start = time.monotonic()
         count = int(self.counter.read_text())
         time.sleep(0.001)
@@ -272,19 +272,19 @@ class Turns:
         self.by_side[side] += 1
 
 
-def test_turns(fleet: Fleet, tmp_path: Path) -> None:
+def test_peer_and_quorlock_take_turns_without_overlap(fleet: Fleet, tmp_path: Path) -> None:
     turns = Turns(tmp_path / "counter")
     turns.counter.write_text("0")
     failures: list[BaseException] = []
 
-    def fight(take_turn: Callable[[], None]) -> None:
+    def compete(take_turn: Callable[[], None]) -> None:
         try:
             while turns.wanted:
                 take_turn()
         except BaseException as error:
             failures.append(error)
 
-    def peers_turn(process: PeerProcess) -> Callable[[], None]:
+    def peer_turn(process: PeerProcess) -> Callable[[], None]:
         def take_turn() -> None:
             if process.acquire(fleet.resource, TURN_TTL):
                 turns.take("peer")
@@ -294,7 +294,7 @@ def test_turns(fleet: Fleet, tmp_path: Path) -> None:
 
         return take_turn
 
-    def quorlocks_turn(client: quorlock.Client) -> Callable[[], None]:
+    def quorlock_turn(client: quorlock.Client) -> Callable[[], None]:
         def take_turn() -> None:
             with client.lock(fleet.resource):
                 turns.take("quorlock")
@@ -302,9 +302,9 @@ def test_turns(fleet: Fleet, tmp_path: Path) -> None:
         return take_turn
 
     with ExitStack() as stack:
-        fighters = [peers_turn(stack.enter_context(fleet.start_process())) for _ in range(2)]
-        fighters += [quorlocks_turn(stack.enter_context(fleet.start_client())) for _ in range(2)]
-        threads = [threading.Thread(target=fight, args=[fighter]) for fighter in fighters]
+        competitors = [peer_turn(stack.enter_context(fleet.start_process())) for _ in range(2)]
+        competitors += [quorlock_turn(stack.enter_context(fleet.start_client())) for _ in range(2)]
+        threads = [threading.Thread(target=compete, args=[each]) for each in competitors]
         for thread in threads:
             thread.start()
         for thread in threads:
@@ -313,5 +313,5 @@ def test_turns(fleet: Fleet, tmp_path: Path) -> None:
     assert min(turns.by_side.values()) >= TURNS, f"one side starved: {turns.by_side}"
     ordered = sorted(turns.intervals)
     for (_, end), (start, _) in pairwise(ordered):
-        assert end <= start, "two had the lock at a time"
+        assert end <= start, "two clients held the lock at the same time"
     assert int(turns.counter.read_text()) == len(ordered)

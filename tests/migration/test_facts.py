@@ -1,6 +1,6 @@
-"""What the guides in docs/migration say of other libraries is true of the releases they are for.
+"""The statements about other libraries in docs/migration are true for the named releases.
 
-The facts are functions in facts/, which run where these libraries are installed.
+Each statement is a function in facts/. It is skipped if the library cannot be installed.
 """
 
 from __future__ import annotations
@@ -43,14 +43,16 @@ def facts() -> Iterator[Fact]:
 
 @pytest.fixture(scope="module")
 def servers() -> Iterator[Servers]:
-    """Three servers that run, after one that does not."""
+    """Four servers, of which the first one is down."""
     with Servers(4) as servers:
         servers[0].kill()
         yield servers
 
 
 @pytest.mark.parametrize("fact", list(facts()), ids=str)
-def test_fact(fact: Fact, servers: Servers, install: Callable[[Ecosystem], str | None]) -> None:
+def test_a_statement_about_another_library_is_true(
+    fact: Fact, servers: Servers, install: Callable[[Ecosystem], str | None]
+) -> None:
     if reason := install(fact.ecosystem):
         pytest.skip(f"the libraries cannot be installed: {reason}")
     for server in list(servers)[1:]:

@@ -1,10 +1,10 @@
-"""The code for other libraries in docs/migration/ is run with these libraries, on real nodes.
+"""The code for other libraries in docs/migration/ runs with these libraries, on real nodes.
 
-The blocks of one library on one page are one program. They are marked
+The blocks of one library on one page form one program. They are marked
 
     <!-- test: skip (tests/migration runs it, with LIBRARY) -->
 
-since the check that runs all other blocks of the documentation has no other libraries.
+because tests/docs, which runs all other blocks, does not install other libraries.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class Program:
         text = re.sub(
             r"redis://10\.0\.0\.([123])(:6379)?", lambda match: urls[int(match[1]) - 1], self.text
         )
-        # Where its libraries are found.
+        # The program must be in this directory to find its libraries.
         with tempfile.TemporaryDirectory(dir=CACHE / self.ecosystem.directory) as directory:
             command: Sequence[str | Path]
             if self.language == "go":
@@ -96,7 +96,7 @@ def test_the_code_for_other_libraries_runs(
     for server in servers:
         server.command("FLUSHALL")
     program.run(servers.urls)
-    # Some may leave a key that expires: a late grant of pottery, a note of python-redis-lock.
+    # Some keys are left until they expire: a late grant of pottery, a signal of python-redis-lock.
     wait_until(lambda: all(server.command("DBSIZE") == 0 for server in servers))
 
 

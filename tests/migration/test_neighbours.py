@@ -1,4 +1,4 @@
-"""Keys that no lock of quorlock's kind has set."""
+"""Lock keys that were set by something other than a compatible lock library."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ import quorlock
     ],
     ids=["a hash", "a sorted set", "a list", "a string that does not expire"],
 )
-def test_whatever_is_at_the_key_counts_as_held(
+def test_any_foreign_value_at_the_key_counts_as_held_and_is_kept(
     start_servers: Callable[..., Servers], command: list[str]
 ) -> None:
     servers = start_servers(3)
@@ -32,6 +32,6 @@ def test_whatever_is_at_the_key_counts_as_held(
         with pytest.raises(quorlock.LockTimeoutError):
             lock.acquire()
         for server in list(servers)[:2]:
-            assert server.command("EXISTS", "r") == 1, "it is left as it was"
+            assert server.command("EXISTS", "r") == 1, "the foreign key was deleted"
             server.command("DEL", "r")
         assert lock.acquire().release()

@@ -1,6 +1,6 @@
-"""A fleet is rolled over to quorlock process by process, and back again, while it works.
+"""A running fleet is migrated to quorlock process by process, and back again.
 
-At no moment do two have the lock, whichever library they use, and nobody's work is lost.
+At no time do two processes hold the lock, whichever library they use, and no update is lost.
 """
 
 from __future__ import annotations
@@ -24,17 +24,16 @@ from waiting import TIMEOUT, wait_until
 WORKERS = Path(__file__).resolve().parent / "workers"
 
 TTL = 15_000
-"""Milliseconds: much longer than a turn, also on a machine that is busy with other things, and much
-shorter than what the test waits: a library that returns when a majority has granted may leave a key
-behind on another node."""
+"""Milliseconds. Much longer than a turn on a loaded machine, and much shorter than the time limit
+of the test: a library that returns when a majority has granted may leave a key on another node."""
 
 TURNS = 3
-"""How often everybody has to have the lock before the next one is replaced."""
+"""How often each worker must hold the lock before the next one is replaced."""
 
 
 @dataclass(frozen=True)
 class Service:
-    """One that is migrated."""
+    """A service that is migrated: its library before, and quorlock after."""
 
     library: str
     ecosystem: Ecosystem
@@ -78,7 +77,7 @@ FLEETS = [
 
 
 class Worker:
-    """A process of a service, until `end` or the end of `with`."""
+    """A process of a service."""
 
     def __init__(self, command: Sequence[str | Path], history: Path, **settings: Any) -> None:
         self.history = history
@@ -90,11 +89,11 @@ class Worker:
 
     @property
     def turns(self) -> list[dict[str, Any]]:
-        """Those that it has had."""
+        """The turns that it has taken so far."""
         if not self.history.exists():
             return []
         lines = self.history.read_text().splitlines(keepends=True)
-        # What is being written just now has no end yet.
+        # The last line may be incomplete while it is being written.
         return [json.loads(line) for line in lines if line.endswith("\n")]
 
     @property
@@ -102,7 +101,7 @@ class Worker:
         return self._process.poll() is None
 
     def end(self) -> None:
-        """Lets it finish its turn."""
+        """Lets the process finish its turn and exit."""
         assert self._process.stdin
         self._process.stdin.close()
         assert self._process.wait(TIMEOUT) == 0
@@ -113,7 +112,7 @@ class Worker:
 
 
 @pytest.mark.parametrize("fleet", FLEETS, ids=str)
-def test_roll_over_and_back(
+def test_a_fleet_is_migrated_and_back_without_overlap_or_lost_update(
     fleet: Fleet,
     install: Callable[[Ecosystem], str | None],
     start_servers: Callable[..., Servers],
@@ -126,7 +125,7 @@ def test_roll_over_and_back(
     counter = tmp_path / "counter"
     counter.write_text("0")
     names = itertools.count()
-    everybody: list[Worker] = []
+    all_workers: list[Worker] = []
 
     def start(service: Service, command: Sequence[str | Path]) -> Worker:
         worker = Worker(
@@ -139,36 +138,36 @@ def test_roll_over_and_back(
             counter=str(counter),
         )
         stack.callback(worker.kill)
-        everybody.append(worker)
+        all_workers.append(worker)
         return worker
 
     def all_take_turns() -> None:
         before = [len(worker.turns) for worker in working]
 
-        def have() -> bool:
-            assert all(worker.is_running for worker in working), "it gave up"
-            had = zip(working, before, strict=True)
-            return all(len(worker.turns) >= turns + TURNS for worker, turns in had)
+        def all_have() -> bool:
+            assert all(worker.is_running for worker in working), "a worker has exited"
+            pairs = zip(working, before, strict=True)
+            return all(len(worker.turns) >= turns + TURNS for worker, turns in pairs)
 
-        wait_until(have)
+        wait_until(all_have)
 
     with ExitStack() as stack:
         working = [start(service, service.before) for service in fleet.services]
         all_take_turns()
         for commands in ("after", "before"):
-            for place, service in enumerate(fleet.services):
-                working[place].end()
-                working[place] = start(service, getattr(service, commands))
+            for index, service in enumerate(fleet.services):
+                working[index].end()
+                working[index] = start(service, getattr(service, commands))
                 all_take_turns()
         for worker in working:
             worker.end()
 
     turns = sorted(
-        (turn for worker in everybody for turn in worker.turns), key=lambda turn: turn["begun"]
+        (turn for worker in all_workers for turn in worker.turns), key=lambda turn: turn["begun"]
     )
     for earlier, later in itertools.pairwise(turns):
-        assert earlier["ended"] <= later["begun"], "two had the lock at a time"
-    assert int(counter.read_text()) == len(turns), "somebody's work was lost"
+        assert earlier["ended"] <= later["begun"], "two workers held the lock at the same time"
+    assert int(counter.read_text()) == len(turns), "an update was lost"
     fences = [turn["fence"] for turn in turns if turn["fence"] is not None]
     assert len(fences) >= TURNS * len(fleet.services)
-    assert fences == sorted(set(fences)), "a fence is larger than all before it"
+    assert fences == sorted(set(fences)), "a fence did not increase"

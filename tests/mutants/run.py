@@ -1,7 +1,7 @@
-"""`make mutants`: breaks the protocol, the driver and the scripts in every way that mutants.toml
-lists, and shows which check catches each. Exit status 1 if one is caught by none.
+"""`make mutants`: applies each mutant in mutants.toml, and shows which check catches it.
 
-ONLY=pattern runs the mutants whose names match it.
+A mutant is a deliberate error in the protocol, the driver or the scripts. The exit status is 1 if
+no check catches one of them. ONLY=pattern runs only the mutants whose names match.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import Any
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
 COPY = ROOT / ".cache" / "mutants"
-"""A copy of the sources, to be broken, and what is built of them."""
+"""A copy of the sources, in which mutants are applied, and its build."""
 
 TEST = ["cargo", "test", "--locked", "--quiet", "-p", "quorlock"]
 SCRIPTS = "script::tests::"
@@ -32,8 +32,8 @@ CHECKS = {
     "simulation": (["--lib"], ["simulation::"]),
     "integration": (["--test", "integration"], []),
 }
-"""What may catch a mutant, in the order in which they are asked: what cargo builds, and which of
-its tests run. `make test` runs all of them."""
+"""The checks, in the order in which they run: the cargo target, and the filter for its tests.
+`make test` runs all of them."""
 
 MODELLED = (
     "core/src/protocol/",
@@ -41,10 +41,10 @@ MODELLED = (
     "core/src/queue.rs",
     "core/src/slot.rs",
 )
-"""What the model runs."""
+"""The sources that the model runs."""
 
 REAL_SERVERS_ONLY = ("core/src/scripts/", "core/src/script.rs")
-"""What neither the model nor the simulation runs."""
+"""Sources that neither the model nor the simulation runs."""
 
 ENVIRONMENT = {
     "CARGO_TARGET_DIR": str(COPY / "target"),
@@ -52,12 +52,12 @@ ENVIRONMENT = {
     "RUSTFLAGS": "--cfg tokio_unstable",
 }
 
-PATIENCE = 900
-"""Seconds for a check. One that hangs has noticed something, too."""
+TIMEOUT = 900
+"""The time limit of a check, in seconds. A check that hangs has caught the mutant."""
 
 
 def copy_sources() -> None:
-    """Copy what is under version control, or would be."""
+    """Copies the files that are under version control or not ignored."""
     listed = subprocess.run(
         ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
         cwd=ROOT,
@@ -75,7 +75,7 @@ def copy_sources() -> None:
 
 
 def is_passed(check: str, tests: list[str] | None = None) -> bool:
-    """Whether the check, or only these tests of it, finds nothing wrong with the copy."""
+    """Runs the check, or only these tests of it, on the copy. Returns whether it passes."""
     target, all_tests = CHECKS[check]
     command = [*TEST, *target, "--", *(tests or all_tests)]
     try:
@@ -86,7 +86,7 @@ def is_passed(check: str, tests: list[str] | None = None) -> bool:
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
-            timeout=PATIENCE,
+            timeout=TIMEOUT,
         )
     except subprocess.TimeoutExpired:
         return False
@@ -101,10 +101,10 @@ def mutated(text: str, mutant: dict[str, Any]) -> str:
     return text
 
 
-def misfits(mutants: list[dict[str, Any]]) -> list[str]:
-    """What some mutants would replace, and is not there exactly once."""
+def mismatches(mutants: list[dict[str, Any]]) -> list[str]:
+    """Returns errors for texts to replace that do not occur exactly once in their file."""
     return [
-        f"{mutant['name']}: not exactly once in its file: {change['find']!r}"
+        f"{mutant['name']}: does not occur exactly once in its file: {change['find']!r}"
         for mutant in mutants
         for change in [mutant, *mutant.get("also", [])]
         if (ROOT / mutant["file"]).read_text().count(change["find"]) != 1
@@ -112,41 +112,41 @@ def misfits(mutants: list[dict[str, Any]]) -> list[str]:
 
 
 def checks_for(mutant: dict[str, Any]) -> list[str]:
-    """The check that the mutant names, or else all that run the mutant's file."""
+    """Returns the check that the mutant names, or else all checks that run the mutant's file."""
     if "check" in mutant:
         return [mutant["check"]]
     file = mutant["file"]
-    # What threads do to one another is for the mutants that name that check.
-    left_out = {"interleavings"} if file.startswith(MODELLED) else {"interleavings", "model"}
+    # Mutants that need the interleavings of threads name this check.
+    excluded = {"interleavings"} if file.startswith(MODELLED) else {"interleavings", "model"}
     if file.startswith(REAL_SERVERS_ONLY):
-        left_out.add("simulation")
-    return [check for check in CHECKS if check not in left_out]
+        excluded.add("simulation")
+    return [check for check in CHECKS if check not in excluded]
 
 
 def catcher(mutant: dict[str, Any]) -> str | None:
-    """The check that catches the mutant."""
+    """Returns the first check that catches the mutant; None if no check does."""
     file = COPY / mutant["file"]
-    sound = file.read_text()
-    file.write_text(mutated(sound, mutant))
+    original = file.read_text()
+    file.write_text(mutated(original, mutant))
     tests = mutant.get("tests")
     try:
         return next((name for name in checks_for(mutant) if not is_passed(name, tests)), None)
     finally:
-        file.write_text(sound)
+        file.write_text(original)
 
 
 def main() -> int:
     mutants = tomllib.loads((HERE / "mutants.toml").read_text())["mutant"]
-    if found := misfits(mutants):
+    if found := mismatches(mutants):
         raise SystemExit("\n".join(found))
     only = os.environ.get("ONLY", "")
     mutants = [mutant for mutant in mutants if re.search(only, mutant["name"])]
     copy_sources()
     for check in CHECKS:
-        asked = [mutant.get("tests") for mutant in mutants if check in checks_for(mutant)]
-        tests = None if None in asked else sorted({test for tests in asked for test in tests})
-        if asked and not is_passed(check, tests):
-            raise SystemExit(f"{check} fails without any mutant")
+        needed = [mutant.get("tests") for mutant in mutants if check in checks_for(mutant)]
+        tests = None if None in needed else sorted({test for tests in needed for test in tests})
+        if needed and not is_passed(check, tests):
+            raise SystemExit(f"{check} fails without a mutant")
     survivors = []
     for mutant in mutants:
         began = time.monotonic()

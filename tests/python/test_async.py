@@ -1,4 +1,4 @@
-"""The lock in event loops, on real servers."""
+"""The lock in asyncio and uvloop event loops, on real servers."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from quorlock import _async
 from quorlock._quorlock import Inbox
 
 OPEN = Path("/proc/self/fd")
-"""The files that this process has open."""
+"""The open files of this process."""
 
 LOOPS = [
     pytest.param(asyncio.new_event_loop, id="asyncio"),
@@ -32,7 +32,7 @@ def servers(start_servers: Callable[..., Servers]) -> Servers:
     return start_servers(5)
 
 
-def test_an_async_with_block_holds_the_lock_and_frees_it(servers: Servers) -> None:
+def test_async_with_holds_the_lock_and_releases_it(servers: Servers) -> None:
     async def main() -> None:
         async with quorlock.Client(servers.urls) as client:
             async with client.lock("r") as lease:
@@ -101,7 +101,7 @@ def test_a_decorated_coroutine_function_holds_the_lock(servers: Servers) -> None
     asyncio.run(main())
 
 
-def test_leaving_an_async_with_block_whose_lease_was_taken_raises(servers: Servers) -> None:
+def test_leaving_async_with_after_the_lease_was_stolen_raises(servers: Servers) -> None:
     async def main() -> None:
         async with quorlock.Client(servers.urls) as client:
             with pytest.raises(quorlock.LeaseLostError):
@@ -116,7 +116,7 @@ def test_leaving_an_async_with_block_whose_lease_was_taken_raises(servers: Serve
     assert [server.command("GET", "r") for server in servers] == ["thief"] * 5
 
 
-def test_a_client_serves_one_event_loop_after_another(servers: Servers) -> None:
+def test_a_client_can_be_used_in_one_event_loop_after_another(servers: Servers) -> None:
     client = quorlock.Client(servers.urls)
 
     async def main() -> None:
@@ -130,9 +130,9 @@ def test_a_client_serves_one_event_loop_after_another(servers: Servers) -> None:
     client.close()
 
 
-@pytest.mark.skipif(not OPEN.is_dir(), reason="the system does not tell")
+@pytest.mark.skipif(not OPEN.is_dir(), reason="the system does not list open files")
 @pytest.mark.parametrize("new_loop", LOOPS)
-def test_event_loops_that_are_over_leave_no_sockets(
+def test_closed_event_loops_leave_no_open_sockets(
     servers: Servers, new_loop: Callable[[], asyncio.AbstractEventLoop]
 ) -> None:
     with quorlock.Client(servers.urls) as client:
@@ -156,16 +156,16 @@ def test_event_loops_that_are_over_leave_no_sockets(
 
 
 class WatchesNoSockets(asyncio.SelectorEventLoop):
-    """As far as its users can tell: the event loop of Windows cannot either."""
+    """An event loop that cannot watch sockets, like the default one on Windows."""
 
     def add_reader(self, *_: object) -> None:
         raise NotImplementedError
 
 
-def inbox_of_windows(bell: Callable[[], object] | None) -> Inbox:
-    if bell is None:
+def inbox_on_windows(wake_up: Callable[[], object] | None) -> Inbox:
+    if wake_up is None:
         raise NotImplementedError
-    return Inbox(bell)
+    return Inbox(wake_up)
 
 
 @pytest.fixture(params=[False, True], ids=["no readers", "Windows"])
@@ -173,12 +173,12 @@ def runner_without_sockets(
     request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[asyncio.Runner]:
     if request.param:
-        monkeypatch.setattr(_async, "Inbox", inbox_of_windows)
+        monkeypatch.setattr(_async, "Inbox", inbox_on_windows)
     with asyncio.Runner(loop_factory=WatchesNoSockets) as runner:
         yield runner
 
 
-def test_an_event_loop_that_watches_no_sockets_gets_its_results(
+def test_an_event_loop_that_cannot_watch_sockets_gets_results(
     servers: Servers, runner_without_sockets: asyncio.Runner
 ) -> None:
     async def main() -> None:

@@ -1,4 +1,4 @@
-"""What bench/ makes of answers, and of results."""
+"""The evaluation of answers and results in bench/."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from turns import Lane
 FAST = {"micros": [100.0, 200.0, 300.0], "seconds": 0.0006, "cpu": 0.0003}
 
 
-class Scripted:
-    """Answers as it is told, in the place of a process."""
+class ScriptedProcess:
+    """Stands in for a process, and returns the given answers one after another."""
 
     def __init__(self, *answers: dict[str, Any] | str) -> None:
         self.failure = ""
@@ -35,12 +35,12 @@ class Scripted:
 
 def lane(*answers: dict[str, Any] | str) -> Lane:
     contender = Contender("it", "peer", "Python", "sync", [])
-    process = cast("Process", Scripted(*answers))
-    # Servers that cannot be asked for their CPU are not asked at all.
+    process = cast("Process", ScriptedProcess(*answers))
+    # There is no server group: without counts_cpu it is never used.
     return Lane(contender, process, cast("Group", None), counts_cpu=False)
 
 
-def test_figures_are_of_all_turns() -> None:
+def test_the_summary_covers_all_turns() -> None:
     it = lane(FAST, FAST)
     it.turn()
     it.turn()
@@ -49,7 +49,7 @@ def test_figures_are_of_all_turns() -> None:
     assert (summary["rate"], summary["client cpu"]) == (5000, 100)
 
 
-def test_a_turn_that_fails_is_counted_and_not_the_end() -> None:
+def test_a_failed_turn_is_counted_and_the_lane_continues() -> None:
     it = lane("fails: not acquired", FAST, "fails: not acquired", FAST)
     for _ in range(4):
         it.turn()
@@ -57,7 +57,7 @@ def test_a_turn_that_fails_is_counted_and_not_the_end() -> None:
     assert it.summary()["failed turns"] == 2
 
 
-def test_two_turns_in_a_row_that_fail_are_the_end() -> None:
+def test_two_failed_turns_in_a_row_end_the_lane() -> None:
     it = lane(FAST, "fails: once", "fails: twice")
     for _ in range(3):
         it.turn()
@@ -65,7 +65,7 @@ def test_two_turns_in_a_row_that_fail_are_the_end() -> None:
     assert it.summary() == {"failure": "fails: twice"}
 
 
-def test_a_slow_contender_does_fewer_cycles() -> None:
+def test_a_slow_contender_runs_fewer_cycles() -> None:
     it = lane({"micros": [1e6], "seconds": 1000.0, "cpu": 0.1})
     wanted = it.request()["cycles"]
     it.turn()
@@ -73,7 +73,7 @@ def test_a_slow_contender_does_fewer_cycles() -> None:
 
 
 def results(**medians: float) -> dict[str, Any]:
-    """Of a run in which all else is missing."""
+    """The results of a run that measured only these medians."""
     names = {"rust": RUST, "floor": FLOOR, "peer": "pottery", "python": PYTHON}
     found = {names[short]: {"median": figure} for short, figure in medians.items()}
     kinds = {RUST: "quorlock", FLOOR: "floor", "pottery": "peer", PYTHON: "quorlock"}
@@ -101,19 +101,19 @@ def test_a_goal_is_met_up_to_its_limit(rust: float, met: bool) -> None:
     assert found.met is met
 
 
-def test_what_was_not_measured_is_neither_met_nor_not() -> None:
+def test_a_goal_without_a_measurement_is_neither_met_nor_missed() -> None:
     assert goal(results(rust=100.0), "Rust, one at a time", "rslock").met is None
 
 
-def test_peers_are_compared_by_the_fastest() -> None:
+def test_the_fastest_peer_counts() -> None:
     found = goal(results(python=100.0, peer=500.0), "Python, one at a time", "any Python peer")
     assert (found.measured, found.met) == ("5.00 times as fast as any Python peer", True)
 
 
-def test_who_fails_with_a_frozen_node_misses_the_goal() -> None:
+def test_a_contender_that_fails_with_a_frozen_node_misses_the_goal() -> None:
     assert goal(results(rust=100.0), "one frozen, of five", "healthy").met is False
 
 
-def test_less_than_the_limit_is_less() -> None:
+def test_a_value_equal_to_a_strict_limit_misses_the_goal() -> None:
     found = goal(results(rust=1.0), "memory of a held lease, in the core", "bytes")
     assert found.met is False

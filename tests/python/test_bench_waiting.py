@@ -1,4 +1,4 @@
-"""What bench/waiting makes of times and counts."""
+"""The evaluation of times and counts in bench/waiting."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from measure import FROM_SCRIPTS, Turn, calls, fairness, hand_offs, overlaps, se
 
 
 def turn(client: int, called: int, acquired: int, releasing: int, released: int) -> Turn:
-    """From microseconds."""
+    """Returns a turn whose times are given in microseconds."""
     return Turn(client, *(1000 * micros for micros in (called, acquired, releasing, released)))
 
 
-def test_a_release_goes_with_the_next_acquire_of_any_client() -> None:
-    # As they come in: those of one client after those of another one.
+def test_a_hand_off_is_from_a_release_to_the_next_acquire_of_any_client() -> None:
+    # In the order in which they arrive: all turns of one client, then all of the other.
     turns = [
         turn(0, 0, 10, 20, 30),
         turn(0, 30, 100, 110, 120),
@@ -31,7 +31,7 @@ def test_a_release_goes_with_the_next_acquire_of_any_client() -> None:
     assert [(each.micros, each.same) for each in found] == [(20, False), (30, False), (70, False)]
 
 
-def test_a_hand_off_to_itself_is_told_apart() -> None:
+def test_a_hand_off_to_the_same_client_is_marked() -> None:
     turns = [turn(0, 0, 10, 20, 30), turn(0, 31, 40, 50, 60), turn(1, 0, 75, 80, 90)]
     found = hand_offs(turns, until=10**9)
     assert [(each.micros, each.same) for each in found] == [(10, True), (15, False)]
@@ -48,25 +48,25 @@ def test_hand_offs_after_the_time_is_up_do_not_count() -> None:
     assert [each.micros for each in hand_offs(turns, until=40_000)] == [10]
 
 
-def test_two_that_have_the_lock_at_once_are_counted() -> None:
-    # The first one holds for long, and all others during that.
+def test_turns_that_hold_the_lock_at_the_same_time_are_counted() -> None:
+    # All others hold the lock while the first one holds it.
     turns = [turn(0, 0, 10, 100, 110), turn(1, 0, 20, 30, 40), turn(2, 0, 50, 60, 70)]
     assert overlaps(turns) == 2
     assert overlaps([turn(0, 0, 10, 20, 30), turn(1, 0, 20, 30, 40)]) == 0
 
 
-def test_a_summary() -> None:
+def test_a_summary_has_quartiles_and_the_99th_percentile() -> None:
     found = summary([float(value) for value in range(101)])
     assert found
     assert (found.count, found.low, found.median, found.high, found.p99) == (101, 25, 50, 75, 99)
 
 
 @pytest.mark.parametrize("values", [[], [1.0]])
-def test_no_summary_of_too_few(values: list[float]) -> None:
+def test_too_few_values_have_no_summary(values: list[float]) -> None:
     assert summary(values) is None
 
 
-def test_fairness_counts_turns_in_time_and_all_waits() -> None:
+def test_fairness_counts_turns_before_the_end_and_all_waits() -> None:
     turns = [
         turn(0, 0, 1_000, 2_000, 3_000),
         turn(0, 3_000, 4_000, 5_000, 6_000),
@@ -96,20 +96,20 @@ cmdstat_info:calls=3,usec=4,usec_per_call=2.00,rejected_calls=0,failed_calls=0\r
 """
 
 
-def test_calls_are_read_from_info() -> None:
+def test_calls_are_parsed_from_info() -> None:
     assert calls(INFO) == {"evalsha": 7, "set": 5, "client": 3, "info": 3}
 
 
-def test_what_clients_sent() -> None:
+def test_commands_run_by_scripts_and_the_first_info_are_not_counted_as_sent() -> None:
     before, after = calls(INFO), calls(INFO) | {"evalsha": 17, "set": 11, "info": 4, "ping": 2}
     assert sent(before, after) == 12  # neither the SETs of scripts nor the first INFO
     assert sent(before, after, {"set"}) == 18
 
 
-def test_no_command_of_a_script_of_quorlock_counts_as_sent() -> None:
+def test_all_commands_of_quorlock_scripts_are_known() -> None:
     sources = (path.read_text() for path in (ROOT / "core" / "src").rglob("*.lua"))
-    called = {
+    commands = {
         name.lower() for text in sources for name in re.findall(r"redis\.p?call\('(\w+)'", text)
     }
-    assert {"get", "set", "del"} <= called
-    assert called <= FROM_SCRIPTS
+    assert {"get", "set", "del"} <= commands
+    assert commands <= FROM_SCRIPTS

@@ -1,4 +1,4 @@
-"""Acquires and releases that are interrupted: whatever the moment, no key stays behind."""
+"""Interrupted acquires and releases leave no key on the nodes, whenever they are interrupted."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ import quorlock
 
 ROUNDS = 1000
 LONGEST = 0.002
-"""Seconds: an acquire is over by then, mostly."""
+"""The longest delay before an interruption, in seconds. Most acquires take less."""
 
 
 @pytest.fixture
@@ -40,7 +40,7 @@ def runner(request: pytest.FixtureRequest) -> Iterator[asyncio.Runner]:
         yield runner
 
 
-def test_tasks_cancelled_at_any_moment(
+def test_tasks_cancelled_at_any_moment_leave_no_key(
     runner: asyncio.Runner, client: quorlock.Client, servers: Servers
 ) -> None:
     async def main() -> None:
@@ -63,7 +63,7 @@ def test_tasks_cancelled_at_any_moment(
     runner.run(main())
 
 
-def test_timeouts_at_any_moment(
+def test_timeouts_at_any_moment_leave_no_key(
     runner: asyncio.Runner, client: quorlock.Client, servers: Servers
 ) -> None:
     async def main() -> None:
@@ -83,10 +83,10 @@ def test_timeouts_at_any_moment(
     runner.run(main())
 
 
-def test_blocks_cancelled_at_any_moment(
+def test_blocks_cancelled_at_any_moment_leave_no_key(
     runner: asyncio.Runner, client: quorlock.Client, servers: Servers
 ) -> None:
-    """Also while they are entered or left."""
+    """Also during the entry and exit of the block."""
     lock = client.lock("r", wait=None)
 
     async def hold() -> None:
@@ -104,7 +104,7 @@ def test_blocks_cancelled_at_any_moment(
     runner.run(main())
 
 
-def test_a_cancelled_waiter(
+def test_a_cancelled_waiter_leaves_no_key(
     runner: asyncio.Runner, client: quorlock.Client, servers: Servers
 ) -> None:
     async def main() -> None:
@@ -134,7 +134,9 @@ def test_a_cancelled_release_completes(
     runner.run(main())
 
 
-def test_a_loop_closed_under_an_acquire(client: quorlock.Client, servers: Servers) -> None:
+def test_closing_the_loop_of_an_acquire_leaves_no_key(
+    client: quorlock.Client, servers: Servers
+) -> None:
     with client.lock("r") as lease:
         loop = asyncio.new_event_loop()
         task = loop.create_task(client.lock("r", wait=None).acquire_async())
@@ -146,8 +148,8 @@ def test_a_loop_closed_under_an_acquire(client: quorlock.Client, servers: Server
         asyncio.run(wait_until_async(lambda: not keys(servers)))
 
 
-def test_interrupts_at_any_moment(client: quorlock.Client, servers: Servers) -> None:
-    """What Ctrl-C does on the main thread, again and again."""
+def test_interrupts_at_any_moment_leave_no_key(client: quorlock.Client, servers: Servers) -> None:
+    """The timer signal interrupts the main thread as Ctrl-C does."""
     lock = client.lock("r", wait=None)
     interrupts = 0
 
@@ -191,12 +193,12 @@ except KeyboardInterrupt:
             )
             assert child.stdout
             assert child.stdout.readline() == "waiting\n"
-            # Ours, that of this look, and the child's.
+            # Three connections: of this process, of `command` and of the child.
             wait_until(lambda: str(servers[0].command("CLIENT", "LIST")).count(" addr=") > 2)
             began = time.monotonic()
             child.send_signal(signal.SIGINT)
             took = float(child.communicate(timeout=TIMEOUT)[0]) - began
-            # 25 ms on an idle machine; this is for the slowest.
+            # 25 ms on an idle machine; the limit allows for a heavily loaded one.
             assert took < 2
             assert child.returncode == 0
     wait_until(lambda: is_free(servers, "r"))

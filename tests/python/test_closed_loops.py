@@ -1,4 +1,4 @@
-"""Event loops that are closed, or thrown away, while acquires are under way in them."""
+"""Event loops that are closed or discarded while they run acquires."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ import quorlock
 
 
 class WatchesNoSockets(asyncio.SelectorEventLoop):
-    """As far as its users can tell: the event loop of Windows cannot either."""
+    """An event loop that cannot watch sockets, like the default one on Windows."""
 
     def add_reader(self, *_: object) -> None:
         raise NotImplementedError
@@ -45,14 +45,14 @@ def loop(request: pytest.FixtureRequest) -> asyncio.AbstractEventLoop:
 def wait_in(
     loop: asyncio.AbstractEventLoop, client: quorlock.Client
 ) -> asyncio.Task[quorlock.Lease]:
-    """A task of the loop, which stands still, that waits for a lock."""
+    """Returns a task that waits for a lock in the loop, which is not running afterwards."""
     task = loop.create_task(client.lock("r").acquire_async())
 
-    async def until_it_waits() -> None:
+    async def wait_for_waiter() -> None:
         while client.stats().waiting == 0:
             await asyncio.sleep(0.001)
 
-    loop.run_until_complete(until_it_waits())
+    loop.run_until_complete(wait_for_waiter())
     return task
 
 
@@ -63,7 +63,7 @@ def test_a_closed_loop_cancels_its_waiters(
     holder = client.lock("r").acquire()
     task = wait_in(loop, client)
     loop.close()
-    # Its waiter is gone before the lock is free.
+    # The waiter is cancelled while the lock is still held.
     wait_until(lambda: client.stats().waiting == 0)
     wait_until(lambda: client.stats().cancelled == 1)
     assert holder.release()
@@ -74,24 +74,24 @@ def test_a_closed_loop_cancels_its_waiters(
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
-def test_a_lease_that_is_not_delivered_when_the_loop_is_closed_is_released(
+def test_a_lease_not_delivered_before_the_loop_is_closed_is_released(
     loop: asyncio.AbstractEventLoop, client: quorlock.Client, servers: Servers
 ) -> None:
     holder = client.lock("r").acquire()
     task = wait_in(loop, client)
     assert holder.release()
-    # Won while the loop stands still.
+    # The acquire succeeds while the loop is not running.
     wait_until(lambda: client.stats().held == 1)
     loop.close()
     wait_until(lambda: is_free(servers, "r"))
     assert not task.done()
 
 
-# Those of uvloop keep themselves alive until they are closed.
+# uvloop's event loops keep themselves alive until they are closed.
 @pytest.mark.parametrize("new_loop", [asyncio.new_event_loop, WatchesNoSockets])
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 @pytest.mark.filterwarnings("ignore::ResourceWarning")
-def test_a_loop_that_is_thrown_away_takes_its_waiters_along(
+def test_a_discarded_loop_cancels_its_waiters(
     new_loop: Callable[[], asyncio.AbstractEventLoop], client: quorlock.Client
 ) -> None:
     holder = client.lock("r").acquire()

@@ -1,4 +1,4 @@
-"""A Redis Cluster as a node: keys on all its masters, slots that move, masters that fail."""
+"""A Redis Cluster as a node: keys on all masters, slots that move, masters that fail."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from waiting import TIMEOUT, wait_until
 import quorlock
 
 KEYS = ["bar", "k", "foo"]
-"""One for each of the three masters."""
+"""Keys of which the three masters own one each."""
 
 
 @pytest.fixture(scope="module")
@@ -27,19 +27,19 @@ def shared() -> Iterator[Cluster]:
 
 @pytest.fixture
 def cluster(shared: Cluster) -> Cluster:
-    """Three masters, as empty as at first, for tests that leave them as they were."""
+    """An empty cluster of three masters, shared by the tests that leave its slots unchanged."""
     shared.flush()
     return shared
 
 
 @pytest.fixture
 def connect() -> Iterator[Callable[..., quorlock.Client]]:
-    """`connect(cluster, **options)` is a client of the cluster."""
+    """`connect(cluster, **options)` returns a client of the cluster."""
     clients: list[quorlock.Client] = []
 
     def connect(cluster: Cluster, **options: Any) -> quorlock.Client:
-        patient: dict[str, Any] = {"ttl": 600.0, "wait": TIMEOUT, **options}
-        clients.append(quorlock.Client([cluster.url], **patient))
+        settings: dict[str, Any] = {"ttl": 600.0, "wait": TIMEOUT, **options}
+        clients.append(quorlock.Client([cluster.url], **settings))
         return clients[-1]
 
     yield connect
@@ -51,7 +51,7 @@ Connect = Callable[..., quorlock.Client]
 
 
 def held(cluster: Cluster) -> dict[str, int]:
-    """Which keys are on which server; without fences."""
+    """Returns the index of the server of each key, except for fence keys."""
     found: dict[str, int] = {}
     for index, server in enumerate(cluster):
         names = server.command("KEYS", "*")
@@ -60,7 +60,7 @@ def held(cluster: Cluster) -> dict[str, int]:
     return found
 
 
-def test_locks_are_on_all_masters(cluster: Cluster, connect: Connect) -> None:
+def test_locks_are_stored_on_the_masters_of_their_slots(cluster: Cluster, connect: Connect) -> None:
     client, other = connect(cluster), connect(cluster)
     leases = [client.lock(f"r{number}").acquire() for number in range(30)]
     owners = {f"r{number}": cluster.owner(f"r{number}") for number in range(30)}
@@ -75,7 +75,7 @@ def test_locks_are_on_all_masters(cluster: Cluster, connect: Connect) -> None:
     wait_until(lambda: not held(cluster))
 
 
-def test_leases_on_all_masters_are_extended_together(cluster: Cluster, connect: Connect) -> None:
+def test_leases_on_all_masters_are_renewed(cluster: Cluster, connect: Connect) -> None:
     client = connect(cluster, ttl=3)
     leases = [client.lock(f"r{number}").acquire() for number in range(30)]
     ends = {lease.resources[0]: end(cluster, lease.resources[0]) for lease in leases}
@@ -85,13 +85,13 @@ def test_leases_on_all_masters_are_extended_together(cluster: Cluster, connect: 
 
 
 def end(cluster: Cluster, key: str) -> int:
-    """When the key expires."""
+    """Returns when the key expires, as a Unix time in milliseconds."""
     expires = cluster[cluster.owner(key)].command("PEXPIRETIME", key)
     assert isinstance(expires, int)
     return expires
 
 
-def test_several_resources_share_a_slot(cluster: Cluster, connect: Connect) -> None:
+def test_several_resources_must_share_a_slot(cluster: Cluster, connect: Connect) -> None:
     client, other = connect(cluster), connect(cluster)
     with client.lock("{order}:1", "{order}:2") as lease:
         assert lease.fences.keys() == {"{order}:1", "{order}:2"}
@@ -107,7 +107,7 @@ def test_several_resources_share_a_slot(cluster: Cluster, connect: Connect) -> N
 
 
 @pytest.mark.parametrize("key", KEYS)
-def test_a_release_calls_the_waiter(cluster: Cluster, connect: Connect, key: str) -> None:
+def test_a_release_notifies_the_waiter(cluster: Cluster, connect: Connect, key: str) -> None:
     never = {"retry_delay": (600.0, 600.0)}
     holder, other = connect(cluster, **never), connect(cluster, **never)
     with ThreadPoolExecutor(1) as pool:
@@ -119,19 +119,21 @@ def test_a_release_calls_the_waiter(cluster: Cluster, connect: Connect, key: str
             assert waiting.result(TIMEOUT).release()
 
 
-def test_a_lock_on_a_slot_that_moves(cluster: Cluster, connect: Connect) -> None:
+def test_locks_are_kept_and_refused_correctly_while_their_slot_moves(
+    cluster: Cluster, connect: Connect
+) -> None:
     client, other = connect(cluster), connect(cluster)
     home = cluster.owner("k")
     target = (home + 1) % 3
-    assert other.lock("k").acquire().release()  # with its fence, the slot is not empty
+    assert other.lock("k").acquire().release()  # leaves the fence key in the slot
 
     lease = client.lock("k").acquire()
     cluster.begin_move("k", target)
     lease.extend()
-    # Some of what an acquire names is there, and some is not: none of the servers takes it for now.
+    # An acquire names keys that exist and keys that do not, so neither server accepts it now.
     with pytest.raises((quorlock.LockTimeoutError, quorlock.QuorumError)):
         other.lock("k", wait=0).acquire()
-    # Neither does one take several keys that are not there.
+    # Neither server accepts several keys that do not exist.
     with pytest.raises(quorlock.QuorumError):
         client.lock("{k}:new", wait=0).acquire()
     cluster.end_move("k", target)
@@ -147,7 +149,7 @@ def test_a_lock_on_a_slot_that_moves(cluster: Cluster, connect: Connect) -> None
     cluster.end_move("k", home)
 
 
-def test_slots_move_under_load(cluster: Cluster, connect: Connect) -> None:
+def test_exclusion_holds_while_slots_move_under_load(cluster: Cluster, connect: Connect) -> None:
     stop = threading.Event()
     inside = threading.Lock()
     fences: list[int] = []
@@ -156,7 +158,7 @@ def test_slots_move_under_load(cluster: Cluster, connect: Connect) -> None:
         done = 0
         while not stop.is_set():
             with client.lock("k") as lease:
-                assert inside.acquire(blocking=False), "two are inside"
+                assert inside.acquire(blocking=False), "two clients hold the lock"
                 fences.append(lease.fence)
                 lease.extend()
                 inside.release()
@@ -165,7 +167,7 @@ def test_slots_move_under_load(cluster: Cluster, connect: Connect) -> None:
 
     home = cluster.owner("k")
     with ThreadPoolExecutor(4) as pool:
-        # Who moves a slot keeps others from acquiring what is in it, for a while.
+        # While a slot moves, acquires in it fail for a while.
         clients = [connect(cluster, connect_timeout=TIMEOUT) for _ in range(4)]
         working = [pool.submit(work, client) for client in clients]
         try:
@@ -182,17 +184,17 @@ def test_slots_move_under_load(cluster: Cluster, connect: Connect) -> None:
 
 
 def has_grown(fences: list[int], size: int, working: list[Future[int]]) -> bool:
-    """Whether there are so many by now, or someone gave up."""
+    """Returns whether there are at least `size` fences, or a worker has ended."""
     return len(fences) >= size or any(future.done() for future in working)
 
 
-def test_a_server_of_a_cluster_is_no_node(cluster: Cluster) -> None:
+def test_a_server_of_a_cluster_cannot_be_a_node_by_itself(cluster: Cluster) -> None:
     with quorlock.Client([cluster[0].url]) as client:
         with pytest.raises(quorlock.QuorumError, match="redis-cluster://"):
             client.lock("foo", wait=0).acquire()
 
 
-def test_the_doctor_knows_a_cluster(cluster: Cluster, connect: Connect) -> None:
+def test_the_doctor_recognizes_a_cluster(cluster: Cluster, connect: Connect) -> None:
     diagnosis = connect(cluster).doctor()
     [node] = diagnosis.nodes
     assert node.reachable
@@ -201,16 +203,16 @@ def test_the_doctor_knows_a_cluster(cluster: Cluster, connect: Connect) -> None:
 
 
 def found(client: quorlock.Client, check: str) -> list[tuple[str, str]]:
-    """The level and the message of what the doctor found in this respect."""
+    """Returns the level and message of the doctor's findings for this check."""
     [node] = client.doctor().nodes
     return [(each.level, each.message) for each in node.findings if each.check == check]
 
 
-def place(cluster: Cluster, index: int) -> str:
+def address(cluster: Cluster, index: int) -> str:
     return f"127.0.0.1:{cluster[index].port}"
 
 
-def test_the_doctor_looks_at_all_masters(connect: Connect) -> None:
+def test_the_doctor_examines_all_masters_of_the_clients_keys(connect: Connect) -> None:
     with Cluster() as cluster:
         client = connect(cluster)
         [(level, _)] = found(client, "eviction")
@@ -219,8 +221,8 @@ def test_the_doctor_looks_at_all_masters(connect: Connect) -> None:
         cluster[1].command("CONFIG", "SET", "maxmemory-policy", "allkeys-lru")
         [(level, message)] = found(client, "eviction")
         assert level == "warning"
-        assert message.startswith(f"{place(cluster, 1)}: maxmemory-policy is allkeys-lru")
-        # All keys of this one are on another master.
+        assert message.startswith(f"{address(cluster, 1)}: maxmemory-policy is allkeys-lru")
+        # With this prefix, all keys are on another master.
         assert cluster.owner("bar") == 0
         [(level, _)] = found(connect(cluster, key_prefix="{bar}:"), "eviction")
         assert level == "ok"
@@ -228,19 +230,19 @@ def test_the_doctor_looks_at_all_masters(connect: Connect) -> None:
         cluster[0].kill()
         [(level, message)] = found(client, "connection")
         assert level == "error"
-        assert place(cluster, 0) in message
+        assert address(cluster, 0) in message
         diagnosis = client.doctor()
         assert diagnosis.nodes[0].reachable
         assert [f.level for f in diagnosis.findings if f.check == "majority"] == ["error"]
 
 
-def test_the_doctor_tells_of_slots_without_a_master(connect: Connect) -> None:
+def test_the_doctor_reports_slots_without_a_master(connect: Connect) -> None:
     with Cluster() as cluster:
         slot = cluster.slot("bar")
 
-        def is_told(client: quorlock.Client, check: str, text: str) -> bool:
+        def is_reported(client: quorlock.Client, check: str, text: str) -> bool:
             for server in cluster:
-                # What others said just before may bring it back.
+                # Repeated: the gossip of other servers may restore the slot.
                 with suppress(ServerReplyError):
                     server.command("CLUSTER", "DELSLOTS", slot)
             return any(
@@ -248,14 +250,14 @@ def test_the_doctor_tells_of_slots_without_a_master(connect: Connect) -> None:
             )
 
         client = connect(cluster)
-        wait_until(lambda: is_told(client, "cluster", "no master has 1 of the slots"))
-        # All keys of this one are in it.
+        wait_until(lambda: is_reported(client, "cluster", "no master has 1 of the slots"))
+        # With this prefix, all keys are in the slot.
         client = connect(cluster, key_prefix="{bar}:")
         text = f"no master of the cluster has slot {slot}"
-        wait_until(lambda: is_told(client, "connection", text))
+        wait_until(lambda: is_reported(client, "connection", text))
 
 
-def test_connections_to_masters_are_counted(cluster: Cluster, connect: Connect) -> None:
+def test_reconnects_to_all_masters_are_counted(cluster: Cluster, connect: Connect) -> None:
     client = connect(cluster)
     for key in KEYS:
         assert client.lock(key).acquire().release()
@@ -267,7 +269,7 @@ def test_connections_to_masters_are_counted(cluster: Cluster, connect: Connect) 
     assert client.stats().nodes[0].state == "up"
 
 
-def test_a_frozen_master_is_no_trouble_for_the_keys_of_others(connect: Connect) -> None:
+def test_a_frozen_master_does_not_affect_keys_on_other_masters(connect: Connect) -> None:
     with Cluster() as cluster:
         client = connect(cluster)
         leases = [client.lock(key).acquire() for key in KEYS]
@@ -278,7 +280,7 @@ def test_a_frozen_master_is_no_trouble_for_the_keys_of_others(connect: Connect) 
             assert client.lock(*lease.resources).acquire().release()
         with pytest.raises(quorlock.QuorumError):
             client.lock("bar", wait=0).acquire()
-        # Another client finds the cluster by the others.
+        # A new client reaches the cluster through the other masters.
         other = connect(cluster)
         assert other.lock("foo").acquire().release()
         cluster[0].thaw()
@@ -287,9 +289,9 @@ def test_a_frozen_master_is_no_trouble_for_the_keys_of_others(connect: Connect) 
 
 
 @pytest.mark.parametrize("how", ["killed", "frozen"])
-def test_a_lease_outlives_a_failover(connect: Connect, how: str) -> None:
+def test_a_lease_survives_a_failover(connect: Connect, how: str) -> None:
     with Cluster(replicas=1, password="secret") as cluster:
-        # Patience with nodes that are down has a limit of its own.
+        # The waiter must not give up while the master is down.
         holder, other = connect(cluster), connect(cluster, connect_timeout=TIMEOUT)
         lease = holder.lock("bar").acquire()
         elsewhere = holder.lock("foo").acquire()
@@ -309,7 +311,7 @@ def test_a_lease_outlives_a_failover(connect: Connect, how: str) -> None:
 
 
 def extends(lease: quorlock.Lease) -> bool:
-    """Whether the lease could be extended now."""
+    """Extends the lease, and returns whether this succeeded."""
     try:
         lease.extend()
     except quorlock.QuorumError:

@@ -1,4 +1,4 @@
-"""Every kind of connection, on real servers: see tests/vectors/README.md."""
+"""Runs the table of connection kinds on real servers; see tests/vectors/README.md."""
 
 from __future__ import annotations
 
@@ -19,23 +19,25 @@ import quorlock
 
 VECTORS = load("connections.json")
 
-NEVER = 600.0
-PATIENT: dict[str, Any] = {"ttl": NEVER, "wait": NEVER, "retry_delay": (NEVER, NEVER)}
-"""So long that whoever gets the lock within the time of a test was called."""
+LONG = 600.0
+"""Seconds: longer than any test."""
+
+NO_RETRIES: dict[str, Any] = {"ttl": LONG, "wait": LONG, "retry_delay": (LONG, LONG)}
+"""Options with which a waiter can get the lock only if it is notified."""
 
 
 class Setups:
-    """The servers of the vectors, each started when a case needs it first."""
+    """The servers of the table. Each is started by the first case that needs it."""
 
     def __init__(self) -> None:
         self._started: dict[str, Group] = {}
 
     def nodes(self, case: dict[str, Any]) -> list[str]:
-        """The URLs of a case, on the servers that are there."""
+        """Returns the URLs of a case, with the addresses of the running servers."""
         return [re.sub(r"{([\w-]+)\.(\w+)}", self._fill_in, url) for url in case["nodes"]]
 
     def of(self, case: dict[str, Any]) -> list[Group]:
-        """The servers that a case uses."""
+        """Returns the servers that a case uses."""
         names = re.findall(r"{([\w-]+)\.", str(case["nodes"]))
         return [self._started[name] for name in dict.fromkeys(names)]
 
@@ -43,8 +45,8 @@ class Setups:
         for group in self._started.values():
             group.close()
 
-    def _fill_in(self, place: re.Match[str]) -> str:
-        name, field = place.groups()
+    def _fill_in(self, placeholder: re.Match[str]) -> str:
+        name, field = placeholder.groups()
         if name not in self._started:
             self._started[name] = start(VECTORS["servers"][name])
         return str(self._started[name].describe()[0][field])
@@ -58,16 +60,19 @@ def setups() -> Iterator[Setups]:
 
 
 @pytest.mark.parametrize("case", VECTORS["cases"], ids=lambda case: case["what"])
-def test_a_connection(case: dict[str, Any], setups: Setups) -> None:
+def test_a_connection_works_or_fails_as_the_table_says(
+    case: dict[str, Any], setups: Setups
+) -> None:
     try:
         nodes = setups.nodes(case)
-    except Unavailable as lack:
-        pytest.skip(str(lack))
+    except Unavailable as reason:
+        pytest.skip(str(reason))
     if case.get("error") is None:
         use(nodes, case, setups.of(case))
         return
 
-    # A server that is silent is given up on in time; others must tell why they are of no use.
+    # A silent server must be given up on after the default timeout. The others return a reason,
+    # so a long timeout must not delay the error.
     options: dict[str, Any] = {} if case.get("silent") else {"connect_timeout": TIMEOUT}
 
     def attempt() -> None:
@@ -76,15 +81,15 @@ def test_a_connection(case: dict[str, Any], setups: Setups) -> None:
 
     began = time.monotonic()
     expect(case, attempt)
-    assert time.monotonic() - began < TIMEOUT / 2, "the reason was known at once"
+    assert time.monotonic() - began < TIMEOUT / 2, "the error was delayed until the timeout"
 
 
 def use(nodes: list[str], case: dict[str, Any], groups: list[Group]) -> None:
-    """All that a lock is for, on these nodes."""
+    """Uses every operation of a lock on these nodes."""
     resource = case["what"]
     with (
-        quorlock.Client(nodes, **PATIENT) as holder,
-        quorlock.Client(nodes, **PATIENT) as other,
+        quorlock.Client(nodes, **NO_RETRIES) as holder,
+        quorlock.Client(nodes, **NO_RETRIES) as other,
         ThreadPoolExecutor(1) as pool,
     ):
         lease = holder.lock(resource).acquire()
@@ -94,12 +99,12 @@ def use(nodes: list[str], case: dict[str, Any], groups: list[Group]) -> None:
         shown = f"{holder!r} {lease!r} {caught.value} {caught.value.nodes} {holder.doctor()}"
         for secret in case.get("never", []):
             assert secret not in shown
-        lease.extend(2 * NEVER)
-        assert lease.remaining > NEVER
+        lease.extend(2 * LONG)
+        assert lease.remaining > LONG
 
-        tried = _held(other)
+        before = _refusals(other)
         waiting = pool.submit(other.lock(resource).acquire)
-        wait_until(lambda: _held(other) > tried)
+        wait_until(lambda: _refusals(other) > before)
         assert lease.release()
         following = waiting.result(TIMEOUT)
         assert following.fence > lease.fence
@@ -116,6 +121,6 @@ def use(nodes: list[str], case: dict[str, Any], groups: list[Group]) -> None:
         assert all("noperm" not in node.outcomes for node in holder.stats().nodes)
 
 
-def _held(client: quorlock.Client) -> int:
-    """How often a node told the client that others have what it wants."""
+def _refusals(client: quorlock.Client) -> int:
+    """Returns how often a node answered this client that others hold the lock."""
     return sum(node.outcomes.get("held", 0) for node in client.stats().nodes)

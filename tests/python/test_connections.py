@@ -1,4 +1,4 @@
-"""The kinds of node URLs, on real servers."""
+"""Unix sockets, databases and ACL users in node URLs, on real servers."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from waiting import wait_until
 import quorlock
 
 
-def test_a_unix_socket(start_servers: Callable[..., Servers]) -> None:
+def test_a_lock_through_a_unix_socket(start_servers: Callable[..., Servers]) -> None:
     servers = start_servers(1, unix_socket=True)
     assert servers.urls[0].startswith("unix://")
     with quorlock.Client(servers.urls) as client, client.lock("r"):
@@ -24,14 +24,16 @@ def test_a_unix_socket(start_servers: Callable[..., Servers]) -> None:
     assert caught.value.nodes[0].address == servers.urls[0]
 
 
-def test_a_database(start_servers: Callable[..., Servers]) -> None:
+def test_keys_are_stored_in_the_database_of_the_url(start_servers: Callable[..., Servers]) -> None:
     servers = start_servers(1)
     with quorlock.Client([f"{servers.urls[0]}/3"]) as client, client.lock("r"):
         assert servers[0].command("EXISTS", "r") == 0
         assert "db3:keys=2" in str(servers[0].command("INFO", "keyspace"))
 
 
-def test_an_acl_user_with_only_what_is_needed(start_servers: Callable[..., Servers]) -> None:
+def test_an_acl_user_with_the_required_commands_can_lock(
+    start_servers: Callable[..., Servers],
+) -> None:
     servers = start_servers(1)
     rights = ["+evalsha", "+eval", "+set", "+get", "+del", "+pttl", "+pexpire", "+time", "+exists"]
     user = ["ACL", "SETUSER", "locker", "on", ">s3cr3t/@:", "~*", *rights]
@@ -43,7 +45,9 @@ def test_an_acl_user_with_only_what_is_needed(start_servers: Callable[..., Serve
         assert "s3cr3t" not in repr(client)
 
 
-def test_an_acl_user_with_patterns_for_its_keys(start_servers: Callable[..., Servers]) -> None:
+def test_an_acl_user_with_key_patterns_can_lock_if_they_cover_all_keys(
+    start_servers: Callable[..., Servers],
+) -> None:
     servers = start_servers(1)
     url = servers.urls[0].replace("//", "//locker:secret@")
     user = ["ACL", "SETUSER", "locker", "reset", "on", ">secret", "+@all"]
@@ -56,7 +60,7 @@ def test_an_acl_user_with_patterns_for_its_keys(start_servers: Callable[..., Ser
             lease.release()
             assert waiting.result().release()
         assert "noperm" not in client.stats().nodes[0].outcomes
-    # A script names all its keys to the server.
+    # The server checks all keys of a script, so the missing queue pattern refuses the acquire.
     servers[0].command(*user, *keys[:2])
     with quorlock.Client([url], key_prefix="orders:") as client:
         with pytest.raises(quorlock.QuorumError) as caught:
@@ -68,7 +72,7 @@ def test_an_acl_user_with_patterns_for_its_keys(start_servers: Callable[..., Ser
 
 
 @pytest.mark.parametrize("rights", [["resetchannels"], ["-@pubsub"], ["-@sortedset"]])
-def test_who_may_not_queue_or_listen_waits_all_the_same(
+def test_a_waiter_without_permission_to_queue_or_subscribe_gets_the_lock(
     start_servers: Callable[..., Servers], rights: list[str]
 ) -> None:
     servers = start_servers(1)
@@ -84,7 +88,7 @@ def test_who_may_not_queue_or_listen_waits_all_the_same(
         assert waiting.result().release()
 
 
-def test_a_missing_permission_is_named(start_servers: Callable[..., Servers]) -> None:
+def test_a_missing_permission_is_reported(start_servers: Callable[..., Servers]) -> None:
     servers = start_servers(1)
     user = ["ACL", "SETUSER", "locker", "on", ">secret", "~*", "+evalsha", "+eval", "+get", "+time"]
     assert servers[0].command(*user) == "OK"

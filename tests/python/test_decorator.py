@@ -1,4 +1,4 @@
-"""Functions under `@client.lock(…)` whose body may run after they have returned."""
+"""Functions decorated with `@client.lock(…)` whose body may run after they have returned."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def client() -> Iterator[quorlock.Client]:
 
 
 class Bodies:
-    """The bodies of the functions: each notes whether the lock is held while it runs."""
+    """The body of the decorated functions. It records whether the lock is held while it runs."""
 
     def __init__(self, client: quorlock.Client) -> None:
         self.held: list[bool] = []
@@ -40,7 +40,7 @@ def bodies(client: quorlock.Client) -> Bodies:
 
 
 class CallsAsync:
-    """As `asgiref.sync_to_async` makes them."""
+    """A callable object with an async `__call__`, like those of `asgiref.sync_to_async`."""
 
     def __init__(self, bodies: Bodies) -> None:
         self.bodies = bodies
@@ -120,7 +120,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("function", HELD.values(), ids=HELD.keys())
-def test_an_async_function_of_any_kind_runs_under_the_lock(
+def test_async_callables_of_any_kind_hold_the_lock(
     function: Callable[[Bodies], Callable[[], Awaitable[str]]],
     client: quorlock.Client,
     bodies: Bodies,
@@ -148,7 +148,7 @@ def test_a_body_that_would_run_after_the_release_does_not_run(
     asyncio.run(main())
 
 
-def test_an_async_function_that_returns_another_body_is_refused(
+def test_an_async_function_that_returns_an_awaitable_is_refused(
     client: quorlock.Client, bodies: Bodies
 ) -> None:
     @client.lock("r")
@@ -160,7 +160,9 @@ def test_an_async_function_that_returns_another_body_is_refused(
     assert not bodies.held
 
 
-def test_what_cannot_be_called_or_named_is_refused(client: quorlock.Client) -> None:
+def test_arguments_that_are_not_callable_or_not_strings_are_refused(
+    client: quorlock.Client,
+) -> None:
     with pytest.raises(TypeError, match="decorates a function, not 5"):
         client.lock("r")(5)  # type: ignore[arg-type]
     for bad in (5, None, b"r", ["r"]):

@@ -1,4 +1,4 @@
-"""Every finding of the doctor, provoked on real servers."""
+"""Every finding of the doctor, produced on real servers."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ import quorlock
 
 
 def findings(diagnosis: quorlock.Diagnosis, node: int | None = 0) -> dict[str, quorlock.Finding]:
-    """What was found at one node, or about all of them, by the name of the check."""
+    """Returns the findings of one node by the name of the check; those of all nodes for None."""
     found = diagnosis.findings if node is None else diagnosis.nodes[node].findings
     named = {finding.check: finding for finding in found}
     assert len(named) == len(found)
@@ -40,20 +40,20 @@ def examine(
 
 
 def levels(found: dict[str, quorlock.Finding]) -> dict[str, str]:
-    """What is not in order."""
+    """Returns the levels of the findings that are not ok."""
     return {check: finding.level for check, finding in found.items() if finding.level != "ok"}
 
 
 DURABLE = ["--appendonly", "yes", "--appendfsync", "always"]
 
 
-def test_a_healthy_quorum(start_servers: Callable[..., Servers]) -> None:
+def test_a_healthy_quorum_is_ok_and_unchanged(start_servers: Callable[..., Servers]) -> None:
     servers = start_servers(3, args=DURABLE)
     with quorlock.Client(servers.urls) as client:
         diagnosis = client.doctor()
         assert diagnosis.level == "ok"
-        for place in (0, 1, 2, None):
-            assert levels(findings(diagnosis, place)) == {}
+        for node_index in (0, 1, 2, None):
+            assert levels(findings(diagnosis, node_index)) == {}
         assert {"connection", "latency", "permissions", "writes", "server", "replication"} < set(
             findings(diagnosis)
         )
@@ -77,11 +77,11 @@ def test_a_healthy_quorum(start_servers: Callable[..., Servers]) -> None:
         assert abs(node.clock_offset_ms or 0) < 1000
         assert set(node.permissions.values()) == {"allowed"}
         assert "3 nodes: ok" in str(diagnosis)
-        told = json.loads(diagnosis.to_json())
-        assert told["level"] == "ok"
-        assert told["nodes"][1]["run_id"] == node.run_id
+        decoded = json.loads(diagnosis.to_json())
+        assert decoded["level"] == "ok"
+        assert decoded["nodes"][1]["run_id"] == node.run_id
         assert asyncio.run(client.doctor_async()).level == "ok"
-    # Nothing was written, and nothing stays.
+    # The doctor wrote no key, not even one that has expired.
     assert all(server.command("DBSIZE") == 0 for server in servers)
     for server in servers:
         info = str(server.command("INFO"))
@@ -91,7 +91,9 @@ def test_a_healthy_quorum(start_servers: Callable[..., Servers]) -> None:
         client.doctor()
 
 
-def test_it_does_not_wait_for_ever(start_servers: Callable[..., Servers]) -> None:
+def test_unreachable_and_silent_nodes_are_reported_in_time(
+    start_servers: Callable[..., Servers],
+) -> None:
     servers = start_servers(3, args=DURABLE)
     servers[0].kill()
     servers[1].freeze()
@@ -108,7 +110,7 @@ def test_it_does_not_wait_for_ever(start_servers: Callable[..., Servers]) -> Non
         assert levels(findings(client.doctor(), 2)) == {"connection": "error"}
 
 
-def test_the_number_of_nodes(start_servers: Callable[..., Servers]) -> None:
+def test_too_few_nodes_are_reported(start_servers: Callable[..., Servers]) -> None:
     servers = start_servers(3, args=DURABLE)
     assert levels(examine(servers.urls[0], None)) == {"nodes": "warning"}
     assert levels(examine(servers.urls[:2], None)) == {"nodes": "warning"}
@@ -118,7 +120,7 @@ def test_the_number_of_nodes(start_servers: Callable[..., Servers]) -> None:
     assert levels(examine(servers.urls, None)) == {"majority": "error"}
 
 
-def test_a_server_twice(start_servers: Callable[..., Servers]) -> None:
+def test_duplicate_nodes_are_reported(start_servers: Callable[..., Servers]) -> None:
     servers = start_servers(2, args=DURABLE)
     urls = [*servers.urls, servers.urls[1].replace("127.0.0.1", "localhost") + "/1"]
     found = examine(urls, None)
@@ -130,7 +132,7 @@ def test_a_server_twice(start_servers: Callable[..., Servers]) -> None:
     assert examine(user, None)["duplicates"].message == "not permitted to look"
 
 
-def test_eviction(start_servers: Callable[..., Servers]) -> None:
+def test_an_eviction_policy_is_reported(start_servers: Callable[..., Servers]) -> None:
     servers = start_servers(1, args=DURABLE)
     servers[0].command("CONFIG", "SET", "maxmemory-policy", "volatile-ttl")
     assert levels(examine(servers.urls)) == {"eviction": "warning"}
@@ -142,9 +144,9 @@ def test_eviction(start_servers: Callable[..., Servers]) -> None:
     assert levels(examine(servers.urls)) == {}
 
 
-def test_memory(start_servers: Callable[..., Servers]) -> None:
+def test_memory_use_near_the_limit_is_reported(start_servers: Callable[..., Servers]) -> None:
     servers = start_servers(1, args=DURABLE)
-    # With the first connections and scripts the server takes more memory, once.
+    # The first connections and scripts increase the server's memory use, so examine once before.
     assert levels(examine(servers.urls)) == {}
     info = str(servers[0].command("INFO", "memory"))
     used = int(info.split("used_memory:")[1].split("\r")[0])
@@ -152,16 +154,18 @@ def test_memory(start_servers: Callable[..., Servers]) -> None:
     assert levels(examine(servers.urls)) == {"memory": "warning"}
 
 
-def test_persistence(start_servers: Callable[..., Servers]) -> None:
+def test_missing_persistence_is_reported_unless_the_restart_guard_covers_it(
+    start_servers: Callable[..., Servers],
+) -> None:
     servers = start_servers(1)
     found = examine(servers.urls)
     assert levels(found) == {"persistence": "warning"}
     assert "appendonly is off" in found["persistence"].message
     guarded = examine(servers.urls, restart_guard=3600)
     assert "restart_guard (1 h) covers" in guarded["persistence"].message
-    assert levels(guarded) == {"restart": "warning"}, "it has just started"
-    young = examine(servers.urls, None, restart_guard=3600)["majority"]
-    assert young.message.startswith("0 of 1 nodes can vote")
+    assert levels(guarded) == {"restart": "warning"}, "the server has just started"
+    majority = examine(servers.urls, None, restart_guard=3600)["majority"]
+    assert majority.message.startswith("0 of 1 nodes can vote")
     assert "restart" not in found
     servers[0].command("CONFIG", "SET", "appendonly", "yes")
     found = examine(servers.urls)
@@ -171,7 +175,7 @@ def test_persistence(start_servers: Callable[..., Servers]) -> None:
     assert levels(examine(servers.urls)) == {}
 
 
-def test_replication(start_servers: Callable[..., Servers]) -> None:
+def test_replicas_are_reported(start_servers: Callable[..., Servers]) -> None:
     servers = start_servers(2, args=[*DURABLE, "--repl-diskless-sync-delay", "0"])
     be_replica(servers[1], servers[0])
     assert levels(examine(servers.urls, 0)) == {"replication": "warning"}
@@ -180,7 +184,7 @@ def test_replication(start_servers: Callable[..., Servers]) -> None:
     assert "slave" in found["replication"].message
 
 
-def test_a_cluster(start_servers: Callable[..., Servers]) -> None:
+def test_a_cluster_server_is_reported(start_servers: Callable[..., Servers]) -> None:
     bus, reservation = reserve_port()
     reservation.close()
     servers = start_servers(
@@ -190,7 +194,7 @@ def test_a_cluster(start_servers: Callable[..., Servers]) -> None:
 
 
 @pytest.mark.parametrize("outcome", REFUSALS)
-def test_refused_writes(start_servers: Callable[..., Servers], outcome: str) -> None:
+def test_refused_writes_are_reported(start_servers: Callable[..., Servers], outcome: str) -> None:
     servers = start_servers(2, args=[*LOADING_ARGS, "--repl-diskless-sync-delay", "0"])
     REFUSALS[outcome](servers[0], servers[1])
     with quorlock.Client(servers.urls[:1], connect_timeout=20) as client:
@@ -201,7 +205,7 @@ def test_refused_writes(start_servers: Callable[..., Servers], outcome: str) -> 
     assert findings(diagnosis, None)["majority"].level == "error"
 
 
-def test_permissions(start_servers: Callable[..., Servers]) -> None:
+def test_missing_permissions_are_reported(start_servers: Callable[..., Servers]) -> None:
     servers = start_servers(1, args=DURABLE)
     for needed in ("set", "get", "del", "pexpire", "pttl", "time", "exists", "eval", "evalsha"):
         with quorlock.Client([deny(servers[0], f"-{needed}")]) as client:
@@ -216,7 +220,7 @@ def test_permissions(start_servers: Callable[..., Servers]) -> None:
         if needed == "time":
             assert findings(diagnosis)["clock"].message == "not permitted to look"
             assert findings(diagnosis)["latency"].message == "not permitted to look"
-    # What quorlock can do without.
+    # Commands that quorlock can work without.
     for useful, name in (
         ("-script", "SCRIPT LOAD"),
         ("-info", "INFO"),
@@ -227,7 +231,7 @@ def test_permissions(start_servers: Callable[..., Servers]) -> None:
         found = examine(deny(servers[0], useful))["permissions"]
         assert found.level == "warning"
         assert name in found.message
-    # Keys.
+    # Key and channel patterns.
     rules = ("on", ">s", "~orders:*", "~{orders:*", "+@all")
     servers[0].command("ACL", "SETUSER", "keys", *rules)
     url = servers.urls[0].replace("//", "//keys:s@")
@@ -240,7 +244,7 @@ def test_permissions(start_servers: Callable[..., Servers]) -> None:
         assert levels(findings(client.doctor())) == {}
 
 
-def test_what_it_is_not_permitted_to_see_is_not_called_fine(
+def test_checks_without_permission_are_warnings(
     start_servers: Callable[..., Servers],
 ) -> None:
     servers = start_servers(1, args=DURABLE)
@@ -256,7 +260,7 @@ def test_what_it_is_not_permitted_to_see_is_not_called_fine(
     assert found["persistence"].message == "not permitted to look"
 
 
-def test_latency(start_servers: Callable[..., Servers]) -> None:
+def test_high_latency_is_reported(start_servers: Callable[..., Servers]) -> None:
     servers = start_servers(1, args=DURABLE)
     proxy = servers.proxy(0)
     proxy.delay = 0.15
@@ -264,22 +268,26 @@ def test_latency(start_servers: Callable[..., Servers]) -> None:
         assert levels(findings(client.doctor())) == {"latency": "warning"}
 
 
-def test_a_database_and_encryption(start_servers: Callable[..., Servers]) -> None:
+def test_a_database_number_and_missing_encryption_are_reported(
+    start_servers: Callable[..., Servers],
+) -> None:
     servers = start_servers(1, args=DURABLE)
     found = examine(f"{servers.urls[0]}/3")
     assert "number 3" in found["database"].message
     assert found["encryption"].level == "ok"
-    # An address for documentation, where nobody is.
+    # A documentation address (RFC 5737), where no host answers.
     found = examine("redis://:secret@192.0.2.1", connect_timeout=0.1)
     assert levels(found) == {"connection": "error", "encryption": "warning"}
 
 
-def test_nodes_in_the_process() -> None:
+def test_an_in_memory_node_is_reported() -> None:
     assert levels(examine("memory://doctor")) == {"server": "warning"}
 
 
 @pytest.mark.parametrize("skew", [-30, 3600])
-def test_clocks(start_servers: Callable[..., Servers], skewed: str, skew: int) -> None:
+def test_a_skewed_clock_is_reported_and_the_lock_works(
+    start_servers: Callable[..., Servers], skewed: str, skew: int
+) -> None:
     right = start_servers(1, args=DURABLE)
     wrong = start_servers(1, args=DURABLE, environment={"LD_PRELOAD": skewed, "SKEW": str(skew)})
     urls = [*right.urls, *wrong.urls]
@@ -292,7 +300,7 @@ def test_clocks(start_servers: Callable[..., Servers], skewed: str, skew: int) -
         assert apart.level == "error"
         assert "second round trip" in apart.message
         assert abs(abs(skew) * 1000 - float(apart.message.split()[4])) < 1000
-        # And the lock works all the same.
+        # The lock still works.
         with client.lock("r") as lease:
             fence = lease.fence
         with client.lock("r") as lease:
@@ -300,15 +308,15 @@ def test_clocks(start_servers: Callable[..., Servers], skewed: str, skew: int) -
 
 
 @contextmanager
-def pretending(server: Server, real: bytes, told: bytes) -> Iterator[str]:
-    """A relay to the server that has it tell something else of itself, of the same length."""
-    assert len(real) == len(told)
+def impersonated(server: Server, real: bytes, fake: bytes) -> Iterator[str]:
+    """Relays to the server and replaces `real` in its replies with `fake`, of the same length."""
+    assert len(real) == len(fake)
     with socket.create_server(("127.0.0.1", 0)) as listener:
 
         def relay(source: socket.socket, target: socket.socket) -> None:
             with suppress(OSError), source, target:
                 while data := source.recv(1 << 16):
-                    target.sendall(data.replace(real, told))
+                    target.sendall(data.replace(real, fake))
 
         def serve() -> None:
             while True:
@@ -326,7 +334,7 @@ def pretending(server: Server, real: bytes, told: bytes) -> Iterator[str]:
 
 
 @pytest.mark.parametrize(
-    ("told", "level", "kind", "version"),
+    ("reported", "level", "kind", "version"),
     [
         (b"redis_version:5", "warning", "Redis", "5"),
         (b"redis_version:6.1", "warning", "Redis", "6.1"),
@@ -334,8 +342,8 @@ def pretending(server: Server, real: bytes, told: bytes) -> Iterator[str]:
         (b"valkey_version:8.0.1", "ok", "Valkey", "8.0.1"),
     ],
 )
-def test_kinds_of_servers(
-    start_servers: Callable[..., Servers], told: bytes, level: str, kind: str, version: str
+def test_the_kind_and_version_of_the_server_are_reported(
+    start_servers: Callable[..., Servers], reported: bytes, level: str, kind: str, version: str
 ) -> None:
     servers = start_servers(1, args=DURABLE)
     line = next(
@@ -345,10 +353,10 @@ def test_kinds_of_servers(
     )
     real = line.encode()
     if kind == "Redis":
-        told = told + b"." + b"0" * (len(real) - len(told) - 1)
+        fake = reported + b"." + b"0" * (len(real) - len(reported) - 1)
     else:
-        told = told.ljust(len(real), b"0")
-    with pretending(servers[0], real, told) as url, quorlock.Client([url]) as client:
+        fake = reported.ljust(len(real), b"0")
+    with impersonated(servers[0], real, fake) as url, quorlock.Client([url]) as client:
         diagnosis = client.doctor()
     assert findings(diagnosis)["server"].level == level
     assert diagnosis.nodes[0].kind == kind

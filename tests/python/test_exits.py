@@ -1,4 +1,4 @@
-"""Processes that end while other threads are at work: never by a signal."""
+"""Processes that exit while other threads run: they never crash."""
 
 from __future__ import annotations
 
@@ -16,11 +16,12 @@ ROUNDS = 8
 
 
 def interpreters() -> list[str]:
-    """This one and, for the same native module, all later ones that are installed."""
+    """Returns this interpreter and all later ones that are installed: the native module runs in
+    all of them."""
     found = [sys.executable]
     for minor in range(sys.version_info.minor + 1, 15):
         path = shutil.which(f"python3.{minor}")
-        # A launcher may be there without the interpreter.
+        # The command may be a launcher without an interpreter.
         if (
             path
             and subprocess.run([path, "-c", ""], capture_output=True, check=False).returncode == 0
@@ -121,7 +122,7 @@ time.sleep(0.1)
 PROGRAMS = {
     "a callback computes": CALLBACK.format(work="sum(range(1000))"),
     "a callback polls": CALLBACK.format(work="time.sleep(0.0005)"),
-    "threads are in blocks": BLOCKS,
+    "threads use blocks": BLOCKS,
     "acquires are observed": OBSERVED,
     "a logging handler polls": LOGGING,
     "event loops run": LOOPS,
@@ -130,7 +131,7 @@ PROGRAMS = {
 
 @pytest.mark.parametrize("interpreter", interpreters(), ids=lambda path: Path(path).name)
 @pytest.mark.parametrize("program", PROGRAMS.values(), ids=PROGRAMS.keys())
-def test_no_exit_is_a_crash(program: str, interpreter: str) -> None:
+def test_a_process_exits_cleanly_while_threads_run(program: str, interpreter: str) -> None:
     environment = os.environ | {"PYTHONPATH": str(PACKAGE)}
     for _ in range(ROUNDS):
         ended = subprocess.run(

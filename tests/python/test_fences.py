@@ -1,4 +1,4 @@
-"""Fences grow whatever clocks say, and nodes keep little of them."""
+"""Fences increase whatever the clocks show, and their keys expire soon."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ with quorlock.Client(sys.argv[1:]) as client, client.lock("r") as lease:
 
 
 def acquire(urls: list[str], skewed: str, skew: int) -> int:
-    """The fence of a lease in a program whose clock is so many seconds ahead."""
+    """Returns the fence of a lease in a process whose clock is `skew` seconds ahead."""
     environment = os.environ | {"LD_PRELOAD": skewed, "SKEW": str(skew)}
     program = [sys.executable, "-c", ACQUIRE, *urls]
     done = subprocess.run(
@@ -34,13 +34,13 @@ def acquire(urls: list[str], skewed: str, skew: int) -> int:
 
 
 def milliseconds(server: Server, key: str) -> int:
-    """How long the server keeps the key."""
+    """Returns the remaining time to live of the key, in milliseconds."""
     left = server.command("PTTL", key)
     assert isinstance(left, int)
     return left
 
 
-def test_no_clock_of_a_client_and_no_expired_counter_makes_a_fence_smaller(
+def test_fences_increase_despite_wrong_client_clocks_and_expired_counters(
     start_servers: Callable[..., Servers], skewed: str
 ) -> None:
     servers = start_servers(3)
@@ -48,7 +48,7 @@ def test_no_clock_of_a_client_and_no_expired_counter_makes_a_fence_smaller(
     for skew in [0, 90, HOUR, -HOUR, YEAR, -YEAR, 0]:
         fence = acquire(servers.urls, skewed, skew)
         assert fence > last, skew
-        # No client burns the number space: a day is 86 thousand million.
+        # A wrong clock does not use up the number space: fences advance by less than a day.
         assert last == 0 or fence - last < 86_400_000_000
         last = fence
         for server in servers:
@@ -56,7 +56,7 @@ def test_no_clock_of_a_client_and_no_expired_counter_makes_a_fence_smaller(
 
 
 @pytest.mark.parametrize("skews", [(HOUR, 0, -HOUR), (1, 0, -1), (0, 0, YEAR)])
-def test_fences_grow_though_the_nodes_clocks_are_apart(
+def test_fences_increase_despite_skewed_node_clocks(
     start_servers: Callable[..., Servers], skewed: str, skews: tuple[int, ...]
 ) -> None:
     started = [
@@ -64,7 +64,7 @@ def test_fences_grow_though_the_nodes_clocks_are_apart(
     ]
     urls = [url for servers in started for url in servers.urls]
     last = 0
-    # Each pair of nodes in turn is a majority, and knows what the others do not.
+    # Each pair of nodes forms the majority in turn, so fence keys differ between nodes.
     with quorlock.Client(urls, node_timeout=5) as client:
         for down in [None, 0, 1, 2, None]:
             if down is not None:
@@ -77,7 +77,7 @@ def test_fences_grow_though_the_nodes_clocks_are_apart(
                 started[down][0].thaw()
 
 
-def test_a_counter_is_kept_for_a_minute_beyond_the_ttl(
+def test_a_fence_key_expires_a_minute_after_the_ttl(
     start_servers: Callable[..., Servers],
 ) -> None:
     servers = start_servers(3)
@@ -90,7 +90,7 @@ def test_a_counter_is_kept_for_a_minute_beyond_the_ttl(
             assert isinstance(names, list)
             for name in names:
                 assert 0 < milliseconds(server, str(name)) <= 65_000 + 2_000, name
-        # An extension keeps it for longer, and never for less long.
+        # An extension makes the key live longer, but never shorter.
         with client.lock("held", ttl=1) as lease:
             lease.extend(1000)
             assert all(milliseconds(server, "{held}:fence") > 1_000_000 for server in servers)

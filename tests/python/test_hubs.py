@@ -1,4 +1,4 @@
-"""Greenlets in place of threads: gevent and eventlet. No call may block the hub."""
+"""gevent and eventlet, where greenlets replace threads: no call may block the hub."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_greenlets_wait_without_blocking_the_hub(
     )
     try:
         assert program.stdout
-        assert program.stdout.readline() == "to be stolen\n"
+        assert program.stdout.readline() == "ready to be stolen\n"
         steal(servers, "stolen")
         assert program.communicate(timeout=TIMEOUT)[0] == "done\n"
         assert program.returncode == 0
@@ -52,7 +52,7 @@ def test_greenlets_wait_without_blocking_the_hub(
     wait_until(lambda: not keys(servers))
 
 
-def test_gunicorn_with_gevent(
+def test_gunicorn_with_gevent_serves_requests_while_others_wait(
     servers: Servers, environment: dict[str, str], tmp_path: Path
 ) -> None:
     address = tmp_path / "socket"
@@ -72,10 +72,10 @@ def test_gunicorn_with_gevent(
 
         assert ask("/hold") == "held"
         with ThreadPoolExecutor(30) as pool:
-            # More than the hub's thread pool has threads.
+            # More waiters than threads in the hub's thread pool.
             waiting = [pool.submit(ask, "/wait") for _ in range(25)]
             wait_until(lambda: ask("/waiting") == "25")
-            # One worker, and it answers: the holder can release.
+            # The only worker still answers, so the holder can release.
             assert ask("/release") == "released"
             assert {answer.result(TIMEOUT) for answer in waiting} == {"held"}
         gunicorn.send_signal(signal.SIGTERM)
@@ -85,7 +85,9 @@ def test_gunicorn_with_gevent(
     wait_until(lambda: not keys(servers))
 
 
-def test_celery_with_gevent(servers: Servers, environment: dict[str, str], tmp_path: Path) -> None:
+def test_celery_with_gevent_runs_jobs_one_at_a_time(
+    servers: Servers, environment: dict[str, str], tmp_path: Path
+) -> None:
     environment |= {"QUEUE": str(tmp_path), "HOLD": ""}
     (tmp_path / "counter").write_text("0")
     (tmp_path / "workers").mkdir()

@@ -1,4 +1,4 @@
-"""The servers of each kind that other tests rely on: what tests/servers.py starts."""
+"""The servers that tests/servers.py starts have the properties that other tests rely on."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from waiting import wait_until
 
 
 def shake_hands(servers: Servers, name: str = "127.0.0.1", with_certificate: bool = False) -> str:
-    """Greets a server as a careful client does, and returns its answer to PING."""
+    """Connects with full certificate verification, and returns the answer to PING."""
     certificates = servers[0].settings.certificates
     assert certificates is not None
     context = ssl.create_default_context(cafile=str(certificates.ca))
@@ -28,7 +28,7 @@ def shake_hands(servers: Servers, name: str = "127.0.0.1", with_certificate: boo
 
 
 @pytest.mark.parametrize("name", ["127.0.0.1", "::1", "localhost"])
-def test_a_valid_certificate_is_for_this_machine(name: str) -> None:
+def test_the_valid_certificate_is_accepted_for_this_machine(name: str) -> None:
     with Servers(1, tls="valid") as servers:
         assert servers.urls[0].startswith(f"rediss://127.0.0.1:{servers[0].port}?cacert=/")
         assert shake_hands(servers, name) == "+PONG\r\n"
@@ -43,14 +43,14 @@ def test_a_valid_certificate_is_for_this_machine(name: str) -> None:
         ("other-ca", "unable to get local issuer certificate"),
     ],
 )
-def test_other_certificates_are_wrong_in_one_way_only(kind: Any, reason: str) -> None:
+def test_each_invalid_certificate_has_only_its_own_defect(kind: Any, reason: str) -> None:
     with Servers(1, tls=kind) as servers:
         with pytest.raises(ssl.SSLCertVerificationError, match=reason):
             shake_hands(servers)
         assert servers[0].command("PING") == "PONG"
 
 
-def test_a_certificate_can_be_asked_of_clients() -> None:
+def test_servers_can_require_client_certificates() -> None:
     with Servers(1, tls="valid", client_certificates=True) as servers:
         with pytest.raises((ssl.SSLError, ConnectionError)):
             shake_hands(servers)
@@ -58,21 +58,21 @@ def test_a_certificate_can_be_asked_of_clients() -> None:
         assert "&cert=" in servers.urls[0]
 
 
-def test_users_are_there_after_a_restart() -> None:
+def test_users_exist_after_a_restart() -> None:
     with Servers(1, users={"locker": "on >secret ~* +get"}) as servers:
         for _ in range(2):
             assert "locker" in str(servers[0].command("ACL", "LIST"))
             servers[0].restart()
 
 
-def test_unknown_certificates_are_refused(capfd: pytest.CaptureFixture[str]) -> None:
+def test_an_unknown_kind_of_certificate_is_refused(capfd: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(ServerError, match=r"melted.*expired"):
         Servers(1, tls="melted")  # type: ignore[arg-type]
     assert "logs are kept" in capfd.readouterr().err
 
 
 @pytest.mark.parametrize("tls", [False, True])
-def test_sentinels_name_another_master(tls: bool) -> None:
+def test_sentinels_promote_the_replica_of_a_failed_master(tls: bool) -> None:
     with Sentinel(tls=tls, password="p@ss", sentinel_password="s&s") as service:
         scheme = "rediss" if tls else "redis"
         assert service.url.startswith(f"{scheme}-sentinel://:p%40ss@127.0.0.1:")
@@ -95,12 +95,12 @@ def test_sentinels_name_another_master(tls: bool) -> None:
 
 @pytest.fixture(params=[False, True], ids=["plain", "tls"])
 def cluster(request: pytest.FixtureRequest) -> Iterator[Cluster]:
-    """A cluster with a replica of its first master."""
+    """A cluster whose first master has a replica."""
     with Cluster(replicas=1, password="p@ss", tls=request.param) as cluster:
         yield cluster
 
 
-def test_a_cluster(cluster: Cluster) -> None:
+def test_a_cluster_redirects_moves_slots_and_fails_over(cluster: Cluster) -> None:
     owners = {key: cluster.owner(key) for key in ("bar", "k", "foo")}
     assert owners == {"bar": 0, "k": 1, "foo": 2}
     cluster[2].command("SET", "foo", "1")

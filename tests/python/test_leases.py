@@ -1,4 +1,4 @@
-"""Leases that are held for long, and lost: what their holders see."""
+"""Leases that are held for long, lost, or garbage-collected."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def client(servers: Servers) -> Iterator[quorlock.Client]:
         yield client
 
 
-def test_a_lease_outlives_a_thread_that_keeps_the_gil(client: quorlock.Client) -> None:
+def test_a_lease_is_renewed_while_a_thread_holds_the_gil(client: quorlock.Client) -> None:
     sleep_with_the_gil = ctypes.PyDLL(None).usleep
     with client.lock("r") as lease:
         for _ in range(3):
@@ -46,7 +46,7 @@ def test_a_lease_outlives_a_thread_that_keeps_the_gil(client: quorlock.Client) -
             assert lease.valid
 
 
-def test_a_lease_outlives_an_event_loop_that_stalls(client: quorlock.Client) -> None:
+def test_a_lease_is_renewed_while_the_event_loop_is_blocked(client: quorlock.Client) -> None:
     async def main() -> None:
         async with client.lock("r") as lease:
             for _ in range(3):
@@ -57,7 +57,7 @@ def test_a_lease_outlives_an_event_loop_that_stalls(client: quorlock.Client) -> 
     asyncio.run(main())
 
 
-def test_the_loss_is_told_at_the_validity_end_when_all_nodes_hang(
+def test_a_lease_is_lost_at_its_validity_end_when_all_nodes_hang(
     client: quorlock.Client, servers: Servers
 ) -> None:
     lease = client.lock("r").acquire()
@@ -67,7 +67,7 @@ def test_the_loss_is_told_at_the_validity_end_when_all_nodes_hang(
     assert time.monotonic() - began >= promised - 0.001
     assert not lease.valid
     thaw(servers)
-    # The extensions that were under way are confirmed now, which must not revive the lease.
+    # The nodes now confirm extensions that were in progress, which must not revive the lease.
     until = time.monotonic() + 1
     while time.monotonic() < until:
         assert not lease.valid
@@ -79,7 +79,7 @@ def test_the_loss_is_told_at_the_validity_end_when_all_nodes_hang(
     wait_until(lambda: is_free(servers, "r"))
 
 
-def test_functions_are_called_on_loss(client: quorlock.Client, servers: Servers) -> None:
+def test_on_lost_callbacks_are_called_on_loss(client: quorlock.Client, servers: Servers) -> None:
     lease = client.lock("r").acquire()
     losses: list[quorlock.LeaseLostError] = []
     stopped, last = threading.Event(), threading.Event()
@@ -101,7 +101,7 @@ def test_functions_are_called_on_loss(client: quorlock.Client, servers: Servers)
     assert late.wait(TIMEOUT)
 
 
-def test_a_function_that_fails_is_reported_and_does_not_stop_the_others(
+def test_a_failing_on_lost_callback_is_reported_and_does_not_stop_others(
     client: quorlock.Client, servers: Servers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     reported: list[Any] = []
@@ -121,15 +121,17 @@ def test_a_function_that_fails_is_reported_and_does_not_stop_the_others(
         lease.on_lost(7)  # type: ignore[arg-type]
 
 
-def test_a_slow_function_holds_up_no_event_loop(client: quorlock.Client, servers: Servers) -> None:
+def test_a_slow_on_lost_callback_does_not_delay_event_loops(
+    client: quorlock.Client, servers: Servers
+) -> None:
     lease = client.lock("r").acquire()
     entered, leave = threading.Event(), threading.Event()
 
-    def be_slow() -> None:
+    def slow() -> None:
         entered.set()
         leave.wait(TIMEOUT)
 
-    lease.on_lost(be_slow)
+    lease.on_lost(slow)
     steal(servers, "r")
     assert entered.wait(TIMEOUT)
 
@@ -141,17 +143,19 @@ def test_a_slow_function_holds_up_no_event_loop(client: quorlock.Client, servers
     leave.set()
 
 
-def test_a_slow_function_holds_up_no_other_lease(client: quorlock.Client, servers: Servers) -> None:
+def test_a_slow_on_lost_callback_does_not_delay_other_leases(
+    client: quorlock.Client, servers: Servers
+) -> None:
     entered, leave = threading.Event(), threading.Event()
     calls: list[str] = []
     leases = [client.lock(f"slow-{number}").acquire() for number in range(5)]
 
-    def be_slow() -> None:
+    def slow() -> None:
         entered.set()
         leave.wait(TIMEOUT)
 
     for lease in leases:
-        lease.on_lost(be_slow)
+        lease.on_lost(slow)
         lease.on_lost(lambda: calls.append("after a slow one"))
     other = client.lock("other").acquire()
     for number in range(50):
@@ -161,27 +165,27 @@ def test_a_slow_function_holds_up_no_other_lease(client: quorlock.Client, server
             steal(servers, lease.resources[0])
         assert entered.wait(TIMEOUT)
         steal(servers, "other")
-        # Those of one lease are called in order.
+        # The callbacks of one lease are called in order.
         wait_until(lambda: calls == [str(number) for number in range(50)])
     finally:
         leave.set()
     wait_until(lambda: calls[50:] == ["after a slow one"] * 5)
 
 
-def test_no_function_is_called_for_a_released_lease(client: quorlock.Client) -> None:
-    called: list[object] = []
+def test_a_released_lease_calls_no_on_lost_callback(client: quorlock.Client) -> None:
+    losses: list[object] = []
     with client.lock("r") as lease:
-        lease.on_lost(called.append)
-    lease.on_lost(called.append)
+        lease.on_lost(losses.append)
+    lease.on_lost(losses.append)
     assert not lease.wait_lost()
-    # Quick functions are called in order: when this one is called, those will not be.
+    # Quick callbacks run in order: once this one has run, the others never will.
     other, last = client.lock("s", ttl=0.1, auto_extend=False).acquire(), threading.Event()
     other.on_lost(last.set)
     assert last.wait(TIMEOUT)
-    assert not called
+    assert not losses
 
 
-def test_functions_of_an_event_loop_are_called_in_it(
+def test_on_lost_callbacks_run_in_the_event_loop_they_were_registered_in(
     client: quorlock.Client, servers: Servers
 ) -> None:
     variable: contextvars.ContextVar[str] = contextvars.ContextVar("variable", default="outside")
@@ -192,12 +196,12 @@ def test_functions_of_an_event_loop_are_called_in_it(
         lease = await client.lock("r").acquire_async()
         lost = asyncio.Event()
 
-        def note(loss: quorlock.LeaseLostError) -> None:
+        def record(loss: quorlock.LeaseLostError) -> None:
             in_loop = asyncio.get_running_loop() is loop
             seen.append((variable.get(), threading.current_thread(), in_loop))
 
         loop = asyncio.get_running_loop()
-        lease.on_lost(note)
+        lease.on_lost(record)
         lease.on_lost(lost.set)
         steal(servers, "r")
         await asyncio.wait_for(lost.wait(), TIMEOUT)
@@ -206,7 +210,7 @@ def test_functions_of_an_event_loop_are_called_in_it(
     assert seen == [("inside", threading.current_thread(), True)]
 
 
-def test_a_loss_after_the_end_of_the_event_loop_is_no_error(
+def test_a_loss_after_the_event_loop_is_closed_is_silent(
     client: quorlock.Client, servers: Servers, capfd: pytest.CaptureFixture[str]
 ) -> None:
     async def main() -> quorlock.Lease:
@@ -221,7 +225,9 @@ def test_a_loss_after_the_end_of_the_event_loop_is_no_error(
     assert capfd.readouterr().err == ""
 
 
-def test_waiting_for_the_loss_ends(client: quorlock.Client, servers: Servers) -> None:
+def test_wait_lost_returns_on_timeout_and_on_loss(
+    client: quorlock.Client, servers: Servers
+) -> None:
     lease = client.lock("r").acquire()
     assert not lease.wait_lost(0)
     assert not lease.wait_lost(timeout=0.05)
@@ -240,7 +246,9 @@ def test_waiting_for_the_loss_ends(client: quorlock.Client, servers: Servers) ->
             lease.wait_lost(bad)  # type: ignore[arg-type]
 
 
-def test_tasks_can_wait_for_the_loss(client: quorlock.Client, servers: Servers) -> None:
+def test_wait_lost_async_returns_on_timeout_loss_and_release(
+    client: quorlock.Client, servers: Servers
+) -> None:
     async def main() -> None:
         lease = await client.lock("r").acquire_async()
         assert not await lease.wait_lost_async(0.05)
@@ -281,7 +289,8 @@ def test_a_collected_lease_is_not_released_and_expires_with_a_warning(
     with pytest.raises(quorlock.LockTimeoutError, match="dropped without being released"):
         client.lock("r", wait=0).acquire()
 
-    # Nothing renews it. Whoever works under it learns of its end, which is not counted again.
+    # The lease is not renewed. Its `on_lost` callback is called at its end, which is not counted
+    # as a loss.
     wait_until(lambda: is_free(servers, "r"))
     wait_until(lambda: len(losses) == 1)
     assert "dropped without being released" in str(losses[0])
@@ -302,7 +311,7 @@ def test_the_warning_names_the_line_that_drops_the_lease(client: quorlock.Client
     assert isinstance(caught[0].source, quorlock.Lease)
 
 
-def test_bodies_under_a_collected_lease_exclude_one_another(servers: Servers) -> None:
+def test_a_collected_lease_excludes_others_for_its_ttl(servers: Servers) -> None:
     """`if lock.acquire():` protects its body for a ttl."""
     entered: list[int] = []
 
@@ -321,14 +330,14 @@ def test_bodies_under_a_collected_lease_exclude_one_another(servers: Servers) ->
                 worker.result(TIMEOUT)
         assert len(entered) <= 1
         assert sum(client.stats().dropped for client in clients) == len(entered)
-        if not entered:  # They refused one another: the next one alone gets it.
+        if not entered:  # All lost the race; without contention the next acquire succeeds.
             work(clients[0])
         assert len(entered) == 1
-    # Closing the client releases it.
+    # Closing the client releases the lease.
     wait_until(lambda: is_free(servers, "r"))
 
 
-def test_leases_in_blocks_and_over_leases_are_collected_without_a_warning(
+def test_leases_in_blocks_and_ended_leases_are_collected_without_a_warning(
     servers: Servers,
 ) -> None:
     client = quorlock.Client(servers.urls)
@@ -370,7 +379,7 @@ def test_a_lease_in_a_forked_child_is_collected_without_a_warning(
     assert lease.release()
 
 
-def test_an_acquire_says_that_its_own_client_holds_the_lock(
+def test_a_timeout_says_that_the_same_client_holds_the_lock(
     client: quorlock.Client, caplog: pytest.LogCaptureFixture
 ) -> None:
     def reentrant() -> list[logging.LogRecord]:
@@ -380,7 +389,7 @@ def test_an_acquire_says_that_its_own_client_holds_the_lock(
         own = rf'"s" is held by another lease of this client \(fence {lease.fences["s"]}\)'
         with pytest.raises(quorlock.LockTimeoutError, match=own):
             client.lock("s", wait=0).acquire()
-        # Another thread waits for this one, and not for itself.
+        # Another thread waits for this thread, so there is no warning about a deadlock.
         with ThreadPoolExecutor(1) as pool:
             waiting = pool.submit(client.lock("s", wait=1.5).acquire)
             with pytest.raises(quorlock.LockTimeoutError, match=own + " after 1.5 s"):
@@ -404,7 +413,7 @@ def test_an_acquire_says_that_its_own_client_holds_the_lock(
     assert vars(reentrant()[0]).items() >= {"resource": "s", "levelname": "WARNING"}.items()
 
 
-def test_a_task_that_waits_for_itself_is_a_warning_and_two_tasks_are_not(
+def test_a_task_that_waits_for_its_own_lease_is_warned_about(
     client: quorlock.Client, caplog: pytest.LogCaptureFixture
 ) -> None:
     def reentrant() -> list[logging.LogRecord]:

@@ -1,4 +1,4 @@
-"""The Python forms of the lock, on real servers."""
+"""The Python API of the lock, on real servers."""
 
 from __future__ import annotations
 
@@ -29,9 +29,7 @@ def client(servers: Servers) -> Iterator[quorlock.Client]:
         yield client
 
 
-def test_a_with_block_holds_the_lock_and_frees_it(
-    client: quorlock.Client, servers: Servers
-) -> None:
+def test_with_holds_the_lock_and_releases_it(client: quorlock.Client, servers: Servers) -> None:
     with client.lock("r") as lease:
         assert lease.valid
         assert 0 < lease.remaining < 10
@@ -41,7 +39,7 @@ def test_a_with_block_holds_the_lock_and_frees_it(
     wait_until(lambda: is_free(servers, "r"))
 
 
-def test_a_with_block_frees_the_lock_when_its_body_raises(
+def test_with_releases_the_lock_when_its_body_raises(
     client: quorlock.Client, servers: Servers
 ) -> None:
     with pytest.raises(KeyError, match="body"), client.lock("r"):
@@ -49,12 +47,12 @@ def test_a_with_block_frees_the_lock_when_its_body_raises(
     wait_until(lambda: is_free(servers, "r"))
 
 
-def test_a_with_block_does_not_run_without_the_lock(client: quorlock.Client) -> None:
+def test_the_body_of_with_does_not_run_without_the_lock(client: quorlock.Client) -> None:
     with client.lock("r"), pytest.raises(quorlock.LockTimeoutError), client.lock("r", wait=0):
         pytest.fail("the body ran")
 
 
-def test_leaving_a_with_block_whose_lease_was_taken_raises(
+def test_leaving_with_after_the_lease_was_stolen_raises(
     client: quorlock.Client, servers: Servers
 ) -> None:
     with pytest.raises(quorlock.LeaseLostError, match="majority"), client.lock("r"):
@@ -62,13 +60,13 @@ def test_leaving_a_with_block_whose_lease_was_taken_raises(
     assert servers[0].command("GET", "r") == "thief"
 
 
-def test_leaving_a_with_block_whose_lease_ended_raises(client: quorlock.Client) -> None:
+def test_leaving_with_after_the_lease_expired_raises(client: quorlock.Client) -> None:
     with pytest.raises(quorlock.LeaseLostError, match="ended"):
         with client.lock("r", ttl=0.2, auto_extend=False) as lease:
             wait_until(lambda: not lease.valid)
 
 
-def test_the_error_of_the_body_goes_before_the_loss(
+def test_an_error_of_the_body_is_not_replaced_by_the_loss(
     client: quorlock.Client, servers: Servers
 ) -> None:
     with pytest.raises(KeyError, match="body"), client.lock("r"):
@@ -76,13 +74,13 @@ def test_the_error_of_the_body_goes_before_the_loss(
         raise KeyError("body")
 
 
-def test_a_lease_may_be_released_in_its_block(client: quorlock.Client) -> None:
+def test_a_lease_can_be_released_in_its_block(client: quorlock.Client) -> None:
     with client.lock("r") as lease:
         assert lease.release()
         assert not lease.release()
 
 
-def test_a_lock_object_can_be_used_again_and_nested(client: quorlock.Client) -> None:
+def test_a_lock_object_can_be_reused_and_nested(client: quorlock.Client) -> None:
     lock = client.lock("r", wait=0)
     for _ in range(3):
         with lock as outer:
@@ -169,11 +167,12 @@ def test_errors_name_every_node_and_can_be_pickled(
     assert isinstance(error, quorlock.LockTimeoutError)
     assert (error.code, error.resource, error.resources) == ("TIMEOUT", "r", ("r",))
     assert [node.address for node in error.nodes] == servers.urls
-    for twin in (pickle.loads(pickle.dumps(error)), copy.copy(error)):
-        assert (str(twin), twin.resources, twin.nodes) == (str(error), error.resources, error.nodes)
+    for copied in (pickle.loads(pickle.dumps(error)), copy.copy(error)):
+        assert str(copied) == str(error)
+        assert (copied.resources, copied.nodes) == (error.resources, error.nodes)
 
 
-def test_an_unknown_option_is_named_with_the_known_ones() -> None:
+def test_an_unknown_option_is_refused_with_the_list_of_known_options() -> None:
     with pytest.raises(
         quorlock.ConfigError, match=r"tll is not an option.*ttl, wait, auto_extend, max_hold"
     ):
@@ -183,7 +182,7 @@ def test_an_unknown_option_is_named_with_the_known_ones() -> None:
 
 
 @pytest.mark.parametrize("resource", ["", 7, None, b"r", "\ud800"])
-def test_a_resource_is_a_string_that_is_not_empty(resource: Any) -> None:
+def test_a_resource_must_be_a_non_empty_string(resource: Any) -> None:
     with pytest.raises(quorlock.ConfigError, match="resource"):
         quorlock.Client(["memory://a"]).lock(resource)
 
@@ -194,7 +193,7 @@ def test_nodes_can_come_from_the_environment(
     monkeypatch.setenv("QUORLOCK_NODES", " , ".join(servers.urls))
     with quorlock.Client() as client, client.lock("r"):
         assert "quorlock client of redis://" in repr(client)
-    # A comma may as well stand between the hosts of one node.
+    # Commas also separate the hosts of one sentinel node.
     monkeypatch.setenv("QUORLOCK_NODES", "redis-sentinel://a,b:7/orders , redis://c")
     with quorlock.Client() as client:
         addresses = [node.address for node in client.stats().nodes]
@@ -204,8 +203,8 @@ def test_nodes_can_come_from_the_environment(
         quorlock.Client()
 
 
-def test_the_gil_is_free_while_waiting(client: quorlock.Client) -> None:
-    turns = 0
+def test_waiting_releases_the_gil(client: quorlock.Client) -> None:
+    iterations = 0
     with client.lock("r"):
 
         def wait() -> None:
@@ -215,9 +214,9 @@ def test_the_gil_is_free_while_waiting(client: quorlock.Client) -> None:
         waiter = threading.Thread(target=wait)
         waiter.start()
         while waiter.is_alive():
-            turns += 1
+            iterations += 1
         waiter.join()
-    assert turns > 100
+    assert iterations > 100
 
 
 def test_a_lost_reply_leaves_no_key(start_servers: Callable[..., Servers]) -> None:
@@ -225,7 +224,7 @@ def test_a_lost_reply_leaves_no_key(start_servers: Callable[..., Servers]) -> No
     proxies = [servers.proxy(index) for index in range(2)]
     urls = [proxy.url for proxy in proxies] + [servers[2].url]
     with quorlock.Client(urls) as client:
-        # No request may be under way any more when the replies begin to be lost.
+        # Wait until no request is in progress, so that only replies to the next acquire are lost.
         with client.lock("warm"):
             wait_until(lambda: all(server.command("EXISTS", "warm") for server in servers))
         wait_until(lambda: is_free(servers, "warm"))
@@ -238,7 +237,7 @@ def test_a_lost_reply_leaves_no_key(start_servers: Callable[..., Servers]) -> No
             pass
 
 
-def test_memory_nodes_are_for_unit_tests() -> None:
+def test_memory_nodes_lock_and_expire() -> None:
     nodes = ["memory://unit-1", "memory://unit-2", "memory://unit-3"]
     with quorlock.Client(nodes) as client, quorlock.Client(nodes) as other:
         with client.lock("r"), pytest.raises(quorlock.LockTimeoutError):

@@ -1,4 +1,4 @@
-"""What the lock tells of itself by `logging`."""
+"""The events that quorlock logs through `logging`."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ import quorlock
 Records = list[logging.LogRecord]
 
 
-class Kept(logging.Handler):
+class Recorder(logging.Handler):
     def __init__(self) -> None:
         super().__init__(level=0)
         self.records: Records = []
@@ -31,8 +31,8 @@ class Kept(logging.Handler):
 
 @pytest.fixture
 def records() -> Iterator[Records]:
-    """Everything that is logged, as long as the test lasts."""
-    logger, handler = logging.getLogger("quorlock"), Kept()
+    """All records that are logged during the test."""
+    logger, handler = logging.getLogger("quorlock"), Recorder()
     logger.addHandler(handler)
     logger.setLevel(5)
     yield handler.records
@@ -41,22 +41,23 @@ def records() -> Iterator[Records]:
 
 
 def of(records: Records, event: str, **extra: object) -> Records:
-    """The records of this event, with these fields."""
+    """Returns the records of this event that have these fields."""
     return [r for r in list(records) if vars(r).items() >= {"event": event, **extra}.items()]
 
 
-def loud(records: Records) -> list[str]:
+def visible(records: Records) -> list[str]:
+    """Returns the messages at INFO or above."""
     return [r.getMessage() for r in list(records) if r.levelno >= logging.INFO]
 
 
-def test_a_node_that_is_killed_is_told_once_and_so_is_its_return(
+def test_a_killed_node_is_logged_once_when_down_and_once_when_up(
     start_servers: Callable[..., Servers], records: Records
 ) -> None:
     servers = start_servers(3)
     with quorlock.Client(servers.urls) as client, client.lock("r") as lease:
         servers[0].kill()
         wait_until(lambda: bool(of(records, "node.down")))
-        # It is tried again all the time.
+        # Further failed requests to the node are counted, but not logged again.
         refused = client.stats().nodes[0].outcomes.get("unreachable", 0)
         for _ in range(20):
             client.lock("s").acquire().release()
@@ -68,7 +69,7 @@ def test_a_node_that_is_killed_is_told_once_and_so_is_its_return(
         assert client.stats().nodes[0].reconnects == 1
         lease.check()
         [down, up] = [*of(records, "node.down"), *of(records, "node.up")]
-        assert len(loud(records)) == 2
+        assert len(visible(records)) == 2
     assert (down.name, down.levelname) == ("quorlock.node", "WARNING")
     assert vars(down)["node"] == vars(up)["node"] == servers.urls[0]
     assert vars(down)["outcome"] == "unreachable"
@@ -79,7 +80,7 @@ def test_a_node_that_is_killed_is_told_once_and_so_is_its_return(
     assert down.created <= up.created
 
 
-def test_a_node_that_is_frozen_is_told_once(
+def test_a_frozen_node_is_logged_once(
     start_servers: Callable[..., Servers], records: Records
 ) -> None:
     servers = start_servers(3)
@@ -101,10 +102,12 @@ def test_a_node_that_is_frozen_is_told_once(
     assert vars(down)["node"] == servers.urls[1]
     assert vars(down)["outcome"] == "timeout"
     about = [r for r in records if vars(r).get("node") == servers.urls[1]]
-    assert len(loud(about)) == 2
+    assert len(visible(about)) == 2
 
 
-def test_waiting_makes_no_noise(start_servers: Callable[..., Servers], records: Records) -> None:
+def test_waiting_logs_nothing_above_debug(
+    start_servers: Callable[..., Servers], records: Records
+) -> None:
     servers = start_servers(3)
     with (
         quorlock.Client(servers.urls, wait=60) as client,
@@ -120,7 +123,7 @@ def test_waiting_makes_no_noise(start_servers: Callable[..., Servers], records: 
             wait_until(lambda: any(w.done() and w.result().valid for w in waiting))
             next(w for w in waiting if w.done() and w.result().valid).result().release()
         wait_until(lambda: len(of(records, "lease.released")) == 5)
-        assert loud(records) == []
+        assert visible(records) == []
     [failed] = of(records, "acquire.failed")
     assert vars(failed).items() >= {"resource": "r", "outcome": "timeout"}.items()
     assert len(of(records, "waiting.begun")) >= 4
@@ -138,20 +141,20 @@ def test_a_lost_lease_is_a_warning(start_servers: Callable[..., Servers], record
         assert client.stats().releases == client.stats().held == 0
     [lost] = of(records, "lease.lost", resource="r", outcome="taken", fence=lease.fence)
     assert (lost.name, lost.levelname) == ("quorlock.lease", "WARNING")
-    assert len(loud(records)) == 1
+    assert len(visible(records)) == 1
 
 
-def test_what_a_client_gives_up_when_it_is_closed_is_no_warning(
+def test_leases_ended_by_closing_the_client_are_logged_as_info(
     start_servers: Callable[..., Servers], records: Records
 ) -> None:
     with quorlock.Client(start_servers(1).urls) as client:
         lease = client.lock("r").acquire()
     assert not lease.valid
     wait_until(lambda: bool(of(records, "lease.lost", outcome="closed", levelname="INFO")))
-    assert len(loud(records)) == 1
+    assert len(visible(records)) == 1
 
 
-def test_one_server_under_two_names_is_an_error(
+def test_duplicate_nodes_are_logged_as_an_error(
     start_servers: Callable[..., Servers], records: Records
 ) -> None:
     url = start_servers(1).urls[0]
@@ -164,7 +167,7 @@ def test_one_server_under_two_names_is_an_error(
     assert {vars(duplicate)["node"], vars(duplicate)["other"]} == set(urls)
 
 
-def test_a_node_without_a_vote_is_told_once(
+def test_a_guarded_node_is_logged_once(
     start_servers: Callable[..., Servers], records: Records
 ) -> None:
     [url] = start_servers(1).urls
@@ -183,7 +186,7 @@ def test_a_node_without_a_vote_is_told_once(
         assert len(of(records, "node.guarded", node=url, levelname="WARNING")) == 1
 
 
-def test_a_node_that_refuses_is_told_once(
+def test_a_node_that_refuses_is_logged_once(
     start_servers: Callable[..., Servers], records: Records
 ) -> None:
     servers = start_servers(1)
@@ -213,9 +216,9 @@ def test_no_record_has_a_password_or_a_token(
         servers[1].kill()
         assert lease.wait_lost(TIMEOUT)
         wait_until(lambda: len(of(records, "lease.lost")) == 1)
-    told = repr([vars(record) for record in records])
-    assert all(url.split("@")[1] in told for url in servers.urls)
-    assert not any(secret in told for secret in ["s3cr3t", "wr0ng", lease.token])
+    logged = repr([vars(record) for record in records])
+    assert all(url.split("@")[1] in logged for url in servers.urls)
+    assert not any(secret in logged for secret in ["s3cr3t", "wr0ng", lease.token])
 
 
 def test_a_resource_cannot_forge_a_record(records: Records) -> None:
@@ -225,7 +228,7 @@ def test_a_resource_cannot_forge_a_record(records: Records) -> None:
     assert not any("\n" in record.getMessage() for record in records)
 
 
-def test_what_nobody_wants_to_hear_is_not_told(records: Records) -> None:
+def test_records_below_the_level_of_their_logger_are_not_logged(records: Records) -> None:
     logging.getLogger("quorlock").setLevel(logging.WARNING)
     logging.getLogger("quorlock.lease").setLevel(logging.DEBUG)
     try:
@@ -237,21 +240,23 @@ def test_what_nobody_wants_to_hear_is_not_told(records: Records) -> None:
     assert {record.name for record in records} == {"quorlock.lease"}
 
 
-def test_a_level_is_noticed_when_it_changes(records: Records) -> None:
+def test_a_changed_level_takes_effect(records: Records) -> None:
     logging.getLogger("quorlock").setLevel(logging.WARNING)
     with quorlock.Client(["memory://changed"]) as client:
         client.lock("r").acquire().release()
         assert records == []
         logging.getLogger("quorlock").setLevel(logging.DEBUG)
 
-        def is_heard() -> bool:
+        def is_logged() -> bool:
             client.lock("r").acquire().release()
             return bool(of(records, "lease.acquired"))
 
-        wait_until(is_heard)
+        wait_until(is_logged)
 
 
-def test_asyncio(start_servers: Callable[..., Servers], records: Records) -> None:
+def test_events_of_leases_in_asyncio_are_logged(
+    start_servers: Callable[..., Servers], records: Records
+) -> None:
     async def hold() -> int:
         async with quorlock.Client(start_servers(1).urls) as client, client.lock("r") as lease:
             return lease.fence
@@ -289,7 +294,7 @@ def test_a_program_that_does_not_log_gets_no_output() -> None:
         assert (ended.stdout, ended.stderr) == ("", "")
 
 
-def test_what_is_told_last_is_logged_before_the_process_ends() -> None:
+def test_the_last_events_are_logged_before_the_process_exits() -> None:
     program = f"import logging, quorlock\nlogging.basicConfig(level='DEBUG'){LOSE}"
     program += "client.lock('last').acquire()\n"
     for _ in range(3):
@@ -317,7 +322,7 @@ for _ in range(10):
 print(os.getpid())
 """
     ended = run(program, start_servers(1).urls)
-    told = [line.split() for line in ended.stderr.splitlines() if "lease acquired" in line]
-    assert len(told) == 21
-    assert len({process for process, *_ in told}) == 11
-    assert sum(process == ended.stdout.strip() for process, *_ in told) == 11
+    logged = [line.split() for line in ended.stderr.splitlines() if "lease acquired" in line]
+    assert len(logged) == 21
+    assert len({process for process, *_ in logged}) == 11
+    assert sum(process == ended.stdout.strip() for process, *_ in logged) == 11

@@ -1,4 +1,4 @@
-"""Resources may have any name: each is a key of its own, and none reaches further than its key."""
+"""A resource can have any name: each name has its own keys, and affects no others."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ def server() -> Iterator[Server]:
 
 
 def keys(server: Server) -> set[str]:
-    """All keys, as the server's replies show them."""
+    """Returns all keys, with invalid UTF-8 escaped as in `Server.command`."""
     found = server.command("KEYS", "*")
     assert isinstance(found, list)
     return {str(key) for key in found}
 
 
 def tag(key: str) -> str:
-    """The key's hash tag; nothing if it has none."""
+    """Returns the hash tag of the key; an empty string if it has none."""
     tag, closed, _ = key.partition("{")[2].partition("}")
     return tag if closed else ""
 
@@ -44,7 +44,7 @@ def is_braced(key: str) -> bool:
 
 
 def is_reserved(key: str) -> bool:
-    """Whether it would be the fence key or the queue of another name."""
+    """Returns whether the key would be the fence key or the queue of another name."""
     base, ending = key[:-6], key[-6:]
     return ending in (":fence", ":queue") and (bool(tag(base)) or is_braced(base))
 
@@ -56,13 +56,13 @@ def queue_of(name: str) -> str:
 
 
 def slot(key: str) -> int:
-    """The key's slot in a cluster, by the rule that the servers document."""
+    """Returns the cluster slot of the key, computed as documented by Redis."""
     return binascii.crc_hqx((tag(key) or key).encode(), 0) % 16384
 
 
 @contextmanager
 def acquiring(lock: quorlock.Lock) -> Iterator[Callable[[], quorlock.Lease]]:
-    """Acquires on a thread; gives what waits for the lease."""
+    """Acquires on a thread. Yields a function that waits for the lease and returns it."""
     leases: list[quorlock.Lease] = []
     thread = threading.Thread(target=lambda: leases.append(lock.acquire()))
 
@@ -79,7 +79,7 @@ def acquiring(lock: quorlock.Lock) -> Iterator[Callable[[], quorlock.Lease]]:
 
 @pytest.mark.parametrize("prefix", ["", "lock:", "{tag}", "}{"])
 @pytest.mark.parametrize("name", [*NAMES, "x" * 100_000], ids=ascii)
-def test_a_name_is_a_key_of_its_own(server: Server, name: str, prefix: str) -> None:
+def test_any_name_is_locked_under_its_own_key(server: Server, name: str, prefix: str) -> None:
     server.command("FLUSHALL")
     server.command("SET", "other", "kept")
     key = prefix + name
@@ -92,10 +92,10 @@ def test_a_name_is_a_key_of_its_own(server: Server, name: str, prefix: str) -> N
         with client.lock(name) as lease, quorlock.Client([server.url], key_prefix=prefix) as second:
             assert lease.resources == (name,)
             assert server.command("GET", key) == lease.token
-            # What it is called is not taken for a pattern, a number or a command.
+            # The name is not interpreted as a pattern, a number or a command.
             [fence_key] = keys(server) - {"other", key.encode().decode(errors="backslashreplace")}
             assert fence_key.endswith(":fence")
-            # A key with a brace that closes nothing cannot be made a hash tag.
+            # Both keys share a slot, except that a key with an unmatched brace has no hash tag.
             assert slot(fence_key) == slot(key) or ("}" in key and not tag(key))
             assert server.command("GET", fence_key) == str(lease.fence)
             with pytest.raises(quorlock.LockTimeoutError) as caught:
@@ -107,7 +107,7 @@ def test_a_name_is_a_key_of_its_own(server: Server, name: str, prefix: str) -> N
         assert server.command("GET", "other") == "kept"
 
 
-def test_all_names_at_once_are_different_locks(server: Server) -> None:
+def test_all_names_can_be_locked_at_the_same_time(server: Server) -> None:
     server.command("FLUSHALL")
     with quorlock.Client([server.url], wait=TIMEOUT) as client:
         held = NAMES[:60]
@@ -122,7 +122,7 @@ def test_all_names_at_once_are_different_locks(server: Server) -> None:
 
 
 @pytest.mark.parametrize("name", NAMES[:20], ids=ascii)
-def test_a_waiter_is_called_whatever_the_name(server: Server, name: str) -> None:
+def test_a_waiter_is_notified_for_any_name(server: Server, name: str) -> None:
     with quorlock.Client([server.url]) as first, quorlock.Client([server.url]) as second:
         lease = first.lock(name).acquire()
         with acquiring(second.lock(name, wait=TIMEOUT)) as acquired:
@@ -132,19 +132,19 @@ def test_a_waiter_is_called_whatever_the_name(server: Server, name: str) -> None
 
 
 @pytest.mark.parametrize("name", ["a\ud800", "\udfff", "", b"a", 7, None, ["a"]], ids=ascii)
-def test_what_is_no_text_is_refused(server: Server, name: str) -> None:
+def test_a_name_that_is_not_unicode_text_is_refused(server: Server, name: str) -> None:
     with quorlock.Client([server.url]) as client:
         with pytest.raises(quorlock.ConfigError, match="must be a string of Unicode characters"):
             client.lock(name)
 
 
-def test_a_prefix_that_is_no_text_is_refused() -> None:
-    """Else two prefixes might be one."""
+def test_a_prefix_that_is_not_unicode_text_is_refused() -> None:
+    """Two different prefixes could otherwise become equal."""
     with pytest.raises(quorlock.ConfigError, match="key_prefix must be a string of Unicode"):
         quorlock.Client(["memory://a"], key_prefix="a\ud800")
 
 
-def test_a_name_with_a_hash_tag_shares_nothing_with_the_name_of_the_tag(server: Server) -> None:
+def test_a_name_with_a_hash_tag_shares_no_key_with_the_tag_as_a_name(server: Server) -> None:
     """`{a}:fence` and `{a}:queue` belong to `a`; `{a}` has other keys."""
     server.command("FLUSHALL")
     with quorlock.Client([server.url]) as first, quorlock.Client([server.url]) as second:
@@ -152,7 +152,7 @@ def test_a_name_with_a_hash_tag_shares_nothing_with_the_name_of_the_tag(server: 
             assert keys(server) == {"a", "{a}", "{a}:fence", "{a}:fence:fence"}
             assert server.command("GET", "{a}:fence") == str(lease.fence)
             assert server.command("GET", "{a}:fence:fence") == str(tagged.fence)
-            # Nobody else waits for `a`, so a release of `{a}` notifies nobody.
+            # Each release notifies only the waiter in its own queue.
             with acquiring(second.lock("a", wait=TIMEOUT)) as acquired:
                 wait_until(lambda: server.command("ZCARD", "{a}:queue") == 1)
                 with acquiring(first.lock("{a}", wait=TIMEOUT)) as also_acquired:
@@ -165,7 +165,9 @@ def test_a_name_with_a_hash_tag_shares_nothing_with_the_name_of_the_tag(server: 
 
 
 @pytest.mark.parametrize("name", ["{a}:fence", "{a}:queue", "x{a}y:fence", "{}a}:fence"])
-def test_a_name_that_is_a_key_beside_a_lock_is_refused(server: Server, name: str) -> None:
+def test_a_name_that_is_the_fence_or_queue_key_of_another_name_is_refused(
+    server: Server, name: str
+) -> None:
     with quorlock.Client([server.url]) as client:
         with pytest.raises(quorlock.ConfigError, match="is reserved"):
             client.lock(name)

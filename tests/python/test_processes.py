@@ -1,4 +1,4 @@
-"""Processes that fork, and processes that end."""
+"""Forks, worker processes, and the end of a process."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def test_clients_survive_a_fork_and_leases_do_not(
     wait_until(lambda: not keys(servers))
 
 
-def test_gunicorn_with_preload(
+def test_gunicorn_with_preload_excludes_between_workers(
     servers: Servers, environment: dict[str, str], tmp_path: Path
 ) -> None:
     counter, address = tmp_path / "counter", tmp_path / "socket"
@@ -91,7 +91,9 @@ def test_gunicorn_with_preload(
     wait_until(lambda: not keys(servers))
 
 
-def test_celery_with_prefork(servers: Servers, environment: dict[str, str], tmp_path: Path) -> None:
+def test_celery_with_prefork_excludes_between_workers(
+    servers: Servers, environment: dict[str, str], tmp_path: Path
+) -> None:
     environment |= {"QUEUE": str(tmp_path), "HOLD": "yes"}
     (tmp_path / "counter").write_text("0")
     (tmp_path / "workers").mkdir()
@@ -118,7 +120,7 @@ def test_celery_with_prefork(servers: Servers, environment: dict[str, str], tmp_
     wait_until(lambda: not keys(servers))
 
 
-def test_an_import_and_a_client_start_no_thread() -> None:
+def test_importing_and_creating_a_client_starts_no_thread() -> None:
     if not Path("/proc/self/task").is_dir():
         pytest.skip("the system does not show threads in /proc")
     program = """
@@ -161,18 +163,20 @@ print("leaving", flush=True)
 """
 
 
-def test_a_process_ends_with_held_leases_and_running_threads(
+def test_a_process_exits_with_held_leases_and_running_threads(
     servers: Servers, environment: dict[str, str]
 ) -> None:
     for _ in range(10):
         ended = run(BUSY, environment)
         assert (ended.returncode, ended.stdout, ended.stderr) == (0, "leaving\n", "")
-        # What was held is released before the end, no waiting thread wins it, and all leave the
-        # queues.
+        # At exit, held leases are released, no waiting thread acquires them, and all waiters leave
+        # the queues.
         assert keys(servers) == []
 
 
-def test_a_process_ends_when_no_node_answers(servers: Servers, environment: dict[str, str]) -> None:
+def test_a_process_exits_when_no_node_answers(
+    servers: Servers, environment: dict[str, str]
+) -> None:
     process = subprocess.Popen(
         [sys.executable, "-c", BUSY.replace("time.sleep(0.05)", "sys.stdin.readline()")],
         env=environment,
@@ -191,7 +195,7 @@ def test_a_process_ends_when_no_node_answers(servers: Servers, environment: dict
         assert process.stdout.readline() == "leaving\n"
         began = time.monotonic()
         assert process.communicate(timeout=TIMEOUT)[1] == ""
-        # Half a second on an idle machine; this is for the slowest.
+        # 0.5 s on an idle machine; the limit allows for a heavily loaded one.
         assert time.monotonic() - began < 10
         assert process.returncode == 0
     finally:
@@ -211,14 +215,16 @@ client.close()
 """
 
 
-def test_a_process_ends_while_losses_are_told(environment: dict[str, str]) -> None:
-    # A thread that waits for the GIL when the interpreter ends would end the process by a signal.
+def test_a_process_exits_while_on_lost_callbacks_run(environment: dict[str, str]) -> None:
+    # A thread that waited for the GIL in native code during the exit would crash the process.
     for _ in range(20):
         ended = run(LOSSES, environment)
         assert (ended.returncode, ended.stderr) == (0, "")
 
 
-def test_an_observer_may_use_its_client_when_it_is_replaced(environment: dict[str, str]) -> None:
+def test_the_finalizer_of_a_replaced_observer_can_use_the_client(
+    environment: dict[str, str],
+) -> None:
     program = """
 import quorlock
 client = quorlock.Client(["memory://a"])
@@ -237,7 +243,7 @@ client._native.observe(None)
     assert (ended.returncode, ended.stdout, ended.stderr) == (0, "collected\n", "")
 
 
-def test_a_thread_that_cannot_be_started_is_an_error_of_on_lost(
+def test_on_lost_raises_if_its_thread_cannot_be_started(
     environment: dict[str, str],
 ) -> None:
     program = """
@@ -261,7 +267,7 @@ assert called.wait(60)
     assert (ended.returncode, ended.stdout, ended.stderr) == (0, "can't start new thread\n", "")
 
 
-def test_sigterm_ends_a_process_at_once(servers: Servers, environment: dict[str, str]) -> None:
+def test_sigterm_ends_a_process(servers: Servers, environment: dict[str, str]) -> None:
     program = BUSY + "client.lock('held-0').acquire()"
     process = subprocess.Popen(
         [sys.executable, "-c", program], env=environment, stdout=subprocess.PIPE, text=True
@@ -272,7 +278,7 @@ def test_sigterm_ends_a_process_at_once(servers: Servers, environment: dict[str,
     assert process.wait(TIMEOUT) == -signal.SIGTERM
 
 
-def test_a_script_that_fails_releases_what_it_holds(
+def test_a_failing_script_releases_its_leases(
     servers: Servers, environment: dict[str, str]
 ) -> None:
     program = "import quorlock; lease = quorlock.Client(ttl=600).lock('r').acquire(); 1 / 0"
@@ -282,7 +288,7 @@ def test_a_script_that_fails_releases_what_it_holds(
     assert not keys(servers)
 
 
-def test_an_event_loop_ends_with_a_held_lease(
+def test_a_lease_survives_the_end_of_its_event_loop(
     servers: Servers, environment: dict[str, str]
 ) -> None:
     program = """
@@ -306,7 +312,7 @@ print("left the loop")
     assert not keys(servers)
 
 
-def test_a_subinterpreter_is_told(environment: dict[str, str]) -> None:
+def test_importing_in_a_subinterpreter_raises(environment: dict[str, str]) -> None:
     program = """
 try:
     import _interpreters as interpreters  # Python 3.13
@@ -317,10 +323,10 @@ other = interpreters.create()
 interpreters.run_string(other, "try: import quorlock\\nexcept ImportError as error: print(error)")
 interpreters.destroy(other)
 with quorlock.Client().lock("r"):
-    print("this one goes on")
+    print("main interpreter works")
 """
     ended = run(program, environment)
     first, second = ended.stdout.splitlines()
-    # From Python 3.12 on, Python itself says it.
+    # From Python 3.12 on, the error comes from Python itself.
     assert re.search(r"quorlock.* does not support .*subinterpreters", first)
-    assert second == "this one goes on"
+    assert second == "main interpreter works"

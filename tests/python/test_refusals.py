@@ -1,4 +1,4 @@
-"""Servers that answer with errors: each has a name, and is no vote."""
+"""Servers that answer with errors: each error has its own outcome and does not count as a vote."""
 
 from __future__ import annotations
 
@@ -14,7 +14,9 @@ ARGS = [*LOADING_ARGS, "--repl-diskless-sync-delay", "0"]
 
 
 @pytest.mark.parametrize("outcome", REFUSALS)
-def test_a_refusal_has_a_name(start_servers: Callable[..., Servers], outcome: str) -> None:
+def test_a_refusal_has_its_own_outcome_and_is_no_vote(
+    start_servers: Callable[..., Servers], outcome: str
+) -> None:
     servers = start_servers(4, args=ARGS)
     REFUSALS[outcome](servers[0], servers[1])
     with quorlock.Client(servers.urls[:1], node_timeout=1) as alone:
@@ -24,7 +26,7 @@ def test_a_refusal_has_a_name(start_servers: Callable[..., Servers], outcome: st
         assert node.outcome == outcome
         assert node.detail
         assert alone.stats().nodes[0].outcomes == {outcome: 1}
-    # Among others it is as good as down.
+    # With a majority of other nodes, the lock works.
     others = [servers.urls[0], *servers.urls[2:]]
     with quorlock.Client(others, node_timeout=1) as client, client.lock("r") as lease:
         lease.extend()
@@ -32,7 +34,7 @@ def test_a_refusal_has_a_name(start_servers: Callable[..., Servers], outcome: st
 
 
 @pytest.mark.parametrize("rights", ["-set", "-time", "-evalsha -eval", "-get"])
-def test_a_missing_permission_has_a_name(
+def test_a_missing_permission_has_the_outcome_noperm(
     start_servers: Callable[..., Servers], rights: str
 ) -> None:
     servers = start_servers(1)

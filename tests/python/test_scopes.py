@@ -1,4 +1,4 @@
-"""What `async with` does when the lease is lost: the pattern of asyncio.timeout, in both loops."""
+"""`async with` cancels its body when the lease is lost, as asyncio.timeout does at its deadline."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Run = Callable[[Coroutine[Any, Any, None]], None]
 
 @pytest.fixture(params=[asyncio.new_event_loop, uvloop.new_event_loop], ids=["asyncio", "uvloop"])
 def run(request: pytest.FixtureRequest) -> Run:
-    """Runs a coroutine in a new event loop; nothing may be left of the cancellations in it."""
+    """Runs a coroutine in a new event loop, and asserts that no cancellation is left pending."""
 
     def run(main: Coroutine[Any, Any, None]) -> None:
         async def check() -> None:
@@ -50,7 +50,7 @@ def client(servers: Servers) -> Iterator[quorlock.Client]:
 
 
 async def work(log: list[str] | None = None) -> None:
-    """Work that does not end by itself."""
+    """Works until it is cancelled."""
     try:
         await asyncio.sleep(TIMEOUT)
         pytest.fail("the body was not cancelled")
@@ -75,7 +75,7 @@ def test_a_lost_lease_cancels_the_body(run: Run, client: quorlock.Client, server
     assert servers[0].command("GET", "r") == "thief"
 
 
-def test_a_lease_that_ends_cancels_the_body(run: Run, client: quorlock.Client) -> None:
+def test_reaching_max_hold_cancels_the_body(run: Run, client: quorlock.Client) -> None:
     async def main() -> None:
         with pytest.raises(quorlock.LeaseLostError, match="700 ms at most"):
             async with client.lock("r", max_hold=0.7):
@@ -84,7 +84,7 @@ def test_a_lease_that_ends_cancels_the_body(run: Run, client: quorlock.Client) -
     run(main())
 
 
-def test_a_closed_client_cancels_the_body(run: Run, servers: Servers) -> None:
+def test_closing_the_client_cancels_the_body(run: Run, servers: Servers) -> None:
     async def main() -> None:
         client = quorlock.Client(servers.urls)
         with pytest.raises(quorlock.LeaseLostError, match="client was closed"):
@@ -95,7 +95,7 @@ def test_a_closed_client_cancels_the_body(run: Run, servers: Servers) -> None:
     run(main())
 
 
-def test_a_body_is_not_cancelled_after_it(
+def test_nothing_is_cancelled_after_the_body(
     run: Run, client: quorlock.Client, servers: Servers
 ) -> None:
     async def main() -> None:
@@ -107,7 +107,7 @@ def test_a_body_is_not_cancelled_after_it(
     run(main())
 
 
-def test_the_inner_of_two_blocks_is_lost(
+def test_the_loss_of_the_inner_lease_cancels_only_the_inner_block(
     run: Run, client: quorlock.Client, servers: Servers
 ) -> None:
     async def main() -> None:
@@ -124,7 +124,7 @@ def test_the_inner_of_two_blocks_is_lost(
     wait_until(lambda: is_free(servers, "outer"))
 
 
-def test_the_outer_of_two_blocks_is_lost(
+def test_the_loss_of_the_outer_lease_cancels_both_blocks(
     run: Run, client: quorlock.Client, servers: Servers
 ) -> None:
     async def main() -> None:
@@ -138,7 +138,9 @@ def test_the_outer_of_two_blocks_is_lost(
     wait_until(lambda: is_free(servers, "inner"))
 
 
-def test_both_of_two_blocks_are_lost(run: Run, client: quorlock.Client, servers: Servers) -> None:
+def test_the_loss_of_both_leases_raises_once(
+    run: Run, client: quorlock.Client, servers: Servers
+) -> None:
     async def main() -> None:
         with pytest.raises(quorlock.LeaseLostError):
             async with client.lock("outer"), client.lock("inner"):
@@ -149,7 +151,9 @@ def test_both_of_two_blocks_are_lost(run: Run, client: quorlock.Client, servers:
     run(main())
 
 
-def test_an_outer_timeout_is_a_timeout(run: Run, client: quorlock.Client, servers: Servers) -> None:
+def test_an_outer_timeout_raises_timeout_error(
+    run: Run, client: quorlock.Client, servers: Servers
+) -> None:
     async def main() -> None:
         with pytest.raises(TimeoutError) as caught:
             async with asyncio.timeout(0.5), client.lock("r"):
@@ -160,7 +164,7 @@ def test_an_outer_timeout_is_a_timeout(run: Run, client: quorlock.Client, server
     wait_until(lambda: is_free(servers, "r"))
 
 
-def test_a_loss_within_a_timeout_is_a_loss(
+def test_a_loss_within_a_timeout_raises_lease_lost_error(
     run: Run, client: quorlock.Client, servers: Servers
 ) -> None:
     async def main() -> None:
@@ -172,7 +176,7 @@ def test_a_loss_within_a_timeout_is_a_loss(
     run(main())
 
 
-def test_an_inner_timeout_is_the_bodys_own_error(run: Run, client: quorlock.Client) -> None:
+def test_an_inner_timeout_passes_through_the_block(run: Run, client: quorlock.Client) -> None:
     async def main() -> None:
         with pytest.raises(TimeoutError):
             async with client.lock("r") as lease:
@@ -186,7 +190,7 @@ def test_an_inner_timeout_is_the_bodys_own_error(run: Run, client: quorlock.Clie
     run(main())
 
 
-def test_a_cancellation_from_outside_stays_one(
+def test_a_cancellation_from_outside_passes_through_the_block(
     run: Run, client: quorlock.Client, servers: Servers
 ) -> None:
     async def main() -> None:
@@ -208,7 +212,7 @@ def test_a_cancellation_from_outside_stays_one(
     wait_until(lambda: is_free(servers, "r"))
 
 
-def test_a_cancellation_from_outside_goes_before_the_loss(
+def test_a_cancellation_from_outside_takes_precedence_over_the_loss(
     run: Run, client: quorlock.Client, servers: Servers
 ) -> None:
     async def main() -> None:
@@ -221,7 +225,7 @@ def test_a_cancellation_from_outside_goes_before_the_loss(
                 try:
                     await work()
                 finally:
-                    await asyncio.sleep(0.01)  # cancelled for the loss, and now from outside
+                    await asyncio.sleep(0.01)  # cancelled by the loss, and now from outside
 
         task = asyncio.create_task(hold())
         await lost.wait()
@@ -250,7 +254,7 @@ def test_a_task_group_in_the_body_is_cancelled(
     assert log == ["cancelled"] * 3
 
 
-def test_a_task_of_a_group_loses_its_lease(
+def test_a_loss_in_a_task_of_a_group_cancels_the_group(
     run: Run, client: quorlock.Client, servers: Servers
 ) -> None:
     log: list[str] = []
@@ -272,7 +276,7 @@ def test_a_task_of_a_group_loses_its_lease(
     assert log == ["cancelled"]
 
 
-def test_the_bodys_own_error_is_not_replaced(
+def test_an_error_of_the_cancelled_body_is_not_replaced(
     run: Run, client: quorlock.Client, servers: Servers
 ) -> None:
     async def main() -> None:
@@ -287,7 +291,7 @@ def test_the_bodys_own_error_is_not_replaced(
     run(main())
 
 
-def test_a_body_that_ends_all_the_same_is_told(
+def test_a_body_that_swallows_the_cancellation_raises_lease_lost_error(
     run: Run, client: quorlock.Client, servers: Servers
 ) -> None:
     async def main() -> None:
@@ -301,15 +305,15 @@ def test_a_body_that_ends_all_the_same_is_told(
 
 
 @pytest.mark.parametrize("own", [None, KeyError("body")], ids=["none", "own error"])
-def test_a_body_that_ends_in_the_moment_of_the_loss(
+def test_a_loss_at_the_end_of_the_body_raises_unless_the_body_raised(
     run: Run, client: quorlock.Client, servers: Servers, own: KeyError | None
 ) -> None:
     async def main() -> None:
         with pytest.raises(type(own) if own else quorlock.LeaseLostError):
             async with client.lock("r") as lease:
                 steal(servers, "r")
-                assert lease.wait_lost()  # and the loop has not had its turn yet
-                # What the loop would do between two steps of this task.
+                assert lease.wait_lost()  # the event loop has not yet run its callback
+                # Does what the loop would do between two steps of this task.
                 _scope.entered.get()[-1]._cancel(RuntimeError("lost"))
                 if own:
                     raise own
@@ -317,7 +321,7 @@ def test_a_body_that_ends_in_the_moment_of_the_loss(
     run(main())
 
 
-def test_the_loop_learns_of_the_loss_after_the_body(
+def test_a_loss_that_reaches_the_loop_after_the_body_raises_once(
     run: Run, client: quorlock.Client, servers: Servers
 ) -> None:
     async def main() -> None:
@@ -329,7 +333,7 @@ def test_the_loop_learns_of_the_loss_after_the_body(
     run(main())
 
 
-def test_a_decorated_function_is_cancelled(
+def test_a_decorated_function_is_cancelled_on_loss(
     run: Run, client: quorlock.Client, servers: Servers
 ) -> None:
     @client.lock("r")
@@ -366,10 +370,10 @@ def test_a_block_can_be_left_in_another_task(
     run(main())
 
 
-def test_a_task_that_is_thrown_away_with_its_loop_holds_nothing(
+def test_a_task_discarded_with_its_loop_releases_its_lease(
     servers: Servers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # Python reports the task, and that a block waits while its coroutine is closed.
+    # Python reports the pending task, and that the block awaits while its coroutine is closed.
     monkeypatch.setattr("sys.unraisablehook", lambda report: None)
     with quorlock.Client(servers.urls, ttl=600) as client:
         lock = client.lock("r")

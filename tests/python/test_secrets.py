@@ -1,4 +1,4 @@
-"""Secrets in URLs show nowhere: not in errors, tracebacks, pickles, `repr`, logs, reports."""
+"""Secrets in URLs never appear in errors, tracebacks, pickles, `repr`, logs or reports."""
 
 from __future__ import annotations
 
@@ -26,30 +26,29 @@ PASSWORD = f"{MARK}/{MARK}@{MARK}?{MARK}#{MARK}%{MARK}:{MARK}&{MARK}"
 
 
 def urls() -> Iterator[str]:
-    """URLs with secrets, most of them malformed."""
+    """Yields URLs with secrets, most of them malformed."""
     parts = json.loads((VECTORS / "secrets.json").read_text())
     logins = [*parts["logins"], ""]
-    for scheme, login, place in product(parts["schemes"], logins, parts["places"]):
-        if MARK in login + place:
-            yield f"{scheme}://{login}{place}"
+    for scheme, login, rest in product(parts["schemes"], logins, parts["places"]):
+        if MARK in login + rest:
+            yield f"{scheme}://{login}{rest}"
 
 
 def is_hidden(*texts: object) -> bool:
-    """Whether none of these shows a secret. Hosts are written in small letters."""
+    """Returns whether none of these shows a secret. The case is ignored: hosts are lowercased."""
     return not any(MARK in str(text).upper() for text in texts)
 
 
 def check(error: quorlock.QuorlockError) -> None:
-    """Nothing of this error shows a secret."""
-    told = "".join(traceback.format_exception(error))
-    # The line of this file that made the mistake is not quorlock's.
-    assert is_hidden(str(error), repr(error), error.args, error.nodes, vars(error), told)
+    """Asserts that no form of this error shows a secret."""
+    formatted = "".join(traceback.format_exception(error))
+    assert is_hidden(str(error), repr(error), error.args, error.nodes, vars(error), formatted)
     pickled = pickle.dumps(error)
     assert MARK.encode() not in pickled.upper()
     assert str(pickle.loads(pickled)) == str(error)
 
 
-def test_no_url_shows_its_secrets(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_secrets_of_urls_are_hidden_in_errors_and_repr(monkeypatch: pytest.MonkeyPatch) -> None:
     good = bad = 0
     for url in urls():
         for nodes in ([url], ["redis://127.0.0.1:2", url], [url, url]):
@@ -69,8 +68,8 @@ def test_no_url_shows_its_secrets(monkeypatch: pytest.MonkeyPatch) -> None:
     check(caught.value)
 
 
-def outage(urls: list[str]) -> None:
-    """Everything that tells of nodes that cannot be used."""
+def check_outage(urls: list[str]) -> None:
+    """Asserts that errors and reports about unusable nodes show no secret."""
     with quorlock.Client(urls, connect_timeout=0.5) as client:
         lock = client.lock("r", wait=0)
         for operation in (lock.acquire, lock.locked):
@@ -82,19 +81,20 @@ def outage(urls: list[str]) -> None:
 
 
 @pytest.mark.parametrize("user", ["", "default", MARK])
-def test_nodes_that_refuse_show_no_secrets(
+def test_unusable_nodes_show_no_secrets(
     user: str, start_servers: Callable[..., Servers], caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.NOTSET)
     servers = start_servers(2, password="right")
     login = f"{user}:{quote(PASSWORD, safe='')}"
-    outage([f"redis://{login}@127.0.0.1:{server.port}" for server in servers])
-    outage([f"redis://{login}@127.0.0.1:1", f"redis://{login}@127.0.0.1:{servers[0].port}/9999"])
-    outage([f"unix:///nowhere/redis.sock?user={user}&pass={quote(PASSWORD, safe='')}"])
+    check_outage([f"redis://{login}@127.0.0.1:{server.port}" for server in servers])
+    unusable = ["127.0.0.1:1", f"127.0.0.1:{servers[0].port}/9999"]
+    check_outage([f"redis://{login}@{address}" for address in unusable])
+    check_outage([f"unix:///nowhere/redis.sock?user={user}&pass={quote(PASSWORD, safe='')}"])
     assert is_hidden(caplog.text, [vars(record) for record in caplog.records])
 
 
-def test_nodes_that_are_used_show_no_secrets(
+def test_working_nodes_show_no_secrets(
     start_servers: Callable[..., Servers], caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.NOTSET)
@@ -104,11 +104,11 @@ def test_nodes_that_are_used_show_no_secrets(
             with pytest.raises(quorlock.LockTimeoutError) as caught:
                 client.lock("r", wait=0).acquire()
             check(caught.value)
-            assert lease.token not in repr(lease), "whoever knows the token can end the lease"
+            assert lease.token not in repr(lease), "the token is a secret: it can end the lease"
             servers[0].kill()
             lease.extend()
-            told = client.doctor()
-            assert is_hidden(repr(client), repr(lease), client.stats(), told, repr(told))
+            report = client.doctor()
+            assert is_hidden(repr(client), repr(lease), client.stats(), report, repr(report))
         lease = client.lock("r").acquire()
     with pytest.raises(quorlock.LeaseLostError) as lost:
         lease.check()
@@ -128,12 +128,12 @@ quorlock.Client([url]).lock("r", wait=0).acquire()
 """
 
 
-def test_a_program_that_fails_prints_no_secrets(start_servers: Callable[..., Servers]) -> None:
+def test_a_failing_program_prints_no_secrets(start_servers: Callable[..., Servers]) -> None:
     [server] = start_servers(1, password="right")
-    for place in (f"127.0.0.1:{server.port}", "127.0.0.1:1", "127.0.0.1:port"):
+    for address in (f"127.0.0.1:{server.port}", "127.0.0.1:1", "127.0.0.1:port"):
         done = subprocess.run(
             [sys.executable, "-X", "dev", "-c", PROGRAM],
-            input=f"redis://{MARK}:{quote(PASSWORD, safe='')}@{place}",
+            input=f"redis://{MARK}:{quote(PASSWORD, safe='')}@{address}",
             env={**os.environ, "RUST_BACKTRACE": "full", "RUST_LOG": "trace"},
             capture_output=True,
             text=True,

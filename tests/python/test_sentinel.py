@@ -1,4 +1,4 @@
-"""A master that sentinels look after: what becomes of a lock when they name another one."""
+"""A master that sentinels monitor: locks across failovers."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ def service() -> Iterator[Sentinel]:
 
 @pytest.fixture
 def connect(service: Sentinel) -> Iterator[Callable[..., quorlock.Client]]:
-    """`connect(**options)` is a client of the service."""
+    """`connect(**options)` returns a client of the service."""
     clients: list[quorlock.Client] = []
 
     def connect(**options: float) -> quorlock.Client:
-        patient: dict[str, Any] = {"ttl": 600.0, "wait": TIMEOUT, **options}
-        clients.append(quorlock.Client([service.url], **patient))
+        settings: dict[str, Any] = {"ttl": 600.0, "wait": TIMEOUT, **options}
+        clients.append(quorlock.Client([service.url], **settings))
         return clients[-1]
 
     yield connect
@@ -35,24 +35,24 @@ def connect(service: Sentinel) -> Iterator[Callable[..., quorlock.Client]]:
         client.close()
 
 
-def replicate(service: Sentinel, *keys: str) -> None:
+def wait_replicated(service: Sentinel, *keys: str) -> None:
     """Waits until the replica has these keys."""
     wait_until(lambda: service[1].command("EXISTS", *keys) == len(keys))
 
 
-def down(server: Server, how: str) -> None:
+def take_down(server: Server, how: str) -> None:
     server.freeze() if how == "frozen" else server.kill()
 
 
 @pytest.mark.parametrize("how", ["killed", "frozen"])
-def test_a_lease_outlives_a_failover(
+def test_a_lease_survives_a_failover(
     service: Sentinel, connect: Callable[..., quorlock.Client], how: str
 ) -> None:
     holder, other = connect(), connect()
     lease = holder.lock("r").acquire()
     assert other.lock("r").locked()
-    replicate(service, "r", "{r}:fence")
-    down(service[0], how)
+    wait_replicated(service, "r", "{r}:fence")
+    take_down(service[0], how)
     assert service.fail_over() == 1
     wait_until(lambda: extends(lease))
     assert service[1].command("GET", "r") == lease.token
@@ -67,16 +67,16 @@ def test_a_lease_outlives_a_failover(
     assert acquired(other, "r").fence > lease.fence
 
 
-def test_who_waits_gets_the_lock_after_a_failover(
+def test_a_waiter_gets_the_lock_after_a_failover(
     service: Sentinel, connect: Callable[..., quorlock.Client]
 ) -> None:
-    # Patience with nodes that are down has a limit of its own.
+    # The waiter must not give up while the master is down.
     holder, other = connect(), connect(connect_timeout=TIMEOUT)
     lease = holder.lock("r").acquire()
     with ThreadPoolExecutor(1) as pool:
         waiting = pool.submit(other.lock("r").acquire)
         wait_until(lambda: service[0].command("EXISTS", "{r}:queue") == 1)
-        replicate(service, "r", "{r}:queue")
+        wait_replicated(service, "r", "{r}:queue")
         service[0].kill()
         service.fail_over()
         assert not waiting.done()
@@ -85,12 +85,12 @@ def test_who_waits_gets_the_lock_after_a_failover(
         assert waiting.result(TIMEOUT).fence > lease.fence
 
 
-def test_a_failover_that_was_asked_for(
+def test_a_lease_survives_a_manual_failover(
     service: Sentinel, connect: Callable[..., quorlock.Client]
 ) -> None:
     client = connect()
     lease = client.lock("r").acquire()
-    replicate(service, "r", "{r}:fence")
+    wait_replicated(service, "r", "{r}:fence")
     service.sentinels[0].command("SENTINEL", "FAILOVER", "orders")
     wait_until(lambda: is_agreed(service, 1))
     service.wait_demoted(0)
@@ -99,7 +99,7 @@ def test_a_failover_that_was_asked_for(
     assert lease.release()
 
 
-def test_the_guard_keeps_a_master_that_forgot_from_voting(
+def test_a_promoted_master_without_the_key_does_not_vote_within_the_guard(
     service: Sentinel, connect: Callable[..., quorlock.Client]
 ) -> None:
     ttl = 2.5
@@ -107,9 +107,9 @@ def test_the_guard_keeps_a_master_that_forgot_from_voting(
     assert acquired(other, "known").release()
     assert acquired(holder, "known").release()
     lease = holder.lock("r", auto_extend=False).acquire()
-    replicate(service, "r", "{r}:fence")
+    wait_replicated(service, "r", "{r}:fence")
     service[0].kill()
-    # As if it had not come to be replicated.
+    # As if the key had not been replicated before the failover.
     service[1].command("CONFIG", "SET", "replica-read-only", "no")
     service[1].command("DEL", "r")
     service.fail_over()
@@ -118,11 +118,11 @@ def test_the_guard_keeps_a_master_that_forgot_from_voting(
     assert following.fence > lease.fence
 
 
-def test_what_a_failover_lost_is_told(
+def test_a_lease_whose_key_a_failover_lost_is_reported_as_lost(
     service: Sentinel, connect: Callable[..., quorlock.Client]
 ) -> None:
     lease = connect().lock("r").acquire()
-    replicate(service, "r", "{r}:fence")
+    wait_replicated(service, "r", "{r}:fence")
     service[0].kill()
     service[1].command("CONFIG", "SET", "replica-read-only", "no")
     service[1].command("DEL", "r")
@@ -138,10 +138,10 @@ def test_a_majority_of_the_sentinels_must_answer(
 ) -> None:
     first = connect()
     assert first.lock("r").acquire().release()
-    down(service.sentinels[0], how)
+    take_down(service.sentinels[0], how)
     assert connect(connect_timeout=TIMEOUT).lock("r").acquire().release()
     service.sentinels[1].kill()
-    # The connection is kept until the sentinels are asked again.
+    # The first client keeps its connection, and does not need the sentinels.
     assert first.lock("r").acquire().release()
     with pytest.raises(quorlock.QuorumError):
         connect().lock("r", wait=0).acquire()
@@ -155,7 +155,7 @@ def test_a_majority_of_the_sentinels_must_answer(
         assert secret not in f"{caught.value!r} {node}"
 
 
-def test_the_doctor_tells_what_a_failover_can_lose(
+def test_the_doctor_warns_that_a_failover_can_lose_keys(
     service: Sentinel, connect: Callable[..., quorlock.Client]
 ) -> None:
     diagnosis = connect().doctor()
@@ -168,7 +168,7 @@ def test_the_doctor_tells_what_a_failover_can_lose(
 
 
 def acquired(client: quorlock.Client, resource: str) -> quorlock.Lease:
-    """A lease, as soon as there are votes again."""
+    """Retries the acquire until there is a quorum, and returns the lease."""
     leases: list[quorlock.Lease] = []
 
     def is_acquired() -> bool:
@@ -181,7 +181,7 @@ def acquired(client: quorlock.Client, resource: str) -> quorlock.Lease:
 
 
 def extends(lease: quorlock.Lease) -> bool:
-    """Whether the lease could be extended now."""
+    """Extends the lease, and returns whether this succeeded."""
     try:
         lease.extend()
     except quorlock.QuorumError:
@@ -190,7 +190,7 @@ def extends(lease: quorlock.Lease) -> bool:
 
 
 def is_agreed(service: Sentinel, index: int) -> bool:
-    """Whether all sentinels name this server."""
+    """Returns whether all sentinels name this server as the master."""
     named = {
         str(sentinel.command("SENTINEL", "GET-MASTER-ADDR-BY-NAME", "orders"))
         for sentinel in service.sentinels

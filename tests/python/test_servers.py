@@ -1,4 +1,4 @@
-"""The tools the other tests rely on: tests/servers.py and tests/proxy.py."""
+"""The tools that other tests rely on: tests/servers.py and tests/proxy.py."""
 
 from __future__ import annotations
 
@@ -40,26 +40,26 @@ DEADLINE = 60.0
 
 
 def wait_until(condition: Callable[[], object]) -> None:
-    """Wait until something is the case, as long as it takes on a busy machine."""
+    """Returns when the condition is true. Fails after a minute."""
     deadline = time.monotonic() + DEADLINE
     while not condition():
-        assert time.monotonic() < deadline, "it never came true"
+        assert time.monotonic() < deadline, "the condition did not come true"
         time.sleep(0.005)
 
 
 def state(pid: int) -> str:
-    """The state of a process as `ps` names it; nothing if there is none."""
+    """Returns the state of a process as shown by `ps`; an empty string if there is none."""
     command = ["ps", "-o", "state=", "-p", str(pid)]
     return subprocess.run(command, capture_output=True, text=True, check=False).stdout[:1]
 
 
 def gone(pids: list[int]) -> bool:
-    """Whether none of the processes runs any more."""
+    """Returns whether none of the processes is running."""
     return all(state(pid) in ("", "Z") for pid in pids)
 
 
 def clients(server: Server) -> int:
-    """How many clients are connected to the server, including the one that asks."""
+    """Returns the number of clients of the server, including the connection of this request."""
     return len(str(server.command("CLIENT", "LIST")).splitlines())
 
 
@@ -81,14 +81,14 @@ class Connection:
         return self.reply()
 
     def at_end(self) -> bool:
-        """Wait for the next byte, and tell whether the connection ended instead."""
+        """Waits for a byte or the end of the connection, and returns whether it ended."""
         try:
             return self.reader.read(1) == b""
         except ConnectionError:
             return True
 
     def silent(self) -> bool:
-        """Whether nothing arrives for a moment, not even the end."""
+        """Returns whether nothing arrives for 50 ms, not even the end of the connection."""
         self.socket.settimeout(0.05)
         try:
             self.socket.recv(1, socket.MSG_PEEK)
@@ -121,7 +121,7 @@ Connect = Callable[[int], Connection]
 
 @pytest.fixture
 def temporary_directory(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """A place for what these tests leave behind."""
+    """Makes the test create its temporary files in a directory of its own."""
     with tempfile.TemporaryDirectory(prefix="quorlock-") as directory:
         monkeypatch.setenv("TMPDIR", directory)
         monkeypatch.setattr(tempfile, "tempdir", directory)
@@ -191,7 +191,7 @@ def test_frozen_server_answers_nothing_until_it_is_thawed(start_servers: Start) 
 
 
 @pytest.mark.parametrize("frozen", [False, True])
-def test_kill(start_servers: Start, frozen: bool) -> None:
+def test_a_killed_server_is_gone_and_the_others_run(start_servers: Start, frozen: bool) -> None:
     servers = start_servers(2)
     pid = servers[0].pid
     if frozen:
@@ -225,7 +225,7 @@ def test_stop_saves_what_kill_loses(start_servers: Start, frozen: bool) -> None:
 
 
 @pytest.mark.parametrize("before", ["running", "frozen", "killed"])
-def test_restart_keeps_the_port_and_nothing_else(start_servers: Start, before: str) -> None:
+def test_restart_keeps_only_the_port(start_servers: Start, before: str) -> None:
     server = start_servers(1)[0]
     port, pid = server.port, server.pid
     server.command("SET", "a", "1")
@@ -249,7 +249,7 @@ def test_restart_with_persistence_keeps_the_data(start_servers: Start) -> None:
     assert server.command("GET", "a") == "1"
 
 
-def test_many_clients_do_not_get_in_the_way_of_a_restart(server: Server, connect: Connect) -> None:
+def test_a_server_with_many_clients_can_be_restarted(server: Server, connect: Connect) -> None:
     for _ in range(10):
         clients = [connect(server.port) for _ in range(20)]
         for client in clients:
@@ -271,7 +271,7 @@ def test_restart_waits_for_its_port(server: Server) -> None:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the port cannot be reserved")
-def test_nobody_gets_the_port_of_a_killed_server(server: Server) -> None:
+def test_the_port_of_a_killed_server_stays_reserved(server: Server) -> None:
     server.kill()
     with socket.socket() as other, pytest.raises(OSError, match=os.strerror(errno.EADDRINUSE)):
         other.bind(("127.0.0.1", server.port))
@@ -294,7 +294,7 @@ def test_start_moves_to_another_port_if_one_is_taken(
     assert [other.command("PING") for other in servers] == ["PONG", "PONG"]
 
 
-def test_password(start_servers: Start) -> None:
+def test_a_server_with_a_password_requires_it(start_servers: Start) -> None:
     servers = start_servers(1, password="p@ss/word")
     assert servers.urls == [f"redis://:p%40ss%2Fword@127.0.0.1:{servers[0].port}"]
     assert servers.proxy(0).url.startswith("redis://:p%40ss%2Fword@127.0.0.1:")
@@ -306,7 +306,7 @@ def test_password(start_servers: Start) -> None:
         assert stranger.call("PING") == "PONG"
 
 
-def test_unix_socket(start_servers: Start) -> None:
+def test_a_server_can_listen_on_a_unix_socket(start_servers: Start) -> None:
     server = start_servers(1, unix_socket=True)[0]
     assert server.url.startswith("unix:///")
     for _ in range(2):
@@ -318,7 +318,7 @@ def test_unix_socket(start_servers: Start) -> None:
     assert start_servers(1, unix_socket=True, password="a&b")[0].url.endswith("?pass=a%26b")
 
 
-def test_without_a_server_program_the_error_says_what_to_do(
+def test_a_missing_server_program_is_an_error_with_advice(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
@@ -330,7 +330,7 @@ def test_without_a_server_program_the_error_says_what_to_do(
         Servers(1)
 
 
-def test_server_program_is_looked_up_in_order(
+def test_the_server_program_is_searched_in_order(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     programs = [tmp_path / name for name in ("valkey-server", "redis-server", "mine")]
@@ -374,7 +374,7 @@ def test_logs_are_kept_on_failure_only(capfd: pytest.CaptureFixture[str]) -> Non
     assert capfd.readouterr().err.count(str(directory)) == 1
 
 
-# --- No process is left behind ---
+# --- All processes end with their owner ---
 
 
 def test_close_leaves_no_process() -> None:
@@ -386,7 +386,7 @@ def test_close_leaves_no_process() -> None:
 
 
 def run_python(code: str) -> subprocess.Popen[str]:
-    """Run a script that uses `servers` and prints a JSON list of process ids, then waits."""
+    """Runs a script that defines `servers`, prints their process ids as a JSON list, and waits."""
     start = "import json, os, signal, sys, threading, time\nfrom servers import *\n"
     show = "\nprint(json.dumps([s.pid for s in servers] + [servers._watchdog.pid]), flush=True)"
     return subprocess.Popen(
@@ -405,7 +405,7 @@ def run_python(code: str) -> subprocess.Popen[str]:
         "servers = Servers(3)",
         "servers = Servers(3); servers[1].freeze()",
         "servers = Servers(3); servers[1].freeze(); servers[0].restart(); servers[2].kill()",
-        # A forked child that lives on has a copy of everything the watchdog could wait for.
+        # A surviving forked child has copies of all file descriptors that the watchdog could watch.
         (
             "servers = Servers(3); servers[1].freeze()\n"
             "if os.fork() == 0: sys.stdin.read(); os._exit(0)"
@@ -414,7 +414,7 @@ def run_python(code: str) -> subprocess.Popen[str]:
     ids=["running", "frozen", "restarted", "forked"],
 )
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
-def test_no_server_outlives_a_killed_owner(code: str, number: int) -> None:
+def test_servers_end_when_their_owner_is_killed(code: str, number: int) -> None:
     with run_python(code) as owner:
         assert owner.stdout is not None
         pids = json.loads(owner.stdout.readline())
@@ -422,18 +422,18 @@ def test_no_server_outlives_a_killed_owner(code: str, number: int) -> None:
         owner.send_signal(number)
         owner.wait(DEADLINE)
         wait_until(lambda: gone(pids))
-        # leaving the block closes stdin, which ends the forked child
+        # Leaving the block closes stdin, which ends the forked child.
 
 
 @pytest.mark.usefixtures("temporary_directory")
-def test_owner_that_forgets_to_close_leaves_no_server() -> None:
+def test_servers_end_with_an_owner_that_does_not_close_them() -> None:
     with run_python("servers = Servers(2); servers[1].freeze(); time.sleep = id") as owner:
         output, _ = owner.communicate(timeout=DEADLINE)
     assert owner.returncode == 0
     wait_until(lambda: gone(json.loads(output)))
 
 
-def test_servers_outlive_the_thread_that_started_them() -> None:
+def test_servers_survive_the_thread_that_started_them() -> None:
     started: list[Servers] = []
     thread = threading.Thread(target=lambda: started.append(Servers(2)))
     thread.start()
@@ -460,11 +460,11 @@ def test_forked_child_does_not_close_the_servers_of_its_parent(server: Server) -
     assert owner.returncode == 0
 
 
-# --- Command mode ---
+# --- The program ---
 
 
 class Program:
-    """`python3 tests/servers.py`."""
+    """A running `python3 tests/servers.py`."""
 
     def __init__(self) -> None:
         self.process = subprocess.Popen(
@@ -498,7 +498,7 @@ class Program:
 
 @pytest.fixture
 def program(temporary_directory: None) -> Iterator[Program]:
-    """A running program, ended with the test."""
+    """A running program, which is killed at the end of the test."""
     program = Program()
     with program.process:
         yield program
@@ -553,7 +553,7 @@ def test_program_controls_proxies(program: Program, connect: Connect) -> None:
     }
 
 
-def test_program_reports_errors_and_goes_on(program: Program) -> None:
+def test_program_reports_errors_and_continues(program: Program) -> None:
     assert "no servers were started" in program.error(freeze=0)
     assert "JSONDecodeError" in program.ask_line("nonsense")["error"]
     assert "unknown command" in program.error(melt=0)
@@ -601,11 +601,11 @@ def test_program_leaves_nothing_behind(program: Program, end: str, keep: bool) -
 
 
 def mode_of(proxy: Proxy) -> Mode:
-    """The mode; type checkers think that an attribute keeps the value it was given."""
+    """Returns the mode. Type checkers assume that an attribute keeps its last assigned value."""
     return proxy.mode
 
 
-def test_proxy_passes_traffic_on_and_counts_it(proxy: Proxy, connect: Connect) -> None:
+def test_proxy_forwards_and_counts_traffic(proxy: Proxy, connect: Connect) -> None:
     assert proxy.url == f"redis://127.0.0.1:{proxy.port}"
     assert (proxy.mode, proxy.connections, proxy.bytes_up) == ("pass", 0, 0)
 
@@ -622,7 +622,7 @@ def test_proxy_passes_traffic_on_and_counts_it(proxy: Proxy, connect: Connect) -
     assert proxy.replies_lost == 0
 
 
-def test_proxy_passes_large_messages_and_every_type(proxy: Proxy, connect: Connect) -> None:
+def test_proxy_forwards_large_messages_and_every_type(proxy: Proxy, connect: Connect) -> None:
     client = connect(proxy.port)
     large = "x\r\n" * 1_000_000
     assert client.call("SET", "a", large) == "OK"
@@ -661,7 +661,9 @@ def test_proxy_finds_the_end_of_every_message(message: bytes) -> None:
     assert proxy_module._message_end(b"+1\r\n" + message + b"+2\r\n", 4) == 4 + len(message)
 
 
-def test_proxy_drop_replies(server: Server, proxy: Proxy, connect: Connect) -> None:
+def test_proxy_drop_replies_executes_commands_and_drops_their_replies(
+    server: Server, proxy: Proxy, connect: Connect
+) -> None:
     old, unaffected = connect(proxy.port), connect(proxy.port)
     assert old.call("PING") == unaffected.call("PING") == "PONG"
 
@@ -683,7 +685,9 @@ def test_proxy_drop_replies(server: Server, proxy: Proxy, connect: Connect) -> N
     assert proxy.connections == 2
 
 
-def test_proxy_lose_reply(server: Server, proxy: Proxy, connect: Connect) -> None:
+def test_proxy_lose_reply_drops_one_reply_and_its_connection(
+    server: Server, proxy: Proxy, connect: Connect
+) -> None:
     victim, other = connect(proxy.port), connect(proxy.port)
     assert victim.call("PING") == other.call("PING") == "PONG"
 
@@ -696,7 +700,7 @@ def test_proxy_lose_reply(server: Server, proxy: Proxy, connect: Connect) -> Non
     assert server.command("GET", "a") == "1"
     assert other.call("GET", "a") == "1"
     assert proxy.connections == 1
-    wait_until(lambda: clients(server) == 2)  # `other` and the one that asks
+    wait_until(lambda: clients(server) == 2)  # `other` and the connection of this request
 
 
 def test_proxy_lose_reply_spares_earlier_commands(
@@ -720,7 +724,7 @@ def test_proxy_lose_reply_spares_earlier_commands(
     wait_until(lambda: server.command("GET", "a") == "5")
 
 
-def test_proxy_lose_reply_ignores_messages_that_are_no_reply(
+def test_proxy_lose_reply_ignores_push_messages(
     server: Server, proxy: Proxy, connect: Connect
 ) -> None:
     old, resp3 = connect(proxy.port), connect(proxy.port)
@@ -756,7 +760,7 @@ def test_proxy_lose_reply_ignores_messages_that_are_no_reply(
     assert old.call("UNSUBSCRIBE", "x") == ["unsubscribe", "x", 1]
 
 
-def test_proxy_hold_keeps_commands(server: Server, proxy: Proxy, connect: Connect) -> None:
+def test_proxy_hold_delays_commands(server: Server, proxy: Proxy, connect: Connect) -> None:
     old = connect(proxy.port)
     assert old.call("PING") == "PONG"
     before = proxy.bytes_up
@@ -775,7 +779,7 @@ def test_proxy_hold_keeps_commands(server: Server, proxy: Proxy, connect: Connec
     assert server.command("DBSIZE") == 2
 
 
-def test_proxy_hold_keeps_replies(server: Server, proxy: Proxy, connect: Connect) -> None:
+def test_proxy_hold_delays_replies(server: Server, proxy: Proxy, connect: Connect) -> None:
     client = connect(proxy.port)
     client.send("BLPOP", "list", 0)
     wait_until(lambda: "cmd=blpop" in str(server.command("CLIENT", "LIST")))
@@ -787,7 +791,7 @@ def test_proxy_hold_keeps_replies(server: Server, proxy: Proxy, connect: Connect
     assert client.reply() == ["list", "1"]
 
 
-def test_proxy_hold_delivers_what_a_client_sent_before_it_left(
+def test_proxy_hold_delivers_commands_of_clients_that_have_disconnected(
     server: Server, proxy: Proxy, connect: Connect
 ) -> None:
     proxy.mode = "hold"
@@ -802,7 +806,7 @@ def test_proxy_hold_delivers_what_a_client_sent_before_it_left(
     wait_until(lambda: clients(server) == 1)
 
 
-def test_proxy_hold_hides_the_end_of_the_server(
+def test_proxy_hold_hides_that_the_server_was_killed(
     server: Server, proxy: Proxy, connect: Connect
 ) -> None:
     client = connect(proxy.port)
@@ -817,7 +821,9 @@ def test_proxy_hold_hides_the_end_of_the_server(
     assert new.at_end()
 
 
-def test_proxy_holds_commands_alone(server: Server, proxy: Proxy, connect: Connect) -> None:
+def test_proxy_hold_commands_forwards_replies(
+    server: Server, proxy: Proxy, connect: Connect
+) -> None:
     client = connect(proxy.port)
     client.send("BLPOP", "list", 0)
     wait_until(lambda: "cmd=blpop" in str(server.command("CLIENT", "LIST")))
@@ -837,7 +843,9 @@ def test_proxy_holds_commands_alone(server: Server, proxy: Proxy, connect: Conne
     assert server.command("DBSIZE") == 2
 
 
-def test_proxy_holds_replies_alone(server: Server, proxy: Proxy, connect: Connect) -> None:
+def test_proxy_hold_replies_forwards_commands(
+    server: Server, proxy: Proxy, connect: Connect
+) -> None:
     client = connect(proxy.port)
     assert client.call("PING") == "PONG"
 
@@ -867,7 +875,9 @@ def test_proxy_can_hold_a_command_and_then_lose_its_reply(
     assert server.command("GET", "a") == "1"
 
 
-def test_proxy_refuse(server: Server, proxy: Proxy, connect: Connect) -> None:
+def test_proxy_refuse_closes_old_and_new_connections(
+    server: Server, proxy: Proxy, connect: Connect
+) -> None:
     old = connect(proxy.port)
     assert old.call("PING") == "PONG"
     proxy.mode = "refuse"
@@ -879,7 +889,9 @@ def test_proxy_refuse(server: Server, proxy: Proxy, connect: Connect) -> None:
     assert connect(proxy.port).call("PING") == "PONG"
 
 
-def test_proxy_cut(server: Server, proxy: Proxy, connect: Connect) -> None:
+def test_proxy_cut_closes_connections_and_accepts_new_ones(
+    server: Server, proxy: Proxy, connect: Connect
+) -> None:
     old, other = connect(proxy.port), connect(proxy.port)
     assert old.call("PING") == other.call("PING") == "PONG"
     proxy.cut()
@@ -887,10 +899,10 @@ def test_proxy_cut(server: Server, proxy: Proxy, connect: Connect) -> None:
     assert other.at_end()
     assert proxy.connections == 0
     assert connect(proxy.port).call("PING") == "PONG"
-    wait_until(lambda: clients(server) == 2)  # the new one and the one that asks
+    wait_until(lambda: clients(server) == 2)  # the new one and the connection of this request
 
 
-def test_proxy_delays_replies_side_by_side(proxy: Proxy, connect: Connect) -> None:
+def test_proxy_delays_replies_independently(proxy: Proxy, connect: Connect) -> None:
     client = connect(proxy.port)
     assert client.call("SET", "a", 0) == "OK"
     proxy.delay = 0.5
@@ -905,7 +917,7 @@ def test_proxy_delays_replies_side_by_side(proxy: Proxy, connect: Connect) -> No
     assert client.call("PING") == "PONG"
 
 
-def test_proxy_reports_a_dead_server_like_one(
+def test_proxy_closes_connections_while_the_server_is_down(
     server: Server, proxy: Proxy, connect: Connect
 ) -> None:
     client = connect(proxy.port)

@@ -26,7 +26,7 @@ def client(servers: Servers) -> Iterator[quorlock.Client]:
         yield client
 
 
-def test_a_lease_tells_of_each_resource(client: quorlock.Client) -> None:
+def test_a_lease_has_all_resources_and_their_fences(client: quorlock.Client) -> None:
     lock = client.lock("b", "a")
     assert repr(lock) == "<quorlock.Lock on 'b', 'a'>"
     with lock as lease:
@@ -35,7 +35,7 @@ def test_a_lease_tells_of_each_resource(client: quorlock.Client) -> None:
         assert list(fences) == ["b", "a"]
         assert f"'b' (fence {fences['b']}), 'a' (fence {fences['a']}), valid" in repr(lease)
         fences.clear()
-        assert list(lease.fences) == ["b", "a"], "a new dict each time"
+        assert list(lease.fences) == ["b", "a"], "`fences` returned the same dict twice"
         with pytest.raises(quorlock.ConfigError, match="`fences`") as caught:
             _ = lease.fence
     assert caught.value.resources == ("b", "a")
@@ -45,7 +45,7 @@ def test_a_lease_tells_of_each_resource(client: quorlock.Client) -> None:
         assert repr(lease).startswith(f"<quorlock.Lease of 'a' (fence {lease.fence}), valid for")
 
 
-def test_all_or_none(client: quorlock.Client, servers: Servers) -> None:
+def test_resources_are_acquired_all_or_none(client: quorlock.Client, servers: Servers) -> None:
     with client.lock("b") as held:
         wait_until(lambda: all(server.command("GET", "b") == held.token for server in servers))
         for wait in (0, 0.3):
@@ -58,7 +58,9 @@ def test_all_or_none(client: quorlock.Client, servers: Servers) -> None:
             pass
 
 
-def test_a_lease_of_both_excludes_those_of_each(client: quorlock.Client, servers: Servers) -> None:
+def test_a_lease_of_two_resources_excludes_leases_of_either(
+    client: quorlock.Client, servers: Servers
+) -> None:
     with client.lock("a", "b"):
         for resources in (["a"], ["b"], ["b", "c"], ["b", "a"]):
             with pytest.raises(quorlock.LockTimeoutError):
@@ -69,7 +71,7 @@ def test_a_lease_of_both_excludes_those_of_each(client: quorlock.Client, servers
     wait_until(lambda: not keys(servers))
 
 
-def test_who_waits_for_both_gets_them_when_both_are_free(client: quorlock.Client) -> None:
+def test_a_waiter_for_two_resources_gets_them_when_both_are_free(client: quorlock.Client) -> None:
     first, second = client.lock("a").acquire(), client.lock("b").acquire()
     won: list[quorlock.Lease] = []
     waiter = threading.Thread(target=lambda: won.append(client.lock("b", "a").acquire()))
@@ -84,7 +86,7 @@ def test_who_waits_for_both_gets_them_when_both_are_free(client: quorlock.Client
     assert lease.fences["b"] > second.fence
 
 
-def test_threads_with_opposite_orders(client: quorlock.Client) -> None:
+def test_threads_with_opposite_orders_do_not_deadlock(client: quorlock.Client) -> None:
     inside: dict[str, int] = {"a": 0, "b": 0, "c": 0}
     overlaps: list[str] = []
     last: dict[str, int] = {}
@@ -113,7 +115,7 @@ def test_threads_with_opposite_orders(client: quorlock.Client) -> None:
     assert set(last) == {"a", "b", "c"}
 
 
-def test_leaving_a_with_block_that_has_lost_one_of_them_raises(
+def test_leaving_with_after_one_resource_was_lost_raises(
     client: quorlock.Client, servers: Servers
 ) -> None:
     with pytest.raises(quorlock.LeaseLostError, match="majority") as caught:
@@ -125,12 +127,14 @@ def test_leaving_a_with_block_that_has_lost_one_of_them_raises(
     wait_until(lambda: not keys(servers))
 
 
-def test_a_forgotten_lease_frees_all(client: quorlock.Client, servers: Servers) -> None:
+def test_a_collected_lease_does_not_block_its_resources_for_long(
+    client: quorlock.Client, servers: Servers
+) -> None:
     client.lock("a", "b").acquire()
     wait_until(lambda: is_free(servers, "a") and is_free(servers, "b"))
 
 
-def test_a_decorated_function_holds_all(client: quorlock.Client) -> None:
+def test_a_decorated_function_holds_all_resources(client: quorlock.Client) -> None:
     @client.lock("a", "b", wait=0)
     def work(factor: int) -> int:
         assert client.lock("a").locked()
@@ -141,7 +145,7 @@ def test_a_decorated_function_holds_all(client: quorlock.Client) -> None:
     assert not client.lock("a", "b").locked()
 
 
-def test_in_an_event_loop(client: quorlock.Client, servers: Servers) -> None:
+def test_several_resources_in_an_event_loop(client: quorlock.Client, servers: Servers) -> None:
     async def main() -> None:
         lease = await client.lock("a", "b").acquire_async()
         assert await client.lock("b").locked_async()
@@ -160,7 +164,7 @@ def test_in_an_event_loop(client: quorlock.Client, servers: Servers) -> None:
     assert [server.command("GET", "b") for server in servers] == ["thief"] * 3
 
 
-def test_a_cancelled_acquire_leaves_nothing_of_any(
+def test_a_cancelled_acquire_leaves_no_key_of_any_resource(
     client: quorlock.Client, servers: Servers
 ) -> None:
     async def main() -> None:
@@ -176,6 +180,6 @@ def test_a_cancelled_acquire_leaves_nothing_of_any(
 
 
 @pytest.mark.parametrize("resource", ["", 7, None, b"r", ["a", "b"], "\ud800"])
-def test_each_resource_is_a_string_that_is_not_empty(resource: Any) -> None:
+def test_each_resource_must_be_a_non_empty_string(resource: Any) -> None:
     with pytest.raises(quorlock.ConfigError, match="resource must be a string"):
         quorlock.Client(["memory://a"]).lock("r", resource)

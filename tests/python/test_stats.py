@@ -1,4 +1,4 @@
-"""What a client counts, and what Prometheus and OpenTelemetry get of it."""
+"""The statistics of a client, and their export to Prometheus and OpenTelemetry."""
 
 from __future__ import annotations
 
@@ -45,13 +45,15 @@ def lose(client: quorlock.Client) -> None:
     assert lease.wait_lost(60)
 
 
-def test_nothing_is_counted_before_anything_happens(client: quorlock.Client) -> None:
+def test_a_new_client_has_counted_nothing(client: quorlock.Client) -> None:
     stats = client.stats()
     assert (stats.attempts, stats.held, stats.waiting, stats.acquire_seconds.count) == (0, 0, 0, 0)
     assert {node.state for node in stats.nodes} == {"idle"}
 
 
-def test_what_becomes_of_acquires(servers: Servers, client: quorlock.Client) -> None:
+def test_outcomes_and_durations_of_acquires_are_counted(
+    servers: Servers, client: quorlock.Client
+) -> None:
     with client.lock("r") as lease:
         assert client.stats().held == 1
         with pytest.raises(quorlock.LockTimeoutError):
@@ -90,7 +92,7 @@ def test_what_becomes_of_acquires(servers: Servers, client: quorlock.Client) -> 
         [bucket] = (index for index, count in enumerate(histogram.counts) if count)
         assert histogram.sum <= [*histogram.bounds, float("inf")][bucket]
         assert bucket == 0 or histogram.sum > histogram.bounds[bucket - 1]
-    # The one that waited for 0.1 s; and the cancelled one, if it knew by then that it waits.
+    # The one that waited for 0.1 s, and the cancelled one if it was already refused once.
     assert 1 <= stats.wait_seconds.count <= 2
     assert stats.wait_seconds.sum >= 0.1
     assert stats.hold_seconds.sum >= 0.1
@@ -100,7 +102,7 @@ def test_what_becomes_of_acquires(servers: Servers, client: quorlock.Client) -> 
     assert third.answer_seconds.count == sum(third.outcomes.get(name, 0) for name in answered)
 
 
-def test_extensions_that_fail_are_counted(servers: Servers) -> None:
+def test_failed_extensions_are_counted(servers: Servers) -> None:
     with quorlock.Client(servers.urls, ttl=0.5) as client:
         lease = client.lock("r").acquire()
         wait_until(lambda: client.stats().extensions > 0)
@@ -112,7 +114,8 @@ def test_extensions_that_fail_are_counted(servers: Servers) -> None:
 
 
 def exported(*collectors: Collector) -> dict[str, Any]:
-    """What a registry tells of them: each metric's samples by their names and labels."""
+    """Exports the collectors through a registry. Returns the samples of each metric by name and
+    labels."""
     registry = CollectorRegistry()
     for collector in collectors:
         registry.register(collector)
@@ -127,19 +130,19 @@ def exported(*collectors: Collector) -> dict[str, Any]:
     }
 
 
-def test_prometheus(servers: Servers, client: quorlock.Client) -> None:
+def test_prometheus_exports_the_statistics(servers: Servers, client: quorlock.Client) -> None:
     with client.lock("r"), pytest.raises(quorlock.LockTimeoutError):
         client.lock("r", wait=0).acquire()
     lose(client)
-    told = exported(Collector(client))
-    acquires = told["quorlock_acquires"]
+    metrics = exported(Collector(client))
+    acquires = metrics["quorlock_acquires"]
     assert acquires["quorlock_acquires_total", (("outcome", "won"),)] == 2
     assert acquires["quorlock_acquires_total", (("outcome", "timeout"),)] == 1
-    assert told["quorlock_losses"]["quorlock_losses_total", ()] == 1
-    assert told["quorlock_leases_held"]["quorlock_leases_held", ()] == 0
-    up = told["quorlock_node_up"]
+    assert metrics["quorlock_losses"]["quorlock_losses_total", ()] == 1
+    assert metrics["quorlock_leases_held"]["quorlock_leases_held", ()] == 0
+    up = metrics["quorlock_node_up"]
     assert up == {("quorlock_node_up", (("node", url),)): 1 for url in servers.urls}
-    seconds = told["quorlock_acquire_seconds"]
+    seconds = metrics["quorlock_acquire_seconds"]
     assert seconds["quorlock_acquire_seconds_bucket", (("le", "+Inf"),)] == 2
     assert seconds["quorlock_acquire_seconds_count", ()] == 2
     assert seconds["quorlock_acquire_seconds_sum", ()] == client.stats().acquire_seconds.sum
@@ -150,16 +153,16 @@ def test_prometheus(servers: Servers, client: quorlock.Client) -> None:
     assert ("quorlock_acquire_seconds_bucket", (("le", "1"),)) in seconds
 
 
-def test_prometheus_with_several_clients(client: quorlock.Client) -> None:
+def test_prometheus_distinguishes_several_clients_by_label(client: quorlock.Client) -> None:
     with quorlock.Client(["memory://other"]) as other:
         other.lock("r").acquire().release()
         wins = exported(Collector(orders=client, users=other))["quorlock_acquires"]
     name = "quorlock_acquires_total"
     assert wins[name, (("client", "orders"), ("outcome", "won"))] == 0
     assert wins[name, (("client", "users"), ("outcome", "won"))] == 1
-    with pytest.raises(TypeError, match="of one client, or of several"):
+    with pytest.raises(TypeError, match="one client, or several clients by name"):
         Collector()
-    with pytest.raises(TypeError, match="of one client, or of several"):
+    with pytest.raises(TypeError, match="one client, or several clients by name"):
         Collector(client, other=client)
 
 
@@ -171,7 +174,7 @@ def spans(client: quorlock.Client) -> Iterator[tuple[InMemorySpanExporter, Trace
     provider.shutdown()
 
 
-def test_opentelemetry_spans(
+def test_opentelemetry_exports_a_span_for_each_acquire(
     client: quorlock.Client, spans: tuple[InMemorySpanExporter, TracerProvider]
 ) -> None:
     exporter, provider = spans
@@ -207,7 +210,7 @@ def attributes(span: ReadableSpan) -> dict[str, Any]:
     return dict(span.attributes or {})
 
 
-def test_opentelemetry_tells_of_outages_and_cancelled_acquires(
+def test_opentelemetry_spans_show_outages_and_cancelled_acquires(
     servers: Servers,
     client: quorlock.Client,
     spans: tuple[InMemorySpanExporter, TracerProvider],
@@ -234,7 +237,7 @@ def test_opentelemetry_tells_of_outages_and_cancelled_acquires(
     assert failed.status.status_code == StatusCode.ERROR
 
 
-def test_opentelemetry_metrics(servers: Servers, client: quorlock.Client) -> None:
+def test_opentelemetry_exports_the_statistics(servers: Servers, client: quorlock.Client) -> None:
     reader = InMemoryMetricReader()
     instrument(client, meter_provider=MeterProvider([reader]), tracer_provider=TracerProvider())
     with client.lock("r"), pytest.raises(quorlock.LockTimeoutError):
@@ -263,42 +266,42 @@ def metrics_in(expressions: str) -> set[str]:
 
 
 def names(client: quorlock.Client) -> set[str]:
-    """The names under which the metrics are asked for."""
+    """Returns the names under which the metrics can be queried."""
     return {name for samples in exported(Collector(client)).values() for name, _ in samples}
 
 
-def test_the_dashboard_shows_what_there_is(client: quorlock.Client) -> None:
+def test_the_dashboard_shows_all_metrics_and_no_others(client: quorlock.Client) -> None:
     with client.lock("r"):
         pass
     dashboard = json.loads((ROOT / "docs/grafana/quorlock.json").read_text())
     assert {"title", "uid", "schemaVersion", "panels", "templating", "time"} <= dashboard.keys()
     panels = [panel for panel in dashboard["panels"] if panel["type"] != "row"]
     assert len({panel["id"] for panel in dashboard["panels"]}) == len(dashboard["panels"])
-    places: set[tuple[int, int]] = set()
+    used_cells: set[tuple[int, int]] = set()
     shown: set[str] = set()
     for panel in panels:
         assert panel["title"]
         assert panel["datasource"] == {"type": "prometheus", "uid": "${datasource}"}
-        place = panel["gridPos"]
-        assert place["x"] + place["w"] <= 24
-        taken = {
+        position = panel["gridPos"]
+        assert position["x"] + position["w"] <= 24
+        cells = {
             (x, y)
-            for x in range(place["x"], place["x"] + place["w"])
-            for y in range(place["y"], place["y"] + place["h"])
+            for x in range(position["x"], position["x"] + position["w"])
+            for y in range(position["y"], position["y"] + position["h"])
         }
-        assert not taken & places
-        places |= taken
+        assert not cells & used_cells
+        used_cells |= cells
         assert panel["targets"]
         for target in panel["targets"]:
             assert metrics_in(target["expr"])
             shown |= metrics_in(target["expr"])
     assert shown <= names(client)
-    # All of them are worth to be seen.
+    # Every metric family has a panel.
     families = {re.sub("_(total|bucket|sum|count)$", "", name) for name in names(client)}
     assert {re.sub("_(total|bucket|sum|count)$", "", name) for name in shown} == families
 
 
-def test_the_alerts_are_about_what_there_is(client: quorlock.Client) -> None:
+def test_the_alerts_use_existing_metrics(client: quorlock.Client) -> None:
     with client.lock("r"):
         pass
     rules = (ROOT / "docs/grafana/alerts.yaml").read_text()
@@ -309,7 +312,7 @@ def test_the_alerts_are_about_what_there_is(client: quorlock.Client) -> None:
         assert metrics_in(expression) <= names(client)
 
 
-def test_the_page_lists_the_metrics(client: quorlock.Client) -> None:
+def test_the_documentation_lists_all_metrics(client: quorlock.Client) -> None:
     with client.lock("r"):
         pass
     page = (ROOT / "docs/observability.md").read_text()

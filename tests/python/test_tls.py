@@ -1,4 +1,4 @@
-"""What encryption must not change: frozen and restarted nodes, many locks at once, forks."""
+"""TLS connections: frozen and restarted nodes, many locks at once, forks."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ import quorlock
 Start = Callable[..., Servers]
 
 
-def test_a_frozen_node_is_no_trouble(start_servers: Start) -> None:
+def test_a_frozen_node_does_not_affect_the_lock(start_servers: Start) -> None:
     servers = start_servers(3, tls="valid")
     with quorlock.Client(servers.urls) as client:
         servers[0].freeze()
@@ -28,7 +28,9 @@ def test_a_frozen_node_is_no_trouble(start_servers: Start) -> None:
         wait_until(lambda: not keys(servers))
 
 
-def test_a_node_that_is_frozen_before_it_is_connected(start_servers: Start) -> None:
+def test_a_node_frozen_before_it_is_connected_does_not_affect_the_lock(
+    start_servers: Start,
+) -> None:
     servers = start_servers(3, tls="valid")
     servers[0].freeze()
     with quorlock.Client(servers.urls) as client, client.lock("r") as lease:
@@ -41,24 +43,24 @@ def test_a_node_that_is_frozen_before_it_is_connected(start_servers: Start) -> N
         assert "200 ms" in node.detail
 
 
-def test_a_lease_outlives_a_rolling_restart(start_servers: Start) -> None:
+def test_a_lease_survives_a_rolling_restart(start_servers: Start) -> None:
     servers = start_servers(3, tls="valid", client_certificates=True, password="secret")
     with quorlock.Client(servers.urls, ttl=600) as client, client.lock("r") as lease:
         for server in servers:
             server.restart()
-            wait_until(partial(is_healed, server, lease))
+            wait_until(partial(is_repaired, server, lease))
         assert lease.valid
 
 
-def is_healed(server: Server, lease: quorlock.Lease) -> bool:
-    """Whether the server has the key, after one more extension."""
+def is_repaired(server: Server, lease: quorlock.Lease) -> bool:
+    """Extends the lease, which repairs missing keys. Returns whether the server has the key."""
     lease.extend()
     return server.command("GET", "r") == lease.token
 
 
-def test_many_at_once(start_servers: Start) -> None:
+def test_many_large_requests_at_once(start_servers: Start) -> None:
     servers = start_servers(3, tls="valid")
-    # Each name is longer than what is encrypted as one.
+    # Each name is longer than a TLS record (16 KiB).
     names = [f"{number}" + "x" * 20_000 for number in range(100)]
 
     async def hold(client: quorlock.Client, name: str) -> None:
@@ -93,7 +95,7 @@ def test_a_client_survives_a_fork(start_servers: Start) -> None:
             assert client.lock("parent").locked()
 
 
-def test_the_doctor_sees_how_it_is_connected(start_servers: Start) -> None:
+def test_the_doctor_reports_encryption_and_missing_verification(start_servers: Start) -> None:
     servers = start_servers(1, tls="valid")
     with quorlock.Client(servers.urls) as client:
         [node] = client.doctor().nodes

@@ -1,4 +1,4 @@
-"""The vectors that all languages run: see tests/vectors/README.md."""
+"""Runs the test vectors that all languages share; see tests/vectors/README.md."""
 
 from __future__ import annotations
 
@@ -68,19 +68,19 @@ def test_resources(case: dict[str, Any]) -> None:
 
 
 def listed(resource: Any) -> list[str]:
-    """The resources of a step, which may be one or several."""
+    """Returns the resources of a step, which names one or several."""
     return resource if isinstance(resource, list) else [resource]
 
 
-class Story:
-    """Plays one scenario."""
+class Scenario:
+    """Runs the steps of one scenario."""
 
     def __init__(self, servers: Servers, client: quorlock.Client) -> None:
         self.servers = servers
         self.client = client
         self.leases: dict[str, quorlock.Lease] = {}
 
-    def play(self, step: dict[str, Any]) -> None:
+    def run(self, step: dict[str, Any]) -> None:
         match step:
             case {"acquire": name, "resource": resource}:
                 options = python_options(step.get("options", {}))
@@ -133,13 +133,13 @@ class Story:
                 pytest.fail(f"unknown step {step}")
 
 
-@pytest.mark.parametrize("story", load("scenarios.json"), ids=lambda story: story["name"])
-def test_scenarios(story: dict[str, Any], start_servers: Callable[..., Servers]) -> None:
-    servers = start_servers(story["servers"], password=story.get("password"))
+@pytest.mark.parametrize("case", load("scenarios.json"), ids=lambda case: case["name"])
+def test_scenarios(case: dict[str, Any], start_servers: Callable[..., Servers]) -> None:
+    servers = start_servers(case["servers"], password=case.get("password"))
     urls = [f"redis://127.0.0.1:{server.port}" for server in servers]
-    if password := story.get("url_password"):
+    if password := case.get("url_password"):
         urls = [url.replace("//", f"//:{password}@") for url in urls]
-    with quorlock.Client(urls, **python_options(story.get("options", {}))) as client:
-        player = Story(servers, client)
-        for step in story["steps"]:
-            player.play(step)
+    with quorlock.Client(urls, **python_options(case.get("options", {}))) as client:
+        scenario = Scenario(servers, client)
+        for step in case["steps"]:
+            scenario.run(step)

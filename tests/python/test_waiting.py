@@ -1,4 +1,4 @@
-"""Waiting on real servers: calls, queues, and what becomes of them when something goes wrong."""
+"""Waiting on real servers: notifications, queues, and their failures."""
 
 from __future__ import annotations
 
@@ -24,12 +24,14 @@ from waiting import TIMEOUT, wait_until
 
 import quorlock
 
-NEVER = 600.0
-"""Seconds: so long that whoever gets the lock within the time of a test was called."""
+LONG = 600.0
+"""Seconds: longer than any test."""
 
-PATIENT = {"ttl": NEVER, "wait": NEVER, "retry_delay": (NEVER, NEVER)}
-TRYING = {"ttl": NEVER, "wait": NEVER}
-"""With the default delays."""
+NO_RETRIES = {"ttl": LONG, "wait": LONG, "retry_delay": (LONG, LONG)}
+"""Options with which a waiter can get the lock only if it is notified."""
+
+RETRIES = {"ttl": LONG, "wait": LONG}
+"""Options with which a waiter also retries, after the default delays."""
 
 PROGRAMS = Path(__file__).resolve().parent / "programs"
 
@@ -45,8 +47,8 @@ def servers(start_servers: Callable[..., Servers]) -> Servers:
     return start_servers(3)
 
 
-class Waiting(Future[quorlock.Lease]):
-    """An acquire in an event loop. Cancels the task, and tells what came of it in the end."""
+class AcquireInLoop(Future[quorlock.Lease]):
+    """An acquire in an event loop. `cancel` cancels its task; the result is that of the task."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, lock: quorlock.Lock) -> None:
         super().__init__()
@@ -73,7 +75,7 @@ class Waiting(Future[quorlock.Lease]):
 
 @pytest.fixture(params=["threads", "asyncio", "uvloop"])
 def begin(request: pytest.FixtureRequest) -> Iterator[Begin]:
-    """`begin(lock)` acquires in the background."""
+    """`begin(lock)` starts an acquire in the background and returns a future of its lease."""
     if request.param == "threads":
         with ThreadPoolExecutor(100) as pool:
             yield lambda lock: pool.submit(lock.acquire)
@@ -81,7 +83,7 @@ def begin(request: pytest.FixtureRequest) -> Iterator[Begin]:
     loop = uvloop.new_event_loop() if request.param == "uvloop" else asyncio.new_event_loop()
     thread = threading.Thread(target=loop.run_forever)
     thread.start()
-    yield lambda lock: Waiting(loop, lock)
+    yield lambda lock: AcquireInLoop(loop, lock)
     loop.call_soon_threadsafe(loop.stop)
     thread.join()
     loop.close()
@@ -89,7 +91,7 @@ def begin(request: pytest.FixtureRequest) -> Iterator[Begin]:
 
 @pytest.fixture
 def connect(start_servers: object, begin: Begin) -> Iterator[Connect]:
-    """`connect(urls, **options)`: a client that lives until the end of the test."""
+    """`connect(urls, **options)` returns a client that is closed at the end of the test."""
     with ExitStack() as clients:
 
         def connect(urls: list[str], **options: Any) -> quorlock.Client:
@@ -100,7 +102,7 @@ def connect(start_servers: object, begin: Begin) -> Iterator[Connect]:
 
 @pytest.fixture
 def processes() -> Iterator[list[subprocess.Popen[str]]]:
-    """Processes that end with the test."""
+    """A list of processes, which are killed at the end of the test."""
     processes: list[subprocess.Popen[str]] = []
     yield processes
     for process in processes:
@@ -111,19 +113,19 @@ def processes() -> Iterator[list[subprocess.Popen[str]]]:
 def begin_in_queue(
     servers: Servers, begin: Begin, client: quorlock.Client, count: int
 ) -> Future[quorlock.Lease]:
-    """Begins to wait; returns when so many stand in each node's queue."""
+    """Starts an acquire, and returns when the queue of each node has `count` members."""
     waiting = begin(client.lock("r"))
     wait_until(lambda: queued(servers) == [count] * 3)
     return waiting
 
 
 def is_served(waiting: Future[quorlock.Lease]) -> bool:
-    """Gets the lock and releases it."""
+    """Waits for the lease, and returns whether it was released while valid."""
     return waiting.result(TIMEOUT).release()
 
 
 def is_served_if_not_cancelled(waiting: Future[quorlock.Lease]) -> bool:
-    """`is_served`, for one that may have been cancelled, or not in time."""
+    """Like `is_served`, for an acquire that may have been cancelled before it got the lock."""
     try:
         return is_served(waiting)
     except asyncio.CancelledError:
@@ -131,33 +133,33 @@ def is_served_if_not_cancelled(waiting: Future[quorlock.Lease]) -> bool:
 
 
 def members(node: Server) -> list[object]:
-    """Who is in the node's queue, the first one first."""
+    """Returns the members of the node's queue, in order."""
     reply = node.command("ZRANGE", "{r}:queue", 0, -1)
     assert isinstance(reply, list)
     return list(reply)
 
 
 def now(node: Server) -> int:
-    """The node's clock, in microseconds."""
+    """Returns the time of the node's clock, in microseconds."""
     seconds, micros = map(int, node.command("TIME"))  # type: ignore[arg-type]
     return seconds * 1_000_000 + micros
 
 
 def connections(servers: Servers) -> list[int]:
-    """How many there are to each node."""
+    """Returns the number of connections to each node."""
     return [str(server.command("CLIENT", "LIST")).count(" addr=") for server in servers]
 
 
-def held(client: quorlock.Client) -> int:
-    """How many requests were refused, because another one has the lock."""
+def refusals(client: quorlock.Client) -> int:
+    """Returns how many requests were refused because the lock was held."""
     return sum(node.outcomes.get("held", 0) for node in client.stats().nodes)
 
 
-# Calls
+# Notifications
 
 
-def test_a_release_calls_the_waiter(servers: Servers, connect: Connect, begin: Begin) -> None:
-    holder, waiter = connect(servers.urls, **PATIENT), connect(servers.urls, **PATIENT)
+def test_a_release_notifies_the_waiter(servers: Servers, connect: Connect, begin: Begin) -> None:
+    holder, waiter = connect(servers.urls, **NO_RETRIES), connect(servers.urls, **NO_RETRIES)
     for _ in range(10):
         lease = holder.lock("r").acquire()
         waiting = begin_in_queue(servers, begin, waiter, 1)
@@ -169,11 +171,11 @@ def test_a_release_calls_the_waiter(servers: Servers, connect: Connect, begin: B
 def test_a_release_at_any_moment_is_not_missed(
     servers: Servers, connect: Connect, begin: Begin
 ) -> None:
-    """Also before the waiter is in a queue, or listens."""
-    holder = connect(servers.urls, **PATIENT)
+    """Also a release before the waiter has subscribed or entered a queue."""
+    holder = connect(servers.urls, **NO_RETRIES)
     for _ in range(10):
         # A new client has no connections yet.
-        waiter = connect(servers.urls, **PATIENT)
+        waiter = connect(servers.urls, **NO_RETRIES)
         for _ in range(5):
             lease = holder.lock("r").acquire()
             waiting = begin(waiter.lock("r"))
@@ -183,10 +185,10 @@ def test_a_release_at_any_moment_is_not_missed(
     wait_until(lambda: not keys(servers))
 
 
-def test_a_release_calls_while_a_node_is_frozen(
+def test_a_release_notifies_while_a_node_is_frozen(
     servers: Servers, connect: Connect, begin: Begin
 ) -> None:
-    holder, waiter = connect(servers.urls, **PATIENT), connect(servers.urls, **PATIENT)
+    holder, waiter = connect(servers.urls, **NO_RETRIES), connect(servers.urls, **NO_RETRIES)
     lease = holder.lock("r").acquire()
     servers[0].freeze()
     waiting = begin(waiter.lock("r"))
@@ -197,10 +199,10 @@ def test_a_release_calls_while_a_node_is_frozen(
     wait_until(lambda: not keys(servers))
 
 
-def test_a_release_calls_while_a_node_freezes(
+def test_a_release_notifies_when_a_node_freezes_during_the_wait(
     servers: Servers, connect: Connect, begin: Begin
 ) -> None:
-    holder, waiter = connect(servers.urls, **PATIENT), connect(servers.urls, **PATIENT)
+    holder, waiter = connect(servers.urls, **NO_RETRIES), connect(servers.urls, **NO_RETRIES)
     lease = holder.lock("r").acquire()
     waiting = begin_in_queue(servers, begin, waiter, 1)
     servers[0].freeze()
@@ -210,11 +212,11 @@ def test_a_release_calls_while_a_node_freezes(
     wait_until(lambda: not keys(servers))
 
 
-def test_a_release_calls_while_two_of_five_are_down(
+def test_a_release_notifies_while_two_of_five_nodes_are_down(
     start_servers: Callable[..., Servers], connect: Connect, begin: Begin
 ) -> None:
     servers = start_servers(5)
-    holder, waiter = connect(servers.urls, **PATIENT), connect(servers.urls, **PATIENT)
+    holder, waiter = connect(servers.urls, **NO_RETRIES), connect(servers.urls, **NO_RETRIES)
     lease = holder.lock("r").acquire()
     waiting = begin(waiter.lock("r"))
     wait_until(lambda: queued(servers) == [1] * 5)
@@ -224,10 +226,10 @@ def test_a_release_calls_while_two_of_five_are_down(
     assert is_served(waiting)
 
 
-def test_a_waiter_comes_back_to_a_node_that_restarted(
+def test_a_waiter_returns_to_the_queue_of_a_restarted_node(
     servers: Servers, connect: Connect, begin: Begin
 ) -> None:
-    holder, waiter = connect(servers.urls, **PATIENT), connect(servers.urls, **PATIENT)
+    holder, waiter = connect(servers.urls, **NO_RETRIES), connect(servers.urls, **NO_RETRIES)
     lease = holder.lock("r").acquire()
     waiting = begin_in_queue(servers, begin, waiter, 1)
     servers[0].restart()
@@ -242,13 +244,13 @@ def test_a_waiter_comes_back_to_a_node_that_restarted(
 
 
 @in_loops
-def test_a_client_waits_as_one_and_serves_in_order(
+def test_a_client_has_one_queue_entry_and_serves_its_waiters_in_order(
     servers: Servers, connect: Connect, begin: Begin
 ) -> None:
-    holder, waiter = connect(servers.urls, **PATIENT), connect(servers.urls, **PATIENT)
+    holder, waiter = connect(servers.urls, **NO_RETRIES), connect(servers.urls, **NO_RETRIES)
     lease = holder.lock("r").acquire()
     waiting = [begin(waiter.lock("r")) for _ in range(200)]
-    # What begins last has got somewhere, so they all wait.
+    # An acquire that started later has finished, so all of them have started to wait.
     assert is_served(begin(waiter.lock("another")))
     wait_until(lambda: queued(servers) == [1, 1, 1])
     assert listening(servers) == [1, 1, 1]
@@ -256,7 +258,7 @@ def test_a_client_waits_as_one_and_serves_in_order(
     for position, next_ in enumerate(waiting):
         lease = next_.result(TIMEOUT)
         assert not any(other.done() for other in waiting[position + 1 :])
-        # Where it was refused the lock, the one that has it stands there, until it releases it.
+        # A node that refused the current holder may still have its entry until it releases.
         assert max(map(len, map(members, servers))) <= 2
         assert listening(servers) == [1, 1, 1]
         assert lease.release()
@@ -264,10 +266,10 @@ def test_a_client_waits_as_one_and_serves_in_order(
 
 
 def test_clients_are_served_in_order(servers: Servers, connect: Connect, begin: Begin) -> None:
-    lease = connect(servers.urls, **PATIENT).lock("r").acquire()
+    lease = connect(servers.urls, **NO_RETRIES).lock("r").acquire()
     waiting = []
     for count in range(1, 9):
-        waiting.append(begin(connect(servers.urls, **PATIENT).lock("r")))
+        waiting.append(begin(connect(servers.urls, **NO_RETRIES).lock("r")))
         wait_until(lambda: queued(servers) == [count] * 3)  # noqa: B023
     for next_ in waiting:
         assert lease.release()
@@ -276,14 +278,14 @@ def test_clients_are_served_in_order(servers: Servers, connect: Connect, begin: 
     wait_until(lambda: not keys(servers))
 
 
-# Those who leave
+# Waiters that give up
 
 
 @in_loops
-def test_a_cancelled_waiter_leaves_the_line_and_the_queue(
+def test_a_cancelled_waiter_leaves_the_local_queue_and_the_nodes_queues(
     servers: Servers, connect: Connect, begin: Begin
 ) -> None:
-    holder, waiter = connect(servers.urls, **PATIENT), connect(servers.urls, **PATIENT)
+    holder, waiter = connect(servers.urls, **NO_RETRIES), connect(servers.urls, **NO_RETRIES)
     lease = holder.lock("r").acquire()
     alone = begin_in_queue(servers, begin, waiter, 1)
     alone.cancel()
@@ -300,11 +302,11 @@ def test_a_cancelled_waiter_leaves_the_line_and_the_queue(
 
 
 @in_loops
-def test_a_waiter_that_is_cancelled_when_it_is_called_holds_up_nobody(
+def test_a_waiter_cancelled_while_it_is_notified_does_not_block_the_next(
     servers: Servers, connect: Connect, begin: Begin
 ) -> None:
-    holder = connect(servers.urls, **PATIENT)
-    first, second = connect(servers.urls, **PATIENT), connect(servers.urls, **PATIENT)
+    holder = connect(servers.urls, **NO_RETRIES)
+    first, second = connect(servers.urls, **NO_RETRIES), connect(servers.urls, **NO_RETRIES)
     for _ in range(50):
         lease = holder.lock("r").acquire()
         cancelled = begin_in_queue(servers, begin, first, 1)
@@ -319,10 +321,10 @@ def test_a_waiter_that_is_cancelled_when_it_is_called_holds_up_nobody(
         wait_until(lambda: not keys(servers))
 
 
-def test_a_waiter_that_times_out_leaves_the_line_and_the_queue(
+def test_a_waiter_that_times_out_leaves_the_local_queue_and_the_nodes_queues(
     servers: Servers, connect: Connect, begin: Begin
 ) -> None:
-    holder, waiter = connect(servers.urls, **PATIENT), connect(servers.urls, **PATIENT)
+    holder, waiter = connect(servers.urls, **NO_RETRIES), connect(servers.urls, **NO_RETRIES)
     lease = holder.lock("r").acquire()
     with pytest.raises(quorlock.LockTimeoutError):
         begin(waiter.lock("r", wait=0.1)).result(TIMEOUT)
@@ -338,9 +340,11 @@ def test_a_waiter_that_times_out_leaves_the_line_and_the_queue(
     wait_until(lambda: not keys(servers))
 
 
-def test_the_wait_counts_from_the_call(servers: Servers, connect: Connect, begin: Begin) -> None:
-    """Also for those who are not first in line."""
-    holder, waiter = connect(servers.urls, **PATIENT), connect(servers.urls, **PATIENT)
+def test_the_wait_is_counted_from_the_start_of_the_acquire(
+    servers: Servers, connect: Connect, begin: Begin
+) -> None:
+    """Also for waiters that are not first in the local queue."""
+    holder, waiter = connect(servers.urls, **NO_RETRIES), connect(servers.urls, **NO_RETRIES)
     lease = holder.lock("r").acquire()
     first = begin_in_queue(servers, begin, waiter, 1)
     began = time.monotonic()
@@ -361,7 +365,7 @@ def test_the_wait_counts_from_the_call(servers: Servers, connect: Connect, begin
 
 INTERRUPTED = """
 import signal, sys, quorlock
-# It is ignored where the tests run in the background of a shell.
+# SIGINT is ignored if the tests run in the background of a shell.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 client = quorlock.Client(sys.argv[1:], ttl=600, wait=600, retry_delay=(600, 600))
 try:
@@ -376,13 +380,13 @@ except KeyboardInterrupt:
 def test_an_interrupted_waiter_leaves_the_queue(
     servers: Servers, connect: Connect, begin: Begin, processes: list[subprocess.Popen[str]]
 ) -> None:
-    holder, waiter = connect(servers.urls, **PATIENT), connect(servers.urls, **PATIENT)
+    holder, waiter = connect(servers.urls, **NO_RETRIES), connect(servers.urls, **NO_RETRIES)
     lease = holder.lock("r").acquire()
     process = start(processes, "-c", INTERRUPTED, *servers.urls)
     wait_until(lambda: queued(servers) == [1, 1, 1])
     waiting = begin_in_queue(servers, begin, waiter, 2)
     process.send_signal(signal.SIGINT)
-    # The process lives on.
+    # The waiter leaves the queue although its process is still running.
     wait_until(lambda: queued(servers) == [1, 1, 1])
     assert process.poll() is None
     assert lease.release()
@@ -391,11 +395,11 @@ def test_an_interrupted_waiter_leaves_the_queue(
     wait_until(lambda: not keys(servers))
 
 
-def test_a_client_that_is_closed_lets_all_go(
+def test_closing_a_client_ends_its_waiters(
     servers: Servers, connect: Connect, begin: Begin
 ) -> None:
-    holder, waiter = connect(servers.urls, **PATIENT), connect(servers.urls, **PATIENT)
-    other = connect(servers.urls, **PATIENT)
+    holder, waiter = connect(servers.urls, **NO_RETRIES), connect(servers.urls, **NO_RETRIES)
+    other = connect(servers.urls, **NO_RETRIES)
     lease = holder.lock("r").acquire()
     waiting = [begin(waiter.lock("r")) for _ in range(50)]
     wait_until(lambda: queued(servers) == [1, 1, 1])
@@ -412,15 +416,15 @@ def test_a_client_that_is_closed_lets_all_go(
 
 
 @in_loops
-def test_whoever_comes_and_goes_nobody_is_forgotten(
+def test_all_waiters_are_served_while_others_are_cancelled(
     servers: Servers, connect: Connect, begin: Begin
 ) -> None:
-    # A call that is lost on a busy machine costs five seconds; if all were, they would not do.
-    options = PATIENT | {"retry_delay": (5, 5)}
+    # A notification lost on a loaded machine costs 5 s. If all were lost, the test would time out.
+    options = NO_RETRIES | {"retry_delay": (5, 5)}
     clients = [connect(servers.urls, **options) for _ in range(4)]
     for _ in range(20):
         waiting = [begin(client.lock("r")) for client in clients * 4]
-        gone = random.sample(waiting, 6)
+        to_cancel = random.sample(waiting, 6)
         served = 0
         deadline = time.monotonic() + TIMEOUT
         while waiting:
@@ -428,14 +432,14 @@ def test_whoever_comes_and_goes_nobody_is_forgotten(
             for one in [one for one in waiting if one.done()]:
                 waiting.remove(one)
                 served += is_served_if_not_cancelled(one)
-            if gone:
-                gone.pop().cancel()
+            if to_cancel:
+                to_cancel.pop().cancel()
             time.sleep(0.0005)
         assert served >= 10
         wait_until(lambda: not keys(servers))
 
 
-# Those who die
+# Processes that are killed, and forks
 
 
 HOLDER = """
@@ -447,7 +451,7 @@ with client.lock("r"):
 
 
 def start(processes: list[subprocess.Popen[str]], *arguments: object) -> subprocess.Popen[str]:
-    """A Python process that ends with the test."""
+    """Starts a Python process, which is killed at the end of the test."""
     processes.append(
         subprocess.Popen(
             [sys.executable, *map(str, arguments)],
@@ -459,11 +463,11 @@ def start(processes: list[subprocess.Popen[str]], *arguments: object) -> subproc
     return processes[-1]
 
 
-def test_a_killed_holder_is_followed_when_its_ttl_is_over(
+def test_a_waiter_gets_the_lock_when_the_ttl_of_a_killed_holder_ends(
     servers: Servers, connect: Connect, begin: Begin, processes: list[subprocess.Popen[str]]
 ) -> None:
-    # It tries when the nodes say that the key expires, and nearly never otherwise.
-    waiter = connect(servers.urls, ttl=NEVER, wait=NEVER, retry_delay=(0.1, 3600))
+    # With these delays it retries when the nodes say that the key expires, and rarely otherwise.
+    waiter = connect(servers.urls, ttl=LONG, wait=LONG, retry_delay=(0.1, 3600))
     process = start(processes, "-c", HOLDER, 1, *servers.urls)
     wait_until(lambda: all(server.command("EXISTS", "r") for server in servers))
     waiting = begin_in_queue(servers, begin, waiter, 1)
@@ -472,16 +476,16 @@ def test_a_killed_holder_is_followed_when_its_ttl_is_over(
     wait_until(lambda: not keys(servers))
 
 
-def test_a_killed_waiter_is_passed_over(
+def test_a_killed_waiter_is_skipped(
     servers: Servers, connect: Connect, begin: Begin, processes: list[subprocess.Popen[str]]
 ) -> None:
-    holder, waiter = connect(servers.urls, **PATIENT), connect(servers.urls, **PATIENT)
+    holder, waiter = connect(servers.urls, **NO_RETRIES), connect(servers.urls, **NO_RETRIES)
     lease = holder.lock("r").acquire()
-    process = start(processes, "-c", HOLDER, NEVER, *servers.urls)
+    process = start(processes, "-c", HOLDER, LONG, *servers.urls)
     wait_until(lambda: queued(servers) == [1, 1, 1])
     waiting = begin_in_queue(servers, begin, waiter, 2)
     process.kill()
-    # As soon as the nodes know it.
+    # The nodes must have noticed that its subscriptions are closed.
     wait_until(lambda: listening(servers) == [1, 1, 1])
     assert lease.release()
     assert is_served(waiting)
@@ -489,12 +493,12 @@ def test_a_killed_waiter_is_passed_over(
 
 
 @in_threads
-def test_a_forked_process_waits_for_itself(
+def test_a_forked_child_has_its_own_queue_entry(
     servers: Servers, connect: Connect, processes: list[subprocess.Popen[str]], tmp_path: Path
 ) -> None:
     order = tmp_path / "order"
     order.touch()
-    lease = connect(servers.urls, **PATIENT).lock("r").acquire()
+    lease = connect(servers.urls, **NO_RETRIES).lock("r").acquire()
     process = start(processes, PROGRAMS / "forked.py", order, *servers.urls)
     assert process.stdin
     wait_until(lambda: queued(servers) == [1, 1, 1])
@@ -511,11 +515,13 @@ def test_a_forked_process_waits_for_itself(
     wait_until(lambda: not keys(servers))
 
 
-# Others, and nodes that do not play along
+# Other libraries, missing permissions and damaged queues
 
 
-def test_a_foreign_holder_is_waited_for(servers: Servers, connect: Connect, begin: Begin) -> None:
-    waiter = connect(servers.urls, **TRYING)
+def test_a_waiter_gets_the_lock_when_a_foreign_holder_releases_it(
+    servers: Servers, connect: Connect, begin: Begin
+) -> None:
+    waiter = connect(servers.urls, **RETRIES)
     for server in servers:
         assert server.command("SET", "r", "foreign", "NX", "PX", 600_000) == "OK"
     waiting = begin_in_queue(servers, begin, waiter, 1)
@@ -529,47 +535,47 @@ def test_a_foreign_holder_is_waited_for(servers: Servers, connect: Connect, begi
     "rights", ["resetchannels", "-subscribe", "-publish", "-zadd", "-zrange", "-@sortedset"]
 )
 @in_loops
-def test_without_permission_waiters_try(
+def test_waiters_without_permissions_retry(
     servers: Servers, connect: Connect, begin: Begin, rights: str
 ) -> None:
     urls = [deny(server, rights) for server in servers]
-    holder, waiter = connect(urls, **TRYING), connect(urls, **TRYING)
+    holder, waiter = connect(urls, **RETRIES), connect(urls, **RETRIES)
     lease = holder.lock("r").acquire()
     waiting = [begin(waiter.lock("r")) for _ in range(3)]
-    # Two rounds at least.
-    wait_until(lambda: held(waiter) > 2 * len(servers))
+    # At least two rounds were refused.
+    wait_until(lambda: refusals(waiter) > 2 * len(servers))
     assert not any(one.done() for one in waiting)
     assert lease.release()
     for one in waiting:
         assert is_served(one)
-    # Without ZREM they stay until they expire.
+    # Without permission for ZREM, entries stay until the queue expires.
     left = set() if rights != "-@sortedset" else {"{r}:queue"}
     wait_until(lambda: set(keys(servers)) <= left)
 
 
-def lose(node: Server) -> None:
+def delete_queue(node: Server) -> None:
     node.command("DEL", "{r}:queue")
 
 
-def add_nonsense(node: Server) -> None:
-    """Members that are first, and that nobody is."""
+def add_invalid_members(node: Server) -> None:
+    """Adds members before all others that belong to no waiter."""
     [waiter] = members(node)
     live, _, _ = str(waiter).partition("#")
     for score, name in enumerate(["nonsense", "nobody#1", "#", "#1", "", f"{live}#999999"]):
         node.command("ZADD", "{r}:queue", score, name)
 
 
-def add_called(node: Server) -> None:
-    """One that was called in time immemorial."""
+def add_notified_members(node: Server) -> None:
+    """Adds members without a waiter that are marked as notified, long ago and just now."""
     node.command("ZADD", "{r}:queue", -1, "nobody#1")
     node.command("ZADD", "{r}:queue", -now(node), "nobody#2")
 
 
-@pytest.mark.parametrize("damage", [lose, add_nonsense, add_called])
-def test_whatever_becomes_of_a_queue_waiters_get_the_lock(
+@pytest.mark.parametrize("damage", [delete_queue, add_invalid_members, add_notified_members])
+def test_waiters_get_the_lock_despite_damaged_queues(
     servers: Servers, connect: Connect, begin: Begin, damage: Callable[[Server], None]
 ) -> None:
-    holder, waiter = connect(servers.urls, **TRYING), connect(servers.urls, **TRYING)
+    holder, waiter = connect(servers.urls, **RETRIES), connect(servers.urls, **RETRIES)
     lease = holder.lock("r").acquire()
     waiting = [begin(waiter.lock("r")) for _ in range(3)]
     wait_until(lambda: queued(servers) == [1, 1, 1])
@@ -582,10 +588,10 @@ def test_whatever_becomes_of_a_queue_waiters_get_the_lock(
 
 
 @in_loops
-def test_a_foreign_key_in_place_of_a_queue_stays_what_it_is(
+def test_a_foreign_key_in_place_of_a_queue_is_not_changed(
     servers: Servers, connect: Connect, begin: Begin
 ) -> None:
-    holder, waiter = connect(servers.urls, **TRYING), connect(servers.urls, **TRYING)
+    holder, waiter = connect(servers.urls, **RETRIES), connect(servers.urls, **RETRIES)
     lease = holder.lock("r").acquire()
     waiting = [begin(waiter.lock("r")) for _ in range(3)]
     wait_until(lambda: queued(servers) == [1, 1, 1])
@@ -600,19 +606,23 @@ def test_a_foreign_key_in_place_of_a_queue_stays_what_it_is(
 
 
 @in_threads
-def test_a_call_that_stands_for_long_keeps_nobody_out(servers: Servers, connect: Connect) -> None:
-    """As if a node's clock had been set back after the call."""
+def test_a_notification_from_the_future_does_not_block_the_lock(
+    servers: Servers, connect: Connect
+) -> None:
+    """As if the nodes' clocks had been set back after the notification."""
     for server in servers:
         server.command("ZADD", "{r}:queue", -(now(server) + 3_600_000_000), "nobody#1")
-    connect(servers.urls, ttl=NEVER).lock("r", wait=5).acquire()
+    connect(servers.urls, ttl=LONG).lock("r", wait=5).acquire()
 
 
-# Litter
+# Cleanup
 
 
 @in_loops
-def test_nothing_is_left(servers: Servers, connect: Connect, begin: Begin) -> None:
-    clients = [connect(servers.urls, **PATIENT) for _ in range(3)]
+def test_no_key_and_no_subscription_is_left_after_waiting(
+    servers: Servers, connect: Connect, begin: Begin
+) -> None:
+    clients = [connect(servers.urls, **NO_RETRIES) for _ in range(3)]
     for _ in range(2):
         lease = clients[0].lock("r").acquire()
         waiting = [begin(client.lock("r")) for client in clients for _ in range(5)]
@@ -623,14 +633,16 @@ def test_nothing_is_left(servers: Servers, connect: Connect, begin: Begin) -> No
             assert lease.release()
             assert all(served)
         wait_until(lambda: not keys(servers))
-        # The clients are still open.
+        # The clients unsubscribe although they are still open.
         wait_until(lambda: listening(servers) == [0, 0, 0])
 
 
 @in_loops
-def test_a_closed_client_listens_no_more(servers: Servers, connect: Connect, begin: Begin) -> None:
+def test_a_closed_client_has_no_connections(
+    servers: Servers, connect: Connect, begin: Begin
+) -> None:
     before = connections(servers)
-    holder, waiter = connect(servers.urls, **PATIENT), connect(servers.urls, **PATIENT)
+    holder, waiter = connect(servers.urls, **NO_RETRIES), connect(servers.urls, **NO_RETRIES)
     lease = holder.lock("r").acquire()
     waiting = begin(waiter.lock("r"))
     wait_until(lambda: listening(servers) == [1, 1, 1])

@@ -9,7 +9,7 @@ with client.lock("orders:42") as lease:
 import atexit
 from typing import TYPE_CHECKING
 
-# Not when it is used first: a fork while another thread imports it would leave the child waiting.
+# Imported here, not on first use: a child that is forked during an import would wait forever.
 from . import _logging as _logging
 from . import _threads as _threads
 from ._client import Client, ClientOptions, LockOptions
@@ -53,7 +53,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> object:
-    """Imports what few programs use, and what takes its time, when it is used."""
+    """Imports the report classes on first use: few programs need them, and the import is slow."""
     if name in {"Diagnosis", "Finding", "Histogram", "NodeDiagnosis", "NodeStats", "Stats"}:
         from . import _reports
 
@@ -61,8 +61,8 @@ def __getattr__(name: str) -> object:
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
-# What is registered last is done first. All clients are closed, so nothing is acquired from then
-# on, and others need not wait for what is still held to expire; in seconds, for all together.
+# Handlers run in reverse order: `release_all` closes all clients and releases their leases, so that
+# other processes do not wait for them to expire. It takes at most 1 second in total.
 atexit.register(end)
 atexit.register(release_all, 1)
 del atexit, end, release_all

@@ -1,4 +1,4 @@
-"""`python -m quorlock` is the `quorlock` command."""
+"""Runs the `quorlock` command as `python -m quorlock`."""
 
 import sys
 

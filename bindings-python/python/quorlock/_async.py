@@ -1,4 +1,8 @@
-"""Results of the core in event loops."""
+"""Awaiting the core's operations in asyncio event loops.
+
+This module owns one `Mailbox` per event loop. It must not keep a loop alive: when a loop is closed
+or collected, its operations are cancelled. The `_async` methods and `_scope` call it.
+"""
 
 import sys
 from contextlib import suppress
@@ -6,8 +10,8 @@ from typing import TYPE_CHECKING, TypeVar
 
 from ._quorlock import Inbox
 
-# Programs without event loops need no asyncio, whose import takes longer than all the rest. So it
-# is imported where it is used, here and in other modules.
+# The import of asyncio takes longer than the rest of the package, and programs without an event
+# loop do not need it. So all modules import it where they use it.
 if TYPE_CHECKING:
     import asyncio
     from weakref import WeakKeyDictionary, ref
@@ -16,29 +20,32 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-# Far longer than any program runs, in seconds: ten years.
+# Ten years in seconds: longer than any program runs.
 _NEVER = 10 * 365 * 86400
 
 
 class Mailbox:
-    """Where results for one event loop come in, and the futures that wait for them.
+    """The inbox of one event loop, and the futures that wait for its results.
 
-    Only the event loop refers to it: by what it watches the inbox with. When the loop is closed or
-    collected, the inbox goes with it, and what is under way is cancelled.
+    Only the event loop refers to it, through the callback that watches the inbox. When the loop is
+    closed or collected, the inbox is dropped with it, which cancels the operations in progress.
     """
 
     __slots__ = ("__weakref__", "inbox", "waiting")
 
     def __init__(self, inbox: Inbox) -> None:
         self.inbox = inbox
-        # The core refers to these weakly. Else it would keep the loop, too.
+        # The core holds weak references to these. Strong ones would keep the loop alive.
         self.waiting: set[asyncio.Future[None]] = set()
 
     def deliver(self) -> None:
-        """Runs in the event loop: wakes what the results that came in are for."""
+        """Completes the futures and schedules the callbacks of all results in the inbox.
+
+        Runs in the event loop.
+        """
         for target, loss in self.inbox.take():
             if loss is not None:
-                # An exception of this function is the loop's to report, and not in the others' way.
+                # Scheduled, not called: the loop reports its exception, and the others still run.
                 _running().call_soon(target, loss)
             elif (future := target()) is not None and not future.done():
                 future.set_result(None)
@@ -48,7 +55,7 @@ _mailboxes: "WeakKeyDictionary[asyncio.AbstractEventLoop, ref[Mailbox]] | None" 
 
 
 async def result(pending: "Pending[T]") -> T:
-    """Waits for an operation of the core. Cancelling it cancels an acquire."""
+    """Awaits an operation of the core and returns its result. Cancelling it cancels an acquire."""
     from weakref import ref
 
     loop = _running()
@@ -57,19 +64,20 @@ async def result(pending: "Pending[T]") -> T:
     waiting = mailbox.waiting
     waiting.add(future)
     completing = pending.complete(mailbox.inbox, ref(future))
-    # A coroutine that is never finished must not keep it when the loop is closed.
+    # An unfinished coroutine must not keep the mailbox alive when the loop is closed.
     del mailbox, loop
     try:
         await future
         return completing.take()
     finally:
-        # Cancelled, perhaps in the moment in which the result came in: nobody has taken it then.
+        # Has no effect after `take`. If this coroutine was cancelled, it drops a result that
+        # arrived at the same moment.
         completing.cancel()
         waiting.discard(future)
 
 
 def inbox_of(loop: "asyncio.AbstractEventLoop") -> Inbox:
-    """Where results for this event loop come in."""
+    """Returns the inbox of the event loop."""
     return _mailbox(loop).inbox
 
 
@@ -101,8 +109,8 @@ def _running() -> "asyncio.AbstractEventLoop":
 
 
 def running_loop() -> "asyncio.AbstractEventLoop | None":
-    """The event loop that this runs in, if there is one."""
-    # Where asyncio was not imported, or not to its end, no event loop runs.
+    """Returns the event loop that runs in this thread, if there is one."""
+    # If asyncio was not imported, or its import is not finished, no event loop runs.
     events = sys.modules.get("asyncio.events")
     try:
         return events.get_running_loop() if events else None
@@ -117,26 +125,26 @@ def _open(loop: "asyncio.AbstractEventLoop") -> Mailbox:
         assert fileno is not None
         loop.add_reader(fileno, mailbox.deliver)
     except NotImplementedError:
-        # Windows has no such sockets, and its event loop watches none.
+        # Windows has no Unix sockets, and its event loop cannot watch sockets.
         return _open_without_socket(loop)
     return mailbox
 
 
 def _open_without_socket(loop: "asyncio.AbstractEventLoop") -> Mailbox:
-    """For an event loop that watches no sockets: a thread wakes it."""
+    """Opens a mailbox for an event loop that cannot watch sockets: a thread wakes it up."""
     from weakref import ref
 
     weak_loop = ref(loop)
 
-    def ring() -> None:
+    def wake_up() -> None:
         loop = weak_loop()
         own = None if loop is None else _all_mailboxes().get(loop)
         mailbox = None if own is None else own()
         if loop is not None and mailbox is not None:
-            with suppress(RuntimeError):  # it is closed
+            with suppress(RuntimeError):  # the loop is closed
                 loop.call_soon_threadsafe(mailbox.deliver)
 
-    mailbox = Mailbox(Inbox(ring))
-    # So that the loop refers to it, until it is closed.
+    mailbox = Mailbox(Inbox(wake_up))
+    # The pending timer makes the loop refer to the mailbox until the loop is closed.
     loop.call_later(_NEVER, mailbox.deliver)
     return mailbox

@@ -1,4 +1,4 @@
-"""The client."""
+"""The public class `Client` and its options. The native client does the work."""
 
 from collections.abc import Iterable
 from types import TracebackType
@@ -14,48 +14,49 @@ if TYPE_CHECKING:
 
 
 class LockOptions(TypedDict, total=False):
-    """What a lock can set for itself. Durations in seconds, or as `timedelta`."""
+    """Options of a single lock. Durations are in seconds, or a `timedelta`."""
 
     ttl: Duration
-    """How long the nodes keep a lock that is not extended: 10 ms to 24 h. 10 by default."""
+    """How long the nodes keep the lock if it is not renewed: 10 ms to 24 h. Default: 10."""
     wait: Duration | None
-    """How long an acquire waits while others hold the lock: 0 for one try, None or infinity for
-    ever. 10 by default."""
+    """How long an acquire waits while others hold the lock. 0 tries once; None or infinity waits
+    forever. Default: 10."""
     auto_extend: bool
-    """Whether the lease is extended, at each third of the ttl, until it is released. True by
-    default."""
+    """Whether the lease is renewed in the background, every third of the ttl, until it is released.
+    Default: True."""
     max_hold: Duration | None
-    """How long a lease can be held at most, however it is extended: 10 ms or more, None or infinity
-    for ever. 3600 by default. The first `ttl` is not cut short by it."""
+    """The longest time that a lease can be held, however often it is renewed: 10 ms or more. None
+    or infinity sets no limit. It never cuts the first `ttl` short. Default: 3600."""
 
 
 class ClientOptions(LockOptions, total=False):
-    """What a client can set for all its locks. Durations in seconds, or as `timedelta`."""
+    """Options of a client, and the defaults for its locks. Durations are in seconds, or a
+    `timedelta`."""
 
     node_timeout: Duration | None
-    """How long one node may take to answer one request: 1 ms to 1 h. By default (None) a twentieth
-    of the ttl, but at least 10 ms and at most 200 ms."""
+    """How long one node may take to answer one request: 1 ms to 1 h. Default: None, which is a
+    twentieth of the ttl, but at least 10 ms and at most 200 ms."""
     connect_timeout: Duration
-    """How long connecting to a node may take, and for how long an acquire or extension that meets
-    too few nodes tries again: 1 ms to 1 h. 1 by default."""
+    """How long connecting to a node may take: 1 ms to 1 h. An acquire or extension that reaches too
+    few nodes also keeps trying for this long. Default: 1."""
     drift_factor: float
-    """By how much clocks may differ in rate: 0 to 0.5. 0.01 (one per cent) by default."""
+    """How far the rates of clocks may differ, as a fraction: 0 to 0.5. Leases are valid for that
+    much less than their ttl. Default: 0.01 (1 %)."""
     retry_delay: tuple[Duration, Duration]
-    """The range of the random delay between two tries of a waiter that no node calls: 1 ms to 1 h.
-    (0.05, 0.2) by default. The shorter one is also for how long a waiter that is called goes
-    first."""
+    """The range of the random delay between two attempts of a waiter that no node notifies: 1 ms to
+    1 h. A waiter that is notified has priority for the shorter delay. Default: (0.05, 0.2)."""
     restart_guard: Duration | None
-    """For how long a node that has restarted does not count: 10 ms to 24 h, not shorter than any
-    ttl that any client uses; None or 0 for off, the default."""
+    """How long the votes of a restarted node are not counted: 10 ms to 24 h, at least the largest
+    ttl that any client uses. None or 0 turns it off. Default: None."""
     key_prefix: str
-    """What the keys on the nodes begin with, before the resource. Nothing by default."""
+    """The prefix of the keys on the nodes, before the resource. Default: empty."""
 
 
 class Client:
     """A client of N independent Redis or Valkey masters.
 
-    Nothing is connected, and no thread is started, before the first lock. Threads, tasks, event
-    loops and forked children may share it.
+    It opens connections and starts threads on first use, not when it is created. Threads, tasks,
+    event loops and forked children can share it.
     """
 
     __slots__ = ("__weakref__", "_native")
@@ -66,55 +67,60 @@ class Client:
         """
         `nodes` are URLs: `redis://[user:password@]host[:port][/database]`, `rediss://…` with TLS,
         `redis-sentinel://host,…/service`, `redis-cluster://host,…`, `unix:///path[?db=…]`, or
-        `memory://name` for a node in this process, which is for tests. Without it they are taken
-        from the environment variable `QUORLOCK_NODES`, separated by commas.
+        `memory://name` for a node in this process, for tests. The default is the environment
+        variable `QUORLOCK_NODES`, in which URLs are separated by commas.
 
-        Raises ConfigError for a bad URL, option or node list.
+        Raises ConfigError for an invalid URL, option or node list.
         """
         self._native = _quorlock.Client(nodes, options)
 
     def lock(self, *resources: str, **options: Unpack[LockOptions]) -> Lock:
-        """The lock on a resource, or on several (up to 64): a recipe for `with`, `async with`,
-        `acquire` or a decorator.
+        """Returns the lock on 1 to 64 resources, to be used with `with`, `async with`, `acquire` or
+        as a decorator. Does not acquire it.
 
-        Several are locked all or none, by one request to each node. Their order does not matter:
-        locks that overlap cannot block one another for ever.
+        Several resources are locked all or none, with one request to each node. Their order does
+        not matter: locks that overlap cannot deadlock.
 
-        Raises ConfigError for no resource, one that is empty or named twice, or a bad option.
+        Raises ConfigError if there is no resource, if one is empty or given twice, or for an
+        invalid option.
         """
         return Lock(self._native, resources, options)
 
     def stats(self) -> "Stats":
-        """What became of locks, and of the requests to each node, counted in this process."""
+        """Returns the counts of locks, leases and requests to each node in this process. Sends
+        nothing to the nodes."""
         from ._reports import Stats
 
         return Stats._of(self._native.stats())
 
     def doctor(self) -> "Diagnosis":
-        """Looks at all nodes, and says what is amiss with them: what cannot vote, and what may
-        break a promise of the lock. It changes nothing on them, and takes at most `connect_timeout`
-        to connect and as long again to look.
+        """Examines all nodes and returns the findings: nodes that cannot vote, and settings that
+        may break a guarantee of the lock. Changes nothing on the nodes.
 
-        Raises ClosedError on a closed client, and nothing else.
+        Takes at most `connect_timeout` to connect, and as long again to examine. Raises ClosedError
+        if the client is closed. An unreachable node is a finding, not an error.
         """
         from ._reports import Diagnosis
 
         return Diagnosis(*self._native.doctor().wait())
 
     async def doctor_async(self) -> "Diagnosis":
-        """`doctor` for asyncio."""
+        """The asyncio form of `doctor`."""
         from ._reports import Diagnosis
 
         return Diagnosis(*await result(self._native.doctor()))
 
     def close(self) -> None:
-        """Closes the client: leases that are still held end and are released, acquires under way
-        raise ClosedError, the connections are closed. Waits for the nodes for at most
-        `connect_timeout`. May be called again. A forked child closes its own connections only."""
+        """Closes the client: releases the leases that are still held, ends acquires in progress
+        with ClosedError, and closes the connections.
+
+        Waits for the nodes for at most `connect_timeout`. Can be called more than once. In a forked
+        child, it closes only the child's own connections.
+        """
         self._native.close().wait()
 
     async def aclose(self) -> None:
-        """`close` for asyncio."""
+        """The asyncio form of `close`."""
         await result(self._native.close())
 
     def __enter__(self) -> "Client":

@@ -1,4 +1,4 @@
-"""The `quorlock` command: the native part does all of it, in this process."""
+"""The entry point of the `quorlock` command, which the native module runs in this process."""
 
 import sys
 
@@ -6,5 +6,5 @@ from ._quorlock import command_line
 
 
 def main() -> int:
-    """Runs the command line of this process; returns its exit status."""
+    """Runs the command line of this process and returns its exit status."""
     return command_line(["quorlock", *sys.argv[1:]])

@@ -1,6 +1,7 @@
-"""Functions whose body runs after they have returned: async functions and generators.
+"""Detects functions whose body runs after they have returned: async functions and generators.
 
-A lock that decorates such a function would be released before the body runs.
+A lock that decorates such a function like a plain one would be released before the body runs. Only
+the decorator in `_lock` calls this module.
 """
 
 import functools
@@ -11,12 +12,12 @@ from typing import Any
 
 
 def is_async(function: Callable[..., object]) -> bool:
-    """Whether calling the function is known to return an awaitable."""
+    """Returns whether calling the function is known to return an awaitable."""
     return any(inspect.iscoroutinefunction(form) or _is_marked(form) for form in _forms(function))
 
 
 def is_generator(function: Callable[..., object]) -> bool:
-    """Whether calling the function returns a generator, async or not."""
+    """Returns whether calling the function returns a generator, async or not."""
     return any(
         inspect.isgeneratorfunction(form) or inspect.isasyncgenfunction(form)
         for form in _forms(function)
@@ -24,7 +25,7 @@ def is_generator(function: Callable[..., object]) -> bool:
 
 
 def _forms(function: Callable[..., object]) -> list[Any]:
-    """The function without what `functools.partial` adds, and what a call of an object runs."""
+    """Returns the function without `functools.partial`, and the `__call__` of a callable object."""
     while isinstance(function, functools.partial):
         function = function.func
     if inspect.isclass(function) or inspect.isroutine(function):
@@ -33,22 +34,22 @@ def _forms(function: Callable[..., object]) -> list[Any]:
 
 
 def _is_marked(function: Any) -> bool:
-    # How a function is marked before Python 3.12, which has `inspect.markcoroutinefunction`.
+    # Before Python 3.12, which adds `inspect.markcoroutinefunction`, functions are marked this way.
     coroutines = sys.modules.get("asyncio.coroutines")
     marker = getattr(coroutines, "_is_coroutine", None)
     return marker is not None and getattr(function, "_is_coroutine", None) is marker
 
 
 def refuse(function: Callable[..., object], returned: object) -> None:
-    """Raises TypeError for a result whose body runs later, after it has stopped that."""
+    """Raises TypeError if the returned value would run code later, and stops that code first."""
     if inspect.isawaitable(returned):
         what, instead = "an awaitable", "decorate the `async def` function itself"
     elif inspect.isgenerator(returned) or inspect.isasyncgen(returned):
         what, instead = "a generator", "use `with` in its body"
     else:
         return
-    # A coroutine or generator that has not begun never begins then, and a task is cancelled before
-    # its first step.
+    # A coroutine or generator that is closed before its first step never starts, and neither does
+    # a task that is cancelled before it.
     stop = getattr(returned, "cancel" if hasattr(returned, "cancel") else "close", None)
     if stop is not None and not inspect.isasyncgen(returned):
         stop()

@@ -1,29 +1,29 @@
-"""The error table. The texts and the decisions come from the core; these are their classes."""
+"""The exception classes. The core decides which one is raised, with which code and message."""
 
 from collections.abc import Sequence
 from typing import Any, ClassVar, NamedTuple
 
 
 class NodeReport(NamedTuple):
-    """One node's part in an error."""
+    """The outcome of one node in an error."""
 
     address: str
-    """The node's URL, without user and password."""
+    """The URL of the node, without user and password."""
     outcome: str
-    """`granted`, `held`, `confirmed`, `missing`; `guarded` (it may have restarted not long ago, see
-    `restart_guard`), `duplicate` (it is the same server as another node); `timeout`,
-    `disconnected`, `unreachable`; the server's error: `loading`, `readonly`, `masterdown`, `oom`,
-    `misconf`, `noperm`, or `refused` for any other; or `pending` (it had not answered when the
-    decision was made without it)."""
+    """One of `granted`, `held`, `confirmed`, `missing`; `guarded` (the node may have restarted
+    recently, see `restart_guard`), `duplicate` (the same server as another node); `timeout`,
+    `disconnected`, `unreachable`; an error of the server: `loading`, `readonly`, `masterdown`,
+    `oom`, `misconf`, `noperm`, or `refused` for any other; or `pending` (no answer yet when the
+    other nodes decided)."""
     detail: str
-    """More about it, such as the server's error text; may be empty."""
+    """Details, such as the error text of the server. May be empty."""
 
 
 class QuorlockError(Exception):
-    """The base of all errors of quorlock."""
+    """The base class of all quorlock errors."""
 
     code: ClassVar[str] = "QUORLOCK"
-    """What kind of error it is, such as `NO_QUORUM`: the same in every language."""
+    """The error code, such as `NO_QUORUM`. It is the same in all languages."""
 
     def __init__(
         self,
@@ -33,13 +33,13 @@ class QuorlockError(Exception):
     ) -> None:
         super().__init__(message)
         self.resources: tuple[str, ...] = tuple(resources)
-        """The resources it is about; empty if it is about none."""
+        """The resources that the error concerns. May be empty."""
         self.nodes: tuple[NodeReport, ...] = tuple(nodes)
-        """What became of the request at each node; empty if none was asked."""
+        """The outcome of the request at each node. Empty if no request was sent."""
 
     @property
     def resource(self) -> str | None:
-        """The first of `resources`."""
+        """The first of `resources`; None if there is none."""
         return self.resources[0] if self.resources else None
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -47,7 +47,7 @@ class QuorlockError(Exception):
 
 
 class ConfigError(QuorlockError, ValueError):
-    """A bad URL, option or node list."""
+    """A URL, an option or the node list is invalid."""
 
     code = "CONFIG"
 
@@ -59,13 +59,13 @@ class LockTimeoutError(QuorlockError, TimeoutError):
 
 
 class QuorumError(QuorlockError):
-    """Too few nodes could vote: unreachable, timed out, guarded or refusing."""
+    """Too few nodes could vote: they were unreachable, timed out, guarded or returned an error."""
 
     code = "NO_QUORUM"
 
 
 class LeaseLostError(QuorlockError):
-    """The lease ended before the work did."""
+    """The lease ended before it was released."""
 
     code = "LEASE_LOST"
 

@@ -1,11 +1,12 @@
-"""Waiting where gevent or eventlet has patched `threading`: greenlets take the place of threads.
+"""Waiting in programs where gevent or eventlet has patched `threading`: greenlets replace threads.
 
-A thread that is blocked there blocks all its greenlets, and perhaps the one that holds the lock. So
-results come in by a socket that the hub watches, as in an event loop, and a greenlet waits in the
-hub. The hub's thread pool would not do: a few waiters would occupy all its threads.
+A blocking call would block all greenlets of its thread, perhaps also the one that holds the lock.
+So a greenlet waits in the hub, which watches the socket of an inbox like an event loop does. The
+thread pool of the hub cannot be used: a few waiters would occupy all its threads.
+
+This module owns one `Hub` per gevent or eventlet hub. It must not import gevent or eventlet unless
+the program has imported them. The native `waiting` module and `_threads` call it.
 """
-
-# gevent and eventlet are imported only where the program has imported them.
 
 import os
 import sys
@@ -18,31 +19,32 @@ _Start = Callable[[Callable[..., object], tuple[Any, ...]], object]
 
 
 class Hub(Protocol):
-    """What greenlets of one thread wait in."""
+    """The hub in which the greenlets of one thread wait."""
 
     def wait(self, pending: "Pending[Any]", timeout: float | None) -> "Completing[Any] | None":
-        """Waits for an operation, for at most so many seconds; None if it is not done by then.
+        """Waits for an operation for at most `timeout` seconds. Returns None if it is not done by
+        then.
 
-        An exception, such as that of a timeout or of a greenlet that is killed, cancels it.
+        An exception cancels the operation, such as that of a timeout or a killed greenlet.
         """
 
 
 def _gevent() -> Any:
-    """`gevent.monkey`, where it has patched `threading`."""
+    """Returns `gevent.monkey` if it has patched `threading`."""
     monkey = sys.modules.get("gevent.monkey")
     patched = getattr(monkey, "is_module_patched", None)
     return monkey if patched is not None and patched("threading") else None
 
 
 def _eventlet() -> Any:
-    """`eventlet.patcher`, where it has patched `threading`."""
+    """Returns `eventlet.patcher` if it has patched `threading`."""
     patcher = sys.modules.get("eventlet.patcher")
     patched = getattr(patcher, "is_monkey_patched", None)
     return patcher if patched is not None and patched("thread") else None
 
 
 def current() -> Hub | None:
-    """The hub of this thread; None where a thread can be blocked, and in the hub's own greenlet."""
+    """Returns the hub of this thread. None where blocking is fine, or in the hub's own greenlet."""
     if _gevent() is not None:
         return _gevent_hub()
     if _eventlet() is not None:
@@ -51,7 +53,7 @@ def current() -> Hub | None:
 
 
 def start_real_thread() -> _Start | None:
-    """What starts a thread that is not a greenlet; None where `threading` does."""
+    """Returns a function that starts a real thread, not a greenlet. None if `threading` does."""
     if (monkey := _gevent()) is not None:
         start: _Start = monkey.get_original("_thread", "start_new_thread")
         return start
@@ -64,7 +66,7 @@ def start_real_thread() -> _Start | None:
 
 
 class _Hub:
-    """What the hubs have in common: it watches the inbox while greenlets wait."""
+    """The common part of both hubs: watches the inbox while greenlets wait."""
 
     def __init__(self, inbox: Inbox) -> None:
         self._inbox = inbox
@@ -120,10 +122,10 @@ class _GeventHub(_Hub):
         self._new_event = Event
         try:
             inbox = Inbox(None)
-            # 1 is for reading.
+            # 1 means "readable".
             self._watcher = hub.loop.io(inbox.fileno(), 1)
         except NotImplementedError:
-            # Windows has no such sockets: a thread wakes the hub.
+            # Windows has no Unix sockets: a thread wakes up the hub.
             self._watcher = hub.loop.async_()
             inbox = Inbox(self._watcher.send)
         super().__init__(inbox)
@@ -184,7 +186,7 @@ class _EventletHub(_Hub):
         self._hub.remove(self._listener)
 
     def _fail(self, *_: object) -> None:
-        """The hub calls this for a socket that was closed, which does not happen."""
+        """Called for a socket that was closed, which does not happen here."""
 
 
 def _eventlet_hub() -> Hub | None:

@@ -1,4 +1,4 @@
-"""Leases: locks that are held."""
+"""The public class `Lease`: a lock that is held. The native lease does the work."""
 
 import warnings
 from collections.abc import Callable
@@ -15,16 +15,18 @@ Duration = float | timedelta
 
 
 class Lease:
-    """A held lock. Whoever has the lease owns it: any thread or task may use it.
+    """A held lock. Any thread or task can use it.
 
-    It is extended automatically (unless `auto_extend` is off) until it is released, or has been
-    held for `max_hold`. Keep it for as long as the work takes, or use `with`: a lease that is
-    garbage-collected while valid is not released, but not extended any more either. Its key stays
-    on the nodes until it expires, a ResourceWarning is issued, and `Client.stats` counts it as
-    `dropped`. So `if lock.acquire(): ...` protects its body for up to `ttl`.
+    It is renewed automatically, unless `auto_extend` is off, until it is released or has been held
+    for `max_hold`.
 
-    In a forked child, a lease of the parent is over: it is not valid, is not extended, and is not
-    released there. The parent still holds it.
+    Keep a reference for as long as the work takes, or use `with`. If a lease is garbage-collected
+    while valid, it is not released: its renewal stops, and its key stays on the nodes until it
+    expires. This issues a ResourceWarning, and `Client.stats` counts the lease as `dropped`. So
+    `if lock.acquire(): ...` protects its body for at most `ttl`.
+
+    In a forked child, a lease of the parent is not valid. The child neither renews nor releases it;
+    the parent still holds it.
     """
 
     __slots__ = ("__weakref__", "_native")
@@ -34,27 +36,27 @@ class Lease:
 
     @property
     def resources(self) -> tuple[str, ...]:
-        """What is locked, in the order given."""
+        """The locked resources, in the order in which they were given."""
         return self._native.resources
 
     @property
     def token(self) -> str:
-        """The value of the key on the nodes: 40 hexadecimal digits, different for every lease, and
-        the same for all of its resources."""
+        """The value of the keys on the nodes: 40 hexadecimal digits. Unique to the lease, and the
+        same for all its resources."""
         return self._native.token
 
     @property
     def fence(self) -> int:
-        """The fencing token: larger than that of every earlier lease of the resource, below 2**53.
+        """The fencing token: larger than that of any earlier lease of the resource, below 2**53.
 
-        Send it with every write, and let the storage refuse a smaller one than it has seen. Raises
-        ConfigError for a lease of several resources: they have `fences`.
+        Send it with every write, and let the storage reject a token smaller than the largest it has
+        seen. Raises ConfigError for a lease of several resources; use `fences` there.
         """
         return self._native.fence
 
     @property
     def fences(self) -> dict[str, int]:
-        """The fencing token of each resource, in the order given; a new dict each time.
+        """The fencing token of each resource, in the order given, as a new dict.
 
         Send each with the writes to its resource; see `fence`.
         """
@@ -62,15 +64,15 @@ class Lease:
 
     @property
     def valid(self) -> bool:
-        """Whether the lock is held now: by the local clock, without asking the nodes.
+        """Whether the lock is held now, by the local clock; sends no request to the nodes.
 
-        Once it is `False`, it stays so.
+        Once False, it stays False.
         """
         return self._native.valid
 
     @property
     def remaining(self) -> float:
-        """How many more seconds the lease is valid, if it is not extended; 0.0 if it is not."""
+        """How many seconds the lease stays valid without renewal. 0.0 if it is not valid."""
         return self._native.remaining
 
     def check(self) -> None:
@@ -78,42 +80,43 @@ class Lease:
         self._native.check()
 
     def extend(self, ttl: Duration | None = None) -> None:
-        """Extends the lease to `ttl` from now (10 ms to 24 h), or by the ttl it was acquired with.
+        """Extends the lease to `ttl` from now: 10 ms to 24 h. Default: the ttl of the acquire.
 
-        It is never made shorter, and never extended beyond `max_hold`. Raises LeaseLostError if the
-        lease is over, and QuorumError if too few nodes confirm, and still do not after
-        `connect_timeout`: the lease then stands as it was.
+        Never shortens the lease, and never extends it beyond `max_hold`. Raises LeaseLostError if
+        the lease has ended. Raises QuorumError if too few nodes confirm within `connect_timeout`;
+        the lease is then unchanged.
         """
         self._native.extend(ttl).wait()
 
     async def extend_async(self, ttl: Duration | None = None) -> None:
-        """`extend` for asyncio. Cancelling it does not stop the extension."""
+        """The asyncio form of `extend`. Cancelling it does not stop the extension."""
         await result(self._native.extend(ttl))
 
     def release(self) -> bool:
-        """Releases the lock; it is not valid from this call on, whatever the nodes answer.
+        """Releases the lock. The lease is not valid from this call on, whatever the nodes answer.
 
-        Returns True if the lease was valid until now and a majority of the nodes confirms it;
-        False if it was lost or released before, or if too few nodes confirm within a third of the
-        ttl (at most 10 s, at least `node_timeout`). Never an error: the lock is given up in any
-        case, and nodes that cannot be reached are told in the background.
+        Returns True if the lease was still valid and a majority of the nodes confirms the release.
+        Returns False if the lease was already lost or released, or if too few nodes confirm within
+        a third of the ttl (at most 10 s, at least `node_timeout`). Never raises an error for
+        unreachable nodes: requests to them are retried in the background.
         """
         return self._native.release().wait()
 
     async def release_async(self) -> bool:
-        """`release` for asyncio. Cancelling it does not stop the release."""
+        """The asyncio form of `release`. Cancelling it does not stop the release."""
         return await result(self._native.release())
 
     def on_lost(self, callback: Callable[[LeaseLostError], object] | Callable[[], object]) -> None:
-        """Calls the function when the lease is lost: at its validity end at the latest, and at once
-        if it is lost already. Not if it is released.
+        """Registers a function that is called when the lease is lost: at its validity end at the
+        latest, or immediately if it is already lost. It is not called if the lease is released.
 
-        It is called with the LeaseLostError, or with nothing if it takes no argument. Where this
-        is called in an event loop, so is the function; elsewhere it is called on a daemon thread.
-        Functions of one lease are called one after another. One that takes long holds up no other
-        lease, unless 16 of them take long.
+        The function gets the LeaseLostError, or nothing if it takes no argument. It runs in the
+        event loop in which `on_lost` was called, or on a daemon thread if there is none. Callbacks
+        of one lease run one after another. A slow callback does not delay those of other leases,
+        unless 16 of them are slow.
 
-        Raises RuntimeError if the system cannot start that thread; the function is not called then.
+        Raises RuntimeError if the system cannot start the thread; the function is not registered
+        then.
         """
         call = _taking_loss(callback)
         loop = running_loop()
@@ -124,15 +127,15 @@ class Lease:
             self._native.on_lost(inbox_of(loop), lambda loss: context.run(call, loss))
 
     def wait_lost(self, timeout: Duration | None = None) -> bool:
-        """Waits until the lease is lost, for at most `timeout` (None: for ever).
+        """Waits until the lease ends, for at most `timeout`; None waits forever.
 
-        Returns True as soon as it is lost, at its validity end at the latest; False as soon as it
-        is released, or when the time is up.
+        Returns True as soon as the lease is lost, at its validity end at the latest. Returns False
+        when it is released or at the timeout.
         """
         return self._native.wait_lost(_quorlock.timeout(timeout))
 
     async def wait_lost_async(self, timeout: Duration | None = None) -> bool:
-        """`wait_lost` for asyncio."""
+        """The asyncio form of `wait_lost`."""
         import asyncio
 
         seconds = _quorlock.timeout(timeout)
@@ -143,11 +146,11 @@ class Lease:
             return False
 
     def __del__(self, warn: Callable[..., None] = warnings.warn) -> None:
-        # It was never set where __init__ was interrupted. The native lease releases itself then.
+        # The attribute is missing if __init__ was interrupted; the native lease releases itself.
         native = getattr(self, "_native", None)
         if native is not None and native.abandon():
             warn(
-                f"{self!r} was never released: others can lock it only when that time is over. Use "
+                f"{self!r} was never released: others have to wait until it expires. Use "
                 "`with lock:`, or keep the lease and call `release()`",
                 ResourceWarning,
                 stacklevel=2,
@@ -161,7 +164,7 @@ class Lease:
 
 
 def _taking_loss(callback: Callable[..., object]) -> Callable[[Any], object]:
-    """The function as one that takes the loss."""
+    """Returns the callback as a function that takes the LeaseLostError as its only argument."""
     if not callable(callback):
         raise TypeError(f"the callback must be callable, not {callback!r}")
     import inspect
@@ -170,6 +173,6 @@ def _taking_loss(callback: Callable[..., object]) -> Callable[[Any], object]:
         inspect.signature(callback).bind(None)
     except TypeError:
         return lambda _: callback()
-    except ValueError:  # its signature is not known
+    except ValueError:  # the signature is not known
         pass
     return callback

@@ -1,4 +1,8 @@
-"""Locks: recipes for leases."""
+"""The public class `Lock`. The native class does the work, including the `with` statement.
+
+This module adds `async with`, the decorator and the forms of `acquire`. See the native `lock`
+module for why `with` is not here.
+"""
 
 import functools
 from collections.abc import Callable
@@ -10,7 +14,7 @@ from ._async import result
 from ._lease import Lease
 from ._quorlock import Lease as NativeLease
 
-# Not when it is used first: a fork while another thread imports it would leave the child waiting.
+# Imported here, not on first use: a child that is forked during an import would wait forever.
 from ._scope import Scope
 
 P = ParamSpec("P")
@@ -18,18 +22,19 @@ R = TypeVar("R")
 
 
 class Lock(_quorlock.Lock):
-    """A lock: a resource or several, and how to acquire it. Made by `Client.lock`.
+    """A lock on one or several resources, with its options. Created by `Client.lock`.
 
-    It owns nothing, so threads and tasks may share it; every entry makes a lease of its own.
+    It holds no state of its own, so threads and tasks can share it: every acquire or `with` block
+    creates its own lease.
     """
 
     __slots__ = ()
 
     def acquire(self) -> Lease:
-        """Acquires the lock, waiting for up to `wait` while others hold it.
+        """Acquires the lock and returns the lease. Waits for at most `wait` while others hold it.
 
         Raises LockTimeoutError if others held it for the whole `wait`, and QuorumError if too few
-        nodes can vote, and still cannot after `connect_timeout`.
+        nodes can vote for `connect_timeout`.
         """
         observe = self._observer
         if observe is None:
@@ -40,7 +45,7 @@ class Lock(_quorlock.Lock):
         return Lease(lease)
 
     async def acquire_async(self) -> Lease:
-        """`acquire` for asyncio. Cancelling it leaves no key behind."""
+        """The asyncio form of `acquire`. If it is cancelled, no key is left on reachable nodes."""
         return Lease(await self._acquired())
 
     async def _acquired(self) -> NativeLease:
@@ -53,15 +58,15 @@ class Lock(_quorlock.Lock):
         return lease
 
     def locked(self) -> bool:
-        """Whether somebody holds so many nodes that the lock could not be acquired now; of several
-        resources, any of them.
+        """Returns whether a holder has so many nodes that the lock could not be acquired now. With
+        several resources, whether this is true for any of them.
 
-        Raises QuorumError if too few nodes answer to tell.
+        Raises QuorumError if too few nodes answer.
         """
         return self._locked().wait()
 
     async def locked_async(self) -> bool:
-        """`locked` for asyncio."""
+        """The asyncio form of `locked`."""
         return await result(self._locked())
 
     async def __aenter__(self) -> Lease:
@@ -89,9 +94,9 @@ class Lock(_quorlock.Lock):
     def __call__(self, function: Callable[P, R]) -> Callable[P, R]:
         """Decorates a function, sync or async, so that each call holds the lock.
 
-        Raises TypeError for a generator function, and for what cannot be called. A call raises
-        TypeError if the function returns an awaitable without being known as async, or a generator:
-        its body would run after the lock is released. It does not run then.
+        Raises TypeError for a generator function, or for an object that cannot be called. A call
+        raises TypeError if a function that is not `async def` returns an awaitable, or any function
+        returns a generator: its body would run after the lock is released. The body does not run.
         """
         if isinstance(function, staticmethod | classmethod):
             return cast("Callable[P, R]", type(function)(self(function.__func__)))

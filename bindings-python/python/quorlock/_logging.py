@@ -1,4 +1,8 @@
-"""The core's events for `logging`: loggers `quorlock.acquire`, `.lease`, `.node` and `.waiting`."""
+"""Logs the core's events to the loggers `quorlock.acquire`, `.lease`, `.node` and `.waiting`.
+
+This module owns the mapping of levels and records to `logging`. It must not import `logging`: if
+the program has not imported it, nobody reads the records. The native `logging` module calls it.
+"""
 
 import sys
 from collections.abc import Iterable
@@ -8,39 +12,40 @@ from typing import Any
 from ._quorlock import records
 
 LEVELS = {1: 40, 2: 30, 3: 20, 4: 10, 5: 5}
-"""Those of `logging`, by how much is to be heard: errors, warnings, what is of interest, details,
-everything."""
+"""The levels of `logging`, by the core's levels: error, warn, info, debug, trace."""
 
 
 def _logging() -> ModuleType | None:
-    # Where `logging` was not imported, or not to its end, nobody listens.
+    # If `logging` was not imported, or its import is not finished, there are no handlers.
     logging = sys.modules.get("logging")
     return logging if hasattr(logging, "shutdown") else None
 
 
 def is_used() -> bool:
-    """Whether there is anybody to hand events on to."""
+    """Returns whether the program has imported `logging`."""
     return _logging() is not None
 
 
-def hand_on() -> None:
-    """Hands on what the core has to tell."""
+def forward() -> None:
+    """Logs all events that the core has queued."""
     for record in records():
         log(*record)
 
 
 def _logger(logging: ModuleType, name: str) -> Any:
-    """The logger of this name. Without any handler `logging` itself would print warnings."""
+    """Returns the logger of this name."""
     library = logging.getLogger("quorlock")
+    # Without any handler, `logging` would print warnings to stderr.
     if not library.handlers:
         library.addHandler(logging.NullHandler())
     return logging.getLogger(name)
 
 
 def levels(targets: Iterable[str]) -> list[int]:
-    """How much is to be heard of each of these.
+    """Returns the core's level for each target, as the loggers of the program are configured.
 
-    Warnings always are: they are rare, and whoever begins to listen now has them looked up anew.
+    At least warnings are always on: they are rare, and each one makes the core read the levels
+    again, so that a later change of the configuration takes effect.
     """
     logging = _logging()
     if logging is None:
@@ -49,14 +54,14 @@ def levels(targets: Iterable[str]) -> list[int]:
 
 
 def _level(logger: Any) -> int:
-    heard = (level for level, number in LEVELS.items() if logger.isEnabledFor(number))
-    return max(heard, default=0)
+    enabled = (level for level, number in LEVELS.items() if logger.isEnabledFor(number))
+    return max(enabled, default=0)
 
 
 def log(
     level: int, target: str, event: str, text: str, time: float, fields: dict[str, object]
 ) -> None:
-    """Hands an event of the core on to `logging`."""
+    """Logs one event of the core."""
     logging = _logging()
     if logging is None:
         return
@@ -67,7 +72,7 @@ def log(
     record = logger.makeRecord(
         logger.name, LEVELS[level], "quorlock", 0, text, (), None, event, extra
     )
-    # When it happened, not when it is told.
+    # The time of the event, not of this call.
     record.created = time
     record.msecs = time % 1 * 1000
     logger.handle(record)

@@ -1,5 +1,5 @@
-# The native module. Its operations are started by the call, and waited for by a thread (`wait`) or
-# by a future of an event loop (`complete`).
+# The native module. A call that returns `Pending` starts an operation. A thread waits for it with
+# `wait`, an event loop with `complete`.
 
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager
@@ -108,7 +108,7 @@ class Completing(Generic[_T]):
 
 @final
 class Inbox:
-    def __new__(cls, bell: Callable[[], object] | None) -> Inbox: ...
+    def __new__(cls, wake_up: Callable[[], object] | None) -> Inbox: ...
     def fileno(self) -> int | None: ...
     def take(self) -> list[tuple[Any, LeaseLostError | None]]: ...
 

@@ -1,4 +1,7 @@
-"""What a client tells of its nodes: the doctor's findings, and counts."""
+"""The public report classes: the doctor's diagnosis, and the statistics of a client.
+
+They only hold values, which the core computes. Imported on first use; see `__init__`.
+"""
 
 import json
 from dataclasses import dataclass
@@ -9,87 +12,91 @@ Level = Literal["ok", "warning", "error"]
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One thing that was looked at."""
+    """The result of one check."""
 
     level: Level
-    """`ok`; `warning`: the lock works, but a promise hangs on something that may fail, or it was
-    not permitted to look; `error`: the node cannot vote, or a promise of the lock does not hold."""
+    """`ok`; `warning`: the lock works, but a guarantee depends on something that may fail, or the
+    check was not permitted; `error`: the node cannot vote, or a guarantee does not hold."""
     check: str
-    """What was looked at, in a word, such as `eviction`."""
+    """The name of the check, such as `eviction`."""
     message: str
     """What was found, and what can go wrong."""
     advice: str
-    """What to do; empty where nothing is to be done."""
+    """What to do. Empty if there is nothing to do."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeDiagnosis:
-    """What was found at one node. What could not be seen is None. Of a cluster, the findings are
-    those at all masters that the client has keys on, the rest is told of one of them."""
+    """The state of one node. Values that could not be read are None.
+
+    For a cluster, `findings` covers all masters that the client has keys on; the other values are
+    those of one master.
+    """
 
     address: str
-    """The node's URL, without user and password."""
+    """The URL of the node, without user and password."""
     reachable: bool
-    """Whether it answered."""
+    """Whether the node answered."""
     latency_ms: float | None
-    """The median of a few round trips."""
+    """The median latency of several round trips, in milliseconds."""
     kind: str | None
-    """`Redis`, `Valkey`, or whatever else it calls itself; `memory` for a node in this process."""
+    """`Redis`, `Valkey`, or another name that the server reports; `memory` for a node in this
+    process."""
     version: str | None
-    """Of the server."""
+    """The version of the server."""
     run_id: str | None
-    """Names the server process."""
+    """The id of the server process."""
     uptime_seconds: int | None
-    """How long the server process has been up, by its own account."""
+    """How long the server process has been up, as the server reports it."""
     role: str | None
     """`master` or `slave`."""
     replicas: int | None
-    """How many are connected to it."""
+    """The number of replicas that are connected to the node."""
     cluster: bool | None
-    """Whether it is a node of a Redis Cluster."""
+    """Whether the node is part of a Redis Cluster."""
     maxmemory: int | None
-    """In bytes; 0 for no limit."""
+    """The memory limit in bytes; 0 for no limit."""
     used_memory: int | None
-    """In bytes."""
+    """The memory in use, in bytes."""
     maxmemory_policy: str | None
-    """What it does when its memory is used up; a lock needs `noeviction`."""
+    """What the server does at its memory limit. A lock needs `noeviction`."""
     appendonly: bool | None
-    """Whether it writes to a file what it is told."""
+    """Whether the server writes an append-only file."""
     appendfsync: str | None
-    """`always`, `everysec` or `no`."""
+    """When the append-only file is synced: `always`, `everysec` or `no`."""
     clock_offset_ms: float | None
-    """How far its clock is ahead of that of this machine."""
+    """How far the node's clock is ahead of the clock of this machine, in milliseconds."""
     database: int
-    """The number of the database that is used."""
+    """The number of the database in use."""
     tls: bool
     """Whether the connection is encrypted."""
     permissions: dict[str, Literal["allowed", "denied"]]
-    """The commands that quorlock uses."""
+    """Whether the user may run each command that quorlock needs."""
     findings: tuple[Finding, ...]
-    """What was looked at, and how it is."""
+    """The results of all checks of this node."""
 
 
 class Diagnosis:
-    """What the doctor found. `str()` of it is a readable text."""
+    """The result of `Client.doctor`. `str()` returns it as readable text."""
 
     __slots__ = ("_json", "_text", "findings", "level", "nodes")
 
     def __init__(self, text: str, as_json: str) -> None:
-        """For the client."""
-        told = json.loads(as_json)
+        """Called by the client only."""
+        diagnosis = json.loads(as_json)
         self._text = text
         self._json = as_json
-        self.level: Level = told["level"]
+        self.level: Level = diagnosis["level"]
         """The worst level of all findings."""
-        self.findings: tuple[Finding, ...] = _findings(told)
-        """What concerns the nodes together."""
+        self.findings: tuple[Finding, ...] = _findings(diagnosis)
+        """Findings that concern the nodes together."""
         self.nodes: tuple[NodeDiagnosis, ...] = tuple(
-            NodeDiagnosis(**{**node, "findings": _findings(node)}) for node in told["nodes"]
+            NodeDiagnosis(**{**node, "findings": _findings(node)}) for node in diagnosis["nodes"]
         )
-        """The nodes, in the order in which the client was given them."""
+        """The nodes, in the order of the client's node list."""
 
     def to_json(self) -> str:
-        """The diagnosis as JSON, with the names of the attributes."""
+        """Returns the diagnosis as JSON, with the same names as the attributes."""
         return self._json
 
     def __str__(self) -> str:
@@ -99,27 +106,28 @@ class Diagnosis:
         return f"<quorlock.Diagnosis of {len(self.nodes)} nodes: {self.level}>"
 
 
-def _findings(told: dict[str, Any]) -> tuple[Finding, ...]:
-    return tuple(Finding(**finding) for finding in told["findings"])
+def _findings(decoded: dict[str, Any]) -> tuple[Finding, ...]:
+    return tuple(Finding(**finding) for finding in decoded["findings"])
 
 
 @dataclass(frozen=True, slots=True)
 class Histogram:
-    """How often something took how long."""
+    """A histogram of durations."""
 
     count: int
-    """How often."""
+    """The number of durations."""
     sum: float
-    """How long all together, in seconds."""
+    """The sum of all durations, in seconds."""
     bounds: tuple[float, ...]
-    """The upper bound of each bucket but the last, in seconds: the same for all histograms."""
+    """The upper bound of each bucket but the last, in seconds. All histograms have the same."""
     counts: tuple[int, ...]
-    """How often it took as long as this bucket says, which means longer than the bound before it,
-    and not longer than its own. The last one has no bound."""
+    """The number of durations in each bucket: longer than the previous bound, and not longer than
+    its own. The last bucket has no upper bound."""
 
     @classmethod
-    def _of(cls, told: dict[str, Any]) -> "Histogram":
-        return cls(told["count"], told["sum"], tuple(told["bounds"]), tuple(told["counts"]))
+    def _of(cls, decoded: dict[str, Any]) -> "Histogram":
+        bounds, counts = tuple(decoded["bounds"]), tuple(decoded["counts"])
+        return cls(decoded["count"], decoded["sum"], bounds, counts)
 
 
 NodeState = Literal["idle", "connecting", "up", "down", "closed"]
@@ -127,40 +135,43 @@ NodeState = Literal["idle", "connecting", "up", "down", "closed"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeStats:
-    """What became of the requests to one node."""
+    """The statistics of the requests to one node."""
 
     address: str
-    """The node's URL, without user and password."""
+    """The URL of the node, without user and password."""
     state: NodeState
-    """Its connection, now: `idle` before anything was asked of it, `connecting` with a chance of
-    success, `up`, `down` (it is tried again), or `closed` with the client."""
+    """The current state of the connection: `idle` before the first request, `connecting`, `up`,
+    `down` (connecting has failed and is retried), or `closed` with the client."""
     reconnects: int
-    """How often it was connected again after a connection had broken or was given up."""
+    """How often the client reconnected after a connection broke or was given up."""
     outcomes: dict[str, int]
-    """How many requests had this outcome; see `NodeReport.outcome`. Those that none had are left
-    out. An extension of many leases is one request."""
+    """The number of requests by outcome; see `NodeReport.outcome`. Outcomes that did not occur are
+    left out. An extension of many leases is one request."""
     answer_seconds: Histogram
-    """How long answers took. Requests that had none are in `outcomes` only."""
+    """The response times. Requests without an answer are only in `outcomes`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stats:
-    """What a client has counted in this process since it was first used here. The counts are read
-    one after the other while others go on, so they need not add up to the last one."""
+    """The statistics of a client in this process, since its first use.
+
+    The counters are read one after another while others change, so sums may be off by a few.
+    """
 
     attempts: int
-    """Acquires that were begun."""
+    """Acquires that were started."""
     wins: int
-    """Acquires that won: leases."""
+    """Acquires that succeeded and returned a lease."""
     timeouts: int
     """Acquires that ended with LockTimeoutError: others held it for the whole `wait`."""
     no_quorum: int
     """Acquires that ended with QuorumError."""
     cancelled: int
-    """Acquires that ended otherwise: cancelled, by the end of the client, or by a mistake in its
-    nodes."""
+    """Acquires that ended in another way: cancelled, the client was closed, or the configuration of
+    the nodes is invalid."""
     rounds: int
-    """Rounds of requests that acquires took. As many as attempts if nobody had to wait."""
+    """Rounds of requests that acquires sent to the nodes. Equal to `attempts` if no acquire had to
+    wait."""
     releases: int
     """Leases that were valid until they were released."""
     closed: int
@@ -173,31 +184,31 @@ class Stats:
     extensions: int
     """Extensions that a majority confirmed."""
     extension_failures: int
-    """Extensions that a majority did not confirm. Another one may have been tried."""
+    """Extensions that a majority did not confirm. They may have been retried."""
     held: int
     """Leases that are held now."""
     waiting: int
-    """Acquires that are under way now and wait for others, or will if they do not win at once: the
-    length of all lines together."""
+    """Acquires in progress that wait for other holders, or will wait if their first round fails:
+    the total length of all local wait queues."""
     acquire_seconds: Histogram
-    """How long acquires that won took, in all."""
+    """The durations of successful acquires, including the wait."""
     wait_seconds: Histogram
-    """How long acquires took that others kept waiting, won or not."""
+    """The durations of acquires that had to wait for other holders, successful or not."""
     hold_seconds: Histogram
-    """How long leases were held, until they were released, dropped or lost."""
+    """How long leases were held until they were released, dropped or lost."""
     extension_seconds: Histogram
-    """How long extensions took that a majority confirmed."""
+    """The durations of extensions that a majority confirmed."""
     nodes: tuple[NodeStats, ...]
-    """The nodes, in the order in which the client was given them."""
+    """The nodes, in the order of the client's node list."""
 
     @classmethod
     def _of(cls, as_json: str) -> "Stats":
-        told = {name: _value(name, value) for name, value in json.loads(as_json).items()}
-        told["nodes"] = tuple(
+        stats = {name: _value(name, value) for name, value in json.loads(as_json).items()}
+        stats["nodes"] = tuple(
             NodeStats(**{name: _value(name, value) for name, value in node.items()})
-            for node in told["nodes"]
+            for node in stats["nodes"]
         )
-        return cls(**told)
+        return cls(**stats)
 
 
 def _value(name: str, value: Any) -> Any:

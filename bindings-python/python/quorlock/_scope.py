@@ -1,4 +1,8 @@
-"""Blocks that hold a lock: which lease is whose, and what becomes of a body whose lease is lost."""
+"""Blocks that hold a lock: which lease belongs to which block, and cancellation when it is lost.
+
+This module owns the list of open blocks of each thread or task. It must not acquire or release,
+which `_lock` and the native `lock` module do; they are its only callers.
+"""
 
 import _thread
 import sys
@@ -15,11 +19,11 @@ if TYPE_CHECKING:
 
 
 def owner() -> int:
-    """The asyncio task that this runs in, or else the thread, by a number that no other has."""
-    # Where asyncio was not imported, or not to its end, no task runs.
+    """Returns a unique number for the running asyncio task, or for the thread if there is none."""
+    # If asyncio was not imported, or its import is not finished, no task runs.
     tasks = sys.modules.get("asyncio.tasks")
     if tasks is not None and hasattr(tasks, "current_task"):
-        # Does not raise where no loop runs, unlike its public form.
+        # Returns None where no loop runs; the public function raises.
         loop = tasks.events._get_running_loop()
         if loop is not None and (task := tasks.current_task(loop)) is not None:
             return id(task)
@@ -27,28 +31,28 @@ def owner() -> int:
 
 
 class Scope:
-    """One block, from its entry until it is left."""
+    """One `with` or `async with` block, from its entry to its exit."""
 
     __slots__ = ("_cancelled", "_cancelling", "_task", "is_left", "lease")
 
     def __init__(self, lease: NativeLease) -> None:
         self.lease = Lease(lease)
-        # Weak: a task that is thrown away with its loop must not be kept by what waits here.
+        # Weak: the `on_lost` callback must not keep a task alive that is discarded with its loop.
         self._task: weakref.ref[asyncio.Task[object]] | None = None
         self._cancelling = 0
         self._cancelled = False
         self.is_left = False
-        """From then on the body is not cancelled."""
+        """Set at the exit of the block. From then on the body is not cancelled."""
 
     def check_not_lost(self, cause: BaseException | None = None) -> None:
-        """Raises why the lease was lost, if it was."""
+        """Raises LeaseLostError if the lease was lost."""
         if (loss := self.lease._native.loss) is not None:
             raise loss from cause
 
-    # What follows is the pattern of asyncio.timeout.
+    # Cancels the task in the same way as asyncio.timeout.
 
     def cancel_on_loss(self) -> None:
-        """Cancels the task that this runs in when the lease is lost before the block is left."""
+        """Makes the loss of the lease cancel the current task, until the block is left."""
         import asyncio
         import weakref
 
@@ -67,7 +71,7 @@ class Scope:
             self._cancelled = task.cancel(str(loss))
 
     async def was_cancelled(self, error: BaseException | None) -> bool:
-        """Whether the body was cancelled for the loss of the lease, and for nothing else."""
+        """Returns whether the body was cancelled because of the loss, and for no other reason."""
         import asyncio
 
         task = self._owner()
@@ -75,8 +79,8 @@ class Scope:
             return False
         if isinstance(error, asyncio.CancelledError):
             return True
-        # The body was over in the same moment. Before Python 3.13 the request to cancel is still
-        # there, for the next `await`.
+        # The body ended at the same moment. Before Python 3.13, the request to cancel is still
+        # pending and would hit the next `await` of the caller, so it is consumed here.
         try:
             await asyncio.sleep(0)
         except asyncio.CancelledError:
@@ -86,5 +90,6 @@ class Scope:
 
 
 entered: ContextVar[tuple[Scope, ...]] = ContextVar("quorlock_entered", default=())
-"""The blocks that this thread or task is in, innermost last. A lock object may be shared, so this
-tells which of its open blocks is being left."""
+"""The open blocks of this thread or task, innermost last.
+
+A lock object may be shared, so this decides which of its open blocks is being left."""

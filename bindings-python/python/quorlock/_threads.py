@@ -1,10 +1,10 @@
-"""Threads that call Python functions for the core: for `on_lost`, `logging` and some event loops.
+"""Daemon threads that call Python functions for the core: for `on_lost`, `logging` and event loops.
 
-They are Python's own daemon threads, so the interpreter can end while they are at work.
+They are created in Python, with no native frame below the called function, so the interpreter can
+exit while a function runs. The native `calls` module decides how many there are, and starts them.
 """
 
-# Not when a thread is first needed: a fork while another thread imports it would leave the child
-# waiting.
+# Imported here, not on first use: a child that is forked during an import would wait forever.
 import threading
 from contextlib import suppress
 
@@ -13,9 +13,9 @@ from ._quorlock import Worker
 
 
 def start(worker: Worker) -> None:
-    """Starts a thread that makes the calls of `worker`.
+    """Starts a thread that runs the calls of `worker`.
 
-    Raises RuntimeError if the system has no thread left.
+    Raises RuntimeError if the system cannot start another thread.
     """
     start_thread = _hubs.start_real_thread()
     if start_thread is None:
@@ -28,12 +28,13 @@ def _work(worker: Worker) -> None:
     while True:
         function, arguments, another = worker.next()
         if another is not None:
-            # A slow call is not to hold up the next ones. Without a thread for that, it does.
+            # Another thread keeps a slow call from delaying the next ones. If it cannot be started,
+            # they wait.
             with suppress(RuntimeError):
                 start(another)
         try:
             function(*arguments)
         except BaseException as error:
             worker.report(function, error)
-        # Not while it waits for the next call: they may refer to a lease.
+        # Dropped before waiting for the next call: they may refer to a lease.
         del function, arguments, another

@@ -1,4 +1,4 @@
-"""A client's counts and acquires for OpenTelemetry: `pip install quorlock[opentelemetry]`.
+"""OpenTelemetry metrics and spans of a client: `pip install quorlock[opentelemetry]`.
 
 from quorlock.opentelemetry import instrument
 
@@ -31,11 +31,12 @@ def instrument(
     meter_provider: MeterProvider | None = None,
     tracer_provider: TracerProvider | None = None,
 ) -> None:
-    """Tells OpenTelemetry of a client: a span `quorlock.acquire` for each acquire, within the span
-    in which it is made; how long it took, as the histogram `quorlock.acquire.duration`; and what
-    the client counts.
+    """Instruments a client with OpenTelemetry. Call it once per client.
 
-    The providers are the global ones unless they are given. To be called once for a client.
+    It exports a span `quorlock.acquire` for each acquire, as a child of the current span; the
+    duration of acquires, as the histogram `quorlock.acquire.duration`; and the client's statistics.
+
+    The default providers are the global ones.
     """
     meter = get_meter("quorlock", __version__, meter_provider)
     tracer = get_tracer("quorlock", __version__, tracer_provider)
@@ -46,29 +47,30 @@ def instrument(
         explicit_bucket_boundaries_advisory=client.stats().acquire_seconds.bounds,
     )
     for family in json.loads(client._native.metrics()):
-        told, about = family["name"], family["help"]
-        name = told.replace("_", ".").removesuffix(".seconds")
+        metric, about = family["name"], family["help"]
+        name = metric.replace("_", ".").removesuffix(".seconds")
         match family["kind"]:
             case "counter":
-                meter.create_observable_counter(name, [_reading(client, told)], "1", about)
+                meter.create_observable_counter(name, [_reader(client, metric)], "1", about)
             case "gauge":
-                meter.create_observable_gauge(name, [_reading(client, told)], "1", about)
+                meter.create_observable_gauge(name, [_reader(client, metric)], "1", about)
             case _:
-                # There are no observable histograms. Both together give the mean.
-                total, count = _reading(client, told, "sum"), _reading(client, told, "count")
+                # There are no observable histograms. Sum and count give the mean.
+                total, count = _reader(client, metric, "sum"), _reader(client, metric, "count")
                 meter.create_observable_counter(f"{name}.time", [total], "s", about)
                 meter.create_observable_counter(f"{name}.count", [count], "1", about)
-    client._native.observe(_observing(tracer, durations))
+    client._native.observe(_observer(tracer, durations))
 
 
-def _reading(client: Client, told: str, part: str | None = None) -> Callback:
+def _reader(client: Client, metric: str, part: str | None = None) -> Callback:
+    # Weak: the meter must not keep the client alive.
     weak_client = ref(client)
 
     def read(_: CallbackOptions) -> list[Observation]:
         if (client := weak_client()) is None:
             return []
         families = json.loads(client._native.metrics())
-        [family] = [family for family in families if family["name"] == told]
+        [family] = [family for family in families if family["name"] == metric]
         return [
             Observation(sample["value"][part] if part else sample["value"], _attributes(sample))
             for sample in family["samples"]
@@ -81,7 +83,7 @@ def _attributes(sample: dict[str, Any]) -> dict[str, str]:
     return {f"quorlock.{name}": value for name, value in sample["labels"]}
 
 
-def _observing(tracer: Tracer, durations: Histogram) -> Observe:
+def _observer(tracer: Tracer, durations: Histogram) -> Observe:
     @contextmanager
     def observe(resources: tuple[str, ...]) -> Iterator[Callable[[Lease], None]]:
         began = perf_counter()
@@ -101,7 +103,7 @@ def _observing(tracer: Tracer, durations: Histogram) -> Observe:
         except QuorlockError as error:
             outcome = error.code.lower()
             span.set_attribute("error.type", outcome)
-            # That others have the lock is no failure of anything.
+            # A timeout is normal contention, so it does not mark the span as failed.
             if error.code != "TIMEOUT":
                 span.set_status(StatusCode.ERROR, str(error))
             raise

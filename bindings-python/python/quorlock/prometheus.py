@@ -1,4 +1,4 @@
-"""A client's counts for Prometheus: `pip install quorlock[prometheus]`.
+"""Prometheus metrics of a client: `pip install quorlock[prometheus]`.
 
 from prometheus_client import REGISTRY
 from quorlock.prometheus import Collector
@@ -19,31 +19,35 @@ __all__ = ["Collector"]
 
 
 class Collector(BaseCollector):
-    """Collects what one client has counted in this process, or several, whenever it is asked."""
+    """A Prometheus collector for the statistics of one or several clients in this process."""
 
     def __init__(self, client: Client | None = None, /, **clients: Client) -> None:
         """
-        `Collector(client)` is of one client. `Collector(orders=one, users=other)` is of several,
-        which the label `client` tells apart.
+        `Collector(client)` is for one client. `Collector(orders=one, users=other)` is for several,
+        which are distinguished by the label `client`.
+
+        Raises TypeError unless there is either one client, or named ones only.
         """
         if (client is None) == (not clients):
-            raise TypeError("a Collector is of one client, or of several, each with a name")
+            raise TypeError("a Collector takes one client, or several clients by name")
         named = [({"client": name}, named) for name, named in clients.items()]
         self._clients: list[tuple[dict[str, str], Client]] = (
             named if client is None else [({}, client)]
         )
 
     def describe(self) -> Iterable[Metric]:
-        # The names do not depend on what was counted.
+        # The metric names do not depend on the values.
         return self.collect()
 
     def collect(self) -> Iterator[Metric]:
-        told = [(labels, json.loads(client._native.metrics())) for labels, client in self._clients]
-        # Each client tells the same metrics, in the same order.
-        for families in zip(*(families for _, families in told), strict=True):
+        metrics = [
+            (labels, json.loads(client._native.metrics())) for labels, client in self._clients
+        ]
+        # All clients return the same metrics, in the same order.
+        for families in zip(*(families for _, families in metrics), strict=True):
             first = families[0]
             metric = Metric(first["name"], first["help"], first["kind"])
-            for (labels, _), family in zip(told, families, strict=True):
+            for (labels, _), family in zip(metrics, families, strict=True):
                 for sample in family["samples"]:
                     _add(metric, labels | dict(sample["labels"]), sample["value"])
             yield metric
@@ -66,5 +70,5 @@ def _add(metric: Metric, labels: dict[str, str], value: Any) -> None:
 
 
 def _bound(seconds: float) -> str:
-    # As the other languages write it, so that their buckets can be added up.
+    # Formatted as in the other languages, so that Prometheus can add up their buckets.
     return f"{seconds:.5f}".rstrip("0").rstrip(".")

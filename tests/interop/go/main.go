@@ -1,4 +1,4 @@
-// The peer from the Go module proxy: `peer NAME URL...`. The commands are described in ../peers.py.
+// Runs redsync: `peer NAME URL...`. The commands are described in ../peers.py.
 package main
 
 import (
@@ -31,29 +31,29 @@ func main() {
 	held := map[string]*redsync.Mutex{}
 	lines := bufio.NewScanner(os.Stdin)
 	for lines.Scan() {
-		var asked command
-		if err := json.Unmarshal(lines.Bytes(), &asked); err != nil {
+		var request command
+		if err := json.Unmarshal(lines.Bytes(), &request); err != nil {
 			panic(err)
 		}
-		if asked.Release != "" {
-			// What it says of a lock that was lost is not asked for.
-			_, _ = held[asked.Release].Unlock()
+		if request.Release != "" {
+			// Errors for a lost lock are ignored: the caller does not need them.
+			_, _ = held[request.Release].Unlock()
 			fmt.Println("{}")
 			continue
 		}
-		expiry := redsync.WithExpiry(time.Duration(asked.TTL) * time.Millisecond)
-		if asked.Extend != "" {
-			// A mutex has but one expiry.
-			mutex := held[asked.Extend]
+		expiry := redsync.WithExpiry(time.Duration(request.TTL) * time.Millisecond)
+		if request.Extend != "" {
+			// Extend has no parameter for the expiry, so set it in the mutex.
+			mutex := held[request.Extend]
 			expiry.Apply(mutex)
 			extended, _ := mutex.Extend()
 			fmt.Printf("{\"held\": %t}\n", extended)
 			continue
 		}
-		mutex := locks.NewMutex(asked.Acquire, expiry)
+		mutex := locks.NewMutex(request.Acquire, expiry)
 		err := mutex.TryLock()
 		if err == nil {
-			held[asked.Acquire] = mutex
+			held[request.Acquire] = mutex
 		}
 		fmt.Printf("{\"held\": %t}\n", err == nil)
 	}

@@ -1,5 +1,5 @@
-// The peers from npm: `peer.cjs NAME URL...`. The commands are described in ../peers.py.
-// The packages are found by NODE_PATH, which only require() looks at.
+// Runs a peer from npm: `peer.cjs NAME URL...`. The commands are described in ../peers.py.
+// CommonJS, because only require() finds the packages through NODE_PATH.
 
 const Redis = require('ioredis')
 const readline = require('node:readline')
@@ -9,8 +9,8 @@ const clients = urls.map((url) => new Redis(url))
 
 const once = { retryCount: 0 }
 
-// Each tries once to take a resource, and returns what is held, or nothing. `extend` is true, or false
-// if the lock was lost.
+// Each function tries once to acquire a resource, and returns the held lock, or nothing. `extend`
+// resolves with false if the lock was lost.
 const lockers = {
   'redlock-4': () => {
     const redlock = new (require('redlock'))(clients, once)
@@ -38,12 +38,12 @@ const lockers = {
       const options = { acquireAttemptsLimit: 1, refreshInterval: 0, retryInterval: 1 }
       const mutex = new RedlockMutex(clients, resource, { ...options, lockTimeout: ttl })
       const { identifier } = mutex
-      // A mutex that takes over extends.
-      const taking = { ...options, identifier, acquiredExternally: true }
+      // A mutex with the identifier of a held one extends it.
+      const extending = { ...options, identifier, acquiredExternally: true }
       return (
         (await mutex.tryAcquire()) && {
           extend: (ttl) =>
-            new RedlockMutex(clients, resource, { ...taking, lockTimeout: ttl }).tryAcquire(),
+            new RedlockMutex(clients, resource, { ...extending, lockTimeout: ttl }).tryAcquire(),
           release: () => mutex.release(),
         }
       )
@@ -51,7 +51,7 @@ const lockers = {
   },
 }
 
-// What a library throws when it does not get, or no longer has, the lock.
+// Returns a handler that ignores the error of a lock that is refused or lost, and rethrows others.
 function refusal(expected) {
   return (error) => {
     if (error.name !== expected) throw error

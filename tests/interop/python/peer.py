@@ -1,4 +1,4 @@
-"""The peers from PyPI, run in a virtual environment of their own: `peer.py NAME URL...`.
+"""Runs a peer from PyPI, in a virtual environment of its own: `peer.py NAME URL...`.
 
 The commands are described in ../peers.py.
 """
@@ -24,19 +24,19 @@ from redis.exceptions import LockError
 
 @dataclass
 class Held:
-    """What is held."""
+    """A lock that is held."""
 
     release: Callable[[], object]
     extend: Callable[[int], bool] | None = None
-    """To so many milliseconds from now; none where the library cannot."""
+    """Extends the lock to the given milliseconds from now. None if the library cannot extend."""
 
 
 Locker = Callable[[str, int], Held | None]
-"""Tries once to take a resource, for so many milliseconds."""
+"""Tries once to acquire a resource, with a ttl in milliseconds."""
 
 
 def tolerant(act: Callable[[], object], *lost: type[Exception]) -> Callable[[], bool]:
-    """Whether it went well: not if the lock was lost."""
+    """Returns a function that calls `act`, and returns whether it succeeded: False for `lost`."""
 
     def attempt() -> bool:
         with suppress(*lost):
@@ -107,7 +107,7 @@ def python_redis_lock(urls: list[str]) -> Locker:
 
 def aioredlock_manager(urls: list[str]) -> Locker:
     loop = asyncio.new_event_loop()
-    # It runs on: what was granted is taken back in a task that nobody waits for.
+    # The loop must keep running: the library undoes grants in a task that it does not await.
     threading.Thread(target=loop.run_forever, daemon=True).start()
 
     def run(coroutine: Coroutine[Any, Any, Any]) -> Any:

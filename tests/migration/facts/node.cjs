@@ -1,4 +1,4 @@
-// What docs/migration/ says of the libraries for Node.js: `node.cjs FACT DEAD_URL URL...`.
+// Statements in docs/migration/ about the Node.js libraries: `node.cjs FACT DEAD_URL URL...`.
 
 const assert = require('node:assert/strict')
 const { setTimeout: sleep } = require('node:timers/promises')
@@ -14,8 +14,8 @@ const connect = (url) => new Redis(url)
 const lose = (nodes, key) => Promise.all(nodes.map((node) => node.del(key)))
 const occupy = (nodes, key) => Promise.all(nodes.map((node) => node.set(key, 'somebody')))
 
-// Meanwhile, for a part of a second, the second node keeps writes waiting.
-async function slowly(work) {
+// Runs `work` while the second node delays writes for 300 ms.
+async function withSlowNode(work) {
   const other = connect(urls[1])
   await other.client('PAUSE', 60_000, 'WRITE')
   const worked = work()
@@ -72,23 +72,23 @@ const facts = {
     await occupy(two.slice(0, 1), 'r')
     const redlock = new Redlock5(two, { retryCount: 0 })
     const ended = redlock.acquire(['r'], DAY).then(() => 'won', () => 'lost')
-    // Both have answered when the second one has the key.
+    // Once the second node has the key, both nodes have answered.
     while (!(await two[1].exists('r'))) await sleep(1)
     assert.equal(await Promise.race([ended, sleep(300, 'neither')]), 'neither')
   },
 
-  async redlock_5_stands_in_its_own_way_when_it_tries_again(nodes) {
+  async redlock_5_is_refused_by_its_own_key_when_it_retries(nodes) {
     await occupy(nodes.slice(0, 2), 'r')
     const redlock = new Redlock5(nodes, { retryCount: 1, retryDelay: 300, retryJitter: 0 })
     const rejected = assert.rejects(redlock.acquire(['r'], DAY), ExecutionError)
     while (!(await nodes[2].exists('r'))) await sleep(1)
-    // The first of three is free, and the third is its own: a majority.
+    // The first node is now free and the third has the key of the first attempt: a majority.
     await lose(nodes.slice(0, 1), 'r')
     await rejected
   },
 
   async redlock_5_resolves_with_a_lock_that_has_ended(nodes) {
-    await slowly(async () => {
+    await withSlowNode(async () => {
       const lock = await new Redlock5(nodes.slice(0, 2)).acquire(['r'], 50)
       assert.ok(lock.expiration < Date.now())
       assert.equal(await nodes[0].exists('r'), 0)
@@ -105,16 +105,16 @@ const facts = {
     await assert.rejects(other.acquire(['r'], DAY), ExecutionError)
   },
 
-  async redlock_5_does_not_tell_of_the_end_while_an_extension_hangs(nodes) {
+  async redlock_5_does_not_abort_at_the_expiry_while_an_extension_hangs(nodes) {
     const redlock = new Redlock5(nodes, { retryCount: 0, automaticExtensionThreshold: 400 })
     const others = urls.map(connect)
     const using = redlock.using(['r'], 500, async (signal) => {
-      // Writes wait, as they do at a node that hangs.
+      // Delays writes, as a hanging node does.
       await Promise.all(others.map((node) => node.client('PAUSE', 60_000, 'WRITE')))
       await sleep(1_000)
       const aborted = signal.aborted
       await Promise.all(others.map((node) => node.client('UNPAUSE')))
-      assert.equal(aborted, false, 'half a second after its end')
+      assert.equal(aborted, false, 'aborted within 0.5 s of the expiry')
     })
     await assert.rejects(using, ExecutionError)
   },
@@ -134,7 +134,7 @@ const facts = {
     await new Redlock4(prefixed).lock('four', DAY)
     await new Redlock5(prefixed).acquire(['five'], DAY)
     await new RedlockMutex(prefixed, 'six', { refreshInterval: 0 }).acquire()
-    await prefixed[0].ping() // behind all that it was asked for
+    await prefixed[0].ping() // follows all requests on the same connection
     assert.equal(await nodes[0].exists('app:four', 'app:five', 'app:mutex:six'), 3)
   },
 
@@ -145,7 +145,7 @@ const facts = {
   },
 
   async redis_semaphore_resolves_with_a_lock_that_has_ended(nodes) {
-    await slowly(async () => {
+    await withSlowNode(async () => {
       const options = { lockTimeout: 50, refreshInterval: 0 }
       const mutex = new RedlockMutex(nodes.slice(0, 2), 'r', options)
       await mutex.acquire()
@@ -172,7 +172,7 @@ const facts = {
     assert.equal(await nodes[2].exists('mutex:r'), 0)
   },
 
-  async redis_semaphore_says_nothing_when_a_lost_lock_is_released(nodes) {
+  async redis_semaphore_does_not_report_the_release_of_a_lost_lock(nodes) {
     const mutex = new RedlockMutex(nodes, 'r', { refreshInterval: 0 })
     await mutex.acquire()
     await lose(nodes, 'mutex:r')

@@ -1,4 +1,4 @@
-"""What docs/migration/pottery.md says of pottery: `pottery_lock.py FACT DEAD_URL URL...`."""
+"""Statements in docs/migration/pottery.md: `pottery_lock.py FACT DEAD_URL URL...`."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ def the_key_has_a_prefix(dead: str, urls: list[str]) -> None:
         assert any(node.exists("redlock:r") for node in nodes(urls))
 
 
-def it_waits_for_ever_unless_told_otherwise(dead: str, urls: list[str]) -> None:
+def it_waits_forever_by_default(dead: str, urls: list[str]) -> None:
     parameters = inspect.signature(pottery.Redlock).parameters
     assert parameters["context_manager_timeout"].default == -1
     assert parameters["auto_release_time"].default == 10
 
 
-def a_lock_is_extended_three_times_and_not_again(dead: str, urls: list[str]) -> None:
+def a_lock_can_be_extended_only_three_times(dead: str, urls: list[str]) -> None:
     with pottery.Redlock(key="r", masters=nodes(urls)) as lock:
         for _ in range(3):
             lock.extend()
@@ -48,7 +48,7 @@ def the_error_of_a_block_is_replaced_if_the_lock_was_lost(dead: str, urls: list[
     assert isinstance(context, KeyError)
 
 
-def nodes_that_are_down_are_told_only_on_request(dead: str, urls: list[str]) -> None:
+def nodes_that_are_down_are_reported_only_on_request(dead: str, urls: list[str]) -> None:
     down = nodes([dead, dead, urls[0]])
     lock = pottery.Redlock(key="r", masters=down)
     assert lock.acquire(blocking=False) is False

@@ -1,5 +1,7 @@
-"""What docs/migration/redis-py-lock.md says of redis-py's and python-redis-lock's locks:
-`redis_py.py FACT DEAD_URL URL...`."""
+"""Statements in docs/migration/redis-py-lock.md, about redis-py and python-redis-lock.
+
+`redis_py.py FACT DEAD_URL URL...`
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,7 @@ def without_a_timeout_the_key_never_expires(dead: str, urls: list[str]) -> None:
         assert server.pttl("r") == -1
 
 
-def an_extension_adds_to_what_is_left(dead: str, urls: list[str]) -> None:
+def an_extension_adds_to_the_remaining_time(dead: str, urls: list[str]) -> None:
     server = Redis.from_url(urls[0])
     with server.lock("r", timeout=600) as lock:
         lock.extend(600)
@@ -49,7 +51,9 @@ def the_error_of_a_block_is_replaced_if_the_lock_was_lost(dead: str, urls: list[
     assert isinstance(context, KeyError)
 
 
-def whoever_waits_by_blpop_does_not_hear_of_others_releases(dead: str, urls: list[str]) -> None:
+def a_waiter_in_blpop_is_not_notified_by_releases_of_other_libraries(
+    dead: str, urls: list[str]
+) -> None:
     server = Redis.from_url(urls[0])
     server.set("lock:r", "somebody")
     began = time.monotonic()
@@ -57,10 +61,10 @@ def whoever_waits_by_blpop_does_not_hear_of_others_releases(dead: str, urls: lis
         waiter = pool.submit(redis_lock.Lock(server, "r", expire=600).acquire, timeout=2)
         while not server.info("clients")["blocked_clients"]:
             assert not waiter.done()
-        # What a release of another library does.
+        # A release by another library only deletes the key.
         server.delete("lock:r")
         assert waiter.result() is True
-    assert time.monotonic() - began > 1.9, "it tries again when its time is up"
+    assert time.monotonic() - began > 1.9, "the waiter retried before its timeout"
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""What docs/migration/redlock-py.md says of redlock-py: `redlock_py.py FACT DEAD_URL URL...`."""
+"""Statements in docs/migration/redlock-py.md: `redlock_py.py FACT DEAD_URL URL...`."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def one_dead_node_of_three_raises_and_leaves_the_lock(dead: str, urls: list[str]
         raise AssertionError("it did not raise")
 
 
-def zero_retries_are_three_tries(dead: str, urls: list[str]) -> None:
+def a_retry_count_of_zero_means_three_attempts(dead: str, urls: list[str]) -> None:
     assert redlock.Redlock(urls, retry_count=0).retry_count == 3
 
 
@@ -30,7 +30,7 @@ def nodes_that_are_down_look_like_a_lock_that_is_held(dead: str, urls: list[str]
     assert redlock.Redlock([dead] * 3, retry_count=1, retry_delay=0.001).lock("r", DAY) is False
 
 
-def nothing_is_said_of_a_lock_that_was_lost(dead: str, urls: list[str]) -> None:
+def the_release_of_a_lost_lock_is_not_reported(dead: str, urls: list[str]) -> None:
     manager = redlock.Redlock(urls)
     lock = manager.lock("r", DAY)
     for url in urls:

@@ -9,7 +9,7 @@ const client = new Client(settings.urls, {
   keyPrefix: settings.prefix,
   ttl: settings.ttl,
   wait: null,
-  // A machine that is busy with other things is no fault.
+  // Long, so that a loaded machine does not cause timeouts.
   nodeTimeout: 5_000,
   connectTimeout: 20_000,
 })

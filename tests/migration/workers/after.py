@@ -15,16 +15,16 @@ client = quorlock.Client(
     key_prefix=settings.prefix,
     ttl=settings.ttl / 1000,
     wait=None,
-    # A machine that is busy with other things is no fault.
+    # Long, so that a loaded machine does not cause timeouts.
     node_timeout=5,
     connect_timeout=20,
 )
 
 
-def held(turn: Callable[[int | None], None]) -> None:
+def with_lock(turn: Callable[[int | None], None]) -> None:
     with client.lock("orders") as lease:
         turn(lease.fence)
 
 
-take_turns(settings, held)
+take_turns(settings, with_lock)
 client.close()

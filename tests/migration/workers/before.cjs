@@ -4,11 +4,11 @@ const Redis = require('ioredis')
 const { settings, takeTurns } = require('./turns.cjs')
 
 const nodes = settings.urls.map((url) => new Redis(url))
-const patient = { retryCount: 1_000, retryDelay: 5, retryJitter: 4 }
+const manyRetries = { retryCount: 1_000, retryDelay: 5, retryJitter: 4 }
 
 const libraries = {
   'redlock-4': () => {
-    const redlock = new (require('redlock'))(nodes, patient)
+    const redlock = new (require('redlock'))(nodes, manyRetries)
     return async (turn) => {
       const lock = await redlock.lock('orders', settings.ttl)
       await turn(null)
@@ -16,9 +16,9 @@ const libraries = {
     }
   },
   'redlock-5': () => {
-    // What a try leaves behind is in the way of the next one, until it gives up. So it does so soon.
-    const impatient = { ...patient, retryCount: 3 }
-    const redlock = new (require('redlock5').default)(nodes, impatient)
+    // Keys of a failed attempt block the next one until `acquire` gives up. So make it give up soon.
+    const fewRetries = { ...manyRetries, retryCount: 3 }
+    const redlock = new (require('redlock5').default)(nodes, fewRetries)
     return async (turn) => {
       const lock = await redlock.acquire(['orders'], settings.ttl).catch(() => null)
       if (!lock) return

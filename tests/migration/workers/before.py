@@ -29,7 +29,7 @@ def redlock_py(settings: Settings) -> Callable[[], Held]:
 
 def pottery_redlock(settings: Settings) -> Callable[[], Held]:
     masters = {Redis.from_url(url) for url in settings.urls}
-    # It has no option for it, and the test is not to take long.
+    # Keeps the test short. The library has no option for this delay.
     pottery.Redlock._RETRY_DELAY = 0.01
     ttl = settings.ttl / 1000
     return lambda: pottery.Redlock(key="orders", masters=masters, auto_release_time=ttl)
@@ -47,9 +47,9 @@ settings = Settings.of(sys.argv[1])
 hold = LIBRARIES[settings.library](settings)
 
 
-def held(turn: Callable[[int | None], None]) -> None:
+def with_lock(turn: Callable[[int | None], None]) -> None:
     with hold():
         turn(None)
 
 
-take_turns(settings, held)
+take_turns(settings, with_lock)

@@ -1,4 +1,4 @@
-// What a service in Node.js does with the lock, before and after; turns.py is the same.
+// The work that a Node.js service does with the lock, before and after its migration. Like turns.py.
 
 const { appendFileSync, readFileSync, writeFileSync } = require('node:fs')
 const { setTimeout: sleep } = require('node:timers/promises')
@@ -16,12 +16,12 @@ async function turn(fence) {
   appendFileSync(settings.history, JSON.stringify(entry) + '\n')
 }
 
-// Takes turns until stdin ends; `held` calls its argument once, with the lock and its fence.
-async function takeTurns(held) {
+// Takes turns until stdin ends. `withLock` holds the lock and calls its argument once, with the fence.
+async function takeTurns(withLock) {
   let over = false
   process.stdin.resume().once('end', () => (over = true))
   while (!over) {
-    await held(turn)
+    await withLock(turn)
     await sleep(2 + Math.random() * 8)
   }
 }

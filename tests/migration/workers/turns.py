@@ -1,4 +1,7 @@
-"""What a service in Python does with the lock, before and after; turns.cjs is the same."""
+"""The work that a Python service does with the lock, before and after its migration.
+
+turns.cjs does the same.
+"""
 
 from __future__ import annotations
 
@@ -22,17 +25,22 @@ class Settings:
     ttl: int
     """Milliseconds."""
     counter: str
-    """A file with a number, to be read and written by who has the lock."""
+    """A file with a number, which only the holder of the lock reads and writes."""
     history: str
-    """A file for what happened, a JSON object per line."""
+    """A file of the turns that were taken, one JSON object per line."""
 
     @classmethod
     def of(cls, text: str) -> Self:
         return cls(**json.loads(text))
 
 
-def take_turns(settings: Settings, held: Callable[[Callable[[int | None], None]], None]) -> None:
-    """Takes turns until stdin ends; `held` calls its argument once, with the lock and its fence."""
+def take_turns(
+    settings: Settings, with_lock: Callable[[Callable[[int | None], None]], None]
+) -> None:
+    """Takes turns until stdin ends.
+
+    `with_lock` holds the lock and calls its argument once, with the fence.
+    """
     over = threading.Event()
 
     def watch() -> None:
@@ -52,5 +60,5 @@ def take_turns(settings: Settings, held: Callable[[Callable[[int | None], None]]
             history.write(json.dumps({**entry, "fence": fence}) + "\n")
 
     while not over.is_set():
-        held(turn)
+        with_lock(turn)
         time.sleep(random.uniform(0.002, 0.01))

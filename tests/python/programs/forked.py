@@ -1,5 +1,8 @@
-"""Waits in a thread, forks, and waits in the child as well. Each writes its name when it has the
-lock. Takes a file to write to, and the nodes."""
+"""Waits for a lock in a thread, forks, and waits for it in the child too.
+
+Parent and child each append their name to a file when they hold the lock. Arguments: the file and
+the node URLs.
+"""
 
 from __future__ import annotations
 
@@ -10,13 +13,13 @@ from pathlib import Path
 
 import quorlock
 
-PATIENCE = 600
+LONG = 600
+"""Seconds: longer than any test."""
 
 
 def main() -> None:
     order, urls = Path(sys.argv[1]), sys.argv[2:]
-    delay = (PATIENCE, PATIENCE)
-    client = quorlock.Client(urls, ttl=PATIENCE, wait=PATIENCE, retry_delay=delay)
+    client = quorlock.Client(urls, ttl=LONG, wait=LONG, retry_delay=(LONG, LONG))
 
     def wait(name: str) -> None:
         with client.lock("r"), order.open("a") as file:

@@ -1,5 +1,7 @@
-"""Forks again and again while threads use the client: parent and children must not disturb one
-another. Prints how many children did their work. Nodes come from QUORLOCK_NODES."""
+"""Forks repeatedly while threads use the client: parent and children must not affect each other.
+
+Prints the number of children that succeeded. The nodes come from QUORLOCK_NODES.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,7 @@ async def use_async() -> None:
 
 
 def be_child(lease: quorlock.Lease, number: int) -> None:
-    """What a child may and may not do."""
+    """Checks what a child can and cannot do with a lease of its parent and with the client."""
     assert not lease.valid
     assert lease.remaining == 0
     assert lease.token
@@ -42,7 +44,7 @@ def be_child(lease: quorlock.Lease, number: int) -> None:
         assert own.valid
     asyncio.run(use_async())
     if number % 10 == 0:
-        # A child of the child, of the same client and of a new one.
+        # A grandchild uses the same client, and a new one.
         pid = os.fork()
         if pid == 0:
             run(lambda: be_grandchild(own))
@@ -58,7 +60,7 @@ def be_grandchild(lease: quorlock.Lease) -> None:
 
 
 def run(child: object) -> None:
-    """Ends this process with the outcome."""
+    """Runs the child and exits this process: with 0 on success, with 1 after an exception."""
     try:
         child()  # type: ignore[operator]
     except BaseException:
@@ -72,7 +74,7 @@ def wait_for(pid: int) -> None:
     while time.monotonic() < deadline:
         done, status = os.waitpid(pid, os.WNOHANG)
         if done:
-            assert status == 0, f"a child ended with {status}"
+            assert status == 0, f"a child exited with {status}"
             return
         time.sleep(0.001)
     raise AssertionError("a child hangs")
@@ -102,7 +104,7 @@ def main() -> None:
             run(lambda: be_child(lease, number))  # noqa: B023
         before = list(turns)
         wait_for(pid)
-        # This process goes on as before.
+        # The fork does not affect this process.
         assert lease.valid
         lease.extend()
         deadline = time.monotonic() + TIMEOUT
@@ -112,7 +114,7 @@ def main() -> None:
     with multiprocessing.get_context("fork").Pool(3) as pool:
         fences = pool.map(in_pool, range(20), chunksize=1)
     assert len(set(fences)) == 20
-    # A child that ends in the usual way releases nothing of its parent's.
+    # A child that exits normally does not release leases of its parent.
     process = multiprocessing.get_context("fork").Process(target=shared.locked)
     process.start()
     process.join()

@@ -1,5 +1,7 @@
-"""A WSGI application of greenlets (gunicorn -k gevent): a lock is held
-from /hold to /release."""
+"""A WSGI application that runs in greenlets (gunicorn -k gevent).
+
+/hold acquires a lock, /release releases it, /wait waits for it.
+"""
 
 from __future__ import annotations
 
@@ -9,8 +11,8 @@ from typing import Any
 import quorlock
 
 client = quorlock.Client(wait=None)
-# The hub is in use when the worker is forked.
-of_the_master = client.lock("master").acquire()
+# So that the hub is in use when the worker is forked.
+lease_of_master = client.lock("master").acquire()
 held: list[quorlock.Lease] = []
 
 

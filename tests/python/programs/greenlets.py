@@ -1,4 +1,4 @@
-"""All blocking calls in greenlets, of the library that is named on the command line."""
+"""Uses all blocking calls in greenlets. Takes the library as its argument: gevent or eventlet."""
 
 # ruff: noqa: E402
 from __future__ import annotations
@@ -23,7 +23,7 @@ from collections.abc import Callable
 import quorlock
 
 WAITERS = 30
-"""More than the hub's thread pool has threads."""
+"""More than the threads in the hub's thread pool."""
 
 client = quorlock.Client(wait=None)
 ticks = 0
@@ -44,9 +44,10 @@ def wait_until(condition: Callable[[], bool]) -> None:
 
 
 def lets_others_run(call: Callable[[], Any]) -> Any:
+    """Calls the function and asserts that other greenlets ran meanwhile."""
     before = ticks
     returned = call()
-    assert ticks > before, "the hub stood still"
+    assert ticks > before, "the hub was blocked"
     return returned
 
 
@@ -72,7 +73,7 @@ assert lets_others_run(lambda: timed_out(lambda: enter(lock)))
 assert client.stats().waiting == 0
 assert not lets_others_run(lambda: holder.wait_lost(0.1))
 
-# Waiters that are killed leave nothing behind, and the others get the lock one after another.
+# Killed waiters leave the queue, and the others get the lock one after another.
 fences: list[int] = []
 
 
@@ -94,11 +95,11 @@ wait_until(lambda: len(fences) == WAITERS)
 assert fences == sorted(set(fences))
 
 stolen = client.lock("stolen").acquire()
-called: list[object] = []
-stolen.on_lost(called.append)
-print("to be stolen", flush=True)
+losses: list[object] = []
+stolen.on_lost(losses.append)
+print("ready to be stolen", flush=True)
 assert lets_others_run(stolen.wait_lost)
-wait_until(lambda: bool(called))
+wait_until(lambda: bool(losses))
 assert str(client.doctor())
 lets_others_run(lambda: timed_out(lambda: library.sleep(1)))
 assert client.stats().held == 0

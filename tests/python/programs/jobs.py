@@ -1,7 +1,7 @@
 """A Celery application whose workers are forked.
 
-Each job adds one to the number in a file, under the lock. Its messages are files in $QUEUE. The
-parent of the workers holds a lease of its own if $HOLD is set.
+Each job increments the number in a file while it holds the lock. The message queue is the directory
+$QUEUE. If $HOLD is set, the parent process of the workers holds a lease of its own.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ app.conf.update(
 client = quorlock.Client(wait=60, retry_delay=(0.001, 0.02))
 HOLDS = bool(os.environ["HOLD"])
 if HOLDS:
-    # The client is in use when the workers are forked.
-    of_the_parent = client.lock("parent").acquire()
+    # So that the client is in use when the workers are forked.
+    lease_of_parent = client.lock("parent").acquire()
 
 
 @app.task  # type: ignore[untyped-decorator]
 @client.lock("counter")
 def count() -> None:
-    assert not HOLDS or not of_the_parent.valid
+    assert not HOLDS or not lease_of_parent.valid
     number = int(COUNTER.read_text())
     time.sleep(0.001)
     COUNTER.write_text(str(number + 1))

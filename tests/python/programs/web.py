@@ -1,6 +1,7 @@
 """A WSGI application that is loaded before its workers are forked (gunicorn --preload).
 
-Each request adds one to the number in the file $COUNTER, under the lock."""
+Each request increments the number in the file $COUNTER while it holds the lock.
+"""
 
 from __future__ import annotations
 
@@ -16,14 +17,14 @@ COUNTER = Path(os.environ["COUNTER"])
 
 client = quorlock.Client(wait=60, retry_delay=(0.001, 0.02))
 counting = client.lock("counter")
-# The client is in use when the workers are forked.
-of_the_master = client.lock("master").acquire()
+# So that the client is in use when the workers are forked.
+lease_of_master = client.lock("master").acquire()
 
 
 def application(
     environ: dict[str, Any], start_response: Callable[[str, list[tuple[str, str]]], object]
 ) -> Iterable[bytes]:
-    assert not of_the_master.valid
+    assert not lease_of_master.valid
     with counting:
         count = int(COUNTER.read_text())
         time.sleep(0.001)

@@ -1,4 +1,4 @@
-//! The peer from crates.io: `peer NAME URL...`. The commands are described in ../peers.py.
+//! Runs rslock: `peer NAME URL...`. The commands are described in ../peers.py.
 
 use rslock::{Lock, LockError, LockManager};
 use serde_json::{Value, json};

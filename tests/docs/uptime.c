@@ -1,5 +1,5 @@
-/* Preloaded into a server, lets it believe that it was started a day ago, as servers in service were.
-   Redis and Valkey take the moment of their start from time(), and the present from elsewhere. */
+/* Preloaded into a server, makes it report an uptime of a day, as a server in production would.
+   Redis and Valkey read the time of their start with time(), and the current time in another way. */
 
 #include <sys/time.h>
 #include <time.h>
