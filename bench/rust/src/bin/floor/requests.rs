@@ -1,4 +1,4 @@
-//! What is sent: the scripts of the core with the parameters of `core/src/script.rs`.
+//! What is sent: the scripts of the core with the parameters of `core/src/command/script.rs`.
 //!
 //! They are written twice, since the floor must not depend on what it measures; `bench/commands.py`
 //! compares them with what quorlock sends.
@@ -6,9 +6,9 @@
 use std::fmt::Write;
 use std::time::SystemTime;
 
-const ACQUIRE: &str = include_str!("../../../../../core/src/scripts/acquire.lua");
-const RELEASE: &str = include_str!("../../../../../core/src/scripts/release.lua");
-const QUEUE: &str = include_str!("../../../../../core/src/scripts/queue.lua");
+const ACQUIRE: &str = include_str!("../../../../../core/src/command/scripts/acquire.lua");
+const RELEASE: &str = include_str!("../../../../../core/src/command/scripts/release.lua");
+const QUEUE: &str = include_str!("../../../../../core/src/command/scripts/queue.lua");
 const CONSTANTS: [(&str, &str); 4] = [
     ("FENCE_LIMIT", "9007199254740992"),
     ("MAX_CLOCK_LEAD", "60000000"),
