@@ -64,13 +64,10 @@ test: test-rust model simulate test-python test-node
 
 # Tokio's unstable interface makes a simulation repeatable: tasks that are woken together go on in the
 # same order.
-CARGO_TEST := RUSTFLAGS='--cfg tokio_unstable' cargo test --locked -p quorlock
+CARGO_TEST := RUSTFLAGS='--cfg tokio_unstable' cargo test --locked
 
-# The pure protocol builds, and is tested, without any dependency.
 test-rust: redis
-	$(CARGO_TEST) --no-default-features --lib -- --skip model::
-	$(CARGO_TEST) -- --skip model:: --skip simulation::
-	RUSTFLAGS='--cfg tokio_unstable' cargo test --locked -p quorlock-cli
+	$(CARGO_TEST) -p quorlock-protocol -p quorlock -p quorlock-cli -- --skip model:: --skip simulation::
 
 # With the cross-language tests, which drive Node.js from Python.
 test-python: build redis
@@ -87,10 +84,10 @@ test-examples: build redis
 	$(BIN)/python -m pytest -q tests/examples
 
 model:
-	$(CARGO_TEST) --quiet --no-default-features --lib model:: -- --nocapture
+	$(CARGO_TEST) --quiet -p quorlock-protocol --lib model:: -- --nocapture
 
 simulate:
-	$(CARGO_TEST) --quiet --lib simulation:: -- --nocapture
+	$(CARGO_TEST) --quiet -p quorlock --lib simulation:: -- --nocapture
 
 mutants:
 	$(PYTHON) tests/mutants/run.py
@@ -127,15 +124,14 @@ version:
 docs: $(STAMPS)/site
 	cd site && node_modules/.bin/typedoc --logLevel Warn
 	rm -rf target/doc
-	RUSTDOCFLAGS='-D warnings' cargo doc --quiet --locked -p quorlock --no-deps --target-dir target
+	RUSTDOCFLAGS='-D warnings' cargo doc --quiet --locked -p quorlock-protocol -p quorlock --no-deps --target-dir target
 	NO_MKDOCS_2_WARNING=1 $(SITE)/bin/mkdocs build --quiet --strict
 	$(SITE)/bin/python site/links.py $(LINKS)
 
 lint: build
 	cargo fmt --all --check
 	cargo clippy --locked --workspace --all-targets -- -D warnings
-	cargo clippy --locked -p quorlock --no-default-features -- -D warnings
-	RUSTDOCFLAGS='-D warnings' cargo doc --locked -p quorlock --no-deps
+	RUSTDOCFLAGS='-D warnings' cargo doc --locked -p quorlock-protocol -p quorlock --no-deps
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
