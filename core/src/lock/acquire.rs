@@ -1,13 +1,19 @@
-//! Acquiring: runs the protocol's rounds on the client's nodes.
+//! Acquiring a lock: runs rounds of the protocol on a client's nodes until one is won or there is nothing
+//! left to try, and answers the caller exactly once.
+//!
+//! [`Acquire::run`] is the whole story; `contention.rs` has the waiting. Rules of the lock are not here: the
+//! protocol decides each round, and when the next one begins. `client/lock.rs` starts acquires.
+
+mod contention;
 
 use crate::command::answer::Answered;
 use crate::command::keys::Keys;
 use crate::command::reply::Reply;
-use crate::command::request::{Request, Subject};
+use crate::command::request::Subject;
 use crate::config::options::Options;
 use crate::config::resources::Resources;
 use crate::error::duration::HumanDuration;
-use crate::error::{Error, ErrorCode, Result};
+use crate::error::{Error, ErrorCode};
 use crate::lock::driver::Driver;
 use crate::lock::duplicates::find_duplicate;
 use crate::lock::held::{Held, Won};
@@ -15,25 +21,15 @@ use crate::lock::lease::Lease;
 use crate::lock::owner::Owner;
 use crate::lock::renewer::Renewer;
 use crate::lock::round::{RoundOptions, RunningRound};
-use crate::lock::subscriber::Notification;
 use crate::lock::trace::AcquireTrace;
-use crate::lock::waiters::{Place, Queued, RoundReport};
+use crate::lock::waiters::Place;
 use crate::runtime::clock;
-use crate::runtime::random;
-use crate::runtime::timer::sleep;
-use crate::telemetry::events;
 use quorlock_protocol::{Calls, Event, Loss, Moment, Next, NodeSet, Outcome, Term, Waiting};
 use std::future::Future;
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::oneshot;
-use tokio_util::sync::{CancellationToken, DropGuard};
-
-/// When a queue could not be joined, for want of a connection, it is tried again after this.
-const JOIN_AGAIN: Duration = Duration::from_millis(100);
-
-/// How long a thread or task waits for a lock that it holds itself before that is published.
-const REENTRANT_AFTER: Duration = Duration::from_secs(1);
+use tokio_util::sync::DropGuard;
 
 /// One caller's acquire.
 pub(crate) struct Acquire {
@@ -60,7 +56,7 @@ pub(crate) struct Acquire {
     reentrant: Option<DropGuard>,
 }
 
-type Caller = oneshot::Sender<Result<Lease>>;
+type Caller = oneshot::Sender<crate::error::Result<Lease>>;
 
 impl Acquire {
     pub(crate) fn new(
@@ -95,168 +91,50 @@ impl Acquire {
         }
     }
 
-    /// Runs rounds until one is won, the wait is over, the client is closed, or the caller is gone.
+    /// Runs the acquire to its end: rounds, until one is won, the wait is over, the client is closed, or the
+    /// caller is gone. Answers the caller.
     pub(crate) async fn run(mut self, mut caller: Caller) {
+        if let Err(end) = self.wait_for_turn(&mut caller).await {
+            return self.end(caller, end);
+        }
         let driver = Arc::clone(&self.driver);
-        match unless_stopped(&driver, &mut caller, self.turn()).await {
-            Ok(None) => {}
-            Ok(Some(error)) => return self.refuse(caller, error),
-            Err(stop) => return self.stop(caller, stop),
-        }
         loop {
-            match unless_stopped(&driver, &mut caller, driver.ready()).await {
-                Ok(Ok(())) => {}
-                Ok(Err(mistake)) => {
-                    self.leave();
-                    return self.fail(caller, mistake);
-                }
-                Err(stop) => {
-                    self.leave();
-                    return self.stop(caller, stop);
-                }
-            }
-            let mut round = match self.begin() {
+            let mut round = match self.start_round(&mut caller).await {
                 Ok(round) => round,
-                Err(error) => return self.refuse(caller, error),
+                Err(end) => return self.end(caller, end),
             };
-            let outcome = match unless_stopped(&driver, &mut caller, round.decide()).await {
-                Ok(outcome) => outcome,
-                Err(stop) => {
-                    // What is taken back from now on leaves no place in a queue.
-                    self.place = None;
-                    round.handle(Event::Abandon);
-                    self.stop(caller, stop);
-                    return self.finish(round).await;
+            let loss = match unless_stopped(&driver, &mut caller, round.decide()).await {
+                Ok(Outcome::Won { fence, end }) => {
+                    return self.win(caller, round, fence, end).await;
                 }
+                Ok(Outcome::Lost(loss)) => loss,
+                Err(end) => return self.abandon(caller, round, end).await,
             };
-            let loss = match outcome {
-                Outcome::Won { fence, end } => {
-                    // The next one's turn. Where this one is still in a queue, its release ends that.
-                    self.place = None;
-                    let won = Won {
-                        resources: self.resources.clone(),
-                        subject: Arc::clone(&round.subject),
-                        fence,
-                        term: self.term,
-                        sent: round.sent,
-                        end,
-                        max_hold: self.max_hold,
-                        auto_extend: self.auto_extend,
-                        owner: self.owner,
-                    };
-                    let held = Held::new(&driver, won, round.granted(), round.holders());
-                    let lease = Lease::new(&self.renewer, Arc::clone(&held));
-                    if driver.identities.needs_proof() {
-                        let complete = round.complete();
-                        if let Err(stop) = unless_stopped(&driver, &mut caller, complete).await {
-                            drop(lease);
-                            self.stop(caller, stop);
-                            return round.finish(Some(held)).await;
-                        }
-                        round.prove();
-                    }
-                    if let Some(mistake) = self.mistake(round.duplicate(), &round.subject).await {
-                        drop(lease);
-                        self.fail(caller, mistake);
-                        return round.finish(Some(held)).await;
-                    }
-                    // A client that was closed meanwhile may have missed the new lease. Dropping it
-                    // releases it; so does a caller that has gone.
-                    if driver.closing.is_cancelled() {
-                        drop(lease);
-                        self.stop(caller, Stop::Closing);
-                    } else {
-                        self.trace.win(fence);
-                        answer(caller, Ok(lease));
-                    }
-                    return round.finish(Some(held)).await;
-                }
-                Outcome::Lost(loss) => loss,
-            };
-            if let Some(mistake) = self.mistake(round.duplicate(), &round.subject).await {
-                self.fail(caller, mistake);
-                return self.finish(round).await;
+            if let Some(mistake) = self.mistake(round.duplicate()).await {
+                self.end(caller, End::Failed(mistake));
+                return round.finish(None).await;
             }
-            match self.lost(&round, loss) {
-                Next::GiveUp => {
-                    round.catch_up();
-                    let error = self.error(loss, &round.answers);
-                    self.refuse(caller, error);
-                    return self.finish(round).await;
-                }
-                Next::TryAt(moment) => {
-                    let leftover = async move { round.finish(None).await };
-                    driver.detach(leftover);
-                    let pause = self.pause(moment);
-                    if let Err(stop) = unless_stopped(&driver, &mut caller, pause).await {
-                        self.leave();
-                        return self.stop(caller, stop);
-                    }
-                }
+            let Next::TryAt(moment) = self.lost(&round, loss) else {
+                return self.give_up(caller, round, loss).await;
+            };
+            driver.detach(async move { round.finish(None).await });
+            let pause = self.pause(moment);
+            if let Err(end) = unless_stopped(&driver, &mut caller, pause).await {
+                return self.end(caller, end);
             }
         }
     }
 
-    /// Waits in the client's line; returns why it was in vain.
-    async fn turn(&mut self) -> Option<Error> {
-        if self.place.as_ref()?.stood_behind() {
-            self.begin_to_wait();
-        }
-        let end = self.wait.map(|wait| self.arrived.plus(wait));
-        let retry_delay = self.driver.options.retry_delay.longest;
-        let place = self.place.as_mut()?;
-        let wait = async {
-            match end {
-                Some(end) => {
-                    sleep(end.since(clock::now())).await;
-                    // Older report may be of a holder that is gone, or of nodes that are down since. The timer
-                    // may be late: it stands still while the machine is suspended.
-                    clock::now().minus(retry_delay).max(self.arrived)
-                }
-                None => std::future::pending().await,
-            }
-        };
-        let has_hope = tokio::select! {
-            biased;
-            has_hope = place.is_first() => Some(has_hope),
-            since = wait => place.is_informed(since).await,
-        };
-        let RoundReport { answers, outage, .. } = place.report();
-        match (has_hope, outage) {
-            (Some(true), outage) => {
-                if let Some(since) = outage {
-                    self.waiting.met_outage(since.max(self.arrived));
-                }
-                None
-            }
-            (None, None) => Some(self.error(Loss::Contended { free_in: None }, &answers)),
-            (Some(false), _) | (None, Some(_)) => Some(self.error(Loss::NoQuorum, &answers)),
-        }
+    /// Waits in the client's local queue until this acquire is first.
+    async fn wait_for_turn(&mut self, caller: &mut Caller) -> Result<(), End> {
+        let driver = Arc::clone(&self.driver);
+        let error = unless_stopped(&driver, caller, self.turn()).await?;
+        error.map_or(Ok(()), |error| Err(End::Failed(error)))
     }
 
-    /// Others have it, or are before it in the line.
-    fn begin_to_wait(&mut self) {
-        if !self.trace.wait() || self.owner.is_none() {
-            return;
-        }
-        // Its owner waits from now on, so it acquires nothing else meanwhile.
-        let own = self.renewer.find(&self.keys, |held| held.won.owner == self.owner);
-        let Some(held) = own else { return };
-        let waiting = CancellationToken::new();
-        self.reentrant = Some(waiting.clone().drop_guard());
-        let resources = self.resources.clone();
-        let warn = waiting.run_until_cancelled_owned(async move {
-            sleep(REENTRANT_AFTER).await;
-            if held.is_valid(clock::now()) {
-                events::reentrant(&resources, held.won.fence);
-            }
-        });
-        self.driver.detach(async move {
-            warn.await;
-        });
-    }
-
-    fn begin(&mut self) -> Result<RunningRound> {
+    /// Waits until enough nodes are connected, and sends ACQUIRE to all nodes.
+    async fn start_round(&mut self, caller: &mut Caller) -> Result<RunningRound, End> {
+        unless_stopped(&self.driver, caller, self.driver.ready()).await?.map_err(End::Failed)?;
         let queued = self.place.as_mut().and_then(|place| {
             place.listen_with_others();
             place.queued()
@@ -269,7 +147,7 @@ impl Acquire {
             turns: self.calls.begin(clock::now()),
             queued,
         };
-        let round = RunningRound::start(&self.driver, options)?;
+        let round = RunningRound::start(&self.driver, options).map_err(End::Failed)?;
         self.trace.begin_round();
         if round.subject.waiter.is_some() {
             self.queued = Some(Arc::clone(&round.subject));
@@ -277,151 +155,101 @@ impl Acquire {
         Ok(round)
     }
 
-    /// What follows a round that was lost.
-    fn lost(&mut self, round: &RunningRound, loss: Loss) -> Next {
-        // It joined with its request, except where that failed.
-        let failed = |answer: &Option<Answered>| matches!(answer, Some(Err(_)));
-        let nodes = 0..round.answers.len();
-        nodes.filter(|node| failed(&round.answers[*node])).for_each(|node| {
-            self.joined.remove(node);
-        });
-        // Where others are said to be before it by some nodes only, they may be gone.
-        self.waiting.stands_behind(round.refusals().filter_map(|refusal| refusal.rank).min());
-        self.trace.lose_round(loss);
-        let next = self.waiting.after(clock::now(), round.sent, loss, random::random());
-        if let (Next::TryAt(_), Loss::Contended { .. }) = (next, loss) {
-            self.begin_to_wait();
-        }
-        if let Some(place) = &mut self.place {
-            let outage = self.waiting.outage();
-            let at = Some(clock::now());
-            place.publish(RoundReport { answers: round.answers.clone().into(), outage, at });
-            match (next, loss) {
-                (Next::TryAt(_), Loss::Contended { .. }) => place.listen(),
-                (Next::GiveUp, Loss::NoQuorum) => {
-                    let patience = self.driver.options.connect_timeout;
-                    place.give_up_with_others(clock::now().minus(patience));
-                }
-                _ => {}
-            }
-        }
-        next
-    }
-
-    /// Waits until it is time for another round: at `next`, or earlier if the nodes call.
-    async fn pause(&mut self, mut next: Moment) {
-        loop {
-            self.join_queues();
-            let left = next.since(clock::now());
-            let Some(place) = &mut self.place else { return sleep(left).await };
-            let hurry = place.hurry();
-            let notification = tokio::select! {
-                biased;
-                notification = place.notification() => notification,
-                () = hurry.notified() => return,
-                () = sleep(left) => return,
-            };
-            match notification {
-                Notification::Unqueued(node) => self.joined.remove(node),
-                Notification::Free { node, lock } => {
-                    self.trace.called(self.driver.nodes[node].address());
-                    let resource = self.keys.iter().position(|keys| keys.lock == lock);
-                    let (now, random) = (clock::now(), random::random());
-                    let Some(resource) = resource else { continue };
-                    let delay = self.driver.options.retry_delay;
-                    next = self.calls.add(now, node, resource, next, delay, random);
-                    if next <= now {
-                        return;
-                    }
-                }
-            }
-        }
-    }
-
-    /// Joins the queues of those nodes that it has begun to listen to. A node where the resource is
-    /// free by now calls at once.
-    fn join_queues(&mut self) {
-        let Some(queued) = self.place.as_ref().and_then(Place::queued) else { return };
-        let Queued { waiter, ticket, nodes, waits } = queued;
-        if nodes == self.joined {
-            return;
-        }
-        if self.queued.is_none() {
-            // There is nothing to release; but the token must be nobody's.
-            let Ok(token) = random::token() else { return };
-            let keys = Arc::clone(&self.keys);
-            self.queued = Some(Arc::new(Subject { keys, token, waiter: Some(waiter) }));
-        }
-        let Some(subject) = &self.queued else { return };
-        let Some(sender) = self.place.as_ref().and_then(Place::sender) else { return };
-        for node in nodes.iter().filter(|node| !self.joined.contains(*node)) {
-            let (subject, turns) = (Arc::clone(subject), self.driver.turns());
-            let leave = Request::release(&subject, turns);
-            let request = Request::Release { subject, ticket: Some(ticket), turns };
-            let join = self.driver.call(node, request, clock::now(), self.node_timeout);
-            let (again, closing) = (sender.clone(), self.driver.closing.clone());
-            let (target, patience) = (Arc::clone(&self.driver.nodes[node]), self.node_timeout);
-            let waits = Weak::clone(&waits);
-            let join = async move {
-                if join.await.is_err() {
-                    closing.run_until_cancelled(sleep(JOIN_AGAIN)).await;
-                    // An error means that nobody waits any more.
-                    let _ = again.send(Notification::Unqueued(node));
-                } else if waits.strong_count() == 0 {
-                    // The node may have been asked to let it join again, after it had left.
-                    let horizon = clock::now().plus(turns.memory);
-                    target.deliver(leave, patience, horizon, &closing).await;
-                }
-            };
-            self.driver.detach(join);
-        }
-        self.joined = nodes;
-    }
-
-    /// Leaves the nodes' queues, in vain.
-    fn leave(&mut self) {
+    /// The round is won. Hands the lease to the caller, or releases it by dropping it if the nodes turn out
+    /// to be duplicates or the acquire was stopped.
+    async fn win(mut self, mut caller: Caller, mut round: RunningRound, fence: u64, end: Moment) {
+        // The next waiter's turn. Where this one is still in a node's queue, its release ends that.
         self.place = None;
-        let Some(queued) = &self.queued else { return };
-        let horizon = clock::now().plus(self.driver.turns().memory);
-        for node in std::mem::take(&mut self.joined).iter() {
-            let request = Request::release(queued, self.driver.turns());
-            self.driver.deliver(node, request, self.node_timeout, horizon);
+        let won = Won {
+            resources: self.resources.clone(),
+            subject: Arc::clone(&round.subject),
+            fence,
+            term: self.term,
+            sent: round.sent,
+            end,
+            max_hold: self.max_hold,
+            auto_extend: self.auto_extend,
+            owner: self.owner,
+        };
+        let held = Held::new(&self.driver, won, round.granted(), round.holders());
+        let lease = Lease::new(&self.renewer, Arc::clone(&held));
+        match self.verify(&mut caller, &mut round).await {
+            Ok(()) => {
+                self.trace.win(fence);
+                answer(caller, Ok(lease));
+            }
+            Err(end) => {
+                drop(lease);
+                self.answer_end(caller, end);
+            }
         }
+        round.finish(Some(held)).await;
     }
 
-    /// Sees the last round to its end, which was in vain.
-    async fn finish(mut self, round: RunningRound) {
-        self.leave();
+    /// Checks that the lease may be handed out: that no two of its nodes are one server, that the client is
+    /// open, and that the caller still waits.
+    async fn verify(&self, caller: &mut Caller, round: &mut RunningRound) -> Result<(), End> {
+        if self.driver.identities.needs_proof() {
+            unless_stopped(&self.driver, caller, round.complete()).await?;
+            round.prove();
+        }
+        if let Some(mistake) = self.mistake(round.duplicate()).await {
+            return Err(End::Failed(mistake));
+        }
+        // A client that was closed meanwhile may have missed the new lease.
+        if self.driver.closing.is_cancelled() { Err(End::Closed) } else { Ok(()) }
+    }
+
+    /// The acquire was stopped while the round was running. Takes back what the nodes granted.
+    async fn abandon(mut self, caller: Caller, mut round: RunningRound, end: End) {
+        // Before the undo requests: they keep no place in a queue for a waiter that is gone.
+        self.place = None;
+        round.handle(Event::Abandon);
+        self.end(caller, end);
         round.finish(None).await;
     }
 
-    /// The mistake in the list of nodes that this round revealed, or that was found meanwhile.
-    async fn mistake(&self, duplicate: Option<usize>, subject: &Arc<Subject>) -> Option<Error> {
-        if let Some(node) = duplicate {
-            let subject = Arc::clone(subject);
-            let exposed = find_duplicate(&self.driver, node, subject, self.term, self.node_timeout);
-            if let Err(error) = exposed.await {
+    /// The wait is over, or too few nodes can vote.
+    async fn give_up(mut self, caller: Caller, mut round: RunningRound, loss: Loss) {
+        round.catch_up();
+        let error = self.error(loss, &round.answers);
+        self.end(caller, End::Failed(error));
+        round.finish(None).await;
+    }
+
+    /// Returns the mistake in the list of nodes, if one is known. `duplicate` is a node that the round found
+    /// to be the same server as another one, and the subject of the round.
+    async fn mistake(&self, duplicate: Option<(usize, Arc<Subject>)>) -> Option<Error> {
+        if let Some((node, subject)) = duplicate {
+            let timeout = self.node_timeout;
+            let found = find_duplicate(&self.driver, node, subject, self.term, timeout).await;
+            if let Err(error) = found {
                 return Some(error);
             }
         }
         self.driver.identities.mistake()
     }
 
-    fn fail(&mut self, caller: Caller, error: Error) {
-        self.refuse(caller, error.about(&self.resources));
+    /// Ends without a lease: answers the caller, and leaves all queues.
+    fn end(&mut self, caller: Caller, end: End) {
+        self.answer_end(caller, end);
+        self.leave();
     }
 
-    /// Ends in this error.
-    fn refuse(&mut self, caller: Caller, error: Error) {
+    fn answer_end(&mut self, caller: Caller, end: End) {
         self.reentrant = None;
-        self.trace.fail(Some(&error));
-        answer(caller, Err(error));
-    }
-
-    /// Ends because nobody waits for it any more.
-    fn stop(&mut self, caller: Caller, stop: Stop) {
-        self.trace.fail(None);
-        stop.tell(caller, &self.resources);
+        match end {
+            End::Failed(error) => {
+                let error = error.about(&self.resources);
+                self.trace.fail(Some(&error));
+                answer(caller, Err(error));
+            }
+            End::Closed => {
+                self.trace.fail(None);
+                answer(caller, Err(Error::closed().about(&self.resources)));
+            }
+            End::Cancelled => self.trace.fail(None),
+        }
     }
 
     fn error(&self, loss: Loss, answers: &[Option<Answered>]) -> Error {
@@ -456,35 +284,30 @@ impl Acquire {
     }
 }
 
-fn answer(caller: Caller, result: Result<Lease>) {
-    // An error means that nobody waits any more; dropping the result is all there is to do.
+/// How an acquire ends without a lease.
+enum End {
+    Failed(Error),
+    /// The client is closed.
+    Closed,
+    /// The caller dropped its [`Pending`](crate::Pending).
+    Cancelled,
+}
+
+fn answer(caller: Caller, result: crate::error::Result<Lease>) {
+    // An error means that the caller has gone. Dropping the result releases the lease.
     let _ = caller.send(result);
 }
 
-/// Why an acquire stops before it is decided.
-enum Stop {
-    /// The caller dropped its [`Pending`](crate::Pending).
-    Cancelled,
-    Closing,
-}
-
-impl Stop {
-    fn tell(self, caller: Caller, resources: &Resources) {
-        if let Self::Closing = self {
-            answer(caller, Err(Error::closed().about(resources)));
-        }
-    }
-}
-
+/// Does `work`, unless the caller goes away or the client is closed first.
 async fn unless_stopped<T>(
     driver: &Driver,
     caller: &mut Caller,
     work: impl Future<Output = T>,
-) -> std::result::Result<T, Stop> {
+) -> Result<T, End> {
     tokio::select! {
         biased;
-        () = caller.closed() => Err(Stop::Cancelled),
-        () = driver.closing.cancelled() => Err(Stop::Closing),
+        () = caller.closed() => Err(End::Cancelled),
+        () = driver.closing.cancelled() => Err(End::Closed),
         done = work => Ok(done),
     }
 }

@@ -3,8 +3,9 @@
 use crate::config::options::{Dialect, OptionValue};
 use crate::error::{Error, ErrorCode, Result};
 use crate::lock::extend::extend;
-use crate::lock::held::{Held, Watcher, Won};
+use crate::lock::held::{Held, Won};
 use crate::lock::renewer::Renewer;
+use crate::lock::watcher::Watcher;
 use crate::runtime::Pending;
 use crate::runtime::clock;
 use crate::runtime::fork::Owned;

@@ -15,3 +15,4 @@ pub(crate) mod round;
 pub(crate) mod subscriber;
 pub(crate) mod trace;
 pub(crate) mod waiters;
+pub(crate) mod watcher;

@@ -7,7 +7,8 @@
 use crate::command::keys::Keys;
 use crate::lock::driver::Driver;
 use crate::lock::extend::ExtensionBatch;
-use crate::lock::held::{Held, PendingExtension, RenewalStep};
+use crate::lock::held::Held;
+use crate::lock::held::extension::{PendingExtension, RenewalStep};
 use crate::runtime;
 use crate::runtime::clock;
 use crate::runtime::fork::PerProcess;

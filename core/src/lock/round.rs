@@ -180,9 +180,12 @@ impl RunningRound {
         }
     }
 
-    /// The node that answered that it holds this round's token already, if there is one.
-    pub(crate) fn duplicate(&self) -> Option<usize> {
-        self.answers.iter().position(|answer| matches!(answer, Some(Ok(Reply::Own))))
+    /// The node that answered that it holds this round's token already, if there is one, with the subject
+    /// of the round.
+    pub(crate) fn duplicate(&self) -> Option<(usize, Arc<Subject>)> {
+        let is_duplicate = |answer: &Option<Answered>| matches!(answer, Some(Ok(Reply::Own)));
+        let node = self.answers.iter().position(is_duplicate)?;
+        Some((node, Arc::clone(&self.subject)))
     }
 
     /// Nodes that granted this round's token are different servers.
