@@ -2,7 +2,7 @@
 //!
 //! What runs on it is an operation, which a caller waits for, or a service, which others rely on. The
 //! panic of an operation ends that operation; a service begins again: see [`serve`]. Foreign code runs
-//! behind `panics.rs`. CONTRIBUTING.md has the whole rule.
+//! behind `panics.rs`. docs/architecture.md has the whole rule.
 
 pub(crate) mod clock;
 pub(crate) mod deadline;

@@ -2,7 +2,7 @@
 //!
 //! Code that is not quorlock's may panic: callbacks, wakers of other executors, `tracing` subscribers,
 //! wake-ups of language bindings. So may quorlock's own, by mistake. The panic hook reports the panic; it
-//! must not end a task that works for other leases. CONTRIBUTING.md says what ends where.
+//! must not end a task that works for other leases. docs/architecture.md says what ends where.
 
 use futures_util::future::FutureExt;
 use std::any::Any;
