@@ -1,9 +1,9 @@
-"""Builds the packages for this machine, from what `make build` has compiled.
+"""Builds the packages for this machine from the build of `make build`.
 
     python release/build.py OUT
 
-OUT gets the wheel, the sdist, and the npm packages, each as a tarball. What is published is made by
-.github/workflows/release.yml, with the same scripts.
+OUT gets the wheel, the sdist, and the npm packages as tarballs. Published packages are built by
+.github/workflows/release.yml with the same scripts.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ ADDON = ROOT / "bindings-node" / "quorlock.node"
 
 
 def run(*command: str | Path, cwd: Path = ROOT) -> None:
-    """Runs a command, and shows what it says only if it fails."""
+    """Runs a command, and shows its output only if it fails."""
     done = subprocess.run(command, cwd=cwd, capture_output=True, text=True, check=False)
     if done.returncode:
         raise SystemExit(f"{' '.join(map(str, command))}:\n{done.stdout}{done.stderr}")
 
 
 def this_platform() -> str:
-    """The name of this machine's npm package."""
+    """Returns the name of this machine's platform, as in platforms.json."""
     host = licenses.host()
     for name, fields in npm.platforms().items():
         if fields["target"] == host:
@@ -42,7 +42,7 @@ def build(out: Path) -> None:
     scripts = Path(__file__).parent
     python = sys.executable
     run(python, scripts / "licenses.py", ROOT / "LICENSE-THIRD-PARTY")
-    # The same interpreter as `make build` names, so that nothing is compiled again.
+    # With another interpreter than in `make build`, everything would be compiled again.
     maturin = [python, "-m", "maturin"]
     run(*maturin, "build", "--release", "--locked", "--interpreter", python, "--out", out)
     run(*maturin, "sdist", "--out", out)
@@ -56,7 +56,7 @@ def build(out: Path) -> None:
 
 
 def sizes(out: Path) -> dict[str, int]:
-    """What was built, in bytes: the packages, and what is in them."""
+    """Returns the sizes of the packages and of the native libraries in them, in bytes."""
     native = next((ROOT / "bindings-python" / "python" / "quorlock").glob("_quorlock.*.so"))
     return {path.name: path.stat().st_size for path in [*sorted(out.glob("*.*")), native, ADDON]}
 
