@@ -1,4 +1,4 @@
-"""What only the leader may write, in SQLite. Its SQL is what any SQL database does."""
+"""Data that only the leader writes, in SQLite. The SQL works the same in any SQL database."""
 
 import os
 import sqlite3
@@ -7,7 +7,7 @@ from contextlib import closing, contextmanager
 
 
 class StaleFenceError(Exception):
-    """A later leader has written."""
+    """A later leader has already written."""
 
 
 @contextmanager
