@@ -29,7 +29,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 /// How long [`end`] waits for a running `logging` handler at interpreter exit.
-const PATIENCE: Duration = Duration::from_secs(1);
+const LOGGING_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// The native part of `quorlock.Client`.
 #[pyclass(frozen, module = "quorlock._quorlock")]
@@ -222,7 +222,7 @@ fn release_all(py: Python<'_>, seconds: f64) {
 #[pyfunction]
 fn end(py: Python<'_>) -> PyResult<()> {
     let is_idle = || Kind::Logging.is_idle();
-    py.detach(|| exit::wait_until(PATIENCE, is_idle));
+    py.detach(|| exit::wait_until(LOGGING_TIMEOUT, is_idle));
     // If a handler hangs on the logging thread, calling it here as well would block the exit.
     let is_idle = is_idle();
     exit::end(py);
