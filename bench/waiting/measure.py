@@ -131,7 +131,7 @@ Calls = Mapping[str, int]
 
 
 def calls(info: str) -> dict[str, int]:
-    """Parses the answer to `INFO commandstats`. Subcommands count for their commands."""
+    """Parses the answer to `INFO commandstats`. Adds the calls of subcommands to their commands."""
     found: dict[str, int] = {}
     for line in info.splitlines():
         name, colon, fields = line.removeprefix("cmdstat_").partition(":calls=")

@@ -75,7 +75,7 @@ class Process:
 
 
 def receive(processes: Sequence[Process], seconds: float = 0.0) -> list[dict[str, Any]]:
-    """Returns an answer of each process. Aborts the run if one of them hangs."""
+    """Returns one answer from each process. Aborts the run if one of them hangs."""
 
     def kill() -> None:
         for process in processes:

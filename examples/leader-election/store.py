@@ -26,7 +26,7 @@ def create() -> None:
 
 
 def write_report(fence: int) -> None:
-    """Raises StaleFenceError."""
+    """Writes the report. Raises StaleFenceError if a later leader has already written."""
     with transaction() as database:
         done = database.execute(
             "UPDATE report SET fence = :fence, writes = writes + 1 WHERE fence <= :fence",

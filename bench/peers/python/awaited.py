@@ -1,4 +1,6 @@
-"""The asyncio libraries. Each function connects, and returns a factory of cycles by key.
+"""The asyncio libraries.
+
+Each function connects, and returns a function that takes a key and returns a cycle on that key.
 
 All tasks share the clients. Each key has its own lock object, if the library has lock objects.
 """

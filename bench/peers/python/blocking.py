@@ -1,4 +1,6 @@
-"""The blocking libraries. Each function connects, and returns a factory of cycles by key.
+"""The blocking libraries.
+
+Each function connects, and returns a function that takes a key and returns a cycle on that key.
 
 All threads share the clients, which every library here allows. Each key has its own lock object, if
 the library has lock objects, and is used by one thread at a time.

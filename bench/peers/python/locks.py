@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 TTL = 10
-"""Seconds."""
+"""The ttl of all locks, in seconds."""
 
 
 class NotAcquiredError(Exception):

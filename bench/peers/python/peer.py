@@ -18,7 +18,7 @@ Micros = list[float]
 
 
 def run_blocking(cycles: list[blocking.Cycle], count: int) -> list[Micros]:
-    """Runs each cycle `count` times, each in its own thread. Returns the times in microseconds."""
+    """Runs each cycle `count` times in its own thread. Returns the times in microseconds."""
 
     def loop(cycle: blocking.Cycle) -> Micros:
         micros = []
@@ -33,7 +33,7 @@ def run_blocking(cycles: list[blocking.Cycle], count: int) -> list[Micros]:
 
 
 async def run_awaited(cycles: list[awaited.Cycle], count: int) -> list[Micros]:
-    """Runs each cycle `count` times, each in its own task. Returns the times in microseconds."""
+    """Runs each cycle `count` times in its own task. Returns the times in microseconds."""
 
     async def loop(cycle: awaited.Cycle) -> Micros:
         micros = []
