@@ -118,7 +118,7 @@ impl Drop for Outside {
 
 /// Runs `work` without the GIL.
 pub(crate) fn detach<T: Send>(py: Python<'_>, work: impl FnOnce() -> T + Send) -> T {
-    // Must enclose `py.detach`: the thread is inside again before that takes the GIL back.
+    // Must enclose `py.detach`, so that this thread counts as inside before it takes the GIL back.
     let _entered = enter(py);
     py.detach(|| {
         let _outside = Outside::new();
