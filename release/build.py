@@ -2,9 +2,9 @@
 
     python release/build.py OUT [PROFILE]
 
-OUT gets the wheel, the sdist, and the npm packages, each as a tarball. They are compiled with the
-cargo profile `release`; tests of the packaging itself may name a quicker one. What is published is
-made by .github/workflows/release.yml, with the same scripts.
+OUT gets the wheel, the sdist, and the npm packages as tarballs. They are compiled with the cargo profile
+`release`; tests of the packaging itself may name a quicker one. Published packages are built by
+.github/workflows/release.yml with the same scripts.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ ROOT = Path(__file__).resolve().parent.parent
 
 
 def run(*command: str | Path, cwd: Path = ROOT) -> None:
-    """Runs a command, and shows what it says only if it fails."""
+    """Runs a command, and shows its output only if it fails."""
     done = subprocess.run(command, cwd=cwd, capture_output=True, text=True, check=False)
     if done.returncode:
         raise SystemExit(f"{' '.join(map(str, command))}:\n{done.stdout}{done.stderr}")
 
 
 def this_platform() -> str:
-    """The name of this machine's npm package."""
+    """Returns the name of this machine's platform, as in platforms.json."""
     host = licenses.host()
     for name, fields in npm.platforms().items():
         if fields["target"] == host:
@@ -67,7 +67,7 @@ def build(out: Path, profile: str) -> None:
 
 
 def sizes(out: Path) -> dict[str, int]:
-    """What was built, in bytes: the packages, and what is in them."""
+    """Returns the sizes of the packages and of the native libraries in them, in bytes."""
     found = {path.name: path.stat().st_size for path in sorted(out.glob("*.*"))}
     for member in zipfile.ZipFile(next(out.glob("*.whl"))).infolist():
         if member.filename.endswith((".so", ".pyd")):
