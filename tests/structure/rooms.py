@@ -6,7 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-import imports
+from structure import imports
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -89,7 +89,9 @@ def core() -> imports.Graph:
 
 def graphs() -> dict[str, imports.Graph]:
     """Returns the import graph of each part of the project."""
-    crates = {file.parent / "src" for file in tracked("*Cargo.toml") if (file.parent / "src").is_dir()}
+    crates = {
+        file.parent / "src" for file in tracked("*Cargo.toml") if (file.parent / "src").is_dir()
+    }
     result = {
         str(source.relative_to(ROOT)): imports.rust(source)
         for source in sorted(crates)
