@@ -1,7 +1,7 @@
 """Reads the tree and returns which file imports which: Rust, Python and JavaScript.
 
-It reads imports as text, without a compiler, so that it can also show a tree that does not build. It must
-not know any file by its name; `rooms.py` and the tests decide what is allowed.
+It reads imports as text, without a compiler, so that it can also show a tree that does not build.
+It must not know any file by its name; `rooms.py` and the tests decide what is allowed.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ def rust(source: Path, crates: dict[str, Path] | None = None) -> Graph:
     """Returns the imports between the files of one Rust crate, whose root is `source/lib.rs` or
     `source/main.rs`. `crates` are other crates of the project: name to source directory.
 
-    A `mod` declaration is no import. A `use` of a name that a file re-exports counts as an import of
-    that file.
+    A `mod` declaration is no import. A `use` of a name that a file re-exports counts as an import
+    of that file.
     """
     files = {_module(file, source): file for file in sorted(source.rglob("*.rs"))}
     graph: Graph = {file: {} for file in files.values()}

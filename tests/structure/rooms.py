@@ -1,4 +1,4 @@
-"""The rooms of core/src: what each may import. As a program, prints the import graph: `make rooms`."""
+"""The rooms of core/src: what each may import. As a program (`make rooms`), prints the graph."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ ROOMS = [
     "lib.rs",
     "testing",
 ]
-"""From the bottom to the top. A room imports only rooms before it; all of them import the protocol."""
+"""From the bottom to the top. A room imports only rooms before it, and the protocol."""
 
 MOST_FLOORS = 10
 
@@ -52,8 +52,8 @@ def strangers(source: Path) -> list[str]:
 
 
 def floors(graph: imports.Graph, source: Path) -> dict[str, int]:
-    """Returns the floor of each room: one more than that of the highest room that it imports. What is
-    outside of `source`, the protocol, is on floor 1. The rooms must not import each other in a circle.
+    """Returns the floor of each room: one more than that of the highest room that it imports. What
+    is outside of `source`, the protocol, is on floor 1. There must be no circle of rooms.
     """
     uses: dict[str, set[str]] = {name: set() for name in ROOMS}
     for file, targets in graph.items():
@@ -62,10 +62,11 @@ def floors(graph: imports.Graph, source: Path) -> dict[str, int]:
             used = room(target, source) if inside else "protocol"
             if used != room(file, source):
                 uses[room(file, source)].add(used)
-    result = {"protocol": 1}
-    for name in ROOMS:
-        result[name] = 1 + max((result[used] for used in uses[name]), default=0)
-    return result
+
+    def floor(name: str) -> int:
+        return 1 + max(map(floor, uses.get(name, ())), default=0)
+
+    return {name: floor(name) for name in ["protocol", *ROOMS]}
 
 
 def tracked(*patterns: str) -> list[Path]:
@@ -101,9 +102,9 @@ def graphs() -> dict[str, imports.Graph]:
     for test in sorted((ROOT / "core/tests").glob("*/main.rs")):
         result[str(test.parent.relative_to(ROOT))] = imports.rust(test.parent)
     # The stub stands for the native module.
-    sources = tracked("*.py", "*.pyi")
-    parents = sorted({file.parent for file in sources})
-    result["Python"] = imports.python(sources, [ROOT / "bindings-python/python", ROOT, *parents])
+    scripts = tracked("*.py", "*.pyi")
+    parents = sorted({file.parent for file in scripts})
+    result["Python"] = imports.python(scripts, [ROOT / "bindings-python/python", ROOT, *parents])
     result["JavaScript"] = imports.javascript(tracked("*.js", "*.mjs", "*.cjs"))
     return result
 

@@ -1,4 +1,4 @@
-"""No import circle anywhere, and twelve rooms in core/src that import only what stands below them."""
+"""No import circle anywhere, and twelve rooms in core/src that import only rooms below them."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def test_rust_declarations_comments_and_test_modules_are_no_imports(tmp_path: Pa
     write(
         tmp_path,
         lib_rs="mod node;",
-        node__mod_rs="mod link;\n// use link::Link;\n#[cfg(test)]\nmod tests {\n    use super::*;\n}",
+        node__mod_rs="mod link;\n// use link::Link;\nmod tests {\n    use super::*;\n}",
         node__link_rs="use super::Node;",
     )
     assert imports.circles(imports.rust(tmp_path)) == []
