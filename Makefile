@@ -8,14 +8,16 @@ BIN := $(VENV)/bin
 STAMPS := .cache
 PLOTS := $(STAMPS)/bench-plots
 SITE := $(STAMPS)/docs
-CORE := Cargo.toml Cargo.lock $(shell find core/src core/Cargo.toml cli/src cli/Cargo.toml -type f)
 
-.PHONY: help build demo examples test test-rust test-python test-node test-examples model simulate chaos mutants bench \
+# The cargo profile of what `make build` puts in place: `quick`, or `release` to measure it.
+PROFILE := quick
+
+.PHONY: help build native demo examples test test-rust test-python test-node test-examples model simulate chaos mutants bench \
     bench-report bench-waiting packages licenses version docs lint clean redis
 
 help:
-	@echo 'make build   both packages in release mode, in place'
-	@echo 'make demo    the lock at work on five real servers (LOCK=off: without it)'
+	@echo 'make build   both packages, in place (PROFILE=release: as they are published)'
+	@echo 'make demo    the lock at work on five real servers, in two minutes (LOCK=off: without it)'
 	@echo 'make test    all suites: Rust, Python, Node.js, cross-language'
 	@echo 'make examples  what the examples in examples/ run on (make test-examples: their tests)'
 	@echo 'make model   every order of events, up to a bound (MODEL=deep: further; SCOPE=text)'
@@ -32,22 +34,40 @@ help:
 	@echo 'make docs    the documentation site, in build/site (LINKS=all: also looks whether other sites are there)'
 	@echo 'make clean   removes what these made, except the Rust target directory'
 
-build: $(STAMPS)/python $(STAMPS)/node
+build: native $(STAMPS)/venv $(STAMPS)/npm
 
-demo: build redis
-	LOCK=$(LOCK) $(BIN)/python demo/run.py
+# One cargo for both bindings and the command, so that it compiles what they share once and links them side by
+# side. PyO3 links no library of Python, and asks no interpreter: the module is for all versions.
+EXTENSION := PYO3_NO_PYTHON=1 PYO3_BUILD_EXTENSION_MODULE=1
+ifeq ($(shell uname -s),Darwin)
+EXTENSION += RUSTFLAGS='-C link-arg=-undefined -C link-arg=dynamic_lookup'
+LIBRARY := dylib
+else
+LIBRARY := so
+endif
+BUILT = $(or $(CARGO_TARGET_DIR),target)/$(PROFILE)
+
+# $(call put,FROM,TO) replaces a file in one step: a process that has the old one loaded keeps it.
+put = cmp -s $(1) $(2) || { cp $(1) $(2).new && mv $(2).new $(2); }
+
+native:
+	$(EXTENSION) cargo build --locked --profile $(PROFILE) -p quorlock-python -p quorlock-node -p quorlock-cli
+	@$(call put,$(BUILT)/lib_quorlock.$(LIBRARY),bindings-python/python/quorlock/_quorlock.abi3.so)
+	@$(call put,$(BUILT)/libquorlock_node.$(LIBRARY),bindings-node/quorlock.node)
+
+# Needs neither .venv nor node_modules, and makes what else it needs.
+demo:
+	@$(PYTHON) -c $(CHECK_PYTHON)
+	@LOCK=$(LOCK) $(PYTHON) demo/run.py
 
 test: test-rust model simulate test-python test-node
 
 # Tokio's unstable interface makes a simulation repeatable: tasks that are woken together go on in the
 # same order.
-CARGO_TEST := RUSTFLAGS='--cfg tokio_unstable' cargo test --locked -p quorlock
+CARGO_TEST := RUSTFLAGS='--cfg tokio_unstable' cargo test --locked
 
-# The pure protocol builds, and is tested, without any dependency.
 test-rust: redis
-	$(CARGO_TEST) --no-default-features --lib -- --skip model::
-	$(CARGO_TEST) -- --skip model:: --skip simulation::
-	RUSTFLAGS='--cfg tokio_unstable' cargo test --locked -p quorlock-cli
+	$(CARGO_TEST) -p quorlock-protocol -p quorlock -p quorlock-cli -- --skip model:: --skip simulation::
 
 # With the cross-language tests, which drive Node.js from Python.
 test-python: build redis
@@ -64,10 +84,10 @@ test-examples: build redis
 	$(BIN)/python -m pytest -q tests/examples
 
 model:
-	$(CARGO_TEST) --quiet --no-default-features --lib model:: -- --nocapture
+	$(CARGO_TEST) --quiet -p quorlock-protocol --lib model:: -- --nocapture
 
 simulate:
-	$(CARGO_TEST) --quiet --lib simulation:: -- --nocapture
+	$(CARGO_TEST) --quiet -p quorlock --lib simulation:: -- --nocapture
 
 mutants:
 	$(PYTHON) tests/mutants/run.py
@@ -76,21 +96,24 @@ mutants:
 chaos: build redis
 	$(BIN)/python tests/chaos/run.py --seconds $(or $(SECONDS),300) $(if $(SEED),--seed $(SEED))
 
+# Both measure what is published, and leave that in place until the next `make build`.
 # The report says what bench/results.json says; without `make bench` before, what is committed there.
-bench: build redis $(STAMPS)/plots
+bench: $(STAMPS)/venv $(STAMPS)/npm redis $(STAMPS)/plots
+	$(MAKE) --no-print-directory native PROFILE=release
 	$(BIN)/python bench/run.py
 	$(PLOTS)/bin/python bench/report.py
 
 bench-report: $(STAMPS)/plots
 	$(PLOTS)/bin/python bench/report.py
 
-bench-waiting: build redis
+bench-waiting: $(STAMPS)/venv $(STAMPS)/npm redis
+	$(MAKE) --no-print-directory native PROFILE=release
 	$(BIN)/python bench/waiting/main.py
 
-# `make test-python` builds and tries them too.
-packages: build redis
+# `make test-python` builds and tries them too, compiled quickly.
+packages: $(STAMPS)/venv redis
 	$(BIN)/python release/build.py build/packages
-	$(BIN)/python -m pytest -q tests/packages
+	PACKAGES_PROFILE=release $(BIN)/python -m pytest -q tests/packages
 
 licenses:
 	cargo deny --locked check licenses bans sources
@@ -101,15 +124,14 @@ version:
 docs: $(STAMPS)/site
 	cd site && node_modules/.bin/typedoc --logLevel Warn
 	rm -rf target/doc
-	RUSTDOCFLAGS='-D warnings' cargo doc --quiet --locked -p quorlock --no-deps --target-dir target
+	RUSTDOCFLAGS='-D warnings' cargo doc --quiet --locked -p quorlock-protocol -p quorlock --no-deps --target-dir target
 	NO_MKDOCS_2_WARNING=1 $(SITE)/bin/mkdocs build --quiet --strict
 	$(SITE)/bin/python site/links.py $(LINKS)
 
 lint: build
 	cargo fmt --all --check
 	cargo clippy --locked --workspace --all-targets -- -D warnings
-	cargo clippy --locked -p quorlock --no-default-features -- -D warnings
-	RUSTDOCFLAGS='-D warnings' cargo doc --locked -p quorlock --no-deps
+	RUSTDOCFLAGS='-D warnings' cargo doc --locked -p quorlock-protocol -p quorlock --no-deps
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
@@ -124,11 +146,14 @@ redis:
 	@command -v "$${REDIS_SERVER:-redis-server}" > /dev/null || command -v valkey-server > /dev/null \
 	  || tests/install-redis.sh
 
-$(STAMPS)/venv: requirements-dev.txt
+CHECK_PYTHON := 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or later is needed")'
+
+$(STAMPS)/venv: requirements-dev.txt pyproject.toml release/editable.py
 	@echo 'Python: making $(VENV)'
-	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or later is needed")'
+	$(PYTHON) -c $(CHECK_PYTHON)
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install --quiet --disable-pip-version-check -r requirements-dev.txt
+	$(BIN)/python release/editable.py
 	@mkdir -p $(STAMPS) && touch $@
 
 # What draws is apart from what is measured.
@@ -145,19 +170,7 @@ $(STAMPS)/site: site/requirements.txt site/package-lock.json
 	cd site && npm ci --silent --no-audit --no-fund
 	@touch $@
 
-$(STAMPS)/python: $(STAMPS)/venv $(CORE) pyproject.toml \
-    $(shell find bindings-python -type f \( -name '*.rs' -o -name '*.py' -o -name '*.toml' \))
-	@echo 'Python: building the package in release mode'
-	$(BIN)/maturin develop --release --locked
-	@touch $@
-
 $(STAMPS)/npm: package.json package-lock.json bindings-node/package.json
 	@echo 'Node.js: installing tools'
 	npm ci
 	@mkdir -p $(STAMPS) && touch $@
-
-$(STAMPS)/node: $(STAMPS)/npm $(CORE) \
-    $(shell find bindings-node -type f \( -name '*.rs' -o -name '*.toml' \))
-	@echo 'Node.js: building the addon in release mode'
-	npm run --silent build
-	@touch $@

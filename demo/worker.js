@@ -1,10 +1,11 @@
 // A Node.js worker of the demo: several loops that fight for the lock. See run.py.
 
-import { Client, LeaseLostError, LockTimeoutError, QuorumError } from 'quorlock'
+// As 'quorlock' in a program that has installed the package.
+import { Client, LeaseLostError, LockTimeoutError, QuorumError } from '../bindings-node/index.js'
 import { appendFileSync, readFileSync, writeFileSync } from 'node:fs'
 import { setTimeout as sleep } from 'node:timers/promises'
 
-const { urls, ledger, history, loops, locked } = JSON.parse(process.argv[2])
+const { urls, counter, history, loops, locked } = JSON.parse(process.argv[2])
 const client = new Client(urls, { ttl: 5_000, wait: 30_000, retryDelay: [2, 20] })
 const now = () => Number(process.hrtime.bigint())
 let running = true
@@ -25,9 +26,9 @@ function begin(asked, lease) {
 
 /** Read, think, write: loses updates if anybody else does the same meanwhile. */
 async function update() {
-  const total = Number(readFileSync(ledger, 'utf8'))
+  const total = Number(readFileSync(counter, 'utf8'))
   await sleep(1)
-  writeFileSync(ledger, String(total + 1))
+  writeFileSync(counter, String(total + 1))
 }
 
 async function turn() {
@@ -37,7 +38,7 @@ async function turn() {
     await update()
     return record({ ...entry, to: now() })
   }
-  const lease = await client.lock('ledger')
+  const lease = await client.lock('counter')
   const entry = begin(asked, lease)
   await update()
   record({ ...entry, to: now() })

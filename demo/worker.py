@@ -23,16 +23,16 @@ ERRORS = {
 
 
 class Worker:
-    """What threads and tasks have in common: the ledger, the history, when to stop."""
+    """What threads and tasks have in common: the counter, the history, when to stop."""
 
     def __init__(self, settings: dict[str, Any]) -> None:
         self.loops: int = settings["loops"]
         self.locked: bool = settings["locked"]
         self.running = True
-        self._ledger = Path(settings["ledger"])
+        self._counter = Path(settings["counter"])
         self._history = Path(settings["history"])
         client = quorlock.Client(settings["urls"], ttl=5, wait=30, retry_delay=(0.002, 0.02))
-        self.lock = client.lock("ledger")
+        self.lock = client.lock("counter")
         signal.signal(signal.SIGTERM, self._stop)
         threading.Thread(target=self._watch_stdin, daemon=True).start()
 
@@ -45,10 +45,10 @@ class Worker:
         self.running = False
 
     def read(self) -> int:
-        return int(self._ledger.read_text() or 0)
+        return int(self._counter.read_text() or 0)
 
     def write(self, total: int) -> None:
-        self._ledger.write_text(str(total))
+        self._counter.write_text(str(total))
 
     def begin(self, asked: int, lease: quorlock.Lease | None) -> dict[str, int]:
         """A turn that begins now; nanoseconds of CLOCK_MONOTONIC."""

@@ -1,24 +1,27 @@
-"""Builds the packages for this machine from the build of `make build`.
+"""Builds the packages for this machine.
 
-    python release/build.py OUT
+    python release/build.py OUT [PROFILE]
 
-OUT gets the wheel, the sdist, and the npm packages as tarballs. Published packages are built by
+OUT gets the wheel, the sdist, and the npm packages as tarballs, compiled with the cargo profile
+`release`. Tests of the packaging itself can name a quicker profile. Published packages are built by
 .github/workflows/release.yml with the same scripts.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import subprocess
 import sys
+import zipfile
 from pathlib import Path
 
 import licenses
 import npm
+from for_platform import LIBRARIES
 
 ROOT = Path(__file__).resolve().parent.parent
-ADDON = ROOT / "bindings-node" / "quorlock.node"
 
 
 def run(*command: str | Path, cwd: Path = ROOT) -> None:
@@ -37,18 +40,26 @@ def this_platform() -> str:
     raise SystemExit(f"no npm package is published for {host}")
 
 
-def build(out: Path) -> None:
+def build_addon(profile: str) -> Path:
+    """Compiles the native libraries, and returns the path of the one for Node.js."""
+    run("make", "native", f"PROFILE={profile}")
+    target = Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target"))
+    return target / profile / LIBRARIES[npm.platforms()[this_platform()]["os"]]
+
+
+def build(out: Path, profile: str) -> None:
     """Builds all packages."""
+    library = build_addon(profile)
     scripts = Path(__file__).parent
     python = sys.executable
     run(python, scripts / "licenses.py", ROOT / "LICENSE-THIRD-PARTY")
-    # With another interpreter than in `make build`, everything would be compiled again.
     maturin = [python, "-m", "maturin"]
-    run(*maturin, "build", "--release", "--locked", "--interpreter", python, "--out", out)
+    options = ["--locked", "--profile", profile]
+    run(*maturin, "build", *options, "--interpreter", python, "--out", out)
     run(*maturin, "sdist", "--out", out)
     addon = out / "addons" / this_platform()
     addon.mkdir(parents=True)
-    shutil.copy(ADDON, addon)
+    shutil.copy(library, addon / "quorlock.node")
     shutil.copy(ROOT / "LICENSE-THIRD-PARTY", addon)
     run(python, scripts / "npm.py", out / "npm", out / "addons")
     for package in (out / "npm").iterdir():
@@ -57,15 +68,20 @@ def build(out: Path) -> None:
 
 def sizes(out: Path) -> dict[str, int]:
     """Returns the sizes of the packages and of the native libraries in them, in bytes."""
-    native = next((ROOT / "bindings-python" / "python" / "quorlock").glob("_quorlock.*.so"))
-    return {path.name: path.stat().st_size for path in [*sorted(out.glob("*.*")), native, ADDON]}
+    found = {path.name: path.stat().st_size for path in sorted(out.glob("*.*"))}
+    for member in zipfile.ZipFile(next(out.glob("*.whl"))).infolist():
+        if member.filename.endswith((".so", ".pyd")):
+            found[Path(member.filename).name] = member.file_size
+    addon = out / "addons" / this_platform() / "quorlock.node"
+    return {**found, addon.name: addon.stat().st_size}
 
 
 def main() -> None:
     out = Path(sys.argv[1]).resolve()
+    profile = sys.argv[2] if len(sys.argv) > 2 else "release"
     shutil.rmtree(out, ignore_errors=True)
     out.mkdir(parents=True)
-    build(out)
+    build(out, profile)
     print(json.dumps(sizes(out), indent=2))
 
 

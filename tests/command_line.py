@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import json
 import os
 import shutil
@@ -19,19 +18,19 @@ ROOT = Path(__file__).resolve().parents[1]
 INSTALLATIONS = ["cargo", "pip", "npm"]
 
 
-@functools.cache
-def cargo_build() -> str:
-    """The program of its own, in the debug profile."""
-    command = ["cargo", "build", "--quiet", "--locked", "--package", "quorlock-cli"]
-    subprocess.run([*command, "--bin", "quorlock"], cwd=ROOT, check=True)
-    return str(Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target")) / "debug" / "quorlock")
+def cargo_program() -> str:
+    """The program of its own, as `make build` compiles it."""
+    target = Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target"))
+    path = target / "quick" / "quorlock"
+    assert path.exists(), "make build first"
+    return str(path)
 
 
 def program(installation: str) -> list[str]:
     """The words that a command line begins with."""
     match installation:
         case "cargo":
-            return [cargo_build()]
+            return [cargo_program()]
         case "pip":
             return [str(Path(sys.executable).parent / "quorlock")]
         case _:

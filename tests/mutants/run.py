@@ -21,29 +21,26 @@ ROOT = HERE.parents[1]
 COPY = ROOT / ".cache" / "mutants"
 """A copy of the sources, in which mutants are applied, and its build."""
 
-TEST = ["cargo", "test", "--locked", "--quiet", "-p", "quorlock"]
-SCRIPTS = "script::tests::"
-OTHERS = ["--skip", "interleavings::", "--skip", SCRIPTS]
+CORE = ["-p", "quorlock"]
+PROTOCOL = ["-p", "quorlock-protocol"]
+TEST = ["cargo", "test", "--locked", "--quiet"]
+OWN_CHECK = ["simulation::", "interleavings::", "scripts::"]
 CHECKS = {
-    "model": (["--lib", "--no-default-features"], ["model::"]),
-    "unit": (["--lib"], ["--skip", "model::", "--skip", "simulation::", *OTHERS]),
-    "interleavings": (["--lib"], ["interleavings::"]),
-    "scripts": (["--lib"], [SCRIPTS]),
-    "simulation": (["--lib"], ["simulation::"]),
-    "integration": (["--test", "integration"], []),
+    "model": ([*PROTOCOL, "--lib"], ["model::"]),
+    "protocol": ([*PROTOCOL, "--lib"], ["--skip", "model::"]),
+    "unit": ([*CORE, "--lib"], [word for test in OWN_CHECK for word in ("--skip", test)]),
+    "interleavings": ([*CORE, "--lib"], ["interleavings::"]),
+    "scripts": ([*CORE, "--lib"], ["scripts::"]),
+    "simulation": ([*CORE, "--lib"], ["simulation::"]),
+    "integration": ([*CORE, "--test", "integration"], []),
 }
 """The checks, in the order in which they run: the cargo target, and the filter for its tests.
 `make test` runs all of them."""
 
-MODELLED = (
-    "core/src/protocol/",
-    "core/src/entry.rs",
-    "core/src/queue.rs",
-    "core/src/slot.rs",
-)
+MODELLED = "core/protocol/"
 """The sources that the model runs."""
 
-REAL_SERVERS_ONLY = ("core/src/scripts/", "core/src/script.rs")
+REAL_SERVERS_ONLY = "core/src/command/script"
 """Sources that neither the model nor the simulation runs."""
 
 ENVIRONMENT = {
@@ -117,7 +114,9 @@ def checks_for(mutant: dict[str, Any]) -> list[str]:
         return [mutant["check"]]
     file = mutant["file"]
     # Mutants that need the interleavings of threads name this check.
-    excluded = {"interleavings"} if file.startswith(MODELLED) else {"interleavings", "model"}
+    excluded = (
+        {"interleavings"} if file.startswith(MODELLED) else {"interleavings", "model", "protocol"}
+    )
     if file.startswith(REAL_SERVERS_ONLY):
         excluded.add("simulation")
     return [check for check in CHECKS if check not in excluded]

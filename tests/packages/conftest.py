@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -15,12 +16,15 @@ sys.path.insert(0, str(ROOT / "release"))
 
 import npm
 
+PROFILE = os.environ.get("PACKAGES_PROFILE", "quick")
+"""The cargo profile with which the packages are compiled: `release` in `make packages`."""
+
 
 @pytest.fixture(scope="session")
 def packages(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The directory of the built packages."""
     out = tmp_path_factory.mktemp("packages")
-    command = [sys.executable, str(ROOT / "release" / "build.py"), str(out)]
+    command = [sys.executable, str(ROOT / "release" / "build.py"), str(out), PROFILE]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     print(done.stdout)

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from packages.conftest import PROFILE
 from packages.mistakes import MISTAKES, check, with_server
 from packages.sandboxes import ROOT, Sandbox, quick_start
 from servers import Servers
@@ -89,8 +90,9 @@ def test_the_sdist_can_be_installed(packages: Path, python: Sandbox, tmp_path: P
     target = tmp_path / "site"
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     command = [sys.executable, "-m", "pip", "install", "--quiet", "--no-index", "--no-deps"]
+    settings = f"--config-settings=build-args=--profile={PROFILE}"
     done = subprocess.run(
-        [*command, "--no-build-isolation", "--target", target, sdist],
+        [*command, "--no-build-isolation", settings, "--target", target, sdist],
         env={**os.environ, "PATH": path, "CARGO_TARGET_DIR": str(ROOT / "target")},
         capture_output=True,
         text=True,

@@ -2,19 +2,19 @@
 //! anything.
 
 use super::diagnosis::{NodeDiagnosis, Permission};
-use crate::answer::Failure;
-use crate::clock;
-use crate::cluster::{Cluster, Shard, no_master};
-use crate::ear::subscribe;
-use crate::endpoint::{Endpoint, Target};
+use crate::command::answer::Failure;
+use crate::command::keys::{Keys, SLOTS, tag};
+use crate::command::script;
+use crate::config::endpoint::{Cluster, Endpoint, Target};
+use crate::config::options::Options;
+use crate::config::server::Server;
 use crate::error::NodeOutcome;
-use crate::options::Options;
-use crate::pipe::Pipe;
-use crate::request::{Keys, SLOTS, tag};
-use crate::script;
-use crate::server::Server;
-use crate::token;
-use crate::wire::{failure, reach};
+use crate::runtime::clock;
+use crate::runtime::random;
+use crate::transport::cluster::{Shard, no_master};
+use crate::transport::connection::{Connection, Nobody};
+use crate::transport::handshake::failure;
+use crate::transport::subscription::{reach, subscribe};
 use futures_util::future::join_all;
 use redis::{Cmd, InfoDict, RedisError, from_redis_value};
 use std::collections::HashMap;
@@ -113,7 +113,7 @@ async fn examine_cluster(
 
 /// Keys of a resource that nobody has.
 fn any_keys(options: &Options) -> Keys {
-    Keys::new(&options.key_prefix, &format!("quorlock-doctor-{:08x}", token::random()))
+    Keys::new(&options.key_prefix, &format!("quorlock-doctor-{:08x}", random::random()))
 }
 
 /// The same on this master; `None` if all keys of this client share a slot that another one has.
@@ -146,7 +146,7 @@ impl Examined {
             self.is_at(server);
         }
         let limit = options.connect_timeout;
-        let (pipe, server) = match timeout(limit, reach(target)).await {
+        let (connection, server) = match timeout(limit, reach(target)).await {
             Ok(Ok(reached)) => reached,
             Ok(Err(failure)) => {
                 self.trouble = Some(failure);
@@ -159,7 +159,7 @@ impl Examined {
         };
         self.is_at(&server);
         self.diagnosis.reachable = true;
-        let looked = timeout(limit, look(&pipe, options, keys, self)).await;
+        let looked = timeout(limit, look(&connection, options, keys, self)).await;
         self.trouble = match looked {
             Ok(Ok(())) => None,
             Ok(Err(error)) => Some(failure(&error, true)),
@@ -169,18 +169,18 @@ impl Examined {
 }
 
 async fn look(
-    pipe: &Pipe,
+    connection: &Connection<Nobody>,
     options: &Options,
     keys: &Keys,
     examined: &mut Examined,
 ) -> Result<(), RedisError> {
-    measure(pipe, examined).await?;
-    try_commands(pipe, options, keys, examined).await?;
+    measure(connection, examined).await?;
+    try_commands(connection, options, keys, examined).await?;
     let sections = ["server", "replication", "memory", "persistence", "cluster"];
     let mut commands: Vec<Cmd> =
         sections.iter().map(|section| redis::cmd("INFO").arg(*section).to_owned()).collect();
     commands.push(redis::cmd("CONFIG").arg("GET").arg("appendfsync").to_owned());
-    let mut replies = pipe.ask_all(&commands).await?.into_iter();
+    let mut replies = connection.query(&commands).await?.into_iter();
     // No name is in two sections.
     let told = replies.by_ref().take(sections.len());
     let info: String = told.filter_map(|reply| from_redis_value::<String>(reply).ok()).collect();
@@ -217,11 +217,14 @@ fn fill(node: &mut NodeDiagnosis, info: &InfoDict) {
 }
 
 /// Times round trips, and reads the node's clock in the quickest one.
-async fn measure(pipe: &Pipe, examined: &mut Examined) -> Result<(), RedisError> {
+async fn measure(
+    connection: &Connection<Nobody>,
+    examined: &mut Examined,
+) -> Result<(), RedisError> {
     let mut trips = Vec::new();
     for _ in 0..ROUND_TRIPS {
         let (sent, began) = (clock::wall_clock_micros(), Instant::now());
-        let replies = pipe.ask_all(&[redis::cmd("TIME")]).await?;
+        let replies = connection.query(&[redis::cmd("TIME")]).await?;
         let took = began.elapsed().as_secs_f64() * 1e3;
         let reply = replies.into_iter().next().and_then(|reply| from_redis_value(reply).ok());
         let Some((seconds, micros)): Option<(u64, u64)> = reply else { return Ok(()) };
@@ -237,7 +240,7 @@ async fn measure(pipe: &Pipe, examined: &mut Examined) -> Result<(), RedisError>
 
 /// Tries every command that quorlock uses, on keys that do not exist, so that nothing comes of it.
 async fn try_commands(
-    pipe: &Pipe,
+    connection: &Connection<Nobody>,
     options: &Options,
     keys: &Keys,
     examined: &mut Examined,
@@ -270,10 +273,10 @@ async fn try_commands(
     add("ZREM", &[&keys.queue, "x"]);
     add("ZRANGE", &[&keys.queue, "0", "0"]);
     add("ZRANK", &[&keys.queue, "x"]);
-    let channel = format!("{}quorlock:doctor:{:08x}", options.key_prefix, token::random());
+    let channel = format!("{}quorlock:doctor:{:08x}", options.key_prefix, random::random());
     add("PUBLISH", &[&channel, "x"]);
     let (names, commands): (Vec<_>, Vec<_>) = tries.into_iter().unzip();
-    let replies = pipe.ask_all(&commands).await?;
+    let replies = connection.query(&commands).await?;
     for (name, reply) in names.into_iter().zip(replies) {
         let permissions = &mut examined.diagnosis.permissions;
         let permission = permissions.entry(name).or_insert(Permission::Allowed);
@@ -288,7 +291,7 @@ async fn try_commands(
         }
     }
     // Not with the others: what it is answered with is no reply.
-    let permission = match subscribe(pipe, &channel).await {
+    let permission = match subscribe(connection, &channel).await {
         Ok(()) => Permission::Allowed,
         Err(error) if failure(&error, true).outcome == NodeOutcome::Noperm => Permission::Denied,
         Err(error) => return Err(error),

@@ -2,10 +2,10 @@
 
 use super::diagnosis::{Finding, Level, NodeDiagnosis, Permission, tenths};
 use super::examine::{Examined, Membership};
-use crate::endpoint::same_server;
-use crate::error::NodeOutcome;
-use crate::options::{Human, Options};
-use crate::protocol::{FENCE_WINDOW, Quorum};
+use crate::config::options::Options;
+use crate::error::duration::HumanDuration;
+use crate::error::{NodeOutcome, same_server};
+use quorlock_protocol::{FENCE_WINDOW, Quorum};
 use std::time::Duration;
 
 /// Clocks of machines with NTP are closer by far.
@@ -250,7 +250,10 @@ fn replication(examined: &Examined, options: &Options) -> Finding {
                 // Sentinels tell since when it has been the master.
                 Some(guard) if examined.has_sentinels => ok(
                     "replication",
-                    format!("{shown}: {LACKS}; restart_guard ({}) covers that", Human(guard)),
+                    format!(
+                        "{shown}: {LACKS}; restart_guard ({}) covers that",
+                        HumanDuration(guard)
+                    ),
                 ),
                 _ => warning("replication", format!("{shown}: {LACKS}"), advice),
             }
@@ -340,9 +343,10 @@ fn persistence(node: &NodeDiagnosis, options: &Options) -> Finding {
         (Some(false), _) => "appendonly is off: after a restart all locks are forgotten".to_owned(),
     };
     match options.restart_guard {
-        Some(guard) => {
-            ok("persistence", format!("{shown}; restart_guard ({}) covers that", Human(guard)))
-        }
+        Some(guard) => ok(
+            "persistence",
+            format!("{shown}; restart_guard ({}) covers that", HumanDuration(guard)),
+        ),
         None => warning(
             "persistence",
             format!("{shown}, and may be granted again while they are held"),
@@ -365,12 +369,15 @@ fn restart(node: &NodeDiagnosis, options: &Options) -> Option<Finding> {
         return Some(warning("restart", message, "permit INFO to the user of this client"));
     };
     if !is_young(node, options) {
-        return Some(ok("restart", format!("up for longer than restart_guard ({})", Human(guard))));
+        return Some(ok(
+            "restart",
+            format!("up for longer than restart_guard ({})", HumanDuration(guard)),
+        ));
     }
     Some(warning(
         "restart",
         format!("it has been up for {uptime} s: it does not vote yet"),
-        format!("wait until restart_guard ({}) has passed", Human(guard)),
+        format!("wait until restart_guard ({}) has passed", HumanDuration(guard)),
     ))
 }
 
@@ -497,7 +504,7 @@ fn clocks(nodes: &[Vec<Examined>], options: &Options) -> Option<Finding> {
         let message = format!(
             "the nodes' clocks are {apart:.0} ms apart: acquires need a second round trip, and fences may \
              go back after restarts unless restart_guard is longer than {}",
-            Human(needed)
+            HumanDuration(needed)
         );
         return Some(error("clocks", message, "run NTP on all of them"));
     }
@@ -506,7 +513,7 @@ fn clocks(nodes: &[Vec<Examined>], options: &Options) -> Option<Finding> {
         true => format!(
             ": fences may go back after restarts where they are misjudged, unless \
                          restart_guard is longer than {}",
-            Human(needed)
+            HumanDuration(needed)
         ),
         false => String::new(),
     };

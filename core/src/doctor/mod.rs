@@ -7,8 +7,8 @@ mod judge;
 
 pub use diagnosis::{Diagnosis, Finding, Level, NodeDiagnosis, Permission};
 
-use crate::endpoint::Endpoint;
-use crate::options::Options;
+use crate::config::endpoint::Endpoint;
+use crate::config::options::Options;
 use examine::examine;
 use futures_util::future::join_all;
 use judge::{judge, judge_together};

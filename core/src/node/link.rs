@@ -1,42 +1,81 @@
 //! What a node has for a connection.
 
-use super::Node;
-use crate::answer::Failure;
-use crate::cluster::Map;
-use crate::protocol::Moment;
-use crate::stats::NodeState;
-use crate::wire::Wire;
+use super::map::Map;
+use crate::command::answer::Failure;
+use crate::command::request::Request;
+use crate::node::connection::NodeConnection;
+use crate::node::exchange::{Peer, ReplySink, Route};
+use crate::telemetry::stats::NodeState;
+use crate::transport::cluster::Elsewhere;
+use quorlock_protocol::Moment;
+use redis::{ErrorKind, RedisError, ServerErrorKind};
+use std::fmt;
 use std::sync::atomic::AtomicU32;
 use std::sync::{Arc, Weak};
 
-#[derive(Clone, Debug)]
-pub(super) enum Slot {
+#[derive(Debug)]
+pub(super) enum LinkState<N> {
     /// Nothing was asked of the node yet.
     Idle,
     /// Connecting, with a chance of success: requests wait for it.
     Connecting,
     Up(Arc<Link>),
     /// A cluster, whose masters are connected to on their own.
-    Routed(Arc<Map>),
+    Routed(Arc<Map<N>>),
     /// The last attempt failed, another one is made in the background: requests fail at once.
     Down(Failure),
     /// The client is closed.
     Closed,
 }
 
+/// A cluster, as the connections to its servers see it.
+pub(super) trait Cluster: Send + Sync {
+    /// Sends a request to the server that is to have it. Returns the sink if that is not known.
+    fn redirect(&self, to: Elsewhere, request: &Arc<Request>, sink: ReplySink)
+    -> Option<ReplySink>;
+}
+
 /// A connection in use.
-#[derive(Debug)]
 pub(crate) struct Link {
-    pub(crate) wire: Wire,
+    pub(crate) connection: NodeConnection,
     /// Tells this connection from those before and after it.
     pub(super) id: Arc<()>,
     pub(super) since: Moment,
     pub(super) timeouts: AtomicU32,
     /// The cluster whose server it is to, if any.
-    pub(super) owner: Weak<Node>,
+    pub(super) owner: Option<Weak<dyn Cluster>>,
 }
 
-impl Slot {
+impl Route for Link {
+    fn refused(self: Arc<Self>, request: &Arc<Request>, error: &RedisError, mut sink: ReplySink) {
+        let is_unknown = error.kind() == ErrorKind::Server(ServerErrorKind::NoScript);
+        let unsent = match Elsewhere::of(error) {
+            // What was sent meanwhile is before it.
+            _ if is_unknown && sink.goes_on(Arc::<Self>::clone(&self)) => {
+                self.connection.send_source(request, sink).err()
+            }
+            // Of keys on their way, none can be created yet.
+            Some(elsewhere) if elsewhere.is_settled() || !request.creates() => {
+                match self.owner.as_ref().and_then(Weak::upgrade) {
+                    Some(cluster) if sink.hop() => cluster.redirect(elsewhere, request, sink),
+                    _ => Some(sink),
+                }
+            }
+            _ => Some(sink),
+        };
+        if let Some(sink) = unsent {
+            sink.answer(Err(self.connection.failure(error)));
+        }
+    }
+}
+
+impl fmt::Debug for Link {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.connection.fmt(f)
+    }
+}
+
+impl<N: Peer> LinkState<N> {
     /// Whether requests can be sent.
     pub(super) fn is_open(&self) -> bool {
         matches!(self, Self::Up(_) | Self::Routed(_))

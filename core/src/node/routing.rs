@@ -1,19 +1,20 @@
 //! A node that is a whole cluster: its masters, and which of them is to have a request.
 
 use super::Node;
-use super::link::{Link, Slot};
-use crate::answer::Failure;
-use crate::asking::{Parcel, Sink};
-use crate::clock;
-use crate::cluster::{Cluster, Elsewhere, Map};
-use crate::endpoint::{Endpoint, Target};
-use crate::health::Health;
-use crate::protocol::Guard;
-use crate::request::Request;
+use super::link::{self, LinkState};
+use super::map::Map;
+use crate::command::answer::Failure;
+use crate::command::request::Request;
+use crate::config::endpoint::{Cluster, Endpoint, Target};
+use crate::config::server::{Place, Server};
+use crate::node::exchange::{PackedRequest, Peer, ReplySink};
+use crate::node::health::Health;
 use crate::runtime;
-use crate::server::{Place, Server};
-use crate::timer::{sleep, timeout};
+use crate::runtime::clock;
+use crate::runtime::timer::{sleep, timeout};
+use crate::transport::cluster::Elsewhere;
 use futures_util::future::FutureExt;
+use quorlock_protocol::Guard;
 use std::sync::atomic::AtomicUsize;
 use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
@@ -22,36 +23,21 @@ use tokio::sync::watch;
 /// A cluster is not looked at again sooner than this.
 const REROUTE_DELAY: Duration = Duration::from_millis(100);
 
-impl Link {
-    /// Sends a request to the server of the cluster that is to have it. Returns the sink if there is none.
-    pub(crate) fn redirect(
-        &self,
-        to: Elsewhere,
-        request: &Arc<Request>,
-        mut sink: Sink,
-    ) -> Option<Sink> {
-        match self.owner.upgrade() {
-            Some(cluster) if sink.hop() => cluster.redirect(to, request, sink),
-            _ => Some(sink),
-        }
-    }
-}
-
 impl Node {
     /// Finds the masters of a cluster, and begins to connect to them. `before`: those that were known.
     pub(super) async fn route(
         self: &Arc<Self>,
         cluster: &Cluster,
-        before: Option<&Map>,
-    ) -> Result<Arc<Map>, Failure> {
-        let known = before.map(Map::places).unwrap_or_default();
+        before: Option<&Map<Self>>,
+    ) -> Result<Arc<Map<Self>>, Failure> {
+        let known = before.map(|map| map.places()).unwrap_or_default();
         let shards = cluster.masters(&known).boxed().await?;
         let ids = shards.iter().map(|shard| shard.id.clone()).collect();
         self.identities.reached(self.position, ids)?;
         let make = |place: &Place| self.member(cluster.server(place.clone()), before.is_some());
         let map = Arc::new(Map::new(shards, before, make));
         for node in map.nodes() {
-            node.poke();
+            node.start_connecting();
         }
         Ok(map)
     }
@@ -75,47 +61,54 @@ impl Node {
             connect_timeout: self.connect_timeout,
             term: self.term,
             guard,
-            look_interval: self.look_interval,
+            check_interval: self.check_interval,
             counters: Arc::clone(&self.counters),
             health: Health::default(),
-            owner: Arc::downgrade(self),
+            owner: Some(Arc::downgrade(self)),
             stale: watch::Sender::new(()),
             unsent: AtomicUsize::new(0),
             turn: tokio::sync::Mutex::new(()),
-            slot: watch::Sender::new(Slot::Idle),
+            state: watch::Sender::new(LinkState::Idle),
         })
     }
 
     /// Of a cluster: which master has what.
-    pub(super) fn map(&self) -> Option<Arc<Map>> {
-        match &*self.slot.borrow() {
-            Slot::Routed(map) => Some(Arc::clone(map)),
+    pub(super) fn map(&self) -> Option<Arc<Map<Self>>> {
+        match &*self.state.borrow() {
+            LinkState::Routed(map) => Some(Arc::clone(map)),
             _ => None,
         }
     }
+}
 
-    /// Of a cluster: sends a request to the server that is to have it. Returns the sink if it is not known.
-    fn redirect(&self, to: Elsewhere, request: &Arc<Request>, sink: Sink) -> Option<Sink> {
+impl link::Cluster for Node {
+    fn redirect(
+        &self,
+        to: Elsewhere,
+        request: &Arc<Request>,
+        sink: ReplySink,
+    ) -> Option<ReplySink> {
         self.stale.send_replace(());
         let map = self.map();
         let at = |place: &Place| map.as_ref().and_then(|map| map.at(place));
         match to {
             Elsewhere::Moved(place) => {
                 let Some(node) = at(&place) else { return Some(sink) };
-                sink.goes_to(node);
-                if let Some(sending) = node.send(&Parcel::from(Arc::clone(request)), sink) {
+                sink.goes_to(Arc::<Self>::clone(node));
+                let node = Arc::clone(node);
+                if let Some(sending) = node.send(&PackedRequest::from(Arc::clone(request)), sink) {
                     runtime::detach(sending);
                 }
                 None
             }
             Elsewhere::Ask(place) => {
                 let Some(node) = at(&place) else { return Some(sink) };
-                let Some(link) = node.slot.borrow().link() else { return Some(sink) };
-                sink.goes_to(node);
-                if !sink.goes_on(&link) {
+                let Some(link) = node.state.borrow().link() else { return Some(sink) };
+                sink.goes_to(Arc::<Self>::clone(node));
+                if !sink.goes_on(Arc::<link::Link>::clone(&link)) {
                     return None;
                 }
-                link.wire.send_asking(request, sink).err()
+                link.connection.send_asking(request, sink).err()
             }
         }
     }
@@ -130,10 +123,10 @@ pub(super) async fn keep_routing(node: Weak<Node>, mut stale: watch::Receiver<()
         };
         let routed = timeout(node.connect_timeout, node.route(cluster, Some(&map))).await;
         if let Ok(Ok(map)) = routed {
-            node.slot.send_if_modified(|slot| {
-                let is_open = matches!(slot, Slot::Routed(_));
+            node.state.send_if_modified(|state| {
+                let is_open = matches!(state, LinkState::Routed(_));
                 if is_open {
-                    *slot = Slot::Routed(map);
+                    *state = LinkState::Routed(map);
                 }
                 is_open
             });

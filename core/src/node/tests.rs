@@ -1,18 +1,24 @@
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 use super::Node;
-use crate::answer::Failure;
-use crate::clock;
-use crate::endpoint::Endpoint;
+use crate::command::answer::Failure;
+use crate::command::keys::Keys;
+use crate::command::reply::Reply;
+use crate::command::request::{Request, Subject};
+use crate::config::endpoint::Endpoint;
+use crate::config::options::Options;
 use crate::error::NodeOutcome;
-use crate::identities::Identities;
-use crate::node_clocks::Clocks;
-use crate::options::Options;
-use crate::request::{Keys, Reply, Request};
-use crate::wire::Sight;
-use std::sync::{Arc, Weak};
+use crate::node::clocks::Clocks;
+use crate::node::exchange::{Done, InFlight, PackedRequest, Peer};
+use crate::node::identity::Identities;
+use crate::runtime::clock;
+use crate::runtime::deadline::Deadlines;
+use crate::transport::handshake::ServerInfo;
+use quorlock_protocol::Turns;
+use std::sync::Arc;
 use std::time::Duration;
 
+const PATIENCE: Duration = Duration::from_secs(60);
 const GUARD: Duration = Duration::from_secs(60);
 /// Longer than any guard.
 const OLD: Duration = Duration::from_secs(1_000_000);
@@ -40,10 +46,11 @@ fn votes_do_not_count_after_an_error_that_tells_of_another_memory() {
     ] {
         let node = guarded_node();
         node.guard().unwrap().looked(clock::now(), Some(("memory", OLD)));
-        let request = Request::Look([Keys::new("", "r")].into());
+        let request = Request::Exists([Keys::new("", "r")].into());
         let vote = |answered| {
             let began = clock::now();
-            node.answered(&request, began, None, &Weak::new(), answered)
+            let done = Done { request: &request, began, took: None, route: None, answered };
+            Arc::clone(&node).answered(done)
         };
         assert!(matches!(vote(Ok(Reply::No)), Ok(Reply::No)), "it counts at first");
 
@@ -67,9 +74,48 @@ fn a_replica_does_not_count_however_long_it_has_been_up() {
     for (is_replica, counts) in [(false, true), (true, false)] {
         let node = guarded_node();
         let [memory, run_id] = ["memory", "run"].map(str::to_owned);
-        node.saw(Some(Sight { memory, run_id, uptime: OLD, is_replica, clock: None })).unwrap();
+        node.saw(Some(ServerInfo { memory, run_id, uptime: OLD, is_replica, clock: None }))
+            .unwrap();
         let guard = node.guard().unwrap();
         assert_eq!(guard.counts(clock::now()), counts, "{is_replica}");
         assert!(guard.counts(clock::now().plus(2 * GUARD)));
     }
+}
+
+fn acquire(resource: &str) -> Request {
+    let keys = [Keys::new("", resource)].into();
+    let subject = Arc::new(Subject { keys, token: "token".to_owned(), waiter: None });
+    let turns = Turns { call: PATIENCE, keep: PATIENCE, memory: PATIENCE };
+    Request::Acquire { subject, ttl: PATIENCE, proposal: 1, ticket: None, turns }
+}
+
+/// A request that was given up is taken back. If it was under way to another server by then (a cluster's
+/// server said that this one has the state), it must not come after what takes it back.
+#[test]
+fn what_nobody_waits_for_is_not_sent() {
+    let endpoint = Endpoint::parse(1, "memory://given-up").unwrap();
+    let identities = Identities::new(vec![endpoint.address.clone()]);
+    let deadlines: Arc<Deadlines> = Arc::default();
+    let clocks = Arc::new(Clocks::new(1));
+    let node = Node::new(endpoint, 0, &Options::default(), &identities, &deadlines, &clocks);
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(async {
+        assert!(node.settled().await);
+        let has = async |resource| {
+            let keys = [Keys::new("", resource)].into();
+            node.call(Request::Exists(keys), clock::now(), PATIENCE).await.unwrap() == Reply::Yes
+        };
+        for resource in ["awaited", "given up"] {
+            let request = Arc::new(acquire(resource));
+            let in_flight = Arc::new(InFlight::of(1));
+            let peer: Arc<dyn Peer> = Arc::<Node>::clone(&node);
+            let sink = in_flight.add(Arc::clone(&peer), Arc::clone(&request));
+            let is_awaited = resource == "awaited";
+            if !is_awaited {
+                in_flight.clear();
+            }
+            assert!(peer.send(&PackedRequest::from(request), sink).is_none());
+            assert_eq!(has(resource).await, is_awaited, "{resource}");
+        }
+    });
 }

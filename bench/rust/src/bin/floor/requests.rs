@@ -1,4 +1,4 @@
-//! The requests: the scripts of the core, with the parameters of `core/src/script.rs`.
+//! The requests: the scripts of the core, with the parameters of `core/src/command/script.rs`.
 //!
 //! The parameters are repeated here, because the floor must not depend on the code that it is compared with.
 //! `bench/commands.py` checks that quorlock sends the same.
@@ -6,9 +6,9 @@
 use std::fmt::Write;
 use std::time::SystemTime;
 
-const ACQUIRE: &str = include_str!("../../../../../core/src/scripts/acquire.lua");
-const RELEASE: &str = include_str!("../../../../../core/src/scripts/release.lua");
-const QUEUE: &str = include_str!("../../../../../core/src/scripts/queue.lua");
+const ACQUIRE: &str = include_str!("../../../../../core/src/command/scripts/acquire.lua");
+const RELEASE: &str = include_str!("../../../../../core/src/command/scripts/release.lua");
+const QUEUE: &str = include_str!("../../../../../core/src/command/scripts/queue.lua");
 const CONSTANTS: [(&str, &str); 4] = [
     ("FENCE_LIMIT", "9007199254740992"),
     ("MAX_CLOCK_LEAD", "60000000"),

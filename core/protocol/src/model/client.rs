@@ -1,0 +1,414 @@
+//! A client of the model: it does what the driver does, a step at a time.
+
+use super::scope::Scope;
+use super::settings::{NODES, TERM};
+use super::world::{
+    Attempt, Client, Decided, Extending, Held, Link, Raise, Reply, Request, Token, World,
+};
+use crate::{
+    Actions, Answer, Event, Extended, Healed, Lease, Moment, NodeSet, Outcome, Round, Vote,
+};
+
+/// A request that a client waits for the answer of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Awaited {
+    Vote(Token),
+    Raise(Token),
+    /// By its number.
+    Extension(u8),
+    Heal(Token),
+}
+
+impl World {
+    pub(super) fn start(&mut self, scope: &Scope, number: usize) {
+        let now = self.now(number);
+        self.last_token += 1;
+        let token = self.last_token;
+        self.clients[number].rounds_left -= 1;
+        self.clients[number].attempts.push(Attempt {
+            token,
+            round: Round::new(Self::quorum(), now, TERM),
+            began: now,
+            decided: None,
+            votes: [None; NODES],
+            late: [false; NODES],
+            raises: [Raise::Unasked; NODES],
+        });
+        // No two clients propose the same.
+        let time = self.wall_clock() + number as u64;
+        let proposal = time.saturating_add_signed(scope.wall_clocks[number]);
+        self.send_all(number, &Request::Acquire { token, proposal, is_again: false });
+    }
+
+    fn send(&mut self, number: usize, node: usize, request: Request) {
+        let link = &mut self.clients[number].links[node];
+        if let Request::Release { token, .. } = request
+            && link.is_released(token)
+        {
+            return;
+        }
+        // What is sent to a process that is gone is lost. But an undo is sent until it is answered.
+        if !link.broken || matches!(request, Request::Release { .. }) {
+            link.up.push(request);
+        }
+    }
+
+    fn send_all(&mut self, number: usize, request: &Request) {
+        for node in 0..NODES {
+            self.send(number, node, request.clone());
+        }
+    }
+
+    /// What a client waits for from a node, oldest first.
+    pub(super) fn awaited(&self, number: usize, node: usize) -> Vec<Awaited> {
+        let client = &self.clients[number];
+        let mut awaited = Vec::new();
+        for attempt in &client.attempts {
+            if attempt.votes[node].is_none() || attempt.late[node] {
+                awaited.push(Awaited::Vote(attempt.token));
+            }
+            if attempt.raises[node] == Raise::Awaited {
+                awaited.push(Awaited::Raise(attempt.token));
+            }
+        }
+        let extending = client.held.as_ref().and_then(|held| held.extending.as_ref());
+        if let Some(extending) = extending.filter(|e| e.answers[node].is_none()) {
+            awaited.push(Awaited::Extension(extending.number));
+        }
+        let held = client.held.as_ref().filter(|held| held.healing.contains(node));
+        awaited.extend(held.map(|held| Awaited::Heal(held.token)));
+        awaited
+    }
+
+    /// What a client waits for from a node, and may give up.
+    pub(super) fn timely(&self, number: usize, node: usize) -> Vec<Awaited> {
+        let is_late = |token: Token| {
+            let mut attempts = self.clients[number].attempts.iter();
+            attempts.any(|attempt| attempt.token == token && attempt.late[node])
+        };
+        let mut awaited = self.awaited(number, node);
+        awaited.retain(|a| !matches!(a, Awaited::Vote(token) if is_late(*token)));
+        awaited
+    }
+
+    /// The deadline of this request has passed. What the node then does with an ACQUIRE is still of
+    /// interest.
+    pub(super) fn time_out(&mut self, number: usize, node: usize, awaited: Awaited) {
+        if let Awaited::Vote(token) = awaited
+            && let Some(attempt) = self.clients[number].attempt(token)
+        {
+            attempt.late[node] = true;
+        }
+        self.give_up(number, node, awaited);
+    }
+
+    /// The client will not hear of this request any more, at least not in time.
+    pub(super) fn give_up(&mut self, number: usize, node: usize, awaited: Awaited) {
+        match awaited {
+            Awaited::Vote(token) => self.vote(number, node, token, Vote::Unknown, false),
+            Awaited::Raise(token) => self.raised(number, node, token, false),
+            Awaited::Extension(_) => self.extended(number, node, Answer::Unknown),
+            Awaited::Heal(_) => self.repaired(number, node, None),
+        }
+    }
+
+    pub(super) fn receive(&mut self, number: usize, node: usize, reply: Reply) {
+        match reply {
+            Reply::Vote(token, vote, in_order) => {
+                let client = &mut self.clients[number];
+                let Some(began) = client.attempt(token).map(|attempt| attempt.began) else {
+                    return;
+                };
+                let vote = if client.links[node].counts(began) { vote } else { vote.uncounted() };
+                self.vote(number, node, token, vote, in_order);
+            }
+            Reply::Raised(token, stored) => self.raised(number, node, token, stored),
+            Reply::Healed(_, healed) => self.repaired(number, node, Some(healed)),
+            Reply::Extended(_, done) => {
+                let client = &self.clients[number];
+                let extending = client.held.as_ref().and_then(|held| held.extending.as_ref());
+                let Some(began) = extending.map(|extending| extending.began) else { return };
+                let answer = if done { Answer::Yes } else { Answer::No };
+                let counts = client.links[node].counts(began);
+                self.extended(number, node, if counts { answer } else { answer.uncounted() });
+            }
+        }
+    }
+
+    /// A node's vote, or its answer after that was given up.
+    fn vote(&mut self, number: usize, node: usize, token: Token, vote: Vote, in_order: bool) {
+        // What would join a lease that is released already is taken back, behind the release.
+        if self.clients[number].attempt(token).is_some_and(|a| a.decided == Some(Decided::Won))
+            && self.clients[number].held.as_ref().is_none_or(|held| held.token != token)
+        {
+            self.handle(number, token, Event::Abandon);
+        }
+        let Some(attempt) = self.clients[number].attempt(token) else { return };
+        let event = match attempt.votes[node] {
+            None => Event::Vote { node, vote, in_order },
+            Some(_) => {
+                attempt.late[node] = false;
+                Event::Late { node, vote }
+            }
+        };
+        // Of a round that is not decided, a late vote changes nothing.
+        if attempt.votes[node].is_none() || attempt.decided.is_some() {
+            attempt.votes[node] = Some(vote);
+        }
+        let held = self.clients[number].held.as_mut().filter(|held| held.token == token);
+        if let (Some(held), Vote::Granted { fence }) = (held, vote) {
+            held.lease.granted(node, fence);
+        }
+        self.handle(number, token, event);
+        self.tidy(number);
+    }
+
+    /// A node has done a HEAL. If the lease is released by then, the key is taken back.
+    pub(super) fn healed(&mut self, number: usize, node: usize, token: Token) {
+        let client = &self.clients[number];
+        if !client.crashed && client.held.as_ref().is_none_or(|held| held.token != token) {
+            self.send(number, node, Request::Release { token, is_undo: false });
+        }
+    }
+
+    /// A node does not know the script of this request: it gets it again, behind what was sent meanwhile,
+    /// unless it was given up.
+    pub(super) fn send_again(&mut self, number: usize, node: usize, request: Request) {
+        if self.clients[number].crashed {
+            return;
+        }
+        if let Request::Acquire { token, proposal, .. } = request {
+            let attempt = self.clients[number].attempt(token);
+            match attempt.map(|attempt| attempt.votes[node]) {
+                Some(None) => {
+                    self.send(number, node, Request::Acquire { token, proposal, is_again: true });
+                }
+                Some(Some(_)) => self.vote(number, node, token, Vote::Refused, false),
+                None => {}
+            }
+        } else {
+            self.send(number, node, request);
+        }
+    }
+
+    fn raised(&mut self, number: usize, node: usize, token: Token, stored: bool) {
+        if let Some(attempt) = self.clients[number].attempt(token) {
+            attempt.raises[node] = Raise::Answered { stored };
+        }
+        self.handle(number, token, Event::Raised { node, stored });
+        self.tidy(number);
+    }
+
+    fn handle(&mut self, number: usize, token: Token, event: Event) {
+        let now = self.now(number);
+        let Some(attempt) = self.clients[number].attempt(token) else { return };
+        let Actions { raise, undo, outcome } = attempt.round.handle(now, event);
+        if event == Event::Abandon {
+            attempt.decided = Some(Decided::Abandoned);
+        } else if !undo.is_empty() && attempt.decided.is_none() {
+            // What becomes of it is certain, if not yet for which reason.
+            attempt.decided = Some(Decided::Lost);
+        }
+        match outcome {
+            Some(Outcome::Won { .. }) => attempt.decided = Some(Decided::Won),
+            Some(Outcome::Lost(_)) => attempt.decided = Some(Decided::Lost),
+            None => {}
+        }
+        if let Some((nodes, fence)) = raise {
+            nodes.iter().for_each(|node| attempt.raises[node] = Raise::Awaited);
+            nodes.iter().for_each(|node| self.send(number, node, Request::Raise { token, fence }));
+        }
+        for node in undo.iter() {
+            self.send(number, node, Request::Release { token, is_undo: true });
+        }
+        if let Some(Outcome::Won { fence, end }) = outcome {
+            self.won(number, token, fence, end);
+        }
+    }
+
+    fn won(&mut self, number: usize, token: Token, fence: u64, end: Moment) {
+        self.fence_granted(fence);
+        for other in (0..self.clients.len()).filter(|other| *other != number) {
+            let now = self.now(other);
+            if let Some(held) = &mut self.clients[other].held {
+                held.is_overtaken |= token > held.last_token && held.lease.is_valid(now);
+            }
+        }
+        let Some(attempt) = self.clients[number].attempt(token) else { return };
+        let lease = Lease::new(Self::quorum(), attempt.round.granted(), fence, end, None);
+        if !lease.is_valid(self.now(number)) {
+            self.wrong = Some("a lease is over when it is won");
+        }
+        self.clients[number].held = Some(Held {
+            token,
+            fence,
+            lease,
+            extending: None,
+            is_complete: false,
+            healing: NodeSet::EMPTY,
+            last_token: self.last_token,
+            is_overtaken: false,
+            was_over: false,
+        });
+    }
+
+    pub(super) fn extend(&mut self, client: usize) {
+        let now = self.now(client);
+        let Client { held, extensions_left, .. } = &mut self.clients[client];
+        let Some(held) = held else { return };
+        let Some(extension) = held.lease.extend(now, TERM) else { return };
+        *extensions_left -= 1;
+        let number = *extensions_left;
+        let request = Request::Extend { token: held.token, ttl: extension.term().ttl, number };
+        held.extending = Some(Extending {
+            number,
+            extension,
+            began: now,
+            is_confirmed: false,
+            is_overtaken: held.is_overtaken,
+            answers: [None; NODES],
+        });
+        self.send_all(client, &request);
+    }
+
+    fn extended(&mut self, number: usize, node: usize, answer: Answer) {
+        let now = self.now(number);
+        let Some(held) = &mut self.clients[number].held else { return };
+        let Some(extending) = &mut held.extending else { return };
+        extending.answers[node] = Some(answer);
+        let extended = held.lease.extended(now, &mut extending.extension, node, answer);
+        extending.is_confirmed |= extended == Some(Extended::Confirmed);
+        if extending.is_confirmed && extending.is_overtaken {
+            self.wrong = Some("a lease that somebody else took over is confirmed");
+        }
+        let missing = extending.extension.take_missing();
+        let is_confirmed = extending.is_confirmed;
+        if extending.answers.iter().all(Option::is_some) {
+            held.extending = None;
+        }
+        let ttl = held.lease.heal(now, TERM).filter(|_| !missing.is_empty());
+        if let Some(ttl) = ttl {
+            let (token, fence) = (held.token, held.fence);
+            if !is_confirmed || !held.lease.is_valid(now) {
+                self.wrong = Some("a node is healed, and no majority holds the lease");
+            }
+            self.heal(number, missing, Request::Heal { token, ttl, fence });
+        }
+        self.tidy(number);
+    }
+
+    /// Heals the nodes that lack a new lease.
+    pub(super) fn repair(&mut self, number: usize) {
+        let now = self.now(number);
+        let client = &mut self.clients[number];
+        client.repairs_left -= 1;
+        let Some(held) = &client.held else { return };
+        let Some(ttl) = held.lease.heal(now, TERM) else { return };
+        let (token, fence, missing) = (held.token, held.fence, held.lease.missing());
+        self.heal(number, missing, Request::Heal { token, ttl, fence });
+    }
+
+    fn heal(&mut self, number: usize, nodes: NodeSet, request: Request) {
+        for node in nodes.iter() {
+            let client = &mut self.clients[number];
+            if let Some(held) = client.held.as_mut().filter(|_| !client.links[node].broken) {
+                held.healing.insert(node);
+                self.send(number, node, request.clone());
+            }
+        }
+    }
+
+    fn repaired(&mut self, number: usize, node: usize, healed: Option<Healed>) {
+        let Some(held) = &mut self.clients[number].held else { return };
+        held.healing.remove(node);
+        if let Some(healed) = healed {
+            held.lease.healed(node, healed);
+        }
+        self.tidy(number);
+    }
+
+    /// The holder releases its lease, or what is left of it.
+    pub(super) fn release(&mut self, number: usize) {
+        let Some(held) = self.clients[number].held.take() else { return };
+        self.send_all(number, &Request::Release { token: held.token, is_undo: false });
+        self.tidy(number);
+    }
+
+    /// The caller goes away.
+    pub(super) fn cancel(&mut self, number: usize) {
+        let mut attempts = self.clients[number].attempts.iter();
+        let Some(attempt) = attempts.find(|attempt| attempt.decided.is_none()) else { return };
+        self.handle(number, attempt.token, Event::Abandon);
+        self.tidy(number);
+    }
+
+    /// Forgets what is done with, so that states that differ in nothing that matters are one.
+    fn tidy(&mut self, number: usize) {
+        let mut complete = Vec::new();
+        let client = &mut self.clients[number];
+        client.attempts.retain_mut(|attempt| {
+            if attempt.decided.is_some() {
+                // Answers to RAISE change nothing any more.
+                attempt.raises = [Raise::Unasked; NODES];
+            }
+            let is_complete = attempt.votes.iter().all(Option::is_some);
+            if is_complete && attempt.decided == Some(Decided::Won) {
+                complete.push(attempt.token);
+            }
+            !is_complete || attempt.decided.is_none() || attempt.late.contains(&true)
+        });
+        if let Some(held) = &mut client.held {
+            held.is_complete |= complete.contains(&held.token);
+        }
+        for node in 0..NODES {
+            let awaited = self.awaited(number, node);
+            self.clients[number].links[node].down.retain(|reply| awaited.contains(&reply.to()));
+        }
+    }
+}
+
+impl Client {
+    fn attempt(&mut self, token: Token) -> Option<&mut Attempt> {
+        self.attempts.iter_mut().find(|attempt| attempt.token == token)
+    }
+}
+
+impl Link {
+    /// Whether a RELEASE is on the way already, behind whatever may bring the token.
+    fn is_released(&self, token: Token) -> bool {
+        let mut up = self.up.iter().rev();
+        up.find(|request| request.brings(token) || request.releases(token))
+            .is_some_and(|request| request.releases(token))
+    }
+
+    /// Whether the node's word counts in what began then.
+    fn counts(&self, began: Moment) -> bool {
+        self.guard.as_ref().is_none_or(|guard| guard.counts(began))
+    }
+}
+
+impl Request {
+    /// Whether it may set this token.
+    pub(super) fn brings(&self, token: Token) -> bool {
+        match self {
+            Self::Acquire { token: other, .. } | Self::Heal { token: other, .. } => *other == token,
+            _ => false,
+        }
+    }
+
+    fn releases(&self, token: Token) -> bool {
+        matches!(self, Self::Release { token: other, .. } if *other == token)
+    }
+}
+
+impl Reply {
+    /// The request that it answers.
+    pub(super) fn to(&self) -> Awaited {
+        match self {
+            Self::Vote(token, ..) => Awaited::Vote(*token),
+            Self::Raised(token, _) => Awaited::Raise(*token),
+            Self::Extended(number, _) => Awaited::Extension(*number),
+            Self::Healed(token, _) => Awaited::Heal(*token),
+        }
+    }
+}

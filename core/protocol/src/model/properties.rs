@@ -1,0 +1,143 @@
+//! What is claimed of every state.
+
+use super::scope::Scope;
+use super::settings::{Claim, NODES, TERM};
+use super::world::{Link, World};
+use crate::node::entry::acquire;
+use crate::{Event, Moment, NodeSet, Outcome, Round, Vote};
+use stateright::Property;
+
+/// After so many ticks every key has expired by every clock, and every guard is over.
+const LONG: u8 = 8;
+
+impl Scope {
+    pub(super) fn claims(&self) -> Vec<Property<Self>> {
+        let mut claims = vec![
+            Property::always("nothing goes wrong in a step", |_, world: &World| {
+                world.wrong.is_none()
+            }),
+            Property::always("what is taken back is gone", |_, world: &World| {
+                world.overtaken || world.is_clean()
+            }),
+            Property::always("free after the ttl, whatever happened", |_, world: &World| {
+                !world.is_quiet() || world.can_be_won_later()
+            }),
+        ];
+        if self.claim == Claim::Exclusion {
+            claims.push(Property::always("at most one lease is valid", |_, world: &World| {
+                world.valid().count() <= 1
+            }));
+            claims.push(Property::always(
+                "a majority keeps what is valid",
+                |scope: &Self, world: &World| scope.memory_is_lost() || world.is_kept(),
+            ));
+        }
+        for (name, happens) in &self.happens {
+            claims.push(Property::sometimes(name, *happens));
+        }
+        claims
+    }
+}
+
+impl World {
+    /// Looks at what a single state does not show.
+    pub(super) fn observe(&mut self) {
+        for number in 0..self.clients.len() {
+            let now = self.now(number);
+            let Some(held) = &mut self.clients[number].held else { continue };
+            let is_valid = held.lease.is_valid(now);
+            if is_valid && held.was_over {
+                self.wrong = Some("a lease that was over is valid again");
+            }
+            held.was_over |= !is_valid;
+        }
+    }
+
+    /// A round was won with this fence.
+    pub(super) fn fence_granted(&mut self, fence: u64) {
+        match self.claim {
+            Claim::Exclusion if fence <= self.last_fence => {
+                self.wrong = Some("a fence is not larger than all before");
+            }
+            Claim::Uniqueness => {
+                if self.fences.contains(&fence) {
+                    self.wrong = Some("two leases have the same fence");
+                }
+                self.fences.push(fence);
+            }
+            Claim::Exclusion | Claim::Truth => {}
+        }
+        self.last_fence = fence.max(self.last_fence);
+    }
+
+    /// Nothing is on its way, and nobody waits.
+    pub(super) fn is_quiet(&self) -> bool {
+        self.clients.iter().all(|client| {
+            let is_empty = |link: &Link| {
+                link.ways().all(Vec::is_empty) && link.down.is_empty() && !link.broken
+            };
+            client.links.iter().all(is_empty) && client.attempts.is_empty()
+        })
+    }
+
+    /// No node has anything but what is held, or was held by a client that crashed.
+    fn is_clean(&self) -> bool {
+        if !self.is_quiet() || self.clients.iter().any(|client| client.crashed) {
+            return true;
+        }
+        let held = |token| {
+            let held = self.clients.iter().filter_map(|client| client.held.as_ref());
+            held.into_iter().any(|held| held.token == token)
+        };
+        (0..NODES).filter_map(|node| self.token_on(node)).all(held)
+    }
+
+    /// A majority of the nodes has the token of each valid lease.
+    fn is_kept(&self) -> bool {
+        self.valid().all(|held| {
+            let keeps = |node: &usize| self.token_on(*node) == Some(held.token);
+            (0..NODES).filter(keeps).count() >= Self::quorum().size()
+        })
+    }
+
+    /// When all keys have expired, anybody who is alone gets the lock, with any majority.
+    fn can_be_won_later(&self) -> bool {
+        let mut later = self.clone();
+        later.tick += LONG;
+        let all_but =
+            |down: usize| -> NodeSet { (0..NODES).filter(|node| *node != down).collect() };
+        // The last one is all nodes.
+        (0..=NODES).map(all_but).all(|up| later.clone().win(up))
+    }
+
+    /// Whether a round that only these nodes answer is won, with a larger fence than all before.
+    fn win(mut self, up: NodeSet) -> bool {
+        let now = Moment::from_origin(TERM.ttl);
+        let mut round = Round::new(Self::quorum(), now, TERM);
+        let (token, proposal) = (u8::MAX, self.wall_clock());
+        for node in 0..NODES {
+            let time = self.node_time(node);
+            let entry = &mut self.nodes[node].entry;
+            let vote = match up.contains(node) {
+                true => acquire(&mut [entry], time, &token, TERM.ttl, proposal),
+                false => None,
+            };
+            let vote = vote.unwrap_or(Vote::Refused);
+            let event = Event::Vote { node, vote, in_order: true };
+            let mut actions = round.handle(now, event);
+            if let Some((nodes, fence)) = actions.raise {
+                for node in nodes.iter() {
+                    let time = self.node_time(node);
+                    let stored = self.nodes[node].entry.raise(time, &token, TERM.ttl, fence);
+                    let raised = round.handle(now, Event::Raised { node, stored });
+                    actions.outcome = actions.outcome.or(raised.outcome);
+                }
+            }
+            if let Some(outcome) = actions.outcome {
+                let larger = |fence| fence > self.last_fence;
+                return matches!(outcome, Outcome::Won { fence, .. } if larger(fence));
+            }
+        }
+        false
+    }
+}

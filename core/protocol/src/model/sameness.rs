@@ -1,0 +1,71 @@
+//! Which states are the same: those that differ only in the numbers of their nodes.
+//!
+//! The search compares states by this hash. So a part that is left out here would be overlooked by
+//! it. Of the protocol's types, those that say something of single nodes are left out for what they
+//! were told, which is all that they know: [`Attempt`] and [`Extending`] have it node by node.
+
+use super::settings::NODES;
+use super::world::{Attempt, Client, Extending, Held, World};
+use crate::Term;
+use std::hash::{DefaultHasher, Hash, Hasher};
+
+impl Hash for World {
+    fn hash<H: Hasher>(&self, hasher: &mut H) {
+        let Self { tick, client_rates, clients, left, .. } = self;
+        (tick, client_rates, left, self.last_token, self.last_fence).hash(hasher);
+        (&self.fences, self.overtaken, self.wrong).hash(hasher);
+        clients.iter().for_each(|client| client.hash_rest(hasher));
+        let mut nodes: [u64; NODES] = std::array::from_fn(|node| self.digest(node));
+        nodes.sort_unstable();
+        nodes.hash(hasher);
+    }
+}
+
+impl World {
+    /// All there is about one node, with the clients and on the way to them.
+    fn digest(&self, node: usize) -> u64 {
+        let mut hasher = DefaultHasher::new();
+        (self.node_rates[node], self.node_clocks[node], &self.nodes[node]).hash(&mut hasher);
+        for client in &self.clients {
+            client.hash_node(node, &mut hasher);
+        }
+        hasher.finish()
+    }
+}
+
+impl Client {
+    fn hash_node(&self, node: usize, hasher: &mut impl Hasher) {
+        self.links[node].hash(hasher);
+        for Attempt { votes, late, raises, .. } in &self.attempts {
+            (votes[node], late[node], raises[node]).hash(hasher);
+        }
+        let extending = self.held.as_ref().and_then(|held| held.extending.as_ref());
+        extending.map(|extending| extending.answers[node]).hash(hasher);
+        let held = self.held.as_ref();
+        held.map(|held| (held.lease.standing(node), held.healing.contains(node))).hash(hasher);
+        extending.map(|extending| extending.extension.trusts(node)).hash(hasher);
+    }
+
+    fn hash_rest(&self, hasher: &mut impl Hasher) {
+        let Self { crashed, rounds_left, extensions_left, repairs_left, attempts, held, links: _ } =
+            self;
+        (crashed, rounds_left, extensions_left, repairs_left, attempts.len()).hash(hasher);
+        for Attempt { token, round: _, began, decided, votes: _, late: _, raises: _ } in attempts {
+            (token, began, decided).hash(hasher);
+        }
+        let Some(held) = held else { return };
+        let Held { token, fence, lease, extending, is_complete, healing: _, .. } = held;
+        (token, fence, lease, is_complete).hash(hasher);
+        (held.last_token, held.is_overtaken, held.was_over).hash(hasher);
+        let Some(extending) = extending else { return };
+        let Extending { number, extension, began, is_confirmed, is_overtaken, answers: _ } =
+            extending;
+        (number, extension.term().ttl, began, is_confirmed, is_overtaken).hash(hasher);
+    }
+}
+
+impl Hash for Term {
+    fn hash<H: Hasher>(&self, hasher: &mut H) {
+        (self.ttl, self.drift_factor.to_bits()).hash(hasher);
+    }
+}

@@ -1,0 +1,195 @@
+//! What is searched, and how far.
+
+use super::happens;
+use super::scope::Scope;
+use super::settings::{
+    ALL_CLOCKS, BROKEN_CLOCKS, Claim, Faults, LONG_TICK, NODES, NODES_FAST, SHORT_TICK,
+};
+
+/// A clock that is far behind.
+const BEHIND: i64 = i64::MIN / 2;
+/// A clock that is further ahead than a counter is kept, but for what is ahead.
+const AHEAD: i64 = 100_000_000;
+/// A proposal that a node still follows.
+const NEAR: i64 = 1_500_000;
+/// One node's clock is so far ahead that it never follows a proposal that the others follow.
+const SKEWED: [i64; NODES] = [AHEAD, 0, 0];
+
+const NONE: Faults = Faults {
+    timeouts: 0,
+    breaks: 0,
+    restarts: 0,
+    memory_losses: 0,
+    crashes: 0,
+    cancels: 0,
+    refusals: 0,
+    unknowns: 0,
+    replacements: 0,
+};
+
+impl Scope {
+    fn new(name: &'static str) -> Self {
+        Self {
+            name,
+            rounds: &[1, 1],
+            extensions: 0,
+            repairs: 0,
+            releases: true,
+            ticks: 2,
+            faults: NONE,
+            guard: false,
+            clocks: NODES_FAST,
+            wall_clocks: [0; 3],
+            wall_tick: SHORT_TICK,
+            node_clocks: [0; NODES],
+            counters: [0; NODES],
+            claim: Claim::Exclusion,
+            happens: Vec::new(),
+        }
+    }
+}
+
+/// All searches, the quicker ones first. A deep one takes some minutes, instead of one.
+pub(super) fn scopes(deep: bool) -> Vec<Scope> {
+    let further = u8::from(deep);
+    let odd_proposals = [0, BEHIND, NEAR];
+    vec![
+        Scope {
+            rounds: &[2, 1],
+            ticks: 0,
+            faults: Faults { cancels: further, ..NONE },
+            wall_clocks: odd_proposals,
+            happens: vec![happens::THIRD_WINS, happens::FENCE_IS_RAISED],
+            ..Scope::new("rounds: clients try again, proposals are wrong")
+        },
+        Scope {
+            releases: deep,
+            ticks: 2 + further,
+            wall_tick: LONG_TICK,
+            wall_clocks: odd_proposals,
+            node_clocks: SKEWED,
+            happens: vec![happens::FENCE_IS_RAISED, happens::FORGOTTEN],
+            ..Scope::new("expiry: counters are forgotten, the nodes' clocks are far apart")
+        },
+        Scope {
+            ticks: 0,
+            faults: Faults { breaks: 1 + further, ..NONE },
+            wall_clocks: [BEHIND; 3],
+            counters: [5, 0, 0],
+            happens: vec![happens::SECOND_WINS, happens::FENCE_IS_RAISED],
+            ..Scope::new("fences: counters differ, proposals are behind, connections break")
+        },
+        Scope {
+            rounds: &[1, 1, 1],
+            releases: deep,
+            ticks: 0,
+            wall_clocks: odd_proposals,
+            happens: vec![happens::SPLIT, happens::FENCE_IS_RAISED],
+            ..Scope::new("three clients: split votes, proposals are wrong")
+        },
+        Scope {
+            releases: false,
+            ticks: 1 + further,
+            clocks: BROKEN_CLOCKS,
+            wall_clocks: [BEHIND; 3],
+            counters: [1, 0, 0],
+            claim: Claim::Uniqueness,
+            happens: vec![happens::SECOND_WINS, happens::OVERLAP],
+            ..Scope::new("broken clocks: nodes forget much too early")
+        },
+        Scope {
+            guard: true,
+            rounds: &[1],
+            extensions: 1 + further,
+            ticks: 3 + further,
+            faults: Faults { memory_losses: 1 + further, ..NONE },
+            happens: vec![happens::HEALED, happens::EXTENDED],
+            ..Scope::new("alone: nodes restart empty, and a lease heals them until it is over")
+        },
+        Scope {
+            rounds: &[2, 1],
+            ticks: further,
+            faults: Faults { refusals: 2, cancels: further, ..NONE },
+            happens: vec![happens::SECOND_WINS, happens::THIRD_WINS, happens::UNDONE],
+            ..Scope::new("queues: nodes refuse whom they like")
+        },
+        Scope {
+            ticks: 1 + further,
+            faults: Faults { timeouts: 2, ..NONE },
+            happens: vec![happens::SECOND_WINS, happens::UNDONE],
+            ..Scope::new("timeouts: clients give up on requests")
+        },
+        Scope {
+            rounds: if deep { &[2, 1] } else { &[1, 1] },
+            ticks: further,
+            faults: Faults { unknowns: 1 + further, ..NONE },
+            happens: vec![happens::SECOND_WINS, happens::SENT_AGAIN],
+            ..Scope::new("scripts: nodes do not know a script, and get the request again")
+        },
+        Scope {
+            ticks: further,
+            faults: Faults { timeouts: 1 + further, replacements: 1, ..NONE },
+            happens: vec![happens::SECOND_WINS, happens::UNDONE, happens::LATE],
+            ..Scope::new("silence: connections are replaced, and what was sent on them comes late")
+        },
+        Scope {
+            ticks: 1 + further,
+            faults: Faults { breaks: 1, ..NONE },
+            happens: vec![happens::OVERTAKEN],
+            ..Scope::new("breaks: connections break, requests are lost or late")
+        },
+        Scope {
+            faults: Faults { crashes: 1, cancels: 1, ..NONE },
+            clocks: if deep { ALL_CLOCKS } else { NODES_FAST },
+            happens: vec![happens::SECOND_WINS, happens::UNDONE],
+            ..Scope::new("crashes: clients crash, callers go away")
+        },
+        Scope {
+            releases: false,
+            ticks: 1 + further,
+            faults: Faults { restarts: 1, ..NONE },
+            happens: vec![happens::SECOND_WINS],
+            ..Scope::new("restarts: nodes restart and remember")
+        },
+        Scope {
+            clocks: ALL_CLOCKS,
+            happens: vec![happens::SECOND_WINS, happens::UNDONE],
+            ..Scope::new("clocks: two clients, clocks as far apart as may be")
+        },
+        Scope {
+            guard: true,
+            extensions: 1,
+            releases: false,
+            ticks: 1 + further,
+            faults: Faults { memory_losses: 1, ..NONE },
+            happens: vec![happens::HEALED],
+            repairs: 1,
+            ..Scope::new("healing: nodes restart empty, a lease is extended and heals them")
+        },
+        Scope {
+            extensions: 1,
+            repairs: 1,
+            releases: true,
+            ticks: further,
+            faults: Faults { memory_losses: 1, ..NONE },
+            claim: Claim::Truth,
+            happens: vec![happens::HEALED, happens::OVERLAP],
+            ..Scope::new("takeover: a node forgets, without a guard")
+        },
+        Scope {
+            extensions: 1,
+            releases: deep,
+            ticks: 3,
+            happens: vec![happens::EXTENDED, happens::SECOND_WINS],
+            ..Scope::new("extension: a lease is extended")
+        },
+        Scope {
+            guard: true,
+            releases: false,
+            ticks: 2 + further,
+            faults: Faults { memory_losses: 1, ..NONE },
+            happens: vec![happens::REMEMBERED],
+            ..Scope::new("memory loss: nodes restart empty, the guard is on")
+        },
+    ]
+}

@@ -1,0 +1,397 @@
+//! What can happen next, and what becomes of the world then.
+
+use super::client::Awaited;
+use super::scope::Scope;
+use super::settings::{Faults, NODES, TERM};
+use super::world::{Decided, Node, Reply, Request, World};
+use crate::Vote;
+use crate::node::entry::acquire;
+use stateright::{Model, Property};
+
+/// One step. Clients and nodes are named by their numbers.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum Action {
+    /// Time passes.
+    Tick,
+    /// A client sends ACQUIRE to all nodes.
+    Start(usize),
+    /// A client sends EXTEND to all nodes.
+    Extend(usize),
+    /// A client sends HEAL to the nodes that lack its lease.
+    Repair(usize),
+    /// A client sends RELEASE to all nodes.
+    Release(usize),
+    /// The caller of an acquire goes away.
+    Cancel(usize),
+    /// A client ends without a word; what it has sent is still on its way.
+    Crash(usize),
+    /// The next request of a client reaches a node.
+    Request(usize, usize),
+    /// The next request of a client, an ACQUIRE, is refused by a node, since its queue says so.
+    Refuse(usize, usize),
+    /// The next reply of a node reaches a client.
+    Reply(usize, usize),
+    /// The next request of a client, an ACQUIRE or a HEAL, is sent again: the node does not know its script.
+    Again(usize, usize),
+    /// The next request on a connection that was replaced, but stands, reaches a node.
+    Old(usize, usize),
+    /// A request of a connection that broke reaches a node.
+    Late(usize, usize),
+    /// A client gives up on a request.
+    TimeOut(usize, usize, Awaited),
+    /// A client uses another connection to a node that was silent. What was sent on the old one is
+    /// answered when the node goes on.
+    Replace(usize, usize),
+    /// A connection breaks; `true` if what was sent on it may come late, instead of never.
+    Break(usize, usize, bool),
+    /// A node restarts; `true` if it forgets everything.
+    Restart(usize, bool),
+    /// A client learns of a restart, and is connected again.
+    Reconnect(usize, usize),
+}
+
+impl Model for Scope {
+    type State = World;
+    type Action = Action;
+
+    fn init_states(&self) -> Vec<World> {
+        let clocks = self.clocks.iter();
+        clocks.map(|rates| World::new(self, *rates)).collect()
+    }
+
+    fn actions(&self, world: &World, actions: &mut Vec<Action>) {
+        if world.wrong.is_some() {
+            return;
+        }
+        let Faults {
+            timeouts,
+            breaks,
+            restarts,
+            memory_losses,
+            crashes,
+            cancels,
+            refusals,
+            unknowns,
+            replacements,
+        } = world.left;
+        if world.tick < self.ticks && world.has_begun() {
+            actions.push(Action::Tick);
+        }
+        for (number, client) in world.clients.iter().enumerate() {
+            for (node, link) in client.links.iter().enumerate() {
+                if !link.up.is_empty() && !link.broken {
+                    actions.push(Action::Request(number, node));
+                    if refusals > 0 && matches!(link.up[0], Request::Acquire { .. }) {
+                        actions.push(Action::Refuse(number, node));
+                    }
+                    let may_be_unknown = match link.up[0] {
+                        Request::Acquire { is_again, .. } => !is_again,
+                        Request::Heal { .. } => true,
+                        _ => false,
+                    };
+                    if unknowns > 0 && may_be_unknown {
+                        actions.push(Action::Again(number, node));
+                    }
+                }
+                if !link.old.is_empty() {
+                    actions.push(Action::Old(number, node));
+                }
+                if !link.late.is_empty() {
+                    actions.push(Action::Late(number, node));
+                }
+                if client.crashed {
+                    continue;
+                }
+                if !link.down.is_empty() {
+                    actions.push(Action::Reply(number, node));
+                }
+                let awaited = world.awaited(number, node);
+                if timeouts > 0 {
+                    let timely = world.timely(number, node).into_iter();
+                    actions.extend(timely.map(|awaited| Action::TimeOut(number, node, awaited)));
+                }
+                let is_idle = awaited.is_empty() && link.up.is_empty();
+                if breaks > 0 && !link.broken && !is_idle {
+                    actions.push(Action::Break(number, node, false));
+                    if !link.up.is_empty() {
+                        actions.push(Action::Break(number, node, true));
+                    }
+                }
+                if replacements > 0 && !link.broken && !is_idle {
+                    actions.push(Action::Replace(number, node));
+                }
+                if link.broken {
+                    actions.push(Action::Reconnect(number, node));
+                }
+            }
+            if client.crashed {
+                continue;
+            }
+            let is_busy = client.attempts.iter().any(|attempt| attempt.decided.is_none());
+            if client.rounds_left > 0 && client.held.is_none() && !is_busy {
+                actions.push(Action::Start(number));
+            }
+            if is_busy && cancels > 0 {
+                actions.push(Action::Cancel(number));
+            }
+            if let Some(held) = &client.held {
+                if self.releases {
+                    actions.push(Action::Release(number));
+                }
+                if held.is_complete
+                    && held.healing.is_empty()
+                    && client.repairs_left > 0
+                    && !held.lease.missing().is_empty()
+                {
+                    actions.push(Action::Repair(number));
+                }
+                let is_extended = held.extending.is_some();
+                if client.extensions_left > 0
+                    && !is_extended
+                    && held.lease.is_valid(world.now(number))
+                {
+                    actions.push(Action::Extend(number));
+                }
+            }
+            if crashes > 0 && (client.held.is_some() || is_busy) {
+                actions.push(Action::Crash(number));
+            }
+        }
+        for node in 0..NODES {
+            if restarts > 0 {
+                actions.push(Action::Restart(node, false));
+            }
+            if memory_losses > 0 {
+                actions.push(Action::Restart(node, true));
+            }
+        }
+    }
+
+    fn next_state(&self, last: &World, action: Action) -> Option<World> {
+        let mut world = last.clone();
+        match action {
+            Action::Tick => world.tick += 1,
+            Action::Start(number) => world.start(self, number),
+            Action::Extend(number) => world.extend(number),
+            Action::Repair(number) => world.repair(number),
+            Action::Release(number) => world.release(number),
+            Action::Cancel(number) => {
+                world.left.cancels -= 1;
+                world.cancel(number);
+            }
+            Action::Crash(number) => world.crash(number),
+            Action::Request(number, node) => {
+                let request = world.clients[number].links[node].up.remove(0);
+                world.reach(number, node, &request, true);
+            }
+            Action::Old(number, node) => {
+                let request = world.clients[number].links[node].old.remove(0);
+                world.reach(number, node, &request, false);
+            }
+            Action::Again(number, node) => {
+                world.left.unknowns -= 1;
+                let request = world.clients[number].links[node].up.remove(0);
+                world.send_again(number, node, request);
+            }
+            Action::Refuse(number, node) => {
+                world.left.refusals -= 1;
+                let link = &mut world.clients[number].links[node];
+                if let Request::Acquire { token, .. } = link.up.remove(0) {
+                    link.down.push(Reply::Vote(token, Vote::Held { expires_in: None }, true));
+                }
+                let awaited = world.awaited(number, node);
+                let link = &mut world.clients[number].links[node];
+                link.down.retain(|reply| awaited.contains(&reply.to()));
+            }
+            Action::Late(number, node) => {
+                let request = world.clients[number].links[node].late.remove(0);
+                let leaves_key = matches!(request, Request::Acquire { .. } | Request::Heal { .. });
+                world.overtaken |= leaves_key;
+                let _ = world.answer(node, &request);
+            }
+            Action::Reply(number, node) => {
+                let reply = world.clients[number].links[node].down.remove(0);
+                world.receive(number, node, reply);
+            }
+            Action::TimeOut(number, node, awaited) => {
+                world.left.timeouts -= 1;
+                world.time_out(number, node, awaited);
+            }
+            Action::Replace(number, node) => world.replace(number, node),
+            Action::Break(number, node, late) => world.break_link(number, node, late),
+            Action::Restart(node, forgets) => world.restart(node, forgets),
+            Action::Reconnect(number, node) => world.reconnect(number, node),
+        }
+        world.settle();
+        world.observe();
+        Some(world)
+    }
+
+    fn properties(&self) -> Vec<Property<Self>> {
+        self.claims()
+    }
+}
+
+impl World {
+    /// A request reaches a node; its reply goes to the client, if that waits for it.
+    fn reach(&mut self, number: usize, node: usize, request: &Request, is_current: bool) {
+        let reply = self.answer(node, request).map(|reply| match reply {
+            Reply::Vote(token, vote, in_order) => Reply::Vote(token, vote, in_order && is_current),
+            other => other,
+        });
+        if let Some(reply) = reply.filter(|reply| self.awaited(number, node).contains(&reply.to()))
+        {
+            self.clients[number].links[node].down.push(reply);
+        }
+        if let Request::Heal { token, .. } = request {
+            self.healed(number, node, *token);
+        }
+    }
+
+    /// What a node does with a request, and its reply if somebody may wait for it.
+    fn answer(&mut self, node: usize, request: &Request) -> Option<Reply> {
+        let time = self.node_time(node);
+        let entry = &mut self.nodes[node].entry;
+        match *request {
+            Request::Acquire { token, proposal, is_again } => {
+                let vote = acquire(&mut [entry], time, &token, TERM.ttl, proposal);
+                let vote = match vote {
+                    // When it expires matters to waiting only, which is not searched.
+                    Some(Vote::Held { .. }) => Vote::Held { expires_in: None },
+                    other => other.unwrap_or(Vote::Refused),
+                };
+                Some(Reply::Vote(token, vote, !is_again))
+            }
+            Request::Raise { token, fence } => {
+                Some(Reply::Raised(token, entry.raise(time, &token, TERM.ttl, fence)))
+            }
+            Request::Extend { token, ttl, number } => {
+                Some(Reply::Extended(number, entry.extend(time, &token, ttl)))
+            }
+            Request::Heal { token, ttl, fence } => {
+                Some(Reply::Healed(token, entry.heal(time, &token, ttl, fence)))
+            }
+            Request::Release { token, .. } => {
+                entry.release(time.now, &token);
+                None
+            }
+        }
+    }
+
+    /// Does at once what makes no difference whenever it is done, so that less is to be searched.
+    fn settle(&mut self) {
+        for number in 0..self.clients.len() {
+            for node in 0..NODES {
+                self.settle_link(number, node);
+            }
+        }
+    }
+
+    fn settle_link(&mut self, number: usize, node: usize) {
+        // A release of what is not there, and can't come any more.
+        while let Some(&Request::Release { token, .. }) =
+            self.clients[number].links[node].up.first()
+        {
+            let brings = |request: &Request| request.brings(token);
+            let is_there = self.token_on(node) == Some(token);
+            let link = &mut self.clients[number].links[node];
+            let may_come = link.late.iter().any(brings) || link.old.iter().any(brings);
+            if is_there || may_come || link.broken {
+                break;
+            }
+            link.up.remove(0);
+        }
+        // A refusal that comes when the round is lost already, and what comes after its deadline: that
+        // may be undone once more if it comes later.
+        while let Some(Reply::Vote(token, vote, _)) = self.clients[number].links[node].down.first()
+        {
+            let mut attempts = self.clients[number].attempts.iter();
+            let attempt = attempts.find(|attempt| attempt.token == *token);
+            let is_lost = |decided| matches!(decided, Some(Decided::Lost | Decided::Abandoned));
+            if attempt.is_none_or(|attempt| {
+                let is_refusal = matches!(vote, Vote::Held { .. }) && is_lost(attempt.decided);
+                !is_refusal && !attempt.late[node]
+            }) {
+                break;
+            }
+            let reply = self.clients[number].links[node].down.remove(0);
+            self.receive(number, node, reply);
+        }
+    }
+
+    fn crash(&mut self, number: usize) {
+        self.left.crashes -= 1;
+        let client = &mut self.clients[number];
+        client.crashed = true;
+        client.attempts.clear();
+        client.held = None;
+        client.links.iter_mut().for_each(|link| link.down.clear());
+    }
+
+    fn break_link(&mut self, number: usize, node: usize, late: bool) {
+        self.left.breaks -= 1;
+        self.cut(number, node, late);
+        self.hear_of_the_end(number, node);
+    }
+
+    /// The old connection stands, and what is to be undone is sent on both.
+    fn replace(&mut self, number: usize, node: usize) {
+        self.left.replacements -= 1;
+        let link = &mut self.clients[number].links[node];
+        let sent = std::mem::take(&mut link.up);
+        link.old.extend(sent.iter().cloned());
+        let is_release = |request: &Request| matches!(request, Request::Release { .. });
+        link.up.extend(sent.into_iter().filter(is_release));
+        for reply in &mut link.down {
+            if let Reply::Vote(_, _, in_order) = reply {
+                *in_order = false;
+            }
+        }
+    }
+
+    /// What was on the way is lost or late, but what is to be undone is sent again.
+    fn cut(&mut self, number: usize, node: usize, late: bool) {
+        let link = &mut self.clients[number].links[node];
+        let lost = std::mem::take(&mut link.up);
+        let old = std::mem::take(&mut link.old);
+        if late {
+            link.late.extend(old.into_iter().chain(lost.iter().cloned()));
+        }
+        let is_release = |request: &Request| matches!(request, Request::Release { .. });
+        link.up.extend(lost.into_iter().filter(is_release));
+    }
+
+    /// Nothing that the client waits for comes any more.
+    fn hear_of_the_end(&mut self, number: usize, node: usize) {
+        self.clients[number].links[node].down.clear();
+        for awaited in self.awaited(number, node) {
+            self.give_up(number, node, awaited);
+        }
+    }
+
+    fn restart(&mut self, node: usize, forgets: bool) {
+        let started = self.tick as i8;
+        if forgets {
+            self.left.memory_losses -= 1;
+            let memory = self.nodes[node].memory + 1;
+            self.nodes[node] = Node { memory, started, ..Node::default() };
+        } else {
+            self.left.restarts -= 1;
+            self.nodes[node].started = started;
+        }
+        for number in 0..self.clients.len() {
+            if self.clients[number].crashed {
+                self.clients[number].links[node].up.clear();
+            } else {
+                self.cut(number, node, false);
+                self.clients[number].links[node].broken = true;
+            }
+        }
+    }
+
+    fn reconnect(&mut self, number: usize, node: usize) {
+        self.clients[number].links[node].broken = false;
+        self.hear_of_the_end(number, node);
+        self.look(number, node);
+    }
+}

@@ -1,0 +1,174 @@
+//! The queue that a node keeps of those who wait for one resource. A server does the same by
+//! `scripts/queue.lua`; in-memory nodes and the simulation do it by this.
+//!
+//! It decides nothing but who is notified when the resource becomes free, and that others let this one
+//! go first for a moment. It can be lost, or be nonsense, and costs no more than time then.
+
+use crate::term::Moment;
+use crate::turns::{LONGEST_CALL, Turns};
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// A node skips so many waiters that are gone when it looks for one to call.
+pub const MOST_GONE: usize = 16;
+
+/// A waiter with its score in a server's sorted set.
+pub type Scored = (Arc<str>, i64);
+
+/// The waiters for one resource, in the order of their tickets.
+#[derive(Clone, Debug, Default, PartialEq, Hash)]
+pub struct Queue {
+    waiting: BTreeSet<(u64, Arc<str>)>,
+    /// The waiter that was notified last, and until when it goes before all others.
+    notified: Option<(Arc<str>, Moment)>,
+    /// When all of this is forgotten.
+    kept_until: Option<Moment>,
+}
+
+impl Queue {
+    /// Whom a waiter has to let go first, and for how long.
+    pub fn is_blocked(&mut self, now: Moment, waiter: Option<&str>) -> Option<Duration> {
+        self.forget(now);
+        let (notified, until) = self.notified.as_ref()?;
+        (Some(&**notified) != waiter && stands(now, *until)).then(|| until.since(now))
+    }
+
+    /// Whether this waiter was notified last.
+    pub fn is_notified(&self, waiter: &str) -> bool {
+        self.notified.as_ref().is_some_and(|(notified, _)| &**notified == waiter)
+    }
+
+    /// The waiter takes its place, also if it was notified.
+    pub fn join(&mut self, now: Moment, waiter: &Arc<str>, ticket: u64, turns: Turns) {
+        self.leave(now, waiter);
+        self.waiting.insert((ticket, Arc::clone(waiter)));
+        self.kept_until = Some(now.plus(turns.memory));
+    }
+
+    /// The waiter leaves, if it is in the queue.
+    pub fn leave(&mut self, now: Moment, waiter: &str) {
+        self.forget(now);
+        self.waiting.retain(|(_, other)| &**other != waiter);
+        self.notified.take_if(|(notified, _)| &**notified == waiter);
+    }
+
+    /// The waiter, which was notified, keeps the others away for longer.
+    pub fn keep(&mut self, now: Moment, waiter: &Arc<str>, turns: Turns) {
+        self.go_first(now, waiter, turns.keep, turns);
+    }
+
+    fn go_first(&mut self, now: Moment, waiter: &Arc<str>, length: Duration, turns: Turns) {
+        self.notified = Some((Arc::clone(waiter), now.plus(length)));
+        self.kept_until = Some(now.plus(turns.memory));
+    }
+
+    /// How many waiters are before this one.
+    pub fn rank(&self, waiter: &str) -> Option<u64> {
+        let before = self.waiting.iter().position(|(_, other)| &**other == waiter)?;
+        Some((before + usize::from(self.notified.is_some())) as u64)
+    }
+
+    /// Calls the first waiter that listens, unless one was notified already. Who does not listen is
+    /// gone. `is_new`: the resource has just become free. `call` tells whether somebody heard it.
+    pub fn notify_next(
+        &mut self,
+        now: Moment,
+        is_new: bool,
+        turns: Turns,
+        call: impl Fn(&str) -> bool,
+    ) {
+        self.forget(now);
+        for _ in 0..MOST_GONE {
+            let next = match self.notified.take() {
+                Some((notified, until)) if stands(now, until) => {
+                    if !is_new {
+                        self.notified = Some((notified, until));
+                        return;
+                    }
+                    Some(notified)
+                }
+                // It did not come.
+                Some(_) => continue,
+                None => self.waiting.pop_first().map(|(_, waiter)| waiter),
+            };
+            let Some(next) = next else { return };
+            if call(&next) {
+                return self.go_first(now, &next, turns.call, turns);
+            }
+        }
+    }
+
+    /// How many are in it.
+    pub fn len(&mut self, now: Moment) -> usize {
+        self.forget(now);
+        self.waiting.len() + usize::from(self.notified.is_some())
+    }
+
+    /// The queue as a server keeps it, if it does: every waiter with its score, in order, and when all of
+    /// this expires.
+    pub fn stored(&mut self, now: Moment) -> Option<(Vec<Scored>, Duration)> {
+        self.forget(now);
+        let score = |until: &Moment| {
+            let microseconds = until.since(Moment::from_origin(Duration::ZERO)).as_micros();
+            -i64::try_from(microseconds).expect("clocks show less")
+        };
+        let notified =
+            self.notified.iter().map(|(waiter, until)| (Arc::clone(waiter), score(until)));
+        let waiting = self.waiting.iter();
+        let waiting = waiting.map(|(ticket, waiter)| (Arc::clone(waiter), *ticket as i64));
+        let all: Vec<_> = notified.chain(waiting).collect();
+        let kept_until = self.kept_until.filter(|_| !all.is_empty())?;
+        Some((all, kept_until.since(now)))
+    }
+
+    /// Makes nonsense of it.
+    pub fn forge<'a>(
+        &mut self,
+        now: Moment,
+        channels: impl Iterator<Item = &'a str>,
+        random: &dyn Fn(std::ops::Range<u64>) -> u64,
+    ) {
+        let waiting: Vec<_> = std::mem::take(&mut self.waiting).into_iter().collect();
+        let mut waiters: Vec<_> = waiting.into_iter().map(|(_, waiter)| waiter).collect();
+        waiters.extend(channels.map(|channel| name(channel, random(0..20))));
+        waiters.extend(["nonsense".into(), name("nobody", 1)]);
+        for waiter in waiters {
+            let some = Duration::from_millis(random(0..1_000));
+            let turns = Turns { call: some, keep: some, memory: 10 * some };
+            match random(0..4) {
+                0 => {}
+                1 => self.keep(now, &waiter, turns),
+                _ => self.join(now, &waiter, random(0..3_000_000_000_000_000), turns),
+            }
+        }
+    }
+
+    /// Whether nobody is in it.
+    pub fn is_empty(&mut self, now: Moment) -> bool {
+        self.forget(now);
+        self.waiting.is_empty() && self.notified.is_none()
+    }
+
+    fn forget(&mut self, now: Moment) {
+        if self.kept_until.is_some_and(|until| until <= now) {
+            *self = Self::default();
+        }
+    }
+}
+
+/// Whether one that was notified goes first until then. Where that is too far away, the clock was set back.
+fn stands(now: Moment, until: Moment) -> bool {
+    now < until && until <= now.plus(LONGEST_CALL)
+}
+
+/// A waiter's name in queues: its client's channel, and the number by which the client knows it.
+pub fn name(channel: &str, number: u64) -> Arc<str> {
+    format!("{channel}#{number}").into()
+}
+
+/// The channel and the number in a waiter's name.
+pub fn parts(waiter: &str) -> Option<(&str, u64)> {
+    let (channel, number) = waiter.rsplit_once('#')?;
+    Some((channel, number.parse().ok()?))
+}

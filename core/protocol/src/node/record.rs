@@ -1,0 +1,142 @@
+//! The lock record: what a node keeps of one resource. A request about several resources changes all of
+//! their records or none.
+
+use crate::node::entry::{self, Entry, Time};
+use crate::node::queue::Queue;
+use crate::round::Vote;
+use crate::tally::Healed;
+use crate::term::Moment;
+use crate::turns::Turns;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// The state of one lock on a node. `T` tells tokens apart.
+#[derive(Clone, Debug, PartialEq, Hash)]
+pub struct Record<T> {
+    /// The lock and its fence counter.
+    pub entry: Entry<T>,
+    /// The waiters.
+    pub queue: Queue,
+}
+
+impl<T> Default for Record<T> {
+    fn default() -> Self {
+        Self { entry: Entry::default(), queue: Queue::default() }
+    }
+}
+
+/// What ACQUIRE asks for.
+#[derive(Clone, Copy)]
+pub struct Wanted<'a, T> {
+    /// The round's token.
+    pub token: &'a T,
+    /// How long the node keeps the lock.
+    pub ttl: Duration,
+    /// The fence that the client proposes.
+    pub proposal: u64,
+    /// The waiter that the round is for, if it has a place in the queue.
+    pub waiter: Option<&'a str>,
+}
+
+/// ACQUIRE, but for the place of who is refused, see [`join`]; `None` if the fences are used up.
+pub fn acquire<T: Clone + PartialEq>(
+    records: &mut [&mut Record<T>],
+    time: Time,
+    wanted: Wanted<'_, T>,
+) -> Option<Vote> {
+    let Wanted { token, ttl, proposal, waiter } = wanted;
+    let now = time.now;
+    let blocked =
+        records.iter_mut().filter_map(|record| record.queue.is_blocked(now, waiter)).max();
+    if blocked.is_some() {
+        let held = records.iter().filter_map(|record| record.entry.expires_in(now)).max();
+        return Some(Vote::Held { expires_in: blocked.max(held) });
+    }
+    let mut entries: Vec<_> = records.iter_mut().map(|record| &mut record.entry).collect();
+    let vote = entry::acquire(&mut entries, time, token, ttl, proposal);
+    if let (Some(Vote::Granted { .. }), Some(waiter)) = (vote, waiter) {
+        records.iter_mut().for_each(|record| record.queue.leave(now, waiter));
+    }
+    vote
+}
+
+/// A waiter that was refused takes its place. Returns how many are before it. `call` calls a waiter for
+/// the resource in this position, and tells whether it listens.
+pub fn join<T: Clone + PartialEq>(
+    records: &mut [&mut Record<T>],
+    now: Moment,
+    (waiter, ticket): (&Arc<str>, u64),
+    turns: Turns,
+    call: impl Fn(usize, &str) -> bool,
+) -> Option<u64> {
+    for (position, record) in records.iter_mut().enumerate() {
+        if !record.queue.is_notified(waiter) || record.entry.token(now).is_some() {
+            record.queue.join(now, waiter, ticket, turns);
+        } else if !turns.keep.is_zero() {
+            record.queue.keep(now, waiter, turns);
+        } else {
+            // It cannot use its turn, for want of another resource. It comes back when it tries again.
+            record.queue.leave(now, waiter);
+            record.queue.notify_next(now, false, turns, |next| call(position, next));
+        }
+    }
+    records.iter().filter_map(|record| record.queue.rank(waiter)).max()
+}
+
+/// RELEASE and UNDO: whether this token held all. With a ticket, the waiter stays in the queues.
+pub fn release<T: Clone + PartialEq>(
+    records: &mut [&mut Record<T>],
+    now: Moment,
+    token: &T,
+    (waiter, ticket): (Option<&Arc<str>>, Option<u64>),
+    turns: Turns,
+    call: impl Fn(usize, &str) -> bool,
+) -> bool {
+    let mut done = true;
+    for (position, record) in records.iter_mut().enumerate() {
+        let is_held = record.entry.release(now, token);
+        done &= is_held;
+        match (waiter, ticket) {
+            (Some(waiter), Some(ticket)) => record.queue.join(now, waiter, ticket, turns),
+            (Some(waiter), None) => record.queue.leave(now, waiter),
+            (None, _) => {}
+        }
+        if record.entry.token(now).is_none() {
+            record.queue.notify_next(now, is_held, turns, |next| call(position, next));
+        }
+    }
+    done
+}
+
+/// RAISE and EXTEND: whether this token holds all, and `act` has done it to each.
+pub fn act_on_held<T: Clone + PartialEq>(
+    records: &mut [&mut Record<T>],
+    now: Moment,
+    token: &T,
+    act: impl Fn(&mut Entry<T>) -> bool,
+) -> bool {
+    records.iter().all(|record| record.entry.token(now) == Some(token))
+        && records.iter_mut().all(|record| act(&mut record.entry))
+}
+
+/// HEAL of all of these together.
+pub fn heal<T: Clone + PartialEq>(
+    records: &mut [&mut Record<T>],
+    time: Time,
+    token: &T,
+    ttl: Duration,
+    fence: u64,
+) -> Healed {
+    let is_foreign =
+        |record: &&mut Record<T>| record.entry.token(time.now).is_some_and(|held| held != token);
+    if records.iter().any(is_foreign) {
+        return Healed::Held;
+    }
+    let mut healed = Healed::Clean;
+    for record in records {
+        if record.entry.heal(time, token, ttl, fence) == Healed::Passed {
+            healed = Healed::Passed;
+        }
+    }
+    healed
+}

@@ -1,0 +1,62 @@
+//! Tests of the pure layer: exhaustive where the space is small enough, which it mostly is.
+
+mod exhaustive;
+mod fencing;
+mod forgetting;
+mod late;
+mod leases;
+mod properties;
+mod turns;
+mod upkeep;
+mod waiting;
+
+use crate::{Ended, Lease, Moment, Quorum, Term};
+use std::time::Duration;
+
+const TERM: Term = Term { ttl: Duration::from_secs(10), drift_factor: 0.01 };
+
+/// A moment so many milliseconds after the clock's origin.
+fn at(milliseconds: u64) -> Moment {
+    Moment::from_origin(Duration::from_millis(milliseconds))
+}
+
+/// When a round with [`TERM`] that is sent at `at(0)` ends: 10 s − 100 ms − 2 ms.
+const END: u64 = 9_898;
+
+/// Whether the lease ended before its holder released it.
+fn is_lost(lease: &Lease, now: Moment) -> bool {
+    lease.ended(now).is_some_and(|ended| ended != Ended::Released)
+}
+
+/// The lease of a round that all nodes have granted, with the fence 7.
+fn granted_by_all(quorum: Quorum, end: Moment, limit: Option<Moment>) -> Lease {
+    Lease::new(quorum, (0..quorum.nodes()).collect(), 7, end, limit)
+}
+
+/// All sequences of `length` digits below `base`.
+fn digits(base: usize, length: usize) -> impl Iterator<Item = Vec<usize>> {
+    (0..base.pow(length as u32)).map(move |mut number| {
+        let mut digits = Vec::with_capacity(length);
+        for _ in 0..length {
+            digits.push(number % base);
+            number /= base;
+        }
+        digits
+    })
+}
+
+/// All orders of `0..length`.
+fn orders(length: usize) -> Vec<Vec<usize>> {
+    if length == 0 {
+        return vec![Vec::new()];
+    }
+    let mut all = Vec::new();
+    for shorter in orders(length - 1) {
+        for place in 0..length {
+            let mut order = shorter.clone();
+            order.insert(place, length - 1);
+            all.push(order);
+        }
+    }
+    all
+}

@@ -1,0 +1,159 @@
+//! Leases: validity, extension, release, a look.
+
+use super::{END, TERM, at, digits, granted_by_all, is_lost, orders};
+use crate::{Answer, Ended, Extended, Lease, Quorum, Term};
+use std::time::Duration;
+
+const ANSWERS: [Answer; 3] = [Answer::Yes, Answer::No, Answer::Unknown];
+
+fn lease(nodes: usize) -> (Quorum, Lease) {
+    let quorum = Quorum::over(nodes).expect("valid");
+    (quorum, granted_by_all(quorum, at(END), None))
+}
+
+/// Feeds the answers in the order to `decide`, and returns its first decision and the index of the
+/// answer that brought it.
+fn first<T>(
+    order: &[usize],
+    answers: &[usize],
+    mut decide: impl FnMut(usize, Answer) -> Option<T>,
+) -> Option<(usize, T)> {
+    order.iter().enumerate().find_map(|(index, &node)| {
+        decide(node, ANSWERS[answers[node]]).map(|decision| (index, decision))
+    })
+}
+
+/// For all answers of up to five nodes in all orders: after which answer so many are of the kind.
+fn for_all(check: impl Fn(Quorum, &[usize], &[usize])) {
+    for nodes in 1..=5 {
+        let quorum = Quorum::over(nodes).expect("valid");
+        for answers in digits(ANSWERS.len(), nodes) {
+            for order in orders(nodes) {
+                check(quorum, &answers, &order);
+            }
+        }
+    }
+}
+
+/// The index of the `count`-th answer of this kind.
+fn nth(order: &[usize], answers: &[usize], kind: usize, count: usize) -> Option<usize> {
+    let of_kind = (0..order.len()).filter(|index| answers[order[*index]] == kind);
+    of_kind.skip(count - 1).take(1).next()
+}
+
+/// Which of the candidates, each with the index of the answer that brings it, is first.
+fn earliest<T: Copy, const N: usize>(
+    candidates: [(Option<usize>, T); N],
+    last: (usize, T),
+) -> (usize, T) {
+    let found =
+        candidates.into_iter().filter_map(|(index, value)| index.map(|index| (index, value)));
+    found.min_by_key(|(index, _)| *index).unwrap_or(last)
+}
+
+#[test]
+fn an_extension_is_decided_by_the_answer_that_fixes_it() {
+    for_all(|quorum, answers, order| {
+        let (_, mut lease) = lease(quorum.nodes());
+        let mut extension = lease.extend(at(5_000), TERM).expect("valid");
+        let decided = first(order, answers, |node, answer| {
+            lease.extended(at(5_001), &mut extension, node, answer)
+        });
+        let confirmed = nth(order, answers, 0, quorum.size());
+        let refused = nth(order, answers, 1, quorum.tolerated() + 1);
+        let expected = earliest(
+            [(confirmed, Extended::Confirmed), (refused, Extended::Lost)],
+            (order.len() - 1, Extended::Undecided),
+        );
+        assert_eq!(decided, Some(expected), "{answers:?} in order {order:?}");
+        let end = match expected.1 {
+            Extended::Confirmed => 5_000 + END,
+            _ => END,
+        };
+        let lost = expected.1 == Extended::Lost;
+        assert_eq!(lease.is_valid(at(end - 1)), !lost);
+        assert_eq!(is_lost(&lease, at(5_002)), lost);
+        assert!(!lease.is_valid(at(end)));
+    });
+}
+
+#[test]
+fn a_lost_lease_stays_lost_whatever_the_nodes_confirm() {
+    let (_, mut lease) = lease(3);
+    let mut earlier = lease.extend(at(1), TERM).expect("valid");
+    let mut refused = lease.extend(at(1), TERM).expect("valid");
+    assert_eq!(lease.extended(at(2), &mut refused, 0, Answer::No), None);
+    assert_eq!(lease.extended(at(2), &mut refused, 1, Answer::No), Some(Extended::Lost));
+    for node in 0..3 {
+        let decided = lease.extended(at(3), &mut earlier, node, Answer::Yes);
+        assert_eq!(decided, Some(Extended::Lost));
+        assert!(!lease.is_valid(at(3)));
+    }
+    assert!(lease.extend(at(4), TERM).is_none());
+}
+
+#[test]
+fn confirmations_after_the_old_end_do_not_count() {
+    let (_, mut lease) = lease(3);
+    let mut extension = lease.extend(at(END - 2), TERM).expect("valid");
+    assert_eq!(lease.extended(at(END - 1), &mut extension, 0, Answer::Yes), None);
+    assert_eq!(lease.extended(at(END), &mut extension, 1, Answer::Yes), Some(Extended::Lost));
+    assert!(!lease.is_valid(at(END)) && is_lost(&lease, at(END)));
+}
+
+#[test]
+fn an_extension_never_makes_a_lease_shorter() {
+    let (_, mut lease) = lease(1);
+    let shorter = Term { ttl: Duration::from_secs(1), drift_factor: 0.01 };
+    let mut extension = lease.extend(at(1), shorter).expect("valid");
+    let decided = lease.extended(at(2), &mut extension, 0, Answer::Yes);
+    assert_eq!(decided, Some(Extended::Confirmed));
+    assert_eq!(lease.end(), at(END));
+}
+
+#[test]
+fn a_lease_is_over_when_it_is_released() {
+    let (_, mut lease) = lease(3);
+    let mut extension = lease.extend(at(1), TERM).expect("valid");
+    assert!(lease.release(at(2)).was_valid());
+    assert!(lease.is_released() && !lease.is_valid(at(2)) && !is_lost(&lease, at(END)));
+    assert!(lease.extend(at(3), TERM).is_none());
+    let decided = lease.extended(at(3), &mut extension, 0, Answer::Yes);
+    assert_eq!(decided, Some(Extended::Lost));
+    assert!(!lease.release(at(4)).was_valid(), "a second release finds nothing");
+    let (_, mut expired) = self::lease(3);
+    assert!(!expired.release(at(END)).was_valid());
+}
+
+#[test]
+fn a_release_is_decided_by_the_answer_that_fixes_it() {
+    for_all(|quorum, answers, order| {
+        let (_, mut lease) = lease(quorum.nodes());
+        let mut release = lease.release(at(1));
+        let decided =
+            first(order, answers, |node, answer| lease.released(&mut release, node, answer));
+        let confirmed = nth(order, answers, 0, quorum.size());
+        let refused = nth(order, answers, 1, quorum.tolerated() + 1);
+        let expected = earliest([(confirmed, true), (refused, false)], (order.len() - 1, false));
+        assert_eq!(decided, Some(expected), "{answers:?} in order {order:?}");
+        let disowned = refused == Some(expected.0);
+        assert_eq!(lease.ended(at(2)), Some(if disowned { Ended::Taken } else { Ended::Released }));
+        assert_eq!(is_lost(&lease, at(2)), disowned);
+    });
+}
+
+#[test]
+fn the_drift_is_taken_off_the_ttl() {
+    assert_eq!(TERM.drift(), Duration::from_millis(102));
+    assert_eq!(TERM.end(at(1_000)), at(1_000 + END));
+    assert_eq!(TERM.gone(at(1_000)), at(1_000 + 10_102));
+    let tiny = Term { ttl: Duration::from_millis(1), drift_factor: 0.0 };
+    assert!(tiny.end(at(10)) < at(10), "a ttl within the drift is over before it begins");
+}
+
+#[test]
+fn moments_do_not_overflow() {
+    assert_eq!(at(1).minus(Duration::from_secs(1)), at(0));
+    assert_eq!(at(1).since(at(2)), Duration::ZERO);
+    assert_eq!(at(1).plus(Duration::MAX), at(2).plus(Duration::MAX));
+}

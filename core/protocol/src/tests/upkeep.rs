@@ -1,0 +1,175 @@
+//! Automatic extension and the limit of a lease.
+
+use super::{END, TERM, at, granted_by_all, is_lost};
+use crate::{Answer, Ended, Extended, Lease, Moment, Quorum, Term, Upkeep};
+use std::time::Duration;
+
+fn lease(end: Moment, limit: Option<Moment>) -> Lease {
+    granted_by_all(Quorum::over(1).expect("valid"), end, limit)
+}
+
+fn confirm(lease: &mut Lease, sent: Moment, term: Term) {
+    let mut extension = lease.extend(sent, term).expect("valid");
+    let decided = lease.extended(sent, &mut extension, 0, Answer::Yes);
+    assert_eq!(decided, Some(Extended::Confirmed));
+}
+
+/// Runs the upkeep of a lease from `start` until it is over or was held for `held`: nodes answer
+/// after `delay`, a majority of them if `answers` says so for the number of the extension. Returns
+/// the number of extensions, and when the lease ended.
+fn keep(
+    start: Moment,
+    term: Term,
+    limit: Option<Moment>,
+    held: Duration,
+    delay: Duration,
+    answers: impl Fn(u32) -> bool,
+) -> (u32, Option<Moment>) {
+    let mut lease = lease(term.end(start), limit);
+    let mut upkeep = Upkeep::new(term);
+    let (mut extensions, mut now) = (0, start);
+    while let Some(due) = upkeep.due(&lease).map(|due| due.max(now)) {
+        if due >= lease.end() {
+            break;
+        }
+        if due >= start.plus(held) {
+            return (extensions, None);
+        }
+        let mut extension = lease.extend(due, upkeep.term()).expect("valid");
+        let answer = if answers(extensions) { Answer::Yes } else { Answer::Unknown };
+        extensions += 1;
+        assert!(extensions < 1_000, "it is extended without end");
+        let answered =
+            due.plus(if answer == Answer::Yes { delay } else { upkeep.term().patience() });
+        now = answered;
+        match lease.extended(answered, &mut extension, 0, answer) {
+            Some(Extended::Undecided) => upkeep.undecided(due),
+            Some(Extended::Confirmed) => {}
+            _ => break,
+        }
+    }
+    (extensions, Some(lease.end()))
+}
+
+fn term(milliseconds: u64, drift_factor: f64) -> Term {
+    Term { ttl: Duration::from_millis(milliseconds), drift_factor }
+}
+
+#[test]
+fn a_lease_is_held_with_few_extensions_whatever_the_ttl() {
+    for milliseconds in [10, 11, 13, 50, 64, 100, 333, 1_000, 10_000, 3_600_000, 86_400_000] {
+        for drift_factor in [0.0, 0.01, 0.1] {
+            for offset in [0, 1, 7, 12_345] {
+                let term = term(milliseconds, drift_factor);
+                let held = term.ttl * 100;
+                let delay = term.ttl / 50;
+                let (extensions, end) = keep(at(offset), term, None, held, delay, |_| true);
+                assert_eq!(end, None, "{term:?} is held throughout");
+                let most = held.as_secs_f64() / (term.ttl.as_secs_f64() / 3.0) + 1.0;
+                assert!(f64::from(extensions) <= most, "{term:?}: {extensions}");
+                assert!(f64::from(extensions) >= 0.8 * most, "{term:?}: {extensions}");
+            }
+        }
+    }
+}
+
+#[test]
+fn every_other_extension_may_fail() {
+    let held = TERM.ttl * 50;
+    let (extensions, end) =
+        keep(at(5), TERM, None, held, Duration::from_millis(10), |number| number % 2 == 1);
+    assert_eq!(end, None);
+    assert!(extensions <= 151, "{extensions}");
+}
+
+#[test]
+fn a_lease_whose_extensions_fail_ends_when_it_would_have_ended() {
+    let (extensions, end) =
+        keep(at(0), TERM, None, TERM.ttl * 50, Duration::ZERO, |number| number < 3);
+    let last = at(0).plus((TERM.ttl / 3 + TERM.ttl / 32) * 3);
+    assert!(end.is_some_and(|end| end <= TERM.end(last)), "{end:?}");
+    assert!((4..=6).contains(&extensions), "{extensions}");
+}
+
+#[test]
+fn an_extension_that_failed_at_once_is_tried_again_soon_but_not_at_once() {
+    let lease = lease(at(END), None);
+    let mut upkeep = Upkeep::new(TERM);
+    let first = upkeep.due(&lease).expect("not at its limit");
+    assert!(at(3_333) <= first && first <= at(3_333 + 10_000 / 32 + 1), "{first:?}");
+    upkeep.undecided(first);
+    let second = upkeep.due(&lease).expect("there is time");
+    assert!(first.plus(TERM.ttl / 12) <= second && second <= first.plus(TERM.ttl / 6));
+    upkeep.undecided(at(END - 100));
+    assert_eq!(upkeep.due(&lease), None, "it would be over by then");
+}
+
+#[test]
+fn leases_won_at_different_times_are_extended_together() {
+    let due = |start: u64| Upkeep::new(TERM).due(&lease(TERM.end(at(start)), None));
+    let all: std::collections::BTreeSet<_> = (0..1_000).map(due).collect();
+    assert!(all.len() <= 5, "{all:?}");
+}
+
+#[test]
+fn a_longer_extension_by_hand_puts_the_next_one_off() {
+    let mut lease = lease(at(END), None);
+    let upkeep = Upkeep::new(TERM);
+    confirm(&mut lease, at(1_000), term(60_000, 0.01));
+    let end = term(60_000, 0.01).end(at(1_000));
+    assert_eq!(lease.end(), end);
+    let due = upkeep.due(&lease).expect("not at its limit");
+    assert!(end.minus(TERM.ttl) < due && due < end, "{due:?}");
+}
+
+#[test]
+fn no_extension_goes_beyond_the_limit_and_the_last_one_reaches_it() {
+    for hold in [10_000, 12_345, 25_000, 100_001] {
+        for drift_factor in [0.0, 0.01, 0.3] {
+            let term = term(10_000, drift_factor);
+            let limit = at(7 + hold);
+            let held = Duration::from_millis(2 * hold);
+            let (_, end) = keep(at(7), term, Some(limit), held, Duration::ZERO, |_| true);
+            assert_eq!(end, Some(limit), "{term:?}");
+        }
+    }
+}
+
+#[test]
+fn what_the_nodes_keep_lasts_until_the_limit() {
+    let limit = at(12_000);
+    let mut lease = lease(at(END), Some(limit));
+    let mut extension = lease.extend(at(6_000), TERM).expect("valid");
+    let kept = Term { ttl: extension.term().ttl, ..TERM };
+    assert!(kept.ttl < TERM.ttl && kept.end(at(6_000)) >= limit);
+    let decided = lease.extended(at(6_001), &mut extension, 0, Answer::Yes);
+    assert_eq!((decided, lease.end()), (Some(Extended::Confirmed), limit));
+    assert_eq!(lease.ended(at(11_999)), None);
+    assert_eq!(lease.ended(limit), Some(Ended::AtLimit));
+}
+
+#[test]
+fn a_limit_below_the_first_end_changes_nothing_but_the_reason() {
+    let mut lease = lease(at(END), Some(at(100)));
+    assert_eq!(Upkeep::new(TERM).due(&lease), None);
+    confirm(&mut lease, at(5_000), TERM);
+    assert_eq!(lease.end(), at(END));
+    assert!(lease.is_valid(at(END - 1)));
+    assert_eq!(lease.ended(at(END)), Some(Ended::AtLimit));
+}
+
+#[test]
+fn an_end_is_final_and_keeps_its_first_reason() {
+    let mut expired = lease(at(END), None);
+    assert!(!expired.release(at(END)).was_valid());
+    assert_eq!(expired.ended(at(END)), Some(Ended::Expired));
+    let mut closed = lease(at(END), None);
+    assert!(closed.close(at(1)).was_valid());
+    assert!(is_lost(&closed, at(1)) && closed.is_released());
+    assert!(!closed.release(at(2)).was_valid());
+    assert_eq!(closed.ended(at(2 * END)), Some(Ended::ClientClosed));
+    let mut released = lease(at(END), None);
+    assert!(released.release(at(1)).was_valid());
+    assert_eq!(released.ended(at(2 * END)), Some(Ended::Released));
+    assert!(!is_lost(&released, at(2 * END)));
+}

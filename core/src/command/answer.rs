@@ -1,0 +1,145 @@
+//! What became of a request to one node, and what that means to the protocol and in an error.
+
+use crate::command::reply::{Refusal, Reply};
+use crate::error::duration::HumanDuration;
+use crate::error::{NodeOutcome, NodeReport};
+use crate::runtime::clock;
+use quorlock_protocol::{Answer, Vote};
+use std::fmt;
+use std::time::Duration;
+
+/// Why a request has no answer.
+#[derive(Clone, Debug)]
+pub(crate) struct Failure {
+    pub(crate) outcome: NodeOutcome,
+    pub(crate) detail: String,
+    /// Whether the node may have received the request.
+    pub(crate) sent: bool,
+}
+
+pub(crate) type Answered = Result<Reply, Failure>;
+
+impl Failure {
+    pub(crate) fn unreachable(detail: impl Into<String>) -> Self {
+        Self { outcome: NodeOutcome::Unreachable, detail: detail.into(), sent: false }
+    }
+
+    /// The node answered with an error.
+    pub(crate) fn refused(detail: impl Into<String>) -> Self {
+        Self { outcome: NodeOutcome::Refused, detail: detail.into(), sent: true }
+    }
+
+    /// `sent`: whether the node may have received a request.
+    pub(crate) fn timeout(what: &str, limit: Duration, sent: bool) -> Self {
+        let detail = format!("{what} within {} ms", limit.as_millis());
+        Self { outcome: NodeOutcome::Timeout, detail, sent }
+    }
+
+    /// What to do about it, where it is one of the mistakes that everybody makes once.
+    fn advice(&self) -> Option<&'static str> {
+        let detail = &*self.detail;
+        match self.outcome {
+            NodeOutcome::Unreachable if detail.contains("Connection refused") => {
+                Some("see that the server runs, and that the URL names its host and port")
+            }
+            NodeOutcome::Unreachable if detail.contains("failed to lookup address") => {
+                Some("see that the host in the URL is right")
+            }
+            NodeOutcome::Refused if detail.contains("NOAUTH ") => Some(
+                "the URL must have the password: redis://user:password@host, or redis://:password@host",
+            ),
+            NodeOutcome::Refused if detail.contains("WRONGPASS ") => {
+                Some("see that the user and the password in the URL are right, and percent-encoded")
+            }
+            _ => None,
+        }
+    }
+
+    /// The failure of the server at this place, which is not the one that the node's URL names.
+    pub(crate) fn at(self, place: impl fmt::Display) -> Self {
+        Self { detail: format!("{place}: {}", self.detail), ..self }
+    }
+
+    /// A failure of the way to the node, not an answer of the node.
+    pub(crate) fn is_transport(&self) -> bool {
+        use NodeOutcome::{Disconnected, Timeout, Unreachable};
+        matches!(self.outcome, Disconnected | Timeout | Unreachable)
+    }
+}
+
+/// What an answer to ACQUIRE means to the protocol.
+pub(crate) fn vote(answered: &Answered) -> Vote {
+    match answered {
+        Ok(Reply::Uncounted(reply, _)) => reply.vote().uncounted(),
+        Ok(reply) => reply.vote(),
+        Err(failure) if failure.sent && failure.is_transport() => Vote::Unknown,
+        Err(_) => Vote::Refused,
+    }
+}
+
+/// What an answer to EXTEND or RELEASE, about one lock, means to the protocol.
+pub(crate) fn answer(answered: &Answered) -> Answer {
+    match answered {
+        Ok(Reply::Uncounted(reply, _)) => reply.answer().uncounted(),
+        Ok(reply) => reply.answer(),
+        Err(_) => Answer::Unknown,
+    }
+}
+
+/// What the answer to a request about many locks says about the one at this position.
+pub(crate) fn about(answered: &Answered, position: usize) -> Answered {
+    answered.as_ref().map(|reply| reply.about(position)).map_err(Clone::clone)
+}
+
+/// Whether the node answered, and its word counts.
+pub(crate) fn is_counted(answered: &Answered) -> bool {
+    !matches!(answered, Err(_) | Ok(Reply::Uncounted(..) | Reply::Own))
+}
+
+/// What became of the request, in a word.
+pub(crate) fn outcome(answered: &Answered) -> NodeOutcome {
+    match answered {
+        Ok(reply) => reply.outcome(),
+        Err(failure) => failure.outcome,
+    }
+}
+
+/// A node's part in an error; `None` if it has not answered yet.
+pub(crate) fn report(address: &str, answered: Option<&Answered>) -> NodeReport {
+    let detail = match answered {
+        Some(Ok(Reply::Held(Refusal { expires_in: Some(left), .. }))) => {
+            format!("expires in {} ms", left.as_millis())
+        }
+        Some(Ok(Reply::Held(_))) => "never expires".to_owned(),
+        Some(Ok(Reply::Own)) => "the same server as another node".to_owned(),
+        Some(Ok(Reply::Uncounted(_, from))) => {
+            let left = HumanDuration(from.since(clock::now()));
+            format!("it may have restarted not long ago; its votes count in {left}")
+        }
+        Some(Err(failure)) => match failure.advice() {
+            Some(advice) => format!("{}; {advice}", failure.detail),
+            None => failure.detail.clone(),
+        },
+        _ => String::new(),
+    };
+    let outcome = answered.map_or(NodeOutcome::Pending, outcome);
+    NodeReport { address: address.to_owned(), outcome, detail }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::answer;
+    use crate::command::reply::Reply;
+    use quorlock_protocol::{Answer, Moment};
+
+    #[test]
+    fn a_guarded_node_confirms_none_of_the_leases_that_an_extension_is_about() {
+        let each = Box::new(Reply::Each(vec![true, false]));
+        let guarded = Reply::Uncounted(each, Moment::from_origin(std::time::Duration::MAX));
+        let [held, missing] = [0, 1].map(|position| guarded.about(position));
+        assert!(matches!(held, Reply::Uncounted(..)), "an error tells that it is guarded");
+        assert_eq!(answer(&Ok(held)), Answer::Unknown);
+        // What is missing is missing.
+        assert_eq!(answer(&Ok(missing)), Answer::No);
+    }
+}

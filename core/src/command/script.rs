@@ -1,0 +1,253 @@
+//! The requests as Lua scripts (`scripts/`). A script takes only parameters; none is built from texts.
+//! The in-memory node does the same in Rust (`memory.rs`).
+
+use crate::command::keys::Keys;
+use crate::command::reply::{Holder, Refusal, Reply, StoredLock};
+use crate::command::request::{Request, Subject, Ticket};
+use once_cell::sync::Lazy;
+use quorlock_protocol::node::queue::MOST_GONE;
+use quorlock_protocol::{FENCE_LIMIT, FENCE_MEMORY, FENCE_WINDOW, Healed, LONGEST_CALL, Turns};
+use redis::{Cmd, Value};
+use std::time::Duration;
+
+/// How many arguments a request about one lock has beside the keys, at most, and how many bytes.
+const MOST_ARGUMENTS: usize = 12;
+const REST: usize = 200;
+
+struct Script {
+    source: String,
+    hash: String,
+}
+
+impl Script {
+    fn new(source: impl Into<String>) -> Self {
+        let source = source.into();
+        let hash = redis::Script::new(&source).get_hash().to_owned();
+        Self { source, hash }
+    }
+
+    /// A script with its constants, and with the functions about queues where it says so: behind what is
+    /// to be quick, since a function costs time whenever it is defined.
+    fn with_constants(source: &str) -> Self {
+        let source = source.replace("--- queue.lua\n", include_str!("scripts/queue.lua"));
+        let constants = [
+            ("FENCE_LIMIT", FENCE_LIMIT),
+            ("FENCE_WINDOW", microseconds(FENCE_WINDOW)),
+            ("MOST_GONE", MOST_GONE as u64),
+            ("LONGEST_CALL", microseconds(LONGEST_CALL)),
+        ];
+        let fill =
+            |source: String, (name, value): (&str, u64)| source.replace(name, &value.to_string());
+        Self::new(constants.into_iter().fold(source, fill))
+    }
+}
+
+static ACQUIRE: Lazy<Script> =
+    Lazy::new(|| Script::with_constants(include_str!("scripts/acquire.lua")));
+static RAISE: Lazy<Script> =
+    Lazy::new(|| Script::with_constants(include_str!("scripts/raise.lua")));
+static EXTEND: Lazy<Script> = Lazy::new(|| Script::new(include_str!("scripts/extend.lua")));
+static HEAL: Lazy<Script> = Lazy::new(|| Script::with_constants(include_str!("scripts/heal.lua")));
+static RELEASE: Lazy<Script> =
+    Lazy::new(|| Script::with_constants(include_str!("scripts/release.lua")));
+// These two are seldom used, and not loaded before they are.
+static INSPECT: Lazy<Script> = Lazy::new(|| Script::new(include_str!("scripts/inspect.lua")));
+static FORGET: Lazy<Script> = Lazy::new(|| Script::new(include_str!("scripts/forget.lua")));
+
+/// The source of every script that a lock needs.
+pub(crate) fn sources() -> [&'static str; 5] {
+    Lazy::force(&INSPECT);
+    Lazy::force(&FORGET);
+    [&ACQUIRE.source, &RAISE.source, &EXTEND.source, &HEAL.source, &RELEASE.source]
+}
+
+/// A script that does nothing to keys that do not exist: its source, its hash, and its parameters.
+pub(crate) fn harmless(keys: &Keys) -> (&'static str, &'static str, [&str; 6]) {
+    let arguments = ["2", &keys.lock, &keys.queue, "x", "0", "0"];
+    (&RELEASE.source, &RELEASE.hash, arguments)
+}
+
+/// The ttl in the nodes' unit. Rounded up: what the lease relies on is never less than asked for.
+fn milliseconds(ttl: Duration) -> u64 {
+    u64::try_from(ttl.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX)
+}
+
+fn microseconds(duration: Duration) -> u64 {
+    u64::try_from(duration.as_micros()).unwrap_or(u64::MAX)
+}
+
+/// How the script of a request is named to the server.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum By {
+    /// EVALSHA: short, but the server may not know it yet.
+    Hash,
+    /// EVAL.
+    Source,
+}
+
+impl Request {
+    /// The Redis command for this request.
+    pub(crate) fn command(&self, by: By) -> Cmd {
+        match self {
+            Self::Acquire { subject, ttl, proposal, ticket, turns } => {
+                let keys: Vec<_> = subject.keys.iter().flat_map(all).collect();
+                let mut cmd = invoke(&ACQUIRE, by, &keys);
+                cmd.arg(&subject.token).arg(milliseconds(*ttl)).arg(proposal);
+                cmd.arg(milliseconds(*ttl + FENCE_MEMORY));
+                if subject.waiter.is_some() {
+                    wait(&mut cmd, subject, *ticket, *turns);
+                    cmd.arg(microseconds(turns.keep));
+                }
+                cmd
+            }
+            Self::Raise { subject, ttl, fence } => {
+                let keys: Vec<_> = subject.keys.iter().flat_map(counted).collect();
+                let mut cmd = invoke(&RAISE, by, &keys);
+                cmd.arg(&subject.token).arg(fence).arg(milliseconds(*ttl + FENCE_MEMORY));
+                cmd
+            }
+            Self::Extend(leases) => {
+                let mut cmd = many(&EXTEND, by, leases.iter().map(|(subject, _)| &**subject));
+                for (subject, ttl) in leases.iter() {
+                    cmd.arg(subject.keys.len()).arg(&subject.token);
+                    cmd.arg(milliseconds(*ttl)).arg(milliseconds(*ttl + FENCE_MEMORY));
+                }
+                cmd
+            }
+            Self::Heal(leases) => {
+                let mut cmd = many(&HEAL, by, leases.iter().map(|(subject, ..)| &**subject));
+                for (subject, ttl, fence) in leases.iter() {
+                    cmd.arg(subject.keys.len()).arg(&subject.token);
+                    cmd.arg(milliseconds(*ttl)).arg(fence).arg(milliseconds(*ttl + FENCE_MEMORY));
+                }
+                cmd
+            }
+            Self::Release { subject, ticket, turns } => {
+                let keys: Vec<_> = subject.keys.iter().flat_map(queued).collect();
+                let mut cmd = invoke(&RELEASE, by, &keys);
+                cmd.arg(&subject.token);
+                wait(&mut cmd, subject, *ticket, *turns);
+                cmd
+            }
+            Self::Exists(keys) => {
+                let mut cmd = redis::cmd("EXISTS");
+                cmd.arg(keys.iter().map(|keys| &keys.lock).collect::<Vec<_>>());
+                cmd
+            }
+            Self::Inspect(keys) => {
+                invoke(&INSPECT, by, &keys.iter().flat_map(all).collect::<Vec<_>>())
+            }
+            Self::Forget(keys) => {
+                invoke(&FORGET, by, &keys.iter().flat_map(all).collect::<Vec<_>>())
+            }
+        }
+    }
+
+    /// Understands the server's answer to [`Request::command`]; `None` if it makes no sense.
+    pub(crate) fn understand(&self, value: &Value) -> Option<Reply> {
+        match (self, value) {
+            (Self::Acquire { .. }, Value::Array(parts)) => match parts[..] {
+                [Value::Int(1), Value::Int(fence), Value::Int(clock)] => {
+                    let fence = u64::try_from(fence).ok().filter(|fence| *fence < FENCE_LIMIT)?;
+                    Some(Reply::Granted { fence, clock: u64::try_from(clock).ok()? })
+                }
+                [Value::Int(0), Value::Int(left), Value::Int(clock), Value::Int(rank)] => {
+                    Some(Reply::Held(Refusal {
+                        expires_in: u64::try_from(left).ok().map(Duration::from_millis),
+                        clock: u64::try_from(clock).ok()?,
+                        rank: u64::try_from(rank).ok(),
+                    }))
+                }
+                [Value::Int(2), Value::Int(0)] => Some(Reply::Own),
+                _ => None,
+            },
+            (Self::Extend(locks), Value::Array(parts)) => {
+                let done = |part: &Value| match part {
+                    Value::Int(0) => Some(false),
+                    Value::Int(1) => Some(true),
+                    _ => None,
+                };
+                let done: Vec<_> = parts.iter().map(done).collect::<Option<_>>()?;
+                (done.len() == locks.len()).then_some(Reply::Each(done))
+            }
+            (Self::Heal(locks), Value::Array(parts)) => {
+                let healed = |part: &Value| match part {
+                    Value::Int(0) => Some(Healed::Held),
+                    Value::Int(1) => Some(Healed::Clean),
+                    Value::Int(2) => Some(Healed::Passed),
+                    _ => None,
+                };
+                let healed: Vec<_> = parts.iter().map(healed).collect::<Option<_>>()?;
+                (healed.len() == locks.len()).then_some(Reply::Healed(healed))
+            }
+            (Self::Inspect(_), Value::Array(parts)) => stored_lock(parts).map(Reply::Seen),
+            (Self::Acquire { .. } | Self::Extend(_) | Self::Heal(_) | Self::Inspect(_), _) => None,
+            // What joins a queue has nothing to release.
+            (Self::Release { ticket: Some(_), .. }, Value::Int(0)) => Some(Reply::Yes),
+            (Self::Exists(_), Value::Int(2..)) => Some(Reply::Yes),
+            (_, Value::Int(1)) => Some(Reply::Yes),
+            (_, Value::Int(0)) => Some(Reply::No),
+            _ => None,
+        }
+    }
+}
+
+/// Understands the answer to INSPECT.
+fn stored_lock(parts: &[Value]) -> Option<StoredLock> {
+    let [Value::Int(kind), token, Value::Int(left), Value::Int(fence), Value::Int(waiters)] = parts
+    else {
+        return None;
+    };
+    let holder = match (kind, token) {
+        (0, _) => Holder::Nobody,
+        (1, Value::BulkString(token)) => {
+            String::from_utf8(token.clone()).map_or(Holder::Other, Holder::Token)
+        }
+        (2, _) => Holder::Other,
+        _ => return None,
+    };
+    Some(StoredLock {
+        holder,
+        expires_in: u64::try_from(*left).ok().map(Duration::from_millis),
+        fence: u64::try_from(*fence).ok(),
+        waiters: u64::try_from(*waiters).ok(),
+    })
+}
+
+fn all(keys: &Keys) -> [&String; 3] {
+    [&keys.lock, &keys.fence, &keys.queue]
+}
+
+fn counted(keys: &Keys) -> [&String; 2] {
+    [&keys.lock, &keys.fence]
+}
+
+fn queued(keys: &Keys) -> [&String; 2] {
+    [&keys.lock, &keys.queue]
+}
+
+/// A script about many leases.
+fn many<'a>(script: &Script, by: By, subjects: impl Iterator<Item = &'a Subject>) -> Cmd {
+    let keys: Vec<_> = subjects.flat_map(|subject| subject.keys.iter().flat_map(counted)).collect();
+    invoke(script, by, &keys)
+}
+
+/// The parameters about the queues.
+fn wait(cmd: &mut Cmd, subject: &Subject, ticket: Option<Ticket>, turns: Turns) {
+    cmd.arg(microseconds(turns.call)).arg(milliseconds(turns.memory));
+    if let Some(waiter) = &subject.waiter {
+        cmd.arg(&**waiter).arg(ticket.map_or_else(String::new, |ticket| ticket.to_string()));
+    }
+}
+
+fn invoke(script: &Script, by: By, keys: &[&String]) -> Cmd {
+    let (name, script) = match by {
+        By::Hash => ("EVALSHA", &script.hash),
+        By::Source => ("EVAL", &script.source),
+    };
+    // With room for what follows, so that it need not grow.
+    let bytes = script.len() + keys.iter().map(|key| key.len()).sum::<usize>() + REST;
+    let mut cmd = Cmd::with_capacity(keys.len() + MOST_ARGUMENTS, bytes);
+    cmd.arg(name).arg(script).arg(keys.len()).arg(keys);
+    cmd
+}

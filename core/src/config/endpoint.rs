@@ -1,0 +1,242 @@
+//! Nodes, by their URLs.
+
+use crate::config::server::{Login, PORT, Place, Server};
+use crate::config::tls::{self, Tls};
+use crate::config::url::{Url, database, redacted};
+use crate::error::{Error, Result};
+use std::fmt;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+const SCHEMES: &str = "redis://, rediss://, unix://, redis-sentinel://, rediss-sentinel://, \
+                       redis-cluster://, rediss-cluster:// or memory://";
+
+/// The parameters about sentinels.
+const SENTINEL_PARAMETERS: [&str; 2] = ["sentinel_user", "sentinel_password"];
+
+/// One node of the client's list.
+#[derive(Clone)]
+pub(crate) struct Endpoint {
+    /// The URL without user, password and query: what may be shown.
+    pub(crate) address: String,
+    pub(crate) target: Target,
+    /// What tells servers apart as far as a URL can: two with one in common are one server.
+    identities: Vec<String>,
+}
+
+#[derive(Clone)]
+pub(crate) enum Target {
+    Server(Arc<Server>),
+    Sentinel(Arc<Sentinels>),
+    Cluster(Arc<Cluster>),
+    /// A node in this process, by name.
+    Memory(String),
+}
+
+/// How a client comes to know a cluster.
+pub(crate) struct Cluster {
+    /// Servers of it. All are asked at once: one that hangs delays nobody.
+    pub(crate) seeds: Vec<Place>,
+    pub(crate) login: Login,
+    pub(crate) tls: Option<Tls>,
+}
+
+/// The port of a sentinel, unless another one is given.
+const SENTINEL_PORT: u16 = 26379;
+
+/// Who knows which server is the master.
+pub(crate) struct Sentinels {
+    /// All of them are asked at once: one that hangs delays nobody.
+    pub(crate) sentinels: Vec<Server>,
+    /// What they call the master.
+    pub(crate) service: String,
+    /// How a client introduces itself to the master.
+    pub(crate) login: Login,
+    pub(crate) tls: Option<Tls>,
+}
+
+impl Target {
+    /// What there is none of, if connecting takes too long.
+    pub(crate) fn no_connection(&self) -> &'static str {
+        let encrypts = match self {
+            Self::Server(server) => server.tls.is_some(),
+            Self::Sentinel(sentinels) => sentinels.tls.is_some(),
+            Self::Cluster(cluster) => cluster.tls.is_some(),
+            Self::Memory(_) => false,
+        };
+        match encrypts {
+            true => "no connection (does the server speak TLS on this port?)",
+            false => "no connection",
+        }
+    }
+}
+
+impl Endpoint {
+    /// Parses the node URL at `position` (from 1) in the client's list.
+    pub(crate) fn parse(position: usize, url: &str) -> Result<Self> {
+        let url = url.trim();
+        let parsed = match url.split_once("://") {
+            Some((scheme, rest)) => Self::of(scheme, rest),
+            None => Err(format!("a node is given by a URL that begins with {SCHEMES}")),
+        };
+        parsed.map_err(|why| Error::config(format!("node {position} ({}): {why}", redacted(url))))
+    }
+
+    fn of(scheme: &str, rest: &str) -> std::result::Result<Self, String> {
+        match scheme {
+            "memory" => Self::memory(rest),
+            "unix" => Self::unix(Url::parse(rest)?),
+            "redis" => Self::server(Url::parse(rest)?, false),
+            "rediss" => Self::server(Url::parse(rest)?, true),
+            "redis-sentinel" => Self::sentinel(Url::parse(rest)?, false),
+            "rediss-sentinel" => Self::sentinel(Url::parse(rest)?, true),
+            "redis-cluster" => Self::cluster(Url::parse(rest)?, false),
+            "rediss-cluster" => Self::cluster(Url::parse(rest)?, true),
+            _ => Err(format!("the scheme must be {SCHEMES}")),
+        }
+    }
+
+    fn memory(name: &str) -> std::result::Result<Self, String> {
+        if name.is_empty() {
+            return Err("memory:// needs a name, such as memory://a".to_owned());
+        }
+        let (address, target) = (format!("memory://{name}"), Target::Memory(name.to_owned()));
+        Ok(Self { identities: vec![address.clone()], address, target })
+    }
+
+    fn unix(mut url: Url) -> std::result::Result<Self, String> {
+        if !url.hosts.is_empty() || url.path.is_empty() {
+            return Err(
+                "a socket has a path and no host, such as unix:///run/redis.sock".to_owned()
+            );
+        }
+        let database = database(&url.take("db").unwrap_or_default())?;
+        let login = Login { user: url.take("user"), password: url.take("pass"), database };
+        url.is_used_up(&["db", "user", "pass"])?;
+        let place = Place::Unix(PathBuf::from(format!("/{}", url.path)));
+        Ok(Self::direct("unix", Server { place, login, tls: None, is_found: false }))
+    }
+
+    fn server(mut url: Url, encrypts: bool) -> std::result::Result<Self, String> {
+        let tls = encryption(&mut url, encrypts, &[])?;
+        let (host, port) = url.host()?.clone();
+        let place = Place::tcp(host, port.unwrap_or(PORT));
+        let login = Login { database: url.database()?, user: url.user, password: url.password };
+        let scheme = if encrypts { "rediss" } else { "redis" };
+        Ok(Self::direct(scheme, Server { place, login, tls, is_found: false }))
+    }
+
+    fn sentinel(mut url: Url, encrypts: bool) -> std::result::Result<Self, String> {
+        let [user, password] = SENTINEL_PARAMETERS.map(|name| url.take(name));
+        let tls = encryption(&mut url, encrypts, &SENTINEL_PARAMETERS)?;
+        let (service, number) = url.path.split_once('/').unwrap_or((&url.path, ""));
+        if service.is_empty() {
+            return Err(
+                "the name of the service is missing: it stands behind the sentinels, such \
+                        as /mymaster"
+                    .to_owned(),
+            );
+        }
+        let login = Login { database: database(number)?, user: url.user, password: url.password };
+        let sentinel_login = Login { user, password, database: 0 };
+        let places = places(&url.hosts, SENTINEL_PORT)?;
+        let sentinels = places.iter().map(|place| {
+            let (place, login) = (place.clone(), sentinel_login.clone());
+            Server { place, login, tls: tls.clone(), is_found: false }
+        });
+        let sentinels = sentinels.collect();
+        let scheme = if encrypts { "rediss-sentinel" } else { "redis-sentinel" };
+        let address = format!("{scheme}://{}/{service}", joined(&places));
+        let address = match login.database {
+            0 => address,
+            database => format!("{address}/{database}"),
+        };
+        let identity = |place: &Place| format!("{place}/{service}");
+        let service = service.to_owned();
+        let sentinels = Sentinels { sentinels, service, login, tls };
+        Ok(Self {
+            address,
+            identities: places.iter().map(identity).collect(),
+            target: Target::Sentinel(Arc::new(sentinels)),
+        })
+    }
+
+    fn cluster(mut url: Url, encrypts: bool) -> std::result::Result<Self, String> {
+        let tls = encryption(&mut url, encrypts, &[])?;
+        if url.database()? != 0 {
+            return Err("a cluster has no database but 0".to_owned());
+        }
+        let seeds = places(&url.hosts, PORT)?;
+        let scheme = if encrypts { "rediss-cluster" } else { "redis-cluster" };
+        let login = Login { user: url.user, password: url.password, database: 0 };
+        Ok(Self {
+            address: format!("{scheme}://{}", joined(&seeds)),
+            identities: seeds.iter().map(Place::to_string).collect(),
+            target: Target::Cluster(Arc::new(Cluster { seeds, login, tls })),
+        })
+    }
+
+    /// One server of a cluster that has this address.
+    pub(crate) fn of_cluster(address: &str, server: Server) -> Self {
+        let target = Target::Server(Arc::new(server));
+        Self { address: address.to_owned(), identities: Vec::new(), target }
+    }
+
+    fn direct(scheme: &str, server: Server) -> Self {
+        let place = &server.place;
+        let database = match server.login.database {
+            0 => String::new(),
+            database => format!("/{database}"),
+        };
+        Self {
+            address: format!("{scheme}://{place}{database}"),
+            identities: vec![place.to_string()],
+            target: Target::Server(Arc::new(server)),
+        }
+    }
+
+    pub(crate) fn is_cluster(&self) -> bool {
+        matches!(self.target, Target::Cluster(_))
+    }
+
+    /// Whether both certainly are the same server, be it by two of its databases.
+    pub(crate) fn is_same_server(&self, other: &Self) -> bool {
+        self.identities.iter().any(|identity| other.identities.contains(identity))
+    }
+}
+
+/// Several hosts, each with this port unless it has one of its own.
+fn places(hosts: &[(String, Option<u16>)], port: u16) -> std::result::Result<Vec<Place>, String> {
+    let place = |(host, own): &(String, Option<u16>)| Place::tcp(host, own.unwrap_or(port));
+    let places: Vec<_> = hosts.iter().map(place).collect();
+    if places.is_empty() { Err("a host is missing".to_owned()) } else { Ok(places) }
+}
+
+fn joined(places: &[Place]) -> String {
+    places.iter().map(Place::to_string).collect::<Vec<_>>().join(",")
+}
+
+/// How connections are encrypted, if they are. `others`: the parameters beside these.
+fn encryption(
+    url: &mut Url,
+    encrypts: bool,
+    others: &[&str],
+) -> std::result::Result<Option<Tls>, String> {
+    if !encrypts {
+        let given = tls::PARAMETERS.iter().find(|name| url.take(name).is_some());
+        if let Some(name) = given {
+            return Err(format!("{name} is for URLs with TLS, which begin with rediss"));
+        }
+        url.is_used_up(others)?;
+        return Ok(None);
+    }
+    let tls = Tls::new(|name| url.take(name))?;
+    url.is_used_up(&[&tls::PARAMETERS, others].concat())?;
+    Ok(Some(tls))
+}
+
+impl fmt::Debug for Endpoint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.address)
+    }
+}

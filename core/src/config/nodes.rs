@@ -1,0 +1,33 @@
+//! The list of nodes that a client is given.
+
+use crate::config::endpoint::Endpoint;
+use crate::config::options::{NODES_VARIABLE, wrong_nodes};
+use crate::config::url::split;
+use crate::error::{Error, Result, same_server};
+use quorlock_protocol::MAX_NODES;
+
+/// The nodes named by `urls`, or by the environment if there are none.
+pub(crate) fn endpoints(urls: Option<&[String]>) -> Result<Vec<Endpoint>> {
+    let from_environment;
+    let urls = match urls {
+        Some(urls) => urls,
+        None => {
+            from_environment = split(&std::env::var(NODES_VARIABLE).unwrap_or_default());
+            &from_environment
+        }
+    };
+    if !(1..=MAX_NODES).contains(&urls.len()) {
+        return Err(wrong_nodes(urls.len()));
+    }
+    let mut endpoints: Vec<Endpoint> = Vec::with_capacity(urls.len());
+    for (index, url) in urls.iter().enumerate() {
+        let endpoint = Endpoint::parse(index + 1, url)?;
+        if let Some(duplicate) = endpoints.iter().position(|other| other.is_same_server(&endpoint))
+        {
+            let (first, second) = (&*endpoints[duplicate].address, &*endpoint.address);
+            return Err(Error::config(same_server((duplicate, first), (index, second))));
+        }
+        endpoints.push(endpoint);
+    }
+    Ok(endpoints)
+}

@@ -1,0 +1,313 @@
+//! Acquiring a lock: runs rounds of the protocol on a client's nodes until one is won or there is nothing
+//! left to try, and answers the caller exactly once.
+//!
+//! [`Acquire::run`] is the whole story; `contention.rs` has the waiting. Rules of the lock are not here: the
+//! protocol decides each round, and when the next one begins. `client/lock.rs` starts acquires.
+
+mod contention;
+
+use crate::command::answer::Answered;
+use crate::command::keys::Keys;
+use crate::command::reply::Reply;
+use crate::command::request::Subject;
+use crate::config::options::Options;
+use crate::config::resources::Resources;
+use crate::error::duration::HumanDuration;
+use crate::error::{Error, ErrorCode};
+use crate::lock::driver::Driver;
+use crate::lock::duplicates::find_duplicate;
+use crate::lock::held::{Held, Won};
+use crate::lock::lease::Lease;
+use crate::lock::owner::Owner;
+use crate::lock::renewer::Renewer;
+use crate::lock::round::{RoundOptions, RunningRound};
+use crate::lock::trace::AcquireTrace;
+use crate::lock::waiters::Place;
+use crate::runtime::clock;
+use quorlock_protocol::{Calls, Event, Loss, Moment, Next, NodeSet, Outcome, Term, Waiting};
+use std::future::Future;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::oneshot;
+use tokio_util::sync::DropGuard;
+
+/// One caller's acquire.
+pub(crate) struct Acquire {
+    driver: Arc<Driver>,
+    renewer: Arc<Renewer>,
+    resources: Resources,
+    keys: Arc<[Keys]>,
+    term: Term,
+    wait: Option<Duration>,
+    max_hold: Option<Duration>,
+    auto_extend: bool,
+    arrived: Moment,
+    waiting: Waiting,
+    calls: Calls,
+    /// In its client's line; `None` for a single try, which waits for nobody.
+    place: Option<Place>,
+    /// The nodes in whose queues it may be, and what it is there.
+    joined: NodeSet,
+    queued: Option<Arc<Subject>>,
+    node_timeout: Duration,
+    trace: AcquireTrace,
+    owner: Option<Owner>,
+    /// Ends what waits to warn that the owner waits for itself.
+    reentrant: Option<DropGuard>,
+}
+
+type Caller = oneshot::Sender<crate::error::Result<Lease>>;
+
+impl Acquire {
+    pub(crate) fn new(
+        renewer: &Arc<Renewer>,
+        resources: &Resources,
+        keys: Arc<[Keys]>,
+        options: &Options,
+        owner: Option<Owner>,
+    ) -> Self {
+        let driver = renewer.driver();
+        let now = clock::now();
+        let waits = options.wait.is_none_or(|wait| !wait.is_zero());
+        Self {
+            resources: resources.clone(),
+            term: options.term(options.ttl),
+            wait: options.wait,
+            max_hold: options.max_hold,
+            auto_extend: options.auto_extend,
+            arrived: now,
+            waiting: Waiting::new(now, options.wait, options.connect_timeout, options.retry_delay),
+            calls: Calls::new(driver.quorum, now, driver.turns()),
+            place: waits.then(|| driver.waiters.join(&keys, now)),
+            joined: NodeSet::EMPTY,
+            queued: None,
+            node_timeout: options.node_timeout(options.ttl),
+            trace: AcquireTrace::begin(driver, resources, now),
+            driver: Arc::clone(driver),
+            renewer: Arc::clone(renewer),
+            owner,
+            reentrant: None,
+            keys,
+        }
+    }
+
+    /// Runs the acquire to its end: rounds, until one is won, the wait is over, the client is closed, or the
+    /// caller is gone. Answers the caller.
+    pub(crate) async fn run(mut self, mut caller: Caller) {
+        if let Err(end) = self.wait_for_turn(&mut caller).await {
+            return self.end(caller, end);
+        }
+        let driver = Arc::clone(&self.driver);
+        loop {
+            let mut round = match self.start_round(&mut caller).await {
+                Ok(round) => round,
+                Err(end) => return self.end(caller, end),
+            };
+            let loss = match unless_stopped(&driver, &mut caller, round.decide()).await {
+                Ok(Outcome::Won { fence, end }) => {
+                    return self.win(caller, round, fence, end).await;
+                }
+                Ok(Outcome::Lost(loss)) => loss,
+                Err(end) => return self.abandon(caller, round, end).await,
+            };
+            if let Some(mistake) = self.mistake(round.duplicate()).await {
+                self.end(caller, End::Failed(mistake));
+                return round.finish(None).await;
+            }
+            let Next::TryAt(moment) = self.lost(&round, loss) else {
+                return self.give_up(caller, round, loss).await;
+            };
+            driver.detach(async move { round.finish(None).await });
+            let pause = self.pause(moment);
+            if let Err(end) = unless_stopped(&driver, &mut caller, pause).await {
+                return self.end(caller, end);
+            }
+        }
+    }
+
+    /// Waits in the client's local queue until this acquire is first.
+    async fn wait_for_turn(&mut self, caller: &mut Caller) -> Result<(), End> {
+        let driver = Arc::clone(&self.driver);
+        let error = unless_stopped(&driver, caller, self.turn()).await?;
+        error.map_or(Ok(()), |error| Err(End::Failed(error)))
+    }
+
+    /// Waits until enough nodes are connected, and sends ACQUIRE to all nodes.
+    async fn start_round(&mut self, caller: &mut Caller) -> Result<RunningRound, End> {
+        unless_stopped(&self.driver, caller, self.driver.ready()).await?.map_err(End::Failed)?;
+        let queued = self.place.as_mut().and_then(|place| {
+            place.listen_with_others();
+            place.queued()
+        });
+        self.joined = queued.as_ref().map_or(self.joined, |queued| queued.nodes);
+        let options = RoundOptions {
+            keys: &self.keys,
+            term: self.term,
+            node_timeout: self.node_timeout,
+            turns: self.calls.begin(clock::now()),
+            queued,
+        };
+        let round = RunningRound::start(&self.driver, options).map_err(End::Failed)?;
+        self.trace.begin_round();
+        if round.subject.waiter.is_some() {
+            self.queued = Some(Arc::clone(&round.subject));
+        }
+        Ok(round)
+    }
+
+    /// The round is won. Hands the lease to the caller, or releases it by dropping it if the nodes turn out
+    /// to be duplicates or the acquire was stopped.
+    async fn win(mut self, mut caller: Caller, mut round: RunningRound, fence: u64, end: Moment) {
+        // The next waiter's turn. Where this one is still in a node's queue, its release ends that.
+        self.place = None;
+        let won = Won {
+            resources: self.resources.clone(),
+            subject: Arc::clone(&round.subject),
+            fence,
+            term: self.term,
+            sent: round.sent,
+            end,
+            max_hold: self.max_hold,
+            auto_extend: self.auto_extend,
+            owner: self.owner,
+        };
+        let held = Held::new(&self.driver, won, round.granted(), round.holders());
+        let lease = Lease::new(&self.renewer, Arc::clone(&held));
+        match self.verify(&mut caller, &mut round).await {
+            Ok(()) => {
+                self.trace.win(fence);
+                answer(caller, Ok(lease));
+            }
+            Err(end) => {
+                drop(lease);
+                self.answer_end(caller, end);
+            }
+        }
+        round.finish(Some(held)).await;
+    }
+
+    /// Checks that the lease may be handed out: that no two of its nodes are one server, that the client is
+    /// open, and that the caller still waits.
+    async fn verify(&self, caller: &mut Caller, round: &mut RunningRound) -> Result<(), End> {
+        if self.driver.identities.needs_proof() {
+            unless_stopped(&self.driver, caller, round.complete()).await?;
+            round.prove();
+        }
+        if let Some(mistake) = self.mistake(round.duplicate()).await {
+            return Err(End::Failed(mistake));
+        }
+        // A client that was closed meanwhile may have missed the new lease.
+        if self.driver.closing.is_cancelled() { Err(End::Closed) } else { Ok(()) }
+    }
+
+    /// The acquire was stopped while the round was running. Takes back what the nodes granted.
+    async fn abandon(mut self, caller: Caller, mut round: RunningRound, end: End) {
+        // Before the undo requests: they keep no place in a queue for a waiter that is gone.
+        self.place = None;
+        round.handle(Event::Abandon);
+        self.end(caller, end);
+        round.finish(None).await;
+    }
+
+    /// The wait is over, or too few nodes can vote.
+    async fn give_up(mut self, caller: Caller, mut round: RunningRound, loss: Loss) {
+        round.catch_up();
+        let error = self.error(loss, &round.answers);
+        self.end(caller, End::Failed(error));
+        round.finish(None).await;
+    }
+
+    /// Returns the mistake in the list of nodes, if one is known. `duplicate` is a node that the round found
+    /// to be the same server as another one, and the subject of the round.
+    async fn mistake(&self, duplicate: Option<(usize, Arc<Subject>)>) -> Option<Error> {
+        if let Some((node, subject)) = duplicate {
+            let timeout = self.node_timeout;
+            let found = find_duplicate(&self.driver, node, subject, self.term, timeout).await;
+            if let Err(error) = found {
+                return Some(error);
+            }
+        }
+        self.driver.identities.mistake()
+    }
+
+    /// Ends without a lease: answers the caller, and leaves all queues.
+    fn end(&mut self, caller: Caller, end: End) {
+        self.answer_end(caller, end);
+        self.leave();
+    }
+
+    fn answer_end(&mut self, caller: Caller, end: End) {
+        self.reentrant = None;
+        match end {
+            End::Failed(error) => {
+                let error = error.about(&self.resources);
+                self.trace.fail(Some(&error));
+                answer(caller, Err(error));
+            }
+            End::Closed => {
+                self.trace.fail(None);
+                answer(caller, Err(Error::closed().about(&self.resources)));
+            }
+            End::Cancelled => self.trace.fail(None),
+        }
+    }
+
+    fn error(&self, loss: Loss, answers: &[Option<Answered>]) -> Error {
+        if loss == Loss::NoQuorum {
+            return self.driver.no_quorum(&self.resources, answers);
+        }
+        let granted = |answer: &&Answered| matches!(answer, Ok(Reply::Granted { .. }));
+        let granted = answers.iter().flatten().filter(granted).count();
+        let waited = self.wait.filter(|wait| !wait.is_zero());
+        let held = match (self.renewer.find(&self.keys, |_| true), waited) {
+            (Some(own), waited) => {
+                let dropped =
+                    if own.is_dropped() { ", dropped without being released" } else { "" };
+                let after = waited
+                    .map_or_else(String::new, |wait| format!(" after {}", HumanDuration(wait)));
+                let fence = own.won.fence;
+                format!("is held by another lease of this client (fence {fence}{dropped}){after}")
+            }
+            (None, Some(wait)) => {
+                format!("was held by others for the whole wait of {}", HumanDuration(wait))
+            }
+            (None, None) => "is held by others".to_owned(),
+        };
+        let (nodes, needed) = (self.driver.quorum.nodes(), self.driver.quorum.size());
+        let message = format!(
+            "{} {held}: {granted} of {nodes} nodes granted it, {needed} are needed",
+            self.resources
+        );
+        Error::new(ErrorCode::Timeout, message)
+            .about(&self.resources)
+            .with_nodes(self.driver.reports(answers))
+    }
+}
+
+/// How an acquire ends without a lease.
+enum End {
+    Failed(Error),
+    /// The client is closed.
+    Closed,
+    /// The caller dropped its [`Pending`](crate::Pending).
+    Cancelled,
+}
+
+fn answer(caller: Caller, result: crate::error::Result<Lease>) {
+    // An error means that the caller has gone. Dropping the result releases the lease.
+    let _ = caller.send(result);
+}
+
+/// Does `work`, unless the caller goes away or the client is closed first.
+async fn unless_stopped<T>(
+    driver: &Driver,
+    caller: &mut Caller,
+    work: impl Future<Output = T>,
+) -> Result<T, End> {
+    tokio::select! {
+        biased;
+        () = caller.closed() => Err(End::Cancelled),
+        () = driver.closing.cancelled() => Err(End::Closed),
+        done = work => Ok(done),
+    }
+}

@@ -1,0 +1,226 @@
+//! What runs a client's requests in one process: its nodes and its background tasks.
+
+use crate::command::answer::{self, Answered};
+use crate::command::request::Request;
+use crate::config::endpoint::Endpoint;
+use crate::config::options::Options;
+use crate::config::resources::Resources;
+use crate::error::{Error, ErrorCode, NodeOutcome, NodeReport, Result};
+use crate::lock::subscriber::Subscriber;
+use crate::lock::waiters::Waiters;
+use crate::node::Node;
+use crate::node::clocks::Clocks;
+use crate::node::exchange::PackedRequest;
+use crate::node::fanout::FanOut;
+use crate::node::identity::Identities;
+use crate::runtime::clock;
+use crate::runtime::deadline::Deadlines;
+use crate::runtime::timer::timeout;
+use crate::runtime::{self, Pending};
+use crate::telemetry::stats::{Stats, Totals};
+use futures_util::stream::{FuturesUnordered, StreamExt};
+use quorlock_protocol::{Moment, Quorum, Turns};
+use std::future::Future;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+use tokio::sync::{OnceCell, oneshot};
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+/// A client's way to its nodes. Its leases and its background tasks share it.
+pub(crate) struct Driver {
+    pub(crate) options: Options,
+    pub(crate) quorum: Quorum,
+    pub(crate) nodes: Vec<Arc<Node>>,
+    pub(crate) identities: Arc<Identities>,
+    pub(crate) clocks: Arc<Clocks>,
+    pub(crate) waiters: Arc<Waiters>,
+    pub(crate) closing: CancellationToken,
+    /// Ends the wait for late answers: cancelled with `closing`, and when the driver is dropped.
+    pub(crate) unused: CancellationToken,
+    pub(crate) totals: Totals,
+    deadlines: Arc<Deadlines>,
+    tasks: TaskTracker,
+    used: AtomicBool,
+    /// Whether requests must be about one slot of a Redis Cluster each.
+    pub(crate) has_cluster: bool,
+    /// Set when all nodes had their chance to be met, before the first lock is granted.
+    met: OnceCell<()>,
+}
+
+impl Drop for Driver {
+    fn drop(&mut self) {
+        // What waits for late answers does not keep the driver.
+        self.unused.cancel();
+    }
+}
+
+impl Driver {
+    pub(crate) fn new(options: Options, quorum: Quorum, endpoints: &[Endpoint]) -> Arc<Self> {
+        let addresses = endpoints.iter().map(|endpoint| endpoint.address.clone()).collect();
+        let identities = Identities::new(addresses);
+        let deadlines = Arc::default();
+        let clocks = Arc::new(Clocks::new(endpoints.len()));
+        let node = |(position, endpoint): (usize, &Endpoint)| {
+            Node::new(endpoint.clone(), position, &options, &identities, &deadlines, &clocks)
+        };
+        let closing = CancellationToken::new();
+        let (patience, prefix) = (options.connect_timeout, &options.key_prefix);
+        let subscriber = Subscriber::new(endpoints, patience, prefix, &closing);
+        Arc::new(Self {
+            quorum,
+            nodes: endpoints.iter().enumerate().map(node).collect(),
+            identities,
+            options,
+            waiters: Waiters::new(Arc::clone(&clocks), subscriber),
+            clocks,
+            unused: closing.child_token(),
+            closing,
+            totals: Totals::default(),
+            deadlines,
+            tasks: TaskTracker::new(),
+            used: AtomicBool::new(false),
+            has_cluster: endpoints.iter().any(Endpoint::is_cluster),
+            met: OnceCell::new(),
+        })
+    }
+
+    pub(crate) fn stats(&self) -> Stats {
+        let nodes = self.nodes.iter().map(|node| node.stats()).collect();
+        self.totals.read(self.waiters.count(), nodes)
+    }
+
+    /// Runs a task in the background, which `close` waits for.
+    pub(crate) fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) -> Result<()> {
+        self.used.store(true, Ordering::Release);
+        runtime::spawn(self.tasks.track_future(task)).map(drop)
+    }
+
+    /// Runs a task as [`Driver::spawn`] does. Called on the runtime, which therefore is there.
+    pub(crate) fn detach(&self, task: impl Future<Output = ()> + Send + 'static) {
+        runtime::detach(self.tasks.track_future(task));
+    }
+
+    /// Runs a task as [`Driver::spawn`] does, beginning on this thread: for what its caller waits for.
+    pub(crate) fn begin(&self, task: impl Future<Output = ()> + Send + 'static) -> Result<()> {
+        self.used.store(true, Ordering::Release);
+        runtime::begin(self.tasks.track_future(task))
+    }
+
+    /// Lets the tasks end, for at most `connect_timeout`, and then closes the connections.
+    pub(crate) fn close(self: &Arc<Self>) -> Pending<()> {
+        if !self.used.load(Ordering::Acquire) {
+            return Pending::ready(());
+        }
+        let (sender, receiver) = oneshot::channel();
+        let driver = Arc::clone(self);
+        let closing = async move {
+            driver.tasks.close();
+            let _ = timeout(driver.options.connect_timeout, driver.tasks.wait()).await;
+            driver.nodes.iter().for_each(|node| node.close());
+            let _ = sender.send(());
+        };
+        match runtime::spawn(closing) {
+            Ok(_) => Pending::new(receiver),
+            Err(_) => Pending::ready(()),
+        }
+    }
+
+    /// Waits until a majority is connected, or until every node is connected or known to be down:
+    /// for at most `connect_timeout`, and not at all in the normal case. The first time, the others
+    /// get a chance, too, so that two nodes that are one server are found before a lock is granted.
+    ///
+    /// Fails if two nodes are known to be one server.
+    pub(crate) async fn ready(&self) -> Result<()> {
+        let up = |node: &&Arc<Node>| node.start_connecting() == Some(true);
+        if self.nodes.iter().filter(up).count() < self.quorum.size() || !self.met.initialized() {
+            self.meet().await;
+        }
+        self.identities.mistake().map_or(Ok(()), Err)
+    }
+
+    async fn meet(&self) {
+        let began = clock::now();
+        let mut settling: FuturesUnordered<_> =
+            self.nodes.iter().map(|node| node.settled()).collect();
+        let mut up = 0;
+        while up < self.quorum.size()
+            && let Some(is_up) = settling.next().await
+        {
+            up += usize::from(is_up);
+        }
+        let others = async {
+            let patience = self.options.connect_timeout / 4;
+            let patience = patience.max(clock::now().since(began));
+            let _ = timeout(patience, settling.count()).await;
+        };
+        self.met.get_or_init(|| others).await;
+    }
+
+    /// What nodes are told about turns by those who wait for none.
+    pub(crate) fn turns(&self) -> Turns {
+        Turns::new(self.options.retry_delay)
+    }
+
+    /// Requests, one to each of some nodes, that are part of something begun at `began`, and are to be
+    /// answered within `patience`.
+    pub(crate) fn fan_out(&self, began: Moment, patience: Duration) -> FanOut {
+        FanOut::new(&self.deadlines, began, patience, self.nodes.len())
+    }
+
+    /// Sends one request to all nodes at once.
+    pub(crate) fn broadcast(&self, request: Request, began: Moment, patience: Duration) -> FanOut {
+        let mut fan_out = self.fan_out(began, patience);
+        let packed_request = PackedRequest::from(request);
+        self.nodes.iter().for_each(|node| fan_out.send(node, &packed_request));
+        fan_out
+    }
+
+    /// Sends one request, which is part of something begun at `began`, to one node.
+    pub(crate) fn call(
+        &self,
+        node: usize,
+        request: Request,
+        began: Moment,
+        patience: Duration,
+    ) -> impl Future<Output = Answered> + use<> {
+        self.nodes[node].call(request, began, patience)
+    }
+
+    /// Sends one request to one node in the background, again and again until it is answered, or
+    /// until `horizon`. Called on the runtime.
+    pub(crate) fn deliver(
+        &self,
+        node: usize,
+        request: Request,
+        patience: Duration,
+        horizon: Moment,
+    ) {
+        let (target, closing) = (Arc::clone(&self.nodes[node]), self.closing.clone());
+        let task = async move { target.deliver(request, patience, horizon, &closing).await };
+        self.detach(task);
+    }
+
+    /// The nodes' parts in an error.
+    pub(crate) fn reports(&self, answers: &[Option<Answered>]) -> Vec<NodeReport> {
+        let nodes = self.nodes.iter().zip(answers);
+        nodes.map(|(node, answer)| answer::report(node.address(), answer.as_ref())).collect()
+    }
+
+    /// The error for a request that too few nodes answered.
+    pub(crate) fn no_quorum(&self, resources: &Resources, answers: &[Option<Answered>]) -> Error {
+        let answered = answers.iter().flatten().filter(|answer| answer::is_counted(answer)).count();
+        let guarded = |answer: &&Answered| answer::outcome(answer) == NodeOutcome::Guarded;
+        let guarded = match answers.iter().flatten().filter(guarded).count() {
+            0 => String::new(),
+            count => format!(", {count} may have restarted not long ago"),
+        };
+        let (nodes, needed) = (self.quorum.nodes(), self.quorum.size());
+        let message = format!(
+            "too few nodes could vote on {resources} in time: {answered} of {nodes} \
+             answered{guarded}, {needed} are needed"
+        );
+        Error::new(ErrorCode::NoQuorum, message).about(resources).with_nodes(self.reports(answers))
+    }
+}

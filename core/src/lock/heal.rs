@@ -1,0 +1,80 @@
+//! Healing: the nodes that lack a held lease's key get it, so that the lease is on all nodes that can be
+//! reached and not on a bare majority, and survives when they forget it one after the other.
+
+use crate::command::reply::Reply;
+use crate::command::request::Request;
+use crate::lock::driver::Driver;
+use crate::lock::held::Held;
+use crate::node::exchange::PackedRequest;
+use crate::node::fanout::FanOut;
+use crate::runtime::clock;
+use crate::telemetry::events;
+use quorlock_protocol::Healed;
+use std::future::Future;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Sets the keys of these leases again on one node, where they are free, each for so long. Returns whether
+/// the node has granted any of the resources to somebody else since the lease was won.
+pub(crate) async fn heal(
+    driver: Arc<Driver>,
+    node: usize,
+    leases: Vec<(Arc<Held>, Duration)>,
+) -> bool {
+    let lock = |(lease, ttl): &(Arc<Held>, Duration)| {
+        (Arc::clone(&lease.won.subject), *ttl, lease.won.fence)
+    };
+    let address = driver.nodes[node].address();
+    for (lease, _) in &leases {
+        events::healing(&lease.won.resources, lease.won.fence, address);
+    }
+    let request = Request::Heal(leases.iter().map(lock).collect());
+    let timeouts = leases.iter().map(|(lease, _)| lease.won.term.ttl);
+    let patience = timeouts.map(|ttl| driver.options.node_timeout(ttl)).max().unwrap_or_default();
+    let mut fan_out = driver.fan_out(clock::now(), patience);
+    fan_out.send(&driver.nodes[node], &PackedRequest::from(request));
+    let answered = fan_out.next().await.map(|(_, answered)| answered);
+    let healed = match answered {
+        Some(Ok(Reply::Healed(healed))) => healed,
+        // The next extension or repair tries again.
+        _ => Vec::new(),
+    };
+    let is_doubtful = healed.iter().any(|healed| *healed != Healed::Clean);
+    for (position, (lease, ttl)) in leases.iter().enumerate() {
+        lease.healed(node, *ttl, healed.get(position).copied()).await;
+    }
+    if fan_out.has_late() {
+        driver.detach(wait_for_late(&driver, node, fan_out, leases, patience));
+    }
+    is_doubtful
+}
+
+/// Takes back what a node sets after its deadline if the lease is released by then, until the client is
+/// closed or gone. It may wait for ever, and so keeps neither the driver nor the leases.
+fn wait_for_late(
+    driver: &Arc<Driver>,
+    node: usize,
+    mut fan_out: FanOut,
+    leases: Vec<(Arc<Held>, Duration)>,
+    patience: Duration,
+) -> impl Future<Output = ()> + Send + use<> {
+    let (unused, driver) = (driver.unused.clone(), Arc::downgrade(driver));
+    let weak =
+        |(lease, ttl): (Arc<Held>, Duration)| (Arc::downgrade(&lease), Arc::clone(&lease.won), ttl);
+    let leases: Vec<_> = leases.into_iter().map(weak).collect();
+    async move {
+        if let Some(Some(_)) = unused.run_until_cancelled(fan_out.late()).await {
+            for (lease, won, ttl) in leases {
+                if let Some(lease) = lease.upgrade() {
+                    // Whether the node counts is for a HEAL to tell that is answered in time.
+                    lease.healed(node, ttl, None).await;
+                    continue;
+                }
+                // It was released.
+                let Some(driver) = driver.upgrade() else { return };
+                let request = Request::release(&won.subject, driver.turns());
+                driver.deliver(node, request, patience, won.healed_until(ttl));
+            }
+        }
+    }
+}

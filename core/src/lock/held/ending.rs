@@ -1,0 +1,184 @@
+//! How a held lease ends: its loss, its release, and who is notified of it.
+
+use super::{Held, Won, answer_caller};
+use crate::command::answer::answer;
+use crate::command::request::Request;
+use crate::lock::watcher::Watcher;
+use crate::runtime::Pending;
+use crate::runtime::clock;
+use crate::telemetry::events;
+use quorlock_protocol::{self as protocol, Ended, Moment, Release};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::oneshot;
+
+impl Held {
+    /// Tells the watcher of the loss of the lease, now or later.
+    pub(crate) fn watch(&self, watcher: Watcher) {
+        let loss = {
+            let mut state = self.state();
+            let now = clock::now();
+            if state.lease.is_valid(now) {
+                let waits = |other: &Watcher| match other {
+                    Watcher::Waiting(waiting) => !waiting.is_closed(),
+                    Watcher::Callback(_) => true,
+                };
+                state.watchers.retain(waits);
+                state.watchers.push(watcher);
+                return;
+            }
+            state.loss(self, now)
+        };
+        watcher.notify(loss);
+    }
+
+    /// Tells those who wait for the loss, if the lease is over.
+    pub(super) fn notify_watchers(&self, now: Moment) {
+        let (watchers, loss) = {
+            let mut state = self.state();
+            if state.lease.is_valid(now) {
+                return;
+            }
+            (std::mem::take(&mut state.watchers), state.loss(self, now))
+        };
+        self.end(now);
+        for watcher in watchers {
+            watcher.notify(loss.clone());
+        }
+    }
+
+    /// Counts and tells the end of the lease, once.
+    fn end(&self, now: Moment) {
+        let Won { resources, fence, sent, .. } = &*self.won;
+        let (ended, loss, until) = {
+            let mut state = self.state();
+            let Some(ended) = state.lease.ended(now) else { return };
+            if std::mem::replace(&mut state.is_over, true) {
+                return;
+            }
+            (ended, state.loss(self, now), now.min(state.lease.end()))
+        };
+        let totals = &self.driver.totals;
+        totals.held.down();
+        totals.holding.add(until.since(*sent));
+        match ended {
+            Ended::Released => totals.releases.up(),
+            Ended::ClientClosed => totals.closed.up(),
+            Ended::Expired | Ended::AtLimit | Ended::Taken => totals.losses.up(),
+        }
+        if let Some(loss) = loss {
+            events::lost(resources, *fence, ended, &loss);
+        }
+    }
+
+    /// Stops renewing a lease that its holder dropped; the nodes keep the key until it expires. Returns
+    /// whether the lease was valid until now.
+    pub(crate) fn abandon(&self) -> bool {
+        let Won { resources, fence, sent, .. } = &*self.won;
+        let now = clock::now();
+        {
+            let mut state = self.state();
+            if !state.lease.is_valid(now) || state.is_dropped {
+                return false;
+            }
+            state.upkeep = None;
+            state.is_dropped = true;
+            // This is its end for the counts. Its watchers still hear when it expires.
+            state.is_over = true;
+        }
+        let totals = &self.driver.totals;
+        totals.held.down();
+        totals.holding.add(now.since(*sent));
+        totals.dropped.up();
+        events::dropped(resources, *fence);
+        true
+    }
+
+    /// What came of the release of a lease that was valid until then.
+    fn released(&self, confirmed: bool) {
+        let Won { resources, fence, .. } = &*self.won;
+        let (ended, loss) = {
+            let state = self.state();
+            let now = clock::now();
+            (state.lease.ended(now), state.loss(self, now))
+        };
+        match (ended, loss) {
+            // It turns out to have been lost before.
+            (Some(Ended::Taken), Some(loss)) => {
+                self.driver.totals.losses.up();
+                events::lost(resources, *fence, Ended::Taken, &loss);
+            }
+            _ => events::released(resources, *fence, confirmed),
+        }
+    }
+
+    /// Releases the lease for its holder.
+    pub(crate) fn release(self: &Arc<Self>) -> Pending<bool> {
+        self.finish(protocol::Lease::release)
+    }
+
+    /// Releases the lease because its client is closed.
+    pub(crate) fn close(self: &Arc<Self>) -> Pending<bool> {
+        self.finish(protocol::Lease::close)
+    }
+
+    fn finish(
+        self: &Arc<Self>,
+        begin: impl FnOnce(&mut protocol::Lease, Moment) -> Release,
+    ) -> Pending<bool> {
+        let now = clock::now();
+        let mut release = {
+            let mut state = self.state();
+            if state.lease.is_released() {
+                return Pending::ready(false);
+            }
+            begin(&mut state.lease, now)
+        };
+        self.notify_watchers(now);
+        let (sender, receiver) = oneshot::channel();
+        let mut caller = Some(sender);
+        if !release.was_valid() {
+            answer_caller(&mut caller, false);
+        }
+        let held = Arc::clone(self);
+        let task = async move {
+            let driver = &held.driver;
+            let node_timeout = driver.options.node_timeout(held.won.term.ttl);
+            let patience = held.won.term.patience().max(node_timeout);
+            let request = held.to_release();
+            let mut fan_out = driver.broadcast(request.clone(), now, patience);
+            while let Some((node, answered)) = fan_out.next().await {
+                if answered.is_err() {
+                    held.deliver(node, &request, node_timeout);
+                }
+                let answer = answer(&answered);
+                let released = held.state().lease.released(&mut release, node, answer);
+                if let Some(released) = released {
+                    if caller.is_some() {
+                        held.released(released);
+                    }
+                    answer_caller(&mut caller, released);
+                }
+            }
+            held.release_done.cancel();
+        };
+        match self.driver.begin(task) {
+            Ok(()) => Pending::new(receiver),
+            Err(_) => {
+                self.release_done.cancel();
+                Pending::ready(false)
+            }
+        }
+    }
+
+    /// Keeps on releasing a node that did not answer, until its key has expired of itself.
+    pub(super) fn deliver(&self, node: usize, request: &Request, patience: Duration) {
+        let (holds, gone) = {
+            let state = self.state();
+            (state.holders.contains(node) || state.healed.contains(node), state.gone)
+        };
+        if holds {
+            self.driver.deliver(node, request.clone(), patience, gone);
+        }
+    }
+}

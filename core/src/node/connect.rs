@@ -1,0 +1,204 @@
+//! A node's connection: how it is opened, watched, given up and replaced.
+
+use super::link::{Cluster, Link, LinkState};
+use super::routing::keep_routing;
+use super::{CHECK_INTERVAL, Node, RECONNECT_DELAY};
+use crate::command::answer::Failure;
+use crate::config::endpoint::Target;
+use crate::error::NodeOutcome;
+use crate::node::connection::NodeConnection;
+use crate::runtime;
+use crate::runtime::clock;
+use crate::runtime::panics;
+use crate::runtime::random;
+use crate::runtime::timer::{sleep, timeout};
+use crate::telemetry::events;
+use crate::transport::handshake::ServerInfo;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+/// After so many timeouts in a row the peer is taken for stuck, and the connection is replaced.
+const STUCK_AFTER: u32 = 3;
+
+impl Node {
+    pub(super) fn timed_out(self: &Arc<Self>, link: &Link) {
+        let timeouts = link.timeouts.fetch_add(1, Ordering::Relaxed) + 1;
+        let age = clock::now().since(link.since);
+        // The age keeps a node that is merely slower than the deadline from being reconnected to
+        // all the time.
+        if timeouts >= STUCK_AFTER && age >= self.connect_timeout {
+            let detail = format!("no answer to {timeouts} requests in a row");
+            let failure = Failure { outcome: NodeOutcome::Timeout, detail, sent: false };
+            if self.leave(|state| state.is(link), LinkState::Down(failure.clone())) {
+                self.health.failed(self.address(), &failure);
+            }
+        }
+    }
+
+    /// It is a replica now. By the same URL there may be a master.
+    pub(super) fn demoted(self: &Arc<Self>, link: &Link) {
+        // Where there is none, it is not connected to all the time.
+        if clock::now().since(link.since) >= self.connect_timeout {
+            self.broken(link);
+        }
+    }
+
+    pub(super) fn broken(self: &Arc<Self>, link: &Link) {
+        if self.leave(|state| state.is(link), LinkState::Connecting) {
+            events::disconnected(self.address());
+        }
+    }
+
+    /// Goes from the state that `from` tells to `to`, and reconnects in the background. Does
+    /// nothing in any other state, so that only one task at a time is connecting. Returns whether it
+    /// did.
+    pub(super) fn leave(
+        self: &Arc<Self>,
+        from: impl Fn(&LinkState<Self>) -> bool,
+        to: LinkState<Self>,
+    ) -> bool {
+        let left = self.state.send_if_modified(|state| {
+            let leaves = from(state);
+            if leaves {
+                *state = to;
+            }
+            leaves
+        });
+        if left {
+            let node = Arc::downgrade(self);
+            runtime::serve(move || Self::connect(Weak::clone(&node)));
+        }
+        left
+    }
+
+    /// Connects, again and again until that is done. The task must not keep a node alive that nobody uses
+    /// any more.
+    async fn connect(node: Weak<Self>) {
+        let (mut delay, longest) = RECONNECT_DELAY;
+        while let Some(node) = node.upgrade() {
+            let opening = panics::contained(node.open());
+            let state = match timeout(node.connect_timeout, opening).await {
+                Ok(Some(Ok(state))) => state,
+                Ok(Some(Err(failure))) => LinkState::Down(failure),
+                // A mistake in quorlock, or in a library that it uses.
+                Ok(None) => LinkState::Down(Failure::unreachable("connecting to it panicked")),
+                Err(_) => {
+                    let what = node.endpoint.target.no_connection();
+                    LinkState::Down(Failure::timeout(what, node.connect_timeout, false))
+                }
+            };
+            let failure = match &state {
+                LinkState::Down(failure) => Some(failure.clone()),
+                _ => None,
+            };
+            let open = node.state.send_if_modified(|current| {
+                let open = !matches!(current, LinkState::Closed);
+                if open {
+                    *current = state;
+                }
+                open
+            });
+            if !open {
+                return;
+            }
+            let Some(failure) = failure else {
+                if node.health.connected(node.address()) {
+                    node.counters.reconnects.up();
+                }
+                return;
+            };
+            node.health.failed(node.address(), &failure);
+            drop(node);
+            sleep(delay.mul_f64(random::jitter())).await;
+            delay = (delay * 2).min(longest);
+        }
+    }
+
+    async fn open(self: &Arc<Self>) -> Result<LinkState<Self>, Failure> {
+        if let Target::Cluster(cluster) = &self.endpoint.target {
+            let map = self.route(cluster, None).await?;
+            let (node, stale) = (Arc::downgrade(self), self.stale.subscribe());
+            runtime::serve(move || keep_routing(Weak::clone(&node), stale.clone()));
+            return Ok(LinkState::Routed(map));
+        }
+        let id = Arc::new(());
+        let (node, weak_id) = (Arc::downgrade(self), Arc::downgrade(&id));
+        let on_broken = move || {
+            if let (Some(node), Some(id)) = (node.upgrade(), weak_id.upgrade())
+                && node.leave(|state| state.has(&id), LinkState::Connecting)
+            {
+                events::disconnected(node.address());
+            }
+        };
+        let connection = NodeConnection::open(&self.endpoint.target, on_broken).await?;
+        let info = connection.prepare().await?;
+        self.saw(info)?;
+        let (since, timeouts) = (clock::now(), AtomicU32::new(0));
+        let owner = self.owner.clone().map(|owner| owner as Weak<dyn Cluster>);
+        let link = Arc::new(Link { connection, id, since, timeouts, owner });
+        if self.guard.is_some() || link.connection.is_named_by_others() {
+            let (node, link) = (Arc::downgrade(self), Arc::downgrade(&link));
+            runtime::serve(move || keep_checking(Weak::clone(&node), Weak::clone(&link)));
+        }
+        Ok(LinkState::Up(link))
+    }
+
+    /// Takes in what the server told of itself. Fails if it is the same server as another node.
+    pub(super) fn saw(&self, info: Option<ServerInfo>) -> Result<(), Failure> {
+        let now = clock::now();
+        if let Some(micros) = info.as_ref().and_then(|info| info.clock) {
+            self.clocks.saw(self.position, micros);
+        }
+        if let Some(mut guard) = self.guard() {
+            guard.looked(now, info.as_ref().map(|info| (&*info.memory, info.uptime)));
+            if info.as_ref().is_some_and(|info| info.is_replica) {
+                guard.doubted(now);
+            }
+        }
+        if self.owner.is_some() {
+            // The cluster as a whole told who it is.
+            return Ok(());
+        }
+        let ids = info.map(|info| info.run_id).into_iter().collect();
+        self.identities.reached(self.position, ids)
+    }
+}
+
+/// Looks at the server again and again, for as long as this connection is in use.
+async fn keep_checking(node: Weak<Node>, link: Weak<Link>) {
+    let Some(mut state) = node.upgrade().map(|node| node.state.subscribe()) else { return };
+    let is_in_use = |state: &LinkState<Node>| state.is_open() || matches!(state, LinkState::Closed);
+    if state.wait_for(is_in_use).await.is_err() {
+        return;
+    }
+    // Another server may have been named between the question and the connection: look at once.
+    let is_named = link.upgrade().is_some_and(|link| link.connection.is_named_by_others());
+    let (mut pause, mut is_confirmed) = (is_named.then_some(Duration::ZERO), true);
+    while let Some(interval) = node.upgrade().map(|node| node.check_interval) {
+        sleep(pause.take().unwrap_or(interval)).await;
+        let (Some(node), Some(link)) = (node.upgrade(), link.upgrade()) else { return };
+        if !node.state.borrow().is(&link) {
+            return;
+        }
+        // That it does not answer is for the requests to find out.
+        let looked = timeout(node.connect_timeout, link.connection.fetch_info()).await;
+        if let Ok(Ok(Some(info))) = looked
+            && node.saw(Some(info)).is_err()
+        {
+            return node.broken(&link);
+        }
+        let current = timeout(node.connect_timeout, link.connection.is_current()).await;
+        is_confirmed = match current.ok().flatten() {
+            Some(true) => true,
+            Some(false) => return node.broken(&link),
+            // The sentinels that can be reached may be those that missed a failover. One look may fail by
+            // chance, two in a row do not.
+            None if !is_confirmed => return node.broken(&link),
+            None => {
+                pause = Some(CHECK_INTERVAL.0);
+                false
+            }
+        };
+    }
+}

@@ -1,0 +1,222 @@
+//! One connection to a node: how it is opened, what is asked on it, and what its errors mean.
+
+use crate::command::answer::Failure;
+use crate::command::memory::MemoryNode;
+use crate::command::request::Request;
+use crate::command::script::{self, By};
+use crate::config::endpoint::{Sentinels, Target};
+use crate::config::server::Server;
+use crate::node::exchange::{PackedRequest, ReplySink};
+use crate::runtime::clock;
+use crate::transport::connection::Connection;
+use crate::transport::handshake::{
+    ServerInfo, failure, hello, info_commands, introduction_failure, server_info,
+};
+use crate::transport::sentinel::Master;
+#[cfg(test)]
+use crate::transport::simulated::{self, Use};
+use futures_util::future::FutureExt;
+use redis::RedisError;
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// A connection, for requests from any thread.
+pub(crate) enum NodeConnection {
+    Redis(Box<Redis>),
+    Memory(Arc<MemoryNode>),
+    #[cfg(test)]
+    Simulated(Box<dyn crate::transport::simulated::Connection>),
+}
+
+/// A connection to a server.
+pub(crate) struct Redis {
+    connection: Connection<ReplySink>,
+    server: Arc<Server>,
+    /// If sentinels named it.
+    named: Option<Named>,
+}
+
+struct Named {
+    by: Arc<Sentinels>,
+    /// For how long a majority of them had named it.
+    age: Duration,
+}
+
+impl NodeConnection {
+    /// Connects; `on_broken` is called when the connection is closed from the other side.
+    pub(crate) async fn open(
+        target: &Target,
+        on_broken: impl Fn() + Send + Sync + 'static,
+    ) -> Result<Self, Failure> {
+        match target {
+            Target::Memory(name) => {
+                #[cfg(test)]
+                if let Some(connect) = simulated::network() {
+                    let opened = connect(name.clone(), Use::Requests, Box::new(on_broken)).await;
+                    return opened.map(Self::Simulated);
+                }
+                Ok(Self::Memory(MemoryNode::named(name)))
+            }
+            Target::Server(server) => {
+                let connection = Connection::connect(server).boxed().await;
+                let connection =
+                    connection.map_err(|error| introduction_failure(&error, server))?;
+                connection.on_broken(on_broken);
+                let server = Arc::clone(server);
+                Ok(Self::Redis(Box::new(Redis { connection, server, named: None })))
+            }
+            // Its masters are nodes of their own.
+            Target::Cluster(_) => Err(Failure::unreachable("a cluster has several servers")),
+            Target::Sentinel(sentinels) => {
+                let Master { connection, server, age } = sentinels.open().boxed().await?;
+                connection.on_broken(on_broken);
+                let named = Some(Named { by: Arc::clone(sentinels), age });
+                Ok(Self::Redis(Box::new(Redis { connection, server, named })))
+            }
+        }
+    }
+
+    /// Introduces itself, looks at the server, and loads the scripts, so that none is missing later,
+    /// which would cost a round trip, and the order of requests. A server that does not permit it gets
+    /// them by EVAL.
+    pub(crate) async fn prepare(&self) -> Result<Option<ServerInfo>, Failure> {
+        let Self::Redis(redis) = self else { return self.fetch_info().await };
+        let mut commands = Vec::new();
+        for source in script::sources() {
+            commands.push(redis::cmd("SCRIPT").arg("LOAD").arg(source).to_owned());
+        }
+        // Only servers since Redis 7.2 know it.
+        for (item, value) in [("LIB-NAME", "quorlock"), ("LIB-VER", env!("CARGO_PKG_VERSION"))] {
+            commands.push(redis::cmd("CLIENT").arg("SETINFO").arg(item).arg(value).to_owned());
+        }
+        // Who was found by sentinels was met before.
+        let hello = if redis.named.is_none() { hello(&redis.server.login) } else { Vec::new() };
+        let introduced = hello.len();
+        let (hello, behind) = (hello.into_iter(), introduced + commands.len());
+        // Last, so that nothing comes between what the server's clock shows and when it is heard.
+        let all: Vec<_> = hello.chain(commands).chain(info_commands()).collect();
+        let asked = redis.connection.query(&all).await;
+        let mut replies = asked.map_err(|error| introduction_failure(&error, &redis.server))?;
+        let infos = replies.split_off(behind);
+        replies.truncate(introduced);
+        for reply in replies {
+            reply.extract_error().map_err(|error| introduction_failure(&error, &redis.server))?;
+        }
+        let Some(mut info) = server_info(infos) else { return Ok(None) };
+        if let Some(Named { age, .. }) = redis.named {
+            // What it did not know when it became the master, nobody knows.
+            info.uptime = info.uptime.min(age);
+        }
+        Ok(Some(info))
+    }
+
+    /// Whether it still is the server that the node's URL means; `None` if that cannot be found out now.
+    pub(crate) async fn is_current(&self) -> Option<bool> {
+        match self {
+            Self::Redis(redis) => match &redis.named {
+                Some(named) => named.by.still_name(&redis.server.place).await,
+                None => Some(true),
+            },
+            _ => Some(true),
+        }
+    }
+
+    /// Whether the URL leaves open which server it is.
+    pub(crate) fn is_named_by_others(&self) -> bool {
+        matches!(self, Self::Redis(redis) if redis.named.is_some())
+    }
+
+    /// Looks at the server; `None` if it does not tell, for want of permission.
+    pub(crate) async fn fetch_info(&self) -> Result<Option<ServerInfo>, Failure> {
+        match self {
+            Self::Redis(redis) => {
+                let replies = redis.connection.query(&info_commands()).await;
+                replies.map(server_info).map_err(|error| failure(&error, false))
+            }
+            // A node in this process lives as long as the process.
+            Self::Memory(node) => Ok(Some(ServerInfo {
+                run_id: format!("{:p}", Arc::as_ptr(node)),
+                memory: String::new(),
+                uptime: Duration::MAX,
+                is_replica: false,
+                clock: Some(clock::wall_clock_micros()),
+            })),
+            #[cfg(test)]
+            Self::Simulated(connection) => connection.fetch_info().await.map(Some),
+        }
+    }
+
+    /// Puts a request on the connection. Returns the sink if there is no room for it now.
+    pub(crate) fn send(
+        &self,
+        packed_request: &PackedRequest,
+        sink: ReplySink,
+    ) -> Result<(), ReplySink> {
+        match self {
+            Self::Redis(redis) => redis.connection.send(packed_request.bytes(), sink),
+            Self::Memory(node) => {
+                sink.answer(node.answer(&packed_request.request).map_err(Failure::refused));
+                Ok(())
+            }
+            #[cfg(test)]
+            Self::Simulated(connection) => {
+                connection.ask(&packed_request.request, Box::new(|answered| sink.answer(answered)));
+                Ok(())
+            }
+        }
+    }
+
+    /// Puts a request on the connection that the server takes for keys that are on their way to it.
+    /// Returns the sink if there is no room for it now.
+    pub(crate) fn send_asking(&self, request: &Request, sink: ReplySink) -> Result<(), ReplySink> {
+        let Self::Redis(redis) = self else { return Err(sink) };
+        let packed = request.command(By::Source).get_packed_command();
+        redis.connection.send_behind(&redis::cmd("ASKING").get_packed_command(), &packed, sink)
+    }
+
+    /// Sends a request again, with the scripts' sources: the server did not know them. Returns the sink if
+    /// there is no room for it now.
+    pub(crate) fn send_source(&self, request: &Request, sink: ReplySink) -> Result<(), ReplySink> {
+        let Self::Redis(redis) = self else { return Err(sink) };
+        redis.connection.send(&request.command(By::Source).get_packed_command(), sink)
+    }
+
+    /// What a server's error means.
+    pub(crate) fn failure(&self, error: &RedisError) -> Failure {
+        match self {
+            Self::Redis(redis) => redis.failure(error),
+            _ => failure(error, true),
+        }
+    }
+
+    /// Waits until there may be room for another request.
+    pub(crate) async fn room(&self) {
+        if let Self::Redis(redis) = self {
+            redis.connection.room().await;
+        }
+    }
+}
+
+impl Redis {
+    /// What became of a request.
+    fn failure(&self, error: &RedisError) -> Failure {
+        let mut failure = failure(error, true);
+        let is_elsewhere = matches!(error.code(), Some("MOVED" | "ASK"));
+        if is_elsewhere && !self.server.is_found {
+            failure.detail += ": the server is part of a cluster, use redis-cluster://";
+        }
+        if self.server.is_found { failure.at(&self.server.place) } else { failure }
+    }
+}
+
+impl fmt::Debug for NodeConnection {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Redis(_) => "Redis",
+            Self::Memory(_) => "Memory",
+            #[cfg(test)]
+            Self::Simulated(_) => "Simulated",
+        })
+    }
+}

@@ -1,0 +1,179 @@
+#![allow(clippy::unwrap_used, reason = "tests")]
+
+use super::FanOut;
+use crate::command::answer::Answered;
+use crate::command::keys::Keys;
+use crate::command::reply::Reply;
+use crate::command::request::{Request, Subject};
+use crate::error::NodeOutcome;
+use crate::node::exchange::{Done, PackedRequest, Peer, ReplySink, Route};
+use crate::runtime::clock;
+use futures_util::future::{BoxFuture, FutureExt};
+use quorlock_protocol::Turns;
+use redis::RedisError;
+use std::future::Future;
+use std::sync::{Arc, Mutex, Weak};
+use std::time::Duration;
+
+const PATIENCE: Duration = Duration::from_secs(60);
+const GRANTED: Reply = Reply::Granted { fence: 1, clock: 1 };
+
+fn turns() -> Turns {
+    Turns { call: PATIENCE, keep: PATIENCE, memory: PATIENCE }
+}
+
+fn subject() -> Arc<Subject> {
+    let keys = [Keys::new("", "r")].into();
+    Arc::new(Subject { keys, token: "token".to_owned(), waiter: None })
+}
+
+fn acquire() -> Request {
+    let (subject, turns) = (subject(), turns());
+    Request::Acquire { subject, ttl: PATIENCE, proposal: 1, ticket: None, turns }
+}
+
+fn release() -> Request {
+    Request::release(&subject(), turns())
+}
+
+/// A connection that only stays open.
+struct Connection;
+
+impl Route for Connection {
+    fn refused(self: Arc<Self>, _: &Arc<Request>, error: &RedisError, _: ReplySink) {
+        panic!("no server refuses anything here: {error}");
+    }
+}
+
+/// A node that keeps the sinks of what it is sent.
+#[derive(Default)]
+struct Node {
+    connection: Mutex<Option<Arc<Connection>>>,
+    sinks: Mutex<Vec<ReplySink>>,
+}
+
+impl Node {
+    fn connected() -> Arc<Self> {
+        Arc::new(Self { connection: Mutex::new(Some(Arc::new(Connection))), ..Self::default() })
+    }
+
+    /// Its connection, if it is open.
+    fn open(&self) -> Arc<Connection> {
+        self.connection.lock().unwrap().clone().unwrap()
+    }
+
+    fn close(&self) {
+        *self.connection.lock().unwrap() = None;
+    }
+}
+
+impl Peer for Node {
+    fn position(&self) -> usize {
+        0
+    }
+
+    fn send(self: Arc<Self>, _: &PackedRequest, sink: ReplySink) -> Option<BoxFuture<'static, ()>> {
+        self.sinks.lock().unwrap().push(sink);
+        None
+    }
+
+    fn answered(self: Arc<Self>, done: Done<'_>) -> Answered {
+        done.answered
+    }
+
+    fn uses(&self, route: &Weak<dyn Route>) -> bool {
+        let connection = self.connection.lock().unwrap();
+        connection.as_ref().is_some_and(|open| std::ptr::addr_eq(Arc::as_ptr(open), route.as_ptr()))
+    }
+}
+
+fn sink(fan_out: &mut FanOut, node: &Arc<Node>, request: Request) -> ReplySink {
+    fan_out.send(node, &PackedRequest::from(request));
+    node.sinks.lock().unwrap().pop().unwrap()
+}
+
+fn run(test: impl Future<Output = ()>) {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(test);
+}
+
+#[test]
+fn request_that_may_create_keys_keeps_its_connection_until_it_is_answered() {
+    enum End {
+        Answer,
+        LoseSink,
+        DropAsking,
+    }
+    for end in [End::Answer, End::LoseSink, End::DropAsking] {
+        let node = Node::connected();
+        let link = Arc::downgrade(&node.open());
+        run(async {
+            let mut fan_out =
+                FanOut::new(&Arc::default(), clock::now(), Duration::from_millis(1), 2);
+            let created = sink(&mut fan_out, &node, acquire());
+            let released = sink(&mut fan_out, &node, release());
+            assert!(created.goes_on(node.open()) && released.goes_on(node.open()));
+            for _ in 0..2 {
+                let told = fan_out.received().await.unwrap();
+                assert_eq!(told.answered.unwrap_err().outcome, NodeOutcome::Timeout);
+                assert!(!told.in_order);
+            }
+            assert!(fan_out.received().await.is_none() && fan_out.has_late());
+            // The node uses another connection now, or none.
+            node.close();
+            assert!(link.strong_count() > 0, "it was closed before the answer");
+            assert!(fan_out.late().now_or_never().is_none());
+            released.answer(Ok(Reply::Yes));
+            assert!(
+                fan_out.late().now_or_never().is_none(),
+                "only what creates keys is of interest"
+            );
+            match end {
+                End::Answer => {
+                    created.answer(Ok(GRANTED));
+                    let late = fan_out.late().await.expect("it was answered");
+                    assert_eq!((late.0, late.1.unwrap()), (0, GRANTED));
+                    assert!(fan_out.late().await.is_none() && !fan_out.has_late());
+                }
+                End::LoseSink => {
+                    drop(created);
+                    assert!(fan_out.late().await.is_none());
+                }
+                End::DropAsking => drop(fan_out),
+            }
+            assert_eq!(link.strong_count(), 0, "nobody needs it any more");
+        });
+    }
+}
+
+#[test]
+fn answer_is_in_order_if_the_request_was_sent_once_on_the_connection_in_use() {
+    run(async {
+        for (sent, is_replaced, in_order) in [(1, false, true), (2, false, false), (1, true, false)]
+        {
+            let node = Node::connected();
+            let mut fan_out = FanOut::new(&Arc::default(), clock::now(), PATIENCE, 1);
+            let sink = sink(&mut fan_out, &node, acquire());
+            (0..sent).for_each(|_| assert!(sink.goes_on(node.open())));
+            if is_replaced {
+                node.close();
+            }
+            sink.answer(Ok(GRANTED));
+            assert_eq!(fan_out.received().await.unwrap().in_order, in_order);
+        }
+    });
+}
+
+/// What could not be put on a connection was not sent there.
+#[test]
+fn request_that_found_no_room_was_not_sent() {
+    let node = Node::connected();
+    run(async {
+        let mut fan_out = FanOut::new(&Arc::default(), clock::now(), Duration::from_millis(1), 1);
+        let sink = sink(&mut fan_out, &node, acquire());
+        assert!(sink.goes_on(node.open()));
+        sink.comes_back();
+        let failure = fan_out.received().await.unwrap().answered.unwrap_err();
+        assert!(!failure.sent && !fan_out.has_late());
+    });
+}

@@ -1,0 +1,74 @@
+//! The masters of a cluster, and which of them is to have a request.
+
+use crate::config::server::Place;
+use crate::node::exchange::{PackedRequest, Peer, ReplySink};
+use crate::transport::cluster::{Shard, no_master};
+use futures_util::future::BoxFuture;
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::Arc;
+
+/// The masters of a cluster, and the slots that they have.
+pub(crate) struct Map<N> {
+    shards: Vec<(Shard, Arc<N>)>,
+}
+
+impl<N: Peer + 'static> Map<N> {
+    /// Of these masters. Those that are new are made by `make`.
+    pub(crate) fn new(
+        shards: Vec<Shard>,
+        before: Option<&Self>,
+        make: impl Fn(&Place) -> Arc<N>,
+    ) -> Self {
+        let known: HashMap<&Place, &Arc<N>> = before
+            .into_iter()
+            .flat_map(|map| map.shards.iter().map(|(shard, node)| (&shard.place, node)))
+            .collect();
+        let node = |place: &Place| known.get(place).map_or_else(|| make(place), |n| Arc::clone(n));
+        let shards = shards.into_iter().map(|shard| {
+            let node = node(&shard.place);
+            (shard, node)
+        });
+        Self { shards: shards.collect() }
+    }
+
+    pub(crate) fn places(&self) -> Vec<Place> {
+        self.shards.iter().map(|(shard, _)| shard.place.clone()).collect()
+    }
+
+    pub(crate) fn nodes(&self) -> impl Iterator<Item = &Arc<N>> {
+        self.shards.iter().map(|(_, node)| node)
+    }
+
+    /// The master at this place.
+    pub(crate) fn at(&self, place: &Place) -> Option<&Arc<N>> {
+        self.shards.iter().find(|(shard, _)| shard.place == *place).map(|(_, node)| node)
+    }
+
+    /// Puts a request on its way to the master that has its slot; returns what has to be run for that.
+    pub(crate) fn send(
+        &self,
+        packed_request: &PackedRequest,
+        sink: ReplySink,
+    ) -> Option<BoxFuture<'static, ()>> {
+        let slot = packed_request.request.slot();
+        match self.shards.iter().find(|(shard, _)| shard.has(slot)) {
+            Some((_, node)) => {
+                let node: Arc<dyn Peer> = Arc::<N>::clone(node);
+                sink.goes_to(Arc::clone(&node));
+                node.send(packed_request, sink)
+            }
+            None => {
+                sink.answer(Err(no_master(slot)));
+                None
+            }
+        }
+    }
+}
+
+impl<N> fmt::Debug for Map<N> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let places = self.shards.iter().map(|(shard, _)| &shard.place);
+        f.debug_list().entries(places).finish()
+    }
+}

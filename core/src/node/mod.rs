@@ -1,0 +1,356 @@
+//! One node of the quorum: its connection, and requests with a deadline.
+//!
+//! A node owns at most one connection. While there is none, requests fail at once and one
+//! background task reconnects; a connection whose peer stopped answering is replaced.
+
+pub(crate) mod clocks;
+mod connect;
+pub(crate) mod connection;
+pub(crate) mod exchange;
+pub(crate) mod fanout;
+pub(crate) mod health;
+pub(crate) mod identity;
+mod link;
+mod map;
+mod routing;
+
+use crate::command::answer::{Answered, Failure, outcome};
+use crate::command::reply::Reply;
+use crate::command::request::Request;
+use crate::config::endpoint::Endpoint;
+use crate::config::options::Options;
+use crate::error::NodeOutcome;
+use crate::node::clocks::Clocks;
+use crate::node::exchange::{Done, PackedRequest, Peer, ReplySink, Route};
+use crate::node::fanout::FanOut;
+use crate::node::health::Health;
+use crate::node::identity::Identities;
+use crate::runtime::clock;
+use crate::runtime::deadline::Deadlines;
+use crate::runtime::timer::{sleep, timeout};
+use crate::telemetry::stats::{Counters, NodeStats};
+use futures_util::future::{BoxFuture, FutureExt};
+use link::{Link, LinkState};
+use quorlock_protocol::{Guard, Moment, Term};
+use std::future::Future;
+use std::ptr;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::Duration;
+use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
+
+/// With the restart guard on, a node is looked at again after this part of its length, within these
+/// limits: a proxy may have put another server in its place without breaking the connection.
+const CHECKS_PER_GUARD: u32 = 4;
+const CHECK_INTERVAL: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(10));
+/// The pause between attempts to connect grows from the first to the second of these.
+const RECONNECT_DELAY: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(1));
+
+#[derive(Debug)]
+pub(crate) struct Node {
+    endpoint: Endpoint,
+    /// Its position in the client's list.
+    position: usize,
+    identities: Arc<Identities>,
+    deadlines: Arc<Deadlines>,
+    clocks: Arc<Clocks>,
+    connect_timeout: Duration,
+    /// The longest lease that may be forgotten; `None` if the restart guard is off.
+    term: Option<Term>,
+    /// `None` if the restart guard is off, or where each server of a cluster has one.
+    guard: Option<Mutex<Guard>>,
+    check_interval: Duration,
+    counters: Arc<Counters>,
+    /// The cluster whose server this is, if any.
+    owner: Option<Weak<Node>>,
+    /// Received when a cluster's masters may be others than it seems.
+    stale: watch::Sender<()>,
+    health: Health,
+    /// Requests that could not be put on the connection at once.
+    unsent: AtomicUsize,
+    /// Held while one of them is, so that requests reach the node in the order in which they were made,
+    /// also if they had to wait for the connection: an EXTEND or RELEASE that overtook the ACQUIRE
+    /// would be refused.
+    turn: tokio::sync::Mutex<()>,
+    state: watch::Sender<LinkState<Node>>,
+}
+
+/// One of those requests.
+struct Unsent(Arc<Node>);
+
+impl Unsent {
+    fn of(node: &Arc<Node>) -> Self {
+        node.unsent.fetch_add(1, Ordering::AcqRel);
+        Self(Arc::clone(node))
+    }
+}
+
+impl Drop for Unsent {
+    fn drop(&mut self) {
+        self.0.unsent.fetch_sub(1, Ordering::AcqRel);
+    }
+}
+
+impl Node {
+    pub(crate) fn new(
+        endpoint: Endpoint,
+        position: usize,
+        options: &Options,
+        identities: &Arc<Identities>,
+        deadlines: &Arc<Deadlines>,
+        clocks: &Arc<Clocks>,
+    ) -> Arc<Self> {
+        // The servers of a cluster have their own.
+        let guard = options.restart_guard.filter(|_| !endpoint.is_cluster());
+        let (often, seldom) = CHECK_INTERVAL;
+        Arc::new(Self {
+            endpoint,
+            position,
+            identities: Arc::clone(identities),
+            deadlines: Arc::clone(deadlines),
+            clocks: Arc::clone(clocks),
+            connect_timeout: options.connect_timeout,
+            term: options.restart_guard.map(|guard| options.term(guard)),
+            guard: guard.map(|guard| Mutex::new(Guard::new(options.term(guard)))),
+            check_interval: options
+                .restart_guard
+                .map_or(seldom, |guard| (guard / CHECKS_PER_GUARD).clamp(often, seldom)),
+            counters: Arc::default(),
+            owner: None,
+            stale: watch::Sender::new(()),
+            health: Health::default(),
+            unsent: AtomicUsize::new(0),
+            turn: tokio::sync::Mutex::new(()),
+            state: watch::Sender::new(LinkState::Idle),
+        })
+    }
+
+    pub(crate) fn address(&self) -> &str {
+        &self.endpoint.address
+    }
+
+    pub(crate) fn stats(&self) -> NodeStats {
+        NodeStats {
+            address: self.address().to_owned(),
+            state: self.state.borrow().state(),
+            reconnects: self.counters.reconnects.read(),
+            outcomes: self.counters.outcomes(),
+            answer_seconds: self.counters.answers.read(),
+        }
+    }
+
+    /// Starts the first connection, if nobody has. Returns whether the node can be asked now;
+    /// `None` while it is connecting.
+    pub(crate) fn start_connecting(self: &Arc<Self>) -> Option<bool> {
+        if matches!(*self.state.borrow(), LinkState::Idle) {
+            self.leave(|state| matches!(state, LinkState::Idle), LinkState::Connecting);
+        }
+        match *self.state.borrow() {
+            LinkState::Idle | LinkState::Connecting => None,
+            LinkState::Up(_) | LinkState::Routed(_) => Some(true),
+            LinkState::Down(_) | LinkState::Closed => Some(false),
+        }
+    }
+
+    /// Waits until the node is connected, or is known to be down. Returns which.
+    pub(crate) async fn settled(self: &Arc<Self>) -> bool {
+        self.start_connecting();
+        let mut state = self.state.subscribe();
+        let settled =
+            state.wait_for(|state| !matches!(state, LinkState::Idle | LinkState::Connecting)).await;
+        settled.is_ok_and(|state| state.is_open())
+    }
+
+    /// Sends one request, which is part of something begun at `began`, and waits for its answer, for at most
+    /// `patience`.
+    pub(crate) fn call(
+        self: &Arc<Self>,
+        request: Request,
+        began: Moment,
+        patience: Duration,
+    ) -> impl Future<Output = Answered> + use<> {
+        let mut fan_out = FanOut::new(&self.deadlines, began, patience, 1);
+        fan_out.send(self, &PackedRequest::from(request));
+        async move {
+            let (_, answered) = fan_out.next().await.expect("a request has one answer");
+            answered
+        }
+    }
+
+    /// Puts a request on the connection, or answers it. Returns the sink if it has to wait.
+    fn put(&self, packed_request: &PackedRequest, sink: ReplySink) -> Result<(), ReplySink> {
+        let link = match &*self.state.borrow() {
+            LinkState::Up(link) => Arc::clone(link),
+            LinkState::Idle | LinkState::Connecting | LinkState::Routed(_) => return Err(sink),
+            LinkState::Down(failure) => {
+                sink.answer(Err(failure.clone()));
+                return Ok(());
+            }
+            LinkState::Closed => {
+                sink.answer(Err(Failure::unreachable("the client is closed")));
+                return Ok(());
+            }
+        };
+        if !sink.goes_on(Arc::<Link>::clone(&link)) {
+            return Ok(());
+        }
+        link.connection.send(packed_request, sink).inspect_err(ReplySink::comes_back)
+    }
+
+    /// The connection that requests are sent on now, if it is this one.
+    fn link(&self, route: &Weak<dyn Route>) -> Option<Arc<Link>> {
+        let link = self.state.borrow().link()?;
+        ptr::addr_eq(Arc::as_ptr(&link), route.as_ptr()).then_some(link)
+    }
+
+    /// Marks a vote that does not count.
+    fn apply_guard(&self, request: &Request, began: Moment, answered: Answered) -> Answered {
+        let Some(mut guard) = self.guard() else { return answered };
+        let doubtful = [NodeOutcome::Loading, NodeOutcome::Readonly, NodeOutcome::Masterdown];
+        if doubtful.contains(&outcome(&answered)) {
+            guard.doubted(clock::now());
+        }
+        // That it is the same server as another node is certain, however young it is.
+        let is_duplicate = matches!(answered, Ok(Reply::Own));
+        if !request.is_vote() || guard.counts(began) || is_duplicate {
+            return answered;
+        }
+        answered.map(|reply| Reply::Uncounted(Box::new(reply), guard.counts_from()))
+    }
+
+    /// Sends a request again and again until the node has answered it, or until `horizon`, when
+    /// it is pointless; once more and no longer when `closing` is cancelled. For requests that may
+    /// be repeated: RELEASE and UNDO.
+    pub(crate) async fn deliver(
+        self: &Arc<Self>,
+        mut request: Request,
+        patience: Duration,
+        horizon: Moment,
+        closing: &CancellationToken,
+    ) {
+        let (mut delay, longest) = RECONNECT_DELAY;
+        loop {
+            if self.call(request.clone(), clock::now(), patience).await.is_ok() {
+                return;
+            }
+            // By the next time, its waiter may have gone.
+            if let Request::Release { ticket, .. } = &mut request {
+                *ticket = None;
+            }
+            let left = horizon.since(clock::now());
+            if left.is_zero() || closing.is_cancelled() {
+                return;
+            }
+            let connected = async {
+                sleep(delay).await;
+                let mut state = self.state.subscribe();
+                let _ = state.wait_for(LinkState::is_open).await;
+            };
+            let _ = timeout(left, closing.run_until_cancelled(connected)).await;
+            delay = (delay * 2).min(longest);
+        }
+    }
+
+    /// Drops the connection; the node is not used again.
+    pub(crate) fn close(&self) {
+        if let Some(map) = self.map() {
+            map.nodes().for_each(|node| node.close());
+        }
+        self.state.send_replace(LinkState::Closed);
+    }
+
+    fn guard(&self) -> Option<MutexGuard<'_, Guard>> {
+        let guard = self.guard.as_ref();
+        guard.map(|guard| guard.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+impl Peer for Node {
+    fn position(&self) -> usize {
+        self.position
+    }
+
+    fn send(
+        self: Arc<Self>,
+        packed_request: &PackedRequest,
+        sink: ReplySink,
+    ) -> Option<BoxFuture<'static, ()>> {
+        if packed_request.request.is_vote()
+            && let Err(failure) = self.identities.check(self.position)
+        {
+            sink.answer(Err(failure));
+            return None;
+        }
+        let sink = match self.unsent.load(Ordering::Acquire) {
+            0 => match self.map() {
+                Some(map) => return map.send(packed_request, sink),
+                None => self.put(packed_request, sink).err()?,
+            },
+            _ => sink,
+        };
+        let (unsent, packed_request) =
+            (Unsent::of(&self), PackedRequest::from(Arc::clone(&packed_request.request)));
+        let send = async move {
+            let node = &unsent.0;
+            let turn = node.turn.lock().await;
+            let mut sink = sink;
+            loop {
+                node.settled().await;
+                if let Some(map) = node.map() {
+                    let sending = map.send(&packed_request, sink);
+                    // Others need not wait for this one's server.
+                    drop(turn);
+                    drop(unsent);
+                    if let Some(sending) = sending {
+                        sending.await;
+                    }
+                    return;
+                }
+                match node.put(&packed_request, sink) {
+                    Ok(()) => break,
+                    Err(again) => sink = again,
+                }
+                let full = node.state.borrow().link();
+                if let Some(link) = full {
+                    link.connection.room().await;
+                }
+            }
+        };
+        Some(send.boxed())
+    }
+
+    fn answered(self: Arc<Self>, done: Done<'_>) -> Answered {
+        let Done { request, began, took, route, answered } = done;
+        if let Some(link) = route.and_then(|route| self.link(route)) {
+            match &answered {
+                Err(failure) if failure.outcome == NodeOutcome::Timeout => self.timed_out(&link),
+                Err(failure) if failure.outcome == NodeOutcome::Readonly => self.demoted(&link),
+                Err(failure) if failure.is_transport() => self.broken(&link),
+                _ => link.timeouts.store(0, Ordering::Relaxed),
+            }
+        }
+        if answered.is_err()
+            && let Some(cluster) = self.owner.as_ref().and_then(Weak::upgrade)
+        {
+            cluster.stale.send_replace(());
+        }
+        let is_lost = answered.as_ref().is_err_and(Failure::is_transport);
+        let answered = self.apply_guard(request, began, answered);
+        self.counters.count(outcome(&answered));
+        if let (Some(took), false) = (took, is_lost) {
+            self.counters.answers.add(took);
+        }
+        if request.is_vote() {
+            self.health.voted(self.address(), &answered);
+        }
+        answered
+    }
+
+    fn uses(&self, route: &Weak<dyn Route>) -> bool {
+        self.link(route).is_some()
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,102 @@
+//! In unit tests: stands in for the operating system while code of a simulated process runs.
+//!
+//! The clock, timers, randomness and tasks of this crate ask here first. Only the simulation sets a
+//! machine; all other tests use the real one.
+
+use quorlock_protocol::Moment;
+use std::any::Any;
+use std::cell::RefCell;
+use std::future::Future;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+use tokio::runtime::Handle;
+use tokio::task::JoinHandle;
+
+/// The machine of a simulated process.
+pub(crate) trait Machine: Any + Send + Sync {
+    /// The clock that validity is measured by. It counts suspension.
+    fn now(self: Arc<Self>) -> Moment;
+
+    fn wall_clock_micros(&self) -> u64;
+
+    /// The clock that timers run by. It stands still while the machine is suspended.
+    fn running(&self) -> Duration;
+
+    /// How long a duration by the machine's clock takes in the simulation's time.
+    fn in_true_time(&self, duration: Duration) -> Duration;
+
+    /// Fills `bytes` with random numbers.
+    fn fill(&self, bytes: &mut [u8]);
+
+    /// Where the process's tasks run.
+    fn handle(&self) -> &Handle;
+
+    /// Returns whether a task of the process may run now; else the task is woken when it may.
+    fn may_run(&self, context: &mut Context<'_>) -> bool;
+
+    /// Reports that a task panicked.
+    fn panicked(&self);
+}
+
+thread_local! {
+    static CURRENT: RefCell<Option<Arc<dyn Machine>>> = const { RefCell::new(None) };
+}
+
+/// The machine of the simulated process that the running code belongs to, if it belongs to one.
+pub(crate) fn current() -> Option<Arc<dyn Machine>> {
+    CURRENT.with_borrow(Clone::clone)
+}
+
+/// Runs `work` on `machine`.
+pub(crate) fn within<T>(machine: Arc<dyn Machine>, work: impl FnOnce() -> T) -> T {
+    struct Back(Option<Arc<dyn Machine>>);
+    impl Drop for Back {
+        fn drop(&mut self) {
+            CURRENT.set(self.0.take());
+        }
+    }
+    let _back = Back(CURRENT.replace(Some(machine)));
+    work()
+}
+
+/// Starts a task of the process on `machine`.
+pub(crate) fn spawn<T: Send + 'static>(
+    machine: Arc<dyn Machine>,
+    task: impl Future<Output = T> + Send + 'static,
+) -> JoinHandle<T> {
+    let handle = machine.handle().clone();
+    handle.spawn(Task { machine, inner: Some(Box::pin(task)) })
+}
+
+/// A task that runs only while its process does.
+struct Task<T> {
+    machine: Arc<dyn Machine>,
+    /// `None` only while it is being dropped.
+    inner: Option<Pin<Box<dyn Future<Output = T> + Send>>>,
+}
+
+impl<T> Future for Task<T> {
+    type Output = T;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<T> {
+        let machine = Arc::clone(&self.machine);
+        if !machine.may_run(context) {
+            return Poll::Pending;
+        }
+        let Some(inner) = &mut self.inner else { return Poll::Pending };
+        let poll = || catch_unwind(AssertUnwindSafe(|| inner.as_mut().poll(context)));
+        within(Arc::clone(&machine), poll).unwrap_or_else(|panic| {
+            machine.panicked();
+            resume_unwind(panic)
+        })
+    }
+}
+
+impl<T> Drop for Task<T> {
+    fn drop(&mut self) {
+        within(Arc::clone(&self.machine), || self.inner = None);
+    }
+}

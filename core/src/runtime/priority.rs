@@ -1,0 +1,116 @@
+//! The scheduling priority of a thread.
+//!
+//! A thread of low priority does no work that others wait for: while the machine is busy it may stand
+//! still for seconds, with the runtime, or a connection that it writes to, in its hands.
+
+use std::cell::Cell;
+use std::time::{Duration, Instant};
+
+/// How long a thread goes by the priority that it has found. Another thread may change it at any time.
+const FRESH: Duration = Duration::from_millis(100);
+
+/// A priority on the scale of the system's scheduler; a smaller one goes first. All that are not below
+/// that of an ordinary thread are the same.
+#[derive(Clone, Copy, Debug, Default, Eq, Ord, PartialEq, PartialOrd)]
+pub(crate) struct Priority(pub(crate) u8);
+
+/// Below every niceness: it runs when nothing else does.
+#[cfg(any(target_os = "linux", target_os = "android"))]
+const IDLE: u8 = u8::MAX;
+
+impl Priority {
+    /// That of this thread, as it was at most 100 ms ago. Where the system does not say, it is ordinary.
+    pub(crate) fn of_this_thread() -> Self {
+        thread_local! {
+            static FOUND: Cell<Option<(Instant, Priority)>> = const { Cell::new(None) };
+        }
+        let now = Instant::now();
+        let found = FOUND.try_with(|found| match found.get() {
+            Some((when, priority)) if now.duration_since(when) < FRESH => priority,
+            _ => {
+                let priority = Self::read();
+                found.set(Some((now, priority)));
+                priority
+            }
+        });
+        // A thread that is about to end has no thread-local values any more.
+        found.unwrap_or_else(|_| Self::read())
+    }
+
+    /// Asks the system.
+    pub(crate) fn read() -> Self {
+        // There is no safe form of `sched_getscheduler`, and pthread_getschedparam may be out of date.
+        #[cfg(any(target_os = "linux", target_os = "android"))]
+        if let Some(priority) = read_stat().as_deref().and_then(parse) {
+            return priority;
+        }
+        Self::default()
+    }
+}
+
+#[cfg(any(target_os = "linux", target_os = "android"))]
+fn read_stat() -> Option<String> {
+    use std::io::Read;
+    // More than the line can have.
+    let mut bytes = [0; 2048];
+    let mut file = std::fs::File::open("/proc/thread-self/stat").ok()?;
+    let length = file.read(&mut bytes).ok()?;
+    Some(String::from_utf8_lossy(&bytes[..length]).into_owned())
+}
+
+/// Reads the priority out of a line of `/proc/…/stat`; see proc(5).
+#[cfg(any(target_os = "linux", target_os = "android"))]
+fn parse(stat: &str) -> Option<Priority> {
+    const BATCH: u32 = 3;
+    const IDLE_POLICY: u32 = 5;
+    // The name of the thread, in parentheses, may have any character in it.
+    let (_, fields) = stat.rsplit_once(')')?;
+    let mut fields = fields.split_ascii_whitespace();
+    // The fields are counted from 1, and two of them are before these.
+    let nice: i8 = fields.nth(19 - 3)?.parse().ok()?;
+    let policy: u32 = fields.nth(41 - 19 - 1)?.parse().ok()?;
+    let nice = nice.max(0).unsigned_abs();
+    Some(Priority(match policy {
+        IDLE_POLICY => IDLE,
+        // It is put behind others when it wakes up.
+        BATCH => nice + 1,
+        _ => nice,
+    }))
+}
+
+#[cfg(all(test, any(target_os = "linux", target_os = "android")))]
+mod tests {
+    use super::{IDLE, Priority, parse};
+
+    fn stat(name: &str, nice: i32, policy: u32) -> String {
+        let mut fields: Vec<String> = (3..=52).map(|number| number.to_string()).collect();
+        fields[19 - 3] = nice.to_string();
+        fields[41 - 3] = policy.to_string();
+        format!("4711 ({name}) {}\n", fields.join(" "))
+    }
+
+    #[test]
+    fn the_priority_is_read_from_the_line_of_the_thread() {
+        for (nice, policy, expected) in
+            [(0, 0, 0), (-20, 0, 0), (19, 0, 19), (0, 3, 1), (0, 5, IDLE), (0, 1, 0), (0, 2, 0)]
+        {
+            assert_eq!(parse(&stat("a) (b 1 2", nice, policy)), Some(Priority(expected)));
+        }
+        for broken in ["", "1 (name", "1 (name) S 1 2", "1 (name) S x"] {
+            assert_eq!(parse(broken), None);
+        }
+    }
+
+    #[test]
+    fn a_thread_of_higher_niceness_has_a_lower_priority() {
+        let ordinary = Priority::read();
+        let nice = std::thread::spawn(|| {
+            let before = Priority::of_this_thread();
+            rustix::process::nice(1).expect("it only becomes nicer");
+            (before, Priority::read())
+        });
+        let (before, after) = nice.join().expect("it does not panic");
+        assert_eq!(before, ordinary);
+        assert!(after > before, "{after:?} {before:?}");
+    }
+}

@@ -1,0 +1,248 @@
+//! The counts as metrics: their names, helps and labels, once for all exporters of all languages.
+
+use crate::telemetry::histogram::Histogram;
+use crate::telemetry::stats::{NodeState, NodeStats, Stats};
+use serde::Serialize;
+use std::fmt::{self, Display, Write};
+
+/// A metric, with what was counted. Its name, kind, labels and buckets do not change with what happens.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[non_exhaustive]
+pub struct Family {
+    /// Its name by the conventions of Prometheus, but without the `_total` of a counter.
+    pub name: &'static str,
+    /// What kind of metric it is.
+    pub kind: Kind,
+    /// What it says.
+    pub help: &'static str,
+    /// What was counted. Of a counter with outcomes, those that nothing had may be left out.
+    pub samples: Vec<Sample>,
+}
+
+/// A kind of metric.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+#[non_exhaustive]
+pub enum Kind {
+    /// It never falls.
+    Counter,
+    /// It rises and falls.
+    Gauge,
+    /// Times, in seconds.
+    Histogram,
+}
+
+/// One value of a metric.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[non_exhaustive]
+pub struct Sample {
+    /// What tells it from the others: names and values.
+    pub labels: Vec<(&'static str, String)>,
+    /// The value.
+    pub value: Value,
+}
+
+/// The value of a sample.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(untagged)]
+#[non_exhaustive]
+pub enum Value {
+    /// Of a counter or gauge.
+    Number(u64),
+    /// Of a histogram.
+    Histogram(Histogram),
+}
+
+fn family(kind: Kind, name: &'static str, help: &'static str, samples: Vec<Sample>) -> Family {
+    Family { name, kind, help, samples }
+}
+
+fn one(value: u64) -> Vec<Sample> {
+    vec![Sample { labels: Vec::new(), value: Value::Number(value) }]
+}
+
+fn by_outcome(outcomes: &[(&'static str, u64)]) -> Vec<Sample> {
+    let sample = |(outcome, count): &(&'static str, u64)| Sample {
+        labels: vec![("outcome", (*outcome).to_owned())],
+        value: Value::Number(*count),
+    };
+    outcomes.iter().map(sample).collect()
+}
+
+fn times(histogram: &Histogram) -> Vec<Sample> {
+    vec![Sample { labels: Vec::new(), value: Value::Histogram(histogram.clone()) }]
+}
+
+impl Stats {
+    /// The counts as metrics, for exporters: each one once, in the same order every time.
+    pub fn metrics(&self) -> Vec<Family> {
+        use Kind::{Counter, Gauge, Histogram};
+        let acquires = [
+            ("won", self.wins),
+            ("timeout", self.timeouts),
+            ("no_quorum", self.no_quorum),
+            ("cancelled", self.cancelled),
+        ];
+        let extensions = [("confirmed", self.extensions), ("failed", self.extension_failures)];
+        let per_node = |value: fn(&NodeStats) -> Value| {
+            let label = |node: &NodeStats| vec![("node", node.address.clone())];
+            let nodes = self.nodes.iter();
+            nodes.map(|node| Sample { labels: label(node), value: value(node) }).collect()
+        };
+        let requests = self.nodes.iter().flat_map(|node| {
+            node.outcomes.iter().map(|(outcome, count)| Sample {
+                labels: vec![("node", node.address.clone()), ("outcome", (*outcome).to_owned())],
+                value: Value::Number(*count),
+            })
+        });
+        vec![
+            family(
+                Counter,
+                "quorlock_acquires",
+                "Acquires that are over, by what became of them.",
+                by_outcome(&acquires),
+            ),
+            family(
+                Counter,
+                "quorlock_rounds",
+                "Rounds of requests that acquires took.",
+                one(self.rounds),
+            ),
+            family(
+                Counter,
+                "quorlock_releases",
+                "Leases that were valid until they were released.",
+                one(self.releases),
+            ),
+            family(
+                Counter,
+                "quorlock_leases_closed",
+                "Leases that were valid until their client was closed.",
+                one(self.closed),
+            ),
+            family(
+                Counter,
+                "quorlock_leases_dropped",
+                "Leases that were dropped without being released.",
+                one(self.dropped),
+            ),
+            family(Counter, "quorlock_losses", "Leases that were lost.", one(self.losses)),
+            family(
+                Counter,
+                "quorlock_extensions",
+                "Extensions of leases, by what became of them.",
+                by_outcome(&extensions),
+            ),
+            family(Gauge, "quorlock_leases_held", "Leases that are held now.", one(self.held)),
+            family(
+                Gauge,
+                "quorlock_waiters",
+                "Acquires under way that wait for others, or will if they do not win at once.",
+                one(self.waiting),
+            ),
+            family(
+                Histogram,
+                "quorlock_acquire_seconds",
+                "How long acquires that won took.",
+                times(&self.acquire_seconds),
+            ),
+            family(
+                Histogram,
+                "quorlock_wait_seconds",
+                "How long acquires took that others kept waiting, won or not.",
+                times(&self.wait_seconds),
+            ),
+            family(
+                Histogram,
+                "quorlock_hold_seconds",
+                "How long leases were held.",
+                times(&self.hold_seconds),
+            ),
+            family(
+                Histogram,
+                "quorlock_extension_seconds",
+                "How long extensions that were confirmed took.",
+                times(&self.extension_seconds),
+            ),
+            family(
+                Counter,
+                "quorlock_node_requests",
+                "Requests to a node, by what became of them.",
+                requests.collect(),
+            ),
+            family(
+                Histogram,
+                "quorlock_node_answer_seconds",
+                "How long a node's answers took.",
+                per_node(|node| Value::Histogram(node.answer_seconds.clone())),
+            ),
+            family(
+                Gauge,
+                "quorlock_node_up",
+                "Whether a node is connected.",
+                per_node(|node| Value::Number(u64::from(node.state == NodeState::Up))),
+            ),
+            family(
+                Counter,
+                "quorlock_node_reconnects",
+                "How often a node was connected again.",
+                per_node(|node| Value::Number(node.reconnects)),
+            ),
+        ]
+    }
+
+    /// The metrics as JSON.
+    pub fn metrics_to_json(&self) -> String {
+        serde_json::to_string(&self.metrics()).expect("there is nothing in it that JSON can't hold")
+    }
+
+    /// The metrics in the text format of Prometheus (0.0.4), for programs without a client library.
+    pub fn to_prometheus(&self) -> String {
+        let mut text = String::new();
+        for family in self.metrics() {
+            // A string takes everything.
+            let _ = write!(text, "{family}");
+        }
+        text
+    }
+}
+
+impl Display for Family {
+    /// In the text format of Prometheus.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (kind, suffix) = match self.kind {
+            Kind::Counter => ("counter", "_total"),
+            Kind::Gauge => ("gauge", ""),
+            Kind::Histogram => ("histogram", ""),
+        };
+        let name = format!("{}{suffix}", self.name);
+        writeln!(f, "# HELP {name} {}\n# TYPE {name} {kind}", self.help)?;
+        for Sample { labels, value } in &self.samples {
+            match value {
+                Value::Number(number) => writeln!(f, "{name}{} {number}", braced(labels))?,
+                Value::Histogram(Histogram { count, sum, bounds, counts }) => {
+                    let mut up_to = 0;
+                    for (index, in_bucket) in counts.iter().enumerate() {
+                        up_to += in_bucket;
+                        let bound = bounds.get(index).map_or("+Inf".to_owned(), f64::to_string);
+                        let mut labels = labels.clone();
+                        labels.push(("le", bound));
+                        writeln!(f, "{name}_bucket{} {up_to}", braced(&labels))?;
+                    }
+                    let labels = braced(labels);
+                    writeln!(f, "{name}_sum{labels} {sum}\n{name}_count{labels} {count}")?;
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+fn braced(labels: &[(&'static str, String)]) -> String {
+    let label = |(name, value): &(&str, String)| {
+        let value = value.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n");
+        format!("{name}=\"{value}\"")
+    };
+    let labels: Vec<_> = labels.iter().map(label).collect();
+    if labels.is_empty() { String::new() } else { format!("{{{}}}", labels.join(",")) }
+}

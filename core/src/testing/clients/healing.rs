@@ -1,0 +1,30 @@
+//! A node that is healed late gives the key back.
+
+use crate::lock::heal::heal;
+use crate::{Client, runtime};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+const PATIENCE: Duration = Duration::from_secs(60);
+
+#[test]
+fn a_node_that_is_healed_after_the_release_is_released_again() {
+    // Another test lets the clock of this process go ahead, by less than this.
+    let builder = Client::builder().nodes(["memory://healed-late"]).ttl(60 * PATIENCE);
+    let client = builder.build().expect("valid");
+    let lock = client.lock("r");
+    let lease = lock.acquire().wait(PATIENCE).expect("in time").expect("free");
+    let held = Arc::clone(lease.held().expect("it is of this process"));
+    assert!(lease.release().wait(PATIENCE).expect("in time"));
+
+    let healing = heal(Arc::clone(held.driver()), 0, vec![(held, 60 * PATIENCE)]);
+    let healing = runtime::spawn(healing).expect("a runtime");
+    while !healing.is_finished() {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    let began = Instant::now();
+    while lock.locked().wait(PATIENCE).expect("in time").expect("a node") {
+        assert!(began.elapsed() < PATIENCE, "the key stays");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}

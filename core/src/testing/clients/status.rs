@@ -1,0 +1,99 @@
+//! What `Client::status` makes of the nodes' answers.
+#![allow(clippy::unwrap_used, reason = "tests")]
+
+use crate::error::NodeOutcome;
+use crate::{Client, NodeStatus, State, Status};
+use quorlock_protocol::Quorum;
+use std::time::Duration;
+
+const PATIENCE: Duration = Duration::from_secs(60);
+
+fn node(outcome: NodeOutcome, token: Option<&str>, left: Option<u64>) -> NodeStatus {
+    NodeStatus {
+        address: "memory://a".to_owned(),
+        outcome,
+        detail: String::new(),
+        token: token.map(str::to_owned),
+        expires_in_ms: left,
+        fence: Some(7),
+        waiters: Some(1),
+    }
+}
+
+/// One letter for each node: `-` is free, `?` does not answer, `!` holds a value that is no text, any other
+/// is a token.
+fn status(nodes: &str) -> Status {
+    let quorum = Quorum::over(nodes.len()).unwrap();
+    let node = |(at, letter): (usize, char)| {
+        let left = Some(100 * (at as u64 + 1));
+        match letter {
+            '-' => node(NodeOutcome::Missing, None, None),
+            '?' => node(NodeOutcome::Timeout, None, None),
+            '!' => node(NodeOutcome::Held, None, None),
+            token => node(NodeOutcome::Held, Some(&token.to_string()), left),
+        }
+    };
+    Status::of("r", quorum, nodes.chars().enumerate().map(node).collect())
+}
+
+#[test]
+fn the_nodes_together_say_who_holds_it() {
+    use State::{Contested, Free, Held, Unknown};
+    let expected = [
+        ("---", Free, None, None),
+        ("--a", Free, None, None),
+        ("--?", Free, None, None),
+        ("-??", Unknown, None, None),
+        ("???", Unknown, None, None),
+        ("-a?", Unknown, None, Some(200)),
+        ("aaa", Held, Some("a"), Some(200)),
+        ("aa-", Held, Some("a"), Some(100)),
+        ("aa?", Held, Some("a"), Some(200)),
+        ("aab", Held, Some("a"), Some(200)),
+        ("ab-", Contested, None, Some(100)),
+        ("ab?", Contested, None, Some(200)),
+        ("abc", Contested, None, Some(200)),
+        ("!!-", Held, None, None),
+        ("!a?", Contested, None, None),
+        ("a-", Contested, None, Some(100)),
+        ("a", Held, Some("a"), Some(100)),
+        ("-", Free, None, None),
+    ];
+    for (nodes, state, token, left) in expected {
+        let status = status(nodes);
+        let told = (status.state, status.token.as_deref(), status.expires_in_ms);
+        assert_eq!(told, (state, token, left), "{nodes}");
+    }
+}
+
+#[test]
+fn what_was_seen_is_released_and_nothing_else() {
+    let urls = ["memory://status-1", "memory://status-2", "memory://status-3"];
+    let client = Client::builder().nodes(urls).build().unwrap();
+    let status = || client.status("r").wait(PATIENCE).unwrap().unwrap();
+    let free = status();
+    assert_eq!((free.state, free.fence, free.waiters), (State::Free, None, 0));
+
+    let lease = client.lock("r").acquire().wait(PATIENCE).unwrap().unwrap();
+    let held = status();
+    assert_eq!(held.state, State::Held);
+    assert_eq!(held.token.as_deref(), Some(lease.token()));
+    assert_eq!(held.fence, Some(lease.fence()));
+    assert!(held.expires_in_ms.is_some_and(|left| left <= 10_000));
+
+    // What was free then is not released now.
+    let released = client.force_release(&free).wait(PATIENCE).unwrap().unwrap();
+    assert!(released.iter().all(|node| node.outcome == NodeOutcome::Missing));
+    assert_eq!(status().state, State::Held);
+    let forgotten = client.forget("r").wait(PATIENCE).unwrap().unwrap();
+    assert!(forgotten.iter().all(|node| node.outcome == NodeOutcome::Missing));
+
+    let released = client.force_release(&held).wait(PATIENCE).unwrap().unwrap();
+    assert!(released.iter().all(|node| node.outcome == NodeOutcome::Confirmed));
+    assert_eq!((status().state, status().fence), (State::Free, held.fence));
+    assert!(lease.lost().wait(PATIENCE).unwrap().is_some());
+
+    let forgotten = client.forget("r").wait(PATIENCE).unwrap().unwrap();
+    assert!(forgotten.iter().all(|node| node.outcome == NodeOutcome::Confirmed));
+    assert_eq!(status().fence, None);
+}

@@ -1,0 +1,316 @@
+//! What must hold of any text, option and reply, whatever is in it: the bodies of the fuzz targets
+//! in `fuzz/`, which the tests run, too.
+
+use crate::client::Client;
+use crate::command::answer::{self, Answered, Failure, report, vote};
+use crate::command::keys::Keys;
+use crate::command::reply::{Holder, Refusal, Reply, StoredLock};
+use crate::command::request::{Request, Subject};
+use crate::config::endpoint::Endpoint;
+use crate::config::options::{self, Dialect, OptionValue, Options};
+use crate::error::{Error, ErrorCode, NodeOutcome};
+use crate::transport::handshake::{failure, server_info};
+use quorlock_protocol::{Answer, FENCE_LIMIT, Healed, Moment, Turns, Vote};
+use redis::{RedisError, Value};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Stands in passwords, and nowhere else.
+const SECRET: &str = "s3cr3t";
+
+/// Any text is a URL, or an error that names the node. The parts between its line breaks are taken for
+/// a user, what comes before and after in the password, and the rest of a URL with a password: that
+/// is never shown.
+pub fn url(text: &str) {
+    if text.contains(SECRET) {
+        return;
+    }
+    shown(text);
+    let mut parts = text.splitn(4, '\n');
+    let mut part = || parts.next().unwrap_or_default();
+    let (user, before, after, rest) = (part(), part(), part(), part());
+    let password = format!("{before}{SECRET}{after}");
+    let unix = format!("unix:///{rest}?user={user}&pass={password}");
+    let mut urls = vec![
+        format!("redis://{user}:{password}@{rest}"),
+        format!("rediss://{user}:{password}@{rest}"),
+        format!("redis-sentinel://{user}:{password}@{rest}"),
+        format!("redis-sentinel://h/s?sentinel_user={user}&sentinel_password={password}"),
+        format!("rediss-cluster://{user}:{password}@{rest}"),
+        format!("{user}:{password}@{rest}"),
+    ];
+    // No part of a path, or of the name of a node in the process, is a password.
+    urls.retain(|url| !["unix://", "memory://"].iter().any(|path| url.trim().starts_with(path)));
+    for url in urls.into_iter().chain([unix]) {
+        let shown = shown(&url);
+        assert!(!shown.contains(SECRET), "{url:?} is shown as {shown}");
+    }
+}
+
+/// All that is shown of a URL.
+fn shown(url: &str) -> String {
+    let builder = Client::builder().nodes([url]);
+    let parsed = match Endpoint::parse(7, url) {
+        Ok(endpoint) => {
+            assert!(endpoint.is_same_server(&endpoint));
+            format!("{} {endpoint:?}", endpoint.address)
+        }
+        Err(error) => {
+            assert!(error.to_string().starts_with("node 7 ("), "{error}");
+            format!("{} {error:?}", config_error(&error))
+        }
+    };
+    format!("{builder:?} {:?} {parsed}", builder.clone().build())
+}
+
+fn config_error(error: &Error) -> String {
+    assert_eq!(error.code(), ErrorCode::Config);
+    assert!(error.nodes().is_empty());
+    error.to_string()
+}
+
+/// How many bytes [`options`] takes for one option.
+pub const OPTION_LENGTH: usize = 19;
+
+const NAMES: [&str; 16] = [
+    "ttl",
+    "wait",
+    "auto_extend",
+    "autoExtend",
+    "max_hold",
+    "maxHold",
+    "node_timeout",
+    "nodeTimeout",
+    "connect_timeout",
+    "connectTimeout",
+    "drift_factor",
+    "driftFactor",
+    "retry_delay",
+    "retryDelay",
+    "restart_guard",
+    "key_prefix",
+];
+
+/// Any options, one after the other, each of [`OPTION_LENGTH`] bytes: each is set to something that
+/// is within its range, or is an error that names it.
+pub fn options(bytes: &[u8]) {
+    let mut options = Options::default();
+    for option in bytes.chunks_exact(OPTION_LENGTH) {
+        let (selectors, rest) = option.split_at(3);
+        let dialect = match selectors[0] % 3 {
+            0 => Dialect::Rust,
+            1 => Dialect::Python,
+            _ => Dialect::JavaScript,
+        };
+        let text = String::from_utf8_lossy(rest);
+        let name = NAMES.get(usize::from(selectors[1] % 20)).copied().unwrap_or(&text);
+        let value = option_value(selectors[2], rest);
+        let mut outcomes = vec![
+            (name, options.set(dialect, name, &value)),
+            ("timeout", options::timeout(dialect, &value).map(drop)),
+        ];
+        // Else there is no client with these options.
+        if options.check_guard(dialect, options.ttl).is_ok() {
+            outcomes.push((name, options.clone().set_per_lock(dialect, name, &value)));
+            outcomes.push(("ttl", options.extension_ttl(dialect, &value).map(drop)));
+        }
+        for (name, outcome) in outcomes {
+            let Err(error) = outcome else { continue };
+            let text = config_error(&error);
+            assert!(text.contains(name), "{text:?} does not name {name:?}");
+        }
+        within_ranges(&options);
+    }
+}
+
+fn option_value(kind: u8, bytes: &[u8]) -> OptionValue {
+    let bits = |at: usize| {
+        let bytes = bytes[at..at + 8].try_into().expect("eight bytes");
+        u64::from_le_bytes(bytes)
+    };
+    // What is likely to be within a range, too.
+    let (any, small) = (|at| f64::from_bits(bits(at)), |at| (bits(at) % 1_000_000) as f64 / 1e3);
+    match kind % 8 {
+        0 => OptionValue::Null,
+        1 => OptionValue::Bool(bits(0) & 1 == 1),
+        2 => OptionValue::Number(any(0)),
+        3 => OptionValue::Number(small(0)),
+        4 => OptionValue::Pair(any(0), any(8)),
+        5 => OptionValue::Pair(small(0), small(8)),
+        6 => OptionValue::Text(String::from_utf8_lossy(bytes).into_owned()),
+        _ => OptionValue::Other(String::from_utf8_lossy(bytes).into_owned()),
+    }
+}
+
+/// What the protocol relies on, and that it can count with these.
+fn within_ranges(options: &Options) {
+    let millisecond = Duration::from_millis(1);
+    assert!((10 * millisecond..=Duration::from_secs(24 * 3600)).contains(&options.ttl));
+    assert!((0.0..=0.5).contains(&options.drift_factor));
+    assert!(options.connect_timeout >= millisecond);
+    assert!(options.node_timeout(options.ttl) >= millisecond);
+    assert!(options.max_hold.is_none_or(|hold| hold >= 10 * millisecond));
+    assert!(options.restart_guard.is_none_or(|guard| guard >= 10 * millisecond));
+    let delay = options.retry_delay;
+    assert!(delay.shortest >= millisecond && delay.shortest <= delay.longest);
+    assert!(delay.draw(u32::MAX) <= delay.longest);
+    let now = Moment::from_origin(Duration::from_secs(1));
+    let term = options.term(options.ttl);
+    assert!(term.end(now) < now.plus(options.ttl) && term.gone(now) > now.plus(options.ttl));
+    let latest = [options.wait, options.max_hold].into_iter().flatten().max().unwrap_or_default();
+    assert_eq!(now.plus(latest).since(now), latest);
+}
+
+/// Any bytes that a server answers with: see [`value`].
+pub fn reply(bytes: &[u8]) {
+    match redis::parse_redis_value(bytes) {
+        Ok(answer) => value(answer),
+        Err(error) => failed(&error),
+    }
+}
+
+/// Any reply to any request is taken for what it is word for word, or for no answer at all.
+pub(crate) fn value(value: Value) {
+    let told = server_info(vec![value.clone(), value.clone()]);
+    let short = server_info(vec![value.clone()]);
+    assert!(short.is_none() && told.is_none_or(|info| info.memory.starts_with(&info.run_id)));
+    for request in requests() {
+        let understood = request.understand(&value);
+        if let Some(reply) = &understood {
+            assert!(says(&value, &request, reply), "{value:?} was taken for {reply:?}");
+        }
+        let answered: Answered =
+            understood.ok_or(Failure::timeout("no answer", Duration::ZERO, true));
+        // What joins a queue is done in any case, and to look at keys is to count them.
+        let confirms = matches!(
+            (&request, &value),
+            (Request::Release { ticket: Some(_), .. }, _) | (Request::Exists(_), Value::Int(2..))
+        );
+        harmless(&answered, &value, confirms);
+    }
+    if let Err(error) = value.extract_error() {
+        failed(&error);
+    }
+}
+
+/// An error is no word of a node about a lock.
+fn failed(error: &RedisError) {
+    for sent in [true, false] {
+        let failure = failure(error, sent);
+        assert_eq!(failure.sent, sent);
+        let answered = Err(failure);
+        assert!(matches!(vote(&answered), Vote::Unknown | Vote::Refused));
+        assert_eq!(answer::answer(&answered), Answer::Unknown);
+        assert!(!answer::is_counted(&answered));
+        assert!(report("node", Some(&answered)).to_string().starts_with("node: "));
+    }
+}
+
+/// Nothing but a grant is counted as one, nor anything but a confirmation.
+fn harmless(answered: &Answered, value: &Value, confirms: bool) {
+    let ones = matches!(value, Value::Int(1))
+        || matches!(value, Value::Array(parts) if parts.contains(&Value::Int(1)));
+    assert!(ones || !matches!(vote(answered), Vote::Granted { .. }));
+    for position in 0..3 {
+        let one = answer::about(answered, position);
+        assert!(ones || confirms || answer::answer(&one) != Answer::Yes);
+        assert!(ones || answer::outcome(&one) != NodeOutcome::Granted);
+        assert!(!report("node", Some(&one)).to_string().is_empty());
+    }
+}
+
+/// Whether this is how the scripts say it.
+fn says(value: &Value, request: &Request, reply: &Reply) -> bool {
+    let array = |numbers: &[i64]| Value::Array(numbers.iter().copied().map(Value::Int).collect());
+    let signed = |number: u64| i64::try_from(number).unwrap_or(i64::MIN);
+    let number = |at: usize| match value {
+        Value::Array(parts) => match parts.get(at) {
+            Some(Value::Int(number)) => *number,
+            _ => 0,
+        },
+        _ => 0,
+    };
+    match reply {
+        Reply::Granted { fence, clock } => {
+            *fence < FENCE_LIMIT && *value == array(&[1, signed(*fence), signed(*clock)])
+        }
+        Reply::Held(Refusal { expires_in, clock, rank }) => {
+            let told = u64::try_from(number(1)).ok().map(Duration::from_millis);
+            let before = u64::try_from(number(3)).ok();
+            *value == array(&[0, number(1), signed(*clock), number(3)])
+                && *expires_in == told
+                && *rank == before
+        }
+        Reply::Own => *value == array(&[2, 0]),
+        Reply::Each(done) => {
+            let asked = match request {
+                Request::Extend(locks) => locks.len(),
+                _ => 0,
+            };
+            let said = done.iter().map(|done| Value::Int((*done).into())).collect();
+            done.len() == asked && *value == Value::Array(said)
+        }
+        Reply::Healed(healed) => {
+            let asked = match request {
+                Request::Heal(locks) => locks.len(),
+                _ => 0,
+            };
+            let number = |healed: &Healed| match healed {
+                Healed::Held => 0,
+                Healed::Clean => 1,
+                Healed::Passed => 2,
+            };
+            let said: Vec<_> = healed.iter().map(number).collect();
+            healed.len() == asked && *value == array(&said)
+        }
+        Reply::Yes => match request {
+            Request::Release { ticket: Some(_), .. } => {
+                matches!(value, Value::Int(0 | 1))
+            }
+            Request::Exists(_) => matches!(value, Value::Int(1..)),
+            _ => *value == Value::Int(1),
+        },
+        Reply::No => *value == Value::Int(0),
+        Reply::Seen(StoredLock { holder, expires_in, fence, waiters }) => {
+            let token = match holder {
+                Holder::Token(token) => Value::BulkString(token.clone().into_bytes()),
+                Holder::Nobody | Holder::Other => match value {
+                    Value::Array(parts) => parts.get(1).cloned().unwrap_or(Value::Nil),
+                    _ => Value::Nil,
+                },
+            };
+            let told = |at: usize| u64::try_from(number(at)).ok();
+            let rest = [number(2), number(3), number(4)].map(Value::Int);
+            let said = [Value::Int(number(0)), token].into_iter().chain(rest).collect();
+            *value == Value::Array(said)
+                && (0..=2).contains(&number(0))
+                && *expires_in == told(2).map(Duration::from_millis)
+                && (*fence, *waiters) == (told(3), told(4))
+        }
+        Reply::Uncounted(..) => false,
+    }
+}
+
+/// One of each kind.
+fn requests() -> [Request; 11] {
+    let keys: Arc<[Keys]> = [Keys::new("", "r"), Keys::new("", "s")].into();
+    let subject =
+        || Arc::new(Subject { keys: Arc::clone(&keys), token: "t".to_owned(), waiter: None });
+    let (ttl, turns, ticket) = (Duration::from_secs(1), Turns::default(), Some(1));
+    [
+        Request::Acquire { subject: subject(), ttl, proposal: 1, ticket: None, turns },
+        Request::Acquire { subject: subject(), ttl, proposal: 1, ticket, turns },
+        Request::Raise { subject: subject(), ttl, fence: 1 },
+        Request::Extend([(subject(), ttl)].into()),
+        Request::Extend([(subject(), ttl), (subject(), ttl)].into()),
+        Request::Heal([(subject(), ttl, 1)].into()),
+        Request::release(&subject(), turns),
+        Request::Release { subject: subject(), ticket, turns },
+        Request::Exists(Arc::clone(&keys)),
+        Request::Inspect(Arc::clone(&keys)),
+        Request::Forget(Arc::clone(&keys)),
+    ]
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,388 @@
+//! The scripts and the in-memory node answer the same, and keep the same, whatever they are asked.
+
+use super::server::{Content, EPOCH, Keyspace, Server, Stored};
+use crate::command::keys::Keys;
+use crate::command::memory::Entries;
+use crate::command::reply::{Refusal, Reply, StoredLock};
+use crate::command::request::{Request, Subject};
+use crate::transport::subscription::Subscription;
+use quorlock_protocol::node::entry::Time;
+use quorlock_protocol::{FENCE_LIMIT, Moment, Turns};
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+const PATIENCE: Duration = Duration::from_secs(60);
+const SEQUENCES: u64 = 400;
+const LENGTH: usize = 60;
+
+const RESOURCES: [&str; 3] = ["a", "b", "c"];
+const PREFIX: &str = "p-";
+
+/// Time passes in steps of this, and whatever ends does so in the middle of one: at the very end, a server
+/// and an in-memory node differ by the smallest unit of time that each knows.
+const TICK: Duration = Duration::from_millis(10);
+const HALF: Duration = Duration::from_millis(5);
+
+/// How long the locks of others last that never expire, as in-memory nodes know it.
+const FOR_EVER: Duration = Duration::from_secs(1 << 50);
+
+type Calls = Arc<Mutex<Vec<(u64, String)>>>;
+
+enum Step {
+    Ask(Request),
+    /// Time passes.
+    Wait(Duration),
+    /// Somebody deletes a key by hand.
+    Delete(String),
+    /// Somebody else takes a lock, in another way.
+    Take(Keys, Option<Duration>),
+    /// Somebody sets a fence counter.
+    Count(Keys, u64, Duration),
+}
+
+/// Random steps of a few clients, some of whose waiters do not listen.
+struct Steps {
+    random: fastrand::Rng,
+    subjects: Vec<Arc<Subject>>,
+}
+
+impl Steps {
+    fn one_of<T: Copy>(&mut self, all: &[T]) -> T {
+        all[self.random.usize(..all.len())]
+    }
+
+    fn next(&mut self, wall: u64) -> Step {
+        match self.random.u8(0..100) {
+            0..12 => {
+                let seconds = self.one_of(&[0, 1, 10, 50, 61, 100, 1_000, 100_000]);
+                Step::Wait(Duration::from_secs(seconds) + TICK)
+            }
+            12..20 => {
+                let Keys { lock, fence, queue } = self.keys();
+                Step::Delete(self.one_of(&[&lock, &lock, &fence, &queue]).clone())
+            }
+            20..23 => {
+                let expires_in = Some(self.ttl()).filter(|_| self.random.bool());
+                Step::Take(self.keys(), expires_in)
+            }
+            23..26 => Step::Count(self.keys(), self.number(wall), self.ttl()),
+            _ => Step::Ask(self.request(wall)),
+        }
+    }
+
+    fn request(&mut self, wall: u64) -> Request {
+        let (ttl, fence) = (self.ttl(), self.number(wall));
+        let (call, keep, memory) = (self.turn(), self.turn(), self.ttl());
+        let turns = Turns { call, keep, memory };
+        let subject = self.subject();
+        let ticket = self.random.bool().then(|| self.random.u64(1..5));
+        let kind = self.random.u8(0..20);
+        let subject = if kind < 6 { self.new_subject() } else { subject };
+        let ticket = ticket.filter(|_| subject.waiter.is_some());
+        match kind {
+            0..7 => Request::Acquire { subject, ttl, proposal: fence, ticket, turns },
+            7..9 => Request::Raise { subject, ttl, fence },
+            9..12 => Request::Extend([(subject, ttl), (self.subject(), self.ttl())].into()),
+            12..14 => {
+                let other = (self.subject(), self.ttl(), self.number(wall));
+                Request::Heal([(subject, ttl, fence), other].into())
+            }
+            14 => Request::Exists(Arc::clone(&subject.keys)),
+            15 => Request::Inspect([self.keys()].into()),
+            16 => Request::Forget([self.keys()].into()),
+            _ => Request::Release { subject, ticket, turns },
+        }
+    }
+
+    fn keys(&mut self) -> Keys {
+        Keys::new(PREFIX, self.one_of(&RESOURCES))
+    }
+
+    fn ttl(&mut self) -> Duration {
+        let seconds = self.one_of(&[0, 1, 10, 100, 1_000, 100_000, 3_000_000_000]);
+        Duration::from_secs(seconds) + HALF
+    }
+
+    /// Over at once; soon; or so late that nobody heeds it.
+    fn turn(&mut self) -> Duration {
+        self.one_of(&[Duration::ZERO, 100 * TICK + HALF, 5_000 * TICK + HALF, 10_000 * TICK])
+    }
+
+    /// A fence: close to the clock, far from it, or close to the largest there is.
+    fn number(&mut self, wall: u64) -> u64 {
+        let apart =
+            self.one_of(&[0, 1, 1_999_999, 2_000_000, 2_000_001, 60_000_000, 3_600_000_000]);
+        let number = match self.random.u8(0..20) {
+            0 => FENCE_LIMIT - self.random.u64(0..4),
+            1 => self.random.u64(1..1_000),
+            2..11 => wall.saturating_sub(apart),
+            _ => wall.saturating_add(apart),
+        };
+        number.clamp(1, FENCE_LIMIT - 1)
+    }
+
+    /// One that was made before, if there is one: often a late one, which may hold something.
+    fn subject(&mut self) -> Arc<Subject> {
+        let count = self.subjects.len();
+        let earliest = if self.random.bool() { count.saturating_sub(3) } else { 0 };
+        match count {
+            0 => self.new_subject(),
+            _ => Arc::clone(&self.subjects[self.random.usize(earliest..count)]),
+        }
+    }
+
+    fn new_subject(&mut self) -> Arc<Subject> {
+        let waiters = ["live#1", "live#1", "live#2", "live#3", "dead#1", "nonsense"];
+        let waiter = waiters.get(self.random.usize(0..10)).copied();
+        // A waiter waits for the same resources all the time.
+        let resources: Vec<_> = match waiter {
+            Some("live#1" | "dead#1") => vec!["a", "b"],
+            Some("live#2") => vec!["b"],
+            Some(_) => vec!["c", "a"],
+            None => {
+                let mut all = RESOURCES;
+                self.random.shuffle(&mut all);
+                all[..self.random.usize(1..=all.len())].to_vec()
+            }
+        };
+        let keys = resources.iter().map(|resource| Keys::new(PREFIX, resource)).collect();
+        let token = format!("token {}", self.subjects.len());
+        let subject = Arc::new(Subject { keys, token, waiter: waiter.map(Arc::from) });
+        self.subjects.push(Arc::clone(&subject));
+        subject
+    }
+}
+
+/// What the in-memory node keeps, as a server would.
+fn keyspace(memory: &mut Entries, time: Time) -> Keyspace {
+    let mut all = Keyspace::new();
+    let mut add = |key, value, expires_in: Duration| {
+        let expires_in = Some(expires_in).filter(|left| *left < FOR_EVER / 2);
+        all.insert(key, Stored { value, expires_in });
+    };
+    for resource in RESOURCES {
+        let Keys { lock, fence, queue } = Keys::new(PREFIX, resource);
+        let record = memory.record(&lock);
+        if let Some((token, expires_in)) = record.entry.stored_lock(time.now) {
+            add(lock, Content::Text(token.clone()), expires_in);
+        }
+        if let Some((last, expires_in)) = record.entry.stored_fence(time.wall) {
+            // A server knows milliseconds.
+            let milliseconds = expires_in.as_micros().div_ceil(1_000) as u64;
+            add(fence, Content::Text(last.to_string()), Duration::from_millis(milliseconds));
+        }
+        if let Some((waiters, expires_in)) = record.queue.stored(time.now) {
+            let member = |(waiter, score): (Arc<str>, i64)| (waiter.to_string(), score);
+            add(queue, Content::Sorted(waiters.into_iter().map(member).collect()), expires_in);
+        }
+    }
+    all
+}
+
+/// The reply as a server tells it.
+fn told(reply: Reply) -> Reply {
+    let known = |left: Option<Duration>| left.filter(|left| *left < FOR_EVER / 2);
+    match reply {
+        Reply::Held(refusal) => {
+            Reply::Held(Refusal { expires_in: known(refusal.expires_in), ..refusal })
+        }
+        Reply::Seen(kept) => Reply::Seen(StoredLock { expires_in: known(kept.expires_in), ..kept }),
+        other => other,
+    }
+}
+
+/// What a request was about, to see that nothing is left out.
+fn kind(request: &Request, reply: &Result<Reply, String>, before: &Keyspace) -> String {
+    let subjects: Vec<_> = match request {
+        Request::Acquire { subject, .. }
+        | Request::Raise { subject, .. }
+        | Request::Release { subject, .. } => vec![subject],
+        Request::Extend(leases) => leases.iter().map(|(subject, _)| subject).collect(),
+        Request::Heal(leases) => leases.iter().map(|(subject, ..)| subject).collect(),
+        Request::Exists(_) | Request::Inspect(_) | Request::Forget(_) => Vec::new(),
+    };
+    let is_half_held = |subject: &&Arc<Subject>| {
+        let holds = |keys: &Keys| {
+            let stored = before.get(&keys.lock).map(|stored| &stored.value);
+            stored == Some(&Content::Text(subject.token.clone()))
+        };
+        let held = subject.keys.iter().filter(|keys| holds(keys)).count();
+        held > 0 && held < subject.keys.len()
+    };
+    let name = |debug: String| debug.split([' ', '(', '{']).next().unwrap_or_default().to_owned();
+    let reply = match reply {
+        Ok(Reply::Each(each)) if each.contains(&true) => "Yes".to_owned(),
+        Ok(reply) => name(format!("{reply:?}")),
+        Err(_) => "error".to_owned(),
+    };
+    let half = if subjects.iter().any(is_half_held) { ", half held" } else { "" };
+    format!("{}: {reply}{half}", name(format!("{request:?}")))
+}
+
+fn hear(calls: &Calls) -> impl Fn(u64, &str) + Send + Sync + use<> {
+    let calls = Arc::clone(calls);
+    move |number, lock| calls.lock().unwrap().push((number, lock.to_owned()))
+}
+
+/// A server and an in-memory node, to which the same happens.
+struct Pair {
+    server: Server,
+    memory: Entries,
+    wall: u64,
+}
+
+impl Pair {
+    fn time(&self) -> Time {
+        let now = Moment::from_origin(Duration::from_micros(self.wall));
+        Time { now, wall: self.wall }
+    }
+
+    fn set_clock(&mut self, wall: u64) {
+        self.wall = wall;
+        self.server.set_clock(wall);
+    }
+
+    /// Does it on both, and returns the replies, and what both keep then.
+    async fn take(&mut self, step: &Step) -> [(Option<Result<Reply, String>>, Keyspace); 2] {
+        let time = self.time();
+        let in_milliseconds = |ttl: Duration| ttl.as_millis().to_string();
+        match step {
+            Step::Ask(request) => {
+                let (replied, kept) = self.server.ask(request).await;
+                let expected = self.memory.answer(time, request).map(told);
+                let expected = expected.map_err(str::to_owned);
+                let expected = (Some(expected), keyspace(&mut self.memory, time));
+                return [(Some(replied), kept), expected];
+            }
+            Step::Wait(length) => self.set_clock(self.wall + length.as_micros() as u64),
+            Step::Delete(key) => {
+                self.server.run(&["DEL", key]).await.unwrap();
+                for resource in RESOURCES {
+                    let Keys { lock, fence, queue } = Keys::new(PREFIX, resource);
+                    let record = self.memory.record(&lock);
+                    match key {
+                        key if *key == lock => record.entry.store_lock(None),
+                        key if *key == fence => record.entry.store_fence(None),
+                        key if *key == queue => {
+                            record.queue = quorlock_protocol::node::queue::Queue::default()
+                        }
+                        _ => {}
+                    }
+                }
+            }
+            Step::Take(keys, ttl) => {
+                let mut words = vec!["SET", &keys.lock, "another program"];
+                let milliseconds = ttl.map(in_milliseconds);
+                words.extend(milliseconds.iter().flat_map(|ttl| ["PX", ttl]));
+                self.server.run(&words).await.unwrap();
+                let expires = time.now.plus(ttl.unwrap_or(FOR_EVER));
+                let lock = Some(("another program".to_owned(), expires));
+                self.memory.record(&keys.lock).entry.store_lock(lock);
+            }
+            Step::Count(keys, fence, ttl) => {
+                let (text, milliseconds) = (fence.to_string(), in_milliseconds(*ttl));
+                let words = ["SET", &keys.fence, &text, "PX", &milliseconds];
+                self.server.run(&words).await.unwrap();
+                let expires = self.wall + ttl.as_micros() as u64;
+                self.memory.record(&keys.lock).entry.store_fence(Some((*fence, expires)));
+            }
+        }
+        let time = self.time();
+        let expected = keyspace(&mut self.memory, time);
+        [(None, self.server.keyspace().await), (None, expected)]
+    }
+}
+
+async fn compare() {
+    let (server_calls, memory_calls) = (Calls::default(), Calls::default());
+    let mut pair = Pair { server: Server::start().await, memory: Entries::default(), wall: EPOCH };
+    let subscription =
+        Subscription::open(&pair.server.endpoint.target, "live", hear(&server_calls), || ());
+    let _subscription = subscription.await.expect("it is there");
+    let mut kinds = BTreeMap::<String, usize>::new();
+    for sequence in 0..SEQUENCES {
+        let random = fastrand::Rng::with_seed(sequence);
+        let mut steps = Steps { random, subjects: Vec::new() };
+        pair.server.run(&["FLUSHALL"]).await.unwrap();
+        pair.memory = Entries::default();
+        // In some the clock itself is about to reach the largest fence.
+        let end = FENCE_LIMIT / 10_000 * 10_000;
+        pair.set_clock(if sequence % 20 == 0 { end - 100_000_000 } else { EPOCH });
+        let hear_memory = hear(&memory_calls);
+        let listener = move |number: u64, lock: &str| {
+            hear_memory(number, lock);
+            true
+        };
+        pair.memory.listen("live", Box::new(listener));
+        let mut history = Vec::new();
+        let mut before = Keyspace::new();
+        for _ in 0..LENGTH {
+            let step = steps.next(pair.wall);
+            history.push(match &step {
+                Step::Ask(request) => format!("{request:?}"),
+                Step::Wait(length) => format!("{length:?} pass"),
+                Step::Delete(key) => format!("DEL {key}"),
+                Step::Take(keys, ttl) => format!("{} is taken for {ttl:?}", keys.lock),
+                Step::Count(keys, fence, ttl) => format!("{} is {fence} for {ttl:?}", keys.fence),
+            });
+            let [(replied, kept), (expected, expected_kept)] = pair.take(&step).await;
+            let story = || format!("sequence {sequence}:\n{}", history.join("\n"));
+            match (&replied, &expected) {
+                // Each says it in its own words.
+                (Some(Err(_)), Some(Err(_))) => {}
+                _ => assert_eq!(replied, expected, "{}", story()),
+            }
+            assert_eq!(kept, expected_kept, "{}", story());
+            if let (Step::Ask(request), Some(replied)) = (&step, &replied) {
+                *kinds.entry(kind(request, replied, &before)).or_default() += 1;
+            }
+            before = kept;
+        }
+        let began = Instant::now();
+        let expected = memory_calls.lock().unwrap().clone();
+        while *server_calls.lock().unwrap() != expected {
+            let heard = server_calls.lock().unwrap().clone();
+            assert!(
+                heard.len() <= expected.len() && began.elapsed() < PATIENCE,
+                "sequence {sequence}:\n{}\nheard {heard:?}\nexpected {expected:?}",
+                history.join("\n"),
+            );
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    }
+    println!("{kinds:#?}\n{} calls", memory_calls.lock().unwrap().len());
+    for expected in EXPECTED {
+        assert!(kinds.get(*expected).is_some_and(|count| *count >= 20), "{expected}: {kinds:#?}");
+    }
+    assert!(memory_calls.lock().unwrap().len() > 500);
+}
+
+/// What has to happen again and again for the comparison to be worth something.
+const EXPECTED: &[&str] = &[
+    "Acquire: Granted",
+    "Acquire: Held",
+    "Acquire: Own",
+    "Acquire: error",
+    "Extend: Yes",
+    "Extend: Each",
+    "Extend: Each, half held",
+    "Raise: Yes",
+    "Raise: No",
+    "Raise: No, half held",
+    "Heal: Healed",
+    "Heal: Healed, half held",
+    "Release: Yes",
+    "Release: No",
+    "Release: No, half held",
+    "Inspect: Seen",
+    "Exists: Yes",
+    "Forget: Yes",
+    "Forget: No",
+];
+
+#[test]
+fn a_server_does_what_an_in_memory_node_does() {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(compare());
+}

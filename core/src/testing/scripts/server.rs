@@ -1,0 +1,143 @@
+//! A real server whose clock is set by the test.
+
+use super::servers::Servers;
+use crate::command::reply::Reply;
+use crate::command::request::Request;
+use crate::command::script::By;
+use crate::config::endpoint::{Endpoint, Target};
+use crate::transport::connection::{Connection, Nobody};
+use crate::transport::handshake::open;
+use redis::{Cmd, Value, from_redis_value};
+use serde_json::json;
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::os::unix::fs::FileExt;
+use std::path::PathBuf;
+use std::process::Command;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+/// What the clock shows in the beginning, in microseconds since the Unix epoch.
+pub(super) const EPOCH: u64 = 1_750_000_000_000_000;
+
+/// Every key: its name, its type, its value, and when it expires in milliseconds (-1: never).
+const DUMP: &str = "
+    local keys = {}
+    for i, key in ipairs(redis.call('KEYS', '*')) do
+      local kind, value = redis.call('TYPE', key).ok, {}
+      if kind == 'string' then value = {redis.call('GET', key)} end
+      if kind == 'zset' then value = redis.call('ZRANGE', key, 0, -1, 'WITHSCORES') end
+      keys[i] = {key, kind, value, redis.call('PTTL', key)}
+    end
+    return keys";
+
+/// What a server keeps under one key.
+#[derive(Debug, PartialEq)]
+pub(super) struct Stored {
+    pub(super) value: Content,
+    /// `None` if it never expires.
+    pub(super) expires_in: Option<Duration>,
+}
+
+#[derive(Debug, PartialEq)]
+pub(super) enum Content {
+    Text(String),
+    /// Members of a sorted set with their scores, in order.
+    Sorted(Vec<(String, i64)>),
+    /// A value of another type.
+    Other(String),
+}
+
+pub(super) type Keyspace = BTreeMap<String, Stored>;
+
+pub(super) struct Server {
+    pub(super) endpoint: Endpoint,
+    connection: Connection<Nobody>,
+    clock: File,
+    directory: PathBuf,
+    _servers: Servers,
+}
+
+impl Server {
+    pub(super) async fn start() -> Self {
+        static STARTED: AtomicU64 = AtomicU64::new(0);
+        let number = STARTED.fetch_add(1, Ordering::Relaxed);
+        let name = format!("quorlock-clock-{}-{number}", std::process::id());
+        let directory = std::env::temp_dir().join(name);
+        fs::create_dir(&directory).unwrap();
+        let [library, path] = ["skewed.so", "clock"].map(|name| directory.join(name));
+        let source = concat!(env!("CARGO_MANIFEST_DIR"), "/../tests/skewed.c");
+        let mut compiler = Command::new("cc");
+        compiler.args(["-shared", "-fPIC", "-o"]).arg(&library).arg(source).arg("-ldl");
+        assert!(compiler.status().expect("there is a C compiler").success());
+        let clock = File::create_new(&path).unwrap();
+        clock.write_all_at(&EPOCH.to_ne_bytes(), 0).unwrap();
+
+        let environment = json!({ "LD_PRELOAD": library, "CLOCK": path });
+        let servers = Servers::start_with(json!({ "start": 1, "environment": environment }));
+        let endpoint = Endpoint::parse(1, &servers.urls[0]).unwrap();
+        let Target::Server(target) = &endpoint.target else { panic!("it is a server") };
+        let connection = open(target).await.expect("it is there");
+        Self { endpoint, connection, clock, directory, _servers: servers }
+    }
+
+    pub(super) fn set_clock(&self, microseconds: u64) {
+        self.clock.write_all_at(&microseconds.to_ne_bytes(), 0).unwrap();
+    }
+
+    /// Runs a command, given as its words. Fails with the server's error.
+    pub(super) async fn run(&self, words: &[&str]) -> Result<Value, String> {
+        let (first, rest) = words.split_first().unwrap();
+        let mut command = redis::cmd(first);
+        command.arg(rest);
+        let [reply] = self.all([command]).await;
+        reply
+    }
+
+    /// Asks, and tells what the server keeps then. Fails with the server's error.
+    pub(super) async fn ask(&self, request: &Request) -> (Result<Reply, String>, Keyspace) {
+        let mut dump = redis::cmd("EVAL");
+        dump.arg(DUMP).arg(0);
+        let [replied, dumped] = self.all([request.command(By::Source), dump]).await;
+        let understand =
+            |value| request.understand(&value).unwrap_or_else(|| panic!("{request:?}: {value:?}"));
+        (replied.map(understand), keyspace(dumped.unwrap()))
+    }
+
+    pub(super) async fn keyspace(&self) -> Keyspace {
+        keyspace(self.run(&["EVAL", DUMP, "0"]).await.unwrap())
+    }
+
+    async fn all<const N: usize>(&self, commands: [Cmd; N]) -> [Result<Value, String>; N] {
+        let replies = self.connection.query(&commands).await.expect("it is there");
+        let replies: Vec<_> = replies
+            .into_iter()
+            .map(|reply| reply.extract_error().map_err(|error| error.to_string()))
+            .collect();
+        replies.try_into().expect("one to each")
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.directory);
+    }
+}
+
+fn keyspace(dumped: Value) -> Keyspace {
+    type Row = (String, String, Vec<String>, i64);
+    let rows: Vec<Row> = from_redis_value(dumped).unwrap();
+    let stored = |(key, kind, value, expires_in): Row| {
+        let value = match &*kind {
+            "string" => Content::Text(value.concat()),
+            "zset" => {
+                let score = |text: &str| text.parse::<f64>().unwrap() as i64;
+                Content::Sorted(value.chunks(2).map(|m| (m[0].clone(), score(&m[1]))).collect())
+            }
+            _ => Content::Other(kind),
+        };
+        let expires_in = u64::try_from(expires_in).ok().map(Duration::from_millis);
+        (key, Stored { value, expires_in })
+    };
+    rows.into_iter().map(stored).collect()
+}

@@ -1,0 +1,305 @@
+//! Stories that are too rare for seeds to find.
+
+use super::link::Link;
+use super::network;
+use super::node::Node;
+use super::process::{Preemption, Process, within};
+use super::world::{World, in_virtual_time};
+use crate::{Client, ClientBuilder, ErrorCode, Lease, Pending};
+use quorlock_protocol::Term;
+use std::cell::Cell;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::time::{sleep, timeout};
+
+const TTL: Duration = Duration::from_secs(1);
+const SECOND: Duration = Duration::from_secs(1);
+const MILLISECOND: Duration = Duration::from_millis(1);
+
+/// A process with a client of three nodes, to which messages take no time.
+struct Trio {
+    world: Arc<World>,
+    process: Arc<Process>,
+    client: Client,
+}
+
+impl Trio {
+    fn new(options: impl FnOnce(ClientBuilder) -> ClientBuilder) -> Self {
+        let nodes = (0..3).map(|number| Node::new(number, 1.0, 0)).collect();
+        let world = World::new(nodes, fastrand::Rng::with_seed(1), false);
+        let link = |_| {
+            let link = Link::new();
+            link.set_delay(0..1);
+            link
+        };
+        let links = (0..3).map(link).collect();
+        let process = network::start(&world, "process".to_owned(), 1.0, 0, links);
+        let client = within(&process, || {
+            let nodes = (0..3).map(|number| format!("memory://{number}"));
+            options(Client::builder().nodes(nodes)).build().expect("the options are valid")
+        });
+        Self { world, process, client }
+    }
+
+    /// Does something in the process.
+    async fn run<T>(&self, begin: impl FnOnce(&Client) -> Pending<T>) -> T {
+        within(&self.process, || begin(&self.client)).await
+    }
+
+    /// Acquires a lock, which is not extended automatically.
+    async fn acquire(&self, resource: &str) -> Lease {
+        let acquiring = self.run(|client| client.lock(resource).auto_extend(false).acquire());
+        acquiring.await.expect("it is free")
+    }
+
+    fn remaining(&self, lease: &Lease) -> Duration {
+        within(&self.process, || lease.remaining())
+    }
+
+    fn has_key(&self, node: usize) -> bool {
+        !self.world.nodes[node].tokens().is_empty()
+    }
+}
+
+/// For how long a lease is valid from the moment on at which it was asked for.
+fn validity(ttl: Duration) -> Duration {
+    ttl - Term { ttl, drift_factor: 0.01 }.drift()
+}
+
+/// One round of an acquire, released at once.
+async fn round(process: &Arc<Process>, client: &Client) -> crate::Result<()> {
+    let lock = within(process, || client.lock("r").wait(Duration::ZERO));
+    let round = async move {
+        let lease: Lease = lock.acquire().await?;
+        assert!(lease.release().await);
+        Ok(())
+    };
+    process.spawn(round).await.expect("it does not panic")
+}
+
+/// Restarts the node, empty, and returns for how long the client is not granted anything.
+async fn guarded_for(world: &World, process: &Arc<Process>, client: &Client) -> Duration {
+    let began = world.elapsed();
+    world.nodes[0].kill();
+    world.nodes[0].start(true);
+    while let Err(error) = round(process, client).await {
+        assert_eq!(error.code(), ErrorCode::NoQuorum);
+        sleep(MILLISECOND).await;
+    }
+    world.elapsed() - began
+}
+
+#[test]
+fn a_node_does_not_count_for_a_round_that_began_before_it_did() {
+    in_virtual_time(async {
+        let random = fastrand::Rng::with_seed(1);
+        let world = World::new(vec![Node::new(0, 1.0, 0)], random, false);
+        let link = Link::new();
+        link.set_delay(0..1);
+        let links = vec![Arc::clone(&link)];
+        let process = network::start(&world, "process".to_owned(), 1.0, 0, links);
+        let client = within(&process, || {
+            let builder = Client::builder().nodes(["memory://0"]).ttl(TTL).restart_guard(TTL);
+            builder.node_timeout(TTL / 2).build().expect("the options are valid")
+        });
+        round(&process, &client).await.expect("it is free");
+        let guarded = guarded_for(&world, &process, &client).await;
+        assert!(guarded > TTL, "{guarded:?}");
+
+        // The same again, but for a round that begins just before, and is answered well after.
+        let began = world.elapsed();
+        world.nodes[0].kill();
+        world.nodes[0].start(true);
+        round(&process, &client).await.expect_err("the connection is broken");
+        sleep(guarded - 50 * MILLISECOND - (world.elapsed() - began)).await;
+        link.set_delay(100..101);
+        let error = round(&process, &client).await.expect_err("its vote does not count");
+        assert_eq!(error.code(), ErrorCode::NoQuorum);
+        assert_eq!(error.nodes()[0].outcome.as_str(), "guarded");
+        round(&process, &client).await.expect("now it counts");
+    });
+}
+
+/// What hangs in a seed's world is mended some time, and answers then: that hides who waits for it.
+#[test]
+fn nodes_that_never_answer_hold_nobody_up() {
+    let (node_timeout, connect_timeout) = (100 * MILLISECOND, 500 * MILLISECOND);
+    let limit = 4 * (node_timeout + connect_timeout);
+    in_virtual_time(async {
+        let nodes = (0..3).map(|number| Node::new(number, 1.0, 0)).collect();
+        let world = World::new(nodes, fastrand::Rng::with_seed(1), false);
+        let links = (0..3).map(|_| Link::new()).collect();
+        let process = network::start(&world, "process".to_owned(), 1.0, 0, links);
+        let client = within(&process, || {
+            let nodes = (0..3).map(|number| format!("memory://{number}"));
+            let builder = Client::builder().nodes(nodes).ttl(1_000 * TTL);
+            let builder = builder.node_timeout(node_timeout).connect_timeout(connect_timeout);
+            builder.build().expect("the options are valid")
+        });
+        round(&process, &client).await.expect("it is free");
+        world.nodes[0].freeze();
+        timeout(limit, round(&process, &client)).await.expect("in time").expect("it is free");
+        world.nodes[1].freeze();
+        let lost = timeout(limit, round(&process, &client)).await.expect("in time");
+        assert_eq!(lost.expect_err("a majority is frozen").code(), ErrorCode::NoQuorum);
+    });
+}
+
+/// A node that answers late has released all the same; one that is frozen must not hold up its caller.
+#[test]
+fn a_release_is_patient_with_slow_nodes_but_not_with_frozen_ones() {
+    let ttl = 6 * TTL;
+    in_virtual_time(async {
+        let nodes = (0..3).map(|number| Node::new(number, 1.0, 0)).collect();
+        let world = World::new(nodes, fastrand::Rng::with_seed(1), false);
+        let links: Vec<_> = (0..3).map(|_| Link::new()).collect();
+        let process = network::start(&world, "process".to_owned(), 1.0, 0, links.clone());
+        let client = within(&process, || {
+            let nodes = (0..3).map(|number| format!("memory://{number}"));
+            let builder = Client::builder().nodes(nodes).ttl(ttl).auto_extend(false);
+            builder.node_timeout(100 * MILLISECOND).build().expect("the options are valid")
+        });
+        let acquire = || {
+            let acquiring = within(&process, || client.lock("r").acquire());
+            async { process.spawn(acquiring).await.expect("no panic").expect("it is free") }
+        };
+        let release = async |lease: Lease| {
+            let began = world.elapsed();
+            let releasing = within(&process, || lease.release());
+            (releasing.await, world.elapsed() - began)
+        };
+
+        let lease = acquire().await;
+        links.iter().for_each(|link| link.set_delay(800..801));
+        let (released, took) = release(lease).await;
+        assert!(released && took >= 1_600 * MILLISECOND, "{released} after {took:?}");
+
+        links.iter().for_each(|link| link.set_delay(0..2));
+        let lease = acquire().await;
+        world.nodes[0].freeze();
+        let (released, took) = release(lease).await;
+        assert!(released && took < 10 * MILLISECOND, "{released} after {took:?}");
+
+        world.nodes[0].thaw();
+        sleep(TTL).await;
+        let lease = acquire().await;
+        world.nodes[0].freeze();
+        world.nodes[1].freeze();
+        let (released, took) = release(lease).await;
+        assert!(!released && took >= ttl / 3 && took < ttl / 3 + 10 * MILLISECOND, "{took:?}");
+    });
+}
+/// Time passes between any two instructions, also where nobody waits.
+#[test]
+fn validity_counts_from_before_the_first_request_is_sent() {
+    const PREEMPTED: Duration = SECOND;
+    in_virtual_time(async {
+        let ttl = 20 * SECOND;
+        let trio = Trio::new(|builder| builder.ttl(ttl).node_timeout(5 * SECOND));
+        let _ = trio.acquire("warm").await;
+        let after_sending = PREEMPTED;
+        trio.process.set_preemption(Preemption { after_sending, ..Preemption::default() });
+        let lease = trio.acquire("r").await;
+        let remaining = trio.remaining(&lease);
+        // A node may have granted it before the process went on.
+        assert!(remaining <= ttl - 3 * PREEMPTED, "acquired: {remaining:?}");
+
+        trio.run(|_| lease.extend(None)).await.expect("it is held");
+        let remaining = trio.remaining(&lease);
+        assert!(remaining <= ttl - 3 * PREEMPTED, "extended: {remaining:?}");
+        assert!(remaining > validity(ttl) - 4 * PREEMPTED, "extended: {remaining:?}");
+    });
+}
+
+/// Also if that is much longer than the ttl of the acquire.
+#[test]
+fn a_release_is_delivered_for_as_long_as_an_extension_keeps_the_key() {
+    in_virtual_time(async {
+        let trio = Trio::new(|builder| builder.ttl(SECOND));
+        let lease = trio.acquire("r").await;
+        trio.run(|_| lease.extend(Some(1_000 * SECOND))).await.expect("it is held");
+        sleep(SECOND).await;
+        trio.world.nodes[2].kill();
+        assert!(trio.run(|_| lease.release()).await, "two nodes confirm it");
+        sleep(100 * SECOND).await;
+        trio.world.nodes[2].start(false);
+        assert!(trio.has_key(2), "it remembers the key");
+        sleep(5 * SECOND).await;
+        assert!(!trio.has_key(2), "the release was given up");
+    });
+}
+
+#[test]
+fn a_loss_during_a_suspension_is_told_soon_after_it() {
+    in_virtual_time(async {
+        let ttl = 1_000 * SECOND;
+        let trio = Trio::new(|builder| builder.ttl(ttl));
+        let lease = trio.acquire("r").await;
+        let lost = within(&trio.process, || lease.lost());
+        let lost = trio.process.spawn(lost);
+        sleep(SECOND).await;
+        trio.process.stop();
+        sleep(2 * ttl).await;
+        trio.process.go_on(2 * ttl);
+        let resumed = trio.world.elapsed();
+        let loss = lost.await.expect("no panic").expect("it is lost");
+        assert_eq!(loss.code(), ErrorCode::LeaseLost);
+        let took = trio.world.elapsed() - resumed;
+        assert!(took < 2 * SECOND, "told after {took:?}");
+    });
+}
+
+/// The node was emptied and healed: had it granted the lock to somebody else before, it would not know.
+#[test]
+fn an_extension_that_began_before_a_node_counts_is_not_confirmed_by_it() {
+    const READING: Duration = Duration::from_millis(20);
+    const TTL: Duration = Duration::from_secs(20);
+    let new = || {
+        let options = |builder: ClientBuilder| builder.ttl(TTL).restart_guard(TTL);
+        Trio::new(|builder| options(builder).connect_timeout(2 * SECOND))
+    };
+    let restart = |trio: &Trio| {
+        trio.world.nodes[0].kill();
+        trio.world.nodes[0].start(true);
+        trio.world.elapsed()
+    };
+    // How long a node does not count after a restart: the same in all of these worlds.
+    let guarded = Cell::new(Duration::ZERO);
+    in_virtual_time(async {
+        let trio = new();
+        round(&trio.process, &trio.client).await.expect("it is free");
+        trio.world.nodes[1].kill();
+        let restarted = restart(&trio);
+        round(&trio.process, &trio.client).await.expect_err("one of three is not enough");
+        sleep(TTL).await;
+        while let Err(error) = round(&trio.process, &trio.client).await {
+            assert_eq!(error.code(), ErrorCode::NoQuorum);
+            sleep(MILLISECOND).await;
+        }
+        guarded.set(trio.world.elapsed() - restarted);
+    });
+
+    // However the process is preempted, the extension of one of these begins just before the node counts.
+    for early in (0..30).map(|step| step * READING / 2) {
+        in_virtual_time(async {
+            let trio = new();
+            let lease = trio.acquire("r").await;
+            let counts = restart(&trio) + guarded.get();
+            round(&trio.process, &trio.client).await.expect_err("it is held");
+            sleep(TTL / 2).await;
+            trio.run(|_| lease.extend(None)).await.expect("a majority has it");
+            sleep(SECOND).await;
+            assert!(trio.has_key(0), "it is healed");
+            trio.world.nodes[1].kill();
+            sleep(counts - early - trio.world.elapsed()).await;
+            let after_reading = READING;
+            trio.process.set_preemption(Preemption { after_reading, ..Preemption::default() });
+            trio.run(|_| lease.extend(None)).await.expect("the node counts in time");
+            trio.process.set_preemption(Preemption::default());
+            sleep(trio.process.ahead()).await;
+            // The extension that was confirmed was asked for this long before its end.
+            let asked = trio.world.elapsed() + trio.remaining(&lease) - validity(TTL);
+            assert!(asked + 5 * MILLISECOND >= counts, "{:?} too early", counts - asked);
+        });
+    }
+}

@@ -1,0 +1,181 @@
+//! The time and the chance of a simulated world, what happened in it, and what was wrong with it.
+
+use super::evidence::Evidence;
+use crate::command::request::Request;
+use crate::runtime::random::TOKEN_BYTES;
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::fmt::Write;
+use std::ops::Range;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+use tokio::time::Instant;
+
+/// The wall clock in the beginning, in microseconds.
+const EPOCH: u64 = 1_750_000_000_000_000;
+
+/// More polls than any simulation takes: a task must be turning round and round.
+const MOST_STEPS: u64 = 50_000_000;
+
+pub(super) struct History {
+    began: Instant,
+    is_traced: bool,
+    pub(super) evidence: Evidence,
+    state: Mutex<HistoryState>,
+}
+
+struct HistoryState {
+    random: fastrand::Rng,
+    steps: u64,
+    story: Vec<(Duration, String)>,
+    violations: Vec<(Duration, String)>,
+    /// Which process made which token.
+    makers: HashMap<String, String>,
+    /// Tokens that a node got on a connection that had broken already.
+    late: HashSet<String>,
+    /// The processes that were killed.
+    killed: HashSet<String>,
+    counts: BTreeMap<&'static str, u64>,
+}
+
+impl History {
+    pub(super) fn new(random: fastrand::Rng, is_traced: bool) -> Self {
+        Self {
+            began: Instant::now(),
+            is_traced,
+            evidence: Evidence::default(),
+            state: Mutex::new(HistoryState {
+                random,
+                steps: 0,
+                story: Vec::new(),
+                violations: Vec::new(),
+                makers: HashMap::new(),
+                late: HashSet::new(),
+                killed: HashSet::new(),
+                counts: BTreeMap::new(),
+            }),
+        }
+    }
+
+    fn state(&self) -> MutexGuard<'_, HistoryState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The true time since the beginning.
+    pub(super) fn elapsed(&self) -> Duration {
+        self.began.elapsed()
+    }
+
+    pub(super) fn wall_clock_micros(&self) -> u64 {
+        EPOCH + u64::try_from(self.elapsed().as_micros()).expect("a short time")
+    }
+
+    pub(super) fn random(&self, range: Range<u64>) -> u64 {
+        self.state().random.u64(range.start..range.end.max(range.start + 1))
+    }
+
+    /// Happens in so many of a hundred cases.
+    pub(super) fn chance(&self, percent: u64) -> bool {
+        self.random(0..100) < percent
+    }
+
+    pub(super) fn milliseconds(&self, range: Range<u64>) -> Duration {
+        Duration::from_millis(self.random(range))
+    }
+
+    pub(super) fn fill(&self, bytes: &mut [u8]) {
+        self.state().random.fill(bytes);
+    }
+
+    /// A process made these random bytes, for a token if there are so many.
+    pub(super) fn made(&self, bytes: &[u8], maker: &str) {
+        if bytes.len() < TOKEN_BYTES {
+            return;
+        }
+        let token = bytes.iter().fold(String::new(), |mut token, byte| {
+            let _ = write!(token, "{byte:02x}");
+            token
+        });
+        self.state().makers.insert(token, maker.to_owned());
+    }
+
+    pub(super) fn maker(&self, token: &str) -> String {
+        self.state().makers.get(token).cloned().unwrap_or_default()
+    }
+
+    /// A node got this request on a connection that had broken for its sender, who hears nothing of it. The
+    /// undo on the next connection may have overtaken it; then only the ttl takes it away.
+    pub(super) fn came_late(&self, request: &Request) {
+        let mut state = self.state();
+        match request {
+            Request::Acquire { subject, .. } => {
+                state.late.insert(subject.token.clone());
+            }
+            Request::Heal(locks) => {
+                state.late.extend(locks.iter().map(|(subject, ..)| subject.token.clone()));
+            }
+            _ => return,
+        }
+        drop(state);
+        self.count("requests that came late");
+    }
+
+    pub(super) fn is_late(&self, token: &str) -> bool {
+        self.state().late.contains(token)
+    }
+
+    /// A process ends without a word, and leaves what it has on the nodes.
+    pub(super) fn killed(&self, process: &str) {
+        self.state().killed.insert(process.to_owned());
+    }
+
+    pub(super) fn was_killed(&self, process: &str) -> bool {
+        self.state().killed.contains(process)
+    }
+
+    pub(super) fn count_step(&self) {
+        let mut state = self.state();
+        state.steps += 1;
+        assert!(state.steps < MOST_STEPS, "the simulation does not come to an end");
+    }
+
+    pub(super) fn count(&self, what: &'static str) {
+        *self.state().counts.entry(what).or_default() += 1;
+    }
+
+    pub(super) fn counts(&self) -> BTreeMap<&'static str, u64> {
+        self.state().counts.clone()
+    }
+
+    /// Something happened that a reader of the history wants to know.
+    pub(super) fn tell(&self, what: String) {
+        let now = self.elapsed();
+        self.state().story.push((now, what));
+    }
+
+    /// Something happened that is told only if one seed alone is run.
+    pub(super) fn trace(&self, what: impl FnOnce() -> String) {
+        if self.is_traced {
+            self.tell(what());
+        }
+    }
+
+    /// Something happened that must not.
+    pub(super) fn violation(&self, what: String) {
+        self.tell(format!("VIOLATION: {what}"));
+        let now = self.elapsed();
+        self.state().violations.push((now, what));
+    }
+
+    pub(super) fn violations(&self) -> Vec<String> {
+        self.state().violations.iter().map(|(_, what)| what.clone()).collect()
+    }
+
+    /// What happened until the first violation.
+    pub(super) fn story(&self) -> String {
+        let state = self.state();
+        let until = state.violations.first().map_or(Duration::MAX, |(at, _)| *at);
+        let told = state.story.iter().filter(|(at, _)| *at <= until);
+        let line = |(at, what): &(Duration, String)| format!("{:>9.3} s  {what}", at.as_secs_f64());
+        told.map(line).collect::<Vec<_>>().join("\n")
+    }
+}

@@ -1,0 +1,76 @@
+//! The way between a simulated process and a node: its delays, its faults, and the connections on it.
+
+use std::ops::Range;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
+
+/// The way between a process and a node, in both directions.
+pub(super) struct Link {
+    pub(super) up: watch::Sender<bool>,
+    pub(super) down: watch::Sender<bool>,
+    /// The shortest and the longest delay of a message, in milliseconds.
+    delay: (AtomicU64, AtomicU64),
+    connections: Mutex<Vec<Weak<Shared>>>,
+    pub(super) loses_calls: AtomicBool,
+}
+
+/// What both ends know.
+pub(super) struct Shared {
+    /// It is for calls only.
+    pub(super) is_subscription: bool,
+    /// The client hears nothing on it any more, and knows.
+    pub(super) broken: CancellationToken,
+    /// What was sent on it is lost, too.
+    pub(super) is_lost: AtomicBool,
+    /// The client does not use it any more.
+    pub(super) is_abandoned: AtomicBool,
+}
+
+impl Link {
+    pub(super) fn new() -> Arc<Self> {
+        Arc::new(Self {
+            up: watch::Sender::new(true),
+            down: watch::Sender::new(true),
+            delay: (AtomicU64::new(0), AtomicU64::new(2)),
+            connections: Mutex::default(),
+            loses_calls: AtomicBool::new(false),
+        })
+    }
+
+    pub(super) fn set_delay(&self, milliseconds: Range<u64>) {
+        self.delay.0.store(milliseconds.start, Ordering::Relaxed);
+        self.delay.1.store(milliseconds.end, Ordering::Relaxed);
+    }
+
+    pub(super) fn delay(&self) -> Range<u64> {
+        self.delay.0.load(Ordering::Relaxed)..self.delay.1.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn connections(&self) -> MutexGuard<'_, Vec<Weak<Shared>>> {
+        self.connections.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether the process hears calls on it.
+    pub(super) fn is_listening(&self) -> bool {
+        let connections = self.connections();
+        let mut open = connections.iter().filter_map(Weak::upgrade);
+        open.any(|shared| shared.is_subscription && !shared.is_abandoned.load(Ordering::Relaxed))
+    }
+
+    /// Breaks all connections. What was sent on them is lost, or else comes late.
+    pub(super) fn cut(&self, is_lost: bool) {
+        for shared in self.connections().drain(..).filter_map(|shared| shared.upgrade()) {
+            shared.is_lost.fetch_or(is_lost, Ordering::Relaxed);
+            shared.broken.cancel();
+        }
+    }
+
+    /// The process is gone.
+    pub(super) fn abandon(&self) {
+        for shared in self.connections().drain(..).filter_map(|shared| shared.upgrade()) {
+            shared.is_abandoned.store(true, Ordering::Relaxed);
+        }
+    }
+}

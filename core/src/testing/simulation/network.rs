@@ -1,0 +1,313 @@
+//! The simulated network: a connection keeps the order of what is sent on it, and delays it.
+
+use super::link::{Link, Shared};
+use super::node::Node;
+use super::process::{Process, process};
+use super::world::World;
+use crate::command::answer::{Answered, Failure};
+use crate::command::request::{Request, Subject};
+use crate::error::NodeOutcome;
+use crate::transport::handshake::ServerInfo;
+use crate::transport::simulated::{self, CONNECT, OnAnswer, OnNotification, Use};
+use futures_util::future::{BoxFuture, FutureExt};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+use tokio::sync::{mpsc, oneshot, watch};
+use tokio::time::{Instant, sleep, sleep_until};
+use tokio_util::sync::CancellationToken;
+
+/// One end of a connection; it is closed when it is dropped.
+struct Connection {
+    up: mpsc::UnboundedSender<Message>,
+    link: Arc<Link>,
+    process: Weak<Process>,
+    shared: Arc<Shared>,
+}
+
+struct Message {
+    due: Instant,
+    body: Body,
+}
+
+enum Body {
+    Ask(Request, oneshot::Sender<Answered>),
+    Look(oneshot::Sender<ServerInfo>),
+    Listen(String, Hear, oneshot::Sender<()>),
+}
+
+type Hear = Arc<dyn Fn(u64, &str) + Send + Sync>;
+
+/// A reply on its way to the client.
+struct Reply {
+    due: Instant,
+    deliver: Box<dyn FnOnce() + Send>,
+}
+
+/// Starts a process that reaches the nodes of its world over these links.
+pub(super) fn start(
+    world: &Arc<World>,
+    name: String,
+    rate: f64,
+    wall_clock_error: i64,
+    links: Vec<Arc<Link>>,
+) -> Arc<Process> {
+    CONNECT.get_or_init(|| connect);
+    Process::new(world, name, rate, wall_clock_error, links)
+}
+
+/// Connects the process that runs to a node of its world, by its number.
+fn connect(
+    name: String,
+    for_what: Use,
+    on_broken: Box<dyn Fn() + Send + Sync>,
+) -> BoxFuture<'static, Result<Box<dyn simulated::Connection>, Failure>> {
+    let process = process().expect("it is one that runs");
+    let connecting = async move {
+        let connection = process.connect(&name, for_what == Use::Notifications, on_broken).await?;
+        Ok(Box::new(connection) as Box<dyn simulated::Connection>)
+    };
+    connecting.boxed()
+}
+
+impl Process {
+    async fn connect(
+        self: Arc<Self>,
+        name: &str,
+        is_subscription: bool,
+        on_broken: impl Fn() + Send + Sync + 'static,
+    ) -> Result<Connection, Failure> {
+        let number: usize = name.parse().expect("nodes have numbers for names");
+        let (node, link) = (Arc::clone(&self.world.nodes[number]), Arc::clone(&self.links[number]));
+        self.travel(&link).await;
+        open(&link.up).await;
+        node.runs().await;
+        if !node.is_up() {
+            return Err(Failure::unreachable("connection refused"));
+        }
+        self.travel(&link).await;
+        open(&link.down).await;
+        let shared = Arc::new(Shared {
+            is_subscription,
+            broken: CancellationToken::new(),
+            is_lost: AtomicBool::new(false),
+            is_abandoned: AtomicBool::new(false),
+        });
+        // One that it replaces may stand for as long as the process waits for answers on it.
+        let mut connections = link.connections();
+        connections.retain(|shared| shared.strong_count() > 0);
+        connections.push(Arc::downgrade(&shared));
+        drop(connections);
+        let broken = shared.broken.clone();
+        drop(self.spawn(async move {
+            broken.cancelled().await;
+            on_broken();
+        }));
+        let (up, messages) = mpsc::unbounded_channel();
+        let (down, replies) = mpsc::unbounded_channel();
+        let (world, process) = (Arc::clone(&self.world), Arc::downgrade(&self));
+        let serving = serve(node, Arc::clone(&link), Arc::clone(&shared), world, messages, down);
+        tokio::spawn(serving);
+        tokio::spawn(deliver(Arc::clone(&link), Arc::clone(&shared), replies));
+        Ok(Connection { up, link, process, shared })
+    }
+
+    async fn travel(&self, link: &Link) {
+        sleep(Duration::from_millis(self.world.random(link.delay()))).await;
+    }
+}
+
+/// Waits until what travels this way arrives.
+async fn open(way: &watch::Sender<bool>) {
+    // It fails if nobody can open it any more, which ends the simulation.
+    let _ = way.subscribe().wait_for(|is_open| *is_open).await;
+}
+
+/// Lets the messages of one connection arrive at the node, in order.
+async fn serve(
+    node: Arc<Node>,
+    link: Arc<Link>,
+    shared: Arc<Shared>,
+    world: Arc<World>,
+    mut messages: mpsc::UnboundedReceiver<Message>,
+    down: mpsc::UnboundedSender<Reply>,
+) {
+    let started = node.started();
+    while let Some(Message { due, body }) = messages.recv().await {
+        sleep_until(due).await;
+        open(&link.up).await;
+        node.runs().await;
+        if !node.is_up() || node.started() != started || shared.is_lost.load(Ordering::Relaxed) {
+            // The client is told of it, if it can be reached.
+            open(&link.down).await;
+            shared.broken.cancel();
+            return;
+        }
+        let is_late = shared.broken.is_cancelled();
+        let deliver: Box<dyn FnOnce() + Send> = match body {
+            Body::Ask(request, reply) => {
+                if is_late {
+                    world.came_late(&request);
+                }
+                let answered = node.answer(&request);
+                world.trace(|| trace(&node, &world, &request, &answered, is_late));
+                Box::new(move || drop(reply.send(answered)))
+            }
+            Body::Look(reply) => {
+                let info = node.server_info();
+                Box::new(move || drop(reply.send(info)))
+            }
+            Body::Listen(channel, hear, reply) => {
+                let calls = Calls {
+                    hear,
+                    link: Arc::clone(&link),
+                    shared: Arc::clone(&shared),
+                    world: Arc::clone(&world),
+                    down: down.clone(),
+                };
+                node.listen(&channel, Box::new(move |number, lock| calls.send(number, lock)));
+                Box::new(move || {
+                    let _ = reply.send(());
+                })
+            }
+        };
+        let due = Instant::now() + Duration::from_millis(world.random(link.delay()));
+        // An error means that nobody waits for it.
+        let _ = down.send(Reply { due, deliver });
+    }
+}
+
+/// A node's way to a process that listens.
+struct Calls {
+    hear: Hear,
+    link: Arc<Link>,
+    shared: Arc<Shared>,
+    world: Arc<World>,
+    down: mpsc::UnboundedSender<Reply>,
+}
+
+impl Calls {
+    /// `false` if the connection is closed, as far as the node knows.
+    fn send(&self, number: u64, lock: &str) -> bool {
+        if self.shared.broken.is_cancelled() || self.shared.is_abandoned.load(Ordering::Relaxed) {
+            return false;
+        }
+        if self.link.loses_calls.load(Ordering::Relaxed) {
+            return true;
+        }
+        let delay = self.world.random(self.link.delay());
+        let due = Instant::now() + Duration::from_millis(delay);
+        let (hear, lock) = (Arc::clone(&self.hear), lock.to_owned());
+        self.down.send(Reply { due, deliver: Box::new(move || hear(number, &lock)) }).is_ok()
+    }
+}
+
+/// A line of the history.
+fn trace(
+    node: &Node,
+    world: &World,
+    request: &Request,
+    answered: &Answered,
+    is_late: bool,
+) -> String {
+    let (what, tokens) = match request {
+        Request::Acquire { subject, .. } => ("ACQUIRE", vec![subject]),
+        Request::Raise { subject, .. } => ("RAISE", vec![subject]),
+        Request::Release { subject, ticket: None, .. } => ("RELEASE", vec![subject]),
+        Request::Release { subject, .. } => ("RELEASE and wait", vec![subject]),
+        Request::Extend(locks) => ("EXTEND", locks.iter().map(|(subject, _)| subject).collect()),
+        Request::Heal(locks) => ("HEAL", locks.iter().map(|(subject, ..)| subject).collect()),
+        Request::Exists(_) => ("LOOK", Vec::new()),
+        Request::Inspect(_) => ("INSPECT", Vec::new()),
+        Request::Forget(_) => ("FORGET", Vec::new()),
+    };
+    let about = |subject: &&Arc<Subject>| {
+        let token = &subject.token;
+        let locks: Vec<_> = subject.keys.iter().map(|keys| &*keys.lock).collect();
+        let token = token.get(..6).unwrap_or_default();
+        format!(" {} {token} of {}", locks.join(" "), world.maker(&subject.token))
+    };
+    let about: String = tokens.iter().map(about).collect();
+    let late = if is_late { ", late" } else { "" };
+    let answered = match answered {
+        Ok(reply) => format!("{reply:?}"),
+        Err(failure) => failure.detail.clone(),
+    };
+    format!("node {} gets {what}{about}{late}: {answered}", node.number)
+}
+
+/// Lets the replies on one connection arrive at the client, in order.
+async fn deliver(
+    link: Arc<Link>,
+    shared: Arc<Shared>,
+    mut replies: mpsc::UnboundedReceiver<Reply>,
+) {
+    while let Some(Reply { due, deliver }) = replies.recv().await {
+        sleep_until(due).await;
+        open(&link.down).await;
+        if !shared.broken.is_cancelled() {
+            deliver();
+        }
+    }
+}
+
+impl simulated::Connection for Connection {
+    fn ask(&self, request: &Request, on_answer: OnAnswer) {
+        let (reply, answered) = oneshot::channel();
+        self.send(Body::Ask(request.clone(), reply));
+        let Some(process) = self.process.upgrade() else { return };
+        let shared = Arc::clone(&self.shared);
+        drop(process.spawn(async move {
+            tokio::select! {
+                biased;
+                Ok(answered) = answered => on_answer(answered),
+                () = shared.broken.cancelled() => on_answer(Err(disconnected(true))),
+            }
+        }));
+    }
+
+    fn fetch_info(&self) -> BoxFuture<'_, Result<ServerInfo, Failure>> {
+        let (reply, info) = oneshot::channel();
+        self.send(Body::Look(reply));
+        self.unless_broken(info).boxed()
+    }
+
+    fn listen(&self, channel: String, hear: OnNotification) -> BoxFuture<'_, Result<(), Failure>> {
+        let (reply, done) = oneshot::channel();
+        self.send(Body::Listen(channel, hear.into(), reply));
+        self.unless_broken(done).boxed()
+    }
+}
+
+impl Connection {
+    async fn unless_broken<T>(&self, reply: oneshot::Receiver<T>) -> Result<T, Failure> {
+        tokio::select! {
+            biased;
+            Ok(reply) = reply => Ok(reply),
+            () = self.shared.broken.cancelled() => Err(disconnected(false)),
+        }
+    }
+
+    fn send(&self, body: Body) {
+        let Some(process) = self.process.upgrade() else { return };
+        if self.shared.broken.is_cancelled() {
+            return;
+        }
+        let delay = Duration::from_millis(process.world.random(self.link.delay()));
+        let due = Instant::now() + process.ahead() + delay;
+        // An error means that the connection is broken, which `broken` tells.
+        let _ = self.up.send(Message { due, body });
+        process.has_sent();
+    }
+}
+
+impl Drop for Connection {
+    fn drop(&mut self) {
+        self.shared.is_abandoned.store(true, Ordering::Relaxed);
+    }
+}
+
+fn disconnected(sent: bool) -> Failure {
+    let outcome = if sent { NodeOutcome::Disconnected } else { NodeOutcome::Unreachable };
+    Failure { outcome, detail: "the connection broke".to_owned(), sent }
+}

@@ -1,0 +1,164 @@
+//! A simulated server: the in-memory node, with clocks of its own, which can freeze and restart.
+
+use super::history::History;
+use crate::command::answer::{Answered, Failure};
+use crate::command::memory::{Entries, Listener};
+use crate::command::reply::Reply;
+use crate::command::request::Request;
+use crate::transport::handshake::ServerInfo;
+use quorlock_protocol::Moment;
+use quorlock_protocol::node::entry::Time;
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::Duration;
+use tokio::sync::watch;
+
+pub(super) struct Node {
+    pub(super) number: usize,
+    history: OnceLock<Arc<History>>,
+    rate: f64,
+    wall_clock_error: i64,
+    runs: watch::Sender<bool>,
+    state: Mutex<ServerState>,
+}
+
+#[derive(Default)]
+struct ServerState {
+    entries: Entries,
+    is_up: bool,
+    /// How often it was started.
+    started: u64,
+    /// When it was started last, by its own clock.
+    since: Duration,
+    requests: u64,
+}
+
+impl Node {
+    pub(super) fn new(number: usize, rate: f64, wall_clock_error: i64) -> Arc<Self> {
+        let state = ServerState { is_up: true, ..ServerState::default() };
+        Arc::new(Self {
+            number,
+            history: OnceLock::new(),
+            rate,
+            wall_clock_error,
+            runs: watch::Sender::new(true),
+            state: Mutex::new(state),
+        })
+    }
+
+    pub(super) fn belongs_to(&self, history: &Arc<History>) {
+        let _ = self.history.set(Arc::clone(history));
+    }
+
+    fn state(&self) -> MutexGuard<'_, ServerState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn history(&self) -> &History {
+        self.history.get().expect("every node belongs to a world")
+    }
+
+    /// Its own clock. It was started long before the simulation.
+    fn clock(&self) -> Duration {
+        Duration::from_secs(1_000_000) + self.history().elapsed().mul_f64(self.rate)
+    }
+
+    /// Waits until it is not frozen.
+    pub(super) async fn runs(&self) {
+        let _ = self.runs.subscribe().wait_for(|runs| *runs).await;
+    }
+
+    pub(super) fn freeze(&self) {
+        self.runs.send_replace(false);
+    }
+
+    pub(super) fn thaw(&self) {
+        self.runs.send_replace(true);
+    }
+
+    pub(super) fn is_up(&self) -> bool {
+        self.state().is_up
+    }
+
+    pub(super) fn started(&self) -> u64 {
+        self.state().started
+    }
+
+    pub(super) fn kill(&self) {
+        let mut state = self.state();
+        state.is_up = false;
+        state.entries.forget_listeners();
+    }
+
+    pub(super) fn start(&self, forgets: bool) {
+        let since = self.clock();
+        let mut state = self.state();
+        if forgets {
+            state.entries = Entries::default();
+        }
+        (state.is_up, state.since) = (true, since);
+        state.started += 1;
+    }
+
+    pub(super) fn answer(&self, request: &Request) -> Answered {
+        let time = Time { now: Moment::from_origin(self.clock()), wall: self.wall_clock() };
+        let answered = {
+            let mut state = self.state();
+            state.requests += 1;
+            state.entries.answer(time, request).map_err(Failure::refused)
+        };
+        if let (Request::Acquire { subject, .. }, Ok(Reply::Held(_))) = (request, &answered) {
+            let history = self.history();
+            for keys in subject.keys.iter() {
+                let process = history.maker(&subject.token);
+                history.evidence.refused(history.elapsed(), process, &keys.lock);
+            }
+        }
+        answered
+    }
+
+    fn wall_clock(&self) -> u64 {
+        self.history().wall_clock_micros().saturating_add_signed(self.wall_clock_error)
+    }
+
+    /// How many it has got.
+    pub(super) fn requests(&self) -> u64 {
+        self.state().requests
+    }
+
+    pub(super) fn server_info(&self) -> ServerInfo {
+        let now = self.clock();
+        let state = self.state();
+        let run_id = format!("{} {}", self.number, state.started);
+        ServerInfo {
+            memory: run_id.clone(),
+            run_id,
+            uptime: Duration::from_secs((now - state.since).as_secs()),
+            is_replica: false,
+            clock: Some(self.wall_clock()),
+        }
+    }
+
+    pub(super) fn listen(&self, channel: &str, listener: Listener) {
+        self.state().entries.listen(channel, listener);
+    }
+
+    /// Loses some of those who wait, moves others, and adds some that nobody knows.
+    pub(super) fn forge_queues(&self) {
+        let now = Moment::from_origin(self.clock());
+        let history = self.history();
+        let random = |range| history.random(range);
+        self.state().entries.forge_queues(now, &random);
+    }
+
+    /// Whether anybody stands in a queue.
+    pub(super) fn has_waiters(&self) -> bool {
+        let now = Moment::from_origin(self.clock());
+        self.state().entries.has_waiters(now)
+    }
+
+    /// The tokens that are there.
+    pub(super) fn tokens(&self) -> Vec<String> {
+        let now = Moment::from_origin(self.clock());
+        self.state().entries.tokens(now)
+    }
+}

@@ -1,0 +1,281 @@
+//! What the simulated processes do: they take locks, hold them, and give them back, in every way that
+//! a program may.
+
+use super::process::Process;
+use super::scenario::{RETRY_DELAY, Scenario};
+use super::witness::Witness;
+use crate::runtime::timer::timeout;
+use crate::{Client, ErrorCode, Lease};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::time::sleep as truly;
+
+/// How long anything may take beyond what it was asked for, with all faults there are: connections
+/// that are opened, a last round, the ends of freezes and partitions.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// How long anything may take beyond that if nothing goes wrong: connections, and a last round.
+const CALM_PATIENCE: Duration = Duration::from_millis(100);
+
+/// How often a waiter may be overtaken for each task, if nothing goes wrong: before it is in the queues.
+const OVERTAKEN_PER_TASK: usize = 1;
+
+/// How much later than the last answer a verdict may come, beyond the time limits.
+const SLACK: Duration = Duration::from_millis(20);
+
+/// In how much time a node is connected again at most that is not in trouble any more: an attempt that is under
+/// way, the pause after it, and another attempt.
+const RECONNECTED: Duration = Duration::from_millis(2_500);
+
+/// For how much longer than the guard a node may be guarded: uptimes are in whole seconds.
+const GUARDED: Duration = Duration::from_millis(2_500);
+
+/// For how long a machine that was suspended may run until a loss is told.
+const TOLD: Duration = Duration::from_secs(2);
+
+/// One task of a process.
+pub(super) struct Program {
+    pub(super) process: Arc<Process>,
+    pub(super) client: Client,
+    pub(super) scenario: Arc<Scenario>,
+    pub(super) witness: Arc<Witness>,
+}
+
+impl Program {
+    fn random(&self, range: std::ops::Range<u64>) -> u64 {
+        self.process.world.random(range)
+    }
+
+    fn milliseconds(&self, range: std::ops::Range<u64>) -> Duration {
+        self.process.world.milliseconds(range)
+    }
+
+    fn chance(&self, percent: u64) -> bool {
+        self.process.world.chance(percent)
+    }
+
+    /// Takes turns until the faults are over.
+    pub(super) async fn run(self) {
+        while !self.witness.is_over() {
+            self.turn().await;
+            truly(self.milliseconds(0..40)).await;
+        }
+    }
+
+    /// When all is well, everybody gets everything, and gives it back.
+    pub(super) async fn run_undisturbed(self) {
+        for resource in 0..self.scenario.resources {
+            let wait = PATIENCE + 2 * self.scenario.ttl;
+            match self.client.lock(resource.to_string()).wait(wait).acquire().await {
+                Ok(lease) => {
+                    self.witness.granted(&self.process, &[resource], &lease);
+                    if !lease.release().await {
+                        self.wrong(&lease, "was not released, though nothing was wrong");
+                    }
+                }
+                Err(error) => {
+                    self.process.world.violation(format!(
+                        "{}: {resource} cannot be acquired, though nothing is wrong: {error}",
+                        self.process.name
+                    ));
+                }
+            }
+        }
+    }
+
+    async fn turn(&self) {
+        let resources = self.some_resources();
+        let shortest = (self.scenario.ttl.as_millis() as u64 / 2).max(10);
+        let ttl = self.milliseconds(shortest..self.scenario.ttl.as_millis() as u64 + 1);
+        let wait = Duration::from_millis([0, 50, 500, 2_000, 5_000][self.random(0..5) as usize]);
+        let names: Vec<_> = resources.iter().map(usize::to_string).collect();
+        let lock = self.client.lock(names).ttl(ttl).wait(wait);
+        let lock = lock.auto_extend(self.chance(50));
+        let began = self.process.world.elapsed();
+        let waiting = self.witness.waits(&resources);
+        let acquiring = lock.acquire();
+        let acquired = if self.chance(10) {
+            // The caller loses patience, which cancels the acquire.
+            tokio::select! {
+                biased;
+                acquired = acquiring => acquired,
+                () = truly(self.milliseconds(0..30)) => {
+                    return self.process.world.count("acquires cancelled");
+                }
+            }
+        } else {
+            acquiring.await
+        };
+        self.in_time("an acquire", began, wait);
+        match acquired {
+            Ok(lease) => {
+                let overtaken = waiting.granted();
+                drop(waiting);
+                self.in_order(overtaken);
+                self.witness.granted(&self.process, &resources, &lease);
+                self.hold(lease).await;
+            }
+            Err(error) => match error.code() {
+                ErrorCode::Timeout => {
+                    self.process.world.count("acquires timed out");
+                    self.was_held(began, &resources);
+                }
+                ErrorCode::NoQuorum if self.scenario.faults.pause.is_some() => {
+                    self.process.world.count("acquires without a quorum");
+                    self.was_down();
+                }
+                _ => self.process.world.violation(format!("{}: {error}", self.process.name)),
+            },
+        }
+    }
+
+    /// An acquire that began then has just timed out: a node must have refused it lately, in a round of its own
+    /// or of another waiter of its client.
+    fn was_held(&self, began: Duration, resources: &[usize]) {
+        let Self { process, scenario, .. } = self;
+        let now = process.world.elapsed();
+        let longest = RETRY_DELAY.1 + scenario.node_timeout + SLACK;
+        let since = now.saturating_sub(longest).max(began.saturating_sub(scenario.node_timeout));
+        if !process.has_run_since(since) {
+            return process.world.count("verdicts not judged: the process had stood still");
+        }
+        let locks: Vec<_> = resources.iter().map(usize::to_string).collect();
+        let refused = process.world.evidence.last_refusal(&process.name, &locks);
+        if refused.is_none_or(|refused| refused < since) {
+            let (name, waited) = (&process.name, now - began);
+            process.world.violation(format!(
+                "{name}: the acquire of {resources:?} timed out after {waited:?}, but no node has refused it \
+                 since {since:?}; the last refusal was at {refused:?}"
+            ));
+        }
+    }
+
+    /// An acquire has just met too few nodes: so many must be in trouble, or may not have recovered.
+    fn was_down(&self) {
+        let Self { process, scenario, .. } = self;
+        let now = process.world.elapsed();
+        let guarded = scenario.guard.map_or(Duration::ZERO, |guard| 2 * guard + GUARDED);
+        let longest = RETRY_DELAY.1 + scenario.node_timeout + SLACK + RECONNECTED + guarded;
+        let since = now.saturating_sub(longest);
+        if !process.has_run_since(since) {
+            return process.world.count("verdicts not judged: the process had stood still");
+        }
+        let troubled = process.world.evidence.troubled(&process.name, since);
+        // To raise the fence takes all nodes that the majority was counted from.
+        let needed =
+            if scenario.clocks_are_apart() { 1 } else { scenario.nodes - scenario.nodes / 2 };
+        if troubled < needed {
+            process.world.violation(format!(
+                "{}: an acquire met too few of {} nodes, but only {troubled} were in trouble since {since:?}",
+                process.name, scenario.nodes
+            ));
+        }
+    }
+
+    /// One, or several in any order.
+    fn some_resources(&self) -> Vec<usize> {
+        let mut all: Vec<_> = (0..self.scenario.resources).collect();
+        let several = if self.chance(25) { self.random(1..4) as usize } else { 1 };
+        (0..several.min(all.len()))
+            .map(|_| all.swap_remove(self.random(0..all.len() as u64) as usize))
+            .collect()
+    }
+
+    /// Where nothing goes wrong, nobody is overtaken again and again.
+    fn in_order(&self, overtaken: usize) {
+        let most = OVERTAKEN_PER_TASK * self.scenario.processes * self.scenario.tasks;
+        if self.scenario.faults.pause.is_none() && overtaken > most {
+            let text = format!("{}: a waiter was overtaken {overtaken} times", self.process.name);
+            self.process.world.violation(text);
+        }
+    }
+
+    async fn hold(&self, lease: Lease) {
+        let mut was_lost = false;
+        // Most work is short.
+        let longest = [2, 20, (self.scenario.ttl.as_millis() as u64 / 2 + 2).min(1_500)];
+        for _ in 0..self.random(0..4) {
+            truly(self.milliseconds(0..longest[self.random(0..3) as usize])).await;
+            self.look(&lease, &mut was_lost);
+            if self.chance(15) {
+                let began = self.process.world.elapsed();
+                let extended = lease.extend(None).await;
+                self.in_time("an extension", began, Duration::ZERO);
+                if extended.is_ok() {
+                    self.process.world.count("leases extended by hand");
+                }
+            }
+        }
+        let world = &self.process.world;
+        match self.random(0..10) {
+            // It is lost sooner or later, if it is not extended, and then that is told.
+            0 if !self.witness.is_over() => {
+                let mut lost = lease.lost();
+                let mut is_told = false;
+                let limit = 3 * self.scenario.ttl.as_millis() as u64;
+                let limit = self.milliseconds(0..limit.min(6_000));
+                tokio::select! {
+                    biased;
+                    loss = &mut lost => {
+                        if loss.is_some() && lease.is_valid() {
+                            self.wrong(&lease, "is valid after its loss was told");
+                        }
+                        is_told = true;
+                        world.count("losses told");
+                    }
+                    () = truly(limit) => {}
+                }
+                if !is_told && !lease.is_valid() && timeout(TOLD, lost).await.is_err() {
+                    self.wrong(&lease, "was lost, and nobody said so");
+                }
+            }
+            1 => return world.count("leases dropped"),
+            _ => {}
+        }
+        self.look(&lease, &mut was_lost);
+        let was_valid = lease.is_valid();
+        let began = world.elapsed();
+        let released = lease.release();
+        if lease.is_valid() {
+            self.wrong(&lease, "is valid after its release");
+        }
+        let released = released.await;
+        self.in_time("a release", began, Duration::ZERO);
+        if released && !was_valid {
+            self.wrong(&lease, "was released as if it had been valid");
+        }
+        if was_valid && !released && self.scenario.faults.pause.is_none() {
+            self.wrong(&lease, "was not released, though nothing was wrong");
+        }
+        let fence = lease.fences().next().map(|(_, fence)| fence);
+        world.tell(format!("{}: {fence:?} released: {released}", self.process.name));
+        world.count(if was_valid { "leases released" } else { "leases lost" });
+    }
+
+    fn look(&self, lease: &Lease, was_lost: &mut bool) {
+        let is_valid = lease.is_valid();
+        if is_valid && *was_lost {
+            self.wrong(lease, "is valid again after it was lost");
+        }
+        if !is_valid && lease.check().is_ok() {
+            self.wrong(lease, "is not valid, but its check succeeds");
+        }
+        *was_lost |= !is_valid;
+    }
+
+    fn wrong(&self, lease: &Lease, what: &str) {
+        let name = &self.process.name;
+        self.process.world.violation(format!("{name}: lease {lease:?} {what}"));
+    }
+
+    fn in_time(&self, what: &str, began: Duration, wait: Duration) {
+        let took = self.process.world.elapsed() - began;
+        let patience = match self.scenario.faults.pause {
+            Some(_) => PATIENCE,
+            None => CALM_PATIENCE,
+        };
+        if took > wait.mul_f64(2.0) + patience {
+            self.process.world.violation(format!("{}: {what} took {took:?}", self.process.name));
+        }
+    }
+}

@@ -1,0 +1,134 @@
+//! What a seed stands for: how many nodes and processes there are, their clocks, the options, and
+//! what goes wrong.
+
+use crate::Client;
+use quorlock_protocol::FENCE_WINDOW;
+use std::time::Duration;
+
+/// The smallest and the largest time to live, in milliseconds, where leases are lost to time.
+const SHORT: (u64, u64) = (100, 3_000);
+
+/// A time to live in which what is left on a node is seen, since it outlives the simulation.
+const LONG: u64 = 100_000;
+
+/// By how much wall clocks may be wrong: ten years, in microseconds. It does not matter.
+const YEARS: i64 = 10 * 365 * 86_400_000_000;
+
+/// By how much those of nodes may be that forget their counters: half a second, in microseconds.
+const CLOSE: i64 = 500_000;
+
+/// The shortest and the longest delay between two tries of a waiter.
+pub(super) const RETRY_DELAY: (Duration, Duration) =
+    (Duration::from_millis(2), Duration::from_millis(40));
+
+#[derive(Clone, Debug)]
+pub(super) struct Scenario {
+    pub(super) nodes: usize,
+    pub(super) processes: usize,
+    /// The tasks of each process.
+    pub(super) tasks: usize,
+    pub(super) resources: usize,
+    /// The largest ttl that is used.
+    pub(super) ttl: Duration,
+    pub(super) node_timeout: Duration,
+    pub(super) drift_factor: f64,
+    /// On if nodes forget.
+    pub(super) guard: Option<Duration>,
+    pub(super) faults: Faults,
+    /// By how many microseconds the processes' wall clocks are wrong at most.
+    pub(super) wall_clock_error: i64,
+    /// By how many those of the nodes are.
+    pub(super) node_clock_error: i64,
+    /// Whether fences grow. That is not claimed of nodes that forget where the guard is short.
+    pub(super) fences_grow: bool,
+    /// For how long things go wrong.
+    pub(super) length: Duration,
+}
+
+/// What goes wrong; `faults.rs` says how.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Faults {
+    /// The longest time between two faults, in milliseconds; none if there are no faults.
+    pub(super) pause: Option<u64>,
+    /// Whether nodes forget everything when they restart.
+    pub(super) memory_loss: bool,
+}
+
+impl Scenario {
+    pub(super) fn of(random: &mut fastrand::Rng) -> Self {
+        let nodes = [1, 2, 3, 3, 3, 4, 5, 5, 5, 7][random.usize(..10)];
+        let is_long = random.u8(..100) < 30;
+        let ttl = if is_long { LONG } else { random.u64(SHORT.0..SHORT.1) };
+        let memory_loss = !is_long && random.u8(..100) < 60;
+        let calm = random.u8(..100) < 10;
+        let pause = if calm { None } else { Some(random.u64(20..2_000)) };
+        let fences_grow = !memory_loss || random.bool();
+        let guard = match fences_grow {
+            true => Duration::from_millis(ttl).max(
+                2 * FENCE_WINDOW + Duration::from_micros(2 * CLOSE as u64) + Duration::from_secs(1),
+            ),
+            false => Duration::from_millis(ttl),
+        };
+        Self {
+            nodes,
+            processes: random.usize(2..5),
+            tasks: random.usize(1..4),
+            resources: random.usize(1..5),
+            ttl: Duration::from_millis(ttl),
+            node_timeout: Duration::from_millis(match random.bool() {
+                true => random.u64(10..100),
+                false => random.u64(10..ttl.min(3_000) / 2),
+            }),
+            drift_factor: [0.01, 0.01, 0.1, 0.3][random.usize(..4)],
+            guard: memory_loss.then_some(guard),
+            faults: Faults { pause, memory_loss },
+            wall_clock_error: YEARS,
+            node_clock_error: if memory_loss || random.bool() { CLOSE } else { YEARS },
+            fences_grow,
+            // Long enough for nodes to count again.
+            length: Duration::from_secs(if memory_loss && fences_grow { 40 } else { 20 }),
+        }
+    }
+
+    /// How fast a clock runs: two of them differ by no more than the drift factor.
+    pub(super) fn rate(&self, random: &mut fastrand::Rng) -> f64 {
+        // Often at the very limit, where mistakes show.
+        let part = [0.0, 1.0, random.f64()][random.usize(..3)];
+        1.0 / (1.0 - self.drift_factor * part)
+    }
+
+    /// Whether the nodes' clocks may be so far apart that rounds have to raise the fence.
+    pub(super) fn clocks_are_apart(&self) -> bool {
+        self.node_clock_error > CLOSE
+    }
+
+    /// How wrong a process's wall clock is.
+    pub(super) fn wall_clock(&self, random: &mut fastrand::Rng) -> i64 {
+        up_to(self.wall_clock_error, random)
+    }
+
+    /// How wrong a node's is.
+    pub(super) fn node_clock(&self, random: &mut fastrand::Rng) -> i64 {
+        up_to(self.node_clock_error, random)
+    }
+
+    pub(super) fn client(&self) -> Client {
+        let nodes = (0..self.nodes).map(|number| format!("memory://{number}"));
+        let builder = Client::builder()
+            .nodes(nodes)
+            .ttl(self.ttl)
+            .node_timeout(self.node_timeout)
+            .drift_factor(self.drift_factor)
+            .retry_delay(RETRY_DELAY.0, RETRY_DELAY.1);
+        let builder = match self.guard {
+            Some(guard) => builder.restart_guard(guard),
+            None => builder,
+        };
+        builder.build().expect("the options are valid")
+    }
+}
+
+/// Often one of the extremes, where mistakes show, and often none.
+fn up_to(most: i64, random: &mut fastrand::Rng) -> i64 {
+    [-most, most, 0, random.i64(-most..=most)][random.usize(..4)]
+}

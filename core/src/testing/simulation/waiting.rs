@@ -1,0 +1,482 @@
+//! Stories of waiting, in virtual time: so that what is promised of times can be claimed exactly.
+#![allow(clippy::unwrap_used, reason = "tests")]
+
+use super::link::Link;
+use super::network;
+use super::node::Node;
+use super::process::{Process, within};
+use super::world::{World, in_virtual_time};
+use crate::{Client, ErrorCode, Lease};
+use futures_util::future::join_all;
+use std::future::Future;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::task::JoinHandle;
+use tokio::time::sleep;
+
+const NODES: usize = 5;
+const SECOND: Duration = Duration::from_secs(1);
+const MILLISECOND: Duration = Duration::from_millis(1);
+
+/// As long as many messages take, and much less than any random delay of a waiter that nobody calls.
+const AT_ONCE: Duration = Duration::from_millis(15);
+
+/// The longest of the random delays.
+const RETRY: Duration = Duration::from_millis(200);
+
+/// A world in which nothing goes wrong of itself.
+struct Calm {
+    world: Arc<World>,
+}
+
+/// A process with one client.
+#[derive(Clone)]
+struct Peer {
+    process: Arc<Process>,
+    client: Client,
+}
+
+fn calm<F: Future<Output = ()>>(story: impl FnOnce(Calm) -> F) {
+    in_virtual_time(async {
+        // The nodes' clocks differ by seconds.
+        let node = |number| Node::new(number, 1.0, 3_000_000 * number as i64);
+        let random = fastrand::Rng::with_seed(1);
+        let world = World::new((0..NODES).map(node).collect(), random, false);
+        story(Calm { world: Arc::clone(&world) }).await;
+        assert_eq!(world.violations(), Vec::<String>::new());
+    });
+}
+
+impl Calm {
+    fn peer(&self, number: usize) -> Peer {
+        let links: Vec<_> = (0..NODES).map(|_| Link::new()).collect();
+        let name = format!("process {number}");
+        // Wall clocks are hours apart.
+        let error = 3_600_000_000 * number as i64;
+        let process = network::start(&self.world, name, 1.0, error, links);
+        let client = within(&process, || {
+            let nodes = (0..NODES).map(|number| format!("memory://{number}"));
+            Client::builder().nodes(nodes).wait(60 * SECOND).build().expect("valid")
+        });
+        Peer { process, client }
+    }
+
+    fn peers(&self, count: usize) -> Vec<Peer> {
+        (0..count).map(|number| self.peer(number)).collect()
+    }
+
+    fn now(&self) -> Duration {
+        self.world.elapsed()
+    }
+
+    /// How many requests the busiest node has got.
+    fn requests(&self) -> u64 {
+        self.world.nodes.iter().map(|node| node.requests()).max().unwrap_or_default()
+    }
+
+    fn has_waiters(&self) -> bool {
+        self.world.nodes.iter().any(|node| node.has_waiters())
+    }
+}
+
+impl Peer {
+    /// Acquires, in a task of the process.
+    fn acquire(&self, resources: &[&str], wait: Duration) -> JoinHandle<crate::Result<Lease>> {
+        let acquiring =
+            within(&self.process, || self.client.lock(resources).ttl(SECOND).wait(wait).acquire());
+        self.process.spawn(acquiring)
+    }
+
+    async fn get(&self, resources: &[&str]) -> Lease {
+        self.acquire(resources, 60 * SECOND).await.expect("no panic").expect("it is granted")
+    }
+
+    async fn release(&self, lease: Lease) {
+        let releasing = within(&self.process, || lease.release());
+        assert!(releasing.await, "it is held");
+    }
+
+    /// Acquires, holds and releases again and again, and tells when it got the lock.
+    async fn work(self, resources: &[&str], turns: usize, hold: Duration) -> Vec<Duration> {
+        let mut got = Vec::new();
+        for _ in 0..turns {
+            let lease = self.get(resources).await;
+            got.push(self.process.world.elapsed());
+            sleep(hold).await;
+            self.release(lease).await;
+        }
+        got
+    }
+}
+
+#[test]
+fn a_release_calls_who_waits() {
+    calm(|calm| async move {
+        let [holder, waiter] = [calm.peer(0), calm.peer(1)];
+        for _ in 0..20 {
+            let lease = holder.get(&["r"]).await;
+            let waiting = waiter.acquire(&["r"], 60 * SECOND);
+            sleep(SECOND).await;
+            assert!(!waiting.is_finished());
+            holder.release(lease).await;
+            let released = calm.now();
+            let lease = waiting.await.expect("no panic").expect("it is granted");
+            assert!(calm.now() - released < AT_ONCE, "{:?}", calm.now() - released);
+            waiter.release(lease).await;
+        }
+    });
+}
+
+#[test]
+fn clients_go_in_the_order_of_their_arrival() {
+    calm(|calm| async move {
+        let holder = calm.peer(100);
+        let lease = holder.get(&["r"]).await;
+        let mut waiting = Vec::new();
+        for (number, peer) in calm.peers(16).into_iter().enumerate() {
+            let calm_world = Arc::clone(&calm.world);
+            waiting.push(tokio::spawn(async move {
+                let lease = peer.get(&["r"]).await;
+                let got = calm_world.elapsed();
+                sleep(2 * MILLISECOND).await;
+                peer.release(lease).await;
+                (got, number)
+            }));
+            sleep(AT_ONCE).await;
+        }
+        sleep(SECOND).await;
+        let before = calm.requests();
+        holder.release(lease).await;
+        let mut got: Vec<_> = join_all(waiting).await.into_iter().map(|got| got.unwrap()).collect();
+        got.sort_unstable();
+        assert_eq!(
+            got.iter().map(|(_, number)| *number).collect::<Vec<_>>(),
+            Vec::from_iter(0..16)
+        );
+        // What the last one waited: for 15 others, with what they held it for.
+        assert!(got[15].0 - got[0].0 < 15 * (AT_ONCE + 2 * MILLISECOND));
+        let requests = calm.requests() - before;
+        assert!(requests <= 16 * 3, "{requests} requests for 16 locks");
+        sleep(SECOND).await;
+        assert!(!calm.has_waiters());
+    });
+}
+
+#[test]
+fn who_comes_back_is_served_after_those_who_wait() {
+    calm(|calm| async move {
+        let turns = 50;
+        let peers = calm.peers(8).into_iter();
+        let work = peers.map(|peer| tokio::spawn(peer.work(&["r"], turns, MILLISECOND)));
+        let got: Vec<_> = join_all(work).await.into_iter().map(|got| got.unwrap()).collect();
+        // Between two turns of one, each other one has one; but for the beginning.
+        for mine in &got {
+            for turn in mine[10..].windows(2) {
+                let between = |at: &&Duration| **at > turn[0] && **at < turn[1];
+                let others = got.iter().flatten().filter(between).count();
+                assert!(others <= got.len(), "{others} others were served between two turns");
+            }
+        }
+    });
+}
+
+#[test]
+fn five_hundred_waiters_of_a_client_are_no_more_load_than_one() {
+    calm(|calm| async move {
+        let [holder, client] = [calm.peer(0), calm.peer(1)];
+        let mut loads = Vec::new();
+        for count in [1, 500] {
+            let lease = holder.get(&["r"]).await;
+            let waiting: Vec<_> = (0..count).map(|_| client.acquire(&["r"], 5 * SECOND)).collect();
+            sleep(SECOND).await;
+            let before = calm.requests();
+            sleep(3 * SECOND).await;
+            loads.push(calm.requests() - before);
+            holder.release(lease).await;
+            let mut left = 0;
+            for waiting in waiting {
+                match waiting.await.expect("no panic") {
+                    Ok(lease) => client.release(lease).await,
+                    Err(error) => {
+                        assert_eq!(error.code(), ErrorCode::Timeout);
+                        left += 1;
+                    }
+                }
+            }
+            // They had a second, and came one after the other.
+            assert!(left <= count / 2, "{left} of {count} were not served");
+        }
+        // With what the holder's lease costs.
+        assert!(loads[1] <= loads[0] + 5, "{loads:?}");
+        sleep(SECOND).await;
+        assert!(!calm.has_waiters());
+    });
+}
+
+#[test]
+fn waiters_of_a_client_go_in_order_and_leave_in_time() {
+    calm(|calm| async move {
+        let [holder, client] = [calm.peer(0), calm.peer(1)];
+        let lease = holder.get(&["r"]).await;
+        let began = calm.now();
+        let waits = [700, 300, 2_000, 500, 1_500, 2_000];
+        let waiting = waits.map(|wait| client.acquire(&["r"], wait * MILLISECOND));
+        let cancelled = client.acquire(&["r"], 60 * SECOND);
+        let last = client.acquire(&["r"], 60 * SECOND);
+        let [first, second, third, fourth, fifth, sixth] = waiting;
+        for (waiting, wait) in [(second, 300), (fourth, 500), (first, 700), (fifth, 1_500)] {
+            let error = waiting.await.expect("no panic").expect_err("it is held");
+            assert_eq!(error.code(), ErrorCode::Timeout);
+            assert_eq!(error.nodes().len(), NODES);
+            assert!(
+                error.nodes().iter().filter(|node| node.outcome.as_str() == "held").count() > 2
+            );
+            let waited = calm.now() - began;
+            assert!(waited >= wait * MILLISECOND && waited < wait * MILLISECOND + AT_ONCE);
+        }
+        cancelled.abort();
+        holder.release(lease).await;
+        let released = calm.now();
+        for waiting in [third, sixth, last] {
+            let lease = waiting.await.expect("no panic").expect("it is granted");
+            client.release(lease).await;
+        }
+        assert!(calm.now() - released < 3 * AT_ONCE);
+    });
+}
+
+#[test]
+fn a_holder_that_dies_is_followed_when_its_ttl_is_over() {
+    calm(|calm| async move {
+        for round in 0..20 {
+            let [holder, waiter] = [calm.peer(2 * round), calm.peer(2 * round + 1)];
+            let lease = holder.get(&["r"]).await;
+            // It was not extended yet.
+            let died = calm.now();
+            let waiting = waiter.acquire(&["r"], 60 * SECOND);
+            sleep(u32::try_from(round).unwrap() * 10 * MILLISECOND).await;
+            holder.process.kill();
+            let next = waiting.await.expect("no panic").expect("it is granted");
+            let after = calm.now() - died;
+            assert!(after < SECOND + 100 * MILLISECOND, "after {after:?}");
+            waiter.release(next).await;
+            drop(lease);
+        }
+        sleep(6 * SECOND).await;
+        assert!(!calm.has_waiters());
+    });
+}
+
+#[test]
+fn nobody_listens_who_does_not_wait() {
+    calm(|calm| async move {
+        let [holder, client] = [calm.peer(0), calm.peer(1)];
+        let listens = |peer: &Peer| peer.process.links.iter().any(|link| link.is_listening());
+        for _ in 0..2 {
+            let lease = holder.get(&["r"]).await;
+            assert!(!listens(&client));
+            let waiting = client.acquire(&["r"], 60 * SECOND);
+            sleep(SECOND).await;
+            assert!(listens(&client) && !listens(&holder));
+            holder.release(lease).await;
+            let lease = waiting.await.unwrap().expect("it is granted");
+            client.release(lease).await;
+            // It goes on with its work, and meets nobody.
+            for _ in 0..100 {
+                let lease = client.get(&["s"]).await;
+                sleep(100 * MILLISECOND).await;
+                client.release(lease).await;
+            }
+        }
+        assert!(!listens(&client));
+    });
+}
+
+#[test]
+fn waiters_that_die_are_skipped() {
+    calm(|calm| async move {
+        let peers = calm.peers(8);
+        let lease = peers[0].get(&["r"]).await;
+        let mut waiting = Vec::new();
+        for peer in &peers[1..] {
+            waiting.push(peer.acquire(&["r"], 60 * SECOND));
+            sleep(AT_ONCE).await;
+        }
+        sleep(SECOND).await;
+        for peer in &peers[1..7] {
+            peer.process.kill();
+        }
+        sleep(AT_ONCE).await;
+        peers[0].release(lease).await;
+        let released = calm.now();
+        let lease = waiting.pop().unwrap().await.expect("no panic").expect("it is granted");
+        assert!(calm.now() - released < AT_ONCE);
+        peers[7].release(lease).await;
+        sleep(6 * SECOND).await;
+        assert!(!calm.has_waiters(), "the dead are forgotten");
+    });
+}
+
+#[test]
+fn a_waiter_that_stands_still_holds_up_the_others_but_once() {
+    calm(|calm| async move {
+        let [holder, stopped, next] = [calm.peer(0), calm.peer(1), calm.peer(2)];
+        let lease = holder.get(&["r"]).await;
+        let waits = stopped.acquire(&["r"], 60 * SECOND);
+        sleep(SECOND).await;
+        let waiting = next.acquire(&["r"], 60 * SECOND);
+        sleep(SECOND).await;
+        stopped.process.stop();
+        holder.release(lease).await;
+        let released = calm.now();
+        let lease = waiting.await.expect("no panic").expect("it is granted");
+        assert!(calm.now() - released < 3 * RETRY, "{:?}", calm.now() - released);
+        // It is not in the queue any more.
+        let waiting = holder.acquire(&["r"], 60 * SECOND);
+        sleep(SECOND).await;
+        next.release(lease).await;
+        let released = calm.now();
+        let lease = waiting.await.expect("no panic").expect("it is granted");
+        assert!(calm.now() - released < AT_ONCE);
+        stopped.process.go_on(Duration::ZERO);
+        sleep(SECOND).await;
+        holder.release(lease).await;
+        let lease = waits.await.expect("no panic").expect("it is granted");
+        stopped.release(lease).await;
+    });
+}
+
+#[test]
+fn without_calls_waiters_find_out_by_trying() {
+    calm(|calm| async move {
+        let [holder, waiter] = [calm.peer(0), calm.peer(1)];
+        let lost = |lost| {
+            for link in &waiter.process.links {
+                link.loses_calls.store(lost, std::sync::atomic::Ordering::Relaxed);
+            }
+        };
+        lost(true);
+        for _ in 0..10 {
+            let lease = holder.get(&["r"]).await;
+            let waiting = waiter.acquire(&["r"], 60 * SECOND);
+            sleep(SECOND).await;
+            holder.release(lease).await;
+            let released = calm.now();
+            let lease = waiting.await.expect("no panic").expect("it is granted");
+            assert!(calm.now() - released < RETRY + AT_ONCE);
+            waiter.release(lease).await;
+        }
+    });
+}
+
+#[test]
+fn nobody_starves_who_needs_two() {
+    for (one, other) in [(1, 1), (3, 7), (20, 20), (30, 47), (200, 170)] {
+        calm(|calm| async move {
+            let (one, other) = (one * MILLISECOND, other * MILLISECOND);
+            let mut others = Vec::new();
+            for number in 0..3 {
+                for (resource, hold) in [("a", one), ("b", other)] {
+                    let peer = calm.peer(number);
+                    let work = async move { peer.work(&[resource], usize::MAX, hold).await };
+                    others.push(tokio::spawn(work));
+                }
+            }
+            let both = calm.peer(100);
+            // Enough for luck to even out.
+            let turns = 40;
+            let began = calm.now();
+            let got = both.work(&["b", "a"], turns, MILLISECOND).await;
+            let took = (*got.last().unwrap() - began) / u32::try_from(turns).unwrap();
+            // Each turn lets all others go first, and then takes what they hold to come to an end.
+            let fair = 4 * (one + other + AT_ONCE);
+            assert!(took < fair + SECOND / 4, "{took:?} for one turn; {one:?} and {other:?}");
+            others.iter().for_each(|work| work.abort());
+        });
+    }
+}
+
+#[test]
+fn who_needs_two_takes_little_from_others() {
+    calm(|calm| async move {
+        let [holder, both, other] = [calm.peer(0), calm.peer(1), calm.peer(2)];
+        let lease = holder.get(&["b"]).await;
+        let waiting = both.acquire(&["a", "b"], 60 * SECOND);
+        sleep(SECOND).await;
+        // While `b` is held for long, `a` is there for others.
+        let began = calm.now();
+        other.work(&["a"], 100, MILLISECOND).await;
+        let took = calm.now() - began;
+        assert!(took < 5 * SECOND, "{took:?} for 100 turns");
+        holder.release(lease).await;
+        let released = calm.now();
+        let lease = waiting.await.expect("no panic").expect("it is granted");
+        assert!(calm.now() - released < AT_ONCE);
+        both.release(lease).await;
+        sleep(6 * SECOND).await;
+        assert!(!calm.has_waiters());
+    });
+}
+
+#[test]
+fn an_outage_is_told_to_all_who_wait() {
+    calm(|calm| async move {
+        let [holder, client] = [calm.peer(0), calm.peer(1)];
+        let _lease = holder.get(&["r"]).await;
+        let waiting: Vec<_> = (0..200).map(|_| client.acquire(&["r"], 60 * SECOND)).collect();
+        let impatient = client.acquire(&["r"], SECOND + SECOND / 2);
+        sleep(SECOND).await;
+        calm.world.nodes.iter().for_each(|node| node.kill());
+        let began = calm.now();
+        let error = impatient.await.expect("no panic").expect_err("no node is there");
+        assert_eq!(error.code(), ErrorCode::NoQuorum, "others have found out");
+        assert!(calm.now() - began < SECOND / 2 + AT_ONCE);
+        for waiting in waiting {
+            let error = waiting.await.expect("no panic").expect_err("no node is there");
+            assert_eq!(error.code(), ErrorCode::NoQuorum);
+        }
+        let took = calm.now() - began;
+        assert!(took < 4 * SECOND, "{took:?}");
+        calm.world.nodes.iter().for_each(|node| node.start(false));
+    });
+}
+
+#[test]
+fn waiters_in_line_tell_an_outage_from_contention() {
+    calm(|calm| async move {
+        let freeze = || calm.world.nodes.iter().for_each(|node| node.freeze());
+        let thaw = || calm.world.nodes.iter().for_each(|node| node.thaw());
+        let down = async |waiting: Vec<JoinHandle<crate::Result<Lease>>>, limit: Duration| {
+            let before = calm.requests();
+            let began = calm.now();
+            for waiting in waiting {
+                let error = waiting.await.expect("no panic").expect_err("no node answers");
+                assert_eq!(error.code(), ErrorCode::NoQuorum, "{error}");
+            }
+            assert!(calm.now() - began < limit, "{:?}", calm.now() - began);
+            thaw();
+            sleep(2 * SECOND).await;
+            calm.requests() - before
+        };
+
+        // No round has ended yet: connecting takes longer than they wait.
+        freeze();
+        let client = calm.peer(0);
+        let waiting = (0..200).map(|_| client.acquire(&["r"], SECOND / 2)).collect();
+        let requests = down(waiting, 2 * SECOND).await;
+        assert!(requests < 20, "{requests} requests of 200 waiters");
+
+        // The last round was long ago: the first in line is far behind in the nodes' queues.
+        let holder = calm.peer(1);
+        let lease = holder.get(&["r"]).await;
+        let others: Vec<_> =
+            (2..22).map(|number| calm.peer(number).acquire(&["r"], 60 * SECOND)).collect();
+        sleep(SECOND).await;
+        let waiting = (0..200).map(|_| client.acquire(&["r"], 5 * SECOND)).collect();
+        sleep(5 * SECOND - 300 * MILLISECOND).await;
+        freeze();
+        down(waiting, 300 * MILLISECOND + RETRY).await;
+        others.iter().for_each(JoinHandle::abort);
+        drop(lease);
+    });
+}

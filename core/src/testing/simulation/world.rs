@@ -1,0 +1,36 @@
+//! A simulated world: its nodes, and its history.
+
+use super::history::History;
+use super::node::Node;
+use std::future::Future;
+use std::ops::Deref;
+use std::sync::Arc;
+use tokio::runtime::Builder;
+
+/// Tells a story that somebody wrote, in time that passes only where it is waited for.
+pub(super) fn in_virtual_time(story: impl Future<Output = ()>) {
+    let mut builder = Builder::new_current_thread();
+    let runtime = builder.enable_time().start_paused(true).build().expect("a runtime without IO");
+    runtime.block_on(story);
+}
+
+pub(super) struct World {
+    history: Arc<History>,
+    pub(super) nodes: Vec<Arc<Node>>,
+}
+
+impl World {
+    pub(super) fn new(nodes: Vec<Arc<Node>>, random: fastrand::Rng, is_traced: bool) -> Arc<Self> {
+        let history = Arc::new(History::new(random, is_traced));
+        nodes.iter().for_each(|node| node.belongs_to(&history));
+        Arc::new(Self { history, nodes })
+    }
+}
+
+impl Deref for World {
+    type Target = History;
+
+    fn deref(&self) -> &History {
+        &self.history
+    }
+}

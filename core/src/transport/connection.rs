@@ -1,0 +1,358 @@
+//! A pipelined connection to a server: any thread puts its requests on it, and the answers go, in that
+//! order, to whoever is to have each.
+//!
+//! redis-rs packs the commands and understands the answers. Its own multiplexed connection hands every
+//! request to a task and every answer back, which costs several times as much.
+
+use crate::config::server::Server;
+use crate::runtime;
+use crate::runtime::panics;
+use crate::runtime::pipeline::{self, OnBroken, Pipeline, PipelineState, Pipelined, together};
+use crate::transport::socket::{self, Plain, ReadHalf, WriteHalf};
+use redis::{Cmd, ErrorKind, PushKind, RedisError, Value, ValueCodec};
+use std::collections::VecDeque;
+use std::convert::Infallible;
+use std::future::pending;
+use std::io;
+use std::pin::pin;
+use std::sync::{Arc, MutexGuard, OnceLock};
+use tokio::io::{AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::sync::{Notify, oneshot};
+use tokio_util::bytes::BytesMut;
+use tokio_util::codec::Decoder;
+
+/// Requests in flight; further ones wait in order, within their own deadlines.
+const MOST: usize = 4096;
+
+/// With more than so many in flight, requests wait until the runtime gets to writing them: then those of
+/// many callers go out together, which is worth more than the time until then.
+const FEW: usize = 4;
+
+/// What is read at once, at most.
+const CHUNK: usize = 16 * 1024;
+
+type Reply = Result<Value, RedisError>;
+type Encrypted = Box<dyn AsyncWrite + Send + Unpin>;
+
+/// Whoever a request's answer is for.
+pub(crate) trait Receive: Send + 'static {
+    fn receive(self, reply: Result<Value, RedisError>);
+}
+
+/// Of connections on which no requests are put, only commands that their caller waits for.
+pub(crate) enum Nobody {}
+
+impl Receive for Nobody {
+    fn receive(self, _: Result<Value, RedisError>) {
+        match self {}
+    }
+}
+
+/// Who is to have an answer.
+enum Recipient<R> {
+    Request(R),
+    Caller(oneshot::Sender<Reply>),
+    Nobody,
+}
+
+impl<R: Receive> Recipient<R> {
+    fn receive(self, reply: Reply) {
+        match self {
+            Self::Request(recipient) => recipient.receive(reply),
+            // An error means that nobody waits any more.
+            Self::Caller(caller) => drop(caller.send(reply)),
+            Self::Nobody => {}
+        }
+    }
+}
+
+/// A connection; closed when it is dropped.
+pub(crate) struct Connection<R: Receive>(Arc<Shared<R>>);
+
+struct Shared<R: Receive> {
+    pipeline: Pipeline<Recipient<R>>,
+    /// `None` if a task has it, which encrypts what it writes.
+    socket: Option<Plain>,
+    /// Is called with what the server tells without being asked.
+    on_push: OnceLock<OnPush>,
+    /// Notified when there is room for more requests, or none will go out any more.
+    room: Notify,
+    /// Notified when there is something to write, and when the connection is dropped.
+    attention: Notify,
+    /// Notified when there is something to encrypt.
+    unencrypted: Notify,
+}
+
+type OnPush = Box<dyn Fn(PushKind, &[Value]) + Send + Sync>;
+
+impl<R: Receive> Pipelined for Shared<R> {
+    type Recipient = Recipient<R>;
+
+    fn pipeline(&self) -> &Pipeline<Recipient<R>> {
+        &self.pipeline
+    }
+
+    fn try_write(&self, bytes: &[u8]) -> io::Result<usize> {
+        self.socket.as_ref().map_or(Ok(0), |socket| socket.try_write(bytes))
+    }
+
+    fn is_encrypted(&self) -> bool {
+        if self.socket.is_none() {
+            self.unencrypted.notify_one();
+        }
+        self.socket.is_none()
+    }
+
+    fn flush_later(&self) {
+        self.attention.notify_one();
+    }
+
+    fn go_on_later(self: &Arc<Self>) {
+        let connection = Arc::clone(self);
+        runtime::detach(async move {
+            let writing = async {
+                while let Some(socket) = &connection.socket {
+                    if socket.writable().await.is_err() {
+                        return connection.abandon();
+                    }
+                    if pipeline::go_on(&*connection) {
+                        return;
+                    }
+                }
+            };
+            if panics::contained(writing).await.is_none() {
+                connection.abandon();
+            }
+        });
+    }
+}
+
+impl<R: Receive> Connection<R> {
+    /// Connects, without a time limit.
+    pub(crate) async fn connect(server: &Server) -> Result<Self, RedisError> {
+        let (read, write) = socket::connect(server).await?;
+        let (socket, encrypted) = match write {
+            WriteHalf::Plain(socket) => (Some(socket), None),
+            WriteHalf::Encrypted(encrypted) => (None, Some(encrypted)),
+        };
+        let shared = Arc::new(Shared {
+            pipeline: Pipeline::new(FEW),
+            socket,
+            on_push: OnceLock::new(),
+            room: Notify::new(),
+            attention: Notify::new(),
+            unencrypted: Notify::new(),
+        });
+        let serving = Arc::clone(&shared);
+        runtime::detach(async move {
+            let served = panics::contained(serving.serve(read, encrypted)).await;
+            // After a panic, which is a mistake in quorlock, the connection is as good as broken.
+            let error = served.unwrap_or_else(|| broken(io::ErrorKind::Other.into()));
+            let (recipients, on_broken) = serving.close();
+            if let Some(on_broken) = on_broken {
+                on_broken();
+            }
+            recipients.into_iter().for_each(|recipient| recipient.receive(Err(error.clone())));
+        });
+        Ok(Self(shared))
+    }
+
+    /// `on_broken` is called when the connection breaks, before those who wait for answers are told; or
+    /// now, if it is broken already.
+    pub(crate) fn on_broken(&self, on_broken: impl FnOnce() + Send + 'static) {
+        let mut out = self.0.out();
+        if out.is_closed {
+            drop(out);
+            return on_broken();
+        }
+        out.on_broken = Some(Box::new(on_broken));
+    }
+
+    /// `on_push` is called with what the server tells from now on without being asked.
+    pub(crate) fn on_push(&self, on_push: impl Fn(PushKind, &[Value]) + Send + Sync + 'static) {
+        // Nobody sets it twice.
+        let _ = self.0.on_push.set(Box::new(on_push));
+    }
+
+    /// Puts a request on it. Returns the sink if there is no room for it now: see [`Connection::room`].
+    pub(crate) fn send(&self, packed: &[u8], recipient: R) -> Result<(), R> {
+        let out = self.0.out();
+        if is_full(&out) {
+            return Err(recipient);
+        }
+        self.put(out, packed, Recipient::Request(recipient));
+        Ok(())
+    }
+
+    /// Puts a request on it as [`Connection::send`] does, and before it one whose answer nobody wants.
+    pub(crate) fn send_behind(&self, first: &[u8], packed: &[u8], recipient: R) -> Result<(), R> {
+        let mut out = self.0.out();
+        if is_full(&out) {
+            return Err(recipient);
+        }
+        if !out.is_closed {
+            out.recipients.push_back(Recipient::Nobody);
+            out.bytes.extend_from_slice(first);
+        }
+        self.put(out, packed, Recipient::Request(recipient));
+        Ok(())
+    }
+
+    fn put(
+        &self,
+        out: MutexGuard<'_, PipelineState<Recipient<R>>>,
+        packed: &[u8],
+        recipient: Recipient<R>,
+    ) {
+        if out.is_closed {
+            drop(out);
+            recipient.receive(Err(broken(io::ErrorKind::NotConnected.into())));
+            return;
+        }
+        pipeline::put(&self.0, out, packed, recipient);
+    }
+
+    /// Waits until there may be room for more requests.
+    pub(crate) async fn room(&self) {
+        let room = self.0.room.notified();
+        if is_full(&self.0.out()) {
+            room.await;
+        }
+    }
+
+    /// Sends commands together. The errors of single ones are among the replies.
+    pub(crate) async fn query(&self, commands: &[Cmd]) -> Result<Vec<Value>, RedisError> {
+        let ask = |command: &Cmd| {
+            let (sender, reply) = oneshot::channel();
+            let packed = command.get_packed_command();
+            self.put(self.0.out(), &packed, Recipient::Caller(sender));
+            reply
+        };
+        let replies: Vec<_> = together(|| commands.iter().map(ask).collect());
+        let mut values = Vec::new();
+        for reply in replies {
+            let lost = |_| Err(broken(io::ErrorKind::ConnectionAborted.into()));
+            values.push(reply.await.unwrap_or_else(lost)?);
+        }
+        Ok(values)
+    }
+}
+
+impl<R: Receive> Drop for Connection<R> {
+    fn drop(&mut self) {
+        self.0.abandon();
+    }
+}
+
+impl<R: Receive> Shared<R> {
+    fn out(&self) -> MutexGuard<'_, PipelineState<Recipient<R>>> {
+        self.pipeline.lock()
+    }
+
+    /// Closes the connection.
+    fn abandon(&self) {
+        self.out().is_dropped = true;
+        self.attention.notify_one();
+    }
+
+    /// Reads, and writes what others leave to it, until the connection breaks or is dropped.
+    async fn serve(self: &Arc<Self>, socket: ReadHalf, encrypted: Option<Encrypted>) -> RedisError {
+        let mut reading = pin!(self.read(socket));
+        let mut encrypting = pin!(self.encrypt(encrypted));
+        loop {
+            tokio::select! {
+                biased;
+                error = &mut reading => return error,
+                never = &mut encrypting => match never {},
+                () = self.attention.notified() => {
+                    let out = self.out();
+                    if out.is_dropped {
+                        return broken(io::ErrorKind::ConnectionAborted.into());
+                    }
+                    pipeline::flush(self, out);
+                }
+            }
+        }
+    }
+
+    /// Writes what there is on an encrypted connection, for ever.
+    async fn encrypt(&self, socket: Option<Encrypted>) -> Infallible {
+        let Some(mut socket) = socket else { return pending().await };
+        loop {
+            self.unencrypted.notified().await;
+            let bytes = std::mem::take(&mut self.out().bytes);
+            let written = match socket.write_all(&bytes).await {
+                Ok(()) => socket.flush().await,
+                Err(error) => Err(error),
+            };
+            // Whoever reads gets to know that it is broken.
+            if written.is_err() {
+                return pending().await;
+            }
+        }
+    }
+
+    /// Hands out the answers, until there can be no more.
+    async fn read(&self, mut socket: ReadHalf) -> RedisError {
+        let (mut bytes, mut codec) = (BytesMut::with_capacity(CHUNK), ValueCodec::default());
+        let (mut replies, mut recipients) = (Vec::new(), Vec::new());
+        loop {
+            bytes.reserve(CHUNK / 4);
+            match socket.read_buf(&mut bytes).await {
+                Ok(0) => return broken(io::ErrorKind::UnexpectedEof.into()),
+                Ok(_) => {}
+                Err(error) => return broken(error),
+            }
+            let end = loop {
+                match codec.decode(&mut bytes) {
+                    // The answer to SUBSCRIBE is a push, too.
+                    Ok(Some(Value::Push { kind, data })) if kind != PushKind::Subscribe => {
+                        if let Some(on_push) = self.on_push.get() {
+                            on_push(kind, &data);
+                        }
+                    }
+                    Ok(Some(value)) => replies.push(value),
+                    Ok(None) => break None,
+                    Err(error) => break Some(error),
+                }
+            };
+            let was_full = {
+                let mut out = self.out();
+                let was_full = is_full(&out);
+                let count = replies.len().min(out.recipients.len());
+                recipients.extend(out.recipients.drain(..count));
+                was_full
+            };
+            let has_extra = replies.len() > recipients.len();
+            for (recipient, value) in recipients.drain(..).zip(replies.drain(..)) {
+                recipient.receive(Ok(value));
+            }
+            if was_full {
+                self.room.notify_waiters();
+            }
+            if has_extra {
+                return (ErrorKind::UnexpectedReturnType, "an answer to no request").into();
+            }
+            if let Some(error) = end {
+                return error;
+            }
+        }
+    }
+
+    /// Returns who waits in vain, and who is to be told first.
+    fn close(&self) -> (VecDeque<Recipient<R>>, Option<OnBroken>) {
+        let mut out = self.out();
+        out.is_closed = true;
+        out.bytes = Vec::new();
+        self.room.notify_waiters();
+        (std::mem::take(&mut out.recipients), out.on_broken.take())
+    }
+}
+
+fn is_full<R>(out: &PipelineState<Recipient<R>>) -> bool {
+    !out.is_closed && out.recipients.len() >= MOST
+}
+
+fn broken(error: io::Error) -> RedisError {
+    error.into()
+}

@@ -1,0 +1,120 @@
+//! What a connection begins with: who the client is, and what the server tells of itself.
+
+use crate::command::answer::Failure;
+use crate::config::server::{Login, Place, Server};
+use crate::error::NodeOutcome;
+use crate::transport::connection::{Connection, Receive};
+use futures_util::future::FutureExt;
+use redis::{Cmd, ErrorKind, InfoDict, RedisError, Value, from_redis_value};
+use std::time::Duration;
+
+/// What a server tells of itself.
+pub(crate) struct ServerInfo {
+    /// Names the server process.
+    pub(crate) run_id: String,
+    /// Names its memory. That of a process is exchanged when it becomes the replica of another.
+    pub(crate) memory: String,
+    pub(crate) uptime: Duration,
+    pub(crate) is_replica: bool,
+    /// The time by its clock, in microseconds since the Unix epoch; `None` if it may not be read.
+    pub(crate) clock: Option<u64>,
+}
+
+/// Why the introduction failed.
+pub(crate) fn introduction_failure(error: &RedisError, server: &Server) -> Failure {
+    let mut failure = failure(error, false);
+    let is_plain = server.tls.is_none() && matches!(server.place, Place::Tcp { .. });
+    // It was there, and went away, or talked nonsense.
+    let has_gone = error.is_connection_dropped() && !error.is_connection_refusal();
+    let is_strange = has_gone || error.kind() == ErrorKind::Parse;
+    if is_plain && is_strange {
+        failure.detail += ": if the server speaks TLS on this port, use a URL with TLS (rediss)";
+    }
+    if server.is_found { failure.at(&server.place) } else { failure }
+}
+
+/// What a connection begins with.
+pub(crate) fn hello(login: &Login) -> Vec<Cmd> {
+    // It introduces and authenticates at once. RESP3 tells of calls, and of a closed connection at once.
+    let mut hello = redis::cmd("HELLO");
+    hello.arg(3);
+    if let Some((user, password)) = login.credentials() {
+        hello.arg("AUTH").arg(user).arg(password);
+    }
+    let mut commands = vec![hello];
+    if login.database != 0 {
+        commands.push(redis::cmd("SELECT").arg(login.database).to_owned());
+    }
+    commands
+}
+
+/// Opens a connection to a server, and introduces the client.
+pub(crate) async fn open<R: Receive>(server: &Server) -> Result<Connection<R>, Failure> {
+    let opened = async {
+        let connection = Connection::connect(server).await?;
+        for reply in connection.query(&hello(&server.login)).await? {
+            reply.extract_error()?;
+        }
+        Ok(connection)
+    };
+    opened.boxed().await.map_err(|error| introduction_failure(&error, server))
+}
+
+// INFO twice: servers before Redis 7 take but one section in each.
+pub(crate) fn info_commands() -> Vec<Cmd> {
+    let info = |section| redis::cmd("INFO").arg(section).to_owned();
+    vec![info("server"), info("replication"), redis::cmd("TIME")]
+}
+
+pub(crate) fn server_info(replies: Vec<Value>) -> Option<ServerInfo> {
+    let mut replies = replies.into_iter();
+    let mut section = || from_redis_value::<InfoDict>(replies.next()?).ok();
+    let (server, replication) = (section()?, section()?);
+    let time = replies.next().and_then(|reply| from_redis_value::<(u64, u64)>(reply).ok());
+    let micros =
+        |(seconds, micros): (u64, u64)| seconds.checked_mul(1_000_000)?.checked_add(micros);
+    let run_id: String = server.get("run_id")?;
+    let replication_id: String = replication.get("master_replid").unwrap_or_default();
+    let role: String = replication.get("role").unwrap_or_default();
+    Some(ServerInfo {
+        memory: format!("{run_id} {replication_id}"),
+        uptime: Duration::from_secs(server.get("uptime_in_seconds")?),
+        is_replica: role == "slave",
+        clock: time.and_then(micros),
+        run_id,
+    })
+}
+
+/// `sent`: whether a request was under way when the connection failed.
+pub(crate) fn failure(error: &RedisError, sent: bool) -> Failure {
+    let detail = match (error.code(), error.detail()) {
+        (Some(code), Some(detail)) => format!("{code} {detail}"),
+        _ => error.to_string(),
+    };
+    // A server's error has a code; what fails on the way to it has none.
+    let refused = error.code().is_some()
+        || matches!(error.kind(), ErrorKind::AuthenticationFailed | ErrorKind::RESP3NotSupported);
+    let outcome = match (refused, sent) {
+        (true, _) => refusal(&detail),
+        (false, true) => NodeOutcome::Disconnected,
+        (false, false) => NodeOutcome::Unreachable,
+    };
+    Failure { outcome, detail, sent }
+}
+
+/// The name of a server's error. Before Redis 7, that of a command in a script stands in the text.
+fn refusal(text: &str) -> NodeOutcome {
+    let named = |code: &str| text.starts_with(code) || text.contains(&format!("-{code} "));
+    match text {
+        _ if named("LOADING") => NodeOutcome::Loading,
+        _ if named("READONLY") => NodeOutcome::Readonly,
+        _ if named("MASTERDOWN") => NodeOutcome::Masterdown,
+        _ if named("OOM") => NodeOutcome::Oom,
+        _ if named("MISCONF") => NodeOutcome::Misconf,
+        // Of a command in a script, Redis 7 says it in words.
+        _ if named("NOPERM") || text.contains("user executing the script can't") => {
+            NodeOutcome::Noperm
+        }
+        _ => NodeOutcome::Refused,
+    }
+}

@@ -1,0 +1,203 @@
+#![allow(clippy::unwrap_used, reason = "tests")]
+
+use super::{Master, Named, Sentinels, Word, elect};
+use crate::config::server::{Login, Place, Server};
+use crate::runtime::{self, Pending};
+use crate::transport::connection::Nobody;
+use std::future::Future;
+use std::io::{BufRead, BufReader, Write};
+use std::net::{TcpListener, TcpStream};
+use std::sync::Arc;
+use std::thread;
+use std::time::Duration;
+use tokio::sync::oneshot;
+
+const PATIENCE: Duration = Duration::from_secs(60);
+const AGE: Duration = Duration::from_secs(100);
+
+fn place(port: u16) -> Place {
+    Place::tcp("127.0.0.1".to_owned(), port)
+}
+
+fn word(port: u16, epoch: u64, age: u64) -> Option<Word> {
+    Some(Word { place: place(port), epoch, age: Duration::from_secs(age) })
+}
+
+fn elected(words: &[Option<Word>], current: Option<u16>) -> Option<(Place, u64, bool)> {
+    let current = current.map(place);
+    let Named { place, age, is_agreed } = elect(words, current.as_ref())?;
+    Some((place, age.as_secs(), is_agreed))
+}
+
+#[test]
+fn a_minority_names_no_master() {
+    assert_eq!(elected(&[None], None), None);
+    assert_eq!(elected(&[word(1, 0, 9)], None), Some((place(1), 9, true)));
+    assert_eq!(elected(&[word(1, 0, 9), None], None), None);
+    assert_eq!(elected(&[None, None, word(1, 7, 9)], None), None);
+    assert_eq!(elected(&[word(1, 7, 9), None, None, word(1, 7, 9)], None), None);
+}
+
+#[test]
+fn the_highest_epoch_counts_and_then_the_most_sentinels() {
+    // One that missed a failover, or has heard of the next one first.
+    let stale = [word(1, 3, 500), word(2, 4, 9), word(2, 4, 7)];
+    assert_eq!(elected(&stale, Some(1)), Some((place(2), 7, true)));
+    assert_eq!(elected(&stale[..2], Some(1)), Some((place(2), 0, false)));
+    let ahead = [word(1, 3, 500), word(1, 3, 500), word(2, 4, 9)];
+    assert_eq!(elected(&ahead, Some(1)), Some((place(2), 0, false)));
+    // Without epochs.
+    let most = [word(1, 0, 500), word(2, 0, 9), word(2, 0, 7)];
+    assert_eq!(elected(&most, Some(1)), Some((place(2), 7, true)));
+    // One server under two names: the connection is kept.
+    let tie = [word(1, 0, 9), word(2, 0, 9), None];
+    assert_eq!(elected(&tie, None), Some((place(1), 0, false)));
+    assert_eq!(elected(&tie, Some(2)), Some((place(2), 0, false)));
+}
+
+#[test]
+fn the_age_is_that_which_a_majority_confirms() {
+    // One of them has restarted, or one of them is wrong.
+    let words = [word(1, 4, 100), word(1, 4, 2), word(1, 4, 50)];
+    assert_eq!(elected(&words, None), Some((place(1), 50, true)));
+    assert_eq!(elected(&words[..2], None), Some((place(1), 2, true)));
+}
+
+/// How a fake sentinel behaves.
+#[derive(Clone, Copy)]
+enum Habit {
+    Answers,
+    IsLate,
+    NeverAnswers,
+}
+
+/// A server that names this port, its own if it is 0, with this epoch. It is a master if somebody asks.
+fn fake(port: u16, epoch: u64, habit: Habit) -> u16 {
+    let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
+    let own = listener.local_addr().unwrap().port();
+    let port = if port == 0 { own } else { port };
+    thread::spawn(move || {
+        for connection in listener.incoming() {
+            thread::spawn(move || serve(&connection.unwrap(), port, epoch, habit));
+        }
+    });
+    own
+}
+
+fn serve(connection: &TcpStream, port: u16, epoch: u64, habit: Habit) -> Option<()> {
+    let (mut reader, mut writer) = (BufReader::new(connection), connection);
+    loop {
+        let request = read_request(&mut reader)?;
+        let port = port.to_string();
+        let reply = match request.join(" ").as_str() {
+            "SENTINEL get-master-addr-by-name orders" => array(&["127.0.0.1", &port]),
+            "SENTINEL master orders" => {
+                let (epoch, age) = (epoch.to_string(), AGE.as_millis().to_string());
+                let known = ["ip", "127.0.0.1", "port", &port, "config-epoch", &epoch];
+                array(&[&known[..], &["role-reported-time", &age]].concat())
+            }
+            "ROLE" => array(&["master", "0"]),
+            _ => "%0\r\n".to_owned(),
+        };
+        match habit {
+            Habit::NeverAnswers => continue,
+            Habit::IsLate => thread::sleep(Duration::from_millis(20)),
+            Habit::Answers => {}
+        }
+        writer.write_all(reply.as_bytes()).ok()?;
+    }
+}
+
+fn array(words: &[&str]) -> String {
+    let words = words.iter().map(|word| format!("${}\r\n{word}\r\n", word.len()));
+    let words: Vec<_> = words.collect();
+    format!("*{}\r\n{}", words.len(), words.concat())
+}
+
+fn read_request(reader: &mut impl BufRead) -> Option<Vec<String>> {
+    let number = |reader: &mut _| {
+        let mut line = String::new();
+        BufRead::read_line(reader, &mut line).ok()?;
+        line.get(1..)?.trim_end().parse::<usize>().ok()
+    };
+    let count = number(reader)?;
+    let word = |_| {
+        let mut word = vec![0; number(reader)? + 2];
+        reader.read_exact(&mut word).ok()?;
+        Some(String::from_utf8_lossy(&word[..word.len() - 2]).into_owned())
+    };
+    (0..count).map(word).collect()
+}
+
+fn sentinels(ports: &[u16]) -> Arc<Sentinels> {
+    let server = |port: &u16| {
+        let login = Login::default();
+        Server { place: place(*port), login, tls: None, is_found: false }
+    };
+    let sentinels = ports.iter().map(server).collect();
+    let (service, login) = ("orders".to_owned(), Login::default());
+    Arc::new(Sentinels { sentinels, service, login, tls: None })
+}
+
+fn run<T: Send + 'static>(work: impl Future<Output = T> + Send + 'static) -> T {
+    let (sender, receiver) = oneshot::channel();
+    let task = async move { drop(sender.send(work.await)) };
+    runtime::begin(task).unwrap();
+    Pending::new(receiver).wait(PATIENCE).expect("it hangs")
+}
+
+/// The master and its age, or why there is none.
+fn open(ports: &[u16]) -> Result<(Place, Duration), String> {
+    let sentinels = sentinels(ports);
+    run(async move {
+        let Master::<Nobody> { server, age, .. } =
+            sentinels.open().await.map_err(|failure| failure.detail)?;
+        Ok((server.place.clone(), age))
+    })
+}
+
+fn still_name(ports: &[u16], port: u16) -> Option<bool> {
+    let sentinels = sentinels(ports);
+    run(async move { sentinels.still_name(&place(port)).await })
+}
+
+/// A port at which nothing listens.
+fn closed_port() -> u16 {
+    TcpListener::bind(("127.0.0.1", 0)).unwrap().local_addr().unwrap().port()
+}
+
+#[test]
+fn a_stale_sentinel_that_answers_first_names_no_master() {
+    let [old, new] = [0, 0].map(|port| fake(port, 0, Habit::Answers));
+    for epochs in [(3, 4), (0, 0)] {
+        let stale = fake(old, epochs.0, Habit::Answers);
+        let others = [(), ()].map(|()| fake(new, epochs.1, Habit::IsLate));
+        let all = [stale, others[0], others[1]];
+        assert_eq!(open(&all), Ok((place(new), AGE)));
+        assert_eq!(still_name(&all, old), Some(false));
+        assert_eq!(still_name(&all, new), Some(true));
+    }
+}
+
+#[test]
+fn the_newer_of_two_words_counts_if_the_third_sentinel_hangs() {
+    let [old, new] = [0, 0].map(|port| fake(port, 0, Habit::Answers));
+    let hangs = fake(old, 9, Habit::NeverAnswers);
+    let all = [fake(old, 3, Habit::Answers), fake(new, 4, Habit::IsLate), hangs];
+    // No majority tells for how long it has been the master.
+    assert_eq!(open(&all), Ok((place(new), Duration::ZERO)));
+    assert_eq!(still_name(&all, old), Some(false));
+}
+
+#[test]
+fn without_a_majority_of_the_sentinels_there_is_no_master() {
+    let master = fake(0, 0, Habit::Answers);
+    let sentinel = fake(master, 4, Habit::Answers);
+    let (one, other) = (closed_port(), closed_port());
+    let why = open(&[sentinel, one, other]).unwrap_err();
+    assert!(why.contains("2 of 3 sentinels named no master, 2 must: "), "{why}");
+    assert!(why.contains(&format!("sentinel 127.0.0.1:{one}: ")), "{why}");
+    assert_eq!(still_name(&[sentinel, one, other], master), None);
+    assert_eq!(still_name(&[sentinel, sentinel, other], master), Some(true));
+    assert_eq!(open(&[sentinel]), Ok((place(master), AGE)));
+}

@@ -1,0 +1,126 @@
+//! Sockets to servers: TCP, Unix, and TLS on TCP.
+
+use crate::config::server::{Place, Server};
+use crate::config::tls;
+use redis::io::tcp::socket2::{SockRef, TcpKeepalive};
+use std::io;
+use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::thread;
+use std::time::Duration;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::TcpStream;
+use tokio::net::tcp;
+#[cfg(unix)]
+use tokio::net::{UnixStream, unix};
+use tokio::sync::oneshot;
+
+/// When a connection is silent, ask the peer's machine every so often whether it is still there.
+const KEEPALIVE: Duration = Duration::from_secs(15);
+
+pub(crate) type ReadHalf = Box<dyn AsyncRead + Send + Unpin>;
+
+/// Where what is to be written goes.
+pub(crate) enum WriteHalf {
+    /// To a socket, by any thread.
+    Plain(Plain),
+    /// To a task, which encrypts it.
+    Encrypted(Box<dyn AsyncWrite + Send + Unpin>),
+}
+
+pub(crate) enum Plain {
+    Tcp(tcp::OwnedWriteHalf),
+    #[cfg(unix)]
+    Unix(unix::OwnedWriteHalf),
+}
+
+impl Plain {
+    pub(crate) fn try_write(&self, bytes: &[u8]) -> io::Result<usize> {
+        match self {
+            Self::Tcp(socket) => socket.try_write(bytes),
+            #[cfg(unix)]
+            Self::Unix(socket) => socket.try_write(bytes),
+        }
+    }
+
+    pub(crate) async fn writable(&self) -> io::Result<()> {
+        match self {
+            Self::Tcp(socket) => socket.writable().await,
+            #[cfg(unix)]
+            Self::Unix(socket) => socket.writable().await,
+        }
+    }
+}
+
+/// Connects, without a time limit.
+pub(crate) async fn connect(server: &Server) -> io::Result<(ReadHalf, WriteHalf)> {
+    match (&server.place, &server.tls) {
+        (Place::Tcp { host, port }, None) => {
+            let (read, write) = tcp(host, *port).await?.into_split();
+            Ok((Box::new(read), WriteHalf::Plain(Plain::Tcp(write))))
+        }
+        (Place::Tcp { host, port }, Some(tls)) => {
+            let stream = tls.connect(host, tcp(host, *port).await?).await?;
+            let (read, write) = tokio::io::split(stream);
+            let read = Explained { stream: read, host: host.clone() };
+            Ok((Box::new(read), WriteHalf::Encrypted(Box::new(write))))
+        }
+        #[cfg(unix)]
+        (Place::Unix(path), _) => {
+            let (read, write) = UnixStream::connect(path).await?.into_split();
+            Ok((Box::new(read), WriteHalf::Plain(Plain::Unix(write))))
+        }
+        #[cfg(not(unix))]
+        (Place::Unix(_), _) => Err(io::ErrorKind::Unsupported.into()),
+    }
+}
+
+async fn tcp(host: &str, port: u16) -> io::Result<TcpStream> {
+    let addresses = look_up(host, port).await?;
+    let socket = TcpStream::connect(&*addresses).await?;
+    socket.set_nodelay(true)?;
+    let options = SockRef::from(&socket);
+    let keepalive = TcpKeepalive::new().with_time(KEEPALIVE).with_interval(KEEPALIVE);
+    options.set_tcp_keepalive(&keepalive)?;
+    #[cfg(any(target_os = "android", target_os = "fuchsia", target_os = "linux"))]
+    options.set_tcp_user_timeout(Some(KEEPALIVE))?;
+    Ok(socket)
+}
+
+/// The addresses of a host. A thread looks up its name, since that may block for long. It is not one of
+/// tokio's: where no thread can be started, tokio panics.
+async fn look_up(host: &str, port: u16) -> io::Result<Vec<SocketAddr>> {
+    if let Ok(address) = host.parse::<IpAddr>() {
+        return Ok(vec![SocketAddr::new(address, port)]);
+    }
+    let (sender, receiver) = oneshot::channel();
+    let host = host.to_owned();
+    let look_up = move || {
+        let found = (&*host, port).to_socket_addrs().map(Iterator::collect);
+        // An error means that nobody waits any more.
+        let _ = sender.send(found);
+    };
+    let started = thread::Builder::new().name("quorlock-lookup".to_owned()).spawn(look_up);
+    started.map_err(|error| {
+        io::Error::other(format!("the host cannot be looked up without a thread: {error}"))
+    })?;
+    receiver.await.unwrap_or_else(|_| Err(io::Error::other("the look-up of the host panicked")))
+}
+
+/// What the server has against the client's certificate, it may say only after the handshake.
+struct Explained<S> {
+    stream: S,
+    host: String,
+}
+
+impl<S: AsyncRead + Unpin> AsyncRead for Explained<S> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let polled = Pin::new(&mut self.stream).poll_read(context, buffer);
+        polled.map_err(|error| tls::explained(error, &self.host))
+    }
+}

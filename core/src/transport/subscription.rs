@@ -1,0 +1,133 @@
+//! Connections on which the nodes call those who wait.
+
+use crate::command::answer::Failure;
+use crate::command::keys::slot;
+use crate::command::memory::MemoryNode;
+use crate::config::endpoint::Target;
+use crate::config::server::Server;
+use crate::transport::connection::{Connection, Nobody};
+use crate::transport::handshake::{failure, open};
+#[cfg(test)]
+use crate::transport::simulated::{self, Use};
+use futures_util::future::{FutureExt, try_join_all};
+use redis::{PushKind, RedisError, Value};
+use std::sync::Arc;
+
+/// A connection that listens for calls, until it is dropped.
+pub(crate) enum Subscription {
+    /// Kept open, and asked nothing.
+    Redis { _connections: Vec<Connection<Nobody>> },
+    /// The node forgets the listener when this is gone.
+    Memory { _alive: Arc<()> },
+    #[cfg(test)]
+    Simulated { _connection: Box<dyn crate::transport::simulated::Connection> },
+}
+
+impl Subscription {
+    /// Connects, and listens on a channel: `on_notification` is called with the number of the waiter that is
+    /// called, and with the lock key that is free.
+    pub(crate) async fn open(
+        target: &Target,
+        channel: &str,
+        on_notification: impl Fn(u64, &str) + Send + Sync + 'static,
+        on_broken: impl Fn() + Send + Sync + 'static,
+    ) -> Result<Self, Failure> {
+        match target {
+            Target::Memory(name) => {
+                #[cfg(test)]
+                if let Some(connect) = simulated::network() {
+                    let on_broken = Box::new(on_broken);
+                    let connection = connect(name.clone(), Use::Notifications, on_broken).await?;
+                    connection.listen(channel.to_owned(), Box::new(on_notification)).await?;
+                    return Ok(Self::Simulated { _connection: connection });
+                }
+                let alive = Arc::new(());
+                let listener = Arc::downgrade(&alive);
+                let hear = move |number: u64, lock: &str| {
+                    let listens = listener.strong_count() > 0;
+                    if listens {
+                        on_notification(number, lock);
+                    }
+                    listens
+                };
+                MemoryNode::named(name).listen(channel, Box::new(hear));
+                Ok(Self::Memory { _alive: alive })
+            }
+            Target::Server(_) | Target::Sentinel(_) => {
+                let (connection, _) = reach(target).await?;
+                listen(&connection, channel, on_notification, on_broken).boxed().await?;
+                Ok(Self::Redis { _connections: vec![connection] })
+            }
+            // A script calls those who listen on the server that runs it. All others pass that on, and are
+            // not heeded.
+            Target::Cluster(cluster) => {
+                let shards = cluster.masters(&[]).boxed().await?;
+                let (on_notification, on_broken) = (Arc::new(on_notification), Arc::new(on_broken));
+                let listening = shards.into_iter().map(async |shard| {
+                    let connection = open(&cluster.server(shard.place.clone())).await?;
+                    let (on_notification, on_broken) =
+                        (Arc::clone(&on_notification), Arc::clone(&on_broken));
+                    let on_notification = move |number: u64, lock: &str| {
+                        if shard.has(slot(lock)) {
+                            on_notification(number, lock);
+                        }
+                    };
+                    listen(&connection, channel, on_notification, move || on_broken()).await?;
+                    Ok::<_, Failure>(connection)
+                });
+                let connections = try_join_all(listening).boxed().await?;
+                Ok(Self::Redis { _connections: connections })
+            }
+        }
+    }
+}
+
+/// Opens a connection to whatever one server a target means now, and introduces the client.
+pub(crate) async fn reach(target: &Target) -> Result<(Connection<Nobody>, Arc<Server>), Failure> {
+    match target {
+        Target::Server(server) => Ok((open(server).await?, Arc::clone(server))),
+        Target::Sentinel(sentinels) => {
+            let master = sentinels.open().boxed().await?;
+            Ok((master.connection, master.server))
+        }
+        Target::Cluster(_) => Err(Failure::unreachable("it is more than one server")),
+        Target::Memory(_) => Err(Failure::unreachable("it is in this process")),
+    }
+}
+
+/// Listens to the calls on a channel.
+async fn listen(
+    connection: &Connection<Nobody>,
+    channel: &str,
+    on_notification: impl Fn(u64, &str) + Send + Sync + 'static,
+    on_broken: impl FnOnce() + Send + 'static,
+) -> Result<(), Failure> {
+    connection.on_push(move |kind, message| {
+        if kind == PushKind::Message
+            && let Some((number, lock)) = call(message)
+        {
+            on_notification(number, lock);
+        }
+    });
+    connection.on_broken(on_broken);
+    subscribe(connection, channel).await.map_err(|error| failure(&error, false))
+}
+
+/// Listens on a channel.
+pub(crate) async fn subscribe(
+    connection: &Connection<Nobody>,
+    channel: &str,
+) -> Result<(), RedisError> {
+    let command = redis::cmd("SUBSCRIBE").arg(channel).to_owned();
+    for reply in connection.query(&[command]).await? {
+        reply.extract_error()?;
+    }
+    Ok(())
+}
+
+/// The call in a message: the waiter's number, and the lock key.
+fn call(message: &[Value]) -> Option<(u64, &str)> {
+    let [_channel, Value::BulkString(payload)] = message else { return None };
+    let (number, lock) = std::str::from_utf8(payload).ok()?.split_once(' ')?;
+    Some((number.parse().ok()?, lock))
+}

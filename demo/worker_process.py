@@ -1,0 +1,99 @@
+"""The worker processes of the demo, from outside: starting and stopping them, their histories."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).resolve().parent
+PACKAGE = HERE.parent / "bindings-python" / "python"
+
+LOOPS = 3
+"""How many threads or tasks of each process use the lock at the same time."""
+
+PYTHON = [sys.executable, str(HERE / "worker.py")]
+NODE = ["node", str(HERE / "worker.js")]
+WORKERS = {
+    "Python threads": (PYTHON, "threads"),
+    "Python asyncio": (PYTHON, "asyncio"),
+    "Node.js 1": (NODE, "node"),
+    "Node.js 2": (NODE, "node"),
+}
+NAMES = list(WORKERS)
+
+
+@dataclass
+class WorkerProcess:
+    """One process, and what it has done."""
+
+    name: str
+    history: Path
+    process: subprocess.Popen[bytes]
+    entries: list[dict[str, Any]] = field(default_factory=list)
+
+    def count_updates(self) -> int:
+        """How many updates it has made so far."""
+        return self.history.read_bytes().count(b'"from"') if self.history.exists() else 0
+
+    def load(self) -> None:
+        """Read its history, after its end."""
+        lines = self.history.read_text().splitlines() if self.history.exists() else []
+        self.entries = [json.loads(line) for line in lines]
+
+    @property
+    def updates(self) -> list[dict[str, Any]]:
+        return [entry for entry in self.entries if "error" not in entry]
+
+    @property
+    def errors(self) -> list[str]:
+        return [entry["error"] for entry in self.entries if "error" in entry]
+
+    def wait(self) -> None:
+        """Wait for its end, which was asked for; kill it if it takes too long."""
+        try:
+            self.process.wait(30)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+
+
+def start(folder: Path, urls: list[str], locked: bool) -> list[WorkerProcess]:
+    """Start all processes, on a counter at 0 in this folder."""
+    counter = folder / "counter"
+    counter.write_text("0")
+    workers = []
+    for number, (name, (command, kind)) in enumerate(WORKERS.items()):
+        history = folder / f"history-{number}"
+        settings = {
+            "urls": urls,
+            "counter": str(counter),
+            "history": str(history),
+            "loops": LOOPS,
+            "locked": locked,
+            "kind": kind,
+        }
+        # Ctrl-C goes to the parent alone; the end of stdin tells the worker that it is over.
+        process = subprocess.Popen(
+            [*command, json.dumps(settings)],
+            env={**os.environ, "PYTHONPATH": str(PACKAGE)},
+            stdin=subprocess.PIPE,
+            start_new_session=True,
+        )
+        workers.append(WorkerProcess(name, history, process))
+    return workers
+
+
+def stop(workers: list[WorkerProcess]) -> None:
+    """Ask all of them to end, then wait."""
+    for worker in workers:
+        worker.process.send_signal(signal.SIGTERM)
+        assert worker.process.stdin
+        worker.process.stdin.close()
+    for worker in workers:
+        worker.wait()

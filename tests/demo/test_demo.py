@@ -1,0 +1,89 @@
+"""`make demo`: what it tells about itself, and that its check can fail."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+PROGRAM = Path(__file__).resolve().parents[2] / "demo" / "run.py"
+
+
+def run_demo(**environment: str) -> subprocess.CompletedProcess[str]:
+    """The demo, in short, as a program whose output is no terminal.
+
+    It does not call make, since `make build` was before these tests.
+    """
+    return subprocess.run(
+        [sys.executable, str(PROGRAM)],
+        env={**os.environ, "SECONDS": "4", "MAKE": "true", **environment},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def found(output: str, check: str) -> int:
+    """What the table of checks says, where nothing must be found."""
+    [figure] = re.findall(rf"^{check}.* 0 +([\d,]+)$", output, re.MULTILINE)
+    return int(figure.replace(",", ""))
+
+
+def test_with_the_lock_no_update_is_lost() -> None:
+    done = run_demo()
+    assert done.returncode == 0, done.stdout + done.stderr
+    for check in ("updates lost", "times that two", "fencing tokens"):
+        assert found(done.stdout, check) == 0
+    for name in ("Python threads", "Python asyncio", "Node.js 1", "Node.js 2"):
+        assert re.search(rf"^{re.escape(name)} +[1-9]", done.stdout, re.MULTILINE)
+
+    introduction, plan, steps, progress, *_, last = done.stdout.split("\n\n")
+    assert "four processes" in introduction
+    assert "no update is lost" in introduction
+    for text in (plan, steps):
+        numbers = re.findall(r"^(\d/3)  ", text, re.MULTILINE)
+        assert sorted(set(numbers)) == ["1/3", "2/3", "3/3"]
+    events = re.findall("-- (.*)", progress)
+    assert events == [
+        "server 2 is killed",
+        "server 4 is frozen",
+        "server 2 is restarted, empty",
+        "server 4 resumes",
+    ]
+    assert "3 of 5" in progress
+    assert "Next: " in last
+
+
+def test_without_the_lock_updates_are_lost() -> None:
+    done = run_demo(LOCK="off")
+    assert done.returncode == 1, done.stdout + done.stderr
+    lost = found(done.stdout, "updates lost")
+    assert lost > 0
+    assert f"{lost:,} of " in done.stdout.splitlines()[-2]
+
+
+def test_a_failed_build_is_shown() -> None:
+    done = run_demo(MAKE="false")
+    assert done.returncode == 1
+    assert "2/3  Compiling quorlock: failed" in done.stderr
+    assert "3/3  Running" not in done.stdout
+
+
+@pytest.mark.parametrize("missing", ["cargo", "cc", "node"])
+def test_missing_tools_are_named_before_anything_is_done(tmp_path: Path, missing: str) -> None:
+    for tool in {"cargo", "cc", "node"} - {missing}:
+        program = tmp_path / tool
+        program.write_text("#!/bin/sh\necho v20.19.0\n")
+        program.chmod(0o755)
+    done = run_demo(PATH=str(tmp_path))
+    assert done.returncode == 1
+    names = {"cargo": "Rust", "cc": "a C compiler", "node": "Node.js"}
+    needed = [line for line in done.stderr.splitlines() if line.startswith("- ")]
+    assert len(needed) == 1
+    assert needed[0].startswith(f"- {names[missing]}")
+    assert "Compiling" not in done.stdout
