@@ -2,8 +2,8 @@
 
     python release/build.py OUT [PROFILE]
 
-OUT gets the wheel, the sdist, and the npm packages as tarballs. They are compiled with the cargo profile
-`release`; tests of the packaging itself may name a quicker one. Published packages are built by
+OUT gets the wheel, the sdist, and the npm packages as tarballs, compiled with the cargo profile
+`release`. Tests of the packaging itself can name a quicker profile. Published packages are built by
 .github/workflows/release.yml with the same scripts.
 """
 
@@ -41,7 +41,7 @@ def this_platform() -> str:
 
 
 def build_addon(profile: str) -> Path:
-    """The library for Node.js, compiled together with what `make build` puts in place."""
+    """Compiles the native libraries, and returns the path of the one for Node.js."""
     run("make", "native", f"PROFILE={profile}")
     target = Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target"))
     return target / profile / LIBRARIES[npm.platforms()[this_platform()]["os"]]
