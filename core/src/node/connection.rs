@@ -203,10 +203,10 @@ impl Redis {
     fn failure(&self, error: &RedisError) -> Failure {
         let mut failure = failure(error, true);
         let is_elsewhere = matches!(error.code(), Some("MOVED" | "ASK"));
-        if is_elsewhere && !self.server.is_found {
+        if is_elsewhere && !self.server.is_discovered {
             failure.detail += ": the server is part of a cluster, use redis-cluster://";
         }
-        if self.server.is_found { failure.at(&self.server.place) } else { failure }
+        if self.server.is_discovered { failure.at(&self.server.place) } else { failure }
     }
 }
 

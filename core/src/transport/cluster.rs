@@ -67,7 +67,7 @@ impl Elsewhere {
 impl Cluster {
     /// One of its servers.
     pub(crate) fn server(&self, place: Place) -> Server {
-        Server { place, login: self.login.clone(), tls: self.tls.clone(), is_found: true }
+        Server { place, login: self.login.clone(), tls: self.tls.clone(), is_discovered: true }
     }
 
     /// Asks these servers and the seeds which masters there are; the first answer counts. An old answer is

@@ -30,7 +30,7 @@ pub(crate) fn introduction_failure(error: &RedisError, server: &Server) -> Failu
     if is_plain && is_strange {
         failure.detail += ": if the server speaks TLS on this port, use a URL with TLS (rediss)";
     }
-    if server.is_found { failure.at(&server.place) } else { failure }
+    if server.is_discovered { failure.at(&server.place) } else { failure }
 }
 
 /// What a connection begins with.

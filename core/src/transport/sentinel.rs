@@ -165,7 +165,7 @@ impl Sentinels {
     async fn meet<R: Receive>(&self, named: Named) -> Result<Master<R>, Failure> {
         let Named { place, age, .. } = named;
         let (login, tls) = (self.login.clone(), self.tls.clone());
-        let server = Server { place, login, tls, is_found: true };
+        let server = Server { place, login, tls, is_discovered: true };
         let connection = open(&server).await?;
         let asked = connection.query(&[redis::cmd("ROLE")]).await;
         let role = asked.map_err(|error| failure(&error, false).at(&server.place))?.pop();

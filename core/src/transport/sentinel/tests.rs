@@ -132,7 +132,7 @@ fn read_request(reader: &mut impl BufRead) -> Option<Vec<String>> {
 fn sentinels(ports: &[u16]) -> Arc<Sentinels> {
     let server = |port: &u16| {
         let login = Login::default();
-        Server { place: place(*port), login, tls: None, is_found: false }
+        Server { place: place(*port), login, tls: None, is_discovered: false }
     };
     let sentinels = ports.iter().map(server).collect();
     let (service, login) = ("orders".to_owned(), Login::default());
