@@ -6,7 +6,7 @@ use crate::command::request::Request;
 use crate::node::connection::NodeConnection;
 use crate::node::exchange::{Peer, ReplySink, Route};
 use crate::telemetry::stats::NodeState;
-use crate::transport::cluster::Elsewhere;
+use crate::transport::cluster::Redirect;
 use quorlock_protocol::Moment;
 use redis::{ErrorKind, RedisError, ServerErrorKind};
 use std::fmt;
@@ -31,8 +31,7 @@ pub(super) enum LinkState<N> {
 /// A cluster, as the connections to its servers see it.
 pub(super) trait Cluster: Send + Sync {
     /// Sends a request to the server that is to have it. Returns the sink if that is not known.
-    fn redirect(&self, to: Elsewhere, request: &Arc<Request>, sink: ReplySink)
-    -> Option<ReplySink>;
+    fn redirect(&self, to: Redirect, request: &Arc<Request>, sink: ReplySink) -> Option<ReplySink>;
 }
 
 /// A connection in use.
@@ -49,15 +48,15 @@ pub(crate) struct Link {
 impl Route for Link {
     fn refused(self: Arc<Self>, request: &Arc<Request>, error: &RedisError, mut sink: ReplySink) {
         let is_unknown = error.kind() == ErrorKind::Server(ServerErrorKind::NoScript);
-        let unsent = match Elsewhere::of(error) {
+        let unsent = match Redirect::of(error) {
             // What was sent meanwhile is before it.
             _ if is_unknown && sink.goes_on(Arc::<Self>::clone(&self)) => {
                 self.connection.send_source(request, sink).err()
             }
             // Of keys on their way, none can be created yet.
-            Some(elsewhere) if elsewhere.is_settled() || !request.creates() => {
+            Some(redirect) if redirect.has_moved() || !request.creates() => {
                 match self.owner.as_ref().and_then(Weak::upgrade) {
-                    Some(cluster) if sink.hop() => cluster.redirect(elsewhere, request, sink),
+                    Some(cluster) if sink.hop() => cluster.redirect(redirect, request, sink),
                     _ => Some(sink),
                 }
             }

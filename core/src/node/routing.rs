@@ -12,7 +12,7 @@ use crate::node::health::Health;
 use crate::runtime;
 use crate::runtime::clock;
 use crate::runtime::timer::{sleep, timeout};
-use crate::transport::cluster::Elsewhere;
+use crate::transport::cluster::Redirect;
 use futures_util::future::FutureExt;
 use quorlock_protocol::Guard;
 use std::sync::atomic::AtomicUsize;
@@ -82,17 +82,12 @@ impl Node {
 }
 
 impl link::Cluster for Node {
-    fn redirect(
-        &self,
-        to: Elsewhere,
-        request: &Arc<Request>,
-        sink: ReplySink,
-    ) -> Option<ReplySink> {
+    fn redirect(&self, to: Redirect, request: &Arc<Request>, sink: ReplySink) -> Option<ReplySink> {
         self.stale.send_replace(());
         let map = self.map();
         let at = |place: &Place| map.as_ref().and_then(|map| map.at(place));
         match to {
-            Elsewhere::Moved(place) => {
+            Redirect::Moved(place) => {
                 let Some(node) = at(&place) else { return Some(sink) };
                 sink.goes_to(Arc::<Self>::clone(node));
                 let node = Arc::clone(node);
@@ -101,7 +96,7 @@ impl link::Cluster for Node {
                 }
                 None
             }
-            Elsewhere::Ask(place) => {
+            Redirect::Ask(place) => {
                 let Some(node) = at(&place) else { return Some(sink) };
                 let Some(link) = node.state.borrow().link() else { return Some(sink) };
                 sink.goes_to(Arc::<Self>::clone(node));

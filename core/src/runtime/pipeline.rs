@@ -53,7 +53,7 @@ pub(crate) struct Pipeline<R> {
     out: Mutex<PipelineState<R>>,
     /// With more requests in flight than this, new ones wait until the runtime flushes. Requests of
     /// many callers then go out in one write, which saves more than the delay costs.
-    few: usize,
+    immediate_limit: usize,
 }
 
 pub(crate) struct PipelineState<R> {
@@ -88,7 +88,7 @@ impl<C: Pipelined> Flush for C {
 }
 
 impl<R> Pipeline<R> {
-    pub(crate) fn new(few: usize) -> Self {
+    pub(crate) fn new(immediate_limit: usize) -> Self {
         let out = PipelineState {
             bytes: Vec::new(),
             recipients: VecDeque::new(),
@@ -98,7 +98,7 @@ impl<R> Pipeline<R> {
             is_closed: false,
             on_broken: None,
         };
-        Self { out: Mutex::new(out), few }
+        Self { out: Mutex::new(out), immediate_limit }
     }
 
     pub(crate) fn lock(&self) -> MutexGuard<'_, PipelineState<R>> {
@@ -151,7 +151,7 @@ pub(crate) fn put<C: Pipelined>(
         return;
     }
     out.is_held_back = true;
-    if out.recipients.len() > connection.pipeline().few {
+    if out.recipients.len() > connection.pipeline().immediate_limit {
         connection.flush_later();
     } else if !hold_back(connection) {
         flush(connection, out);
