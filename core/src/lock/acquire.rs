@@ -16,7 +16,7 @@ use crate::error::duration::HumanDuration;
 use crate::error::{Error, ErrorCode};
 use crate::lock::driver::Driver;
 use crate::lock::duplicates::find_duplicate;
-use crate::lock::held::{Held, Won};
+use crate::lock::held::{Grant, HeldLease};
 use crate::lock::lease::Lease;
 use crate::lock::owner::Owner;
 use crate::lock::renewer::Renewer;
@@ -48,12 +48,12 @@ pub(crate) struct Acquire {
     place: Option<Place>,
     /// The nodes in whose queues it may be, and what it is there.
     joined: NodeSet,
-    queued: Option<Arc<Subject>>,
+    queue_subject: Option<Arc<Subject>>,
     node_timeout: Duration,
     trace: AcquireTrace,
     owner: Option<Owner>,
     /// Ends what waits to warn that the owner waits for itself.
-    reentrant: Option<DropGuard>,
+    reentrant_warning: Option<DropGuard>,
 }
 
 type Caller = oneshot::Sender<crate::error::Result<Lease>>;
@@ -68,7 +68,7 @@ impl Acquire {
     ) -> Self {
         let driver = renewer.driver();
         let now = clock::now();
-        let waits = options.wait.is_none_or(|wait| !wait.is_zero());
+        let may_wait = options.wait.is_none_or(|wait| !wait.is_zero());
         Self {
             resources: resources.clone(),
             term: options.term(options.ttl),
@@ -78,15 +78,15 @@ impl Acquire {
             arrived: now,
             waiting: Waiting::new(now, options.wait, options.connect_timeout, options.retry_delay),
             calls: Calls::new(driver.quorum, now, driver.turns()),
-            place: waits.then(|| driver.waiters.join(&keys, now)),
+            place: may_wait.then(|| driver.waiters.join(&keys, now)),
             joined: NodeSet::EMPTY,
-            queued: None,
+            queue_subject: None,
             node_timeout: options.node_timeout(options.ttl),
             trace: AcquireTrace::begin(driver, resources, now),
             driver: Arc::clone(driver),
             renewer: Arc::clone(renewer),
             owner,
-            reentrant: None,
+            reentrant_warning: None,
             keys,
         }
     }
@@ -110,11 +110,11 @@ impl Acquire {
                 Ok(Outcome::Lost(loss)) => loss,
                 Err(end) => return self.abandon(caller, round, end).await,
             };
-            if let Some(mistake) = self.mistake(round.duplicate()).await {
-                self.end(caller, End::Failed(mistake));
+            if let Some(error) = self.duplicate_error(round.duplicate()).await {
+                self.end(caller, End::Failed(error));
                 return round.finish(None).await;
             }
-            let Next::TryAt(moment) = self.lost(&round, loss) else {
+            let Next::TryAt(moment) = self.after_loss(&round, loss) else {
                 return self.give_up(caller, round, loss).await;
             };
             driver.detach(async move { round.finish(None).await });
@@ -128,29 +128,29 @@ impl Acquire {
     /// Waits in the client's local queue until this acquire is first.
     async fn wait_for_turn(&mut self, caller: &mut Caller) -> Result<(), End> {
         let driver = Arc::clone(&self.driver);
-        let error = unless_stopped(&driver, caller, self.turn()).await?;
+        let error = unless_stopped(&driver, caller, self.wait_in_local_queue()).await?;
         error.map_or(Ok(()), |error| Err(End::Failed(error)))
     }
 
     /// Waits until enough nodes are connected, and sends ACQUIRE to all nodes.
     async fn start_round(&mut self, caller: &mut Caller) -> Result<RunningRound, End> {
         unless_stopped(&self.driver, caller, self.driver.ready()).await?.map_err(End::Failed)?;
-        let queued = self.place.as_mut().and_then(|place| {
-            place.listen_with_others();
-            place.queued()
+        let queue_entry = self.place.as_mut().and_then(|place| {
+            place.subscribe_if_connected();
+            place.queue_entry()
         });
-        self.joined = queued.as_ref().map_or(self.joined, |queued| queued.nodes);
+        self.joined = queue_entry.as_ref().map_or(self.joined, |entry| entry.nodes);
         let options = RoundOptions {
             keys: &self.keys,
             term: self.term,
             node_timeout: self.node_timeout,
             turns: self.calls.begin(clock::now()),
-            queued,
+            queue_entry,
         };
         let round = RunningRound::start(&self.driver, options).map_err(End::Failed)?;
         self.trace.begin_round();
         if round.subject.waiter.is_some() {
-            self.queued = Some(Arc::clone(&round.subject));
+            self.queue_subject = Some(Arc::clone(&round.subject));
         }
         Ok(round)
     }
@@ -160,7 +160,7 @@ impl Acquire {
     async fn win(mut self, mut caller: Caller, mut round: RunningRound, fence: u64, end: Moment) {
         // The next waiter's turn. Where this one is still in a node's queue, its release ends that.
         self.place = None;
-        let won = Won {
+        let grant = Grant {
             resources: self.resources.clone(),
             subject: Arc::clone(&round.subject),
             fence,
@@ -171,7 +171,7 @@ impl Acquire {
             auto_extend: self.auto_extend,
             owner: self.owner,
         };
-        let held = Held::new(&self.driver, won, round.granted(), round.holders());
+        let held = HeldLease::new(&self.driver, grant, round.granted(), round.holders());
         let lease = Lease::new(&self.renewer, Arc::clone(&held));
         match self.verify(&mut caller, &mut round).await {
             Ok(()) => {
@@ -190,11 +190,11 @@ impl Acquire {
     /// open, and that the caller still waits.
     async fn verify(&self, caller: &mut Caller, round: &mut RunningRound) -> Result<(), End> {
         if self.driver.identities.needs_proof() {
-            unless_stopped(&self.driver, caller, round.complete()).await?;
-            round.prove();
+            unless_stopped(&self.driver, caller, round.collect_remaining_votes()).await?;
+            round.mark_distinct();
         }
-        if let Some(mistake) = self.mistake(round.duplicate()).await {
-            return Err(End::Failed(mistake));
+        if let Some(error) = self.duplicate_error(round.duplicate()).await {
+            return Err(End::Failed(error));
         }
         // A client that was closed meanwhile may have missed the new lease.
         if self.driver.closing.is_cancelled() { Err(End::Closed) } else { Ok(()) }
@@ -211,15 +211,15 @@ impl Acquire {
 
     /// The wait is over, or too few nodes can vote.
     async fn give_up(mut self, caller: Caller, mut round: RunningRound, loss: Loss) {
-        round.catch_up();
-        let error = self.error(loss, &round.answers);
+        round.take_ready_answers();
+        let error = self.loss_error(loss, &round.answers);
         self.end(caller, End::Failed(error));
         round.finish(None).await;
     }
 
     /// Returns the mistake in the list of nodes, if one is known. `duplicate` is a node that the round found
     /// to be the same server as another one, and the subject of the round.
-    async fn mistake(&self, duplicate: Option<(usize, Arc<Subject>)>) -> Option<Error> {
+    async fn duplicate_error(&self, duplicate: Option<(usize, Arc<Subject>)>) -> Option<Error> {
         if let Some((node, subject)) = duplicate {
             let timeout = self.node_timeout;
             let found = find_duplicate(&self.driver, node, subject, self.term, timeout).await;
@@ -233,11 +233,11 @@ impl Acquire {
     /// Ends without a lease: answers the caller, and leaves all queues.
     fn end(&mut self, caller: Caller, end: End) {
         self.answer_end(caller, end);
-        self.leave();
+        self.leave_node_queues();
     }
 
     fn answer_end(&mut self, caller: Caller, end: End) {
-        self.reentrant = None;
+        self.reentrant_warning = None;
         match end {
             End::Failed(error) => {
                 let error = error.about(&self.resources);
@@ -252,7 +252,7 @@ impl Acquire {
         }
     }
 
-    fn error(&self, loss: Loss, answers: &[Option<Answered>]) -> Error {
+    fn loss_error(&self, loss: Loss, answers: &[Option<Answered>]) -> Error {
         if loss == Loss::NoQuorum {
             return self.driver.no_quorum(&self.resources, answers);
         }
@@ -265,7 +265,7 @@ impl Acquire {
                     if own.is_dropped() { ", dropped without being released" } else { "" };
                 let after = waited
                     .map_or_else(String::new, |wait| format!(" after {}", HumanDuration(wait)));
-                let fence = own.won.fence;
+                let fence = own.grant.fence;
                 format!("is held by another lease of this client (fence {fence}{dropped}){after}")
             }
             (None, Some(wait)) => {

@@ -22,11 +22,11 @@ pub(crate) async fn locked(
     driver.ready().await.map_err(|error| error.about(resources))?;
     let mut fan_out = driver.broadcast(Request::Exists(keys), clock::now(), patience);
     let mut answers = vec![None; driver.nodes.len()];
-    let mut seen = Seen::default();
+    let mut tally = HolderTally::default();
     while let Some((node, answered)) = fan_out.next().await {
-        seen.add(&answered);
+        tally.add(&answered);
         answers[node] = Some(answered);
-        match seen.decide(driver.quorum) {
+        match tally.decide(driver.quorum) {
             None => {}
             Some(Some(locked)) => return Ok(locked),
             Some(None) => break,
@@ -37,13 +37,13 @@ pub(crate) async fn locked(
 
 /// How many nodes said what.
 #[derive(Default)]
-struct Seen {
+struct HolderTally {
     held: usize,
     free: usize,
     unknown: usize,
 }
 
-impl Seen {
+impl HolderTally {
     fn add(&mut self, answered: &Answered) {
         match answered {
             Ok(Reply::Yes) => self.held += 1,
@@ -71,7 +71,7 @@ impl Seen {
 
 #[cfg(test)]
 mod tests {
-    use super::{Quorum, Seen};
+    use super::{HolderTally, Quorum};
 
     #[test]
     fn a_look_is_decided_as_soon_as_nothing_can_change_it() {
@@ -80,20 +80,20 @@ mod tests {
             for held in 0..=nodes {
                 for free in 0..=nodes - held {
                     for unknown in 0..=nodes - held - free {
-                        let seen = Seen { held, free, unknown };
+                        let tally = HolderTally { held, free, unknown };
                         let left = nodes - held - free - unknown;
-                        let told = seen.decide(quorum);
+                        let decision = tally.decide(quorum);
                         let says_free = free >= quorum.size();
                         let never_free = free + left + unknown < quorum.size();
-                        let untold = unknown > quorum.tolerated();
-                        let expected = match (says_free, never_free, untold) {
+                        let too_few = unknown > quorum.tolerated();
+                        let expected = match (says_free, never_free, too_few) {
                             (true, ..) => Some(Some(false)),
                             (_, true, _) => Some(Some(true)),
                             (.., true) => Some(None),
                             // Too few are free, and others might be.
                             _ => (left == 0).then_some(Some(true)),
                         };
-                        assert_eq!(told, expected, "{held} {free} {unknown} of {nodes}");
+                        assert_eq!(decision, expected, "{held} {free} {unknown} of {nodes}");
                     }
                 }
             }

@@ -44,14 +44,14 @@ pub(crate) struct Subscriber {
 struct SubscriberState {
     /// Those who listen, by their numbers.
     waiters: HashMap<u64, mpsc::UnboundedSender<Notification>>,
-    up: NodeSet,
+    connected: NodeSet,
     is_running: bool,
 }
 
 /// Keeps the connections open.
-pub(crate) struct Open(Arc<Subscriber>);
+pub(crate) struct ConnectionsGuard(Arc<Subscriber>);
 
-impl Drop for Open {
+impl Drop for ConnectionsGuard {
     fn drop(&mut self) {
         self.0.waiting.send_modify(|waiting| *waiting -= 1);
     }
@@ -88,22 +88,22 @@ impl Subscriber {
     }
 
     /// The nodes whose calls are notification.
-    pub(crate) fn up(&self) -> NodeSet {
-        self.state().up
+    pub(crate) fn connected(&self) -> NodeSet {
+        self.state().connected
     }
 
     /// Somebody listens, as long as the connections are open.
-    pub(crate) fn begin(&self, number: u64, waiter: mpsc::UnboundedSender<Notification>) {
+    pub(crate) fn register(&self, number: u64, waiter: mpsc::UnboundedSender<Notification>) {
         self.state().waiters.insert(number, waiter);
     }
 
-    pub(crate) fn end(&self, number: u64) {
+    pub(crate) fn unregister(&self, number: u64) {
         self.state().waiters.remove(&number);
     }
 
     /// Somebody has to wait: keeps the connections open until the result is dropped. Called on the
     /// runtime.
-    pub(crate) fn keep_open(self: &Arc<Self>) -> Open {
+    pub(crate) fn keep_open(self: &Arc<Self>) -> ConnectionsGuard {
         let mut state = self.state();
         self.waiting.send_modify(|waiting| *waiting += 1);
         if !state.is_running {
@@ -111,22 +111,22 @@ impl Subscriber {
             runtime::serve(move || Arc::clone(&subscriber).run());
             state.is_running = true;
         }
-        Open(Arc::clone(self))
+        ConnectionsGuard(Arc::clone(self))
     }
 
     /// Listens to all nodes while anybody waits.
     async fn run(self: Arc<Self>) {
         loop {
-            self.state().up = NodeSet::EMPTY;
-            let listen = (0..self.endpoints.len()).map(|node| self.listen(node));
+            self.state().connected = NodeSet::EMPTY;
+            let subscriptions = (0..self.endpoints.len()).map(|node| self.stay_subscribed(node));
             tokio::select! {
                 biased;
                 () = self.closing.cancelled() => {}
-                () = self.is_idle() => {}
-                _ = join_all(listen) => {}
+                () = self.wait_until_idle() => {}
+                _ = join_all(subscriptions) => {}
             }
             let mut state = self.state();
-            state.up = NodeSet::EMPTY;
+            state.connected = NodeSet::EMPTY;
             if *self.waiting.borrow() == 0 || self.closing.is_cancelled() {
                 state.is_running = false;
                 return;
@@ -134,7 +134,7 @@ impl Subscriber {
         }
     }
 
-    async fn is_idle(&self) {
+    async fn wait_until_idle(&self) {
         let mut waiting = self.waiting.subscribe();
         loop {
             // They cannot fail: the sender is here.
@@ -146,7 +146,7 @@ impl Subscriber {
     }
 
     /// Listens to one node for ever.
-    async fn listen(self: &Arc<Self>, node: usize) {
+    async fn stay_subscribed(self: &Arc<Self>, node: usize) {
         let (shortest, longest) = RECONNECT_DELAY;
         let mut delay = shortest;
         loop {
@@ -154,7 +154,7 @@ impl Subscriber {
             let (on_notification, on_broken) = (Arc::downgrade(self), broken.clone());
             let on_notification = move |number: u64, lock: &str| {
                 if let Some(subscriber) = on_notification.upgrade() {
-                    subscriber.called(number, node, lock);
+                    subscriber.notify(number, node, lock);
                 }
             };
             let target = &self.endpoints[node].target;
@@ -163,9 +163,9 @@ impl Subscriber {
             });
             let began = clock::now();
             if let Ok(Ok(_subscription)) = timeout(self.connect_timeout, opening).await {
-                self.is_up(node, true);
+                self.set_connected(node, true);
                 broken.cancelled().await;
-                self.is_up(node, false);
+                self.set_connected(node, false);
             }
             // What lasted was no failure.
             let lasted = clock::now().since(began) > longest;
@@ -174,20 +174,20 @@ impl Subscriber {
         }
     }
 
-    fn is_up(&self, node: usize, up: bool) {
+    fn set_connected(&self, node: usize, connected: bool) {
         let mut state = self.state();
-        if up {
-            state.up.insert(node);
+        if connected {
+            state.connected.insert(node);
             for waiter in state.waiters.values() {
                 // An error means that it is about to leave.
                 let _ = waiter.send(Notification::Unqueued(node));
             }
         } else {
-            state.up.remove(node);
+            state.connected.remove(node);
         }
     }
 
-    fn called(&self, number: u64, node: usize, lock: &str) {
+    fn notify(&self, number: u64, node: usize, lock: &str) {
         if let Some(waiter) = self.state().waiters.get(&number) {
             let _ = waiter.send(Notification::Free { node, lock: lock.to_owned() });
         }

@@ -3,7 +3,7 @@
 use crate::command::answer::Answered;
 use crate::command::keys::Keys;
 use crate::command::request::Ticket;
-use crate::lock::subscriber::{Notification, Open, Subscriber};
+use crate::lock::subscriber::{ConnectionsGuard, Notification, Subscriber};
 use crate::node::clocks::Clocks;
 use quorlock_protocol::node::queue;
 use quorlock_protocol::{Line, Moment, NodeSet};
@@ -16,7 +16,7 @@ pub(crate) struct Waiters {
     clocks: Arc<Clocks>,
     subscriber: Arc<Subscriber>,
     /// Notified with all report.
-    told: Notify,
+    reported: Notify,
 }
 
 /// What others know of a waiter.
@@ -27,7 +27,7 @@ struct Waiter {
     /// What came of the last round of those who were first in its line.
     report: RoundReport,
     /// Notified when it should try now, if it is first: another one needs to know.
-    hurry: Arc<Notify>,
+    retry_now: Arc<Notify>,
 }
 
 /// What the first in line knows, and leaves to the next.
@@ -44,19 +44,20 @@ pub(crate) struct RoundReport {
 enum Turn {
     First,
     /// Too few nodes can vote, and others have tried for long enough.
-    Hopeless,
+    NoQuorum,
 }
 
-type Mailbox = (mpsc::UnboundedSender<Notification>, mpsc::UnboundedReceiver<Notification>);
+type NotificationChannel =
+    (mpsc::UnboundedSender<Notification>, mpsc::UnboundedReceiver<Notification>);
 
 /// Where a waiter stands in the nodes' queues if the round is lost.
-pub(crate) struct Queued {
+pub(crate) struct QueueEntry {
     pub(crate) waiter: Arc<str>,
     pub(crate) ticket: Ticket,
     /// On these nodes.
     pub(crate) nodes: NodeSet,
     /// Gone when it does not wait any more.
-    pub(crate) waits: Weak<()>,
+    pub(crate) alive: Weak<()>,
 }
 
 /// A waiter's place in its client's line. It leaves the line when this is dropped.
@@ -67,18 +68,23 @@ pub(crate) struct Place {
     arrived: Moment,
     turn: oneshot::Receiver<Turn>,
     /// Once it contends with other clients.
-    notifications: Option<Mailbox>,
+    notifications: Option<NotificationChannel>,
     /// Once it has to wait.
-    open: Option<Open>,
+    connections: Option<ConnectionsGuard>,
     alive: Arc<()>,
-    hurry: Arc<Notify>,
+    retry_now: Arc<Notify>,
     /// Whether others stood before it when it came.
-    stood_behind: bool,
+    joined_behind_others: bool,
 }
 
 impl Waiters {
     pub(crate) fn new(clocks: Arc<Clocks>, subscriber: Arc<Subscriber>) -> Arc<Self> {
-        Arc::new(Self { local_queue: Mutex::default(), clocks, subscriber, told: Notify::new() })
+        Arc::new(Self {
+            local_queue: Mutex::default(),
+            clocks,
+            subscriber,
+            reported: Notify::new(),
+        })
     }
 
     fn local_queue(&self) -> MutexGuard<'_, Line<Arc<[Keys]>, Waiter>> {
@@ -88,20 +94,21 @@ impl Waiters {
     /// Joins the line of those who wait for the same.
     pub(crate) fn join(self: &Arc<Self>, keys: &Arc<[Keys]>, arrived: Moment) -> Place {
         let (sender, turn) = oneshot::channel();
-        let hurry = Arc::new(Notify::new());
+        let retry_now = Arc::new(Notify::new());
         let (report, turn_sender) = (RoundReport::default(), Some(sender));
-        let waiter = Waiter { arrived, turn: turn_sender, report, hurry: Arc::clone(&hurry) };
+        let waiter =
+            Waiter { arrived, turn: turn_sender, report, retry_now: Arc::clone(&retry_now) };
         let (number, is_first) = {
-            let mut queue_guard = self.local_queue();
-            let (number, is_first) = queue_guard.join(keys, waiter);
-            if is_first && let Some(waiter) = queue_guard.get(keys, number) {
+            let mut local_queue = self.local_queue();
+            let (number, is_first) = local_queue.join(keys, waiter);
+            if is_first && let Some(waiter) = local_queue.get(keys, number) {
                 waiter.give_turn(Turn::First);
             }
             (number, is_first)
         };
         let (waiters, keys) = (Arc::clone(self), Arc::clone(keys));
         let alive = Arc::new(());
-        let (notifications, open, stood_behind) = (None, None, !is_first);
+        let (notifications, connections, joined_behind_others) = (None, None, !is_first);
         Place {
             waiters,
             keys,
@@ -109,10 +116,10 @@ impl Waiters {
             arrived,
             turn,
             notifications,
-            open,
+            connections,
             alive,
-            hurry,
-            stood_behind,
+            retry_now,
+            joined_behind_others,
         }
     }
 
@@ -133,46 +140,46 @@ impl Waiter {
 
 impl Place {
     /// Whether others of this client were before it.
-    pub(crate) fn stood_behind(&self) -> bool {
-        self.stood_behind
+    pub(crate) fn joined_behind_others(&self) -> bool {
+        self.joined_behind_others
     }
 
     /// Waits until it is first. Returns whether there is any hope to win then.
-    pub(crate) async fn is_first(&mut self) -> bool {
+    pub(crate) async fn wait_for_turn(&mut self) -> bool {
         // It cannot fail: a waiter is in the line until its place is dropped.
-        !matches!((&mut self.turn).await, Ok(Turn::Hopeless))
+        !matches!((&mut self.turn).await, Ok(Turn::NoQuorum))
     }
 
     /// Waits, after the end of its wait, until the first in line has report from `since` or later, and returns
-    /// `None`; or until it is first itself, and returns what [`Place::is_first`] does. So that many waits that
+    /// `None`; or until it is first itself, and returns what [`Place::wait_for_turn`] does. So that many waits that
     /// end together cost one round, the first in line is asked to try now.
-    pub(crate) async fn is_informed(&mut self, since: Moment) -> Option<bool> {
+    pub(crate) async fn wait_for_report(&mut self, since: Moment) -> Option<bool> {
         let waiters = Arc::clone(&self.waiters);
         loop {
-            let told = waiters.told.notified();
+            let reported = waiters.reported.notified();
             if self.report().at.is_some_and(|at| at >= since) {
                 return None;
             }
             if let Some(first) = waiters.local_queue().waiters(&self.keys).next() {
-                first.hurry.notify_one();
+                first.retry_now.notify_one();
             }
             tokio::select! {
                 biased;
-                has_hope = self.is_first() => return Some(has_hope),
-                () = told => {}
+                may_try = self.wait_for_turn() => return Some(may_try),
+                () = reported => {}
             }
         }
     }
 
     /// Is notified when it should try now, because another waiter needs to know.
-    pub(crate) fn hurry(&self) -> Arc<Notify> {
-        Arc::clone(&self.hurry)
+    pub(crate) fn retry_now(&self) -> Arc<Notify> {
+        Arc::clone(&self.retry_now)
     }
 
     /// What the first in line has found out.
     pub(crate) fn report(&self) -> RoundReport {
-        let queue_guard = self.waiters.local_queue();
-        queue_guard.waiters(&self.keys).next().map(|first| first.report.clone()).unwrap_or_default()
+        let local_queue = self.waiters.local_queue();
+        local_queue.waiters(&self.keys).next().map(|first| first.report.clone()).unwrap_or_default()
     }
 
     /// What came of a round, for those behind.
@@ -180,37 +187,37 @@ impl Place {
         if let Some(waiter) = self.waiters.local_queue().get(&self.keys, self.number) {
             waiter.report = report;
         }
-        self.waiters.told.notify_waiters();
+        self.waiters.reported.notify_waiters();
     }
 
     /// Too few nodes can vote: those who have been waiting since then need not find out for themselves.
-    pub(crate) fn give_up_with_others(&self, since: Moment) {
+    pub(crate) fn end_waiters_since(&self, since: Moment) {
         self.waiters.local_queue().each(&self.keys, |waiter| {
             if waiter.arrived <= since {
-                waiter.give_turn(Turn::Hopeless);
+                waiter.give_turn(Turn::NoQuorum);
             }
         });
     }
 
     /// It has to wait: notifications are to be notification.
-    pub(crate) fn listen(&mut self) {
-        self.hear();
+    pub(crate) fn subscribe(&mut self) {
+        self.register();
         let subscriber = &self.waiters.subscriber;
-        self.open.get_or_insert_with(|| subscriber.keep_open());
+        self.connections.get_or_insert_with(|| subscriber.keep_open());
     }
 
     /// Listens from the beginning if notifications are notification already, for others. It may not have to wait, so
     /// that is no reason to go on with it.
-    pub(crate) fn listen_with_others(&mut self) {
-        if !self.waiters.subscriber.up().is_empty() {
-            self.hear();
+    pub(crate) fn subscribe_if_connected(&mut self) {
+        if !self.waiters.subscriber.connected().is_empty() {
+            self.register();
         }
     }
 
-    fn hear(&mut self) {
+    fn register(&mut self) {
         self.notifications.get_or_insert_with(|| {
             let (sender, receiver) = mpsc::unbounded_channel();
-            self.waiters.subscriber.begin(self.number, sender.clone());
+            self.waiters.subscriber.register(self.number, sender.clone());
             (sender, receiver)
         });
     }
@@ -221,7 +228,7 @@ impl Place {
     }
 
     /// Waits for the next call.
-    pub(crate) async fn notification(&mut self) -> Notification {
+    pub(crate) async fn next_notification(&mut self) -> Notification {
         match &mut self.notifications {
             Some((_, notifications)) => match notifications.recv().await {
                 Some(notification) => notification,
@@ -233,14 +240,14 @@ impl Place {
 
     /// Where it stands in the nodes' queues; `None` if it does not listen, or as long as no node has told
     /// the time.
-    pub(crate) fn queued(&self) -> Option<Queued> {
+    pub(crate) fn queue_entry(&self) -> Option<QueueEntry> {
         self.notifications.as_ref()?;
         let subscriber = &self.waiters.subscriber;
-        Some(Queued {
+        Some(QueueEntry {
             waiter: queue::name(subscriber.channel(), self.number),
             ticket: self.waiters.clocks.at(self.arrived)?,
-            nodes: subscriber.up(),
-            waits: Arc::downgrade(&self.alive),
+            nodes: subscriber.connected(),
+            alive: Arc::downgrade(&self.alive),
         })
     }
 }
@@ -248,11 +255,11 @@ impl Place {
 impl Drop for Place {
     fn drop(&mut self) {
         if self.notifications.is_some() {
-            self.waiters.subscriber.end(self.number);
+            self.waiters.subscriber.unregister(self.number);
         }
-        let mut queue_guard = self.waiters.local_queue();
-        let report = queue_guard.get(&self.keys, self.number).map(|waiter| waiter.report.clone());
-        if let Some(next) = queue_guard.leave(&self.keys, self.number) {
+        let mut local_queue = self.waiters.local_queue();
+        let report = local_queue.get(&self.keys, self.number).map(|waiter| waiter.report.clone());
+        if let Some(next) = local_queue.leave(&self.keys, self.number) {
             next.report = report.unwrap_or_default();
             next.give_turn(Turn::First);
         }
