@@ -1,8 +1,7 @@
-//! Acquiring a lock: runs rounds of the protocol on a client's nodes until one is won or there is nothing
-//! left to try, and answers the caller exactly once.
+//! One acquire: runs rounds until one is won or the caller must get an error, and answers exactly once.
 //!
-//! [`Acquire::run`] is the whole story; `contention.rs` has the waiting. Rules of the lock are not here: the
-//! protocol decides each round, and when the next one begins. `client/lock.rs` starts acquires.
+//! [`Acquire::run`] shows all the steps; `contention.rs` has those of waiting. The protocol decides who wins a
+//! round and when the next one begins, so no rule of the lock belongs here. `client/lock.rs` starts acquires.
 
 mod contention;
 
@@ -31,7 +30,7 @@ use std::time::Duration;
 use tokio::sync::oneshot;
 use tokio_util::sync::DropGuard;
 
-/// One caller's acquire.
+/// An acquire that is under way.
 pub(crate) struct Acquire {
     driver: Arc<Driver>,
     renewer: Arc<Renewer>,
@@ -44,15 +43,15 @@ pub(crate) struct Acquire {
     arrived: Moment,
     waiting: Waiting,
     calls: Calls,
-    /// In its client's line; `None` for a single try, which waits for nobody.
+    /// The place in the local queue; `None` if `wait` is zero: a single try does not queue.
     place: Option<Place>,
-    /// The nodes in whose queues it may be, and what it is there.
+    /// The nodes whose queues may contain this acquire.
     joined: NodeSet,
     queue_subject: Option<Arc<Subject>>,
     node_timeout: Duration,
     trace: AcquireTrace,
     owner: Option<Owner>,
-    /// Ends what waits to warn that the owner waits for itself.
+    /// Cancels the pending warning about a caller that waits for its own lease.
     reentrant_warning: Option<DropGuard>,
 }
 
@@ -91,8 +90,9 @@ impl Acquire {
         }
     }
 
-    /// Runs the acquire to its end: rounds, until one is won, the wait is over, the client is closed, or the
-    /// caller is gone. Answers the caller.
+    /// Runs rounds until one is won, `wait` is over, too few nodes can vote for too long, or the acquire is
+    /// stopped. It is stopped when the client is closed or the caller drops its `Pending`. Answers the caller,
+    /// then finishes the last round.
     pub(crate) async fn run(mut self, mut caller: Caller) {
         if let Err(end) = self.wait_for_turn(&mut caller).await {
             return self.end(caller, end);
@@ -125,14 +125,14 @@ impl Acquire {
         }
     }
 
-    /// Waits in the client's local queue until this acquire is first.
+    /// Waits until this acquire is first in the local queue.
     async fn wait_for_turn(&mut self, caller: &mut Caller) -> Result<(), End> {
         let driver = Arc::clone(&self.driver);
         let error = unless_stopped(&driver, caller, self.wait_in_local_queue()).await?;
         error.map_or(Ok(()), |error| Err(End::Failed(error)))
     }
 
-    /// Waits until enough nodes are connected, and sends ACQUIRE to all nodes.
+    /// Waits until enough nodes are connected, then sends ACQUIRE to all nodes.
     async fn start_round(&mut self, caller: &mut Caller) -> Result<RunningRound, End> {
         unless_stopped(&self.driver, caller, self.driver.ready()).await?.map_err(End::Failed)?;
         let queue_entry = self.place.as_mut().and_then(|place| {
@@ -155,10 +155,10 @@ impl Acquire {
         Ok(round)
     }
 
-    /// The round is won. Hands the lease to the caller, or releases it by dropping it if the nodes turn out
-    /// to be duplicates or the acquire was stopped.
+    /// Hands the lease of a won round to the caller. If the lease may not be used, answers with an error and
+    /// drops it, which releases it.
     async fn win(mut self, mut caller: Caller, mut round: RunningRound, fence: u64, end: Moment) {
-        // The next waiter's turn. Where this one is still in a node's queue, its release ends that.
+        // Gives the next local waiter its turn. The lease's release removes this one from the nodes' queues.
         self.place = None;
         let grant = Grant {
             resources: self.resources.clone(),
@@ -186,8 +186,8 @@ impl Acquire {
         round.finish(Some(held)).await;
     }
 
-    /// Checks that the lease may be handed out: that no two of its nodes are one server, that the client is
-    /// open, and that the caller still waits.
+    /// Checks that the lease may be handed out: no two nodes are duplicates, the client is open, and the caller
+    /// still waits.
     async fn verify(&self, caller: &mut Caller, round: &mut RunningRound) -> Result<(), End> {
         if self.driver.identities.needs_proof() {
             unless_stopped(&self.driver, caller, round.collect_remaining_votes()).await?;
@@ -196,20 +196,20 @@ impl Acquire {
         if let Some(error) = self.duplicate_error(round.duplicate()).await {
             return Err(End::Failed(error));
         }
-        // A client that was closed meanwhile may have missed the new lease.
+        // `Client::close` releases the leases it finds. It may have run before this one was added.
         if self.driver.closing.is_cancelled() { Err(End::Closed) } else { Ok(()) }
     }
 
-    /// The acquire was stopped while the round was running. Takes back what the nodes granted.
+    /// Ends a stopped acquire whose round is undecided, and undoes the round's grants.
     async fn abandon(mut self, caller: Caller, mut round: RunningRound, end: End) {
-        // Before the undo requests: they keep no place in a queue for a waiter that is gone.
+        // Must precede the undo requests: they would keep the queue entry of a live waiter.
         self.place = None;
         round.handle(Event::Abandon);
         self.end(caller, end);
         round.finish(None).await;
     }
 
-    /// The wait is over, or too few nodes can vote.
+    /// Ends the acquire with the error for its last round: `wait` is over, or too few nodes can vote.
     async fn give_up(mut self, caller: Caller, mut round: RunningRound, loss: Loss) {
         round.take_ready_answers();
         let error = self.loss_error(loss, &round.answers);
@@ -217,8 +217,8 @@ impl Acquire {
         round.finish(None).await;
     }
 
-    /// Returns the mistake in the list of nodes, if one is known. `duplicate` is a node that the round found
-    /// to be the same server as another one, and the subject of the round.
+    /// Returns the error for duplicate nodes, if any are known. `duplicate` is a node that answered as a
+    /// duplicate in this round, with the round's subject; the node it duplicates is then searched for.
     async fn duplicate_error(&self, duplicate: Option<(usize, Arc<Subject>)>) -> Option<Error> {
         if let Some((node, subject)) = duplicate {
             let timeout = self.node_timeout;
@@ -230,7 +230,7 @@ impl Acquire {
         self.driver.identities.mistake()
     }
 
-    /// Ends without a lease: answers the caller, and leaves all queues.
+    /// Ends without a lease: answers the caller, then leaves the local queue and the nodes' queues.
     fn end(&mut self, caller: Caller, end: End) {
         self.answer_end(caller, end);
         self.leave_node_queues();
@@ -252,6 +252,8 @@ impl Acquire {
         }
     }
 
+    /// Returns the error for a lost round. On contention it says whether another lease of this client holds the
+    /// resource.
     fn loss_error(&self, loss: Loss, answers: &[Option<Answered>]) -> Error {
         if loss == Loss::NoQuorum {
             return self.driver.no_quorum(&self.resources, answers);
@@ -284,21 +286,20 @@ impl Acquire {
     }
 }
 
-/// How an acquire ends without a lease.
+/// Why an acquire ends without a lease.
 enum End {
     Failed(Error),
-    /// The client is closed.
     Closed,
-    /// The caller dropped its [`Pending`](crate::Pending).
+    /// The caller dropped its [`Pending`](crate::Pending), so there is nobody to answer.
     Cancelled,
 }
 
 fn answer(caller: Caller, result: crate::error::Result<Lease>) {
-    // An error means that the caller has gone. Dropping the result releases the lease.
+    // Fails if the caller is gone. Dropping the lease then releases it.
     let _ = caller.send(result);
 }
 
-/// Does `work`, unless the caller goes away or the client is closed first.
+/// Runs `work` unless the acquire is stopped first.
 async fn unless_stopped<T>(
     driver: &Driver,
     caller: &mut Caller,

@@ -1,4 +1,7 @@
-//! A look at whether somebody holds a lock. It changes nothing, and nothing relies on it.
+//! Reports whether a lock is held: the nodes' side of `Lock::locked`.
+//!
+//! Read-only: it creates no key and joins no queue. The result may be outdated on return, so no other code of
+//! quorlock may depend on it. `client/lock.rs` calls it.
 
 use crate::command::answer::Answered;
 use crate::command::keys::Keys;
@@ -12,7 +15,11 @@ use quorlock_protocol::Quorum;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Asks the nodes whether anybody holds any of the resources.
+/// Returns whether any of the resources is held on so many nodes that an acquire could not win now. Waits at
+/// most `patience` for the nodes' answers, after the connections are ready.
+///
+/// Fails with `NoQuorum` if the answers allow neither conclusion, and with `Config` if two nodes are
+/// duplicates.
 pub(crate) async fn locked(
     driver: &Driver,
     resources: &Resources,
@@ -35,7 +42,7 @@ pub(crate) async fn locked(
     Err(driver.no_quorum(resources, &answers))
 }
 
-/// How many nodes said what.
+/// Number of nodes per answer.
 #[derive(Default)]
 struct HolderTally {
     held: usize,
@@ -48,13 +55,15 @@ impl HolderTally {
         match answered {
             Ok(Reply::Yes) => self.held += 1,
             Ok(Reply::No) => self.free += 1,
-            // Also of a node that may have forgotten the key.
+            // A guarded node is unknown even if it answers: it may have lost the key in a restart.
             _ => self.unknown += 1,
         }
     }
 
-    /// `Some` once it is decided: whether so many nodes are held that no majority is free, or
-    /// `Some(None)` if too few answered to tell.
+    /// Returns `Some(Some(locked))` once further answers cannot change the result, and `Some(None)` once too
+    /// many nodes are unknown to decide. `None` means that more answers are needed.
+    ///
+    /// The lock is held if so many nodes hold a key that no majority is free.
     fn decide(&self, quorum: Quorum) -> Option<Option<bool>> {
         let all = self.held + self.free + self.unknown == quorum.nodes();
         if self.free >= quorum.size() {
@@ -90,7 +99,7 @@ mod tests {
                             (true, ..) => Some(Some(false)),
                             (_, true, _) => Some(Some(true)),
                             (.., true) => Some(None),
-                            // Too few are free, and others might be.
+                            // No majority is free, but with other answers there could be one.
                             _ => (left == 0).then_some(Some(true)),
                         };
                         assert_eq!(decision, expected, "{held} {free} {unknown} of {nodes}");

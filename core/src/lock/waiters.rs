@@ -1,4 +1,8 @@
-//! Waiting for a lock: the line within the client, and the notifications of the nodes.
+//! Waiting for a lock: the local queue of each resource, and a waiter's entry in the nodes' queues.
+//!
+//! Waiters of one client for the same resources form a FIFO queue, and only the first contends on the network.
+//! Queues decide who tries next, never who holds a lock. An acquire joins with [`Waiters::join`] and leaves by
+//! dropping its [`Place`].
 
 use crate::command::answer::Answered;
 use crate::command::keys::Keys;
@@ -10,70 +14,72 @@ use quorlock_protocol::{Line, Moment, NodeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use tokio::sync::{Notify, mpsc, oneshot};
 
-/// Where the waiters of one client are.
+/// The waiters of one client, in one local queue for each set of resources.
 pub(crate) struct Waiters {
     local_queue: Mutex<Line<Arc<[Keys]>, Waiter>>,
     clocks: Arc<Clocks>,
     subscriber: Arc<Subscriber>,
-    /// Notified with all report.
+    /// Notified whenever a waiter publishes a [`RoundReport`].
     reported: Notify,
 }
 
-/// What others know of a waiter.
+/// What the local queue stores about a waiter.
 struct Waiter {
     arrived: Moment,
-    /// `None` once it was told.
+    /// Sends the waiter its turn; `None` after that.
     turn: Option<oneshot::Sender<Turn>>,
-    /// What came of the last round of those who were first in its line.
+    /// The last round of this waiter, or of its predecessors in the queue.
     report: RoundReport,
-    /// Notified when it should try now, if it is first: another one needs to know.
+    /// Asks this waiter, if it is first, to start a round now: another waiter needs the result.
     retry_now: Arc<Notify>,
 }
 
-/// What the first in line knows, and leaves to the next.
+/// The result of the last round of the first waiter in a local queue. The next waiter inherits it.
 #[derive(Clone, Default)]
 pub(crate) struct RoundReport {
-    /// The answers in the last round.
+    /// Each node's answer in that round.
     pub(crate) answers: Arc<[Option<Answered>]>,
-    /// Since when too few nodes can vote.
+    /// Since when too few nodes can vote; `None` if enough can.
     pub(crate) outage: Option<Moment>,
-    /// When that round ended; `None` if there was none yet.
+    /// When that round ended; `None` before the first round.
     pub(crate) at: Option<Moment>,
 }
 
+/// Ends the wait of a waiter in the local queue.
 enum Turn {
     First,
-    /// Too few nodes can vote, and others have tried for long enough.
+    /// Too few nodes can vote, and the waiters before this one have retried for long enough. It fails without a
+    /// round of its own.
     NoQuorum,
 }
 
 type NotificationChannel =
     (mpsc::UnboundedSender<Notification>, mpsc::UnboundedReceiver<Notification>);
 
-/// Where a waiter stands in the nodes' queues if the round is lost.
+/// A waiter's entry in the nodes' queues. A refused ACQUIRE that carries the ticket creates it.
 pub(crate) struct QueueEntry {
     pub(crate) waiter: Arc<str>,
     pub(crate) ticket: Ticket,
-    /// On these nodes.
+    /// The nodes whose notifications reach this client.
     pub(crate) nodes: NodeSet,
-    /// Gone when it does not wait any more.
+    /// Expires when the waiter drops its [`Place`].
     pub(crate) alive: Weak<()>,
 }
 
-/// A waiter's place in its client's line. It leaves the line when this is dropped.
+/// A waiter's place in the local queue. Dropping it leaves the queue and gives the next waiter its turn.
 pub(crate) struct Place {
     waiters: Arc<Waiters>,
     keys: Arc<[Keys]>,
     number: u64,
     arrived: Moment,
     turn: oneshot::Receiver<Turn>,
-    /// Once it contends with other clients.
+    /// `Some` once the waiter is registered with the subscriber.
     notifications: Option<NotificationChannel>,
-    /// Once it has to wait.
+    /// `Some` once a round was lost to contention: keeps the subscriptions open.
     connections: Option<ConnectionsGuard>,
     alive: Arc<()>,
     retry_now: Arc<Notify>,
-    /// Whether others stood before it when it came.
+    /// Whether the queue had other waiters when this one joined.
     joined_behind_others: bool,
 }
 
@@ -91,7 +97,7 @@ impl Waiters {
         self.local_queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Joins the line of those who wait for the same.
+    /// Joins the local queue for these keys. A waiter that finds it empty has its turn at once.
     pub(crate) fn join(self: &Arc<Self>, keys: &Arc<[Keys]>, arrived: Moment) -> Place {
         let (sender, turn) = oneshot::channel();
         let retry_now = Arc::new(Notify::new());
@@ -123,7 +129,7 @@ impl Waiters {
         }
     }
 
-    /// How many wait, or will if they do not win at once.
+    /// Number of acquires in the local queues, including those that have their turn.
     pub(crate) fn count(&self) -> u64 {
         self.local_queue().len() as u64
     }
@@ -132,27 +138,31 @@ impl Waiters {
 impl Waiter {
     fn give_turn(&mut self, turn: Turn) {
         if let Some(sender) = self.turn.take() {
-            // An error means that it is about to leave.
+            // Fails only if the waiter is dropping its place.
             let _ = sender.send(turn);
         }
     }
 }
 
 impl Place {
-    /// Whether others of this client were before it.
+    /// Whether other waiters of this client were in the queue when this one joined.
     pub(crate) fn joined_behind_others(&self) -> bool {
         self.joined_behind_others
     }
 
-    /// Waits until it is first. Returns whether there is any hope to win then.
+    /// Waits until this waiter is first in the local queue, and returns `true`. Returns `false` if it must fail
+    /// instead because too few nodes can vote. Not to be awaited again after it returned.
     pub(crate) async fn wait_for_turn(&mut self) -> bool {
-        // It cannot fail: a waiter is in the line until its place is dropped.
+        // The sender cannot be dropped before it is used: it is in the queue until `self` is dropped.
         !matches!((&mut self.turn).await, Ok(Turn::NoQuorum))
     }
 
-    /// Waits, after the end of its wait, until the first in line has report from `since` or later, and returns
-    /// `None`; or until it is first itself, and returns what [`Place::wait_for_turn`] does. So that many waits that
-    /// end together cost one round, the first in line is asked to try now.
+    /// For a waiter whose wait has ended in the local queue. Waits for a report of a round that ended at
+    /// `since` or later, and returns `None`. If its turn comes earlier, returns what [`Place::wait_for_turn`]
+    /// returns.
+    ///
+    /// It asks the first waiter to start a round now, so that one round serves all waits that end at the same
+    /// time.
     pub(crate) async fn wait_for_report(&mut self, since: Moment) -> Option<bool> {
         let waiters = Arc::clone(&self.waiters);
         loop {
@@ -171,18 +181,18 @@ impl Place {
         }
     }
 
-    /// Is notified when it should try now, because another waiter needs to know.
+    /// Notified when this waiter should start a round now, because another waiter needs the result.
     pub(crate) fn retry_now(&self) -> Arc<Notify> {
         Arc::clone(&self.retry_now)
     }
 
-    /// What the first in line has found out.
+    /// Returns the report of the first waiter in the local queue.
     pub(crate) fn report(&self) -> RoundReport {
         let local_queue = self.waiters.local_queue();
         local_queue.waiters(&self.keys).next().map(|first| first.report.clone()).unwrap_or_default()
     }
 
-    /// What came of a round, for those behind.
+    /// Publishes the result of this waiter's round to the waiters behind it.
     pub(crate) fn publish(&self, report: RoundReport) {
         if let Some(waiter) = self.waiters.local_queue().get(&self.keys, self.number) {
             waiter.report = report;
@@ -190,7 +200,8 @@ impl Place {
         self.waiters.reported.notify_waiters();
     }
 
-    /// Too few nodes can vote: those who have been waiting since then need not find out for themselves.
+    /// Fails all waiters that have been in the local queue since `since` or earlier: too few nodes can vote,
+    /// and a round of their own would find the same.
     pub(crate) fn end_waiters_since(&self, since: Moment) {
         self.waiters.local_queue().each(&self.keys, |waiter| {
             if waiter.arrived <= since {
@@ -199,15 +210,15 @@ impl Place {
         });
     }
 
-    /// It has to wait: notifications are to be notification.
+    /// Registers for notifications, and keeps the subscriptions open until the place is dropped.
     pub(crate) fn subscribe(&mut self) {
         self.register();
         let subscriber = &self.waiters.subscriber;
         self.connections.get_or_insert_with(|| subscriber.keep_open());
     }
 
-    /// Listens from the beginning if notifications are notification already, for others. It may not have to wait, so
-    /// that is no reason to go on with it.
+    /// Registers for notifications if other waiters have subscriptions open. Does not keep these open, because
+    /// this waiter may win its first round.
     pub(crate) fn subscribe_if_connected(&mut self) {
         if !self.waiters.subscriber.connected().is_empty() {
             self.register();
@@ -222,12 +233,12 @@ impl Place {
         });
     }
 
-    /// Lets it hear something else, later.
+    /// Returns a sender of further notifications to this waiter; `None` if it is not registered.
     pub(crate) fn sender(&self) -> Option<mpsc::UnboundedSender<Notification>> {
         self.notifications.as_ref().map(|(sender, _)| sender.clone())
     }
 
-    /// Waits for the next call.
+    /// Waits for the next notification. Never returns if the waiter is not registered. Cancel-safe.
     pub(crate) async fn next_notification(&mut self) -> Notification {
         match &mut self.notifications {
             Some((_, notifications)) => match notifications.recv().await {
@@ -238,8 +249,8 @@ impl Place {
         }
     }
 
-    /// Where it stands in the nodes' queues; `None` if it does not listen, or as long as no node has told
-    /// the time.
+    /// Returns the waiter's entry for the nodes' queues. `None` if it is not registered for notifications, or
+    /// if no node has reported its clock yet: the ticket is a time by the nodes' clocks.
     pub(crate) fn queue_entry(&self) -> Option<QueueEntry> {
         self.notifications.as_ref()?;
         let subscriber = &self.waiters.subscriber;

@@ -1,5 +1,6 @@
-//! What an acquire does while others hold the lock or are before it: it waits in the local queue of its
-//! client, in the queues of the nodes, and between rounds.
+//! How an acquire waits: in the local queue, in the nodes' queues, and between rounds.
+//!
+//! Only `acquire.rs` calls this. It starts no round and answers no caller.
 
 use super::Acquire;
 use crate::command::answer::Answered;
@@ -17,14 +18,15 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 
-/// How soon a queue is joined again after that failed for want of a connection.
+/// Delay before joining a node's queue again after the request failed.
 const JOIN_AGAIN: Duration = Duration::from_millis(100);
 
-/// How long a thread or task waits for a lock that it holds itself before an event warns of it.
+/// How long a caller may wait for a lease of its own before an event warns about it.
 const REENTRANT_AFTER: Duration = Duration::from_secs(1);
 
 impl Acquire {
-    /// Waits in the client's line; returns why it was in vain.
+    /// Waits in the local queue. Returns `None` when it is this acquire's turn, or the error to fail with:
+    /// `wait` ended first, or too few nodes can vote.
     pub(super) async fn wait_in_local_queue(&mut self) -> Option<Error> {
         if self.place.as_ref()?.joined_behind_others() {
             self.begin_to_wait();
@@ -36,8 +38,8 @@ impl Acquire {
             match end {
                 Some(end) => {
                     sleep(end.since(clock::now())).await;
-                    // Older report may be of a holder that is gone, or of nodes that are down since. The timer
-                    // may be late: it stands still while the machine is suspended.
+                    // An older report may name a holder that has left or miss an outage. Measured from now, not
+                    // from `end`: the timer is late if the machine was suspended.
                     clock::now().minus(retry_delay).max(self.arrived)
                 }
                 None => std::future::pending().await,
@@ -61,12 +63,13 @@ impl Acquire {
         }
     }
 
-    /// Others have it, or are before it in the line.
+    /// Records that the acquire is kept waiting. The first time, schedules the warning for a caller that waits
+    /// for its own lease.
     fn begin_to_wait(&mut self) {
         if !self.trace.begin_waiting() || self.owner.is_none() {
             return;
         }
-        // Its owner waits from now on, so it acquires nothing else meanwhile.
+        // Looking once is enough: while the owner waits here, it acquires no other lease.
         let own = self.renewer.find(&self.keys, |held| held.grant.owner == self.owner);
         let Some(held) = own else { return };
         let waiting = CancellationToken::new();
@@ -83,15 +86,15 @@ impl Acquire {
         });
     }
 
-    /// What follows a round that was lost.
+    /// Records a lost round, shares its result with the local queue, and returns what to do next.
     pub(super) fn after_loss(&mut self, round: &RunningRound, loss: Loss) -> Next {
-        // It joined with its request, except where that failed.
+        // Each ACQUIRE carried the queue ticket, so the waiter is in a node's queue unless the request failed.
         let failed = |answer: &Option<Answered>| matches!(answer, Some(Err(_)));
         let nodes = 0..round.answers.len();
         nodes.filter(|node| failed(&round.answers[*node])).for_each(|node| {
             self.joined.remove(node);
         });
-        // Where others are said to be before it by some nodes only, they may be gone.
+        // Take the smallest rank: waiters that only some nodes still list may have left.
         self.waiting.stands_behind(round.refusals().filter_map(|refusal| refusal.rank).min());
         self.trace.lose_round(loss);
         let next = self.waiting.after(clock::now(), round.sent, loss, random::random());
@@ -114,7 +117,7 @@ impl Acquire {
         next
     }
 
-    /// Waits until it is time for another round: at `next`, or earlier if the nodes call.
+    /// Waits until `next`, or until a notification or another local waiter calls for an earlier round.
     pub(super) async fn pause(&mut self, mut next: Moment) {
         loop {
             self.join_queues();
@@ -144,8 +147,8 @@ impl Acquire {
         }
     }
 
-    /// Joins the queues of those nodes that it has begun to listen to. A node where the resource is
-    /// free by now calls at once.
+    /// Joins the queues of newly subscribed nodes, in the background. A node on which the resource is free
+    /// notifies the waiter at once.
     fn join_queues(&mut self) {
         let Some(entry) = self.place.as_ref().and_then(Place::queue_entry) else { return };
         let QueueEntry { waiter, ticket, nodes, alive } = entry;
@@ -153,7 +156,7 @@ impl Acquire {
             return;
         }
         if self.queue_subject.is_none() {
-            // There is nothing to release; but the token must be nobody's.
+            // The join is a RELEASE with a ticket. A fresh token, so that it releases nothing.
             let Ok(token) = random::token() else { return };
             let keys = Arc::clone(&self.keys);
             self.queue_subject = Some(Arc::new(Subject { keys, token, waiter: Some(waiter) }));
@@ -171,10 +174,10 @@ impl Acquire {
             let join = async move {
                 if join.await.is_err() {
                     closing.run_until_cancelled(sleep(JOIN_AGAIN)).await;
-                    // An error means that nobody waits any more.
+                    // Fails if the acquire has ended.
                     let _ = again.send(Notification::Unqueued(node));
                 } else if alive.strong_count() == 0 {
-                    // The node may have been asked to let it join again, after it had left.
+                    // This join may have reached the node after the waiter left its queue: leave again.
                     let horizon = clock::now().plus(turns.memory);
                     target.deliver(leave, patience, horizon, &closing).await;
                 }
@@ -184,7 +187,7 @@ impl Acquire {
         self.joined = nodes;
     }
 
-    /// Leaves the nodes' queues, in vain.
+    /// Leaves the local queue and the nodes' queues, without a lease.
     pub(super) fn leave_node_queues(&mut self) {
         self.place = None;
         let Some(subject) = &self.queue_subject else { return };
