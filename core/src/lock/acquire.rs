@@ -1,8 +1,7 @@
-//! Acquiring a lock: runs rounds of the protocol on a client's nodes until one is won or there is nothing
-//! left to try, and answers the caller exactly once.
+//! One acquire: runs rounds until one is won or the caller must get an error, and answers exactly once.
 //!
-//! [`Acquire::run`] is the whole story; `contention.rs` has the waiting. Rules of the lock are not here: the
-//! protocol decides each round, and when the next one begins. `client/lock.rs` starts acquires.
+//! [`Acquire::run`] shows all the steps; `contention.rs` has those of waiting. The protocol decides who wins a
+//! round and when the next one begins, so no rule of the lock belongs here. `client/lock.rs` starts acquires.
 
 mod contention;
 
@@ -16,7 +15,7 @@ use crate::error::duration::HumanDuration;
 use crate::error::{Error, ErrorCode};
 use crate::lock::driver::Driver;
 use crate::lock::duplicates::find_duplicate;
-use crate::lock::held::{Held, Won};
+use crate::lock::held::{Grant, HeldLease};
 use crate::lock::lease::Lease;
 use crate::lock::owner::Owner;
 use crate::lock::renewer::Renewer;
@@ -31,7 +30,7 @@ use std::time::Duration;
 use tokio::sync::oneshot;
 use tokio_util::sync::DropGuard;
 
-/// One caller's acquire.
+/// An acquire that is under way.
 pub(crate) struct Acquire {
     driver: Arc<Driver>,
     renewer: Arc<Renewer>,
@@ -44,16 +43,16 @@ pub(crate) struct Acquire {
     arrived: Moment,
     waiting: Waiting,
     calls: Calls,
-    /// In its client's line; `None` for a single try, which waits for nobody.
+    /// The place in the local queue; `None` if `wait` is zero: a single try does not queue.
     place: Option<Place>,
-    /// The nodes in whose queues it may be, and what it is there.
+    /// The nodes whose queues may contain this acquire.
     joined: NodeSet,
-    queued: Option<Arc<Subject>>,
+    queue_subject: Option<Arc<Subject>>,
     node_timeout: Duration,
     trace: AcquireTrace,
     owner: Option<Owner>,
-    /// Ends what waits to warn that the owner waits for itself.
-    reentrant: Option<DropGuard>,
+    /// Cancels the pending warning about a caller that waits for its own lease.
+    reentrant_warning: Option<DropGuard>,
 }
 
 type Caller = oneshot::Sender<crate::error::Result<Lease>>;
@@ -68,7 +67,7 @@ impl Acquire {
     ) -> Self {
         let driver = renewer.driver();
         let now = clock::now();
-        let waits = options.wait.is_none_or(|wait| !wait.is_zero());
+        let may_wait = options.wait.is_none_or(|wait| !wait.is_zero());
         Self {
             resources: resources.clone(),
             term: options.term(options.ttl),
@@ -78,21 +77,22 @@ impl Acquire {
             arrived: now,
             waiting: Waiting::new(now, options.wait, options.connect_timeout, options.retry_delay),
             calls: Calls::new(driver.quorum, now, driver.turns()),
-            place: waits.then(|| driver.waiters.join(&keys, now)),
+            place: may_wait.then(|| driver.waiters.join(&keys, now)),
             joined: NodeSet::EMPTY,
-            queued: None,
+            queue_subject: None,
             node_timeout: options.node_timeout(options.ttl),
             trace: AcquireTrace::begin(driver, resources, now),
             driver: Arc::clone(driver),
             renewer: Arc::clone(renewer),
             owner,
-            reentrant: None,
+            reentrant_warning: None,
             keys,
         }
     }
 
-    /// Runs the acquire to its end: rounds, until one is won, the wait is over, the client is closed, or the
-    /// caller is gone. Answers the caller.
+    /// Runs rounds until one is won, `wait` is over, too few nodes can vote for too long, or the acquire is
+    /// stopped. It is stopped when the client is closed or the caller drops its `Pending`. Answers the caller,
+    /// then finishes the last round.
     pub(crate) async fn run(mut self, mut caller: Caller) {
         if let Err(end) = self.wait_for_turn(&mut caller).await {
             return self.end(caller, end);
@@ -110,11 +110,11 @@ impl Acquire {
                 Ok(Outcome::Lost(loss)) => loss,
                 Err(end) => return self.abandon(caller, round, end).await,
             };
-            if let Some(mistake) = self.mistake(round.duplicate()).await {
-                self.end(caller, End::Failed(mistake));
+            if let Some(error) = self.duplicate_error(round.duplicate()).await {
+                self.end(caller, End::Failed(error));
                 return round.finish(None).await;
             }
-            let Next::TryAt(moment) = self.lost(&round, loss) else {
+            let Next::TryAt(moment) = self.after_loss(&round, loss) else {
                 return self.give_up(caller, round, loss).await;
             };
             driver.detach(async move { round.finish(None).await });
@@ -125,42 +125,42 @@ impl Acquire {
         }
     }
 
-    /// Waits in the client's local queue until this acquire is first.
+    /// Waits until this acquire is first in the local queue.
     async fn wait_for_turn(&mut self, caller: &mut Caller) -> Result<(), End> {
         let driver = Arc::clone(&self.driver);
-        let error = unless_stopped(&driver, caller, self.turn()).await?;
+        let error = unless_stopped(&driver, caller, self.wait_in_local_queue()).await?;
         error.map_or(Ok(()), |error| Err(End::Failed(error)))
     }
 
-    /// Waits until enough nodes are connected, and sends ACQUIRE to all nodes.
+    /// Waits until enough nodes are connected, then sends ACQUIRE to all nodes.
     async fn start_round(&mut self, caller: &mut Caller) -> Result<RunningRound, End> {
         unless_stopped(&self.driver, caller, self.driver.ready()).await?.map_err(End::Failed)?;
-        let queued = self.place.as_mut().and_then(|place| {
-            place.listen_with_others();
-            place.queued()
+        let queue_entry = self.place.as_mut().and_then(|place| {
+            place.subscribe_if_connected();
+            place.queue_entry()
         });
-        self.joined = queued.as_ref().map_or(self.joined, |queued| queued.nodes);
+        self.joined = queue_entry.as_ref().map_or(self.joined, |entry| entry.nodes);
         let options = RoundOptions {
             keys: &self.keys,
             term: self.term,
             node_timeout: self.node_timeout,
             turns: self.calls.begin(clock::now()),
-            queued,
+            queue_entry,
         };
         let round = RunningRound::start(&self.driver, options).map_err(End::Failed)?;
         self.trace.begin_round();
         if round.subject.waiter.is_some() {
-            self.queued = Some(Arc::clone(&round.subject));
+            self.queue_subject = Some(Arc::clone(&round.subject));
         }
         Ok(round)
     }
 
-    /// The round is won. Hands the lease to the caller, or releases it by dropping it if the nodes turn out
-    /// to be duplicates or the acquire was stopped.
+    /// Hands the lease of a won round to the caller. If the lease may not be used, answers with an error and
+    /// drops it, which releases it.
     async fn win(mut self, mut caller: Caller, mut round: RunningRound, fence: u64, end: Moment) {
-        // The next waiter's turn. Where this one is still in a node's queue, its release ends that.
+        // Gives the next local waiter its turn. The lease's release removes this one from the nodes' queues.
         self.place = None;
-        let won = Won {
+        let grant = Grant {
             resources: self.resources.clone(),
             subject: Arc::clone(&round.subject),
             fence,
@@ -171,7 +171,7 @@ impl Acquire {
             auto_extend: self.auto_extend,
             owner: self.owner,
         };
-        let held = Held::new(&self.driver, won, round.granted(), round.holders());
+        let held = HeldLease::new(&self.driver, grant, round.granted(), round.holders());
         let lease = Lease::new(&self.renewer, Arc::clone(&held));
         match self.verify(&mut caller, &mut round).await {
             Ok(()) => {
@@ -186,40 +186,40 @@ impl Acquire {
         round.finish(Some(held)).await;
     }
 
-    /// Checks that the lease may be handed out: that no two of its nodes are one server, that the client is
-    /// open, and that the caller still waits.
+    /// Checks that the lease may be handed out: no two nodes are duplicates, the client is open, and the caller
+    /// still waits.
     async fn verify(&self, caller: &mut Caller, round: &mut RunningRound) -> Result<(), End> {
         if self.driver.identities.needs_proof() {
-            unless_stopped(&self.driver, caller, round.complete()).await?;
-            round.prove();
+            unless_stopped(&self.driver, caller, round.collect_remaining_votes()).await?;
+            round.mark_distinct();
         }
-        if let Some(mistake) = self.mistake(round.duplicate()).await {
-            return Err(End::Failed(mistake));
+        if let Some(error) = self.duplicate_error(round.duplicate()).await {
+            return Err(End::Failed(error));
         }
-        // A client that was closed meanwhile may have missed the new lease.
+        // `Client::close` releases the leases it finds. It may have run before this one was added.
         if self.driver.closing.is_cancelled() { Err(End::Closed) } else { Ok(()) }
     }
 
-    /// The acquire was stopped while the round was running. Takes back what the nodes granted.
+    /// Ends a stopped acquire whose round is undecided, and undoes the round's grants.
     async fn abandon(mut self, caller: Caller, mut round: RunningRound, end: End) {
-        // Before the undo requests: they keep no place in a queue for a waiter that is gone.
+        // Must precede the undo requests: they would keep the queue entry of a live waiter.
         self.place = None;
         round.handle(Event::Abandon);
         self.end(caller, end);
         round.finish(None).await;
     }
 
-    /// The wait is over, or too few nodes can vote.
+    /// Ends the acquire with the error for its last round: `wait` is over, or too few nodes can vote.
     async fn give_up(mut self, caller: Caller, mut round: RunningRound, loss: Loss) {
-        round.catch_up();
-        let error = self.error(loss, &round.answers);
+        round.take_ready_answers();
+        let error = self.loss_error(loss, &round.answers);
         self.end(caller, End::Failed(error));
         round.finish(None).await;
     }
 
-    /// Returns the mistake in the list of nodes, if one is known. `duplicate` is a node that the round found
-    /// to be the same server as another one, and the subject of the round.
-    async fn mistake(&self, duplicate: Option<(usize, Arc<Subject>)>) -> Option<Error> {
+    /// Returns the error for duplicate nodes, if any are known. `duplicate` is a node that answered as a
+    /// duplicate in this round, with the round's subject; the node it duplicates is then searched for.
+    async fn duplicate_error(&self, duplicate: Option<(usize, Arc<Subject>)>) -> Option<Error> {
         if let Some((node, subject)) = duplicate {
             let timeout = self.node_timeout;
             let found = find_duplicate(&self.driver, node, subject, self.term, timeout).await;
@@ -230,14 +230,14 @@ impl Acquire {
         self.driver.identities.mistake()
     }
 
-    /// Ends without a lease: answers the caller, and leaves all queues.
+    /// Ends without a lease: answers the caller, then leaves the local queue and the nodes' queues.
     fn end(&mut self, caller: Caller, end: End) {
         self.answer_end(caller, end);
-        self.leave();
+        self.leave_node_queues();
     }
 
     fn answer_end(&mut self, caller: Caller, end: End) {
-        self.reentrant = None;
+        self.reentrant_warning = None;
         match end {
             End::Failed(error) => {
                 let error = error.about(&self.resources);
@@ -252,7 +252,9 @@ impl Acquire {
         }
     }
 
-    fn error(&self, loss: Loss, answers: &[Option<Answered>]) -> Error {
+    /// Returns the error for a lost round. On contention it says whether another lease of this client holds the
+    /// resource.
+    fn loss_error(&self, loss: Loss, answers: &[Option<Answered>]) -> Error {
         if loss == Loss::NoQuorum {
             return self.driver.no_quorum(&self.resources, answers);
         }
@@ -265,7 +267,7 @@ impl Acquire {
                     if own.is_dropped() { ", dropped without being released" } else { "" };
                 let after = waited
                     .map_or_else(String::new, |wait| format!(" after {}", HumanDuration(wait)));
-                let fence = own.won.fence;
+                let fence = own.grant.fence;
                 format!("is held by another lease of this client (fence {fence}{dropped}){after}")
             }
             (None, Some(wait)) => {
@@ -284,21 +286,20 @@ impl Acquire {
     }
 }
 
-/// How an acquire ends without a lease.
+/// Why an acquire ends without a lease.
 enum End {
     Failed(Error),
-    /// The client is closed.
     Closed,
-    /// The caller dropped its [`Pending`](crate::Pending).
+    /// The caller dropped its [`Pending`](crate::Pending), so there is nobody to answer.
     Cancelled,
 }
 
 fn answer(caller: Caller, result: crate::error::Result<Lease>) {
-    // An error means that the caller has gone. Dropping the result releases the lease.
+    // Fails if the caller is gone. Dropping the lease then releases it.
     let _ = caller.send(result);
 }
 
-/// Does `work`, unless the caller goes away or the client is closed first.
+/// Runs `work` unless the acquire is stopped first.
 async fn unless_stopped<T>(
     driver: &Driver,
     caller: &mut Caller,

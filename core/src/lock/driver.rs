@@ -38,21 +38,21 @@ pub(crate) struct Driver {
     pub(crate) waiters: Arc<Waiters>,
     pub(crate) closing: CancellationToken,
     /// Ends the wait for late answers: cancelled with `closing`, and when the driver is dropped.
-    pub(crate) unused: CancellationToken,
+    pub(crate) stop_late: CancellationToken,
     pub(crate) totals: Totals,
     deadlines: Arc<Deadlines>,
     tasks: TaskTracker,
-    used: AtomicBool,
+    has_run_tasks: AtomicBool,
     /// Whether requests must be about one slot of a Redis Cluster each.
     pub(crate) has_cluster: bool,
     /// Set when all nodes had their chance to be met, before the first lock is granted.
-    met: OnceCell<()>,
+    first_connections: OnceCell<()>,
 }
 
 impl Drop for Driver {
     fn drop(&mut self) {
         // What waits for late answers does not keep the driver.
-        self.unused.cancel();
+        self.stop_late.cancel();
     }
 }
 
@@ -75,14 +75,14 @@ impl Driver {
             options,
             waiters: Waiters::new(Arc::clone(&clocks), subscriber),
             clocks,
-            unused: closing.child_token(),
+            stop_late: closing.child_token(),
             closing,
             totals: Totals::default(),
             deadlines,
             tasks: TaskTracker::new(),
-            used: AtomicBool::new(false),
+            has_run_tasks: AtomicBool::new(false),
             has_cluster: endpoints.iter().any(Endpoint::is_cluster),
-            met: OnceCell::new(),
+            first_connections: OnceCell::new(),
         })
     }
 
@@ -93,7 +93,7 @@ impl Driver {
 
     /// Runs a task in the background, which `close` waits for.
     pub(crate) fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) -> Result<()> {
-        self.used.store(true, Ordering::Release);
+        self.has_run_tasks.store(true, Ordering::Release);
         runtime::spawn(self.tasks.track_future(task)).map(drop)
     }
 
@@ -104,13 +104,13 @@ impl Driver {
 
     /// Runs a task as [`Driver::spawn`] does, beginning on this thread: for what its caller waits for.
     pub(crate) fn begin(&self, task: impl Future<Output = ()> + Send + 'static) -> Result<()> {
-        self.used.store(true, Ordering::Release);
+        self.has_run_tasks.store(true, Ordering::Release);
         runtime::begin(self.tasks.track_future(task))
     }
 
     /// Lets the tasks end, for at most `connect_timeout`, and then closes the connections.
     pub(crate) fn close(self: &Arc<Self>) -> Pending<()> {
-        if !self.used.load(Ordering::Acquire) {
+        if !self.has_run_tasks.load(Ordering::Acquire) {
             return Pending::ready(());
         }
         let (sender, receiver) = oneshot::channel();
@@ -134,13 +134,15 @@ impl Driver {
     /// Fails if two nodes are known to be one server.
     pub(crate) async fn ready(&self) -> Result<()> {
         let up = |node: &&Arc<Node>| node.start_connecting() == Some(true);
-        if self.nodes.iter().filter(up).count() < self.quorum.size() || !self.met.initialized() {
-            self.meet().await;
+        if self.nodes.iter().filter(up).count() < self.quorum.size()
+            || !self.first_connections.initialized()
+        {
+            self.wait_for_connections().await;
         }
         self.identities.mistake().map_or(Ok(()), Err)
     }
 
-    async fn meet(&self) {
+    async fn wait_for_connections(&self) {
         let began = clock::now();
         let mut settling: FuturesUnordered<_> =
             self.nodes.iter().map(|node| node.settled()).collect();
@@ -155,7 +157,7 @@ impl Driver {
             let patience = patience.max(clock::now().since(began));
             let _ = timeout(patience, settling.count()).await;
         };
-        self.met.get_or_init(|| others).await;
+        self.first_connections.get_or_init(|| others).await;
     }
 
     /// What nodes are told about turns by those who wait for none.

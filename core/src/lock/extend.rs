@@ -4,9 +4,9 @@ use crate::command::answer::{Answered, about, answer};
 use crate::command::request::Request;
 use crate::error::Result;
 use crate::lock::driver::Driver;
-use crate::lock::heal::heal;
+use crate::lock::heal::send_heal;
 use crate::lock::held::extension::PendingExtension;
-use crate::lock::held::{Held, answer_caller};
+use crate::lock::held::{HeldLease, answer_caller};
 use crate::node::fanout::FanOut;
 use crate::runtime::clock;
 use crate::runtime::random;
@@ -23,7 +23,7 @@ pub(crate) struct ExtensionBatch {
     answers: Vec<Option<Answered>>,
     /// Which of them are decided.
     is_decided: Vec<bool>,
-    decided: Vec<(usize, Arc<Held>, Extended)>,
+    decided: Vec<(usize, Arc<HeldLease>, Extended)>,
     /// Whether any node lacks any of the keys.
     some_missing: bool,
 }
@@ -34,7 +34,7 @@ impl ExtensionBatch {
         let driver = Arc::clone(items[0].lease.driver());
         let locks = items
             .iter()
-            .map(|PendingExtension { lease, extension, .. }| lease.to_extend(extension));
+            .map(|PendingExtension { lease, extension, .. }| lease.extend_target(extension));
         let request = Request::Extend(locks.collect());
         let began = items.iter().map(|item| item.sent).min().unwrap_or_else(clock::now);
         let patience = items.iter().map(|item| item.patience).max().unwrap_or_default();
@@ -61,42 +61,42 @@ impl ExtensionBatch {
                 continue;
             }
             let PendingExtension { lease, extension, sent, .. } = &mut self.items[position];
-            let Some(extended) = lease.extended(extension, node, answer) else { continue };
+            let Some(extended) = lease.record_answer(extension, node, answer) else { continue };
             if !std::mem::replace(&mut self.is_decided[position], true) {
                 let (lease, sent) = (Arc::clone(lease), *sent);
-                let trouble = match extended {
+                let failure_reports = match extended {
                     Extended::Confirmed => Vec::new(),
                     _ => self.driver.reports(&self.answers(position)),
                 };
-                lease.decided(extended, sent, trouble);
+                lease.record_decision(extended, sent, failure_reports);
                 self.decided.push((position, lease, extended));
             }
         }
         if self.some_missing {
-            self.heal();
+            self.repair_missing();
         }
         true
     }
 
-    fn heal(&mut self) {
+    fn repair_missing(&mut self) {
         let mut batches = vec![Vec::new(); self.driver.nodes.len()];
         for PendingExtension { lease, extension, .. } in &mut self.items {
             let nodes = extension.take_missing();
-            if let Some(ttl) = lease.heal(nodes) {
+            if let Some(ttl) = lease.begin_repair(nodes) {
                 nodes.iter().for_each(|node| batches[node].push((Arc::clone(lease), ttl)));
             }
         }
         let batches = batches.into_iter().enumerate().filter(|(_, leases)| !leases.is_empty());
         for (node, leases) in batches {
-            let healing = heal(Arc::clone(&self.driver), node, leases);
+            let repair = send_heal(Arc::clone(&self.driver), node, leases);
             self.driver.detach(async move {
-                healing.await;
+                repair.await;
             });
         }
     }
 
     /// The leases whose extensions were decided since this was called last, with their positions.
-    pub(crate) fn take_decided(&mut self) -> Vec<(usize, Arc<Held>, Extended)> {
+    pub(crate) fn take_decided(&mut self) -> Vec<(usize, Arc<HeldLease>, Extended)> {
         std::mem::take(&mut self.decided)
     }
 
@@ -108,15 +108,15 @@ impl ExtensionBatch {
 }
 
 /// Extends a lease by hand, and tells the caller.
-pub(crate) async fn extend(lease: Arc<Held>, term: Term, caller: oneshot::Sender<Result<()>>) {
+pub(crate) async fn extend(lease: Arc<HeldLease>, term: Term, caller: oneshot::Sender<Result<()>>) {
     let mut caller = Some(caller);
     let driver = lease.driver();
     let (delay, patience) = (driver.options.retry_delay, driver.options.connect_timeout);
     let mut waiting = Waiting::new(clock::now(), None, patience, delay);
     loop {
         let sent = clock::now();
-        let Some(item) = lease.begin_now(sent, term) else {
-            return answer_caller(&mut caller, Err(lease.lost_now()));
+        let Some(item) = lease.begin_manual_extension(sent, term) else {
+            return answer_caller(&mut caller, Err(lease.lost_error()));
         };
         let mut extending = ExtensionBatch::start(vec![item]);
         let mut extended = Extended::Undecided;
@@ -128,12 +128,12 @@ pub(crate) async fn extend(lease: Arc<Held>, term: Term, caller: oneshot::Sender
         }
         let result = match extended {
             Extended::Confirmed => Ok(()),
-            Extended::Lost => Err(lease.lost_now()),
+            Extended::Lost => Err(lease.lost_error()),
             Extended::Undecided => {
                 let now = clock::now();
                 match waiting.after(now, sent, Loss::NoQuorum, random::random()) {
                     Next::GiveUp => {
-                        Err(driver.no_quorum(&lease.won.resources, &extending.answers(0)))
+                        Err(driver.no_quorum(&lease.grant.resources, &extending.answers(0)))
                     }
                     Next::TryAt(moment) => {
                         sleep(moment.since(now)).await;

@@ -4,7 +4,7 @@
 use crate::command::reply::Reply;
 use crate::command::request::Request;
 use crate::lock::driver::Driver;
-use crate::lock::held::Held;
+use crate::lock::held::HeldLease;
 use crate::node::exchange::PackedRequest;
 use crate::node::fanout::FanOut;
 use crate::runtime::clock;
@@ -16,20 +16,20 @@ use std::time::Duration;
 
 /// Sets the keys of these leases again on one node, where they are free, each for so long. Returns whether
 /// the node has granted any of the resources to somebody else since the lease was won.
-pub(crate) async fn heal(
+pub(crate) async fn send_heal(
     driver: Arc<Driver>,
     node: usize,
-    leases: Vec<(Arc<Held>, Duration)>,
+    leases: Vec<(Arc<HeldLease>, Duration)>,
 ) -> bool {
-    let lock = |(lease, ttl): &(Arc<Held>, Duration)| {
-        (Arc::clone(&lease.won.subject), *ttl, lease.won.fence)
+    let lock = |(lease, ttl): &(Arc<HeldLease>, Duration)| {
+        (Arc::clone(&lease.grant.subject), *ttl, lease.grant.fence)
     };
     let address = driver.nodes[node].address();
     for (lease, _) in &leases {
-        events::healing(&lease.won.resources, lease.won.fence, address);
+        events::healing(&lease.grant.resources, lease.grant.fence, address);
     }
     let request = Request::Heal(leases.iter().map(lock).collect());
-    let timeouts = leases.iter().map(|(lease, _)| lease.won.term.ttl);
+    let timeouts = leases.iter().map(|(lease, _)| lease.grant.term.ttl);
     let patience = timeouts.map(|ttl| driver.options.node_timeout(ttl)).max().unwrap_or_default();
     let mut fan_out = driver.fan_out(clock::now(), patience);
     fan_out.send(&driver.nodes[node], &PackedRequest::from(request));
@@ -41,7 +41,7 @@ pub(crate) async fn heal(
     };
     let is_doubtful = healed.iter().any(|healed| *healed != Healed::Clean);
     for (position, (lease, ttl)) in leases.iter().enumerate() {
-        lease.healed(node, *ttl, healed.get(position).copied()).await;
+        lease.finish_repair(node, *ttl, healed.get(position).copied()).await;
     }
     if fan_out.has_late() {
         driver.detach(wait_for_late(&driver, node, fan_out, leases, patience));
@@ -55,25 +55,26 @@ fn wait_for_late(
     driver: &Arc<Driver>,
     node: usize,
     mut fan_out: FanOut,
-    leases: Vec<(Arc<Held>, Duration)>,
+    leases: Vec<(Arc<HeldLease>, Duration)>,
     patience: Duration,
 ) -> impl Future<Output = ()> + Send + use<> {
-    let (unused, driver) = (driver.unused.clone(), Arc::downgrade(driver));
-    let weak =
-        |(lease, ttl): (Arc<Held>, Duration)| (Arc::downgrade(&lease), Arc::clone(&lease.won), ttl);
+    let (stop_late, driver) = (driver.stop_late.clone(), Arc::downgrade(driver));
+    let weak = |(lease, ttl): (Arc<HeldLease>, Duration)| {
+        (Arc::downgrade(&lease), Arc::clone(&lease.grant), ttl)
+    };
     let leases: Vec<_> = leases.into_iter().map(weak).collect();
     async move {
-        if let Some(Some(_)) = unused.run_until_cancelled(fan_out.late()).await {
-            for (lease, won, ttl) in leases {
+        if let Some(Some(_)) = stop_late.run_until_cancelled(fan_out.late()).await {
+            for (lease, grant, ttl) in leases {
                 if let Some(lease) = lease.upgrade() {
                     // Whether the node counts is for a HEAL to tell that is answered in time.
-                    lease.healed(node, ttl, None).await;
+                    lease.finish_repair(node, ttl, None).await;
                     continue;
                 }
                 // It was released.
                 let Some(driver) = driver.upgrade() else { return };
-                let request = Request::release(&won.subject, driver.turns());
-                driver.deliver(node, request, patience, won.healed_until(ttl));
+                let request = Request::release(&grant.subject, driver.turns());
+                driver.deliver(node, request, patience, grant.key_gone_by(ttl));
             }
         }
     }

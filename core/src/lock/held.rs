@@ -20,7 +20,7 @@ use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
 
 /// What a round won.
-pub(crate) struct Won {
+pub(crate) struct Grant {
     pub(crate) resources: Resources,
     pub(crate) subject: Arc<Subject>,
     pub(crate) fence: u64,
@@ -34,8 +34,8 @@ pub(crate) struct Won {
 }
 
 /// What a lease shares with the tasks that work for it.
-pub(crate) struct Held {
-    pub(crate) won: Arc<Won>,
+pub(crate) struct HeldLease {
+    pub(crate) grant: Arc<Grant>,
     driver: Arc<Driver>,
     state: Mutex<LeaseState>,
     /// Cancelled when all nodes have answered to the release, or had their time to.
@@ -47,26 +47,26 @@ pub(crate) struct LeaseState {
     /// `None` if the lease is not extended automatically.
     upkeep: Option<Upkeep>,
     /// When the automatic extension that is under way was sent.
-    extending: Option<Moment>,
+    renewal_sent: Option<Moment>,
     /// What became of the last extension at each node, unless it was confirmed.
-    trouble: Vec<NodeReport>,
+    failure_reports: Vec<NodeReport>,
     /// By when every node has forgotten the key of itself.
-    gone: Moment,
+    keys_gone_by: Moment,
     /// The nodes that have the key of the round that won it, or may come to have it.
     holders: NodeSet,
     /// The nodes that the key was or may have been set on later.
-    healed: NodeSet,
+    repaired: NodeSet,
     /// Who wants to know of the loss.
     watchers: Vec<Watcher>,
     /// Whether its end was counted and told.
-    is_over: bool,
+    end_recorded: bool,
     /// Whether its holder dropped it without releasing it.
     is_dropped: bool,
 }
 
-impl Won {
+impl Grant {
     /// By when a node has forgotten a key that it was asked to set for this `ttl` and has set by now.
-    pub(crate) fn healed_until(&self, ttl: Duration) -> Moment {
+    pub(crate) fn key_gone_by(&self, ttl: Duration) -> Moment {
         Term { ttl, ..self.term }.gone(clock::now())
     }
 }
@@ -74,42 +74,42 @@ impl Won {
 impl LeaseState {
     /// When the renewer has to look at the lease.
     pub(crate) fn wake(&self) -> Moment {
-        let upkeep = self.upkeep.filter(|_| self.extending.is_none());
+        let upkeep = self.upkeep.filter(|_| self.renewal_sent.is_none());
         upkeep.and_then(|upkeep| upkeep.due(&self.lease)).unwrap_or(self.lease.end())
     }
 
-    pub(crate) fn loss(&self, held: &Held, now: Moment) -> Option<Error> {
+    pub(crate) fn loss(&self, held: &HeldLease, now: Moment) -> Option<Error> {
         let ended = self.lease.ended(now).filter(|ended| *ended != Ended::Released);
-        ended.map(|ended| held.over(self, now, ended))
+        ended.map(|ended| held.end_error(self, now, ended))
     }
 }
 
-impl Held {
+impl HeldLease {
     /// The lease of a round that was won. `granted` are the nodes that have granted it so far, `holders`
     /// those that may have the key.
     pub(crate) fn new(
         driver: &Arc<Driver>,
-        won: Won,
+        grant: Grant,
         granted: NodeSet,
         holders: NodeSet,
     ) -> Arc<Self> {
-        let limit = won.max_hold.map(|max_hold| won.sent.plus(max_hold));
+        let limit = grant.max_hold.map(|max_hold| grant.sent.plus(max_hold));
         let state = LeaseState {
-            lease: protocol::Lease::new(driver.quorum, granted, won.fence, won.end, limit),
-            upkeep: won.auto_extend.then(|| Upkeep::new(won.term)),
-            extending: None,
-            trouble: Vec::new(),
-            gone: won.term.gone(clock::now()),
+            lease: protocol::Lease::new(driver.quorum, granted, grant.fence, grant.end, limit),
+            upkeep: grant.auto_extend.then(|| Upkeep::new(grant.term)),
+            renewal_sent: None,
+            failure_reports: Vec::new(),
+            keys_gone_by: grant.term.gone(clock::now()),
             holders,
-            healed: NodeSet::EMPTY,
+            repaired: NodeSet::EMPTY,
             watchers: Vec::new(),
-            is_over: false,
+            end_recorded: false,
             is_dropped: false,
         };
         driver.totals.held.up();
-        let (driver, won) = (Arc::clone(driver), Arc::new(won));
+        let (driver, grant) = (Arc::clone(driver), Arc::new(grant));
         let (state, release_done) = (Mutex::new(state), CancellationToken::new());
-        Arc::new(Self { driver, won, state, release_done })
+        Arc::new(Self { driver, grant, state, release_done })
     }
 
     pub(crate) fn state(&self) -> MutexGuard<'_, LeaseState> {
@@ -122,12 +122,12 @@ impl Held {
 
     /// The slot of its keys in a Redis Cluster.
     pub(crate) fn slot(&self) -> u16 {
-        self.won.subject.keys.first().map_or(0, Keys::slot)
+        self.grant.subject.keys.first().map_or(0, Keys::slot)
     }
 
     /// Whether the lease is released. If so, waits until all nodes have answered to that, or had
     /// their time to: what is taken back from a node before would not be found by the release.
-    pub(crate) async fn was_released(&self) -> bool {
+    pub(crate) async fn wait_if_released(&self) -> bool {
         let released = self.state().lease.is_released();
         if released {
             self.release_done.cancelled().await;
@@ -136,7 +136,7 @@ impl Held {
     }
 
     /// A node voted after the round was won; `holders` may have the key now.
-    pub(crate) fn voted(&self, event: Event, holders: NodeSet) {
+    pub(crate) fn record_vote(&self, event: Event, holders: NodeSet) {
         let mut state = self.state();
         state.holders = holders;
         if let Event::Vote { node, vote: Vote::Granted { fence }, .. }
@@ -162,16 +162,16 @@ impl Held {
     }
 
     /// Whether some nodes hold the key and do not count yet.
-    pub(crate) fn has_passed(&self) -> bool {
+    pub(crate) fn has_uncounted_nodes(&self) -> bool {
         self.state().lease.has_passed()
     }
 
-    fn to_release(&self) -> Request {
-        Request::release(&self.won.subject, self.driver.turns())
+    fn release_request(&self) -> Request {
+        Request::release(&self.grant.subject, self.driver.turns())
     }
 
     /// The error for a lease that is over.
-    pub(crate) fn over(&self, state: &LeaseState, now: Moment, ended: Ended) -> Error {
+    pub(crate) fn end_error(&self, state: &LeaseState, now: Moment, ended: Ended) -> Error {
         let ago = HumanDuration(now.since(state.lease.end()));
         let why = match ended {
             Ended::Expired | Ended::AtLimit if state.is_dropped => {
@@ -180,7 +180,7 @@ impl Held {
             Ended::Expired => format!("ended {ago} ago, without being extended in time"),
             Ended::AtLimit => {
                 let limit = self
-                    .won
+                    .grant
                     .max_hold
                     .map_or_else(String::new, |limit| HumanDuration(limit).to_string());
                 format!("ended {ago} ago: it may be held for {limit} at most")
@@ -191,11 +191,11 @@ impl Held {
             Ended::ClientClosed => "ended when its client was closed".to_owned(),
             Ended::Released => "was released".to_owned(),
         };
-        let resources = &self.won.resources;
+        let resources = &self.grant.resources;
         let error = Error::new(ErrorCode::LeaseLost, format!("the lease of {resources} {why}"))
             .about(resources);
         match ended {
-            Ended::Expired | Ended::Taken => error.with_nodes(state.trouble.clone()),
+            Ended::Expired | Ended::Taken => error.with_nodes(state.failure_reports.clone()),
             Ended::AtLimit | Ended::ClientClosed | Ended::Released => error,
         }
     }
@@ -209,10 +209,10 @@ impl Held {
     }
 
     /// The error for a lease that is found to be over.
-    pub(crate) fn lost_now(&self) -> Error {
+    pub(crate) fn lost_error(&self) -> Error {
         let state = self.state();
         let now = clock::now();
-        self.over(&state, now, state.lease.ended(now).unwrap_or(Ended::Expired))
+        self.end_error(&state, now, state.lease.ended(now).unwrap_or(Ended::Expired))
     }
 }
 

@@ -3,7 +3,7 @@
 use crate::config::options::{Dialect, OptionValue};
 use crate::error::{Error, ErrorCode, Result};
 use crate::lock::extend::extend;
-use crate::lock::held::{Held, Won};
+use crate::lock::held::{Grant, HeldLease};
 use crate::lock::renewer::Renewer;
 use crate::lock::watcher::Watcher;
 use crate::runtime::Pending;
@@ -35,38 +35,38 @@ use tokio::sync::oneshot;
 /// released there. The parent still holds it.
 #[must_use = "dropping a lease releases it"]
 pub struct Lease {
-    won: Arc<Won>,
-    kept: Owned<Tracked>,
+    grant: Arc<Grant>,
+    tracked: Owned<Tracked>,
 }
 
 /// What a lease is in the process that holds it.
 struct Tracked {
-    held: Arc<Held>,
+    held: Arc<HeldLease>,
     renewer: Arc<Renewer>,
     id: u64,
 }
 
 impl Lease {
     /// Called on the runtime.
-    pub(crate) fn new(renewer: &Arc<Renewer>, held: Arc<Held>) -> Self {
-        let (won, id) = (Arc::clone(&held.won), renewer.add(&held));
-        Self { won, kept: Owned::new(Tracked { held, renewer: Arc::clone(renewer), id }) }
+    pub(crate) fn new(renewer: &Arc<Renewer>, held: Arc<HeldLease>) -> Self {
+        let (grant, id) = (Arc::clone(&held.grant), renewer.add(&held));
+        Self { grant, tracked: Owned::new(Tracked { held, renewer: Arc::clone(renewer), id }) }
     }
 
     /// `None` in a process that inherited the lease.
-    pub(crate) fn held(&self) -> Option<&Arc<Held>> {
-        self.kept.get().map(|kept| &kept.held)
+    pub(crate) fn held(&self) -> Option<&Arc<HeldLease>> {
+        self.tracked.get().map(|tracked| &tracked.held)
     }
 
     /// What is locked.
     pub fn resources(&self) -> &[String] {
-        &self.won.resources
+        &self.grant.resources
     }
 
     /// The value of the key on the nodes: 40 hexadecimal digits, different for every lease, and the same
     /// for all of its resources.
     pub fn token(&self) -> &str {
-        &self.won.subject.token
+        &self.grant.subject.token
     }
 
     /// The fencing token: larger than that of every earlier lease of the resource, and below 2^53.
@@ -85,9 +85,9 @@ impl Lease {
     ///
     /// See above.
     pub fn only_fence(&self) -> Result<u64> {
-        let resources = &self.won.resources;
+        let resources = &self.grant.resources;
         match resources.len() {
-            1 => Ok(self.won.fence),
+            1 => Ok(self.grant.fence),
             _ => Err(Error::config(format!(
                 "the lease of {resources} has a fence for each of them: use `fences`"
             ))
@@ -98,7 +98,7 @@ impl Lease {
     /// The fencing token of each resource.
     pub fn fences(&self) -> impl Iterator<Item = (&str, u64)> {
         // One number serves for all: it is larger than the last one of each.
-        self.won.resources.iter().map(|resource| (&**resource, self.won.fence))
+        self.grant.resources.iter().map(|resource| (&**resource, self.grant.fence))
     }
 
     /// Whether the lock is held now. Decided by the local clock, without fan_out the nodes; once
@@ -126,23 +126,23 @@ impl Lease {
     ///
     /// [`ErrorCode::LeaseLost`] from its end on, with the reason.
     pub fn check(&self) -> Result<()> {
-        let Some(held) = self.held() else { return Err(self.inherited()) };
+        let Some(held) = self.held() else { return Err(self.forked_error()) };
         let state = held.state();
         let now = clock::now();
-        state.lease.ended(now).map_or(Ok(()), |ended| Err(held.over(&state, now, ended)))
+        state.lease.ended(now).map_or(Ok(()), |ended| Err(held.end_error(&state, now, ended)))
     }
 
     /// Why the lease was lost: the error if it ended before it was released, or if a majority of
     /// the nodes turned out, at the release, not to hold it; `None` otherwise.
     pub fn loss(&self) -> Option<Error> {
-        let Some(held) = self.held() else { return Some(self.inherited()) };
+        let Some(held) = self.held() else { return Some(self.forked_error()) };
         held.state().loss(held, clock::now())
     }
 
     /// Waits for the loss of the lease: the error as soon as it is lost, at its validity end at
     /// the latest; `None` as soon as it is released. Any number of callers may wait.
     pub fn lost(&self) -> Pending<Option<Error>> {
-        let Some(held) = self.held() else { return Pending::ready(Some(self.inherited())) };
+        let Some(held) = self.held() else { return Pending::ready(Some(self.forked_error())) };
         let (sender, receiver) = oneshot::channel();
         held.watch(Watcher::Waiting(sender));
         Pending::new(receiver)
@@ -154,7 +154,7 @@ impl Lease {
     pub fn on_lost(&self, callback: impl FnOnce(Error) + Send + 'static) {
         match self.held() {
             Some(held) => held.watch(Watcher::Callback(Box::new(callback))),
-            None => drop(panics::contain(|| callback(self.inherited()))),
+            None => drop(panics::contain(|| callback(self.forked_error()))),
         }
     }
 
@@ -172,7 +172,7 @@ impl Lease {
     /// [`Lease::extend`] with a ttl as a language binding received it.
     pub fn extend_by(&self, dialect: Dialect, ttl: Option<&OptionValue>) -> Pending<Result<()>> {
         let Some(held) = self.held() else {
-            return Pending::ready(Err(self.inherited()));
+            return Pending::ready(Err(self.forked_error()));
         };
         let options = &held.driver().options;
         let ttl = match ttl.map(|ttl| options.extension_ttl(dialect, ttl)).transpose() {
@@ -183,7 +183,7 @@ impl Lease {
             return Pending::ready(Err(error));
         }
         let (sender, receiver) = oneshot::channel();
-        let term = Term { ttl: ttl.unwrap_or(held.won.term.ttl), ..held.won.term };
+        let term = Term { ttl: ttl.unwrap_or(held.grant.term.ttl), ..held.grant.term };
         match held.driver().begin(extend(Arc::clone(held), term, sender)) {
             Ok(()) => Pending::new(receiver),
             Err(error) => Pending::ready(Err(error)),
@@ -197,7 +197,7 @@ impl Lease {
     /// if it was lost or released before, or if too few nodes confirm within a third of the ttl (at
     /// most 10 s, at least `node_timeout`). Never an error: the lock is given up in any case.
     pub fn release(&self) -> Pending<bool> {
-        let Some(Tracked { held, renewer, id }) = self.kept.get() else {
+        let Some(Tracked { held, renewer, id }) = self.tracked.get() else {
             return Pending::ready(false);
         };
         renewer.remove(*id);
@@ -214,7 +214,7 @@ impl Lease {
     /// [`Lease::on_lost`] and waiters of [`Lease::lost`] hear of the loss when it expires. Otherwise
     /// nothing is done. Closing the client, and [`release_all`](crate::release_all), still release it.
     pub fn abandon(&self) -> bool {
-        let Some(Tracked { held, renewer, id }) = self.kept.get() else { return false };
+        let Some(Tracked { held, renewer, id }) = self.tracked.get() else { return false };
         let is_dropped = held.abandon();
         if is_dropped {
             renewer.abandon(*id);
@@ -222,8 +222,8 @@ impl Lease {
         is_dropped
     }
 
-    fn inherited(&self) -> Error {
-        let resources = &self.won.resources;
+    fn forked_error(&self) -> Error {
+        let resources = &self.grant.resources;
         let message =
             format!("the lease of {resources} is held by the process that forked this one");
         Error::new(ErrorCode::LeaseLost, message).about(resources)
@@ -241,8 +241,8 @@ impl Drop for Lease {
 impl fmt::Debug for Lease {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Lease")
-            .field("resources", &self.won.resources)
-            .field("fence", &self.won.fence)
+            .field("resources", &self.grant.resources)
+            .field("fence", &self.grant.fence)
             .field("valid", &self.is_valid())
             .finish_non_exhaustive()
     }

@@ -1,4 +1,7 @@
-//! A look at whether somebody holds a lock. It changes nothing, and nothing relies on it.
+//! Reports whether a lock is held: the nodes' side of `Lock::locked`.
+//!
+//! Read-only: it creates no key and joins no queue. The result may be outdated on return, so no other code of
+//! quorlock may depend on it. `client/lock.rs` calls it.
 
 use crate::command::answer::Answered;
 use crate::command::keys::Keys;
@@ -12,7 +15,11 @@ use quorlock_protocol::Quorum;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Asks the nodes whether anybody holds any of the resources.
+/// Returns whether any of the resources is held on so many nodes that an acquire could not win now. Waits at
+/// most `patience` for the nodes' answers, after the connections are ready.
+///
+/// Fails with `NoQuorum` if the answers allow neither conclusion, and with `Config` if two nodes are
+/// duplicates.
 pub(crate) async fn locked(
     driver: &Driver,
     resources: &Resources,
@@ -22,11 +29,11 @@ pub(crate) async fn locked(
     driver.ready().await.map_err(|error| error.about(resources))?;
     let mut fan_out = driver.broadcast(Request::Exists(keys), clock::now(), patience);
     let mut answers = vec![None; driver.nodes.len()];
-    let mut seen = Seen::default();
+    let mut tally = HolderTally::default();
     while let Some((node, answered)) = fan_out.next().await {
-        seen.add(&answered);
+        tally.add(&answered);
         answers[node] = Some(answered);
-        match seen.decide(driver.quorum) {
+        match tally.decide(driver.quorum) {
             None => {}
             Some(Some(locked)) => return Ok(locked),
             Some(None) => break,
@@ -35,26 +42,28 @@ pub(crate) async fn locked(
     Err(driver.no_quorum(resources, &answers))
 }
 
-/// How many nodes said what.
+/// Number of nodes per answer.
 #[derive(Default)]
-struct Seen {
+struct HolderTally {
     held: usize,
     free: usize,
     unknown: usize,
 }
 
-impl Seen {
+impl HolderTally {
     fn add(&mut self, answered: &Answered) {
         match answered {
             Ok(Reply::Yes) => self.held += 1,
             Ok(Reply::No) => self.free += 1,
-            // Also of a node that may have forgotten the key.
+            // A guarded node is unknown even if it answers: it may have lost the key in a restart.
             _ => self.unknown += 1,
         }
     }
 
-    /// `Some` once it is decided: whether so many nodes are held that no majority is free, or
-    /// `Some(None)` if too few answered to tell.
+    /// Returns `Some(Some(locked))` once further answers cannot change the result, and `Some(None)` once too
+    /// many nodes are unknown to decide. `None` means that more answers are needed.
+    ///
+    /// The lock is held if so many nodes hold a key that no majority is free.
     fn decide(&self, quorum: Quorum) -> Option<Option<bool>> {
         let all = self.held + self.free + self.unknown == quorum.nodes();
         if self.free >= quorum.size() {
@@ -71,7 +80,7 @@ impl Seen {
 
 #[cfg(test)]
 mod tests {
-    use super::{Quorum, Seen};
+    use super::{HolderTally, Quorum};
 
     #[test]
     fn a_look_is_decided_as_soon_as_nothing_can_change_it() {
@@ -80,20 +89,20 @@ mod tests {
             for held in 0..=nodes {
                 for free in 0..=nodes - held {
                     for unknown in 0..=nodes - held - free {
-                        let seen = Seen { held, free, unknown };
+                        let tally = HolderTally { held, free, unknown };
                         let left = nodes - held - free - unknown;
-                        let told = seen.decide(quorum);
+                        let decision = tally.decide(quorum);
                         let says_free = free >= quorum.size();
                         let never_free = free + left + unknown < quorum.size();
-                        let untold = unknown > quorum.tolerated();
-                        let expected = match (says_free, never_free, untold) {
+                        let too_few = unknown > quorum.tolerated();
+                        let expected = match (says_free, never_free, too_few) {
                             (true, ..) => Some(Some(false)),
                             (_, true, _) => Some(Some(true)),
                             (.., true) => Some(None),
-                            // Too few are free, and others might be.
+                            // No majority is free, but with other answers there could be one.
                             _ => (left == 0).then_some(Some(true)),
                         };
-                        assert_eq!(told, expected, "{held} {free} {unknown} of {nodes}");
+                        assert_eq!(decision, expected, "{held} {free} {unknown} of {nodes}");
                     }
                 }
             }

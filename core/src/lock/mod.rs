@@ -1,4 +1,22 @@
-//! Locks over the nodes: acquiring, waiting, keeping leases and releasing them.
+//! Locks over a set of nodes: acquiring, waiting, renewing, repairing and releasing.
+//!
+//! This module connects the rules of the lock, which are the crate `quorlock-protocol`, to the nodes of
+//! `node/`. It decides nothing itself: the protocol counts votes, sets validity ends and picks the next try.
+//! The code here sends requests, passes the answers to the protocol and carries out what the protocol returns.
+//! It does not know about sockets, Redis commands or configuration formats. `client/` is its only caller
+//! outside of tests.
+//!
+//! Files in reading order:
+//!
+//! - [`driver`]: the nodes and background tasks of one client, shared by everything below.
+//! - [`acquire`] and `acquire/contention.rs`: one acquire from call to lease, and its waiting.
+//! - [`round`]: one round of ACQUIRE, with its fence round, late votes and undo.
+//! - [`waiters`] and [`subscriber`]: the local queue, and the notifications from the nodes' queues.
+//! - [`held`], with `held/extension.rs` and `held/ending.rs`: the state of a lease that is held.
+//! - [`renewer`] and [`extend`]: automatic and manual extension.
+//! - [`repair`] and [`heal`]: restoring keys on nodes that lack them.
+//! - [`lease`]: the public handle of a lease.
+//! - [`locked`], [`duplicates`], [`trace`], [`watcher`], [`owner`]: helpers of the above.
 
 pub(crate) mod acquire;
 pub(crate) mod driver;

@@ -1,21 +1,26 @@
-//! Which thread or task acquires a lock, so that one that waits for itself is noticed.
+//! Identifies the thread or task that acquires a lock, so that a caller that waits for its own lease can be
+//! warned.
+//!
+//! The lock itself never uses it: quorlock locks are not re-entrant, and any thread or task may use a lease.
+//! `client/lock.rs` and the bindings create an [`Owner`]; an acquire compares it.
 
 use std::thread::{self, ThreadId};
 use tokio::task;
 
-/// A thread or task that acquires locks. Only compared; who owns a lease may change afterwards.
+/// The thread or task that calls an acquire. Only used to detect a caller that waits for its own lease; it does
+/// not restrict who may use or release the lease.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Owner {
-    /// A task of the tokio runtime.
+    /// A tokio task.
     Task(task::Id),
-    /// A thread outside of tokio's tasks.
+    /// An operating-system thread, outside of any tokio task.
     Thread(ThreadId),
-    /// A thread or task of another language, by a number that no other one has at the same time.
+    /// A thread or task of another language. The number must be unique among those that run at the same time.
     Foreign(u64),
 }
 
 impl Owner {
-    /// The tokio task that runs this, or else this thread.
+    /// Returns the current tokio task or, outside of a task, the current thread.
     pub fn current() -> Self {
         task::try_id().map_or_else(|| Self::Thread(thread::current().id()), Self::Task)
     }

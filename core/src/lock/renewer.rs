@@ -7,7 +7,7 @@
 use crate::command::keys::Keys;
 use crate::lock::driver::Driver;
 use crate::lock::extend::ExtensionBatch;
-use crate::lock::held::Held;
+use crate::lock::held::HeldLease;
 use crate::lock::held::extension::{PendingExtension, RenewalStep};
 use crate::runtime;
 use crate::runtime::clock;
@@ -28,7 +28,7 @@ static RENEWERS: PerProcess<Mutex<Renewers>> = PerProcess::new();
 struct Renewers {
     all: Vec<Weak<Renewer>>,
     /// Whether the process is about to end, so that nothing is acquired any more.
-    is_over: bool,
+    process_is_ending: bool,
 }
 
 /// So many leases are extended by one request. It keeps a server busy for a fraction of a
@@ -45,7 +45,7 @@ const AFTER_PANIC: Duration = Duration::from_millis(10);
 pub(crate) struct Renewer {
     schedule: Mutex<Schedule>,
     /// Notified when something is to be done earlier than the task expects, and in the end.
-    sooner: Arc<Notify>,
+    rescheduled: Arc<Notify>,
     driver: Arc<Driver>,
 }
 
@@ -55,13 +55,13 @@ struct Schedule {
     leases: BTreeMap<u64, Entry>,
     wakes: BTreeSet<(Moment, u64)>,
     /// When the task will wake up by itself; `None` while there is nothing to wait for.
-    armed: Option<Moment>,
+    next_wake: Option<Moment>,
     last_id: u64,
     is_running: bool,
 }
 
 struct Entry {
-    lease: Arc<Held>,
+    lease: Arc<HeldLease>,
     /// When to look at it; `None` once it is lost.
     wake: Option<Moment>,
     /// Set once the lease is dropped. Nothing else may keep the renewer alive then, and the watchers
@@ -70,7 +70,7 @@ struct Entry {
 }
 
 impl Schedule {
-    fn set(&mut self, id: u64, wake: Option<Moment>) {
+    fn set_wake(&mut self, id: u64, wake: Option<Moment>) {
         let Some(entry) = self.leases.get_mut(&id) else { return };
         if let Some(moment) = entry.wake.take() {
             self.wakes.remove(&(moment, id));
@@ -81,12 +81,12 @@ impl Schedule {
 
     /// The leases to look at now. Until their next moment is set, they are to be looked at again soon: a
     /// panic meanwhile must not make anybody forget them.
-    fn due(&mut self, now: Moment) -> Vec<(u64, Arc<Held>)> {
+    fn due(&mut self, now: Moment) -> Vec<(u64, Arc<HeldLease>)> {
         let mut due = Vec::new();
         while let Some(&(moment, id)) = self.wakes.first()
             && moment <= now
         {
-            self.set(id, Some(now.plus(AFTER_PANIC)));
+            self.set_wake(id, Some(now.plus(AFTER_PANIC)));
             due.extend(self.leases.get(&id).map(|entry| (id, Arc::clone(&entry.lease))));
         }
         due
@@ -95,12 +95,13 @@ impl Schedule {
 
 impl Renewer {
     pub(crate) fn new(driver: &Arc<Driver>) -> Arc<Self> {
-        let (schedule, sooner, driver) = (Mutex::default(), Arc::default(), Arc::clone(driver));
-        let renewer = Arc::new(Self { schedule, sooner, driver });
+        let (schedule, rescheduled, driver) =
+            (Mutex::default(), Arc::default(), Arc::clone(driver));
+        let renewer = Arc::new(Self { schedule, rescheduled, driver });
         let mut renewers = lock(RENEWERS.get_or_init(Mutex::default));
         renewers.all.retain(|renewer| renewer.strong_count() > 0);
         renewers.all.push(Arc::downgrade(&renewer));
-        if renewers.is_over {
+        if renewers.process_is_ending {
             renewer.driver.closing.cancel();
         }
         renewer
@@ -111,18 +112,22 @@ impl Renewer {
     }
 
     /// Begins to look after a lease; returns its number. Called on the runtime.
-    pub(crate) fn add(self: &Arc<Self>, lease: &Arc<Held>) -> u64 {
+    pub(crate) fn add(self: &Arc<Self>, lease: &Arc<HeldLease>) -> u64 {
         let wake = lease.state().wake();
         let mut schedule = lock(&self.schedule);
         schedule.last_id += 1;
         let id = schedule.last_id;
         schedule.leases.insert(id, Entry { lease: Arc::clone(lease), wake: None, dropped: None });
-        schedule.set(id, Some(wake));
+        schedule.set_wake(id, Some(wake));
         if !schedule.is_running {
-            let (renewer, sooner) = (Arc::downgrade(self), Arc::clone(&self.sooner));
+            let (renewer, rescheduled) = (Arc::downgrade(self), Arc::clone(&self.rescheduled));
             let closing = self.driver.closing.clone();
             let start = move || {
-                run(Weak::clone(&renewer), Arc::clone(&sooner), CancellationToken::clone(&closing))
+                run(
+                    Weak::clone(&renewer),
+                    Arc::clone(&rescheduled),
+                    CancellationToken::clone(&closing),
+                )
             };
             runtime::serve(start);
             schedule.is_running = true;
@@ -134,7 +139,7 @@ impl Renewer {
     /// Stops looking after a lease, because it is released, or was dropped and has expired.
     pub(crate) fn remove(&self, id: u64) {
         let mut schedule = lock(&self.schedule);
-        schedule.set(id, None);
+        schedule.set_wake(id, None);
         schedule.leases.remove(&id);
     }
 
@@ -145,33 +150,37 @@ impl Renewer {
         }
     }
 
-    /// A lease that holds one of these resources and for which `is_it` is true.
-    pub(crate) fn find(&self, keys: &[Keys], is_it: impl Fn(&Held) -> bool) -> Option<Arc<Held>> {
+    /// A lease that holds one of these resources and for which `matches` is true.
+    pub(crate) fn find(
+        &self,
+        keys: &[Keys],
+        matches: impl Fn(&HeldLease) -> bool,
+    ) -> Option<Arc<HeldLease>> {
         let now = clock::now();
-        let holds = |held: &Held| held.won.subject.keys.iter().any(|key| keys.contains(key));
+        let holds = |held: &HeldLease| held.grant.subject.keys.iter().any(|key| keys.contains(key));
         let schedule = lock(&self.schedule);
         let mut leases = schedule.leases.values().map(|entry| &entry.lease);
-        let found = leases.find(|held| is_it(held) && holds(held) && held.is_valid(now));
+        let found = leases.find(|held| matches(held) && holds(held) && held.is_valid(now));
         found.map(Arc::clone)
     }
 
     /// Ends and releases all leases, because their client is closed.
     pub(crate) fn close(&self) {
-        for lease in self.take() {
+        for lease in self.take_all() {
             drop(lease.close());
         }
     }
 
     /// All leases, which are to be released now.
-    fn take(&self) -> Vec<Arc<Held>> {
+    fn take_all(&self) -> Vec<Arc<HeldLease>> {
         let mut schedule = lock(&self.schedule);
         schedule.wakes.clear();
         std::mem::take(&mut schedule.leases).into_values().map(|entry| entry.lease).collect()
     }
 
     fn wake_for(&self, schedule: &Schedule, wake: Moment) {
-        if schedule.armed.is_none_or(|armed| wake < armed) {
-            self.sooner.notify_one();
+        if schedule.next_wake.is_none_or(|next_wake| wake < next_wake) {
+            self.rescheduled.notify_one();
         }
     }
 
@@ -184,11 +193,11 @@ impl Renewer {
             // The others are looked after, whatever this one does.
             let Some(step) = panics::contain(|| lease.renew_if_due(now)) else { continue };
             let wake = match step {
-                RenewalStep::Over if lease.is_dropped() => {
+                RenewalStep::Ended if lease.is_dropped() => {
                     self.remove(id);
                     continue;
                 }
-                RenewalStep::Over => None,
+                RenewalStep::Ended => None,
                 RenewalStep::Wait(until) => Some(until),
                 RenewalStep::Extend(item, end) => {
                     ids.push(id);
@@ -196,7 +205,7 @@ impl Renewer {
                     Some(end)
                 }
             };
-            lock(&self.schedule).set(id, wake);
+            lock(&self.schedule).set_wake(id, wake);
         }
         while !items.is_empty() {
             // On a Redis Cluster, a request is about one slot.
@@ -204,29 +213,29 @@ impl Renewer {
                 item.lease.driver().has_cluster.then(|| item.lease.slot())
             };
             let first = slot(&items[0]);
-            let alike = items.iter().take_while(|item| slot(item) == first).count();
-            let batch = alike.min(BATCH);
+            let same_slot = items.iter().take_while(|item| slot(item) == first).count();
+            let batch = same_slot.min(BATCH);
             let (later_ids, later) = (ids.split_off(batch), items.split_off(batch));
-            let extend = extend(Arc::downgrade(self), ids, items);
+            let renewal = renew_batch(Arc::downgrade(self), ids, items);
             // Not for `close` to wait for: the release comes behind the extension, and is enough.
-            let extend = self.driver.closing.clone().run_until_cancelled_owned(extend);
-            runtime::detach(async { extend.await.unwrap_or_default() });
+            let renewal = self.driver.closing.clone().run_until_cancelled_owned(renewal);
+            runtime::detach(async { renewal.await.unwrap_or_default() });
             (ids, items) = (later_ids, later);
         }
         let mut schedule = lock(&self.schedule);
-        schedule.armed = schedule.wakes.first().map(|(moment, _)| *moment);
-        schedule.armed
+        schedule.next_wake = schedule.wakes.first().map(|(moment, _)| *moment);
+        schedule.next_wake
     }
 }
 
 impl Drop for Renewer {
     fn drop(&mut self) {
         // The task finds out that it has nothing to keep any more.
-        self.sooner.notify_one();
+        self.rescheduled.notify_one();
     }
 }
 
-async fn run(renewer: Weak<Renewer>, sooner: Arc<Notify>, closing: CancellationToken) {
+async fn run(renewer: Weak<Renewer>, rescheduled: Arc<Notify>, closing: CancellationToken) {
     while let Some(strong) = renewer.upgrade() {
         let next = strong.renew_if_due();
         // The task must not keep alive what nobody uses any more.
@@ -240,20 +249,20 @@ async fn run(renewer: Weak<Renewer>, sooner: Arc<Notify>, closing: CancellationT
         tokio::select! {
             biased;
             () = closing.cancelled() => return,
-            () = sooner.notified() => {}
+            () = rescheduled.notified() => {}
             () = pause => {}
         }
     }
 }
 
 /// Sends automatic extensions, and sees them through.
-async fn extend(renewer: Weak<Renewer>, ids: Vec<u64>, items: Vec<PendingExtension>) {
+async fn renew_batch(renewer: Weak<Renewer>, ids: Vec<u64>, items: Vec<PendingExtension>) {
     let leases: Vec<_> = items.iter().map(|item| Arc::clone(&item.lease)).collect();
     let renewed = |position: usize, extended| {
-        let Some(wake) = leases[position].renewed(extended) else { return };
+        let Some(wake) = leases[position].finish_renewal(extended) else { return };
         let Some(renewer) = renewer.upgrade() else { return };
         let mut schedule = lock(&renewer.schedule);
-        schedule.set(ids[position], Some(wake));
+        schedule.set_wake(ids[position], Some(wake));
         renewer.wake_for(&schedule, wake);
     };
     let extending = panics::contained(async {
@@ -280,12 +289,12 @@ pub fn release_all(patience: Duration) {
     let began = Instant::now();
     let renewers: Vec<_> = {
         let mut renewers = lock(RENEWERS.get_or_init(Mutex::default));
-        renewers.is_over = true;
+        renewers.process_is_ending = true;
         renewers.all.iter().filter_map(Weak::upgrade).collect()
     };
     // Before any release: it notifies the waiters of this process, too, and none of them may win.
     renewers.iter().for_each(|renewer| renewer.driver.closing.cancel());
-    for lease in renewers.iter().flat_map(|renewer| renewer.take()) {
+    for lease in renewers.iter().flat_map(|renewer| renewer.take_all()) {
         drop(lease.release());
     }
     let closing: Vec<_> = renewers.iter().map(|renewer| renewer.driver.close()).collect();

@@ -6,9 +6,9 @@ use crate::command::reply::{Refusal, Reply};
 use crate::command::request::{Request, Subject, Ticket};
 use crate::error::Result;
 use crate::lock::driver::Driver;
-use crate::lock::held::Held;
+use crate::lock::held::HeldLease;
 use crate::lock::repair::repair;
-use crate::lock::waiters::Queued;
+use crate::lock::waiters::QueueEntry;
 use crate::node::exchange::{PackedRequest, Peer};
 use crate::node::fanout::{FanOut, Received};
 use crate::runtime::clock;
@@ -27,7 +27,7 @@ pub(crate) struct RoundOptions<'a> {
     pub(crate) node_timeout: Duration,
     pub(crate) turns: Turns,
     /// The waiter, if it listens for calls.
-    pub(crate) queued: Option<Queued>,
+    pub(crate) queue_entry: Option<QueueEntry>,
 }
 
 /// A round on the wire.
@@ -47,15 +47,15 @@ struct Undo {
     subject: Arc<Subject>,
     term: Term,
     node_timeout: Duration,
-    queued: Option<Queued>,
+    queue_entry: Option<QueueEntry>,
 }
 
 impl RunningRound {
     /// Sends ACQUIRE to all nodes.
-    pub(crate) fn start(driver: &Arc<Driver>, aim: RoundOptions<'_>) -> Result<Self> {
-        let RoundOptions { keys, term, node_timeout, turns, queued } = aim;
+    pub(crate) fn start(driver: &Arc<Driver>, options: RoundOptions<'_>) -> Result<Self> {
+        let RoundOptions { keys, term, node_timeout, turns, queue_entry } = options;
         let driver = Arc::clone(driver);
-        let waiter = queued.as_ref().map(|queued| Arc::clone(&queued.waiter));
+        let waiter = queue_entry.as_ref().map(|entry| Arc::clone(&entry.waiter));
         let subject = Arc::new(Subject { keys: Arc::clone(keys), token: random::token()?, waiter });
         let sent = clock::now();
         // After `sent`: a node that counts from a moment on is met by later proposals only.
@@ -69,7 +69,7 @@ impl RunningRound {
         let mut votes = driver.fan_out(sent, node_timeout);
         let everywhere = acquire(None);
         for node in &driver.nodes {
-            match ticket(queued.as_ref(), node.position()) {
+            match ticket(queue_entry.as_ref(), node.position()) {
                 None => votes.send(node, &everywhere),
                 ticket => votes.send(node, &acquire(ticket)),
             }
@@ -79,7 +79,7 @@ impl RunningRound {
             raises: FuturesUnordered::new(),
             answers: vec![None; driver.nodes.len()],
             round: Round::new(driver.quorum, sent, term),
-            undo: Undo { subject: Arc::clone(&subject), term, node_timeout, queued },
+            undo: Undo { subject: Arc::clone(&subject), term, node_timeout, queue_entry },
             sent,
             subject,
             driver,
@@ -117,23 +117,23 @@ impl RunningRound {
 
     /// Sees the round to its end after the decision: late votes join `lease` while it is held,
     /// and are undone otherwise. For votes after the nodes' deadlines, that goes on in the background.
-    pub(crate) async fn finish(mut self, lease: Option<Arc<Held>>) {
+    pub(crate) async fn finish(mut self, lease: Option<Arc<HeldLease>>) {
         while let Some(event) = self.next_event().await {
-            let is_over = match &lease {
-                Some(lease) => lease.was_released().await,
+            let is_released = match &lease {
+                Some(lease) => lease.wait_if_released().await,
                 None => true,
             };
-            if is_over {
+            if is_released {
                 self.handle(Event::Abandon);
             }
             self.handle(event);
             if let Some(lease) = &lease {
-                lease.voted(event, self.round.holders());
+                lease.record_vote(event, self.round.holders());
             }
         }
         let driver = Arc::clone(&self.driver);
         if self.votes.has_late() {
-            driver.detach(self.wait_for_late(lease.clone()));
+            driver.detach(self.collect_late_votes(lease.clone()));
         }
         if let Some(lease) = lease {
             repair(&driver, lease).await;
@@ -143,38 +143,42 @@ impl RunningRound {
     /// Takes in the votes that come after the nodes' deadlines, until there are none to come or the
     /// client is closed or gone. It may wait for ever, for a node that is frozen, and so keeps neither the driver
     /// nor the lease.
-    fn wait_for_late(self, lease: Option<Arc<Held>>) -> impl Future<Output = ()> + Send + use<> {
+    fn collect_late_votes(
+        self,
+        lease: Option<Arc<HeldLease>>,
+    ) -> impl Future<Output = ()> + Send + use<> {
         let Self { driver, undo, mut round, mut votes, .. } = self;
-        let unused = driver.unused.clone();
+        let stop_late = driver.stop_late.clone();
         let driver = Arc::downgrade(&driver);
         let lease = lease.map(|lease| Arc::downgrade(&lease));
         async move {
-            while let Some(Some((node, answered))) = unused.run_until_cancelled(votes.late()).await
+            while let Some(Some((node, answered))) =
+                stop_late.run_until_cancelled(votes.late()).await
             {
                 let held = lease.as_ref().and_then(Weak::upgrade);
                 // A lease that is gone was released.
-                let is_over = match &held {
-                    Some(held) => held.was_released().await,
+                let is_released = match &held {
+                    Some(held) => held.wait_if_released().await,
                     None => true,
                 };
                 let Some(driver) = driver.upgrade() else { return };
-                if is_over {
+                if is_released {
                     let _ = round.handle(clock::now(), Event::Abandon);
                 }
                 let vote = vote(&answered);
                 let event = Event::Late { node, vote };
                 let actions = round.handle(clock::now(), event);
                 undo.undo(&driver, actions.undo);
-                undo.leave_late(&driver, node, vote);
+                undo.leave_if_joined_late(&driver, node, vote);
                 if let Some(held) = held {
-                    held.voted(event, round.holders());
+                    held.record_vote(event, round.holders());
                 }
             }
         }
     }
 
     /// Waits for the answers that the decision did not wait for.
-    pub(crate) async fn complete(&mut self) {
+    pub(crate) async fn collect_remaining_votes(&mut self) {
         while let Some(event) = self.next_event().await {
             self.handle(event);
         }
@@ -189,7 +193,7 @@ impl RunningRound {
     }
 
     /// Nodes that granted this round's token are different servers.
-    pub(crate) fn prove(&self) {
+    pub(crate) fn mark_distinct(&self) {
         for (node, answer) in self.answers.iter().enumerate() {
             if answer.as_ref().is_some_and(is_counted) {
                 self.driver.identities.proven(node);
@@ -198,7 +202,7 @@ impl RunningRound {
     }
 
     /// Takes in the answers that are there already, so that an error names them too.
-    pub(crate) fn catch_up(&mut self) {
+    pub(crate) fn take_ready_answers(&mut self) {
         while let Some(Some(event)) = self.next_event().now_or_never() {
             self.handle(event);
         }
@@ -221,7 +225,7 @@ impl RunningRound {
                 let vote = vote(&answered);
                 self.answers[node] = Some(answered);
                 if !in_order {
-                    self.undo.leave_late(&self.driver, node, vote);
+                    self.undo.leave_if_joined_late(&self.driver, node, vote);
                 }
                 Some(Event::Vote { node, vote, in_order })
             }
@@ -232,10 +236,10 @@ impl RunningRound {
     /// Takes in one event; returns the decision when it is made.
     pub(crate) fn handle(&mut self, event: Event) -> Option<Outcome> {
         let actions = self.round.handle(clock::now(), event);
-        self.carry_out(actions)
+        self.apply(actions)
     }
 
-    fn carry_out(&mut self, actions: Actions) -> Option<Outcome> {
+    fn apply(&mut self, actions: Actions) -> Option<Outcome> {
         if let Some((nodes, fence)) = actions.raise {
             let (sent, patience) = (self.sent, self.undo.node_timeout);
             let (subject, ttl) = (Arc::clone(&self.subject), self.undo.term.ttl);
@@ -258,7 +262,7 @@ impl Undo {
         let horizon = self.term.gone(clock::now());
         for node in nodes.iter() {
             let (subject, turns) = (Arc::clone(&self.subject), driver.turns());
-            let ticket = ticket(self.queued.as_ref(), node);
+            let ticket = ticket(self.queue_entry.as_ref(), node);
             let request = Request::Release { subject, ticket, turns };
             driver.deliver(node, request, self.node_timeout, horizon);
         }
@@ -266,15 +270,16 @@ impl Undo {
 
     /// A node has answered an ACQUIRE behind what was sent to it later. If it refused, the waiter joined
     /// its queue, perhaps after it had left.
-    fn leave_late(&self, driver: &Driver, node: usize, vote: Vote) {
-        let is_gone = |queued: &Queued| queued.waits.strong_count() == 0;
-        if matches!(vote, Vote::Held { .. }) && self.queued.as_ref().is_some_and(is_gone) {
+    fn leave_if_joined_late(&self, driver: &Driver, node: usize, vote: Vote) {
+        let is_gone = |entry: &QueueEntry| entry.alive.strong_count() == 0;
+        if matches!(vote, Vote::Held { .. }) && self.queue_entry.as_ref().is_some_and(is_gone) {
             self.undo(driver, [node].into_iter().collect());
         }
     }
 }
 
-fn ticket(queued: Option<&Queued>, node: usize) -> Option<Ticket> {
-    let stays = |queued: &&Queued| queued.nodes.contains(node) && queued.waits.strong_count() > 0;
-    queued.filter(stays).map(|queued| queued.ticket)
+fn ticket(queue_entry: Option<&QueueEntry>, node: usize) -> Option<Ticket> {
+    let is_queued =
+        |entry: &&QueueEntry| entry.nodes.contains(node) && entry.alive.strong_count() > 0;
+    queue_entry.filter(is_queued).map(|entry| entry.ticket)
 }

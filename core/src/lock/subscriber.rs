@@ -1,5 +1,8 @@
-//! Subscriber for the nodes' calls: on one more connection to each node, which is open while somebody
-//! waits and for a while after.
+//! Receives the nodes' notifications, over a separate connection to each node.
+//!
+//! The connections are open while an acquire of this client waits, and for [`IDLE`] after that. A lost
+//! notification delays a waiter until its next try and has no other effect. `waiters.rs` registers waiters
+//! here; it passes nothing on but [`Notification`]s.
 
 use crate::config::endpoint::Endpoint;
 use crate::runtime;
@@ -15,43 +18,44 @@ use std::time::Duration;
 use tokio::sync::{mpsc, watch};
 use tokio_util::sync::CancellationToken;
 
-/// The connections are closed when nobody has been waiting for so long.
+/// How long the connections stay open after the last waiter has left.
 const IDLE: Duration = Duration::from_secs(5);
-/// The pause between attempts to connect grows from the first to the second of these.
+/// First and longest delay between two attempts to connect.
 const RECONNECT_DELAY: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(2));
 
-/// What a waiter hears while it waits to try again.
+/// An event that a waiter receives between two rounds.
 pub(crate) enum Notification {
-    /// The resource with this lock key is free on this node, and it is this waiter's turn.
+    /// The resource with this lock key is free on this node, and this waiter is first in the node's queue.
     Free { node: usize, lock: String },
-    /// It is in no queue of this node, or may have lost its place, and can join now.
+    /// The waiter may not be in this node's queue: it should join it, again if necessary.
     Unqueued(usize),
 }
 
+/// The subscriptions of one client.
 pub(crate) struct Subscriber {
     endpoints: Vec<Endpoint>,
     connect_timeout: Duration,
     closing: CancellationToken,
-    /// What the names of channels begin with.
+    /// The client's `key_prefix`, with which the channel's name begins.
     prefix: String,
     channel: OnceLock<String>,
-    /// For how many the connections are kept open.
+    /// Number of [`ConnectionsGuard`]s.
     waiting: watch::Sender<usize>,
     state: Mutex<SubscriberState>,
 }
 
 #[derive(Default)]
 struct SubscriberState {
-    /// Those who listen, by their numbers.
+    /// The registered waiters, by their numbers.
     waiters: HashMap<u64, mpsc::UnboundedSender<Notification>>,
-    up: NodeSet,
+    connected: NodeSet,
     is_running: bool,
 }
 
-/// Keeps the connections open.
-pub(crate) struct Open(Arc<Subscriber>);
+/// Keeps the connections open until it is dropped.
+pub(crate) struct ConnectionsGuard(Arc<Subscriber>);
 
-impl Drop for Open {
+impl Drop for ConnectionsGuard {
     fn drop(&mut self) {
         self.0.waiting.send_modify(|waiting| *waiting -= 1);
     }
@@ -79,7 +83,8 @@ impl Subscriber {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The channel on which this client is called.
+    /// Returns the name of the channel on which the nodes notify this client: random, and the same for all
+    /// nodes.
     pub(crate) fn channel(&self) -> &str {
         self.channel.get_or_init(|| {
             let number = u64::from(random::random()) << 32 | u64::from(random::random());
@@ -87,23 +92,23 @@ impl Subscriber {
         })
     }
 
-    /// The nodes whose calls are notification.
-    pub(crate) fn up(&self) -> NodeSet {
-        self.state().up
+    /// Returns the nodes whose notifications arrive now.
+    pub(crate) fn connected(&self) -> NodeSet {
+        self.state().connected
     }
 
-    /// Somebody listens, as long as the connections are open.
-    pub(crate) fn begin(&self, number: u64, waiter: mpsc::UnboundedSender<Notification>) {
+    /// Sends further notifications for the waiter with this number to `waiter`. Does not keep the connections
+    /// open.
+    pub(crate) fn register(&self, number: u64, waiter: mpsc::UnboundedSender<Notification>) {
         self.state().waiters.insert(number, waiter);
     }
 
-    pub(crate) fn end(&self, number: u64) {
+    pub(crate) fn unregister(&self, number: u64) {
         self.state().waiters.remove(&number);
     }
 
-    /// Somebody has to wait: keeps the connections open until the result is dropped. Called on the
-    /// runtime.
-    pub(crate) fn keep_open(self: &Arc<Self>) -> Open {
+    /// Opens the connections and keeps them open until the guard is dropped. Must be called on the runtime.
+    pub(crate) fn keep_open(self: &Arc<Self>) -> ConnectionsGuard {
         let mut state = self.state();
         self.waiting.send_modify(|waiting| *waiting += 1);
         if !state.is_running {
@@ -111,22 +116,23 @@ impl Subscriber {
             runtime::serve(move || Arc::clone(&subscriber).run());
             state.is_running = true;
         }
-        Open(Arc::clone(self))
+        ConnectionsGuard(Arc::clone(self))
     }
 
-    /// Listens to all nodes while anybody waits.
+    /// Keeps a subscription to each node while there are guards. `keep_open` starts it again after it has
+    /// ended.
     async fn run(self: Arc<Self>) {
         loop {
-            self.state().up = NodeSet::EMPTY;
-            let listen = (0..self.endpoints.len()).map(|node| self.listen(node));
+            self.state().connected = NodeSet::EMPTY;
+            let subscriptions = (0..self.endpoints.len()).map(|node| self.stay_subscribed(node));
             tokio::select! {
                 biased;
                 () = self.closing.cancelled() => {}
-                () = self.is_idle() => {}
-                _ = join_all(listen) => {}
+                () = self.wait_until_idle() => {}
+                _ = join_all(subscriptions) => {}
             }
             let mut state = self.state();
-            state.up = NodeSet::EMPTY;
+            state.connected = NodeSet::EMPTY;
             if *self.waiting.borrow() == 0 || self.closing.is_cancelled() {
                 state.is_running = false;
                 return;
@@ -134,10 +140,11 @@ impl Subscriber {
         }
     }
 
-    async fn is_idle(&self) {
+    /// Waits until there has been no guard for [`IDLE`].
+    async fn wait_until_idle(&self) {
         let mut waiting = self.waiting.subscribe();
         loop {
-            // They cannot fail: the sender is here.
+            // Fails only without a sender, which `self` owns.
             let _ = waiting.wait_for(|waiting| *waiting == 0).await;
             if timeout(IDLE, waiting.wait_for(|waiting| *waiting > 0)).await.is_err() {
                 return;
@@ -145,8 +152,8 @@ impl Subscriber {
         }
     }
 
-    /// Listens to one node for ever.
-    async fn listen(self: &Arc<Self>, node: usize) {
+    /// Keeps a subscription to one node open. Never returns.
+    async fn stay_subscribed(self: &Arc<Self>, node: usize) {
         let (shortest, longest) = RECONNECT_DELAY;
         let mut delay = shortest;
         loop {
@@ -154,7 +161,7 @@ impl Subscriber {
             let (on_notification, on_broken) = (Arc::downgrade(self), broken.clone());
             let on_notification = move |number: u64, lock: &str| {
                 if let Some(subscriber) = on_notification.upgrade() {
-                    subscriber.called(number, node, lock);
+                    subscriber.notify(number, node, lock);
                 }
             };
             let target = &self.endpoints[node].target;
@@ -163,31 +170,31 @@ impl Subscriber {
             });
             let began = clock::now();
             if let Ok(Ok(_subscription)) = timeout(self.connect_timeout, opening).await {
-                self.is_up(node, true);
+                self.set_connected(node, true);
                 broken.cancelled().await;
-                self.is_up(node, false);
+                self.set_connected(node, false);
             }
-            // What lasted was no failure.
+            // A connection that stayed up resets the backoff.
             let lasted = clock::now().since(began) > longest;
             delay = if lasted { shortest } else { (delay * 2).min(longest) };
             sleep(delay.mul_f64(random::jitter())).await;
         }
     }
 
-    fn is_up(&self, node: usize, up: bool) {
+    fn set_connected(&self, node: usize, connected: bool) {
         let mut state = self.state();
-        if up {
-            state.up.insert(node);
+        if connected {
+            state.connected.insert(node);
             for waiter in state.waiters.values() {
-                // An error means that it is about to leave.
+                // Fails only if the waiter is dropping its place.
                 let _ = waiter.send(Notification::Unqueued(node));
             }
         } else {
-            state.up.remove(node);
+            state.connected.remove(node);
         }
     }
 
-    fn called(&self, number: u64, node: usize, lock: &str) {
+    fn notify(&self, number: u64, node: usize, lock: &str) {
         if let Some(waiter) = self.state().waiters.get(&number) {
             let _ = waiter.send(Notification::Free { node, lock: lock.to_owned() });
         }

@@ -16,8 +16,8 @@ pub(crate) struct AcquireTrace {
     arrived: Moment,
     rounds: u64,
     /// Whether others keep it waiting, or did.
-    waits: bool,
-    is_over: bool,
+    is_contended: bool,
+    has_ended: bool,
     /// What it is told in, until it has ended.
     span: Scope,
 }
@@ -31,8 +31,8 @@ impl AcquireTrace {
             resources: resources.clone(),
             arrived,
             rounds: 0,
-            waits: false,
-            is_over: false,
+            is_contended: false,
+            has_ended: false,
             span: events::acquiring(resources),
         }
     }
@@ -43,8 +43,8 @@ impl AcquireTrace {
     }
 
     /// Others have it, or are before it. Returns whether it begins to wait now.
-    pub(crate) fn wait(&mut self) -> bool {
-        let begins = !std::mem::replace(&mut self.waits, true);
+    pub(crate) fn begin_waiting(&mut self) -> bool {
+        let begins = !std::mem::replace(&mut self.is_contended, true);
         if begins {
             self.span.within(|| events::waits(&self.resources));
         }
@@ -52,7 +52,7 @@ impl AcquireTrace {
     }
 
     /// A node has called it.
-    pub(crate) fn called(&self, node: &str) {
+    pub(crate) fn notified(&self, node: &str) {
         self.span.within(|| events::called(&self.resources, node));
     }
 
@@ -70,7 +70,7 @@ impl AcquireTrace {
 
     /// It has ended in an error; `None` if it was cancelled.
     pub(crate) fn fail(&mut self, error: Option<&Error>) {
-        if self.is_over {
+        if self.has_ended {
             return;
         }
         let took = self.end(Err(error.map_or(ErrorCode::Closed, Error::code)));
@@ -79,10 +79,10 @@ impl AcquireTrace {
     }
 
     fn end(&mut self, result: Result<(), ErrorCode>) -> Duration {
-        self.is_over = true;
+        self.has_ended = true;
         let took = clock::now().since(self.arrived);
         self.driver.totals.acquired(result, took);
-        if self.waits {
+        if self.is_contended {
             self.driver.totals.contended.add(took);
         }
         took

@@ -1,107 +1,120 @@
-//! Waiting for a lock: the line within the client, and the notifications of the nodes.
+//! Waiting for a lock: the local queue of each resource, and a waiter's entry in the nodes' queues.
+//!
+//! Waiters of one client for the same resources form a FIFO queue, and only the first contends on the network.
+//! Queues decide who tries next, never who holds a lock. An acquire joins with [`Waiters::join`] and leaves by
+//! dropping its [`Place`].
 
 use crate::command::answer::Answered;
 use crate::command::keys::Keys;
 use crate::command::request::Ticket;
-use crate::lock::subscriber::{Notification, Open, Subscriber};
+use crate::lock::subscriber::{ConnectionsGuard, Notification, Subscriber};
 use crate::node::clocks::Clocks;
 use quorlock_protocol::node::queue;
 use quorlock_protocol::{Line, Moment, NodeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use tokio::sync::{Notify, mpsc, oneshot};
 
-/// Where the waiters of one client are.
+/// The waiters of one client, in one local queue for each set of resources.
 pub(crate) struct Waiters {
     local_queue: Mutex<Line<Arc<[Keys]>, Waiter>>,
     clocks: Arc<Clocks>,
     subscriber: Arc<Subscriber>,
-    /// Notified with all report.
-    told: Notify,
+    /// Notified whenever a waiter publishes a [`RoundReport`].
+    reported: Notify,
 }
 
-/// What others know of a waiter.
+/// What the local queue stores about a waiter.
 struct Waiter {
     arrived: Moment,
-    /// `None` once it was told.
+    /// Sends the waiter its turn; `None` after that.
     turn: Option<oneshot::Sender<Turn>>,
-    /// What came of the last round of those who were first in its line.
+    /// The last round of this waiter, or of its predecessors in the queue.
     report: RoundReport,
-    /// Notified when it should try now, if it is first: another one needs to know.
-    hurry: Arc<Notify>,
+    /// Asks this waiter, if it is first, to start a round now: another waiter needs the result.
+    retry_now: Arc<Notify>,
 }
 
-/// What the first in line knows, and leaves to the next.
+/// The result of the last round of the first waiter in a local queue. The next waiter inherits it.
 #[derive(Clone, Default)]
 pub(crate) struct RoundReport {
-    /// The answers in the last round.
+    /// Each node's answer in that round.
     pub(crate) answers: Arc<[Option<Answered>]>,
-    /// Since when too few nodes can vote.
+    /// Since when too few nodes can vote; `None` if enough can.
     pub(crate) outage: Option<Moment>,
-    /// When that round ended; `None` if there was none yet.
+    /// When that round ended; `None` before the first round.
     pub(crate) at: Option<Moment>,
 }
 
+/// Ends the wait of a waiter in the local queue.
 enum Turn {
     First,
-    /// Too few nodes can vote, and others have tried for long enough.
-    Hopeless,
+    /// Too few nodes can vote, and the waiters before this one have retried for long enough. It fails without a
+    /// round of its own.
+    NoQuorum,
 }
 
-type Mailbox = (mpsc::UnboundedSender<Notification>, mpsc::UnboundedReceiver<Notification>);
+type NotificationChannel =
+    (mpsc::UnboundedSender<Notification>, mpsc::UnboundedReceiver<Notification>);
 
-/// Where a waiter stands in the nodes' queues if the round is lost.
-pub(crate) struct Queued {
+/// A waiter's entry in the nodes' queues. A refused ACQUIRE that carries the ticket creates it.
+pub(crate) struct QueueEntry {
     pub(crate) waiter: Arc<str>,
     pub(crate) ticket: Ticket,
-    /// On these nodes.
+    /// The nodes whose notifications reach this client.
     pub(crate) nodes: NodeSet,
-    /// Gone when it does not wait any more.
-    pub(crate) waits: Weak<()>,
+    /// Expires when the waiter drops its [`Place`].
+    pub(crate) alive: Weak<()>,
 }
 
-/// A waiter's place in its client's line. It leaves the line when this is dropped.
+/// A waiter's place in the local queue. Dropping it leaves the queue and gives the next waiter its turn.
 pub(crate) struct Place {
     waiters: Arc<Waiters>,
     keys: Arc<[Keys]>,
     number: u64,
     arrived: Moment,
     turn: oneshot::Receiver<Turn>,
-    /// Once it contends with other clients.
-    notifications: Option<Mailbox>,
-    /// Once it has to wait.
-    open: Option<Open>,
+    /// `Some` once the waiter is registered with the subscriber.
+    notifications: Option<NotificationChannel>,
+    /// `Some` once a round was lost to contention: keeps the subscriptions open.
+    connections: Option<ConnectionsGuard>,
     alive: Arc<()>,
-    hurry: Arc<Notify>,
-    /// Whether others stood before it when it came.
-    stood_behind: bool,
+    retry_now: Arc<Notify>,
+    /// Whether the queue had other waiters when this one joined.
+    joined_behind_others: bool,
 }
 
 impl Waiters {
     pub(crate) fn new(clocks: Arc<Clocks>, subscriber: Arc<Subscriber>) -> Arc<Self> {
-        Arc::new(Self { local_queue: Mutex::default(), clocks, subscriber, told: Notify::new() })
+        Arc::new(Self {
+            local_queue: Mutex::default(),
+            clocks,
+            subscriber,
+            reported: Notify::new(),
+        })
     }
 
     fn local_queue(&self) -> MutexGuard<'_, Line<Arc<[Keys]>, Waiter>> {
         self.local_queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Joins the line of those who wait for the same.
+    /// Joins the local queue for these keys. A waiter that finds it empty has its turn at once.
     pub(crate) fn join(self: &Arc<Self>, keys: &Arc<[Keys]>, arrived: Moment) -> Place {
         let (sender, turn) = oneshot::channel();
-        let hurry = Arc::new(Notify::new());
+        let retry_now = Arc::new(Notify::new());
         let (report, turn_sender) = (RoundReport::default(), Some(sender));
-        let waiter = Waiter { arrived, turn: turn_sender, report, hurry: Arc::clone(&hurry) };
+        let waiter =
+            Waiter { arrived, turn: turn_sender, report, retry_now: Arc::clone(&retry_now) };
         let (number, is_first) = {
-            let mut queue_guard = self.local_queue();
-            let (number, is_first) = queue_guard.join(keys, waiter);
-            if is_first && let Some(waiter) = queue_guard.get(keys, number) {
+            let mut local_queue = self.local_queue();
+            let (number, is_first) = local_queue.join(keys, waiter);
+            if is_first && let Some(waiter) = local_queue.get(keys, number) {
                 waiter.give_turn(Turn::First);
             }
             (number, is_first)
         };
         let (waiters, keys) = (Arc::clone(self), Arc::clone(keys));
         let alive = Arc::new(());
-        let (notifications, open, stood_behind) = (None, None, !is_first);
+        let (notifications, connections, joined_behind_others) = (None, None, !is_first);
         Place {
             waiters,
             keys,
@@ -109,14 +122,14 @@ impl Waiters {
             arrived,
             turn,
             notifications,
-            open,
+            connections,
             alive,
-            hurry,
-            stood_behind,
+            retry_now,
+            joined_behind_others,
         }
     }
 
-    /// How many wait, or will if they do not win at once.
+    /// Number of acquires in the local queues, including those that have their turn.
     pub(crate) fn count(&self) -> u64 {
         self.local_queue().len() as u64
     }
@@ -125,103 +138,108 @@ impl Waiters {
 impl Waiter {
     fn give_turn(&mut self, turn: Turn) {
         if let Some(sender) = self.turn.take() {
-            // An error means that it is about to leave.
+            // Fails only if the waiter is dropping its place.
             let _ = sender.send(turn);
         }
     }
 }
 
 impl Place {
-    /// Whether others of this client were before it.
-    pub(crate) fn stood_behind(&self) -> bool {
-        self.stood_behind
+    /// Whether other waiters of this client were in the queue when this one joined.
+    pub(crate) fn joined_behind_others(&self) -> bool {
+        self.joined_behind_others
     }
 
-    /// Waits until it is first. Returns whether there is any hope to win then.
-    pub(crate) async fn is_first(&mut self) -> bool {
-        // It cannot fail: a waiter is in the line until its place is dropped.
-        !matches!((&mut self.turn).await, Ok(Turn::Hopeless))
+    /// Waits until this waiter is first in the local queue, and returns `true`. Returns `false` if it must fail
+    /// instead because too few nodes can vote. Not to be awaited again after it returned.
+    pub(crate) async fn wait_for_turn(&mut self) -> bool {
+        // The sender cannot be dropped before it is used: it is in the queue until `self` is dropped.
+        !matches!((&mut self.turn).await, Ok(Turn::NoQuorum))
     }
 
-    /// Waits, after the end of its wait, until the first in line has report from `since` or later, and returns
-    /// `None`; or until it is first itself, and returns what [`Place::is_first`] does. So that many waits that
-    /// end together cost one round, the first in line is asked to try now.
-    pub(crate) async fn is_informed(&mut self, since: Moment) -> Option<bool> {
+    /// For a waiter whose wait has ended in the local queue. Waits for a report of a round that ended at
+    /// `since` or later, and returns `None`. If its turn comes earlier, returns what [`Place::wait_for_turn`]
+    /// returns.
+    ///
+    /// It asks the first waiter to start a round now, so that one round serves all waits that end at the same
+    /// time.
+    pub(crate) async fn wait_for_report(&mut self, since: Moment) -> Option<bool> {
         let waiters = Arc::clone(&self.waiters);
         loop {
-            let told = waiters.told.notified();
+            let reported = waiters.reported.notified();
             if self.report().at.is_some_and(|at| at >= since) {
                 return None;
             }
             if let Some(first) = waiters.local_queue().waiters(&self.keys).next() {
-                first.hurry.notify_one();
+                first.retry_now.notify_one();
             }
             tokio::select! {
                 biased;
-                has_hope = self.is_first() => return Some(has_hope),
-                () = told => {}
+                may_try = self.wait_for_turn() => return Some(may_try),
+                () = reported => {}
             }
         }
     }
 
-    /// Is notified when it should try now, because another waiter needs to know.
-    pub(crate) fn hurry(&self) -> Arc<Notify> {
-        Arc::clone(&self.hurry)
+    /// Notified when this waiter should start a round now, because another waiter needs the result.
+    pub(crate) fn retry_now(&self) -> Arc<Notify> {
+        Arc::clone(&self.retry_now)
     }
 
-    /// What the first in line has found out.
+    /// Returns the report of the first waiter in the local queue.
     pub(crate) fn report(&self) -> RoundReport {
-        let queue_guard = self.waiters.local_queue();
-        queue_guard.waiters(&self.keys).next().map(|first| first.report.clone()).unwrap_or_default()
+        let local_queue = self.waiters.local_queue();
+        local_queue.waiters(&self.keys).next().map(|first| first.report.clone()).unwrap_or_default()
     }
 
-    /// What came of a round, for those behind.
+    /// Publishes the result of this waiter's round to the waiters behind it.
     pub(crate) fn publish(&self, report: RoundReport) {
         if let Some(waiter) = self.waiters.local_queue().get(&self.keys, self.number) {
             waiter.report = report;
         }
-        self.waiters.told.notify_waiters();
+        self.waiters.reported.notify_waiters();
     }
 
-    /// Too few nodes can vote: those who have been waiting since then need not find out for themselves.
-    pub(crate) fn give_up_with_others(&self, since: Moment) {
+    /// Fails all waiters that have been in the local queue since `since` or earlier: too few nodes can vote,
+    /// and a round of their own would find the same.
+    pub(crate) fn end_waiters_since(&self, since: Moment) {
         self.waiters.local_queue().each(&self.keys, |waiter| {
             if waiter.arrived <= since {
-                waiter.give_turn(Turn::Hopeless);
+                waiter.give_turn(Turn::NoQuorum);
             }
         });
     }
 
-    /// It has to wait: notifications are to be notification.
-    pub(crate) fn listen(&mut self) {
-        self.hear();
+    /// Registers for notifications, and keeps the subscriptions open until the place is dropped.
+    pub(crate) fn subscribe(&mut self) {
+        self.register();
         let subscriber = &self.waiters.subscriber;
-        self.open.get_or_insert_with(|| subscriber.keep_open());
+        self.connections.get_or_insert_with(|| subscriber.keep_open());
     }
 
-    /// Listens from the beginning if notifications are notification already, for others. It may not have to wait, so
-    /// that is no reason to go on with it.
-    pub(crate) fn listen_with_others(&mut self) {
-        if !self.waiters.subscriber.up().is_empty() {
-            self.hear();
+    /// Registers for notifications if other waiters have subscriptions open. Does not keep these open, because
+    /// this waiter may win its first round.
+    pub(crate) fn subscribe_if_connected(&mut self) {
+        if !self.waiters.subscriber.connected().is_empty() {
+            self.register();
         }
     }
 
-    fn hear(&mut self) {
+    fn register(&mut self) {
         self.notifications.get_or_insert_with(|| {
             let (sender, receiver) = mpsc::unbounded_channel();
-            self.waiters.subscriber.begin(self.number, sender.clone());
+            self.waiters.subscriber.register(self.number, sender.clone());
             (sender, receiver)
         });
     }
 
-    /// Lets it hear something else, later.
+    /// Returns a sender of further notifications to this waiter; `None` if it is not registered.
     pub(crate) fn sender(&self) -> Option<mpsc::UnboundedSender<Notification>> {
         self.notifications.as_ref().map(|(sender, _)| sender.clone())
     }
 
-    /// Waits for the next call.
-    pub(crate) async fn notification(&mut self) -> Notification {
+    /// Waits for the next notification. Never returns if the waiter is not registered. Cancel-safe.
+    pub(crate) async fn next_notification(&mut self) -> Notification {
         match &mut self.notifications {
             Some((_, notifications)) => match notifications.recv().await {
                 Some(notification) => notification,
@@ -231,16 +249,16 @@ impl Place {
         }
     }
 
-    /// Where it stands in the nodes' queues; `None` if it does not listen, or as long as no node has told
-    /// the time.
-    pub(crate) fn queued(&self) -> Option<Queued> {
+    /// Returns the waiter's entry for the nodes' queues. `None` if it is not registered for notifications, or
+    /// if no node has reported its clock yet: the ticket is a time by the nodes' clocks.
+    pub(crate) fn queue_entry(&self) -> Option<QueueEntry> {
         self.notifications.as_ref()?;
         let subscriber = &self.waiters.subscriber;
-        Some(Queued {
+        Some(QueueEntry {
             waiter: queue::name(subscriber.channel(), self.number),
             ticket: self.waiters.clocks.at(self.arrived)?,
-            nodes: subscriber.up(),
-            waits: Arc::downgrade(&self.alive),
+            nodes: subscriber.connected(),
+            alive: Arc::downgrade(&self.alive),
         })
     }
 }
@@ -248,11 +266,11 @@ impl Place {
 impl Drop for Place {
     fn drop(&mut self) {
         if self.notifications.is_some() {
-            self.waiters.subscriber.end(self.number);
+            self.waiters.subscriber.unregister(self.number);
         }
-        let mut queue_guard = self.waiters.local_queue();
-        let report = queue_guard.get(&self.keys, self.number).map(|waiter| waiter.report.clone());
-        if let Some(next) = queue_guard.leave(&self.keys, self.number) {
+        let mut local_queue = self.waiters.local_queue();
+        let report = local_queue.get(&self.keys, self.number).map(|waiter| waiter.report.clone());
+        if let Some(next) = local_queue.leave(&self.keys, self.number) {
             next.report = report.unwrap_or_default();
             next.give_turn(Turn::First);
         }

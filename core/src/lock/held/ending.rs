@@ -1,6 +1,6 @@
 //! How a held lease ends: its loss, its release, and who is notified of it.
 
-use super::{Held, Won, answer_caller};
+use super::{Grant, HeldLease, answer_caller};
 use crate::command::answer::answer;
 use crate::command::request::Request;
 use crate::lock::watcher::Watcher;
@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::oneshot;
 
-impl Held {
+impl HeldLease {
     /// Tells the watcher of the loss of the lease, now or later.
     pub(crate) fn watch(&self, watcher: Watcher) {
         let loss = {
@@ -41,19 +41,19 @@ impl Held {
             }
             (std::mem::take(&mut state.watchers), state.loss(self, now))
         };
-        self.end(now);
+        self.record_end(now);
         for watcher in watchers {
             watcher.notify(loss.clone());
         }
     }
 
     /// Counts and tells the end of the lease, once.
-    fn end(&self, now: Moment) {
-        let Won { resources, fence, sent, .. } = &*self.won;
+    fn record_end(&self, now: Moment) {
+        let Grant { resources, fence, sent, .. } = &*self.grant;
         let (ended, loss, until) = {
             let mut state = self.state();
             let Some(ended) = state.lease.ended(now) else { return };
-            if std::mem::replace(&mut state.is_over, true) {
+            if std::mem::replace(&mut state.end_recorded, true) {
                 return;
             }
             (ended, state.loss(self, now), now.min(state.lease.end()))
@@ -74,7 +74,7 @@ impl Held {
     /// Stops renewing a lease that its holder dropped; the nodes keep the key until it expires. Returns
     /// whether the lease was valid until now.
     pub(crate) fn abandon(&self) -> bool {
-        let Won { resources, fence, sent, .. } = &*self.won;
+        let Grant { resources, fence, sent, .. } = &*self.grant;
         let now = clock::now();
         {
             let mut state = self.state();
@@ -84,7 +84,7 @@ impl Held {
             state.upkeep = None;
             state.is_dropped = true;
             // This is its end for the counts. Its watchers still hear when it expires.
-            state.is_over = true;
+            state.end_recorded = true;
         }
         let totals = &self.driver.totals;
         totals.held.down();
@@ -95,8 +95,8 @@ impl Held {
     }
 
     /// What came of the release of a lease that was valid until then.
-    fn released(&self, confirmed: bool) {
-        let Won { resources, fence, .. } = &*self.won;
+    fn record_release(&self, confirmed: bool) {
+        let Grant { resources, fence, .. } = &*self.grant;
         let (ended, loss) = {
             let state = self.state();
             let now = clock::now();
@@ -114,15 +114,15 @@ impl Held {
 
     /// Releases the lease for its holder.
     pub(crate) fn release(self: &Arc<Self>) -> Pending<bool> {
-        self.finish(protocol::Lease::release)
+        self.start_release(protocol::Lease::release)
     }
 
     /// Releases the lease because its client is closed.
     pub(crate) fn close(self: &Arc<Self>) -> Pending<bool> {
-        self.finish(protocol::Lease::close)
+        self.start_release(protocol::Lease::close)
     }
 
-    fn finish(
+    fn start_release(
         self: &Arc<Self>,
         begin: impl FnOnce(&mut protocol::Lease, Moment) -> Release,
     ) -> Pending<bool> {
@@ -143,19 +143,19 @@ impl Held {
         let held = Arc::clone(self);
         let task = async move {
             let driver = &held.driver;
-            let node_timeout = driver.options.node_timeout(held.won.term.ttl);
-            let patience = held.won.term.patience().max(node_timeout);
-            let request = held.to_release();
+            let node_timeout = driver.options.node_timeout(held.grant.term.ttl);
+            let patience = held.grant.term.patience().max(node_timeout);
+            let request = held.release_request();
             let mut fan_out = driver.broadcast(request.clone(), now, patience);
             while let Some((node, answered)) = fan_out.next().await {
                 if answered.is_err() {
-                    held.deliver(node, &request, node_timeout);
+                    held.deliver_release(node, &request, node_timeout);
                 }
                 let answer = answer(&answered);
                 let released = held.state().lease.released(&mut release, node, answer);
                 if let Some(released) = released {
                     if caller.is_some() {
-                        held.released(released);
+                        held.record_release(released);
                     }
                     answer_caller(&mut caller, released);
                 }
@@ -172,13 +172,13 @@ impl Held {
     }
 
     /// Keeps on releasing a node that did not answer, until its key has expired of itself.
-    pub(super) fn deliver(&self, node: usize, request: &Request, patience: Duration) {
-        let (holds, gone) = {
+    pub(super) fn deliver_release(&self, node: usize, request: &Request, patience: Duration) {
+        let (holds, keys_gone_by) = {
             let state = self.state();
-            (state.holders.contains(node) || state.healed.contains(node), state.gone)
+            (state.holders.contains(node) || state.repaired.contains(node), state.keys_gone_by)
         };
         if holds {
-            self.driver.deliver(node, request.clone(), patience, gone);
+            self.driver.deliver(node, request.clone(), patience, keys_gone_by);
         }
     }
 }

@@ -1,6 +1,6 @@
 //! How a held lease is extended and healed: what is to be sent, and what follows from the answers.
 
-use super::{Held, LeaseState};
+use super::{HeldLease, LeaseState};
 use crate::command::request::Subject;
 use crate::error::NodeReport;
 use crate::runtime::clock;
@@ -11,7 +11,7 @@ use std::time::Duration;
 
 /// An extension that is to be sent.
 pub(crate) struct PendingExtension {
-    pub(crate) lease: Arc<Held>,
+    pub(crate) lease: Arc<HeldLease>,
     pub(crate) extension: Extension,
     pub(crate) sent: Moment,
     /// How long to wait for the nodes' answers.
@@ -21,26 +21,26 @@ pub(crate) struct PendingExtension {
 /// What the renewer has to do for a lease.
 pub(crate) enum RenewalStep {
     /// Nothing any more.
-    Over,
+    Ended,
     /// Nothing until then.
     Wait(Moment),
     /// Extend it, and look again at this moment, its validity end.
     Extend(PendingExtension, Moment),
 }
 
-impl Held {
+impl HeldLease {
     /// Begins to ask the nodes whether they hold the key, without moving the validity end; `None` if the
     /// lease is over.
     pub(crate) fn begin_verification(self: &Arc<Self>) -> Option<PendingExtension> {
         let mut state = self.state();
         let now = clock::now();
-        let extension = state.lease.verify(now, self.won.term)?;
-        let patience = self.driver.options.node_timeout(self.won.term.ttl);
-        Some(self.item(&mut state, now, extension, patience))
+        let extension = state.lease.verify(now, self.grant.term)?;
+        let patience = self.driver.options.node_timeout(self.grant.term.ttl);
+        Some(self.pending(&mut state, now, extension, patience))
     }
 
-    pub(crate) fn to_extend(&self, extension: &Extension) -> (Arc<Subject>, Duration) {
-        (Arc::clone(&self.won.subject), extension.term().ttl)
+    pub(crate) fn extend_target(&self, extension: &Extension) -> (Arc<Subject>, Duration) {
+        (Arc::clone(&self.grant.subject), extension.term().ttl)
     }
 
     /// Looks after the lease, for the renewer.
@@ -49,7 +49,7 @@ impl Held {
         if state.lease.ended(now).is_some() {
             drop(state);
             self.notify_watchers(now);
-            return RenewalStep::Over;
+            return RenewalStep::Ended;
         }
         let wake = state.wake();
         let end = state.lease.end();
@@ -57,24 +57,28 @@ impl Held {
             None => RenewalStep::Wait(wake),
             Some(upkeep) => {
                 let term = upkeep.term();
-                let item = self.begin(&mut state, now, term, term.patience());
-                let Some(item) = item else { return RenewalStep::Over };
-                state.extending = Some(now);
+                let item = self.begin_extension(&mut state, now, term, term.patience());
+                let Some(item) = item else { return RenewalStep::Ended };
+                state.renewal_sent = Some(now);
                 RenewalStep::Extend(item, end)
             }
         }
     }
 
     /// Begins an extension by hand; `None` if the lease is over.
-    pub(crate) fn begin_now(self: &Arc<Self>, now: Moment, term: Term) -> Option<PendingExtension> {
-        let patience = self.driver.options.node_timeout(self.won.term.ttl);
-        self.begin(&mut self.state(), now, term, patience)
+    pub(crate) fn begin_manual_extension(
+        self: &Arc<Self>,
+        now: Moment,
+        term: Term,
+    ) -> Option<PendingExtension> {
+        let patience = self.driver.options.node_timeout(self.grant.term.ttl);
+        self.begin_extension(&mut self.state(), now, term, patience)
     }
 
     /// An automatic extension was decided. Returns when to look at the lease again.
-    pub(crate) fn renewed(&self, extended: Extended) -> Option<Moment> {
+    pub(crate) fn finish_renewal(&self, extended: Extended) -> Option<Moment> {
         let mut state = self.state();
-        let sent = state.extending.take();
+        let sent = state.renewal_sent.take();
         if let (Extended::Undecided, Some(sent), Some(upkeep)) = (extended, sent, &mut state.upkeep)
         {
             upkeep.undecided(sent);
@@ -83,7 +87,7 @@ impl Held {
     }
 
     /// Begins an extension that waits so long for the nodes' answers; `None` if the lease is over.
-    fn begin(
+    fn begin_extension(
         self: &Arc<Self>,
         state: &mut LeaseState,
         now: Moment,
@@ -91,10 +95,10 @@ impl Held {
         patience: Duration,
     ) -> Option<PendingExtension> {
         let extension = state.lease.extend(now, term)?;
-        Some(self.item(state, now, extension, patience))
+        Some(self.pending(state, now, extension, patience))
     }
 
-    fn item(
+    fn pending(
         self: &Arc<Self>,
         state: &mut LeaseState,
         now: Moment,
@@ -102,12 +106,12 @@ impl Held {
         patience: Duration,
     ) -> PendingExtension {
         let patience = patience.min(state.lease.end().since(now));
-        state.gone = state.gone.max(extension.term().gone(now.plus(patience)));
+        state.keys_gone_by = state.keys_gone_by.max(extension.term().gone(now.plus(patience)));
         PendingExtension { lease: Arc::clone(self), extension, sent: now, patience }
     }
 
     /// Takes in one node's answer to an extension.
-    pub(crate) fn extended(
+    pub(crate) fn record_answer(
         &self,
         extension: &mut Extension,
         node: usize,
@@ -118,41 +122,46 @@ impl Held {
 
     /// For how long these nodes, which are to be healed now, are to keep the key; `None` if the
     /// lease is over.
-    pub(crate) fn heal(&self, nodes: NodeSet) -> Option<Duration> {
+    pub(crate) fn begin_repair(&self, nodes: NodeSet) -> Option<Duration> {
         let mut state = self.state();
-        let ttl = state.lease.heal(clock::now(), self.won.term)?;
-        nodes.iter().for_each(|node| state.healed.insert(node));
+        let ttl = state.lease.heal(clock::now(), self.grant.term)?;
+        nodes.iter().for_each(|node| state.repaired.insert(node));
         Some(ttl)
     }
 
     /// Takes in a node's answer to HEAL, which was for this ttl, `None` if there is none in time; and if the
     /// lease was released before the node was healed, takes the key back.
-    pub(crate) async fn healed(&self, node: usize, ttl: Duration, healed: Option<Healed>) {
+    pub(crate) async fn finish_repair(&self, node: usize, ttl: Duration, healed: Option<Healed>) {
         if let Some(healed) = healed {
             self.state().lease.healed(node, healed);
         }
-        if self.was_released().await {
-            let until = self.won.healed_until(ttl);
+        if self.wait_if_released().await {
+            let until = self.grant.key_gone_by(ttl);
             {
                 let mut state = self.state();
-                state.gone = state.gone.max(until);
+                state.keys_gone_by = state.keys_gone_by.max(until);
             }
-            let patience = self.driver.options.node_timeout(self.won.term.ttl);
-            self.deliver(node, &self.to_release(), patience);
+            let patience = self.driver.options.node_timeout(self.grant.term.ttl);
+            self.deliver_release(node, &self.release_request(), patience);
         }
     }
 
-    /// An extension that was sent at this moment is decided; `trouble` is what became of it at the
+    /// An extension that was sent at this moment is decided; `failure_reports` is what became of it at the
     /// nodes, unless it is confirmed.
-    pub(crate) fn decided(&self, extended: Extended, sent: Moment, trouble: Vec<NodeReport>) {
+    pub(crate) fn record_decision(
+        &self,
+        extended: Extended,
+        sent: Moment,
+        failure_reports: Vec<NodeReport>,
+    ) {
         let (now, totals) = (clock::now(), &self.driver.totals);
         let took = now.since(sent);
-        let (had_trouble, is_released) = {
+        let (had_failures, is_released) = {
             let mut state = self.state();
-            let before = std::mem::replace(&mut state.trouble, trouble);
+            let before = std::mem::replace(&mut state.failure_reports, failure_reports);
             (!before.is_empty(), state.lease.is_released())
         };
-        events::extended(&self.won.resources, self.won.fence, extended, took, had_trouble);
+        events::extended(&self.grant.resources, self.grant.fence, extended, took, had_failures);
         if extended == Extended::Confirmed {
             totals.extensions.up();
             totals.extending.add(took);

@@ -1,6 +1,6 @@
 //! A node that is healed late gives the key back.
 
-use crate::lock::heal::heal;
+use crate::lock::heal::send_heal;
 use crate::{Client, runtime};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -17,7 +17,7 @@ fn a_node_that_is_healed_after_the_release_is_released_again() {
     let held = Arc::clone(lease.held().expect("it is of this process"));
     assert!(lease.release().wait(PATIENCE).expect("in time"));
 
-    let healing = heal(Arc::clone(held.driver()), 0, vec![(held, 60 * PATIENCE)]);
+    let healing = send_heal(Arc::clone(held.driver()), 0, vec![(held, 60 * PATIENCE)]);
     let healing = runtime::spawn(healing).expect("a runtime");
     while !healing.is_finished() {
         std::thread::sleep(Duration::from_millis(1));

@@ -2,7 +2,7 @@
 
 use super::process::{Process, within};
 use crate::Lease;
-use crate::lock::held::Held;
+use crate::lock::held::HeldLease;
 use crate::runtime::clock;
 use std::collections::{BTreeMap, HashSet};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -18,7 +18,7 @@ pub(super) struct Witness {
 #[derive(Default)]
 struct Resource {
     /// The leases that may still be valid, and who holds them.
-    held: Vec<(Arc<Process>, Arc<Held>)>,
+    held: Vec<(Arc<Process>, Arc<HeldLease>)>,
     last_fence: u64,
     fences: HashSet<u64>,
 }
@@ -118,7 +118,7 @@ impl Witness {
             lease.remaining()
         ));
         let mut resource = self.resource(number);
-        let is_valid = |process: &Arc<Process>, held: &Held| {
+        let is_valid = |process: &Arc<Process>, held: &HeldLease| {
             within(process, || held.state().lease.is_valid(clock::now()))
         };
         resource.held.retain(|(process, held)| !process.is_dead() && is_valid(process, held));
@@ -133,7 +133,7 @@ impl Witness {
         for (holder, held) in &resource.held {
             world.violation(format!(
                 "{name} was granted {number} with fence {fence} while {} holds it with {}",
-                holder.name, held.won.fence
+                holder.name, held.grant.fence
             ));
         }
         if fence < resource.last_fence && self.fences_grow {
