@@ -1,5 +1,6 @@
-//! The Rust client of `tests/chaos/`; `client.py` there says what it does. Unix only, as the run is.
-#![allow(clippy::unwrap_used, reason = "a program for developers: what is unexpected ends it")]
+//! The Rust client of the chaos test in `tests/chaos/`; `client.py` there documents its behaviour. Unix only,
+//! like the chaos test.
+#![allow(clippy::unwrap_used, reason = "a test program ends at anything unexpected")]
 
 use quorlock::{Client, Error, ErrorCode, Lease, Lock};
 use rustix::time::{ClockId, clock_gettime};
@@ -14,7 +15,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::Duration;
 
-/// Milliseconds between two looks at a lease.
+/// The milliseconds between two checks of a lease.
 const STEP: u64 = 20;
 
 fn now() -> u64 {
@@ -43,22 +44,22 @@ struct Worker {
 }
 
 impl Worker {
-    /// One write to a file in append mode: a kill loses whole lines, and never mixes them.
+    /// Appends a line with a single write, so that a kill loses whole lines only and lines never mix.
     fn record(&self, entry: &Value) {
         (&self.history).write_all(format!("{entry}\n").as_bytes()).unwrap();
     }
 
-    /// When this began to look, and how much longer the lease is valid.
+    /// The time before the check and the remaining validity of the lease, both in nanoseconds.
     fn look(lease: &Lease) -> (u64, u64) {
         (now(), u64::try_from(lease.remaining().as_nanos()).unwrap())
     }
 
-    /// Whether what has this probability happens.
+    /// Returns `true` with the probability that this setting gives.
     fn happens(&self, probability: &str) -> bool {
         (below(1_000_000) as f64) < self.settings[probability].as_f64().unwrap() * 1e6
     }
 
-    /// One resource, or two of them in any order.
+    /// One resource, or two in random order.
     fn some(&self) -> Vec<&str> {
         let all = self.settings["resources"].as_array().unwrap();
         let mut some: Vec<_> = all.iter().map(|resource| resource.as_str().unwrap()).collect();
@@ -191,7 +192,7 @@ impl Register {
 }
 
 fn main() {
-    // A panic of any thread, of quorlock's own too, is to be noticed while the others go on.
+    // A panic of any thread, including quorlock's, must end the process at once.
     let report = panic::take_hook();
     panic::set_hook(Box::new(move |info| {
         report(info);

@@ -1,4 +1,4 @@
-//! Acquires as spans of OpenTelemetry, by the layer that programs in Rust use for it.
+//! Acquires as OpenTelemetry spans, through the `tracing-opentelemetry` layer.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 use opentelemetry::trace::TracerProvider as _;
@@ -46,8 +46,8 @@ fn an_acquire_is_a_span_within_that_of_its_caller() {
         assert_eq!(span.parent_span_id, request.span_context.span_id());
         assert_eq!(attribute(span, "resource"), Some(Value::from("orders:42")));
     }
-    // The layer writes unsigned numbers as texts.
+    // The layer records unsigned integers as strings.
     assert_eq!(attribute(won, "fence"), Some(Value::from(fence.to_string())));
-    let told: Vec<_> = won.events.iter().map(|event| &*event.name).collect();
-    assert!(told.contains(&"lease acquired"), "{told:?}");
+    let events: Vec<_> = won.events.iter().map(|event| &*event.name).collect();
+    assert!(events.contains(&"lease acquired"), "{events:?}");
 }

@@ -1,5 +1,7 @@
-//! What must hold of any text, option and reply, whatever is in it: the bodies of the fuzz targets
-//! in `fuzz/`, which the tests run, too.
+//! Properties that hold for any URL, option and reply: the bodies of the fuzz targets in `fuzz/`.
+//!
+//! `fuzzing/tests.rs` runs them too, on the committed corpus and on random input. Each function panics if
+//! the property is violated.
 
 use crate::client::Client;
 use crate::command::answer::{self, Answered, Failure, report, vote};
@@ -15,12 +17,14 @@ use redis::{RedisError, Value};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Stands in passwords, and nowhere else.
+/// Part of every password in these tests, and of nothing else.
 const SECRET: &str = "s3cr3t";
 
-/// Any text is a URL, or an error that names the node. The parts between its line breaks are taken for
-/// a user, what comes before and after in the password, and the rest of a URL with a password: that
-/// is never shown.
+/// Checks that any text either is a URL or yields an error that names the node, and that passwords are
+/// never shown.
+///
+/// For the latter, the lines of `text` are used as the user, the beginning and the end of the password,
+/// and the rest of a URL.
 pub fn url(text: &str) {
     if text.contains(SECRET) {
         return;
@@ -39,7 +43,7 @@ pub fn url(text: &str) {
         format!("rediss-cluster://{user}:{password}@{rest}"),
         format!("{user}:{password}@{rest}"),
     ];
-    // No part of a path, or of the name of a node in the process, is a password.
+    // Paths and the names of in-memory nodes contain no password.
     urls.retain(|url| !["unix://", "memory://"].iter().any(|path| url.trim().starts_with(path)));
     for url in urls.into_iter().chain([unix]) {
         let shown = shown(&url);
@@ -47,7 +51,7 @@ pub fn url(text: &str) {
     }
 }
 
-/// All that is shown of a URL.
+/// Everything that the crate shows of a URL.
 fn shown(url: &str) -> String {
     let builder = Client::builder().nodes([url]);
     let parsed = match Endpoint::parse(7, url) {
@@ -69,7 +73,7 @@ fn config_error(error: &Error) -> String {
     error.to_string()
 }
 
-/// How many bytes [`options`] takes for one option.
+/// The number of bytes that [`options`] uses for one option.
 pub const OPTION_LENGTH: usize = 19;
 
 const NAMES: [&str; 16] = [
@@ -91,8 +95,8 @@ const NAMES: [&str; 16] = [
     "key_prefix",
 ];
 
-/// Any options, one after the other, each of [`OPTION_LENGTH`] bytes: each is set to something that
-/// is within its range, or is an error that names it.
+/// Sets options from `bytes`, [`OPTION_LENGTH`] bytes each. Checks that each either gets a value within
+/// its range or yields an error that names it.
 pub fn options(bytes: &[u8]) {
     let mut options = Options::default();
     for option in bytes.chunks_exact(OPTION_LENGTH) {
@@ -109,7 +113,7 @@ pub fn options(bytes: &[u8]) {
             (name, options.set(dialect, name, &value)),
             ("timeout", options::timeout(dialect, &value).map(drop)),
         ];
-        // Else there is no client with these options.
+        // Otherwise no client can have these options.
         if options.check_guard(dialect, options.ttl).is_ok() {
             outcomes.push((name, options.clone().set_per_lock(dialect, name, &value)));
             outcomes.push(("ttl", options.extension_ttl(dialect, &value).map(drop)));
@@ -128,7 +132,7 @@ fn option_value(kind: u8, bytes: &[u8]) -> OptionValue {
         let bytes = bytes[at..at + 8].try_into().expect("eight bytes");
         u64::from_le_bytes(bytes)
     };
-    // What is likely to be within a range, too.
+    // `small` is likely to be within the range of an option.
     let (any, small) = (|at| f64::from_bits(bits(at)), |at| (bits(at) % 1_000_000) as f64 / 1e3);
     match kind % 8 {
         0 => OptionValue::Null,
@@ -142,7 +146,7 @@ fn option_value(kind: u8, bytes: &[u8]) -> OptionValue {
     }
 }
 
-/// What the protocol relies on, and that it can count with these.
+/// Checks the ranges that the protocol relies on, and that its time arithmetic does not overflow.
 fn within_ranges(options: &Options) {
     let millisecond = Duration::from_millis(1);
     assert!((10 * millisecond..=Duration::from_secs(24 * 3600)).contains(&options.ttl));
@@ -161,7 +165,7 @@ fn within_ranges(options: &Options) {
     assert_eq!(now.plus(latest).since(now), latest);
 }
 
-/// Any bytes that a server answers with: see [`value`].
+/// Checks any bytes that a server may answer with: see [`value`].
 pub fn reply(bytes: &[u8]) {
     match redis::parse_redis_value(bytes) {
         Ok(answer) => value(answer),
@@ -169,7 +173,7 @@ pub fn reply(bytes: &[u8]) {
     }
 }
 
-/// Any reply to any request is taken for what it is word for word, or for no answer at all.
+/// Checks for every request that any reply either is understood literally or counts as no answer.
 pub(crate) fn value(value: Value) {
     let told = server_info(vec![value.clone(), value.clone()]);
     let short = server_info(vec![value.clone()]);
@@ -181,7 +185,7 @@ pub(crate) fn value(value: Value) {
         }
         let answered: Answered =
             understood.ok_or(Failure::timeout("no answer", Duration::ZERO, true));
-        // What joins a queue is done in any case, and to look at keys is to count them.
+        // An undo with a ticket is confirmed with 0 too, and EXISTS is answered with a count.
         let confirms = matches!(
             (&request, &value),
             (Request::Release { ticket: Some(_), .. }, _) | (Request::Exists(_), Value::Int(2..))
@@ -193,7 +197,7 @@ pub(crate) fn value(value: Value) {
     }
 }
 
-/// An error is no word of a node about a lock.
+/// Checks that an error never counts as a vote or an answer about a lock.
 fn failed(error: &RedisError) {
     for sent in [true, false] {
         let failure = failure(error, sent);
@@ -206,7 +210,7 @@ fn failed(error: &RedisError) {
     }
 }
 
-/// Nothing but a grant is counted as one, nor anything but a confirmation.
+/// Checks that only a grant counts as a grant, and only a confirmation as a confirmation.
 fn harmless(answered: &Answered, value: &Value, confirms: bool) {
     let ones = matches!(value, Value::Int(1))
         || matches!(value, Value::Array(parts) if parts.contains(&Value::Int(1)));
@@ -219,7 +223,7 @@ fn harmless(answered: &Answered, value: &Value, confirms: bool) {
     }
 }
 
-/// Whether this is how the scripts say it.
+/// Whether `value` is exactly how the scripts encode `reply`.
 fn says(value: &Value, request: &Request, reply: &Reply) -> bool {
     let array = |numbers: &[i64]| Value::Array(numbers.iter().copied().map(Value::Int).collect());
     let signed = |number: u64| i64::try_from(number).unwrap_or(i64::MIN);
@@ -291,7 +295,7 @@ fn says(value: &Value, request: &Request, reply: &Reply) -> bool {
     }
 }
 
-/// One of each kind.
+/// One request of each kind.
 fn requests() -> [Request; 11] {
     let keys: Arc<[Keys]> = [Keys::new("", "r"), Keys::new("", "s")].into();
     let subject =

@@ -1,4 +1,11 @@
-//! Tests that need all of the crate: the simulation, the orders of threads, and what the fuzz targets call.
+//! Tests of the whole crate that need its private items. Nothing outside of tests and fuzz targets may
+//! use this module.
+//!
+//! - `clients`: clients on in-memory nodes.
+//! - `fuzzing`: the bodies of the fuzz targets in `fuzz/`.
+//! - `interleavings`: thread interleavings, with loom.
+//! - `scripts`: the Lua scripts on a real server, compared with the in-memory node.
+//! - `simulation`: whole clients in a simulated network, in virtual time.
 
 #[cfg(test)]
 mod clients;

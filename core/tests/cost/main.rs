@@ -1,10 +1,10 @@
-//! What a lock costs, as far as it can be counted: allocations and bytes, which do not depend on how
-//! fast or loaded a machine is. Times are for `make bench`.
+//! The cost of a lock in allocations, bytes and requests, which do not depend on the speed or load of the
+//! machine. `make bench` measures times.
 //!
-//! A count above its limit means that something on the hot path has become dearer. The limits leave room
-//! for chance (which answers come in together), not for new work.
+//! A count above its limit means that the hot path has become more expensive. The limits leave room for
+//! chance (which answers arrive together), not for new work.
 #![allow(clippy::unwrap_used, reason = "tests")]
-#![expect(unsafe_code, reason = "an allocator cannot be counted without")]
+#![expect(unsafe_code, reason = "a counting allocator needs it")]
 
 #[allow(dead_code, reason = "the integration tests use more of it")]
 #[path = "../integration/servers.rs"]
@@ -19,31 +19,31 @@ use std::time::{Duration, Instant};
 
 const TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Counts what goes through it.
+/// The system allocator with counters.
 struct Counting;
 
 static ALLOCATIONS: AtomicU64 = AtomicU64::new(0);
 static BYTES: AtomicI64 = AtomicI64::new(0);
 
-// SAFETY: it is the system's allocator; the counters are not memory of it.
+// SAFETY: every call is forwarded to the system allocator. The counters do not allocate.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         ALLOCATIONS.fetch_add(1, Ordering::Relaxed);
         BYTES.fetch_add(layout.size() as i64, Ordering::Relaxed);
-        // SAFETY: as the caller promises.
+        // SAFETY: the caller upholds the contract of `alloc`.
         unsafe { System.alloc(layout) }
     }
 
     unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
         BYTES.fetch_sub(layout.size() as i64, Ordering::Relaxed);
-        // SAFETY: as the caller promises.
+        // SAFETY: the caller upholds the contract of `dealloc`.
         unsafe { System.dealloc(pointer, layout) }
     }
 
     unsafe fn realloc(&self, pointer: *mut u8, layout: Layout, size: usize) -> *mut u8 {
         ALLOCATIONS.fetch_add(1, Ordering::Relaxed);
         BYTES.fetch_add(size as i64 - layout.size() as i64, Ordering::Relaxed);
-        // SAFETY: as the caller promises.
+        // SAFETY: the caller upholds the contract of `realloc`.
         unsafe { System.realloc(pointer, layout, size) }
     }
 }
@@ -51,13 +51,13 @@ unsafe impl GlobalAlloc for Counting {
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
-/// One test at a time: the counters are the process's.
+/// Runs one test at a time, because the counters belong to the process.
 static ALONE: Mutex<()> = Mutex::new(());
 
-/// An acquire and release over five nodes takes about 58, of which the parser makes 15. One more for each
-/// of the ten requests would show.
+/// The limit for an acquire and release over five nodes. It takes about 58 allocations, 15 of them in the
+/// parser. One more for each of the ten requests would exceed the limit.
 const MOST_ALLOCATIONS: f64 = 66.0;
-/// About 950; the goal is 2 KiB.
+/// The limit for a held lease, in bytes. It takes about 950; the goal is 2 KiB.
 const MOST_BYTES: i64 = 1200;
 
 fn acquire(lock: &Lock) -> Lease {
@@ -69,7 +69,7 @@ fn cycle(lock: &Lock) {
 }
 
 fn client(servers: &Servers) -> Client {
-    // Nothing is to time out on a loaded machine: what follows a timeout would be counted as well.
+    // Prevents timeouts on a loaded machine, whose follow-up work would be counted.
     let builder = Client::builder().nodes(&servers.urls).node_timeout(Duration::from_secs(2));
     builder.ttl(Duration::from_secs(60)).build().expect("valid")
 }
@@ -100,7 +100,7 @@ fn an_acquire_and_release_takes_two_requests_to_each_node() {
             scope.spawn(move || (0..CYCLES).for_each(|_| cycle(lock)));
         }
     });
-    // Each node gets the last ones before its connection is closed.
+    // `close` returns after each node has received its last requests.
     client.close().wait(TIMEOUT).expect("in time");
     for server in 0..5 {
         let stats = servers.command(server, &["INFO", "commandstats"]);
@@ -111,7 +111,7 @@ fn an_acquire_and_release_takes_two_requests_to_each_node() {
 }
 
 #[test]
-fn what_is_released_takes_no_memory() {
+fn released_leases_leak_no_memory() {
     const THREADS: usize = 8;
     const CYCLES: usize = 500;
     let _alone = ALONE.lock().unwrap();
@@ -125,15 +125,15 @@ fn what_is_released_takes_no_memory() {
             }
         });
     };
-    // A buffer may grow once, but what leaks does so every time.
+    // A buffer may grow once, but a leak grows every time.
     let mut grown = Vec::new();
     for _ in 0..5 {
         let before = BYTES.load(Ordering::Relaxed);
         cycles();
         let more = || BYTES.load(Ordering::Relaxed) - before;
-        // A leak of 8 bytes in a cycle would be as much.
+        // The limit is a leak of 8 bytes per cycle.
         let is_little = || more() <= 8 * (THREADS * CYCLES) as i64;
-        // The last late answers are still to come.
+        // The last answers may still arrive.
         let deadline = Instant::now() + Duration::from_secs(5);
         while !is_little() && Instant::now() < deadline {
             std::thread::sleep(Duration::from_millis(5));
@@ -153,7 +153,7 @@ fn a_held_lease_takes_little_memory() {
     let servers = Servers::start(5);
     let client = client(&servers);
     let hold = |number| acquire(&client.lock(format!("held-{number}")));
-    // What the client itself takes is there before.
+    // The client's own memory must be allocated before the measurement.
     (0..100).for_each(|number| drop(hold(number)));
     let before = BYTES.load(Ordering::Relaxed);
     let leases: Vec<_> = (100..100 + LEASES).map(hold).collect();

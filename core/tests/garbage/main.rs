@@ -1,5 +1,5 @@
-//! Nodes that answer with anything at all: no answer makes the client panic, hang, use up the memory,
-//! or hold a lock that nobody granted.
+//! Nodes that answer with arbitrary bytes. No answer may make the client panic, hang, exhaust the memory, or
+//! hold a lock that was not granted.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 use proptest::collection::vec;
@@ -12,21 +12,21 @@ use std::sync::{Arc, Mutex, Once, PoisonError};
 use std::thread;
 use std::time::Duration;
 
-/// Far more than anything here takes, also on a loaded machine.
+/// Far more than any operation here takes, even on a loaded machine.
 const TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Waits for an operation on this thread.
+/// Waits on this thread for an operation.
 fn wait<T>(mut pending: Pending<T>) -> T {
-    pending.wait(TIMEOUT).expect("an operation hangs")
+    pending.wait(TIMEOUT).expect("the operation timed out")
 }
 
 /// How long the client waits for the nodes; some never answer.
 const PATIENCE: Duration = Duration::from_millis(100);
 
-/// What the node does when it was asked often enough.
+/// The behaviour of a node: valid answers first, then `bytes`.
 #[derive(Clone, Debug)]
 struct Garbage {
-    /// How many requests of each connection it answers as a server does, before.
+    /// How many requests of each connection it first answers like a server.
     polite: usize,
     bytes: Vec<u8>,
     then: Then,
@@ -36,9 +36,9 @@ struct Garbage {
 enum Then {
     /// Closes the connection.
     Close,
-    /// Never says anything more.
+    /// Sends nothing more.
     FallSilent,
-    /// Goes on as if nothing had been.
+    /// Answers like a server again.
     GoOn,
 }
 
@@ -60,7 +60,7 @@ impl Node {
                     return;
                 }
                 let garbage = garbage.clone();
-                // An error means that the client has gone.
+                // An error means that the client has disconnected.
                 thread::spawn(move || serve(&connection?, &garbage));
             }
         });
@@ -116,7 +116,7 @@ fn read_number(reader: &mut impl BufRead, kind: char) -> std::io::Result<usize> 
     number.ok_or_else(|| std::io::ErrorKind::UnexpectedEof.into())
 }
 
-/// What a server answers, which grants nothing.
+/// A server's answer that grants nothing.
 fn polite(request: &[String]) -> String {
     match &*request[0].to_uppercase() {
         "HELLO" => "%1\r\n$5\r\nproto\r\n:3\r\n".to_owned(),
@@ -131,12 +131,12 @@ fn polite(request: &[String]) -> String {
     }
 }
 
-/// How many requests a client makes before its first ACQUIRE: to connect, and to look at the node.
+/// The number of requests before a client's first ACQUIRE: the handshake and the examination of the node.
 const BEFORE_ACQUIRE: usize = 11;
 
 static PANICS: Mutex<Vec<String>> = Mutex::new(Vec::new());
 
-/// From now on, remembers the panics of quorlock's threads: there they end no test.
+/// Collects the panics of quorlock's threads from now on. On those threads a panic would not fail a test.
 fn watch_for_panics() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
@@ -150,7 +150,7 @@ fn watch_for_panics() {
     });
 }
 
-/// A client meets each of these nodes, all at a time. None of them grants anything.
+/// Runs one client for each of these nodes, all concurrently. No node grants anything.
 fn meet(all: &[Garbage]) {
     watch_for_panics();
     let meetings: Vec<_> = all
@@ -170,8 +170,8 @@ fn meet(all: &[Garbage]) {
         })
         .collect();
     for (garbage, _node, client, acquiring, looking) in meetings {
-        let error = wait(acquiring).expect_err("nobody granted it");
-        // A node may well say that somebody else holds it.
+        let error = wait(acquiring).expect_err("no node granted the lock");
+        // The bytes may say that another client holds the lock.
         let codes = [ErrorCode::NoQuorum, ErrorCode::Timeout];
         assert!(codes.contains(&error.code()), "{garbage:?}: {error}");
         assert_eq!(error.nodes().len(), 1);
@@ -181,10 +181,10 @@ fn meet(all: &[Garbage]) {
     let panics = PANICS.lock().unwrap_or_else(PoisonError::into_inner);
     assert!(panics.is_empty(), "{panics:?}");
     #[cfg(target_os = "linux")]
-    assert!(peak_memory() < 1 << 30, "the largest announcement fills the memory");
+    assert!(peak_memory() < 1 << 30, "an announced length was allocated");
 }
 
-/// The most memory that this process has had, in bytes.
+/// The peak memory of this process, in bytes.
 #[cfg(target_os = "linux")]
 fn peak_memory() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap();
@@ -192,7 +192,7 @@ fn peak_memory() -> u64 {
     line.trim().trim_end_matches(" kB").parse::<u64>().unwrap() * 1024
 }
 
-/// At each stage: the first request, those that look at the node, ACQUIRE.
+/// These bytes at each stage: the first request, the examination of the node, ACQUIRE.
 fn at_each_stage(bytes: &[u8]) -> Vec<Garbage> {
     let mut all = Vec::new();
     for polite in [0, 3, BEFORE_ACQUIRE] {
@@ -204,10 +204,10 @@ fn at_each_stage(bytes: &[u8]) -> Vec<Garbage> {
 }
 
 #[test]
-fn malice() {
+fn malicious_replies_do_no_harm() {
     let nested = |kind: &str, depth: usize| kind.repeat(depth).into_bytes();
     let shapes: Vec<Vec<u8>> = [
-        // Announcements that are not kept.
+        // Announced lengths that are not sent.
         "$2147483647\r\nx",
         "$9223372036854775807\r\n",
         "*2147483647\r\n:1\r\n",
@@ -219,7 +219,7 @@ fn malice() {
         ">9223372036854775807\r\n",
         "=9223372036854775807\r\n",
         "!9223372036854775807\r\n",
-        // Numbers that mean nothing.
+        // Invalid numbers.
         "$-2\r\n",
         "*-7\r\n",
         "%-1\r\n",
@@ -232,7 +232,7 @@ fn malice() {
         ":\r\n",
         ",\r\n",
         "#x\r\n",
-        // What nobody asked for.
+        // Unexpected replies.
         "",
         "\r\n",
         "\0",
@@ -315,14 +315,14 @@ proptest! {
     })]
 
     #[test]
-    fn any_bytes(all in vec(garbage(), 48)) {
+    fn arbitrary_replies_do_no_harm(all in vec(garbage(), 48)) {
         meet(&all);
     }
 }
 
 #[test]
-fn acquire_is_the_request_that_it_is_taken_for() {
-    // The node grants in place of garbage: or the tests above would reach nothing.
+fn the_last_stage_reaches_the_acquire() {
+    // Here the node grants instead of sending garbage. If this fails, the tests above do not reach ACQUIRE.
     let granted = b"*3\r\n:1\r\n:5\r\n:7\r\n".to_vec();
     let garbage = Garbage { polite: BEFORE_ACQUIRE, bytes: granted, then: Then::GoOn };
     let node = Node::start(garbage);

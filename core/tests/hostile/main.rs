@@ -1,6 +1,5 @@
-//! What surrounds quorlock fails or is in its way: a subscriber that panics, a callback that panics, no
-//! threads to be had, a thread of low priority, a thread that belongs to another runtime. Each test runs in
-//! a process of its own.
+//! Hostile environments: foreign code that panics, no threads available, low thread priority, threads
+//! of another runtime. Tests that affect the whole process run in a process of their own (`alone`).
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 #[allow(dead_code, reason = "the integration tests use more of it")]
@@ -18,13 +17,13 @@ use quorlock::{Client, Lease, Lock, Pending};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-/// Far more than anything here takes, also on a loaded machine.
+/// Far more than any operation here takes, even on a loaded machine.
 const TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Set in the process that runs the test, to its name.
+/// The environment variable that holds the test's name in the process that runs it.
 const CHILD: &str = "QUORLOCK_TEST_CHILD";
 
-/// Runs the test of this name in a process of its own. Returns whether this is that process.
+/// Runs the test of this name in a process of its own. Returns `true` in that process.
 fn alone(test: &str, environment: &[(&str, &str)]) -> bool {
     if std::env::var(CHILD).is_ok_and(|name| name == test) {
         return true;
@@ -40,24 +39,24 @@ fn alone(test: &str, environment: &[(&str, &str)]) -> bool {
 fn wait_until(what: &str, mut condition: impl FnMut() -> bool) {
     let deadline = Instant::now() + TIMEOUT;
     while !condition() {
-        assert!(Instant::now() < deadline, "it did not come true that {what}");
+        assert!(Instant::now() < deadline, "timed out: {what}");
         std::thread::sleep(Duration::from_millis(5));
     }
 }
 
 fn wait<T>(mut pending: Pending<T>) -> T {
-    pending.wait(TIMEOUT).expect("an operation hangs")
+    pending.wait(TIMEOUT).expect("the operation timed out")
 }
 
 fn acquire(lock: &Lock) -> Lease {
-    wait(lock.acquire()).expect("it is free")
+    wait(lock.acquire()).expect("the lock is free")
 }
 
 fn client(nodes: &[String], ttl: Duration) -> Client {
     Client::builder().nodes(nodes).ttl(ttl).build().unwrap()
 }
 
-/// Checks that the lease is valid for so long.
+/// Checks that the lease stays valid for this time.
 fn hold(lease: &Lease, time: Duration) {
     let began = Instant::now();
     while began.elapsed() < time {

@@ -1,4 +1,4 @@
-//! Foreign code that panics.
+//! Foreign code that panics: a tracing subscriber, a callback, a waker.
 
 use crate::servers::Servers;
 use crate::{TIMEOUT, acquire, alone, client, hold, wait, wait_until};
@@ -17,7 +17,7 @@ const TTL: Duration = Duration::from_secs(2);
 
 static EVENTS: AtomicUsize = AtomicUsize::new(0);
 
-/// Panics whatever it is told.
+/// A tracing subscriber that panics on every span and event.
 struct Panicking;
 
 impl Subscriber for Panicking {
@@ -61,13 +61,12 @@ fn a_subscriber_that_panics_harms_no_lease() {
     wait_until("a node is down", || state(0) == NodeState::Down);
     hold(&lease, 2 * TTL);
     servers.ask(json!({ "restart": 0 }));
-    wait_until("it is connected again", || state(0) == NodeState::Up);
-    // One that is told of, and one that is not waited for.
+    wait_until("the node is connected again", || state(0) == NodeState::Up);
     assert!(wait(acquire(&client.lock("other")).release()));
-    let (sender, told) = mpsc::channel();
+    let (sender, losses) = mpsc::channel();
     lease.on_lost(move |loss| drop(sender.send(loss)));
     (0..3).for_each(|node| drop(servers.command(node, &["DEL", "held"])));
-    assert!(told.recv_timeout(TIMEOUT).is_ok());
+    assert!(losses.recv_timeout(TIMEOUT).is_ok());
     assert!(EVENTS.load(Ordering::Relaxed) > 5);
 }
 
@@ -90,12 +89,12 @@ fn a_callback_that_panics_harms_no_other_lease() {
             panic!("a callback panics");
         });
     }
-    let mut told = ends.lost();
-    // One loss is found by an extension, which it shares with the other lease; one by the clock.
+    let mut lost = ends.lost();
+    // The renewal that `taken` shares with `kept` finds one loss, the clock the other.
     (0..3).for_each(|node| drop(servers.command(node, &["DEL", "taken"])));
     wait_until("both are lost", || called.load(Ordering::SeqCst) == 2);
-    // Whoever waits for the loss of the same lease is told, too.
-    assert!(told.wait(TIMEOUT).unwrap().is_some());
+    // Other watchers of the same lease learn of the loss too.
+    assert!(lost.wait(TIMEOUT).unwrap().is_some());
     hold(&kept, 2 * TTL);
     let mut lost = kept.lost();
     (0..3).for_each(|node| drop(servers.command(node, &["DEL", "kept"])));
@@ -121,7 +120,7 @@ fn a_waker_that_panics_harms_no_other_lease() {
     let polled = lost.as_mut().poll(&mut Context::from_waker(&Waker::from(Arc::clone(&waker))));
     assert!(polled.is_pending());
     (0..3).for_each(|node| drop(servers.command(node, &["DEL", "taken"])));
-    wait_until("it is woken", || waker.0.load(Ordering::SeqCst) == 1);
+    wait_until("the waker is called", || waker.0.load(Ordering::SeqCst) == 1);
     hold(&kept, 2 * TTL);
     assert!(wait(kept.release()));
 }

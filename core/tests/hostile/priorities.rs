@@ -1,4 +1,4 @@
-//! A thread of low priority waits while the machine is busy.
+//! A thread of low priority waits for a lock while the processor is busy.
 
 use crate::servers::Servers;
 use crate::{acquire, alone, client, hold, wait_until};
@@ -11,7 +11,7 @@ use std::time::Duration;
 
 const TTL: Duration = Duration::from_secs(2);
 
-/// Threads that are started from now on share one processor.
+/// Restricts all threads started from now on to one processor.
 fn use_one_processor() {
     let allowed = sched_getaffinity(None).unwrap();
     let first = (0..CpuSet::MAX_CPU).find(|processor| allowed.is_set(*processor)).unwrap();
@@ -34,7 +34,7 @@ fn a_nice_waiter_on_a_busy_processor_costs_no_lease() {
         nice(19).unwrap();
         lock.acquire().wait(10 * TTL)
     });
-    wait_until("it waits", || client.stats().waiting == 1);
+    wait_until("the thread waits", || client.stats().waiting == 1);
     let busy: Vec<_> = (0..4)
         .map(|_| {
             let is_over = Arc::clone(&is_over);

@@ -13,7 +13,7 @@ fn a_thread_that_runs_a_task_of_tokio_can_wait_any_number_of_times() {
     runtime.block_on(async {
         let cycles = tokio::spawn(async {
             let lock = client(&nodes(), TIMEOUT).lock("r");
-            // tokio lets a task look at what it waits for 128 times before it has to yield.
+            // tokio's budget lets a task poll 128 times before it must yield.
             for _ in 0..500 {
                 assert!(wait(acquire(&lock).release()));
             }
@@ -22,7 +22,7 @@ fn a_thread_that_runs_a_task_of_tokio_can_wait_any_number_of_times() {
     });
 }
 
-/// More than the limit on memory leaves, so that no thread can be started; see `threads.rs`.
+/// A stack size above the memory limit, so that no thread can be started; see `threads.rs`.
 const STACK: &str = "1073741824";
 
 #[cfg(target_os = "linux")]

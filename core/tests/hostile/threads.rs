@@ -1,5 +1,7 @@
-//! No thread can be started for a while. The limit is one on the process's memory: threads here have large
-//! stacks, by `RUST_MIN_STACK`, which do not fit into it. Unlike a limit on threads, it holds for root, too.
+//! No thread can be started for a while.
+//!
+//! The tests limit the process's memory, and `RUST_MIN_STACK` gives threads stacks that do not fit into the
+//! limit. Unlike a limit on the number of threads, this also works for root.
 
 use crate::servers::Servers;
 use crate::{TIMEOUT, acquire, alone, client, wait};
@@ -7,10 +9,10 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::time::{Duration, Instant};
 
 const STACK: &str = "1073741824";
-/// What remains for everything but stacks.
+/// The memory left for everything but stacks, in bytes.
 const MARGIN: u64 = 256 << 20;
 
-/// Does something while no thread can be started.
+/// Runs `work` while no thread can be started.
 pub fn without_threads<T>(work: impl FnOnce() -> T) -> T {
     let pages: u64 = {
         let statm = std::fs::read_to_string("/proc/self/statm").unwrap();
@@ -19,7 +21,7 @@ pub fn without_threads<T>(work: impl FnOnce() -> T) -> T {
     let before = getrlimit(Resource::As);
     let limit = pages * rustix::param::page_size() as u64 + MARGIN;
     setrlimit(Resource::As, Rlimit { current: Some(limit), ..before }).unwrap();
-    assert!(std::thread::Builder::new().spawn(|| {}).is_err(), "threads can be started");
+    assert!(std::thread::Builder::new().spawn(|| {}).is_err(), "a thread could be started");
     let done = work();
     setrlimit(Resource::As, before).unwrap();
     done
@@ -31,10 +33,10 @@ fn a_node_is_connected_again_once_threads_can_be_started() {
     if !alone(name, &[("RUST_MIN_STACK", STACK)]) {
         return;
     }
-    // The runtime is there.
+    // Starts the runtime.
     let _ = acquire(&client(&["memory://threads".to_owned()], TIMEOUT).lock("r"));
     let servers = Servers::start(1);
-    // The host name is looked up by a thread.
+    // A thread resolves the host name.
     let url = servers.urls[0].replace("127.0.0.1", "localhost");
     assert!(url.contains("localhost"), "{url}");
     let lock = client(&[url], TIMEOUT).lock("r");

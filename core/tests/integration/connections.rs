@@ -1,4 +1,4 @@
-//! Every kind of connection, on real servers: see `tests/vectors/README.md`.
+//! Every kind of connection on real servers; `tests/vectors/README.md` describes the cases.
 
 use crate::servers::Servers;
 use crate::vectors::{expect, read, texts};
@@ -8,19 +8,19 @@ use serde_json::Value;
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
-/// So long that whoever gets the lock within the time of a test was called.
+/// Longer than a test, so that a waiter that gets the lock must have been notified.
 const NEVER: Duration = Duration::from_secs(600);
 const NOW: Duration = Duration::ZERO;
 
-/// The servers of the vectors, each started when a case needs it first.
+/// The servers of the vectors, started on first use.
 struct Setups {
     commands: Value,
     started: HashMap<String, Result<Servers, String>>,
 }
 
 impl Setups {
-    /// The URLs of a case, on the servers that are there, and the names of these. Fails if the
-    /// machine lacks something.
+    /// The URLs of a case and the names of the servers in them. Returns the reason as an error if this
+    /// machine cannot run one of the servers.
     fn nodes(&mut self, case: &Value) -> Result<(Vec<String>, Vec<String>), String> {
         let (mut urls, mut names) = (Vec::new(), Vec::new());
         for url in texts(case, "nodes") {
@@ -50,15 +50,15 @@ impl Setups {
 }
 
 #[test]
-fn every_kind_of_connection() {
+fn locks_work_over_every_kind_of_connection() {
     let mut vectors = read("connections");
     let commands = vectors["servers"].take();
     let mut setups = Setups { commands, started: HashMap::new() };
     for case in vectors["cases"].as_array().unwrap() {
         let (urls, names) = match setups.nodes(case) {
             Ok(nodes) => nodes,
-            Err(lack) => {
-                println!("{} was not tried: {lack}", case["what"]);
+            Err(reason) => {
+                println!("skipped {}: {reason}", case["what"]);
                 continue;
             }
         };
@@ -73,18 +73,18 @@ fn every_kind_of_connection() {
             use_lock(&builder, case, flush);
             continue;
         }
-        // A server that is silent is given up on in time; others must tell why they are of no use.
+        // For a silent server the connect timeout must apply. All other servers must be rejected at once.
         let silent = case["silent"] == true;
         let builder = if silent { builder } else { builder.connect_timeout(TIMEOUT) };
         let began = Instant::now();
         let client = builder.build();
         let locked = client.and_then(|client| wait(client.lock("r").wait(NOW).acquire()));
         assert!(expect(case, locked).is_none());
-        assert!(began.elapsed() < TIMEOUT / 2, "the reason was known at once");
+        assert!(began.elapsed() < TIMEOUT / 2, "the error was not reported at once");
     }
 }
 
-/// All that a lock is for. To `flush` makes the nodes forget everything.
+/// Uses every operation of a lock. `flush` makes the nodes forget everything.
 fn use_lock(nodes: &ClientBuilder, case: &Value, flush: impl Fn()) {
     let resource = case["what"].as_str().unwrap();
     let builder = nodes.clone().ttl(NEVER).wait(NEVER).retry_delay(NEVER, NEVER);
@@ -101,7 +101,7 @@ fn use_lock(nodes: &ClientBuilder, case: &Value, flush: impl Fn()) {
 
     let tried = held(&other);
     let waiting = other.lock(resource).acquire();
-    wait_until("it waits", || held(&other) > tried);
+    wait_until("the other client waits", || held(&other) > tried);
     assert!(wait(lease.release()));
     let following = wait(waiting).unwrap();
     assert!(following.fence() > lease.fence());
@@ -116,7 +116,7 @@ fn use_lock(nodes: &ClientBuilder, case: &Value, flush: impl Fn()) {
     assert!(!wait(other.lock(resource).locked()).unwrap());
 }
 
-/// How often a node told the client that others have what it wants.
+/// How often nodes have refused this client a lock that was held.
 fn held(client: &Client) -> u64 {
     client.stats().nodes.iter().filter_map(|node| node.outcomes.get("held")).sum()
 }

@@ -1,4 +1,4 @@
-//! Many cycles.
+//! Many cycles of acquire and release.
 
 use crate::servers::Servers;
 use crate::{wait, wait_until};
@@ -23,10 +23,10 @@ fn ten_thousand_cycles_leave_only_fences() {
     let servers = Servers::start(5);
     let client = Client::builder().nodes(&servers.urls).build().unwrap();
     cycles(&client, 8, 1_250);
-    wait_until("nothing stays behind", || servers.are_empty());
+    wait_until("no key is left", || servers.are_empty());
     for server in 0..5 {
         let fences = servers.command(server, &["DBSIZE"]);
-        assert_eq!(fences, 8, "a fence for each resource, and nothing else");
-        assert_eq!(servers.connections(server), 2, "one of ours, and one of the test's");
+        assert_eq!(fences, 8, "a fence for each resource and no other key");
+        assert_eq!(servers.connections(server), 2, "one of the client and one of the test");
     }
 }

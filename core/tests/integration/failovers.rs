@@ -1,5 +1,4 @@
-//! Masters that fail, and slots that move: what becomes of a lease on a service of sentinels or a
-//! cluster.
+//! Failovers and slot migrations: leases on a sentinel service and on a cluster.
 
 use crate::servers::Servers;
 use crate::{TIMEOUT, wait, wait_until};
@@ -18,7 +17,7 @@ fn field<'a>(servers: &'a Servers, server: usize, name: &str) -> &'a str {
     servers.all[server][name].as_str().unwrap()
 }
 
-/// Whether the lease could be extended now.
+/// Extends the lease. Returns `false` if too few nodes answer.
 fn is_extended(lease: &Lease) -> bool {
     match wait(lease.extend(None)) {
         Ok(()) => true,
@@ -35,14 +34,14 @@ fn is_refused(client: &Client, resource: &str) -> bool {
 }
 
 #[test]
-fn a_lease_outlives_a_failover_by_sentinels() {
+fn a_lease_survives_a_sentinel_failover() {
     let servers = Servers::start_with(json!({"start_sentinel": true}));
     let client = connect(format!("redis-sentinel://{}/orders", field(&servers, 0, "seeds")));
     let lease = wait(client.lock("r").acquire()).unwrap();
-    wait_until("it is replicated", || servers.command(1, &["EXISTS", "r", "{r}:fence"]) == 2);
+    wait_until("the lock is replicated", || servers.command(1, &["EXISTS", "r", "{r}:fence"]) == 2);
     servers.ask(json!({"kill": 0}));
     assert_eq!(servers.ask(json!({"fail_over": true})), 1);
-    wait_until("it is extended", || is_extended(&lease));
+    wait_until("the lease is extended", || is_extended(&lease));
     assert_eq!(servers.command(1, &["GET", "r"]), lease.token());
     assert!(wait(lease.release()));
     let following = wait(client.lock("r").acquire()).unwrap();
@@ -50,7 +49,7 @@ fn a_lease_outlives_a_failover_by_sentinels() {
     assert!(wait(following.release()));
 }
 
-/// Makes a sentinel name this server, which the others know nothing of.
+/// Makes a sentinel name another server as master, which the other sentinels do not know.
 fn mislead(servers: &Servers, sentinel: usize, other: &Servers) {
     let port = other.ports[0].to_string();
     assert_eq!(servers.command(sentinel, &["SENTINEL", "REMOVE", "orders"]), "OK");
@@ -58,7 +57,7 @@ fn mislead(servers: &Servers, sentinel: usize, other: &Servers) {
     assert_eq!(servers.command(sentinel, &monitor), "OK");
 }
 
-/// As a sentinel that was cut off from the others during a failover.
+/// The stale sentinel behaves like one that was partitioned during a failover.
 #[test]
 fn a_stale_sentinel_that_answers_first_is_outvoted() {
     let (servers, stale) =
@@ -80,12 +79,12 @@ fn a_stale_sentinel_that_answers_first_is_outvoted() {
 }
 
 #[test]
-fn a_master_is_followed_and_given_up_as_a_majority_of_the_sentinels_says() {
+fn the_master_is_the_one_that_a_majority_of_sentinels_names() {
     let (servers, other) =
         (Servers::start_with(json!({"start_sentinel": true})), Servers::start(1));
     let url = format!("redis-sentinel://{}/orders", field(&servers, 0, "seeds"));
     let builder = Client::builder().nodes([url]).wait(NOW).connect_timeout(TIMEOUT / 4);
-    // It looks once a second.
+    // The client asks the sentinels once a second.
     let guard = Duration::from_secs(2);
     let client = builder.ttl(guard).restart_guard(guard).build().unwrap();
     let is_locked_on = |servers: &Servers, server| match wait(client.lock("r").acquire()) {
@@ -99,12 +98,12 @@ fn a_master_is_followed_and_given_up_as_a_majority_of_the_sentinels_says() {
             false
         }
     };
-    wait_until("it is locked on the master", || is_locked_on(&servers, 0));
-    // Both are masters.
+    wait_until("the lock is on the master", || is_locked_on(&servers, 0));
+    // Both servers are masters.
     mislead(&servers, 2, &other);
     mislead(&servers, 3, &other);
-    wait_until("it is locked on the new master", || is_locked_on(&other, 0));
-    // The one that is left is out of date.
+    wait_until("the lock is on the new master", || is_locked_on(&other, 0));
+    // The remaining sentinel is out of date.
     servers.ask(json!({"kill": 2}));
     servers.ask(json!({"kill": 3}));
     wait_until("the master is given up", || {
@@ -114,11 +113,11 @@ fn a_master_is_followed_and_given_up_as_a_majority_of_the_sentinels_says() {
     });
     servers.ask(json!({"restart": 2}));
     mislead(&servers, 2, &other);
-    wait_until("it is locked on the master again", || is_locked_on(&other, 0));
+    wait_until("the lock is on the new master again", || is_locked_on(&other, 0));
 }
 
 #[test]
-fn a_lease_outlives_a_failover_of_a_cluster_and_a_slot_that_moves() {
+fn a_lease_survives_a_cluster_failover_and_a_slot_migration() {
     let servers = Servers::start_with(json!({"start_cluster": true, "replicas": 1}));
     let client = connect(format!("redis-cluster://{}", field(&servers, 0, "seeds")));
     let other = connect(format!("redis-cluster://{}", field(&servers, 0, "last_seed")));
@@ -134,10 +133,10 @@ fn a_lease_outlives_a_failover_of_a_cluster_and_a_slot_that_moves() {
     assert_eq!(apart.code(), ErrorCode::Config, "{apart}");
 
     let held = wait(client.lock("bar").acquire()).unwrap();
-    wait_until("it is replicated", || servers.keys(3).contains(&"bar".to_owned()));
+    wait_until("the lock is replicated", || servers.keys(3).contains(&"bar".to_owned()));
     servers.ask(json!({"kill": 0}));
     assert_eq!(servers.ask(json!({"fail_over": 0})), 3);
-    wait_until("it is extended", || is_extended(&held));
+    wait_until("the lease is extended", || is_extended(&held));
     assert_eq!(servers.command(3, &["GET", "bar"]), held.token());
     assert!(wait(held.release()));
 }

@@ -1,4 +1,4 @@
-//! Nodes and networks that fail.
+//! Faults of nodes and networks.
 
 use crate::servers::{Proxy, Servers};
 use crate::{wait, wait_until};
@@ -10,19 +10,19 @@ const LONG: Duration = Duration::from_secs(600);
 const NOW: Duration = Duration::ZERO;
 
 fn client(urls: impl IntoIterator<Item = impl Into<String>>) -> Client {
-    // Healthy nodes on a busy machine must not be taken for hung ones.
+    // Long enough that healthy nodes on a busy machine do not time out.
     let patience = Duration::from_millis(700);
     Client::builder().nodes(urls).ttl(LONG).node_timeout(patience).build().unwrap()
 }
 
-/// A client that reaches all servers through proxies, and is connected.
+/// A client that is connected to all servers through proxies.
 fn through_proxies(servers: &Servers) -> (Client, Vec<Proxy<'_>>) {
     let proxies: Vec<_> = (0..servers.urls.len()).map(|server| servers.proxy(server)).collect();
     let client = client(proxies.iter().map(|proxy| proxy.url.clone()));
-    // No request may be under way any more when a fault begins.
+    // No request may be in flight when a fault begins.
     let lease = wait(client.lock("warm").acquire()).unwrap();
     let is_held = |node| servers.keys(node) == ["warm"];
-    wait_until("all nodes have it", || (0..proxies.len()).all(is_held));
+    wait_until("all nodes hold the lock", || (0..proxies.len()).all(is_held));
     assert!(wait(lease.release()));
     wait_until("all nodes are free", || servers.are_empty());
     (client, proxies)
@@ -33,7 +33,7 @@ enum Fault {
     None,
     Down,
     Frozen,
-    /// Answers after the lease would have ended.
+    /// Answers after the validity end.
     Late,
     Taken,
     ReplyLost,
@@ -42,8 +42,8 @@ enum Fault {
 const FAULTS: [Fault; 5] =
     [Fault::Down, Fault::Frozen, Fault::Late, Fault::Taken, Fault::ReplyLost];
 
-/// One acquire in which some nodes fail in some ways: it must be won, or be lost for the right
-/// reason, and nothing may stay behind.
+/// Acquires once while nodes have these faults. The acquire must succeed or fail for the right reason, and
+/// no key may be left.
 fn try_faults(faults: &[Fault]) {
     let servers = Servers::start(faults.len());
     let (client, proxies) = through_proxies(&servers);
@@ -59,7 +59,7 @@ fn try_faults(faults: &[Fault]) {
     }
     let count = |wanted: &[Fault]| faults.iter().filter(|fault| wanted.contains(fault)).count();
     let majority = faults.len() / 2 + 1;
-    // A ttl below the delay of a late node, which so answers after the lease would have ended.
+    // The ttl is shorter than the delay of a late node, which therefore answers after the validity end.
     let lock = client.lock("r").wait(NOW).ttl(Duration::from_millis(900));
     match wait(lock.acquire()) {
         Ok(lease) => {
@@ -85,7 +85,7 @@ fn try_faults(faults: &[Fault]) {
         match fault {
             Fault::Down => {}
             Fault::Taken => assert_eq!(servers.command(node, &["GET", "r"]), "other"),
-            _ => wait_until("nothing stays behind", || servers.keys(node).is_empty()),
+            _ => wait_until("no key is left", || servers.keys(node).is_empty()),
         }
     }
 }
@@ -119,7 +119,7 @@ fn five_nodes_with_two_and_three_faults() {
 }
 
 #[test]
-fn an_outage_is_told_long_before_the_wait_ends() {
+fn an_outage_is_reported_long_before_the_wait_ends() {
     let servers = Servers::start(3);
     let client = client(&servers.urls);
     servers.ask(json!({ "kill": 0 }));
@@ -146,7 +146,7 @@ fn an_acquire_that_arrives_after_the_release_leaves_no_key() {
     assert!(wait(lease.release()));
     proxies[1].mode("pass");
     assert!(wait(wait(client.lock("s").acquire()).unwrap().release()));
-    wait_until("nothing stays behind", || servers.are_empty());
+    wait_until("no key is left", || servers.are_empty());
 }
 
 #[test]
@@ -154,14 +154,14 @@ fn a_release_that_a_node_missed_is_delivered_later() {
     let servers = Servers::start(3);
     let (client, proxies) = through_proxies(&servers);
     let lease = wait(client.lock("r").acquire()).unwrap();
-    wait_until("all nodes have it", || (0..3).all(|node| servers.keys(node) == ["r"]));
+    wait_until("all nodes hold the lock", || (0..3).all(|node| servers.keys(node) == ["r"]));
     proxies[2].mode("refuse");
     assert!(wait(lease.release()));
     assert_eq!(servers.keys(2), ["r"]);
-    // Nobody refers to the client any more.
+    // The program has dropped every handle of the client.
     drop((lease, client));
     proxies[2].mode("pass");
-    wait_until("the node is told", || servers.keys(2).is_empty());
+    wait_until("the release is delivered", || servers.keys(2).is_empty());
 }
 
 #[test]
@@ -184,8 +184,7 @@ fn connections_cut_while_idle_cost_no_error() {
         assert!(wait(lease.unwrap_or_else(|error| panic!("{round}: {error}")).release()));
         for server in 0..3 {
             servers.command(server, &["CLIENT", "KILL", "TYPE", "normal"]);
-            // The client notices, and connects again by itself.
-            wait_until("it is connected again", || servers.connections(server) == 2);
+            wait_until("the client has reconnected", || servers.connections(server) == 2);
         }
     }
 }
@@ -196,7 +195,7 @@ fn a_restarted_and_a_thawed_node_are_used_again() {
     let client = client(&servers.urls);
     let cycle = |node| {
         let lease = wait(client.lock("r").acquire()).unwrap();
-        // The node need not have voted yet when a majority has.
+        // The node may vote later than the majority.
         let began = Instant::now();
         let mut used = false;
         while !used && began.elapsed() < Duration::from_millis(50) {
@@ -211,7 +210,7 @@ fn a_restarted_and_a_thawed_node_are_used_again() {
     servers.ask(json!({ "restart": 0 }));
     wait_until("the restarted node is used", || cycle(0));
     servers.ask(json!({ "freeze": 1 }));
-    // Long enough for the connection to be given up.
+    // Long enough for the client to replace the connection.
     let begun = Instant::now();
     while begun.elapsed() < Duration::from_secs(2) {
         assert!(wait(wait(client.lock("r").acquire()).unwrap().release()));

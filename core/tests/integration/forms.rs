@@ -1,4 +1,4 @@
-//! The forms of the interface: dropping, cancelling, sharing, blocking, memory nodes.
+//! Ways to use the interface: dropping, cancelling, sharing, blocking, awaiting, memory nodes.
 
 use crate::servers::Servers;
 use crate::{wait, wait_until};
@@ -18,7 +18,7 @@ fn a_dropped_lease_is_released() {
     let servers = Servers::start(3);
     let client = client(&servers);
     drop(wait(client.lock("r").acquire()).unwrap());
-    wait_until("it is released", || servers.are_empty());
+    wait_until("the lease is released", || servers.are_empty());
 }
 
 #[test]
@@ -32,7 +32,7 @@ fn acquires_dropped_at_any_moment_leave_no_key() {
         drop(pending);
         drop(won);
     }
-    wait_until("everything is undone", || servers.are_empty());
+    wait_until("every acquire is undone", || servers.are_empty());
 }
 
 #[test]
@@ -42,14 +42,14 @@ fn a_dropped_release_or_extension_completes() {
     for round in 0..100_u64 {
         let lease = wait(client.lock(format!("r{round}")).ttl(SHORT).acquire()).unwrap();
         drop(lease.extend(Some(Duration::from_secs(600))));
-        wait_until("it is extended", || lease.remaining() > SHORT);
+        wait_until("the lease is extended", || lease.remaining() > SHORT);
         let mut release = lease.release();
         let moment = Duration::from_micros(round * 37 % 300);
         let released = release.wait(moment);
         drop(release);
         assert_ne!(released, Some(false));
     }
-    wait_until("all are released", || servers.are_empty());
+    wait_until("all leases are released", || servers.are_empty());
 }
 
 #[test]
@@ -59,10 +59,10 @@ fn a_dropped_waiter_leaves_no_key() {
     let lease = wait(client.lock("r").acquire()).unwrap();
     let mut waiting = client.lock("r").wait_forever().acquire();
     assert!(waiting.wait(Duration::from_millis(100)).is_none());
-    assert!(waiting.wait(Duration::from_millis(1)).is_none(), "it can be waited for again");
+    assert!(waiting.wait(Duration::from_millis(1)).is_none(), "a second wait must work");
     drop(waiting);
     assert!(wait(lease.release()));
-    wait_until("nothing stays behind", || servers.are_empty());
+    wait_until("no key is left", || servers.are_empty());
 }
 
 #[test]
@@ -107,8 +107,8 @@ fn memory_nodes_expire_and_are_shared_by_name() {
     let lease = wait(lock.acquire()).unwrap();
     let error = wait(second.lock("r").acquire()).unwrap_err();
     assert_eq!(error.code(), ErrorCode::Timeout);
-    wait_until("it expires", || !wait(second.lock("r").locked()).unwrap());
-    assert!(!lease.is_valid(), "a node never forgets before the lease has ended");
+    wait_until("the key expires", || !wait(second.lock("r").locked()).unwrap());
+    assert!(!lease.is_valid(), "a key must not expire before the lease ends");
     let next = wait(second.lock("r").acquire()).unwrap();
     assert!(next.fence() > lease.fence());
     assert!(!wait(lease.release()));

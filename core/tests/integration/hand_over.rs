@@ -1,4 +1,4 @@
-//! Threads that ask about a lease while it ends.
+//! Races between the end of a lease and threads that observe it, and between `close` and a first acquire.
 
 use crate::{TIMEOUT, wait};
 use quorlock::{Client, ErrorCode, Lease};
@@ -10,7 +10,7 @@ const THREADS: u32 = 4;
 const LEASES: u32 = 60;
 
 fn short_lease(client: &Client, resource: &str) -> Lease {
-    // A busy machine may be too late for a ttl as short as this one.
+    // On a busy machine an acquire may take longer than this short ttl.
     let deadline = Instant::now() + TIMEOUT;
     loop {
         let lock = client.lock(resource).ttl(Duration::from_millis(20)).auto_extend(false);
@@ -21,7 +21,7 @@ fn short_lease(client: &Client, resource: &str) -> Lease {
     }
 }
 
-/// From well before the lease's end to well after it, in steps that are not the same twice.
+/// Spins until a moment within 100 µs of the lease's end, which depends on `step`.
 fn near_the_end(lease: &Lease, step: u32) {
     let before = Duration::from_micros(u64::from(step * 37 % 100));
     let until = Instant::now() + lease.remaining().saturating_sub(before);
@@ -32,7 +32,7 @@ fn near_the_end(lease: &Lease, step: u32) {
 }
 
 #[test]
-fn whoever_asks_is_told_of_the_loss() {
+fn every_observer_learns_of_the_loss() {
     let client = Client::builder().nodes(["memory://hand-over"]).build().unwrap();
     let threads = (0..THREADS).map(|number| {
         let client = client.clone();
@@ -56,7 +56,7 @@ fn whoever_asks_is_told_of_the_loss() {
 }
 
 #[test]
-fn whoever_asks_while_it_is_released_is_told_that_it_was_not_lost() {
+fn a_concurrent_release_is_not_reported_as_a_loss() {
     let client = Client::builder().nodes(["memory://hand-over-2"]).build().unwrap();
     for round in 0..500_u32 {
         let lease = Arc::new(wait(client.lock("r").acquire()).unwrap());
@@ -74,7 +74,7 @@ fn whoever_asks_while_it_is_released_is_told_that_it_was_not_lost() {
 }
 
 #[test]
-fn a_client_that_is_closed_while_it_is_first_used_leaves_no_lease() {
+fn a_client_closed_during_its_first_acquire_leaves_no_lease() {
     for _ in 0..5_000 {
         let client = Client::builder().nodes(["memory://closed-early"]).build().unwrap();
         let both = Arc::new(Barrier::new(2));
@@ -88,7 +88,7 @@ fn a_client_that_is_closed_while_it_is_first_used_leaves_no_lease() {
         both.wait();
         wait(client.close());
         match acquiring.join().unwrap() {
-            Ok(lease) => assert!(!lease.is_valid(), "a closed client's leases are over"),
+            Ok(lease) => assert!(!lease.is_valid(), "closing must end the client's leases"),
             Err(error) => assert_eq!(error.code(), ErrorCode::Closed),
         }
     }

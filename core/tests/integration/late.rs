@@ -1,4 +1,4 @@
-//! Requests that a node applies late: after their deadline, or behind what was sent after them.
+//! Requests that a node applies late: after their deadline, or after requests that were sent later.
 
 use crate::servers::Servers;
 use crate::{TIMEOUT, wait, wait_until};
@@ -8,10 +8,10 @@ use std::time::{Duration, Instant};
 
 const LONG: Duration = Duration::from_secs(600);
 const NOW: Duration = Duration::ZERO;
-/// An UNDO whose node cannot be reached is given up when this and a little more has passed.
+/// The client gives up an UNDO that it cannot deliver after a little more than this.
 const TTL: Duration = Duration::from_millis(800);
 
-/// So many that the connections are replaced while some of their requests are under way.
+/// Enough that the connections are replaced while some of their requests are in flight.
 const RESOURCES: usize = 6;
 
 fn client(servers: &Servers, connect_timeout: Duration) -> Client {
@@ -23,7 +23,7 @@ fn locks(client: &Client) -> Vec<Lock> {
     (0..RESOURCES).map(|number| client.lock(format!("r{number}")).wait(NOW)).collect()
 }
 
-/// All nodes are connected, and for so long that a connection that gives no answers is replaced.
+/// Waits until all nodes are connected, for long enough that an unresponsive connection would be replaced.
 fn warm_up(client: &Client, servers: &Servers) {
     let began = Instant::now();
     wait_until("all nodes answer", || {
@@ -33,10 +33,10 @@ fn warm_up(client: &Client, servers: &Servers) {
         assert!(wait(lease.release()));
         all == servers.urls.len()
     });
-    wait_until("nothing is under way", || servers.are_empty() && began.elapsed() > TTL / 2);
+    wait_until("no request is in flight", || servers.are_empty() && began.elapsed() > TTL / 2);
 }
 
-/// How many scripts the server has run.
+/// The number of scripts that the server has run.
 fn scripts(servers: &Servers, server: usize) -> usize {
     let stats = servers.command(server, &["INFO", "commandstats"]);
     let calls = |command: &str| {
@@ -46,8 +46,8 @@ fn scripts(servers: &Servers, server: usize) -> usize {
     calls("eval") + calls("evalsha")
 }
 
-/// Freezes some nodes, lets `work` send requests to them, and waits until they are given up and nothing
-/// is tried again. After the thaw, the nodes must be free, though no key expires.
+/// Freezes some nodes, lets `work` send requests to them, and waits until the client has given up on them
+/// and retries nothing. After the thaw the nodes must become free, although no key expires.
 fn frozen(servers: &Servers, client: &Client, nodes: &[usize], work: impl FnOnce()) {
     let before: Vec<_> = nodes.iter().map(|node| scripts(servers, *node)).collect();
     nodes.iter().for_each(|node| drop(servers.ask(json!({ "freeze": node }))));
@@ -62,12 +62,12 @@ fn frozen(servers: &Servers, client: &Client, nodes: &[usize], work: impl FnOnce
                 servers.command(*node, &["PERSIST", &key]);
             }
         };
-        wait_until("what was sent is applied", || {
+        wait_until("the requests are applied", || {
             keeps();
             scripts(servers, *node) >= before + RESOURCES
         });
         keeps();
-        wait_until("nothing stays", || servers.keys(*node).is_empty());
+        wait_until("no key is left", || servers.keys(*node).is_empty());
     }
 }
 
@@ -97,7 +97,7 @@ fn late_grant_of_a_frozen_node_is_undone_after_the_release() {
         let trying: Vec<_> = locks(&client).iter().map(Lock::acquire).collect();
         let leases = trying.into_iter().map(|tried| wait(tried).unwrap());
         let leases: Vec<_> = leases.collect();
-        // A release before would be behind the ACQUIRE on its connection.
+        // An earlier release would follow the ACQUIRE on the same connection.
         wait_until("the connection is replaced", || {
             client.stats().nodes[2].state == NodeState::Down
         });
@@ -106,9 +106,9 @@ fn late_grant_of_a_frozen_node_is_undone_after_the_release() {
 }
 
 #[test]
-fn client_that_is_closed_does_not_wait_for_a_frozen_node() {
+fn closing_a_client_does_not_wait_for_a_frozen_node() {
     let servers = Servers::start(3);
-    // Closing waits for the client's tasks for so long.
+    // `close` waits at most this long for the client's tasks.
     let client = client(&servers, 4 * TIMEOUT);
     warm_up(&client, &servers);
     servers.ask(json!({ "freeze": 0 }));
@@ -116,7 +116,7 @@ fn client_that_is_closed_does_not_wait_for_a_frozen_node() {
     for tried in trying {
         wait(wait(tried).unwrap().release());
     }
-    wait_until("the frozen node is given up", || {
+    wait_until("requests to the frozen node time out", || {
         client.stats().nodes[0].outcomes.get("timeout") >= Some(&(2 * RESOURCES as u64))
     });
     wait(client.close());
@@ -126,12 +126,12 @@ fn client_that_is_closed_does_not_wait_for_a_frozen_node() {
     }
 }
 
-/// A straggler's ACQUIRE whose script the node does not know is sent again, behind the RELEASE.
+/// A slow node does not know the script of an ACQUIRE, which is therefore sent again after the RELEASE.
 #[test]
-fn acquire_that_is_sent_again_behind_the_release_leaves_no_key() {
+fn acquire_sent_again_after_the_release_leaves_no_key() {
     let servers = Servers::start(3);
     for server in 0..3 {
-        // So scripts are not loaded when a client connects.
+        // Prevents the client from loading the scripts when it connects.
         servers.command(server, &["ACL", "SETUSER", "default", "-script|load"]);
     }
     let proxy = servers.proxy(1);
@@ -140,18 +140,18 @@ fn acquire_that_is_sent_again_behind_the_release_leaves_no_key() {
     let client = builder.build().unwrap();
     for round in 0..5 {
         let lease = wait(client.lock("warm").wait(TIMEOUT).acquire()).unwrap();
-        wait_until("the node has it", || servers.keys(1) == ["warm"]);
+        wait_until("the node holds the lock", || servers.keys(1) == ["warm"]);
         servers.command(1, &["SCRIPT", "FLUSH"]);
-        // After this, it knows the script of RELEASE, and no other one.
+        // After this release, the node knows the script of RELEASE only.
         assert!(wait(lease.release()));
         wait_until("all nodes are free", || servers.are_empty());
         let before = scripts(&servers, 1);
         proxy.delay(0.1);
         let lease = wait(client.lock("r").wait(NOW).acquire()).unwrap();
         assert!(wait(lease.release()), "{round}");
-        // ACQUIRE, RELEASE, ACQUIRE again.
-        wait_until("it was sent again", || scripts(&servers, 1) >= before + 3);
+        // The three are ACQUIRE, RELEASE and ACQUIRE again.
+        wait_until("ACQUIRE was sent again", || scripts(&servers, 1) >= before + 3);
         proxy.delay(0.0);
-        wait_until("nothing stays", || servers.are_empty());
+        wait_until("no key is left", || servers.are_empty());
     }
 }

@@ -1,4 +1,4 @@
-//! The lock on real servers, through its public interface.
+//! Integration tests: the public interface on real servers.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 mod connections;
@@ -21,19 +21,19 @@ mod waiting;
 
 use std::time::{Duration, Instant};
 
-/// Far more than anything here takes, also on a loaded machine.
+/// Far more than any operation here takes, even on a loaded machine.
 const TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Returns when the condition is true; fails the test if it does not come true.
+/// Returns when the condition is true. Fails the test if it is not true within [`TIMEOUT`].
 fn wait_until(what: &str, mut condition: impl FnMut() -> bool) {
     let deadline = Instant::now() + TIMEOUT;
     while !condition() {
-        assert!(Instant::now() < deadline, "it did not come true that {what}");
+        assert!(Instant::now() < deadline, "timed out: {what}");
         std::thread::sleep(Duration::from_millis(5));
     }
 }
 
-/// Waits for an operation on this thread.
+/// Waits on this thread for an operation.
 fn wait<T>(mut pending: quorlock::Pending<T>) -> T {
-    pending.wait(TIMEOUT).expect("an operation hangs")
+    pending.wait(TIMEOUT).expect("the operation timed out")
 }

@@ -1,4 +1,4 @@
-//! Many requests at once, and many threads and tasks that share one runtime.
+//! Many concurrent requests, and many threads and tasks that share the runtime.
 
 use crate::servers::Servers;
 use crate::{TIMEOUT, wait, wait_until};
@@ -12,7 +12,7 @@ fn client(servers: &Servers, node_timeout: Duration) -> Client {
     builder.auto_extend(false).node_timeout(node_timeout).build().unwrap()
 }
 
-/// Begins them all before it waits for the first.
+/// Acquires `count` locks concurrently.
 fn acquire(client: &Client, count: usize) -> Vec<Lease> {
     let pending: Vec<_> = (0..count).map(|key| client.lock(format!("r{key}")).acquire()).collect();
     pending.into_iter().map(|pending| wait(pending).unwrap()).collect()
@@ -26,29 +26,29 @@ fn release(leases: &[Lease]) {
 }
 
 #[test]
-fn more_requests_than_a_connection_takes_wait_for_their_turn() {
+fn more_requests_than_a_connection_takes_are_queued() {
     let servers = Servers::start(3);
     let client = client(&servers, TIMEOUT);
     let leases = acquire(&client, 10_000);
-    wait_until("there is a key and a fence for each", || {
+    wait_until("each lock has a key and a fence", || {
         (0..3).all(|node| servers.command(node, &["DBSIZE"]) == 20_000)
     });
     release(&leases);
-    wait_until("nothing stays behind", || servers.are_empty());
+    wait_until("no key is left", || servers.are_empty());
 }
 
 #[test]
-fn a_frozen_node_holds_up_none_of_many() {
+fn a_frozen_node_delays_none_of_many_requests() {
     let servers = Servers::start(3);
     let client = client(&servers, Duration::from_secs(2));
     release(&acquire(&client, 1));
     servers.ask(json!({ "freeze": 2 }));
-    // More than the connection to it, and what is waiting for that, can take.
+    // More requests than the connection and its queue can take.
     for _ in 0..3 {
         release(&acquire(&client, 5_000));
     }
     servers.ask(json!({ "thaw": 2 }));
-    wait_until("nothing stays behind", || servers.are_empty());
+    wait_until("no key is left", || servers.are_empty());
 }
 
 #[test]
@@ -64,8 +64,8 @@ fn threads_and_tasks_share_the_runtime() {
                 while Instant::now() < stop {
                     assert!(wait(wait(lock.acquire()).unwrap().release()));
                     cycles += 1;
-                    // Some come and go all the time, others stay away for longer than it takes
-                    // quorlock's own thread to stand in.
+                    // Some threads return at once, others pause for longer than it takes the fallback
+                    // driver to take over.
                     thread::sleep(Duration::from_millis(number * number / 5));
                 }
                 cycles
@@ -87,17 +87,17 @@ fn threads_and_tasks_share_the_runtime() {
         workers.into_iter().map(|worker| worker.join().unwrap()).collect::<Vec<_>>()
     });
     assert!(cycles.iter().all(|cycles| *cycles > 0), "{cycles:?}");
-    wait_until("nothing stays behind", || servers.are_empty());
+    wait_until("no key is left", || servers.are_empty());
 }
 
 #[test]
-fn a_lease_is_extended_while_threads_come_and_go_and_when_they_are_gone() {
+fn a_lease_is_renewed_whichever_thread_drives_the_runtime() {
     const TTL: Duration = Duration::from_secs(3);
     let servers = Servers::start(3);
     let client = Client::builder().nodes(&servers.urls).ttl(TTL).build().unwrap();
     let held = wait(client.lock("held").acquire()).unwrap();
     let lock = client.lock("r");
-    // Threads drive the runtime, one after another and several at once.
+    // First, short-lived threads drive the runtime, one after another and concurrently.
     let stop = Instant::now() + TTL;
     thread::scope(|scope| {
         for _ in 0..2 {
@@ -111,10 +111,10 @@ fn a_lease_is_extended_while_threads_come_and_go_and_when_they_are_gone() {
         }
     });
     assert!(held.is_valid());
-    // Then nobody does but quorlock's own thread.
+    // Then only the fallback driver does.
     thread::sleep(TTL);
     assert!(held.is_valid());
-    // And then a thread that waits for long.
+    // Then a thread that waits for long.
     assert!(held.lost().wait(TTL).is_none());
     assert!(held.is_valid());
     assert!(wait(held.release()));

@@ -1,4 +1,4 @@
-//! What a client tells of its nodes, and nodes that do not count.
+//! The doctor, and the restart guard.
 
 use crate::servers::Servers;
 use crate::{wait, wait_until};
@@ -9,7 +9,7 @@ const NOW: Duration = Duration::ZERO;
 const SECOND: Duration = Duration::from_secs(1);
 
 #[test]
-fn the_doctor_tells_what_is_amiss() {
+fn the_doctor_reports_misconfigured_nodes() {
     let servers = Servers::start(3);
     servers.command(1, &["CONFIG", "SET", "maxmemory-policy", "allkeys-lru"]);
     let client = Client::builder().nodes(&servers.urls).build().unwrap();
@@ -32,7 +32,7 @@ fn the_doctor_tells_what_is_amiss() {
 }
 
 #[test]
-fn a_young_node_does_not_count_and_is_counted() {
+fn a_guarded_node_does_not_count_and_appears_in_stats() {
     let servers = Servers::start(1);
     let builder = Client::builder().nodes(&servers.urls).ttl(SECOND).restart_guard(SECOND);
     let client = builder.clone().build().unwrap();
@@ -41,7 +41,7 @@ fn a_young_node_does_not_count_and_is_counted() {
     assert_eq!(error.nodes()[0].outcome, NodeOutcome::Guarded);
     assert_eq!(client.stats().nodes[0].outcomes["guarded"], 1);
     assert!(client.stats().to_json().contains("\"guarded\":1"));
-    wait_until("it counts", || wait(client.lock("r").wait(NOW).acquire()).is_ok());
+    wait_until("the node counts", || wait(client.lock("r").wait(NOW).acquire()).is_ok());
 
     let lease = wait(client.lock("r").acquire()).unwrap();
     let longer = SECOND + Duration::from_millis(1);
@@ -53,7 +53,7 @@ fn a_young_node_does_not_count_and_is_counted() {
 }
 
 #[test]
-fn guarded_nodes_in_this_process_count_at_once() {
+fn memory_nodes_count_at_once_under_a_guard() {
     let nodes = ["memory://guarded-1", "memory://guarded-2", "memory://guarded-3"];
     let guard = Duration::from_secs(3600);
     let client = Client::builder().nodes(nodes).restart_guard(guard).build().unwrap();

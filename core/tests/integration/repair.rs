@@ -1,4 +1,5 @@
-//! Leases that not all nodes hold: they are repaired, and a holder that was overtaken is told.
+//! Leases that not all nodes hold: the missing nodes are repaired, and a holder learns if another client
+//! won in between.
 
 use crate::servers::Servers;
 use crate::{wait, wait_until};
@@ -7,13 +8,13 @@ use std::time::Duration;
 
 const TTL: Duration = Duration::from_secs(3_000);
 
-/// How many nodes hold this token.
+/// The number of nodes that hold this token.
 fn holders(servers: &Servers, token: &str) -> usize {
     let holds = |node: &usize| servers.command(*node, &["GET", "r"]).as_str() == Some(token);
     (0..5).filter(holds).count()
 }
 
-/// The key of a contender that was first on these nodes.
+/// Sets the key of a contender on these nodes.
 fn contend(servers: &Servers, nodes: [usize; 2], milliseconds: &str) {
     for node in nodes {
         servers.command(node, &["SET", "r", "a contender", "PX", milliseconds]);
@@ -25,20 +26,20 @@ fn a_lease_is_repaired_until_all_nodes_hold_it() {
     let servers = Servers::start(5);
     let client =
         Client::builder().nodes(&servers.urls).ttl(TTL).auto_extend(false).build().unwrap();
-    // Longer than the pause before the first try.
+    // Longer than the pause before the first repair.
     contend(&servers, [3, 4], "400");
     let lease = wait(client.lock("r").acquire()).unwrap();
-    wait_until("all nodes hold it", || holders(&servers, lease.token()) == 5);
+    wait_until("all nodes hold the lease", || holders(&servers, lease.token()) == 5);
     assert!(wait(lease.release()));
-    wait_until("nothing is left", || servers.are_empty());
+    wait_until("no key is left", || servers.are_empty());
 }
 
-/// A bare majority holds the lease. One of its nodes forgets it, and somebody else wins with that one and
-/// the other two, and releases: then all nodes that are healed hold the first lease again.
+/// A bare majority holds the lease. One of its nodes forgets it, and another client wins with that node and
+/// the other two, and releases. The repair then makes all nodes hold the first lease again.
 #[test]
-fn a_holder_that_was_overtaken_is_told() {
+fn a_holder_learns_that_another_client_won() {
     let servers = Servers::start(5);
-    // The first repair comes when the story is over.
+    // The first repair must happen after the other client has released.
     let pause = Duration::from_secs(3);
     let builder = || Client::builder().nodes(&servers.urls).ttl(TTL);
     let client = builder().retry_delay(pause, pause).build().unwrap();
@@ -55,15 +56,15 @@ fn a_holder_that_was_overtaken_is_told() {
     assert!(overtaking.fence() > lease.fence());
     assert!(wait(overtaking.release()));
 
-    wait_until("the holder is told", || !lease.is_valid());
+    wait_until("the holder learns of the loss", || !lease.is_valid());
     let error = lease.check().unwrap_err();
     assert_eq!(error.code(), ErrorCode::LeaseLost);
     assert!(error.to_string().contains("a majority of the nodes"), "{error}");
     assert!(!wait(lease.release()));
-    wait_until("nothing is left", || servers.are_empty());
+    wait_until("no key is left", || servers.are_empty());
 }
 
-/// The same, released before anything was repaired.
+/// A node forgets the lease, which is released before any repair.
 #[test]
 fn a_release_does_not_confirm_a_lease_that_was_overtaken() {
     let servers = Servers::start(5);
@@ -74,9 +75,9 @@ fn a_release_does_not_confirm_a_lease_that_was_overtaken() {
     assert!(!wait(lease.release()));
 }
 
-/// A contender that lost has left larger fences on two nodes. That is no loss.
+/// A contender that lost has left larger fences on two nodes. The lease is not lost.
 #[test]
-fn a_contender_that_lost_costs_nothing() {
+fn a_contender_that_lost_does_not_end_the_lease() {
     let servers = Servers::start(5);
     let client = Client::builder().nodes(&servers.urls).ttl(TTL).build().unwrap();
     contend(&servers, [3, 4], "100000");
@@ -86,13 +87,13 @@ fn a_contender_that_lost_costs_nothing() {
         servers.command(node, &["SET", "{r}:fence", &fence, "PX", "100000"]);
         servers.command(node, &["DEL", "r"]);
     }
-    wait_until("all nodes hold it", || holders(&servers, lease.token()) == 5);
+    wait_until("all nodes hold the lease", || holders(&servers, lease.token()) == 5);
     wait(lease.extend(None)).unwrap();
-    // Now these count, and two others may forget.
+    // The two nodes count now, so two others may forget.
     for node in [0, 1] {
         servers.command(node, &["FLUSHALL"]);
     }
     wait(lease.extend(None)).unwrap();
-    wait_until("all nodes hold it again", || holders(&servers, lease.token()) == 5);
+    wait_until("all nodes hold the lease again", || holders(&servers, lease.token()) == 5);
     assert!(wait(lease.release()));
 }

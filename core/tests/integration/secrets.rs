@@ -1,4 +1,4 @@
-//! Secrets in URLs show nowhere; resources may have any name.
+//! Secrets in URLs are never shown; resources may have any name.
 
 use crate::servers::Servers;
 use crate::vectors::read;
@@ -10,9 +10,9 @@ use std::time::Duration;
 
 const MARK: &str = "MARK";
 
-/// Hosts are written in small letters.
-fn assert_hidden(told: impl Debug) {
-    let text = format!("{told:?} {told:#?}");
+/// Checks that [`MARK`] is not shown, in upper or lower case: hosts are shown in lower case.
+fn assert_hidden(shown: impl Debug) {
+    let text = format!("{shown:?} {shown:#?}");
     assert!(!text.to_uppercase().contains(MARK), "{text}");
 }
 
@@ -77,7 +77,7 @@ fn nodes_that_refuse_show_no_secrets() {
 }
 
 #[test]
-fn a_name_is_a_key_of_its_own() {
+fn each_resource_name_is_a_key_of_its_own() {
     let servers = Servers::start(1);
     let client = |wait| Client::builder().nodes(&servers.urls).wait(wait).build().unwrap();
     let (first, second) = (client(TIMEOUT), client(Duration::ZERO));

@@ -1,4 +1,5 @@
-//! Real servers, by `tests/servers.py` in its command mode.
+//! Real servers for tests, started and controlled by `tests/servers.py` in its command mode. The tests of
+//! `core/tests/cost`, `core/tests/hostile` and `core/src/testing/scripts` include this file too.
 
 use serde_json::{Value, json};
 use std::io::{BufRead, BufReader, Write};
@@ -10,7 +11,7 @@ pub struct Servers {
     pipes: Mutex<(ChildStdin, BufReader<ChildStdout>)>,
     pub urls: Vec<String>,
     pub ports: Vec<u64>,
-    /// What `tests/servers.py` tells of each of them.
+    /// What `tests/servers.py` reports about each server.
     pub all: Value,
 }
 
@@ -27,10 +28,10 @@ impl Servers {
     }
 
     pub fn start_with(command: Value) -> Self {
-        Self::try_start(command).unwrap_or_else(|lack| panic!("{lack}"))
+        Self::try_start(command).unwrap_or_else(|reason| panic!("{reason}"))
     }
 
-    /// Fails with the reason if this machine lacks what such servers need.
+    /// Returns the reason as an error if this machine cannot run such servers.
     pub fn try_start(command: Value) -> Result<Self, String> {
         let program = concat!(env!("CARGO_MANIFEST_DIR"), "/../tests/servers.py");
         let python = std::env::var("PYTHON").unwrap_or_else(|_| "python3".to_owned());
@@ -65,7 +66,7 @@ impl Servers {
         pipes.1.read_line(&mut line).unwrap();
         let mut answer: Value = serde_json::from_str(&line).expect("the servers ended");
         match answer["error"].as_str() {
-            Some(lack) if lack.starts_with("Unavailable") => Err(lack.to_owned()),
+            Some(reason) if reason.starts_with("Unavailable") => Err(reason.to_owned()),
             Some(error) => panic!("{command}: {error}"),
             None => Ok(answer["ok"].take()),
         }
@@ -83,19 +84,19 @@ impl Servers {
         Proxy { servers: self, id: proxy["id"].as_u64().unwrap(), url }
     }
 
-    /// The keys on one server that are no fences.
+    /// The keys on one server, without the fences.
     pub fn keys(&self, server: usize) -> Vec<String> {
         let keys = self.command(server, &["KEYS", "*"]);
         let keys = keys.as_array().unwrap().iter().map(|key| key.as_str().unwrap().to_owned());
         keys.filter(|key| !key.ends_with(":fence")).collect()
     }
 
-    /// How many connections the server has, with that of this look.
+    /// The number of connections of the server, including the one that counts them.
     pub fn connections(&self, server: usize) -> usize {
         self.command(server, &["CLIENT", "LIST"]).as_str().unwrap().lines().count()
     }
 
-    /// Whether no server has any key but fences.
+    /// Whether no server has any key except fences.
     pub fn are_empty(&self) -> bool {
         (0..self.urls.len()).all(|server| self.keys(server).is_empty())
     }

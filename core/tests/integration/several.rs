@@ -1,4 +1,4 @@
-//! Several resources in one lease.
+//! Leases of several resources.
 
 use crate::servers::Servers;
 use crate::{TIMEOUT, wait, wait_until};
@@ -19,7 +19,7 @@ fn fences(lease: &Lease) -> HashMap<String, u64> {
     lease.fences().map(|(resource, fence)| (resource.to_owned(), fence)).collect()
 }
 
-/// Whether every node has exactly these keys, but for fences.
+/// Whether every node has exactly these keys, not counting fences.
 fn have(servers: &Servers, expected: &[&str]) -> bool {
     (0..servers.urls.len()).all(|server| {
         let mut keys = servers.keys(server);
@@ -29,7 +29,7 @@ fn have(servers: &Servers, expected: &[&str]) -> bool {
 }
 
 #[test]
-fn resources_have_many_forms() {
+fn resources_are_accepted_in_many_forms() {
     let client = Client::builder().nodes(["memory://several-forms"]).build().unwrap();
     let (text, list) = ("r".to_owned(), vec!["r".to_owned(), "s".to_owned()]);
     for lock in [client.lock("r"), client.lock(&text), client.lock(text.clone())] {
@@ -46,8 +46,8 @@ fn resources_have_many_forms() {
 }
 
 #[test]
-fn mistakes_are_told_without_asking_a_node() {
-    // Nobody listens there.
+fn mistakes_are_reported_without_contacting_a_node() {
+    // No server listens on this port.
     let client = Client::builder().nodes(["redis://127.0.0.1:1"]).build().unwrap();
     let none: [&str; 0] = [];
     for lock in [client.lock(none), client.lock(["a", ""]), client.lock(["a", "a"])] {
@@ -86,32 +86,32 @@ fn each_resource_has_a_fence() {
 
 #[test]
 #[should_panic(expected = "use `fences`")]
-fn one_fence_of_several_resources_is_a_bug() {
+fn fence_panics_for_several_resources() {
     let client = Client::builder().nodes(["memory://several-fences"]).build().unwrap();
     let _ = wait(client.lock(["a", "b"]).acquire()).unwrap().fence();
 }
 
 #[test]
-fn all_or_none() {
+fn several_resources_are_granted_all_or_none() {
     let servers = Servers::start(3);
     let client = client(&servers);
     let held = wait(client.lock("b").acquire()).unwrap();
-    wait_until("all nodes have it", || have(&servers, &["b"]));
+    wait_until("all nodes hold the lock", || have(&servers, &["b"]));
     for patience in [Duration::ZERO, Duration::from_millis(300)] {
         let error = wait(client.lock(RESOURCES).wait(patience).acquire()).unwrap_err();
         assert_eq!(error.code(), ErrorCode::Timeout, "{error}");
         assert_eq!(error.resources(), RESOURCES);
         assert!(error.nodes().iter().any(|node| node.outcome == NodeOutcome::Held), "{error}");
-        wait_until("nothing is left of the others", || have(&servers, &["b"]));
+        wait_until("no other key is left", || have(&servers, &["b"]));
     }
     let others = wait(client.lock(["c", "a"]).wait(Duration::ZERO).acquire()).unwrap();
     assert!(wait(others.release()));
     assert!(wait(held.release()));
-    wait_until("nothing is left", || servers.are_empty());
+    wait_until("no key is left", || servers.are_empty());
 }
 
 #[test]
-fn a_lease_of_both_excludes_those_of_each() {
+fn a_lease_of_two_resources_excludes_leases_of_each() {
     let servers = Servers::start(3);
     let client = client(&servers);
     let both = wait(client.lock(["a", "b"]).acquire()).unwrap();
@@ -122,16 +122,16 @@ fn a_lease_of_both_excludes_those_of_each() {
         assert!(wait(lock.locked()).unwrap());
     }
     assert!(wait(client.lock("c").wait(Duration::ZERO).acquire()).is_ok());
-    // A dropped lease is released, of all.
+    // Dropping the lease releases all of its resources.
     drop(both);
-    wait_until("all are free", || servers.are_empty());
+    wait_until("all resources are free", || servers.are_empty());
     assert!(!wait(client.lock(RESOURCES).locked()).unwrap());
 }
 
 #[test]
-fn clients_with_opposite_orders_neither_deadlock_nor_meet() {
+fn clients_with_opposite_orders_neither_deadlock_nor_overlap() {
     let servers = Servers::start(3);
-    // For each resource whether somebody is inside, and the last fence.
+    // For each resource, whether a thread holds it, and its last fence.
     let state = Mutex::new(HashMap::from(RESOURCES.map(|resource| (resource, (false, 0)))));
     let orders: [&[&str]; 4] = [&["a", "b"], &["b", "a"], &["b", "c"], &["c", "b", "a"]];
     thread::scope(|scope| {
@@ -155,32 +155,32 @@ fn clients_with_opposite_orders_neither_deadlock_nor_meet() {
             });
         }
     });
-    wait_until("nothing is left", || servers.are_empty());
+    wait_until("no key is left", || servers.are_empty());
 }
 
 #[test]
-fn they_are_extended_together() {
+fn the_resources_of_a_lease_are_extended_together() {
     let servers = Servers::start(3);
     let lease = wait(client(&servers).lock(["a", "b"]).acquire()).unwrap();
-    wait_until("all nodes have them", || have(&servers, &["a", "b"]));
-    // A node that has lost one of them is given it back.
+    wait_until("all nodes hold both", || have(&servers, &["a", "b"]));
+    // A node that has lost one of the keys is repaired.
     servers.command(2, &["DEL", "b"]);
     wait(lease.extend(Some(Duration::from_secs(3_000)))).unwrap();
     assert!(lease.remaining() > Duration::from_secs(2_000));
-    wait_until("it is healed", || have(&servers, &["a", "b"]));
+    wait_until("the node is repaired", || have(&servers, &["a", "b"]));
     let kept = |node, key| servers.command(node, &["PTTL", key]).as_i64().unwrap();
     for key in ["a", "b"] {
-        wait_until("they are extended", || (0..2).all(|node| kept(node, key) > 2_000_000));
+        wait_until("the keys are extended", || (0..2).all(|node| kept(node, key) > 2_000_000));
     }
     assert!(wait(lease.release()));
-    wait_until("nothing is left", || servers.are_empty());
+    wait_until("no key is left", || servers.are_empty());
 }
 
 #[test]
-fn the_loss_of_one_is_the_loss_of_the_lease() {
+fn losing_one_resource_loses_the_lease() {
     let servers = Servers::start(3);
     let lease = wait(client(&servers).lock(["a", "b"]).acquire()).unwrap();
-    wait_until("all nodes have them", || have(&servers, &["a", "b"]));
+    wait_until("all nodes hold both", || have(&servers, &["a", "b"]));
     for node in 0..2 {
         servers.command(node, &["DEL", "b"]);
     }
@@ -189,5 +189,5 @@ fn the_loss_of_one_is_the_loss_of_the_lease() {
     assert_eq!(error.resources(), ["a", "b"]);
     assert!(!lease.is_valid());
     assert!(!wait(lease.release()));
-    wait_until("nothing is left", || servers.are_empty());
+    wait_until("no key is left", || servers.are_empty());
 }

@@ -1,4 +1,4 @@
-//! What is told of a client: events, counts, metrics.
+//! Telemetry: log events, statistics, metrics.
 
 use crate::servers::Servers;
 use crate::{TIMEOUT, wait, wait_until};
@@ -13,7 +13,8 @@ use std::time::Duration;
 
 const NOW: Duration = Duration::ZERO;
 
-/// Hears everything, of all tests that run at the same time: taken at once, so that nothing is dropped.
+/// Collects the records of all tests that run at the same time. It takes them at once, so that none is
+/// dropped.
 struct Heard {
     _listener: Arc<Listener>,
     records: Arc<Mutex<Vec<Arc<Record>>>>,
@@ -35,7 +36,7 @@ impl Heard {
         Self { _listener: listener, records }
     }
 
-    /// The records of this name that have a field with this text.
+    /// The records with this name that have a field with this text.
     fn about(&self, name: &str, text: &str) -> Vec<Arc<Record>> {
         let records = self.records.lock().unwrap();
         let has = |record: &&Arc<Record>| {
@@ -47,7 +48,7 @@ impl Heard {
 }
 
 #[test]
-fn an_outage_is_told_once() {
+fn a_node_outage_is_logged_once() {
     let heard = Heard::begin();
     let servers = Servers::start(3);
     let client = Client::builder().nodes(&servers.urls).build().unwrap();
@@ -55,11 +56,11 @@ fn an_outage_is_told_once() {
     cycle();
     let url = servers.urls[0].clone();
     servers.ask(json!({"kill": 0}));
-    wait_until("it is told", || !heard.about("node.down", &url).is_empty());
+    wait_until("the outage is logged", || !heard.about("node.down", &url).is_empty());
     (0..20).for_each(|_| cycle());
     assert_eq!(client.stats().nodes[0].state, NodeState::Down);
     servers.ask(json!({"restart": 0}));
-    wait_until("its return is told", || !heard.about("node.up", &url).is_empty());
+    wait_until("the recovery is logged", || !heard.about("node.up", &url).is_empty());
     let stats = client.stats();
     assert_eq!((stats.nodes[0].state, stats.nodes[0].reconnects), (NodeState::Up, 1));
     let down = heard.about("node.down", &url);
@@ -68,7 +69,7 @@ fn an_outage_is_told_once() {
 }
 
 #[test]
-fn what_becomes_of_a_lock_is_told_and_counted() {
+fn acquires_and_lease_ends_are_logged_and_counted() {
     let heard = Heard::begin();
     let client = Client::builder().nodes(["memory://told"]).build().unwrap();
     let lock = client.lock("told");
@@ -78,16 +79,17 @@ fn what_becomes_of_a_lock_is_told_and_counted() {
     assert_eq!(late.code(), ErrorCode::Timeout);
     wait(lease.extend(None)).unwrap();
     drop(lock.acquire());
-    wait_until("it is cancelled", || client.stats().cancelled == 1);
+    wait_until("the acquire is cancelled", || client.stats().cancelled == 1);
     assert!(wait(lease.release()));
-    wait_until("it is released", || !heard.about("lease.released", "told").is_empty());
+    wait_until("the release is logged", || !heard.about("lease.released", "told").is_empty());
 
     let short = lock.ttl(Duration::from_millis(20)).auto_extend(false);
     let lost = wait(short.acquire()).unwrap();
     assert!(lost.lost().wait(TIMEOUT).unwrap().is_some());
-    wait_until("the loss is told", || !heard.about("lease.lost", "told").is_empty());
+    wait_until("the loss is logged", || !heard.about("lease.lost", "told").is_empty());
 
-    let level = |name| heard.about(name, "told").iter().map(|told| told.level).collect::<Vec<_>>();
+    let level =
+        |name| heard.about(name, "told").iter().map(|record| record.level).collect::<Vec<_>>();
     assert_eq!(level("lease.acquired"), [4, 4]);
     assert_eq!(level("lease.extended"), [4]);
     assert_eq!(level("acquire.failed"), [4, 4]);
@@ -104,7 +106,7 @@ fn what_becomes_of_a_lock_is_told_and_counted() {
     assert_eq!(stats.waiting, 0);
 }
 
-/// The leases that ended, by how: released, closed with their client, dropped, lost; and those held now.
+/// The numbers of leases: released, closed with their client, dropped, lost, and held now.
 fn ends(client: &Client) -> [u64; 5] {
     let stats = client.stats();
     [stats.releases, stats.closed, stats.dropped, stats.losses, stats.held]
@@ -119,15 +121,15 @@ fn an_abandoned_lease_is_not_released_and_expires_with_a_warning() {
     let lease = wait(short.acquire()).unwrap();
     let (fence, lost) = (lease.fence(), lease.lost());
     assert!(lease.abandon());
-    assert!(!lease.abandon(), "it is abandoned once");
+    assert!(!lease.abandon(), "it is abandoned already");
     drop(lease);
     assert_eq!(ends(&client), [0, 0, 1, 0, 0]);
-    let held = wait(lock.acquire()).map(|_| "the key should still be there").unwrap_err();
+    let held = wait(lock.acquire()).map(|_| "the key must still exist").unwrap_err();
     assert_eq!(held.code(), ErrorCode::Timeout);
-    wait_until("it expires: nothing renews it", || wait(lock.acquire()).is_ok());
+    wait_until("the key expires, because it is not renewed", || wait(lock.acquire()).is_ok());
 
-    // Whoever still works under it learns of its end, which is not counted again.
-    let loss = wait(lost).expect("it is lost");
+    // A watcher of the lease learns of its end, which is not counted again.
+    let loss = wait(lost).expect("the lease is lost");
     assert!(loss.to_string().contains("dropped without being released"), "{loss}");
     let [dropped] = &heard.about("lease.dropped", "abandoned")[..] else { panic!("not once") };
     assert_eq!((dropped.level, dropped.target), (2, "quorlock::lease"));
@@ -137,7 +139,7 @@ fn an_abandoned_lease_is_not_released_and_expires_with_a_warning() {
 }
 
 #[test]
-fn watchers_of_an_abandoned_lease_outlive_its_client() {
+fn watchers_of_an_abandoned_lease_survive_its_client() {
     let client = Client::builder().nodes(["memory://outlived"]).build().unwrap();
     let lease = wait(client.lock("r").ttl(Duration::from_millis(200)).acquire()).unwrap();
     let lost = lease.lost();
@@ -148,7 +150,7 @@ fn watchers_of_an_abandoned_lease_outlive_its_client() {
 }
 
 #[test]
-fn stats_tell_how_leases_ended() {
+fn stats_count_how_leases_ended() {
     let client = Client::builder().nodes(["memory://ends"]).build().unwrap();
     let acquire = |resource| wait(client.lock(resource).acquire()).unwrap();
     assert!(wait(acquire("released").release()));
@@ -157,10 +159,10 @@ fn stats_tell_how_leases_ended() {
     assert!(abandoned.abandon());
     drop(abandoned);
     assert_eq!(ends(&client), [2, 0, 1, 0, 1]);
-    // Closing the client releases both, and counts the one that was held.
+    // Closing the client releases both leases and counts the one that was held.
     wait(client.close());
     assert_eq!(ends(&client), [2, 1, 1, 0, 0]);
-    assert!(!held.abandon(), "it is over");
+    assert!(!held.abandon(), "it has ended");
     drop(held);
     assert_eq!(ends(&client), [2, 1, 1, 0, 0]);
     let other = Client::builder().nodes(["memory://ends"]).build().unwrap();
@@ -168,7 +170,7 @@ fn stats_tell_how_leases_ended() {
 }
 
 #[test]
-fn an_acquire_that_waits_for_its_own_thread_is_told() {
+fn an_acquire_that_waits_for_its_own_thread_is_logged() {
     const WAIT: Duration = Duration::from_millis(1500);
     let heard = Heard::begin();
     let client = Client::builder().nodes(["memory://reentrant"]).wait(WAIT).build().unwrap();
@@ -179,7 +181,7 @@ fn an_acquire_that_waits_for_its_own_thread_is_told() {
     let own = format!("\"reentrant\" is held by another lease of this client (fence {fence})");
     let refused = |acquire: Pending<Result<Lease>>| wait(acquire).unwrap_err().to_string();
 
-    // The error says so at once, whoever waits.
+    // The error names the holding lease at once, for every owner.
     assert!(refused(lock.clone().wait(NOW).acquire()).contains(&own));
     let foreign = [Some(Owner::Foreign(7)), None].map(|owner| lock.acquire_as(owner));
     let other = lock.clone();
@@ -190,13 +192,13 @@ fn an_acquire_that_waits_for_its_own_thread_is_told() {
     assert!(told().is_empty(), "none of them waits for itself");
 
     let waiting = lock.wait_forever().acquire();
-    wait_until("it is told", || !told().is_empty());
+    wait_until("the wait is logged", || !told().is_empty());
     drop(waiting);
     let [event] = &told()[..] else { panic!("{:?}", told()) };
     assert_eq!((event.level, event.target), (2, "quorlock::acquire"));
     assert!(event.fields.contains(&("fence", Detail::Whole(fence))));
 
-    // Nobody waits for a lease that is over, nor for another client's.
+    // No event for another client's lease, nor for a lease that is released.
     let other = Client::builder().nodes(["memory://reentrant"]).wait(WAIT).build().unwrap();
     assert!(refused(other.lock("reentrant").acquire()).contains("held by others"));
     let short = wait(client.lock("short").acquire()).unwrap();
@@ -207,7 +209,7 @@ fn an_acquire_that_waits_for_its_own_thread_is_told() {
 }
 
 #[test]
-fn tokio_tasks_own_what_they_acquire() {
+fn leases_belong_to_the_tokio_task_that_acquired_them() {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let heard = Heard::begin();
     let client = Client::builder().nodes(["memory://tasks"]).build().unwrap();
@@ -236,7 +238,7 @@ fn tokio_tasks_own_what_they_acquire() {
 }
 
 #[test]
-fn a_listener_that_cannot_be_woken_is_woken_by_the_next_record() {
+fn a_listener_whose_wake_up_fails_is_woken_by_the_next_record() {
     let (woken, works) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
     let (counter, answer) = (Arc::clone(&woken), Arc::clone(&works));
     let listener = Listener::new(move || {
@@ -249,26 +251,26 @@ fn a_listener_that_cannot_be_woken_is_woken_by_the_next_record() {
     });
     listener.listen([0, 4, 0, 0]);
     let client = Client::builder().nodes(["memory://wakes"]).build().unwrap();
-    // Others tell of leases meanwhile, so there may be more records than these.
+    // Other tests log events about leases meanwhile, so there may be further records.
     let acquire = || wait(client.lock("wakes").acquire()).unwrap();
     for answer in [0, 1] {
         works.store(answer, Ordering::SeqCst);
         let before = woken.load(Ordering::SeqCst);
         assert!(wait(acquire().release()));
-        wait_until("it is called again", || woken.load(Ordering::SeqCst) >= before + 2);
+        wait_until("the wake-up is tried again", || woken.load(Ordering::SeqCst) >= before + 2);
     }
     works.store(2, Ordering::SeqCst);
     assert!(wait(acquire().release()));
     let is_about_this = |record: &Arc<Record>| record.text.contains("wakes");
     let mut records = Vec::new();
-    wait_until("nothing is lost", || {
+    wait_until("all records arrive", || {
         records.extend(listener.take().into_iter().filter(is_about_this));
         records.len() == 6
     });
 }
 
 #[test]
-fn a_listener_hears_what_it_wants_to() {
+fn a_listener_gets_only_the_records_it_asked_for() {
     let woken = Arc::new(AtomicUsize::new(0));
     let counter = Arc::clone(&woken);
     let listener = Listener::new(move || {
@@ -282,9 +284,9 @@ fn a_listener_hears_what_it_wants_to() {
     assert_eq!(woken.load(Ordering::SeqCst), 0);
     let leases_only = TARGETS.map(|target| if target == "quorlock::lease" { 4 } else { 0 });
     listener.listen(leases_only);
-    // More than there is room for, while nobody takes them.
+    // More records than the buffer holds, without taking any.
     (0..3000).for_each(|_| cycle());
-    // It is told that there is something, and not each time.
+    // One wake-up for all records.
     assert_eq!(woken.load(Ordering::SeqCst), 1);
     let records = listener.take();
     let (last, others) = records.split_last().unwrap();
@@ -301,7 +303,7 @@ fn a_listener_hears_what_it_wants_to() {
 }
 
 #[test]
-fn the_metrics_are_the_same_whatever_was_counted() {
+fn the_set_of_metrics_does_not_depend_on_the_counts() {
     let client = Client::builder().nodes(["memory://metrics-1", "memory://metrics-2"]).build();
     let client = client.unwrap();
     let names = || -> Vec<_> {
@@ -329,7 +331,7 @@ fn the_metrics_are_the_same_whatever_was_counted() {
         "quorlock_acquire_seconds_bucket{le=\"+Inf\"} 1",
         "quorlock_acquire_seconds_count 1",
     ] {
-        assert!(text.lines().any(|told| told == line), "{line} is not in\n{text}");
+        assert!(text.lines().any(|shown| shown == line), "{line} is not in\n{text}");
     }
     assert!(text.contains("\nquorlock_acquire_seconds_bucket{le=\"0.00005\"} "), "{text}");
 }

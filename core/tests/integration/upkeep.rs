@@ -1,4 +1,4 @@
-//! Leases that are held: extended in time, and told of their loss in time.
+//! Held leases: renewed in time, and losses reported in time.
 
 use crate::servers::Servers;
 use crate::{wait, wait_until};
@@ -20,7 +20,7 @@ fn hold(lease: &Lease, time: Duration) {
     }
 }
 
-/// How many scripts the server has run.
+/// The number of scripts that the server has run.
 fn scripts(servers: &Servers, server: usize) -> u64 {
     let stats = servers.command(server, &["INFO", "commandstats"]);
     let line = stats.as_str().unwrap().lines().find(|line| line.starts_with("cmdstat_evalsha:"));
@@ -29,7 +29,7 @@ fn scripts(servers: &Servers, server: usize) -> u64 {
 }
 
 #[test]
-fn a_short_ttl_is_held_through_a_long_body_with_few_extensions() {
+fn a_lease_with_a_short_ttl_survives_a_long_body_with_few_renewals() {
     let servers = Servers::start(5);
     let ttl = Duration::from_millis(if cfg!(debug_assertions) { 100 } else { 50 });
     let lease = wait(client(&servers, ttl).lock("r").acquire()).unwrap();
@@ -44,7 +44,7 @@ fn a_short_ttl_is_held_through_a_long_body_with_few_extensions() {
 }
 
 #[test]
-fn many_leases_share_requests() {
+fn many_leases_are_renewed_in_shared_requests() {
     let servers = Servers::start(3);
     let ttl = Duration::from_secs(3);
     let client = client(&servers, ttl);
@@ -57,33 +57,33 @@ fn many_leases_share_requests() {
         thread::sleep(Duration::from_millis(20));
     }
     let requests = scripts(&servers, 0) - before;
-    // One by one it would be 3,000; in full batches at least 48.
+    // Unbatched renewals would take 3,000 requests, full batches at least 48.
     assert!((40..600).contains(&requests), "{requests} requests");
     drop(leases);
-    wait_until("all are released", || servers.are_empty());
+    wait_until("all leases are released", || servers.are_empty());
 }
 
 #[test]
-fn no_extension_shortens_what_the_nodes_keep() {
+fn no_extension_shortens_the_life_of_a_key() {
     let servers = Servers::start(3);
     let lease = wait(client(&servers, Duration::from_secs(60)).lock("r").acquire()).unwrap();
-    wait_until("all nodes have it", || (0..3).all(|node| servers.keys(node) == ["r"]));
+    wait_until("all nodes hold the lock", || (0..3).all(|node| servers.keys(node) == ["r"]));
     wait(lease.extend(Some(Duration::from_secs(600)))).unwrap();
     wait(lease.extend(Some(Duration::from_secs(10)))).unwrap();
     assert!(lease.remaining() > Duration::from_secs(300));
     let kept = |node| servers.command(node, &["PTTL", "r"]).as_i64().unwrap();
-    wait_until("all nodes keep it", || (0..3).all(|node| kept(node) > 300_000));
+    wait_until("no key is shortened", || (0..3).all(|node| kept(node) > 300_000));
     assert!(wait(lease.release()));
 }
 
 #[test]
-fn the_loss_of_one_of_many_leases_is_its_own() {
+fn the_loss_of_one_lease_does_not_affect_others() {
     let servers = Servers::start(3);
     let client = client(&servers, Duration::from_millis(900));
     let pending: Vec<_> = (0..10).map(|i| client.lock(format!("r{i}")).acquire()).collect();
     let leases: Vec<_> = pending.into_iter().map(|pending| wait(pending).unwrap()).collect();
     (0..3).for_each(|node| drop(servers.command(node, &["SET", "r7", "thief"])));
-    let loss = wait(leases[7].lost()).expect("it is lost");
+    let loss = wait(leases[7].lost()).expect("the lease is lost");
     assert_eq!(loss.resources(), ["r7"]);
     let outcomes: Vec<_> = loss.nodes().iter().map(|node| node.outcome).collect();
     assert!(outcomes.contains(&NodeOutcome::Missing), "{outcomes:?}");
@@ -93,9 +93,9 @@ fn the_loss_of_one_of_many_leases_is_its_own() {
     }
 }
 
-/// How long after `moment` the loss of the lease is told.
+/// How long after `moment` the loss of the lease is reported.
 fn lost_after(lease: &Lease, moment: Instant) -> Duration {
-    assert_eq!(wait(lease.lost()).expect("it is lost").code(), ErrorCode::LeaseLost);
+    assert_eq!(wait(lease.lost()).expect("the lease is lost").code(), ErrorCode::LeaseLost);
     moment.elapsed()
 }
 
@@ -106,17 +106,17 @@ fn frozen_nodes_cannot_delay_the_loss_nor_undo_it() {
     let lease = wait(client.lock("r").acquire()).unwrap();
     hold(&lease, Duration::from_millis(1200));
     (0..3).for_each(|node| drop(servers.ask(json!({ "freeze": node }))));
-    // Confirmed extensions only: none can be confirmed any more.
-    let (told, promised) = (mpsc::channel(), lease.remaining());
+    // No extension can be confirmed any more, so the validity end is final.
+    let (reported, promised) = (mpsc::channel(), lease.remaining());
     let began = Instant::now();
-    lease.on_lost(move |loss| told.0.send(loss.to_string()).unwrap());
+    lease.on_lost(move |loss| reported.0.send(loss.to_string()).unwrap());
     let after = lost_after(&lease, began);
     assert!(after >= promised - Duration::from_millis(1), "{after:?} before {promised:?}");
     assert!(after < promised + Duration::from_secs(5), "{after:?} after {promised:?}");
     assert!(!lease.is_valid() && lease.remaining().is_zero());
-    assert!(told.1.recv_timeout(crate::TIMEOUT).unwrap().contains("ended"));
+    assert!(reported.1.recv_timeout(crate::TIMEOUT).unwrap().contains("ended"));
     (0..3).for_each(|node| drop(servers.ask(json!({ "thaw": node }))));
-    // The extensions that were under way are confirmed now.
+    // The nodes now confirm the extensions that were in flight.
     let began = Instant::now();
     while began.elapsed() < Duration::from_secs(1) {
         assert!(!lease.is_valid());
@@ -124,7 +124,7 @@ fn frozen_nodes_cannot_delay_the_loss_nor_undo_it() {
     }
     assert!(wait(lease.extend(None)).is_err());
     assert!(!wait(lease.release()));
-    wait_until("nothing stays behind", || servers.are_empty());
+    wait_until("no key is left", || servers.are_empty());
 }
 
 #[test]
@@ -142,7 +142,7 @@ fn a_majority_that_comes_back_in_time_saves_the_lease() {
 }
 
 #[test]
-fn connections_that_break_all_the_time_do_not_end_a_lease() {
+fn constantly_breaking_connections_do_not_end_a_lease() {
     let servers = Servers::start(3);
     let client = client(&servers, Duration::from_secs(2));
     let lease = wait(client.lock("r").acquire()).unwrap();
@@ -154,7 +154,7 @@ fn connections_that_break_all_the_time_do_not_end_a_lease() {
         hold(&lease, Duration::from_millis(150));
     }
     assert!(wait(lease.release()));
-    wait_until("nothing stays behind", || servers.are_empty());
+    wait_until("no key is left", || servers.are_empty());
 }
 
 #[test]
@@ -169,18 +169,18 @@ fn a_dead_minority_does_not_end_a_lease() {
 }
 
 #[test]
-fn a_released_lease_is_never_told_lost_and_is_extended_no_more() {
+fn a_released_lease_is_neither_reported_lost_nor_renewed() {
     let servers = Servers::start(3);
     let client = client(&servers, Duration::from_millis(200));
     let lease = wait(client.lock("r").acquire()).unwrap();
-    wait_until("all nodes have it", || (0..3).all(|node| servers.keys(node) == ["r"]));
+    wait_until("all nodes hold the lock", || (0..3).all(|node| servers.keys(node) == ["r"]));
     let lost = lease.lost();
     let dropped = mpsc::channel::<()>();
     lease.on_lost(move |_| drop(dropped.0));
     assert!(wait(lease.release()));
     assert!(wait(lost).is_none());
-    let told = dropped.1.recv_timeout(crate::TIMEOUT);
-    assert_eq!(told, Err(mpsc::RecvTimeoutError::Disconnected), "the callback is dropped");
+    let reported = dropped.1.recv_timeout(crate::TIMEOUT);
+    assert_eq!(reported, Err(mpsc::RecvTimeoutError::Disconnected), "the callback is dropped");
     wait_until("the nodes are free", || servers.are_empty());
     let before = scripts(&servers, 0);
     thread::sleep(Duration::from_millis(300));
@@ -188,19 +188,19 @@ fn a_released_lease_is_never_told_lost_and_is_extended_no_more() {
 }
 
 #[test]
-fn closing_the_client_tells_the_holder() {
+fn closing_the_client_reports_the_loss_to_the_holder() {
     let servers = Servers::start(3);
     let client = client(&servers, Duration::from_secs(10));
     let lease = wait(client.lock("r").acquire()).unwrap();
     let lost = lease.lost();
     wait(client.close());
-    assert!(wait(lost).expect("it is lost").to_string().contains("client was closed"));
+    assert!(wait(lost).expect("the lease is lost").to_string().contains("client was closed"));
     assert!(!lease.is_valid());
     wait_until("the nodes are free", || servers.are_empty());
 }
 
 #[test]
-fn waiting_for_a_loss_again_and_again_costs_nothing() {
+fn repeated_short_waits_for_a_loss_do_no_harm() {
     let client = Client::builder().nodes(["memory://again"]).build().unwrap();
     let lease = wait(client.lock("r").acquire()).unwrap();
     for _ in 0..10_000 {
@@ -210,8 +210,8 @@ fn waiting_for_a_loss_again_and_again_costs_nothing() {
 }
 
 #[test]
-fn what_is_held_at_the_end_of_a_process_is_released() {
-    // In a process of its own: release_all is about all clients of a process.
+fn release_all_releases_every_lease_of_the_process() {
+    // In a process of its own, because `release_all` concerns all clients of a process.
     let servers = Servers::start(3);
     let status = std::process::Command::new(std::env::current_exe().unwrap())
         .args(["--exact", "upkeep::ends_with_held_leases", "--ignored"])
@@ -233,13 +233,13 @@ fn ends_with_held_leases() {
     let waiting: Vec<_> = (0..20).map(|i| client.lock(format!("r{i}")).acquire()).collect();
     let other = Client::builder().build().unwrap();
     let waiting_elsewhere = other.lock("r0").acquire();
-    wait_until("they wait", || client.stats().waiting + other.stats().waiting == 21);
+    wait_until("all acquires wait", || client.stats().waiting + other.stats().waiting == 21);
     quorlock::release_all(crate::TIMEOUT);
     assert!(!leases.iter().any(Lease::is_valid));
     for waiting in waiting.into_iter().chain([waiting_elsewhere]) {
         assert_eq!(wait(waiting).unwrap_err().code(), ErrorCode::Closed);
     }
-    // Neither does anything that begins later, with whichever client.
+    // Later acquires of any client fail too.
     for client in [client, Client::builder().build().unwrap()] {
         assert_eq!(wait(client.lock("late").acquire()).unwrap_err().code(), ErrorCode::Closed);
     }

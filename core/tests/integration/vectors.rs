@@ -1,4 +1,4 @@
-//! The vectors that all languages run: see `tests/vectors/README.md`.
+//! The test vectors that all languages run; `tests/vectors/README.md` describes them.
 
 use crate::servers::Servers;
 use crate::{wait, wait_until};
@@ -55,7 +55,7 @@ pub fn texts<'a>(row: &'a Value, field: &str) -> impl Iterator<Item = &'a str> {
     row[field].as_array().into_iter().flatten().map(|text| text.as_str().unwrap())
 }
 
-/// Checks that the result is as the row says; returns the value of a success.
+/// Checks that the result is as the row expects. Returns the value if it is a success.
 pub fn expect<T>(row: &Value, result: Result<T>) -> Option<T> {
     let error: Error = match (result, row["error"].as_str()) {
         (Ok(value), None) => return Some(value),
@@ -138,7 +138,7 @@ fn resources() {
     }
 }
 
-/// The resources of a step, which may be one or several.
+/// The resources of a step: one name or a list.
 fn named(resource: &Value) -> Resources {
     match resource.as_array() {
         Some(several) => several.iter().map(|one| one.as_str().unwrap()).collect::<Vec<_>>().into(),
@@ -208,7 +208,7 @@ fn play(story: &Value) {
                 let loss = wait(leases[name].lost()).unwrap_or_else(|| panic!("{step}: no loss"));
                 let lost = json!({ "error": "LEASE_LOST", "contains": step["contains"] });
                 expect::<()>(&lost, Err(loss));
-                expect::<()>(&lost, Err(leases[name].loss().expect("it is lost")));
+                expect::<()>(&lost, Err(leases[name].loss().expect("the lease is lost")));
             }
             "not_lost" => {
                 assert!(wait(leases[name].lost()).is_none(), "{step}");

@@ -1,4 +1,4 @@
-//! Waiting on real servers: calls instead of polling, in order, without litter.
+//! Waiting on real servers: notified instead of polling, in order, without keys left behind.
 
 use crate::servers::Servers;
 use crate::{wait, wait_until};
@@ -6,7 +6,7 @@ use quorlock::{Client, ClientBuilder, ErrorCode};
 use serde_json::json;
 use std::time::Duration;
 
-/// So long that who gets the lock within the time of a test was called.
+/// Longer than a test, so that a waiter that gets the lock must have been notified.
 const NEVER: Duration = Duration::from_secs(600);
 
 fn builder(servers: &Servers) -> ClientBuilder {
@@ -18,7 +18,7 @@ fn waiters(servers: &Servers, node: usize) -> u64 {
 }
 
 #[test]
-fn whoever_waits_is_called_in_order_and_leaves_nothing() {
+fn waiters_are_notified_in_order_and_leave_nothing() {
     let servers = Servers::start(3);
     let holder = builder(&servers).build().unwrap();
     let lease = wait(holder.lock("r").acquire()).unwrap();
@@ -27,18 +27,18 @@ fn whoever_waits_is_called_in_order_and_leaves_nothing() {
     let mut waiting = Vec::new();
     for client in &clients {
         waiting.push(client.lock("r").acquire());
-        // One more of the same client, which stands in no queue.
+        // A second waiter of the same client joins the local wait queue only.
         waiting.push(client.lock("r").acquire());
         let count = waiting.len() as u64 / 2;
-        wait_until("it is in the queues", || (0..3).all(|node| waiters(&servers, node) == count));
+        wait_until("the first is queued", || (0..3).all(|node| waiters(&servers, node) == count));
     }
     assert!(wait(lease.release()));
     let mut fence = 0;
     for (position, pending) in waiting.into_iter().enumerate() {
-        // In the order in which they came: a client's second one came before the next client's first.
+        // In order of arrival: a client's second waiter arrived before the next client's first.
         let lease = wait(pending).unwrap();
         let left = 5 - (position as u64).div_ceil(2);
-        wait_until("its client's next one waits", || (0..3).all(|n| waiters(&servers, n) == left));
+        wait_until("the client's next is queued", || (0..3).all(|n| waiters(&servers, n) == left));
         assert!(lease.fence() > fence);
         fence = lease.fence();
         assert!(wait(lease.release()));
@@ -52,17 +52,17 @@ fn whoever_waits_is_called_in_order_and_leaves_nothing() {
 }
 
 #[test]
-fn a_waiter_that_is_dropped_makes_room() {
+fn a_dropped_waiter_leaves_the_queue() {
     let servers = Servers::start(3);
     let holder = builder(&servers).build().unwrap();
     let lease = wait(holder.lock("r").acquire()).unwrap();
     let clients: Vec<_> = (0..2).map(|_| builder(&servers).build().unwrap()).collect();
     let first = clients[0].lock("r").acquire();
-    wait_until("it waits", || (0..3).all(|node| waiters(&servers, node) == 1));
+    wait_until("one waiter is queued", || (0..3).all(|node| waiters(&servers, node) == 1));
     let second = clients[1].lock("r").acquire();
-    wait_until("both wait", || (0..3).all(|node| waiters(&servers, node) == 2));
+    wait_until("two waiters are queued", || (0..3).all(|node| waiters(&servers, node) == 2));
     drop(first);
-    wait_until("one is gone", || (0..3).all(|node| waiters(&servers, node) == 1));
+    wait_until("one waiter has left", || (0..3).all(|node| waiters(&servers, node) == 1));
     let third = clients[0].lock("r").acquire();
     assert!(wait(lease.release()));
     let lease = wait(second).unwrap();
@@ -72,7 +72,7 @@ fn a_waiter_that_is_dropped_makes_room() {
 }
 
 #[test]
-fn nodes_in_memory_call_as_well() {
+fn memory_nodes_notify_waiters() {
     let client = || {
         let builder = Client::builder().nodes(["memory://w1", "memory://w2", "memory://w3"]);
         builder.retry_delay(NEVER, NEVER).wait(NEVER).ttl(NEVER).build().unwrap()
@@ -87,7 +87,7 @@ fn nodes_in_memory_call_as_well() {
 }
 
 #[test]
-fn waiters_of_a_client_are_told_that_no_node_answers() {
+fn waiters_of_a_client_report_that_no_node_answers() {
     let servers = Servers::start(3);
     (0..3).for_each(|node| drop(servers.ask(json!({ "freeze": node }))));
     let client = Client::builder().nodes(&servers.urls).build().unwrap();
@@ -99,5 +99,5 @@ fn waiters_of_a_client_are_told_that_no_node_answers() {
         assert_eq!(error.code(), ErrorCode::NoQuorum, "{error}");
     }
     (0..3).for_each(|node| drop(servers.ask(json!({ "thaw": node }))));
-    wait_until("nothing stays behind", || servers.are_empty());
+    wait_until("no key is left", || servers.are_empty());
 }

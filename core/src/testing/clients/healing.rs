@@ -1,4 +1,4 @@
-//! A node that is healed late gives the key back.
+//! A repair that is applied after the release.
 
 use crate::lock::heal::send_heal;
 use crate::{Client, runtime};
@@ -8,13 +8,13 @@ use std::time::{Duration, Instant};
 const PATIENCE: Duration = Duration::from_secs(60);
 
 #[test]
-fn a_node_that_is_healed_after_the_release_is_released_again() {
-    // Another test lets the clock of this process go ahead, by less than this.
+fn a_key_repaired_after_the_release_is_released_again() {
+    // Another test advances the clock of this process, by less than this ttl.
     let builder = Client::builder().nodes(["memory://healed-late"]).ttl(60 * PATIENCE);
     let client = builder.build().expect("valid");
     let lock = client.lock("r");
     let lease = lock.acquire().wait(PATIENCE).expect("in time").expect("free");
-    let held = Arc::clone(lease.held().expect("it is of this process"));
+    let held = Arc::clone(lease.held().expect("the lease belongs to this process"));
     assert!(lease.release().wait(PATIENCE).expect("in time"));
 
     let healing = send_heal(Arc::clone(held.driver()), 0, vec![(held, 60 * PATIENCE)]);
@@ -24,7 +24,7 @@ fn a_node_that_is_healed_after_the_release_is_released_again() {
     }
     let began = Instant::now();
     while lock.locked().wait(PATIENCE).expect("in time").expect("a node") {
-        assert!(began.elapsed() < PATIENCE, "the key stays");
+        assert!(began.elapsed() < PATIENCE, "the key is left behind");
         std::thread::sleep(Duration::from_millis(1));
     }
 }

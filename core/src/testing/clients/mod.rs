@@ -1,4 +1,4 @@
-//! Tests of whole clients on in-memory nodes that need what is private to the crate.
+//! Tests of whole clients on in-memory nodes that need private items of the crate.
 
 mod healing;
 mod status;

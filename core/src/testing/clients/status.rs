@@ -1,4 +1,4 @@
-//! What `Client::status` makes of the nodes' answers.
+//! `Client::status`, `force_release` and `forget`.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 use crate::error::NodeOutcome;
@@ -20,8 +20,8 @@ fn node(outcome: NodeOutcome, token: Option<&str>, left: Option<u64>) -> NodeSta
     }
 }
 
-/// One letter for each node: `-` is free, `?` does not answer, `!` holds a value that is no text, any other
-/// is a token.
+/// The status from one letter per node: `-` is free, `?` does not answer, `!` holds a value that is not a
+/// string, any other letter is a token.
 fn status(nodes: &str) -> Status {
     let quorum = Quorum::over(nodes.len()).unwrap();
     let node = |(at, letter): (usize, char)| {
@@ -37,7 +37,7 @@ fn status(nodes: &str) -> Status {
 }
 
 #[test]
-fn the_nodes_together_say_who_holds_it() {
+fn status_combines_the_answers_of_the_nodes() {
     use State::{Contested, Free, Held, Unknown};
     let expected = [
         ("---", Free, None, None),
@@ -61,13 +61,13 @@ fn the_nodes_together_say_who_holds_it() {
     ];
     for (nodes, state, token, left) in expected {
         let status = status(nodes);
-        let told = (status.state, status.token.as_deref(), status.expires_in_ms);
-        assert_eq!(told, (state, token, left), "{nodes}");
+        let reported = (status.state, status.token.as_deref(), status.expires_in_ms);
+        assert_eq!(reported, (state, token, left), "{nodes}");
     }
 }
 
 #[test]
-fn what_was_seen_is_released_and_nothing_else() {
+fn force_release_deletes_only_the_token_that_was_seen() {
     let urls = ["memory://status-1", "memory://status-2", "memory://status-3"];
     let client = Client::builder().nodes(urls).build().unwrap();
     let status = || client.status("r").wait(PATIENCE).unwrap().unwrap();
@@ -81,7 +81,7 @@ fn what_was_seen_is_released_and_nothing_else() {
     assert_eq!(held.fence, Some(lease.fence()));
     assert!(held.expires_in_ms.is_some_and(|left| left <= 10_000));
 
-    // What was free then is not released now.
+    // The status said that it was free, so nothing is released.
     let released = client.force_release(&free).wait(PATIENCE).unwrap().unwrap();
     assert!(released.iter().all(|node| node.outcome == NodeOutcome::Missing));
     assert_eq!(status().state, State::Held);

@@ -1,4 +1,4 @@
-//! What a client does after its machine was suspended.
+//! A client after a suspension of its machine.
 
 use crate::runtime::clock::suspended::suspend;
 use crate::{Client, ErrorCode, Lease};
@@ -14,28 +14,28 @@ fn hold() -> Lease {
 }
 
 #[test]
-fn a_suspended_machine_wakes_up_to_the_truth() {
-    // Suspended for a part of the validity: the extension that is overdue is made up for.
+fn a_suspension_renews_or_ends_a_lease() {
+    // Suspended for a part of the validity: the overdue renewal is sent at once.
     let lease = hold();
     let before = lease.remaining();
     suspend(TTL / 2);
     assert!(lease.is_valid() && lease.remaining() <= before - TTL / 2);
     let began = Instant::now();
     while lease.remaining() < before - TTL / 12 {
-        assert!(began.elapsed() < PATIENCE, "it is not extended: {:?}", lease.remaining());
+        assert!(began.elapsed() < PATIENCE, "not renewed: {:?}", lease.remaining());
         std::thread::sleep(Duration::from_millis(5));
     }
 
-    // Suspended for longer: the first look tells the truth, before any timer has fired.
+    // Suspended for longer: `is_valid` is right at once, before any timer has fired.
     let mut lost = lease.lost();
     suspend(TTL);
     assert!(!lease.is_valid());
-    let error = lease.check().expect_err("it is over");
+    let error = lease.check().expect_err("the lease has ended");
     assert_eq!(error.code(), ErrorCode::LeaseLost);
-    assert!(lost.wait(PATIENCE).expect("it is told").is_some());
+    assert!(lost.wait(PATIENCE).expect("in time").is_some());
     assert!(!lease.is_valid());
     assert!(!lease.release().wait(PATIENCE).expect("in time"));
 
-    // The nodes have forgotten it, and somebody else may have the lock.
+    // The keys have expired, so another acquire gets the lock.
     assert!(hold().fence() > lease.fence());
 }

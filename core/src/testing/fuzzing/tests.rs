@@ -1,4 +1,4 @@
-//! The fuzz targets' bodies on the committed corpus, and on what proptest makes.
+//! Runs the bodies of the fuzz targets on the committed corpus and on random input from proptest.
 
 use super::{OPTION_LENGTH, options, reply, url, value};
 use proptest::collection::vec;
@@ -13,7 +13,7 @@ fn cases(cases: u32) -> ProptestConfig {
 /// The files of one target's corpus.
 fn corpus(target: &str) -> Vec<Vec<u8>> {
     let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("../fuzz/corpus").join(target);
-    let files = directory.read_dir().expect("the corpus");
+    let files = directory.read_dir().expect("readable corpus directory");
     let read = |file: std::io::Result<std::fs::DirEntry>| std::fs::read(file?.path());
     let files: Vec<_> = files.map(read).collect::<Result<_, _>>().expect("readable files");
     assert!(!files.is_empty());
@@ -21,7 +21,7 @@ fn corpus(target: &str) -> Vec<Vec<u8>> {
 }
 
 #[test]
-fn the_corpus() {
+fn the_committed_corpus_passes() {
     for bytes in corpus("url") {
         url(&String::from_utf8_lossy(&bytes));
     }
@@ -29,7 +29,7 @@ fn the_corpus() {
     corpus("reply").iter().for_each(|bytes| reply(bytes));
 }
 
-/// Texts made of what means something in a URL, and of anything else.
+/// Texts made of tokens with a meaning in URLs, and of arbitrary characters.
 fn part() -> impl Strategy<Value = String> {
     let piece = prop_oneof![
         6 => prop::sample::select(vec![
@@ -38,7 +38,7 @@ fn part() -> impl Strategy<Value = String> {
             "resp3", " ", "\t", "..", "\u{0}", "é",
         ])
         .prop_map(str::to_owned),
-        1 => any::<char>().prop_filter("it parts the parts", |c| *c != '\n').prop_map(String::from),
+        1 => any::<char>().prop_filter("it separates parts", |c| *c != '\n').prop_map(String::from),
     ];
     vec(piece, 0..6).prop_map(|pieces| pieces.concat())
 }
@@ -60,12 +60,12 @@ fn server_error() -> impl Strategy<Value = ServerError> {
         let line = format!("-{code} {text}\r\n");
         match parse_redis_value(line.as_bytes()) {
             Ok(Value::ServerError(error)) => error,
-            other => unreachable!("an error line was read as {other:?}"),
+            other => unreachable!("an error line was parsed as {other:?}"),
         }
     })
 }
 
-/// Numbers that mean something, and any other.
+/// Numbers with a meaning in replies, and any other.
 fn number() -> impl Strategy<Value = i64> {
     prop_oneof![3 => -1..4_i64, 1 => any::<i64>(), 1 => (1_i64 << 53) - 2..(1 << 53) + 2]
 }
@@ -129,27 +129,27 @@ proptest! {
     #![proptest_config(cases(2_000))]
 
     #[test]
-    fn any_url(parts in vec(part(), 1..5)) {
+    fn any_url_hides_its_password(parts in vec(part(), 1..5)) {
         url(&parts.join("\n"));
     }
 
     #[test]
-    fn any_text(text in any::<String>()) {
+    fn any_text_is_a_url_or_an_error(text in any::<String>()) {
         url(&text);
     }
 
     #[test]
-    fn any_options(bytes in vec(any::<u8>(), 0..8 * OPTION_LENGTH)) {
+    fn any_option_is_within_its_range_or_an_error(bytes in vec(any::<u8>(), 0..8 * OPTION_LENGTH)) {
         options(&bytes);
     }
 
     #[test]
-    fn any_reply(reply in any_value()) {
+    fn any_reply_value_is_understood_literally(reply in any_value()) {
         value(reply);
     }
 
     #[test]
-    fn any_bytes(bytes in wire_bytes()) {
+    fn any_reply_bytes_are_understood_literally(bytes in wire_bytes()) {
         reply(&bytes);
     }
 }

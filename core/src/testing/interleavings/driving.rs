@@ -1,4 +1,4 @@
-//! Whenever a thread waits or there is work for the runtime, somebody drives it.
+//! `runtime/drivers.rs`: whenever a caller waits or there is work for the runtime, some thread drives it.
 
 use super::check;
 use super::drivers::Drivers;
@@ -6,11 +6,11 @@ use super::sync::{Condvar, Mutex, lock, set_times_out, wait};
 use loom::thread::{self, JoinHandle};
 use std::sync::Arc;
 
-/// The number of the fallback driver that is there from the beginning.
+/// The number of the first fallback driver.
 const FIRST: u64 = 1;
 
-/// What `Executor` has, with a model of tokio's runtime: of the threads that block on it, one drives it, and
-/// when that one leaves another does.
+/// The driving part of `runtime::executor::Executor`, with a model of tokio's runtime. One of the threads
+/// that block on it drives it; when that thread leaves, another one does.
 struct Executor {
     drivers: Drivers,
     runtime: Mutex<Runtime>,
@@ -21,15 +21,16 @@ struct Executor {
 #[derive(Default)]
 struct Runtime {
     is_driven: bool,
-    /// Work that is to be done, and how much is done.
+    /// The number of tasks that are ready.
     ready: usize,
+    /// The number of tasks done.
     done: usize,
     /// How often `Executor::wanted` was notified.
     wanted: usize,
 }
 
 impl Executor {
-    /// With its fallback driver, until [`Executor::end`].
+    /// Starts an executor with its fallback driver, which runs until [`Executor::end`].
     fn start() -> (Arc<Self>, JoinHandle<()>) {
         let (drivers, runtime, changed) = (Drivers::new(), Mutex::default(), Condvar::new());
         let executor = Arc::new(Self { drivers, runtime, changed });
@@ -37,7 +38,8 @@ impl Executor {
         (executor, thread::spawn(move || fallback.fall_back(FIRST)))
     }
 
-    /// Blocks on the runtime until `is_done`, which is told whether this thread drives.
+    /// Blocks on the runtime until `is_done` returns `true`. Its second argument is whether this thread
+    /// drives.
     fn block_on(&self, mut is_done: impl FnMut(&Runtime, bool) -> bool) {
         let mut drives = false;
         let mut runtime = lock(&self.runtime);
@@ -63,7 +65,7 @@ impl Executor {
         self.changed.notify_all();
     }
 
-    /// Waits on a thread that does not drive.
+    /// Waits, without driving, until this much work is done.
     fn wait_until_done(&self, work: usize) {
         let mut runtime = lock(&self.runtime);
         while runtime.done < work {
@@ -71,7 +73,7 @@ impl Executor {
         }
     }
 
-    /// `Executor::fall_back`.
+    /// Same as `Executor::fall_back`.
     fn fall_back(&self, number: u64) {
         loop {
             let mut heard = None;
@@ -88,7 +90,7 @@ impl Executor {
         }
     }
 
-    /// `Executor::drive`, until this thread drives and its work is done.
+    /// Same as `Executor::drive`, until this thread drives and no work is ready.
     fn drive(&self) {
         if self.drivers.enter() {
             self.change(|runtime| runtime.wanted += 1);
@@ -97,16 +99,16 @@ impl Executor {
         self.drivers.leave();
     }
 
-    /// Replaces the fallback driver by none.
+    /// Ends the fallback driver without a replacement.
     fn end(&self, fallback: JoinHandle<()>) {
         self.drivers.take_over();
         self.change(|runtime| runtime.wanted += 1);
-        fallback.join().expect("it does not panic");
+        fallback.join().expect("no panic");
     }
 }
 
 #[test]
-fn a_caller_drives_and_work_that_it_leaves_behind_is_done() {
+fn work_left_by_a_caller_is_done_by_the_fallback_driver() {
     check(|| {
         set_times_out(true);
         let (executor, fallback) = Executor::start();
@@ -114,7 +116,7 @@ fn a_caller_drives_and_work_that_it_leaves_behind_is_done() {
         let caller = thread::spawn(move || caller.drive());
         executor.change(|runtime| runtime.ready += 1);
         executor.wait_until_done(1);
-        caller.join().expect("it does not panic");
+        caller.join().expect("no panic");
         executor.change(|runtime| runtime.ready += 1);
         executor.wait_until_done(2);
         executor.end(fallback);
@@ -122,14 +124,14 @@ fn a_caller_drives_and_work_that_it_leaves_behind_is_done() {
 }
 
 #[test]
-fn callers_take_turns() {
+fn two_callers_drive_in_turn() {
     check(|| {
         set_times_out(true);
         let (executor, fallback) = Executor::start();
         let other = Arc::clone(&executor);
         let other = thread::spawn(move || other.drive());
         executor.drive();
-        other.join().expect("it does not panic");
+        other.join().expect("no panic");
         executor.change(|runtime| runtime.ready += 1);
         executor.wait_until_done(1);
         executor.end(fallback);
@@ -137,7 +139,7 @@ fn callers_take_turns() {
 }
 
 #[test]
-fn whoever_needs_a_driver_does_not_wait_for_a_timeout() {
+fn a_request_for_a_driver_does_not_wait_for_a_timeout() {
     check(|| {
         set_times_out(false);
         let (executor, fallback) = Executor::start();
@@ -150,7 +152,7 @@ fn whoever_needs_a_driver_does_not_wait_for_a_timeout() {
 }
 
 #[test]
-fn a_fallback_driver_that_is_replaced_ends() {
+fn a_replaced_fallback_driver_ends() {
     check(|| {
         set_times_out(true);
         let (executor, first) = Executor::start();
@@ -161,7 +163,7 @@ fn a_fallback_driver_that_is_replaced_ends() {
             second.fall_back(number);
         });
         executor.drive();
-        first.join().expect("it does not panic");
+        first.join().expect("no panic");
         executor.change(|runtime| runtime.ready += 1);
         executor.wait_until_done(1);
         executor.end(second);

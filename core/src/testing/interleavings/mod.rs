@@ -1,9 +1,10 @@
-//! Every order of events, up to a bound, in the two places where threads share more than one lock's worth
-//! of state: who drives the runtime, and who writes on a connection.
+//! Thread interleavings of the two modules whose threads share state that no single mutex protects:
+//! `runtime/drivers.rs` (which thread drives the runtime) and `runtime/pipeline.rs` (which thread writes
+//! on a connection).
 //!
-//! loom runs the threads of a test in every order that differs, with up to [`PREEMPTIONS`] switches that no
-//! thread asked for. It fails if all threads wait. The files under test are compiled a second time here,
-//! with `sync.rs` of this directory.
+//! loom runs the threads of a test in every distinct order, with up to [`PREEMPTIONS`] preemptions. It
+//! fails on a deadlock. The files under test are compiled a second time here, with `sync.rs` of this
+//! directory in place of `runtime/sync.rs`.
 
 mod driving;
 mod sync;

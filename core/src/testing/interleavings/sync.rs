@@ -1,4 +1,4 @@
-//! The primitives of loom, as `crate::runtime::sync` has those of the standard library.
+//! loom's synchronization primitives, with the interface of `crate::runtime::sync`.
 
 pub(super) use loom::sync::{Condvar, Mutex, MutexGuard};
 pub(super) use loom::thread_local;
@@ -6,18 +6,19 @@ use std::cell::Cell;
 use std::time::Duration;
 
 pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().expect("nobody panics")
+    mutex.lock().expect("no thread panics")
 }
 
 pub(super) fn wait<'a, T>(condvar: &Condvar, guard: MutexGuard<'a, T>) -> MutexGuard<'a, T> {
-    condvar.wait(guard).expect("nobody panics")
+    condvar.wait(guard).expect("no thread panics")
 }
 
 std::thread_local! {
     static TIMES_OUT: Cell<bool> = const { Cell::new(true) };
 }
 
-/// Whether every wait with a timeout times out at once, or only a notification ends it. loom has no clock.
+/// Sets whether every wait with a timeout times out at once. If not, only a notification ends it. loom has
+/// no clock.
 pub(super) fn set_times_out(times_out: bool) {
     TIMES_OUT.set(times_out);
 }

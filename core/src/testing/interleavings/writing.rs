@@ -1,4 +1,5 @@
-//! Whatever is put on a connection is written in order, exactly once, and nothing is left behind.
+//! `runtime/pipeline.rs`: requests put on a connection are written in order, exactly once, without a
+//! remainder.
 
 use super::check;
 use super::pipeline::{self, Pipeline, Pipelined, together};
@@ -7,13 +8,13 @@ use loom::thread;
 use std::io;
 use std::sync::Arc;
 
-/// With more than one request in flight, the runtime flushes.
+/// With more requests in flight than this, the runtime flushes.
 const FEW: usize = 1;
-/// Messages are of two bytes, so that parts of them are written.
+/// The bytes that the socket accepts at a time. A message has two bytes, so some are written in parts.
 const ROOM: usize = 3;
 
-/// A connection with a socket that takes [`ROOM`] bytes until the runtime finds it writable.
-struct Line {
+/// A connection whose socket accepts [`ROOM`] bytes until the runtime finds it writable again.
+struct Connection {
     pipeline: Pipeline<[u8; 2]>,
     socket: Mutex<Socket>,
     due: Mutex<Due>,
@@ -25,7 +26,7 @@ struct Socket {
     room: usize,
 }
 
-/// What the runtime has to do.
+/// What the runtime must do next.
 #[derive(Default)]
 struct Due {
     flush: bool,
@@ -33,7 +34,7 @@ struct Due {
     is_over: bool,
 }
 
-impl Pipelined for Line {
+impl Pipelined for Connection {
     type Recipient = [u8; 2];
 
     fn pipeline(&self) -> &Pipeline<[u8; 2]> {
@@ -64,7 +65,7 @@ impl Pipelined for Line {
     }
 }
 
-impl Line {
+impl Connection {
     fn new() -> Arc<Self> {
         let socket = Socket { written: Vec::new(), room: ROOM };
         let (socket, due, changed) = (Mutex::new(socket), Mutex::default(), Condvar::new());
@@ -80,7 +81,7 @@ impl Line {
         pipeline::put(self, self.pipeline.lock(), &message, message);
     }
 
-    /// What the runtime does, until it is over and there is nothing to do.
+    /// The runtime: does what is due, until the test is over and nothing is due.
     fn run(self: &Arc<Self>) {
         loop {
             let Due { flush, go_on, .. } = {
@@ -107,23 +108,23 @@ impl Line {
     }
 }
 
-/// Lets a thread put what `first` does on a line while another one puts two messages, and checks what is written.
-fn check_writing(puts: fn(&Arc<Line>)) {
+/// Runs `puts` on one thread while another thread puts two messages, and checks what is written.
+fn check_writing(puts: fn(&Arc<Connection>)) {
     check(move || {
-        let line = Line::new();
-        let (runtime, other) = (Arc::clone(&line), Arc::clone(&line));
+        let connection = Connection::new();
+        let (runtime, other) = (Arc::clone(&connection), Arc::clone(&connection));
         let runtime = thread::spawn(move || runtime.run());
         let other = thread::spawn(move || puts(&other));
-        line.put(*b"a1");
-        line.put(*b"a2");
-        other.join().expect("it does not panic");
-        line.make_due(|due| due.is_over = true);
-        runtime.join().expect("it does not panic");
+        connection.put(*b"a1");
+        connection.put(*b"a2");
+        other.join().expect("no panic");
+        connection.make_due(|due| due.is_over = true);
+        runtime.join().expect("no panic");
 
-        let out = line.pipeline.lock();
-        assert!(out.is_idle() && out.bytes.is_empty(), "something is left behind");
+        let out = connection.pipeline.lock();
+        assert!(out.is_idle() && out.bytes.is_empty(), "bytes are left in the pipeline");
         let recipients: Vec<_> = out.recipients.iter().copied().collect();
-        assert_eq!(lock(&line.socket).written, recipients.concat());
+        assert_eq!(lock(&connection.socket).written, recipients.concat());
         for of in [b'a', b'b'] {
             let own: Vec<_> = recipients.iter().filter(|recipient| recipient[0] == of).collect();
             assert_eq!(own, [&[of, b'1'], &[of, b'2']]);
@@ -132,19 +133,19 @@ fn check_writing(puts: fn(&Arc<Line>)) {
 }
 
 #[test]
-fn what_two_threads_put_on_a_connection_is_written_in_order() {
-    check_writing(|line| {
-        line.put(*b"b1");
-        line.put(*b"b2");
+fn requests_of_two_threads_are_written_in_order() {
+    check_writing(|connection| {
+        connection.put(*b"b1");
+        connection.put(*b"b2");
     });
 }
 
 #[test]
-fn what_is_held_back_is_written_in_order() {
-    check_writing(|line| {
+fn held_back_requests_are_written_in_order() {
+    check_writing(|connection| {
         together(|| {
-            line.put(*b"b1");
-            line.put(*b"b2");
+            connection.put(*b"b1");
+            connection.put(*b"b2");
         });
     });
 }

@@ -1,4 +1,5 @@
-//! The scripts and the in-memory node answer the same, and keep the same, whatever they are asked.
+//! Random requests to a real server and to an in-memory node: both must reply the same and store the
+//! same.
 
 use super::server::{Content, EPOCH, Keyspace, Server, Stored};
 use crate::command::keys::Keys;
@@ -19,12 +20,12 @@ const LENGTH: usize = 60;
 const RESOURCES: [&str; 3] = ["a", "b", "c"];
 const PREFIX: &str = "p-";
 
-/// Time passes in steps of this, and whatever ends does so in the middle of one: at the very end, a server
-/// and an in-memory node differ by the smallest unit of time that each knows.
+/// Time passes in steps of this length. Everything expires in the middle of a step, because at the exact
+/// moment of expiry a server and an in-memory node differ by the resolution of their clocks.
 const TICK: Duration = Duration::from_millis(10);
 const HALF: Duration = Duration::from_millis(5);
 
-/// How long the locks of others last that never expire, as in-memory nodes know it.
+/// The ttl on the in-memory node of foreign locks that never expire.
 const FOR_EVER: Duration = Duration::from_secs(1 << 50);
 
 type Calls = Arc<Mutex<Vec<(u64, String)>>>;
@@ -33,15 +34,15 @@ enum Step {
     Ask(Request),
     /// Time passes.
     Wait(Duration),
-    /// Somebody deletes a key by hand.
+    /// A key is deleted by hand.
     Delete(String),
-    /// Somebody else takes a lock, in another way.
+    /// Another program takes a lock, with or without a ttl.
     Take(Keys, Option<Duration>),
-    /// Somebody sets a fence counter.
+    /// A fence counter is set by hand, with a ttl.
     Count(Keys, u64, Duration),
 }
 
-/// Random steps of a few clients, some of whose waiters do not listen.
+/// Random steps of a few clients, some of whose waiters are not subscribed.
 struct Steps {
     random: fastrand::Rng,
     subjects: Vec<Arc<Subject>>,
@@ -104,12 +105,12 @@ impl Steps {
         Duration::from_secs(seconds) + HALF
     }
 
-    /// Over at once; soon; or so late that nobody heeds it.
+    /// A duration of a turn: zero, short, within the limit of a minute, or beyond it.
     fn turn(&mut self) -> Duration {
         self.one_of(&[Duration::ZERO, 100 * TICK + HALF, 5_000 * TICK + HALF, 10_000 * TICK])
     }
 
-    /// A fence: close to the clock, far from it, or close to the largest there is.
+    /// A fence: close to the clock, far from it, or close to the largest possible.
     fn number(&mut self, wall: u64) -> u64 {
         let apart =
             self.one_of(&[0, 1, 1_999_999, 2_000_000, 2_000_001, 60_000_000, 3_600_000_000]);
@@ -122,7 +123,7 @@ impl Steps {
         number.clamp(1, FENCE_LIMIT - 1)
     }
 
-    /// One that was made before, if there is one: often a late one, which may hold something.
+    /// An earlier subject, if there is one: often a recent one, which may hold a lock.
     fn subject(&mut self) -> Arc<Subject> {
         let count = self.subjects.len();
         let earliest = if self.random.bool() { count.saturating_sub(3) } else { 0 };
@@ -135,7 +136,7 @@ impl Steps {
     fn new_subject(&mut self) -> Arc<Subject> {
         let waiters = ["live#1", "live#1", "live#2", "live#3", "dead#1", "nonsense"];
         let waiter = waiters.get(self.random.usize(0..10)).copied();
-        // A waiter waits for the same resources all the time.
+        // A waiter always waits for the same resources.
         let resources: Vec<_> = match waiter {
             Some("live#1" | "dead#1") => vec!["a", "b"],
             Some("live#2") => vec!["b"],
@@ -154,7 +155,7 @@ impl Steps {
     }
 }
 
-/// What the in-memory node keeps, as a server would.
+/// What the in-memory node stores, in the form of a server's keys.
 fn keyspace(memory: &mut Entries, time: Time) -> Keyspace {
     let mut all = Keyspace::new();
     let mut add = |key, value, expires_in: Duration| {
@@ -168,7 +169,7 @@ fn keyspace(memory: &mut Entries, time: Time) -> Keyspace {
             add(lock, Content::Text(token.clone()), expires_in);
         }
         if let Some((last, expires_in)) = record.entry.stored_fence(time.wall) {
-            // A server knows milliseconds.
+            // A server's resolution is a millisecond.
             let milliseconds = expires_in.as_micros().div_ceil(1_000) as u64;
             add(fence, Content::Text(last.to_string()), Duration::from_millis(milliseconds));
         }
@@ -180,7 +181,7 @@ fn keyspace(memory: &mut Entries, time: Time) -> Keyspace {
     all
 }
 
-/// The reply as a server tells it.
+/// The reply of the in-memory node as a server would give it.
 fn told(reply: Reply) -> Reply {
     let known = |left: Option<Duration>| left.filter(|left| *left < FOR_EVER / 2);
     match reply {
@@ -192,7 +193,7 @@ fn told(reply: Reply) -> Reply {
     }
 }
 
-/// What a request was about, to see that nothing is left out.
+/// The kind of a request and its reply, to check that all kinds occur.
 fn kind(request: &Request, reply: &Result<Reply, String>, before: &Keyspace) -> String {
     let subjects: Vec<_> = match request {
         Request::Acquire { subject, .. }
@@ -225,7 +226,7 @@ fn hear(calls: &Calls) -> impl Fn(u64, &str) + Send + Sync + use<> {
     move |number, lock| calls.lock().unwrap().push((number, lock.to_owned()))
 }
 
-/// A server and an in-memory node, to which the same happens.
+/// A server and an in-memory node that get the same steps.
 struct Pair {
     server: Server,
     memory: Entries,
@@ -243,7 +244,7 @@ impl Pair {
         self.server.set_clock(wall);
     }
 
-    /// Does it on both, and returns the replies, and what both keep then.
+    /// Applies the step to both. Returns the reply of each and what each stores then.
     async fn take(&mut self, step: &Step) -> [(Option<Result<Reply, String>>, Keyspace); 2] {
         let time = self.time();
         let in_milliseconds = |ttl: Duration| ttl.as_millis().to_string();
@@ -299,14 +300,14 @@ async fn compare() {
     let mut pair = Pair { server: Server::start().await, memory: Entries::default(), wall: EPOCH };
     let subscription =
         Subscription::open(&pair.server.endpoint.target, "live", hear(&server_calls), || ());
-    let _subscription = subscription.await.expect("it is there");
+    let _subscription = subscription.await.expect("the server is up");
     let mut kinds = BTreeMap::<String, usize>::new();
     for sequence in 0..SEQUENCES {
         let random = fastrand::Rng::with_seed(sequence);
         let mut steps = Steps { random, subjects: Vec::new() };
         pair.server.run(&["FLUSHALL"]).await.unwrap();
         pair.memory = Entries::default();
-        // In some the clock itself is about to reach the largest fence.
+        // In some sequences the clock is about to reach the largest fence.
         let end = FENCE_LIMIT / 10_000 * 10_000;
         pair.set_clock(if sequence % 20 == 0 { end - 100_000_000 } else { EPOCH });
         let hear_memory = hear(&memory_calls);
@@ -329,7 +330,7 @@ async fn compare() {
             let [(replied, kept), (expected, expected_kept)] = pair.take(&step).await;
             let story = || format!("sequence {sequence}:\n{}", history.join("\n"));
             match (&replied, &expected) {
-                // Each says it in its own words.
+                // Their error texts differ.
                 (Some(Err(_)), Some(Err(_))) => {}
                 _ => assert_eq!(replied, expected, "{}", story()),
             }
@@ -351,14 +352,14 @@ async fn compare() {
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
     }
-    println!("{kinds:#?}\n{} calls", memory_calls.lock().unwrap().len());
+    println!("{kinds:#?}\n{} notifications", memory_calls.lock().unwrap().len());
     for expected in EXPECTED {
         assert!(kinds.get(*expected).is_some_and(|count| *count >= 20), "{expected}: {kinds:#?}");
     }
     assert!(memory_calls.lock().unwrap().len() > 500);
 }
 
-/// What has to happen again and again for the comparison to be worth something.
+/// The kinds that must occur often for the comparison to be meaningful.
 const EXPECTED: &[&str] = &[
     "Acquire: Granted",
     "Acquire: Held",
@@ -382,7 +383,7 @@ const EXPECTED: &[&str] = &[
 ];
 
 #[test]
-fn a_server_does_what_an_in_memory_node_does() {
+fn a_server_and_an_in_memory_node_behave_the_same() {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(compare());
 }

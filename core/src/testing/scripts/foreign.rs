@@ -1,4 +1,4 @@
-//! Values of other programs under the names of our keys are neither changed nor mistaken for our own.
+//! Foreign values under quorlock's keys: the scripts neither change them nor mistake them for their own.
 
 use super::server::{Content, Server};
 use crate::command::keys::Keys;
@@ -11,7 +11,7 @@ use std::time::Duration;
 const TTL: Duration = Duration::from_secs(100);
 const TURNS: Turns = Turns { call: TTL, keep: TTL, memory: TTL };
 
-/// Ways to set a key to what quorlock never stores there.
+/// Commands that set a key to a value that quorlock never stores there.
 const FOREIGN: [&[&str]; 4] = [
     &["SET", "KEY", "a text"],
     &["RPUSH", "KEY", "an item"],
@@ -37,7 +37,7 @@ fn release(subject: &Arc<Subject>) -> Request {
     Request::Release { subject: Arc::clone(subject), ticket: None, turns: TURNS }
 }
 
-/// All that writes, and answers whether it did.
+/// The requests other than ACQUIRE that write and answer whether they did.
 fn others(subject: &Arc<Subject>) -> [Request; 4] {
     [
         Request::Raise { subject: Arc::clone(subject), ttl: TTL, fence: 1 << 52 },
@@ -62,7 +62,7 @@ fn run(test: impl AsyncFnOnce(Server)) {
 const ORDERS: [&[&str]; 3] = [&["r"], &["r", "s"], &["s", "r"]];
 
 #[test]
-fn a_foreign_lock_is_held_by_others() {
+fn a_foreign_lock_value_counts_as_held() {
     run(async |server| {
         for (command, resources) in FOREIGN.iter().flat_map(|c| ORDERS.map(|order| (c, order))) {
             set(&server, command, &keys("r").lock).await;
@@ -91,7 +91,7 @@ fn a_foreign_lock_is_held_by_others() {
 }
 
 #[test]
-fn nothing_is_granted_or_healed_over_a_foreign_fence() {
+fn a_foreign_fence_prevents_grants_and_repairs() {
     run(async |server| {
         for (command, resources) in FOREIGN.iter().flat_map(|c| ORDERS.map(|order| (c, order))) {
             set(&server, command, &keys("r").fence).await;
@@ -99,7 +99,7 @@ fn nothing_is_granted_or_healed_over_a_foreign_fence() {
             let subject = subject(resources, None);
             let (replied, kept) = server.ask(&acquire(&subject)).await;
             assert!(replied.is_err(), "{command:?} {resources:?}: {replied:?}");
-            assert_eq!(kept, before, "an error means that nothing was done");
+            assert_eq!(kept, before, "an error must mean that nothing was changed");
             let heal = Request::Heal([(Arc::clone(&subject), TTL, 1 << 52)].into());
             let (replied, kept) = server.ask(&heal).await;
             assert!(!is_done(replied.unwrap()), "{command:?} {resources:?}");
@@ -109,7 +109,7 @@ fn nothing_is_granted_or_healed_over_a_foreign_fence() {
 }
 
 #[test]
-fn a_foreign_queue_costs_no_more_than_the_queue() {
+fn a_foreign_queue_disables_only_the_queue() {
     run(async |server| {
         for (command, resources) in FOREIGN.iter().flat_map(|c| ORDERS.map(|order| (c, order))) {
             set(&server, command, &keys("r").queue).await;
@@ -141,7 +141,7 @@ fn a_foreign_queue_costs_no_more_than_the_queue() {
 }
 
 #[test]
-fn a_foreign_fence_that_appears_under_a_lease_is_not_changed() {
+fn a_foreign_fence_that_appears_during_a_lease_is_not_changed() {
     run(async |server| {
         for command in FOREIGN {
             set(&server, command, &keys("r").fence).await;
@@ -163,7 +163,7 @@ fn a_foreign_fence_that_appears_under_a_lease_is_not_changed() {
     });
 }
 
-/// Whether a request about one lease was carried out.
+/// Whether a request about one lease was applied.
 fn is_done(reply: Reply) -> bool {
     match reply {
         Reply::Healed(healed) => healed != [Healed::Held],

@@ -1,5 +1,5 @@
-//! What the scripts do on a real server. Its clock stands still until a test lets time pass, so that keys
-//! expire exactly when they are meant to, however slow the machine is.
+//! The Lua scripts on a real server. The test sets the server's clock, so keys expire exactly when they
+//! should, however slow the machine is.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 mod comparison;

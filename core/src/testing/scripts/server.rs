@@ -17,10 +17,10 @@ use std::process::Command;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-/// What the clock shows in the beginning, in microseconds since the Unix epoch.
+/// The initial time of the server's clock, in microseconds since the Unix epoch.
 pub(super) const EPOCH: u64 = 1_750_000_000_000_000;
 
-/// Every key: its name, its type, its value, and when it expires in milliseconds (-1: never).
+/// Dumps every key: its name, its type, its value and its PTTL (−1: never expires).
 const DUMP: &str = "
     local keys = {}
     for i, key in ipairs(redis.call('KEYS', '*')) do
@@ -31,7 +31,7 @@ const DUMP: &str = "
     end
     return keys";
 
-/// What a server keeps under one key.
+/// What a server stores under one key.
 #[derive(Debug, PartialEq)]
 pub(super) struct Stored {
     pub(super) value: Content,
@@ -69,15 +69,15 @@ impl Server {
         let source = concat!(env!("CARGO_MANIFEST_DIR"), "/../tests/skewed.c");
         let mut compiler = Command::new("cc");
         compiler.args(["-shared", "-fPIC", "-o"]).arg(&library).arg(source).arg("-ldl");
-        assert!(compiler.status().expect("there is a C compiler").success());
+        assert!(compiler.status().expect("a C compiler is installed").success());
         let clock = File::create_new(&path).unwrap();
         clock.write_all_at(&EPOCH.to_ne_bytes(), 0).unwrap();
 
         let environment = json!({ "LD_PRELOAD": library, "CLOCK": path });
         let servers = Servers::start_with(json!({ "start": 1, "environment": environment }));
         let endpoint = Endpoint::parse(1, &servers.urls[0]).unwrap();
-        let Target::Server(target) = &endpoint.target else { panic!("it is a server") };
-        let connection = open(target).await.expect("it is there");
+        let Target::Server(target) = &endpoint.target else { panic!("the URL names a server") };
+        let connection = open(target).await.expect("the server is up");
         Self { endpoint, connection, clock, directory, _servers: servers }
     }
 
@@ -85,7 +85,7 @@ impl Server {
         self.clock.write_all_at(&microseconds.to_ne_bytes(), 0).unwrap();
     }
 
-    /// Runs a command, given as its words. Fails with the server's error.
+    /// Runs a command, given as its words. Returns the server's error, if any.
     pub(super) async fn run(&self, words: &[&str]) -> Result<Value, String> {
         let (first, rest) = words.split_first().unwrap();
         let mut command = redis::cmd(first);
@@ -94,7 +94,7 @@ impl Server {
         reply
     }
 
-    /// Asks, and tells what the server keeps then. Fails with the server's error.
+    /// Sends a request. Returns the reply or the server's error, and what the server stores then.
     pub(super) async fn ask(&self, request: &Request) -> (Result<Reply, String>, Keyspace) {
         let mut dump = redis::cmd("EVAL");
         dump.arg(DUMP).arg(0);
@@ -109,12 +109,12 @@ impl Server {
     }
 
     async fn all<const N: usize>(&self, commands: [Cmd; N]) -> [Result<Value, String>; N] {
-        let replies = self.connection.query(&commands).await.expect("it is there");
+        let replies = self.connection.query(&commands).await.expect("the server is up");
         let replies: Vec<_> = replies
             .into_iter()
             .map(|reply| reply.extract_error().map_err(|error| error.to_string()))
             .collect();
-        replies.try_into().expect("one to each")
+        replies.try_into().expect("one reply per command")
     }
 }
 

@@ -1,4 +1,4 @@
-//! Runs seeds.
+//! Runs seeds and prints totals. `make simulate` calls the test.
 
 use super::life::simulate;
 use std::collections::BTreeMap;
@@ -7,17 +7,17 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// What became of many seeds.
+/// The totals of many seeds.
 #[derive(Default)]
 struct Total {
     counts: BTreeMap<&'static str, u64>,
     virtual_time: Duration,
-    /// Seeds that break a promise.
+    /// Seeds that violate a guarantee.
     failed: Vec<u64>,
 }
 
 #[test]
-fn no_seed_breaks_a_promise() {
+fn every_seed_keeps_the_guarantees() {
     match std::env::var("SEED") {
         Ok(seed) => show(seed.parse().expect("SEED is a number")),
         Err(_) => run(number("FIRST_SEED", 1), number("SEEDS", 2_000)),
@@ -28,7 +28,7 @@ fn number(variable: &str, default: u64) -> u64 {
     std::env::var(variable).map_or(default, |text| text.parse().expect("a number"))
 }
 
-/// Runs so many seeds, until one fails.
+/// Runs `seeds` seeds from `first` on; stops when one fails.
 fn run(first: u64, seeds: u64) {
     let began = Instant::now();
     let next = AtomicU64::new(first);
@@ -65,12 +65,12 @@ fn run(first: u64, seeds: u64) {
         "simulation: {seeds} seeds from {first}, {hours:.0} hours of virtual time in {took:.0} s"
     );
     if let Some(seed) = failed.into_iter().min() {
-        println!("seed {seed} breaks a promise; `make simulate SEED={seed}` shows it again");
+        println!("seed {seed} violates a guarantee; `make simulate SEED={seed}` reproduces it");
         show(seed);
     }
 }
 
-/// Runs one seed, and tells its story.
+/// Runs one seed and prints its history.
 fn show(seed: u64) {
     let run = simulate(seed, true);
     println!("{}\n\nseed {seed}: {:#?}\n{:#?}", run.story, run.scenario, run.counts);

@@ -1,4 +1,4 @@
-//! Stories that are too rare for seeds to find.
+//! Hand-written scenarios that are too rare for random seeds to find.
 
 use super::link::Link;
 use super::network;
@@ -16,7 +16,7 @@ const TTL: Duration = Duration::from_secs(1);
 const SECOND: Duration = Duration::from_secs(1);
 const MILLISECOND: Duration = Duration::from_millis(1);
 
-/// A process with a client of three nodes, to which messages take no time.
+/// A process with a client of three nodes, with no message delay.
 struct Trio {
     world: Arc<World>,
     process: Arc<Process>,
@@ -36,17 +36,17 @@ impl Trio {
         let process = network::start(&world, "process".to_owned(), 1.0, 0, links);
         let client = within(&process, || {
             let nodes = (0..3).map(|number| format!("memory://{number}"));
-            options(Client::builder().nodes(nodes)).build().expect("the options are valid")
+            options(Client::builder().nodes(nodes)).build().expect("valid options")
         });
         Self { world, process, client }
     }
 
-    /// Does something in the process.
+    /// Runs an operation in the process.
     async fn run<T>(&self, begin: impl FnOnce(&Client) -> Pending<T>) -> T {
         within(&self.process, || begin(&self.client)).await
     }
 
-    /// Acquires a lock, which is not extended automatically.
+    /// Acquires a lock without automatic renewal.
     async fn acquire(&self, resource: &str) -> Lease {
         let acquiring = self.run(|client| client.lock(resource).auto_extend(false).acquire());
         acquiring.await.expect("it is free")
@@ -61,7 +61,7 @@ impl Trio {
     }
 }
 
-/// For how long a lease is valid from the moment on at which it was asked for.
+/// How long a lease is valid, counted from the moment before its first request is sent.
 fn validity(ttl: Duration) -> Duration {
     ttl - Term { ttl, drift_factor: 0.01 }.drift()
 }
@@ -74,10 +74,10 @@ async fn round(process: &Arc<Process>, client: &Client) -> crate::Result<()> {
         assert!(lease.release().await);
         Ok(())
     };
-    process.spawn(round).await.expect("it does not panic")
+    process.spawn(round).await.expect("no panic")
 }
 
-/// Restarts the node, empty, and returns for how long the client is not granted anything.
+/// Restarts the only node empty, and returns how long the client gets no lock.
 async fn guarded_for(world: &World, process: &Arc<Process>, client: &Client) -> Duration {
     let began = world.elapsed();
     world.nodes[0].kill();
@@ -90,7 +90,7 @@ async fn guarded_for(world: &World, process: &Arc<Process>, client: &Client) -> 
 }
 
 #[test]
-fn a_node_does_not_count_for_a_round_that_began_before_it_did() {
+fn a_node_does_not_count_in_a_round_begun_before_it_counts() {
     in_virtual_time(async {
         let random = fastrand::Rng::with_seed(1);
         let world = World::new(vec![Node::new(0, 1.0, 0)], random, false);
@@ -100,13 +100,13 @@ fn a_node_does_not_count_for_a_round_that_began_before_it_did() {
         let process = network::start(&world, "process".to_owned(), 1.0, 0, links);
         let client = within(&process, || {
             let builder = Client::builder().nodes(["memory://0"]).ttl(TTL).restart_guard(TTL);
-            builder.node_timeout(TTL / 2).build().expect("the options are valid")
+            builder.node_timeout(TTL / 2).build().expect("valid options")
         });
         round(&process, &client).await.expect("it is free");
         let guarded = guarded_for(&world, &process, &client).await;
         assert!(guarded > TTL, "{guarded:?}");
 
-        // The same again, but for a round that begins just before, and is answered well after.
+        // Again, with a round that begins just before the node counts and is answered well after.
         let began = world.elapsed();
         world.nodes[0].kill();
         world.nodes[0].start(true);
@@ -116,13 +116,13 @@ fn a_node_does_not_count_for_a_round_that_began_before_it_did() {
         let error = round(&process, &client).await.expect_err("its vote does not count");
         assert_eq!(error.code(), ErrorCode::NoQuorum);
         assert_eq!(error.nodes()[0].outcome.as_str(), "guarded");
-        round(&process, &client).await.expect("now it counts");
+        round(&process, &client).await.expect("the node counts now");
     });
 }
 
-/// What hangs in a seed's world is mended some time, and answers then: that hides who waits for it.
+/// In a random world every frozen node resumes at some time, which hides callers that wait for it.
 #[test]
-fn nodes_that_never_answer_hold_nobody_up() {
+fn nodes_that_never_answer_do_not_delay_callers() {
     let (node_timeout, connect_timeout) = (100 * MILLISECOND, 500 * MILLISECOND);
     let limit = 4 * (node_timeout + connect_timeout);
     in_virtual_time(async {
@@ -134,7 +134,7 @@ fn nodes_that_never_answer_hold_nobody_up() {
             let nodes = (0..3).map(|number| format!("memory://{number}"));
             let builder = Client::builder().nodes(nodes).ttl(1_000 * TTL);
             let builder = builder.node_timeout(node_timeout).connect_timeout(connect_timeout);
-            builder.build().expect("the options are valid")
+            builder.build().expect("valid options")
         });
         round(&process, &client).await.expect("it is free");
         world.nodes[0].freeze();
@@ -145,9 +145,9 @@ fn nodes_that_never_answer_hold_nobody_up() {
     });
 }
 
-/// A node that answers late has released all the same; one that is frozen must not hold up its caller.
+/// A node that answers late has applied the release and counts. A frozen node must not delay the caller.
 #[test]
-fn a_release_is_patient_with_slow_nodes_but_not_with_frozen_ones() {
+fn a_release_waits_for_slow_nodes_but_not_for_frozen_ones() {
     let ttl = 6 * TTL;
     in_virtual_time(async {
         let nodes = (0..3).map(|number| Node::new(number, 1.0, 0)).collect();
@@ -157,7 +157,7 @@ fn a_release_is_patient_with_slow_nodes_but_not_with_frozen_ones() {
         let client = within(&process, || {
             let nodes = (0..3).map(|number| format!("memory://{number}"));
             let builder = Client::builder().nodes(nodes).ttl(ttl).auto_extend(false);
-            builder.node_timeout(100 * MILLISECOND).build().expect("the options are valid")
+            builder.node_timeout(100 * MILLISECOND).build().expect("valid options")
         });
         let acquire = || {
             let acquiring = within(&process, || client.lock("r").acquire());
@@ -189,7 +189,8 @@ fn a_release_is_patient_with_slow_nodes_but_not_with_frozen_ones() {
         assert!(!released && took >= ttl / 3 && took < ttl / 3 + 10 * MILLISECOND, "{took:?}");
     });
 }
-/// Time passes between any two instructions, also where nobody waits.
+
+/// The process is preempted each time that it has sent a request.
 #[test]
 fn validity_counts_from_before_the_first_request_is_sent() {
     const PREEMPTED: Duration = SECOND;
@@ -201,7 +202,7 @@ fn validity_counts_from_before_the_first_request_is_sent() {
         trio.process.set_preemption(Preemption { after_sending, ..Preemption::default() });
         let lease = trio.acquire("r").await;
         let remaining = trio.remaining(&lease);
-        // A node may have granted it before the process went on.
+        // A node may have granted the lock before the process resumed.
         assert!(remaining <= ttl - 3 * PREEMPTED, "acquired: {remaining:?}");
 
         trio.run(|_| lease.extend(None)).await.expect("it is held");
@@ -211,7 +212,7 @@ fn validity_counts_from_before_the_first_request_is_sent() {
     });
 }
 
-/// Also if that is much longer than the ttl of the acquire.
+/// The key lives much longer than the ttl of the acquire.
 #[test]
 fn a_release_is_delivered_for_as_long_as_an_extension_keeps_the_key() {
     in_virtual_time(async {
@@ -220,17 +221,17 @@ fn a_release_is_delivered_for_as_long_as_an_extension_keeps_the_key() {
         trio.run(|_| lease.extend(Some(1_000 * SECOND))).await.expect("it is held");
         sleep(SECOND).await;
         trio.world.nodes[2].kill();
-        assert!(trio.run(|_| lease.release()).await, "two nodes confirm it");
+        assert!(trio.run(|_| lease.release()).await, "two nodes must confirm the release");
         sleep(100 * SECOND).await;
         trio.world.nodes[2].start(false);
-        assert!(trio.has_key(2), "it remembers the key");
+        assert!(trio.has_key(2), "the restarted node must remember the key");
         sleep(5 * SECOND).await;
-        assert!(!trio.has_key(2), "the release was given up");
+        assert!(!trio.has_key(2), "the release was not delivered to the restarted node");
     });
 }
 
 #[test]
-fn a_loss_during_a_suspension_is_told_soon_after_it() {
+fn a_loss_during_a_suspension_is_reported_soon_after_it() {
     in_virtual_time(async {
         let ttl = 1_000 * SECOND;
         let trio = Trio::new(|builder| builder.ttl(ttl));
@@ -245,13 +246,13 @@ fn a_loss_during_a_suspension_is_told_soon_after_it() {
         let loss = lost.await.expect("no panic").expect("it is lost");
         assert_eq!(loss.code(), ErrorCode::LeaseLost);
         let took = trio.world.elapsed() - resumed;
-        assert!(took < 2 * SECOND, "told after {took:?}");
+        assert!(took < 2 * SECOND, "reported after {took:?}");
     });
 }
 
-/// The node was emptied and healed: had it granted the lock to somebody else before, it would not know.
+/// The node restarted empty and was repaired. It would not remember a grant to another client.
 #[test]
-fn an_extension_that_began_before_a_node_counts_is_not_confirmed_by_it() {
+fn a_node_does_not_confirm_an_extension_begun_before_it_counts() {
     const READING: Duration = Duration::from_millis(20);
     const TTL: Duration = Duration::from_secs(20);
     let new = || {
@@ -263,14 +264,14 @@ fn an_extension_that_began_before_a_node_counts_is_not_confirmed_by_it() {
         trio.world.nodes[0].start(true);
         trio.world.elapsed()
     };
-    // How long a node does not count after a restart: the same in all of these worlds.
+    // How long a node does not count after a restart. Measured first; the same in all these worlds.
     let guarded = Cell::new(Duration::ZERO);
     in_virtual_time(async {
         let trio = new();
         round(&trio.process, &trio.client).await.expect("it is free");
         trio.world.nodes[1].kill();
         let restarted = restart(&trio);
-        round(&trio.process, &trio.client).await.expect_err("one of three is not enough");
+        round(&trio.process, &trio.client).await.expect_err("one node is no majority");
         sleep(TTL).await;
         while let Err(error) = round(&trio.process, &trio.client).await {
             assert_eq!(error.code(), ErrorCode::NoQuorum);
@@ -279,7 +280,7 @@ fn an_extension_that_began_before_a_node_counts_is_not_confirmed_by_it() {
         guarded.set(trio.world.elapsed() - restarted);
     });
 
-    // However the process is preempted, the extension of one of these begins just before the node counts.
+    // The steps are shorter than a preemption, so one of these extensions begins just before the node counts.
     for early in (0..30).map(|step| step * READING / 2) {
         in_virtual_time(async {
             let trio = new();
@@ -287,9 +288,9 @@ fn an_extension_that_began_before_a_node_counts_is_not_confirmed_by_it() {
             let counts = restart(&trio) + guarded.get();
             round(&trio.process, &trio.client).await.expect_err("it is held");
             sleep(TTL / 2).await;
-            trio.run(|_| lease.extend(None)).await.expect("a majority has it");
+            trio.run(|_| lease.extend(None)).await.expect("a majority holds the key");
             sleep(SECOND).await;
-            assert!(trio.has_key(0), "it is healed");
+            assert!(trio.has_key(0), "node 0 must be repaired");
             trio.world.nodes[1].kill();
             sleep(counts - early - trio.world.elapsed()).await;
             let after_reading = READING;
@@ -297,7 +298,7 @@ fn an_extension_that_began_before_a_node_counts_is_not_confirmed_by_it() {
             trio.run(|_| lease.extend(None)).await.expect("the node counts in time");
             trio.process.set_preemption(Preemption::default());
             sleep(trio.process.ahead()).await;
-            // The extension that was confirmed was asked for this long before its end.
+            // When the confirmed extension began, computed from its validity end.
             let asked = trio.world.elapsed() + trio.remaining(&lease) - validity(TTL);
             assert!(asked + 5 * MILLISECOND >= counts, "{:?} too early", counts - asked);
         });

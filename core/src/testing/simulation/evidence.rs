@@ -1,17 +1,18 @@
-//! What really happened in a world, by which the verdicts that its clients reach are judged.
+//! What the nodes answered and which nodes were disturbed, to check the errors that clients report.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-/// What nodes answered, and what kept them from answering, at which time since the beginning of the world.
+/// The refusals of nodes and the troubles that may have kept nodes from answering. Times are true times
+/// since the beginning of the world.
 #[derive(Default)]
 pub(super) struct Evidence(Mutex<EvidenceState>);
 
 #[derive(Default)]
 struct EvidenceState {
-    /// When a node last refused the lock on this key to this process, because it was held by another token or
-    /// it was another waiter's turn.
+    /// For each process and lock key, when a node last refused the lock: another token held it, or it was
+    /// another waiter's turn.
     refusals: HashMap<(String, String), Duration>,
     troubles: Vec<Trouble>,
 }
@@ -19,13 +20,13 @@ struct EvidenceState {
 /// Something that may keep a node from answering in time.
 struct Trouble {
     node: usize,
-    /// `None` if all processes are concerned.
+    /// `None` if all processes are affected.
     process: Option<String>,
-    /// `None` while it lasts.
+    /// When it ended; `None` while it lasts.
     to: Option<Duration>,
 }
 
-/// Names a trouble that lasts.
+/// Identifies a trouble that has not ended.
 pub(super) struct Lasting(usize);
 
 impl Evidence {
@@ -44,7 +45,7 @@ impl Evidence {
         locks.iter().filter_map(refusal).max().copied()
     }
 
-    /// A trouble begins.
+    /// Records the beginning of a trouble.
     pub(super) fn begin(&self, node: usize, process: Option<&str>) -> Lasting {
         let troubles = &mut self.state().troubles;
         troubles.push(Trouble { node, process: process.map(str::to_owned), to: None });
@@ -55,7 +56,7 @@ impl Evidence {
         self.state().troubles[trouble].to = Some(now);
     }
 
-    /// How many nodes were in trouble for this process at any time since then.
+    /// The number of nodes that were in trouble for this process at any time since `since`.
     pub(super) fn troubled(&self, process: &str, since: Duration) -> usize {
         let state = self.state();
         let concerns = |trouble: &&Trouble| {

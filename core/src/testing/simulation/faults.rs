@@ -1,4 +1,5 @@
-//! What goes wrong in a simulation. Every fault ends by itself.
+//! The faults of a simulation: which exist, and a task that injects them at random. Every fault ends by
+//! itself.
 
 use super::process::Process;
 use super::scenario::Scenario;
@@ -11,13 +12,13 @@ use std::time::Duration;
 use tokio::task::JoinSet;
 use tokio::time::sleep;
 
-/// The longest that a fault lasts, in milliseconds.
+/// The longest duration of a fault, in milliseconds.
 const LONGEST: u64 = 4_000;
 
 pub(super) type Processes = Arc<Mutex<Vec<Arc<Process>>>>;
 
-/// Makes things go wrong, one after the other and several at once, until the time is over; returns
-/// when the last fault has ended.
+/// Injects faults, some of them concurrent, until the scenario's time is over. Returns when the last fault
+/// has ended.
 pub(super) async fn run(
     world: Arc<World>,
     scenario: Arc<Scenario>,
@@ -30,7 +31,7 @@ pub(super) async fn run(
     {
         sleep(world.milliseconds(0..pause)).await;
         let process = {
-            let processes = processes.lock().expect("nobody panics");
+            let processes = processes.lock().expect("no thread panics");
             Arc::clone(&processes[world.random(0..processes.len() as u64) as usize])
         };
         let lasts = match world.random(0..3) {
@@ -71,7 +72,7 @@ pub(super) async fn run(
     witness.end();
 }
 
-/// A partition, in one direction or both; or a connection that breaks.
+/// A partition in one direction or both, or a broken connection.
 async fn disturb(world: Arc<World>, process: Arc<Process>, node: usize, lasts: Duration) {
     let (name, link) = (&process.name, &process.links[node]);
     let kind = world.random(0..5);
@@ -102,10 +103,10 @@ async fn disturb(world: Arc<World>, process: Arc<Process>, node: usize, lasts: D
     world.tell(format!("{name}: node {node} can be reached again"));
 }
 
-/// Calls are lost.
+/// Notifications are lost.
 async fn silence(world: Arc<World>, process: Arc<Process>, node: usize, lasts: Duration) {
-    world.count("faults: calls lost");
-    world.tell(format!("{}: calls of node {node} are lost for {lasts:?}", process.name));
+    world.count("faults: notifications lost");
+    world.tell(format!("{}: notifications of node {node} are lost for {lasts:?}", process.name));
     process.links[node].loses_calls.store(true, Ordering::Relaxed);
     sleep(lasts).await;
     process.links[node].loses_calls.store(false, Ordering::Relaxed);
@@ -150,13 +151,13 @@ async fn restart(world: Arc<World>, node: usize, lasts: Duration, may_forget: bo
 /// All nodes restart at once.
 async fn blackout(world: Arc<World>, lasts: Duration, may_forget: bool) {
     world.count("faults: blackouts");
-    // Most are short: as if somebody had restarted all of them by one command.
+    // Most are short, as if one command had restarted all nodes.
     let lasts = if world.chance(70) { lasts.min(Duration::from_millis(5)) } else { lasts };
     let nodes = 0..world.nodes.len();
     join_all(nodes.map(|node| restart(Arc::clone(&world), node, lasts, may_forget))).await;
 }
 
-/// A process stands still, or its whole machine does; or it ends.
+/// A process is stopped, its machine is suspended, or the process is killed.
 async fn stop(world: Arc<World>, process: Arc<Process>, lasts: Duration) {
     if process.is_stopped() || process.is_dead() {
         return;
@@ -176,7 +177,7 @@ async fn stop(world: Arc<World>, process: Arc<Process>, lasts: Duration) {
             process.stop();
             sleep(lasts).await;
             process.go_on(if suspended { lasts } else { Duration::ZERO });
-            world.tell(format!("{name} goes on"));
+            world.tell(format!("{name} resumes"));
         }
     }
 }

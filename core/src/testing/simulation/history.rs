@@ -1,4 +1,4 @@
-//! The time and the chance of a simulated world, what happened in it, and what was wrong with it.
+//! The time and the random numbers of a simulated world, its history, and the violations found in it.
 
 use super::evidence::Evidence;
 use crate::command::request::Request;
@@ -10,10 +10,10 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// The wall clock in the beginning, in microseconds.
+/// The initial wall clock, in microseconds since the Unix epoch.
 const EPOCH: u64 = 1_750_000_000_000_000;
 
-/// More polls than any simulation takes: a task must be turning round and round.
+/// More polls than any simulation needs. A simulation that reaches it has a task in an endless loop.
 const MOST_STEPS: u64 = 50_000_000;
 
 pub(super) struct History {
@@ -28,11 +28,11 @@ struct HistoryState {
     steps: u64,
     story: Vec<(Duration, String)>,
     violations: Vec<(Duration, String)>,
-    /// Which process made which token.
+    /// The process that made each token.
     makers: HashMap<String, String>,
-    /// Tokens that a node got on a connection that had broken already.
+    /// Tokens that a node received on a connection that had broken already.
     late: HashSet<String>,
-    /// The processes that were killed.
+    /// The names of the processes that were killed.
     killed: HashSet<String>,
     counts: BTreeMap<&'static str, u64>,
 }
@@ -73,7 +73,7 @@ impl History {
         self.state().random.u64(range.start..range.end.max(range.start + 1))
     }
 
-    /// Happens in so many of a hundred cases.
+    /// Returns `true` with a probability of `percent` per cent.
     pub(super) fn chance(&self, percent: u64) -> bool {
         self.random(0..100) < percent
     }
@@ -86,7 +86,7 @@ impl History {
         self.state().random.fill(bytes);
     }
 
-    /// A process made these random bytes, for a token if there are so many.
+    /// Records that a process drew these random bytes. They are for a token if they are long enough.
     pub(super) fn made(&self, bytes: &[u8], maker: &str) {
         if bytes.len() < TOKEN_BYTES {
             return;
@@ -102,8 +102,8 @@ impl History {
         self.state().makers.get(token).cloned().unwrap_or_default()
     }
 
-    /// A node got this request on a connection that had broken for its sender, who hears nothing of it. The
-    /// undo on the next connection may have overtaken it; then only the ttl takes it away.
+    /// Records that a node received this request on a connection that had already broken for the sender. The
+    /// undo on the next connection may have overtaken it, so its key may stay until the ttl ends.
     pub(super) fn came_late(&self, request: &Request) {
         let mut state = self.state();
         match request {
@@ -116,14 +116,14 @@ impl History {
             _ => return,
         }
         drop(state);
-        self.count("requests that came late");
+        self.count("requests that arrived late");
     }
 
     pub(super) fn is_late(&self, token: &str) -> bool {
         self.state().late.contains(token)
     }
 
-    /// A process ends without a word, and leaves what it has on the nodes.
+    /// Records that a process was killed. It may leave keys on the nodes.
     pub(super) fn killed(&self, process: &str) {
         self.state().killed.insert(process.to_owned());
     }
@@ -135,7 +135,7 @@ impl History {
     pub(super) fn count_step(&self) {
         let mut state = self.state();
         state.steps += 1;
-        assert!(state.steps < MOST_STEPS, "the simulation does not come to an end");
+        assert!(state.steps < MOST_STEPS, "the simulation does not end");
     }
 
     pub(super) fn count(&self, what: &'static str) {
@@ -146,20 +146,20 @@ impl History {
         self.state().counts.clone()
     }
 
-    /// Something happened that a reader of the history wants to know.
+    /// Adds an event to the history.
     pub(super) fn tell(&self, what: String) {
         let now = self.elapsed();
         self.state().story.push((now, what));
     }
 
-    /// Something happened that is told only if one seed alone is run.
+    /// Adds a detailed event to the history, only if a single seed is run.
     pub(super) fn trace(&self, what: impl FnOnce() -> String) {
         if self.is_traced {
             self.tell(what());
         }
     }
 
-    /// Something happened that must not.
+    /// Records a violation of a guarantee.
     pub(super) fn violation(&self, what: String) {
         self.tell(format!("VIOLATION: {what}"));
         let now = self.elapsed();
@@ -170,12 +170,12 @@ impl History {
         self.state().violations.iter().map(|(_, what)| what.clone()).collect()
     }
 
-    /// What happened until the first violation.
+    /// The history up to the first violation.
     pub(super) fn story(&self) -> String {
         let state = self.state();
         let until = state.violations.first().map_or(Duration::MAX, |(at, _)| *at);
-        let told = state.story.iter().filter(|(at, _)| *at <= until);
+        let events = state.story.iter().filter(|(at, _)| *at <= until);
         let line = |(at, what): &(Duration, String)| format!("{:>9.3} s  {what}", at.as_secs_f64());
-        told.map(line).collect::<Vec<_>>().join("\n")
+        events.map(line).collect::<Vec<_>>().join("\n")
     }
 }

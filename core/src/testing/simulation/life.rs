@@ -1,4 +1,4 @@
-//! The life of a simulated world, from its seed to its end.
+//! Runs a simulated world from its seed to its end: with faults, then without, then the final checks.
 
 use super::faults::{self, Processes};
 use super::link::Link;
@@ -17,13 +17,13 @@ use tokio::runtime::Builder;
 use tokio::task::JoinHandle;
 use tokio::time::{sleep, timeout};
 
-/// The virtual time in which a simulation has to end.
+/// The virtual time within which a simulation must end.
 const LIMIT: Duration = Duration::from_secs(600);
 
-/// The virtual time after which everything that is done in the background is done.
+/// The virtual time after which all background work has ended.
 const SETTLED: Duration = Duration::from_secs(20);
 
-/// What became of a seed.
+/// The result of a seed.
 pub(super) struct Run {
     pub(super) scenario: Scenario,
     pub(super) counts: BTreeMap<&'static str, u64>,
@@ -32,11 +32,11 @@ pub(super) struct Run {
     pub(super) story: String,
 }
 
-/// Runs a seed. If it is traced, the story has every request.
+/// Runs a seed. With `is_traced`, the history contains every request.
 pub(super) fn simulate(seed: u64, is_traced: bool) -> Run {
     let mut builder = Builder::new_current_thread();
     builder.enable_time().start_paused(true);
-    // Without it, tasks that are woken together go on in any order.
+    // Without a seed, tasks that are woken together resume in random order.
     #[cfg(tokio_unstable)]
     builder.rng_seed(tokio::runtime::RngSeed::from_bytes(&seed.to_le_bytes()));
     let runtime = builder.build().expect("a runtime without IO");
@@ -51,7 +51,7 @@ pub(super) fn simulate(seed: u64, is_traced: bool) -> Run {
         let witness = Witness::new(scenario.resources, scenario.fences_grow);
         let mut life = Life { world: Arc::clone(&world), scenario, witness, random, started: 0 };
         if timeout(LIMIT, life.live()).await.is_err() {
-            world.violation("it does not come to an end".to_owned());
+            world.violation("the simulation does not end".to_owned());
         }
         Run {
             scenario: Scenario::clone(&life.scenario),
@@ -68,7 +68,7 @@ struct Life {
     scenario: Arc<Scenario>,
     witness: Arc<Witness>,
     random: fastrand::Rng,
-    /// How many processes were started.
+    /// The number of processes started so far.
     started: usize,
 }
 
@@ -85,7 +85,7 @@ impl Life {
         for Employed { process, tasks, .. } in &mut employed {
             for task in tasks.drain(..) {
                 if !process.is_dead() {
-                    // An error means that it panicked, which is told already.
+                    // An error means that the task panicked, which is reported already.
                     let _ = task.await;
                 }
             }
@@ -101,8 +101,8 @@ impl Life {
         }
     }
 
-    /// Processes work while things go wrong; those that are killed are replaced. Returns when all is
-    /// well again.
+    /// Runs the processes while faults happen, and replaces killed processes. Returns when all faults have
+    /// ended.
     async fn disturbed(&mut self) -> Vec<Employed> {
         let processes = Processes::default();
         let mut employed = Vec::new();
@@ -157,7 +157,8 @@ impl Life {
         }
     }
 
-    /// Nothing is left on any node but what a process had that was killed, or what came late.
+    /// Checks that nodes have no queues, and no keys except those of killed processes and of requests that
+    /// arrived late.
     fn check_litter(&self) {
         for node in &self.world.nodes {
             if node.has_waiters() {
@@ -173,11 +174,11 @@ impl Life {
         }
     }
 
-    /// With all nodes up, a new process gets everything.
+    /// Checks that a new process can acquire every lock now that all nodes are up.
     async fn undisturbed(&mut self) {
         let (process, client) = self.start();
         let program = self.program(&process, &client);
-        // An error means that it panicked, which is told already.
+        // An error means that the task panicked, which is reported already.
         let _ = process.spawn(program.run_undisturbed()).await;
         let closed = within(&process, || client.close());
         closed.await;

@@ -1,4 +1,4 @@
-//! The way between a simulated process and a node: its delays, its faults, and the connections on it.
+//! The link between a simulated process and a node: its delays, faults and connections.
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -6,9 +6,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
-/// The way between a process and a node, in both directions.
+/// The link between a process and a node.
 pub(super) struct Link {
+    /// Whether messages pass to the node.
     pub(super) up: watch::Sender<bool>,
+    /// Whether messages pass to the process.
     pub(super) down: watch::Sender<bool>,
     /// The shortest and the longest delay of a message, in milliseconds.
     delay: (AtomicU64, AtomicU64),
@@ -16,15 +18,15 @@ pub(super) struct Link {
     pub(super) loses_calls: AtomicBool,
 }
 
-/// What both ends know.
+/// The state of a connection that both ends share.
 pub(super) struct Shared {
-    /// It is for calls only.
+    /// Whether it is for notifications only.
     pub(super) is_subscription: bool,
-    /// The client hears nothing on it any more, and knows.
+    /// Cancelled when the connection breaks for the client, which knows it.
     pub(super) broken: CancellationToken,
-    /// What was sent on it is lost, too.
+    /// Whether requests in flight are lost when it breaks. If not, they arrive late.
     pub(super) is_lost: AtomicBool,
-    /// The client does not use it any more.
+    /// Whether the client has dropped it.
     pub(super) is_abandoned: AtomicBool,
 }
 
@@ -52,14 +54,14 @@ impl Link {
         self.connections.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether the process hears calls on it.
+    /// Whether the process is subscribed to notifications of the node.
     pub(super) fn is_listening(&self) -> bool {
         let connections = self.connections();
         let mut open = connections.iter().filter_map(Weak::upgrade);
         open.any(|shared| shared.is_subscription && !shared.is_abandoned.load(Ordering::Relaxed))
     }
 
-    /// Breaks all connections. What was sent on them is lost, or else comes late.
+    /// Breaks all connections. Requests in flight are lost, or arrive late if `is_lost` is `false`.
     pub(super) fn cut(&self, is_lost: bool) {
         for shared in self.connections().drain(..).filter_map(|shared| shared.upgrade()) {
             shared.is_lost.fetch_or(is_lost, Ordering::Relaxed);
@@ -67,7 +69,7 @@ impl Link {
         }
     }
 
-    /// The process is gone.
+    /// Drops all connections because the process was killed.
     pub(super) fn abandon(&self) {
         for shared in self.connections().drain(..).filter_map(|shared| shared.upgrade()) {
             shared.is_abandoned.store(true, Ordering::Relaxed);

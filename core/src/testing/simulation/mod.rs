@@ -1,14 +1,15 @@
 //! Deterministic simulation of whole clients.
 //!
-//! Everything but the sockets is the code that is shipped: options, client, driver, keeper, nodes'
-//! reconnection, protocol. The servers are in-memory nodes behind a simulated network; time is
-//! virtual; clocks, random numbers and tasks belong to simulated processes (`process.rs`). A seed
-//! stands for a whole world (`scenario.rs`): how many nodes and processes, which options, how fast
-//! each clock runs, what goes wrong when (`faults.rs`). A witness (`witness.rs`) sees all leases at once;
-//! verdicts without a lease are judged by what the nodes answered (`evidence.rs`).
+//! Everything except the sockets is the shipped code: options, client, driver, renewer, reconnection of
+//! nodes, protocol. The servers are in-memory nodes behind a simulated network. Time is virtual. Clocks,
+//! random numbers and tasks belong to simulated processes (`process.rs`).
 //!
-//! `make simulate` runs some thousand seeds, `make simulate SEED=…` one, with its history. The same
-//! seed is always the same history, as long as the code is the same.
+//! A seed determines a whole world (`scenario.rs`): the number of nodes and processes, the options, the
+//! rate of each clock, and which faults happen when (`faults.rs`). A witness sees all leases at once
+//! (`witness.rs`). Failed acquires are checked against what the nodes answered (`evidence.rs`).
+//!
+//! `make simulate` runs some thousand seeds, `make simulate SEED=…` a single one and prints its history.
+//! The same seed always yields the same history, as long as the code is the same.
 
 mod check;
 mod directed;

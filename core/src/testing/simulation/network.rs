@@ -1,4 +1,4 @@
-//! The simulated network: a connection keeps the order of what is sent on it, and delays it.
+//! The simulated network: connections that delay messages and keep their order.
 
 use super::link::{Link, Shared};
 use super::node::Node;
@@ -17,7 +17,7 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::{Instant, sleep, sleep_until};
 use tokio_util::sync::CancellationToken;
 
-/// One end of a connection; it is closed when it is dropped.
+/// The client's end of a connection. Dropping it closes the connection.
 struct Connection {
     up: mpsc::UnboundedSender<Message>,
     link: Arc<Link>,
@@ -38,13 +38,13 @@ enum Body {
 
 type Hear = Arc<dyn Fn(u64, &str) + Send + Sync>;
 
-/// A reply on its way to the client.
+/// A reply in flight to the client.
 struct Reply {
     due: Instant,
     deliver: Box<dyn FnOnce() + Send>,
 }
 
-/// Starts a process that reaches the nodes of its world over these links.
+/// Starts a process that is connected to the nodes of its world by these links.
 pub(super) fn start(
     world: &Arc<World>,
     name: String,
@@ -56,13 +56,13 @@ pub(super) fn start(
     Process::new(world, name, rate, wall_clock_error, links)
 }
 
-/// Connects the process that runs to a node of its world, by its number.
+/// Connects the current process to a node of its world. `name` is the node's number.
 fn connect(
     name: String,
     for_what: Use,
     on_broken: Box<dyn Fn() + Send + Sync>,
 ) -> BoxFuture<'static, Result<Box<dyn simulated::Connection>, Failure>> {
-    let process = process().expect("it is one that runs");
+    let process = process().expect("a simulated process is running");
     let connecting = async move {
         let connection = process.connect(&name, for_what == Use::Notifications, on_broken).await?;
         Ok(Box::new(connection) as Box<dyn simulated::Connection>)
@@ -77,7 +77,7 @@ impl Process {
         is_subscription: bool,
         on_broken: impl Fn() + Send + Sync + 'static,
     ) -> Result<Connection, Failure> {
-        let number: usize = name.parse().expect("nodes have numbers for names");
+        let number: usize = name.parse().expect("a node's name is its number");
         let (node, link) = (Arc::clone(&self.world.nodes[number]), Arc::clone(&self.links[number]));
         self.travel(&link).await;
         open(&link.up).await;
@@ -93,7 +93,7 @@ impl Process {
             is_lost: AtomicBool::new(false),
             is_abandoned: AtomicBool::new(false),
         });
-        // One that it replaces may stand for as long as the process waits for answers on it.
+        // A replaced connection may stay open while the process waits for answers on it.
         let mut connections = link.connections();
         connections.retain(|shared| shared.strong_count() > 0);
         connections.push(Arc::downgrade(&shared));
@@ -117,13 +117,13 @@ impl Process {
     }
 }
 
-/// Waits until what travels this way arrives.
-async fn open(way: &watch::Sender<bool>) {
-    // It fails if nobody can open it any more, which ends the simulation.
-    let _ = way.subscribe().wait_for(|is_open| *is_open).await;
+/// Waits until messages pass in this direction.
+async fn open(direction: &watch::Sender<bool>) {
+    // Fails only if the sender is dropped, at the end of the simulation.
+    let _ = direction.subscribe().wait_for(|is_open| *is_open).await;
 }
 
-/// Lets the messages of one connection arrive at the node, in order.
+/// Delivers the messages of one connection to the node, in order.
 async fn serve(
     node: Arc<Node>,
     link: Arc<Link>,
@@ -138,7 +138,7 @@ async fn serve(
         open(&link.up).await;
         node.runs().await;
         if !node.is_up() || node.started() != started || shared.is_lost.load(Ordering::Relaxed) {
-            // The client is told of it, if it can be reached.
+            // The client learns of it once it can be reached.
             open(&link.down).await;
             shared.broken.cancel();
             return;
@@ -172,12 +172,12 @@ async fn serve(
             }
         };
         let due = Instant::now() + Duration::from_millis(world.random(link.delay()));
-        // An error means that nobody waits for it.
+        // An error means that the client no longer waits for replies.
         let _ = down.send(Reply { due, deliver });
     }
 }
 
-/// A node's way to a process that listens.
+/// The path of a node's notifications to a subscribed process.
 struct Calls {
     hear: Hear,
     link: Arc<Link>,
@@ -187,7 +187,7 @@ struct Calls {
 }
 
 impl Calls {
-    /// `false` if the connection is closed, as far as the node knows.
+    /// Sends a notification. Returns `false` if the connection is closed as far as the node knows.
     fn send(&self, number: u64, lock: &str) -> bool {
         if self.shared.broken.is_cancelled() || self.shared.is_abandoned.load(Ordering::Relaxed) {
             return false;
@@ -202,7 +202,7 @@ impl Calls {
     }
 }
 
-/// A line of the history.
+/// The line of the history for one request.
 fn trace(
     node: &Node,
     world: &World,
@@ -217,7 +217,7 @@ fn trace(
         Request::Release { subject, .. } => ("RELEASE and wait", vec![subject]),
         Request::Extend(locks) => ("EXTEND", locks.iter().map(|(subject, _)| subject).collect()),
         Request::Heal(locks) => ("HEAL", locks.iter().map(|(subject, ..)| subject).collect()),
-        Request::Exists(_) => ("LOOK", Vec::new()),
+        Request::Exists(_) => ("EXISTS", Vec::new()),
         Request::Inspect(_) => ("INSPECT", Vec::new()),
         Request::Forget(_) => ("FORGET", Vec::new()),
     };
@@ -236,7 +236,7 @@ fn trace(
     format!("node {} gets {what}{about}{late}: {answered}", node.number)
 }
 
-/// Lets the replies on one connection arrive at the client, in order.
+/// Delivers the replies of one connection to the client, in order.
 async fn deliver(
     link: Arc<Link>,
     shared: Arc<Shared>,
@@ -295,7 +295,7 @@ impl Connection {
         }
         let delay = Duration::from_millis(process.world.random(self.link.delay()));
         let due = Instant::now() + process.ahead() + delay;
-        // An error means that the connection is broken, which `broken` tells.
+        // An error means that the connection is broken, which `broken` reports.
         let _ = self.up.send(Message { due, body });
         process.has_sent();
     }

@@ -1,4 +1,4 @@
-//! A simulated server: the in-memory node, with clocks of its own, which can freeze and restart.
+//! A simulated server: an in-memory node with its own clocks that can freeze and restart.
 
 use super::history::History;
 use crate::command::answer::{Answered, Failure};
@@ -25,9 +25,9 @@ pub(super) struct Node {
 struct ServerState {
     entries: Entries,
     is_up: bool,
-    /// How often it was started.
+    /// How often it has been restarted.
     started: u64,
-    /// When it was started last, by its own clock.
+    /// When it was last started, by its own clock.
     since: Duration,
     requests: u64,
 }
@@ -57,12 +57,12 @@ impl Node {
         self.history.get().expect("every node belongs to a world")
     }
 
-    /// Its own clock. It was started long before the simulation.
+    /// The node's own clock. The node started long before the simulation.
     fn clock(&self) -> Duration {
         Duration::from_secs(1_000_000) + self.history().elapsed().mul_f64(self.rate)
     }
 
-    /// Waits until it is not frozen.
+    /// Waits until the node is not frozen.
     pub(super) async fn runs(&self) {
         let _ = self.runs.subscribe().wait_for(|runs| *runs).await;
     }
@@ -120,7 +120,7 @@ impl Node {
         self.history().wall_clock_micros().saturating_add_signed(self.wall_clock_error)
     }
 
-    /// How many it has got.
+    /// The number of requests that it has received.
     pub(super) fn requests(&self) -> u64 {
         self.state().requests
     }
@@ -142,7 +142,7 @@ impl Node {
         self.state().entries.listen(channel, listener);
     }
 
-    /// Loses some of those who wait, moves others, and adds some that nobody knows.
+    /// Removes some waiters from the queues, moves others, and adds some that do not exist.
     pub(super) fn forge_queues(&self) {
         let now = Moment::from_origin(self.clock());
         let history = self.history();
@@ -150,13 +150,13 @@ impl Node {
         self.state().entries.forge_queues(now, &random);
     }
 
-    /// Whether anybody stands in a queue.
+    /// Whether any queue has a waiter.
     pub(super) fn has_waiters(&self) -> bool {
         let now = Moment::from_origin(self.clock());
         self.state().entries.has_waiters(now)
     }
 
-    /// The tokens that are there.
+    /// The tokens that hold locks on this node.
     pub(super) fn tokens(&self) -> Vec<String> {
         let now = Moment::from_origin(self.clock());
         self.state().entries.tokens(now)

@@ -1,4 +1,4 @@
-//! A simulated process: its clocks, its randomness, and whether it runs.
+//! A simulated process: its clocks, its random numbers, and whether it runs.
 
 use super::link::Link;
 use super::world::World;
@@ -12,13 +12,13 @@ use std::time::Duration;
 use tokio::runtime::Handle;
 use tokio::task::JoinHandle;
 
-/// The simulated process that the running code belongs to, if it belongs to one.
+/// The simulated process that the current code belongs to, if any.
 pub(super) fn process() -> Option<Arc<Process>> {
     let machine: Arc<dyn Any + Send + Sync> = machine::current()?;
     machine.downcast().ok()
 }
 
-/// Runs something as this process.
+/// Runs `run` as part of this process.
 pub(super) fn within<T>(process: &Arc<Process>, run: impl FnOnce() -> T) -> T {
     machine::within(Arc::<Process>::clone(process), run)
 }
@@ -27,40 +27,39 @@ pub(super) fn within<T>(process: &Arc<Process>, run: impl FnOnce() -> T) -> T {
 pub(crate) struct Process {
     pub(super) name: String,
     pub(super) world: Arc<World>,
-    /// Its ways to the nodes.
+    /// Its links to the nodes.
     pub(super) links: Vec<Arc<Link>>,
-    /// How fast its clock runs.
+    /// The rate of its clock relative to true time.
     rate: f64,
-    /// What its clock shows in the beginning.
+    /// The initial time of its clock.
     origin: Duration,
     handle: Handle,
     state: Mutex<ProcessState>,
 }
 
-/// For how long the operating system takes the processor away from a process, and where.
+/// How long the operating system preempts a process at certain points.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Preemption {
-    /// Each time that it has read its clock.
+    /// After each reading of its clock.
     pub(super) after_reading: Duration,
-    /// Each time that it has sent a request.
+    /// After each request that it sends.
     pub(super) after_sending: Duration,
 }
 
 #[derive(Default)]
 struct ProcessState {
-    /// By how many microseconds its wall clock is wrong.
+    /// The error of its wall clock, in microseconds.
     wall_clock_error: i64,
-    /// For how long its machine was suspended.
+    /// How long its machine was suspended in total.
     suspended: Duration,
     is_stopped: bool,
-    /// When it stood still the last time, until it does not any more.
+    /// The true time at which it last resumed after a stop.
     last_stop: Option<Duration>,
     is_dead: bool,
     /// The true time until which it is preempted.
     preempted_until: Duration,
-    /// For how long it is preempted behind each reading of its clock, and behind each request it sends.
     preemption: Preemption,
-    /// Its tasks that are to run on when it does.
+    /// The tasks to wake when the process resumes.
     held: Vec<Waker>,
 }
 
@@ -82,23 +81,23 @@ impl Process {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The true time at which the running code is. While the process is preempted, that is later than the
-    /// world's: what the code does next happens then.
+    /// The true time at which the current code runs. While the process is preempted, this is later than the
+    /// world's time: the code's next actions happen then.
     pub(super) fn elapsed(&self) -> Duration {
         self.world.elapsed().max(self.state().preempted_until)
     }
 
-    /// How far the running code is ahead of the world.
+    /// How far the current code is ahead of the world's time.
     pub(super) fn ahead(&self) -> Duration {
         self.elapsed().saturating_sub(self.world.elapsed())
     }
 
-    /// What its clock shows.
+    /// The time by its clock.
     pub(super) fn moment(&self) -> Moment {
         Moment::from_origin(self.origin + self.elapsed().mul_f64(self.rate))
     }
 
-    /// It has sent a request.
+    /// Must be called after each request that the process sends. Preempts the process if so configured.
     pub(super) fn has_sent(self: &Arc<Self>) {
         let preemption = self.state().preemption;
         self.preempt(preemption.after_sending);
@@ -108,8 +107,8 @@ impl Process {
         self.state().preemption = preemption;
     }
 
-    /// The running code goes on after this time. Unlike a process that is stopped, it need not be waiting
-    /// for anything.
+    /// Preempts the process for this time. Unlike a stop, this works at any instruction, not only while the
+    /// code awaits something.
     fn preempt(self: &Arc<Self>, time: Duration) {
         if time.is_zero() {
             return;
@@ -140,7 +139,7 @@ impl Process {
         self.state().is_stopped = true;
     }
 
-    /// SIGCONT; `suspended` is for how long its machine, too, stood still.
+    /// SIGCONT. `suspended` is how long its machine was suspended too; zero if only the process was stopped.
     pub(super) fn go_on(&self, suspended: Duration) {
         {
             let mut state = self.state();
@@ -151,13 +150,13 @@ impl Process {
         self.wake();
     }
 
-    /// Lets the tasks go on that were held.
+    /// Wakes the tasks that waited for the process to resume.
     fn wake(&self) {
         let held = std::mem::take(&mut self.state().held);
         held.into_iter().for_each(Waker::wake);
     }
 
-    /// SIGKILL. Its connections are closed; what it sent is on its way.
+    /// SIGKILL. Its connections are closed; requests in flight still arrive.
     pub(super) fn kill(&self) {
         self.state().is_dead = true;
         self.world.killed(&self.name);
@@ -168,7 +167,7 @@ impl Process {
         self.state().is_dead
     }
 
-    /// Whether it has run all the time since then.
+    /// Whether it has not been stopped since `since`.
     pub(super) fn has_run_since(&self, since: Duration) -> bool {
         self.state().last_stop.is_none_or(|stop| stop < since)
     }

@@ -1,5 +1,5 @@
-//! What the simulated processes do: they take locks, hold them, and give them back, in every way that
-//! a program may.
+//! The program of the simulated processes: acquires, holds and releases locks in every way that a real
+//! program may, and checks each result.
 
 use super::process::Process;
 use super::scenario::{RETRY_DELAY, Scenario};
@@ -10,28 +10,29 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::sleep as truly;
 
-/// How long anything may take beyond what it was asked for, with all faults there are: connections
-/// that are opened, a last round, the ends of freezes and partitions.
+/// How much longer than its wait an operation may take with faults: connecting, a last round, the end of
+/// freezes and partitions.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// How long anything may take beyond that if nothing goes wrong: connections, and a last round.
+/// How much longer than its wait an operation may take without faults: connecting and a last round.
 const CALM_PATIENCE: Duration = Duration::from_millis(100);
 
-/// How often a waiter may be overtaken for each task, if nothing goes wrong: before it is in the queues.
+/// How often each task may overtake a waiter, without faults. A waiter can be overtaken before it has
+/// joined the queues.
 const OVERTAKEN_PER_TASK: usize = 1;
 
-/// How much later than the last answer a verdict may come, beyond the time limits.
+/// How much later than the last answer an error may be reported, beyond the time limits.
 const SLACK: Duration = Duration::from_millis(20);
 
-/// In how much time a node is connected again at most that is not in trouble any more: an attempt that is under
-/// way, the pause after it, and another attempt.
+/// The longest time until a node that is no longer in trouble is connected again: an attempt in progress, the
+/// pause after it, and another attempt.
 const RECONNECTED: Duration = Duration::from_millis(2_500);
 
-/// For how much longer than the guard a node may be guarded: uptimes are in whole seconds.
+/// How much longer than the guard's duration a node may be guarded, since uptimes are in whole seconds.
 const GUARDED: Duration = Duration::from_millis(2_500);
 
-/// For how long a machine that was suspended may run until a loss is told.
-const TOLD: Duration = Duration::from_secs(2);
+/// How long after the end of a suspension a loss may be reported.
+const REPORTED: Duration = Duration::from_secs(2);
 
 /// One task of a process.
 pub(super) struct Program {
@@ -54,7 +55,7 @@ impl Program {
         self.process.world.chance(percent)
     }
 
-    /// Takes turns until the faults are over.
+    /// Acquires and releases locks until the faults are over.
     pub(super) async fn run(self) {
         while !self.witness.is_over() {
             self.turn().await;
@@ -62,7 +63,7 @@ impl Program {
         }
     }
 
-    /// When all is well, everybody gets everything, and gives it back.
+    /// Checks, without faults, that every lock can be acquired and released.
     pub(super) async fn run_undisturbed(self) {
         for resource in 0..self.scenario.resources {
             let wait = PATIENCE + 2 * self.scenario.ttl;
@@ -70,12 +71,12 @@ impl Program {
                 Ok(lease) => {
                     self.witness.granted(&self.process, &[resource], &lease);
                     if !lease.release().await {
-                        self.wrong(&lease, "was not released, though nothing was wrong");
+                        self.wrong(&lease, "was not released, although there was no fault");
                     }
                 }
                 Err(error) => {
                     self.process.world.violation(format!(
-                        "{}: {resource} cannot be acquired, though nothing is wrong: {error}",
+                        "{}: {resource} cannot be acquired, although there is no fault: {error}",
                         self.process.name
                     ));
                 }
@@ -95,7 +96,7 @@ impl Program {
         let waiting = self.witness.waits(&resources);
         let acquiring = lock.acquire();
         let acquired = if self.chance(10) {
-            // The caller loses patience, which cancels the acquire.
+            // The caller gives up, which cancels the acquire.
             tokio::select! {
                 biased;
                 acquired = acquiring => acquired,
@@ -129,15 +130,15 @@ impl Program {
         }
     }
 
-    /// An acquire that began then has just timed out: a node must have refused it lately, in a round of its own
-    /// or of another waiter of its client.
+    /// Checks an acquire, begun at `began`, that has just timed out: a node must have refused it recently, in
+    /// a round of its own or of another waiter of its client.
     fn was_held(&self, began: Duration, resources: &[usize]) {
         let Self { process, scenario, .. } = self;
         let now = process.world.elapsed();
         let longest = RETRY_DELAY.1 + scenario.node_timeout + SLACK;
         let since = now.saturating_sub(longest).max(began.saturating_sub(scenario.node_timeout));
         if !process.has_run_since(since) {
-            return process.world.count("verdicts not judged: the process had stood still");
+            return process.world.count("errors not checked: the process was stopped");
         }
         let locks: Vec<_> = resources.iter().map(usize::to_string).collect();
         let refused = process.world.evidence.last_refusal(&process.name, &locks);
@@ -150,7 +151,8 @@ impl Program {
         }
     }
 
-    /// An acquire has just met too few nodes: so many must be in trouble, or may not have recovered.
+    /// Checks an acquire that has just failed without a quorum: enough nodes must be in trouble or may not
+    /// have recovered yet.
     fn was_down(&self) {
         let Self { process, scenario, .. } = self;
         let now = process.world.elapsed();
@@ -158,21 +160,21 @@ impl Program {
         let longest = RETRY_DELAY.1 + scenario.node_timeout + SLACK + RECONNECTED + guarded;
         let since = now.saturating_sub(longest);
         if !process.has_run_since(since) {
-            return process.world.count("verdicts not judged: the process had stood still");
+            return process.world.count("errors not checked: the process was stopped");
         }
         let troubled = process.world.evidence.troubled(&process.name, since);
-        // To raise the fence takes all nodes that the majority was counted from.
+        // Raising the fence may need every node that granted.
         let needed =
             if scenario.clocks_are_apart() { 1 } else { scenario.nodes - scenario.nodes / 2 };
         if troubled < needed {
             process.world.violation(format!(
-                "{}: an acquire met too few of {} nodes, but only {troubled} were in trouble since {since:?}",
+                "{}: an acquire found too few of {} nodes, but only {troubled} were in trouble since {since:?}",
                 process.name, scenario.nodes
             ));
         }
     }
 
-    /// One, or several in any order.
+    /// One resource, or several in random order.
     fn some_resources(&self) -> Vec<usize> {
         let mut all: Vec<_> = (0..self.scenario.resources).collect();
         let several = if self.chance(25) { self.random(1..4) as usize } else { 1 };
@@ -181,7 +183,7 @@ impl Program {
             .collect()
     }
 
-    /// Where nothing goes wrong, nobody is overtaken again and again.
+    /// Checks that, without faults, no waiter is overtaken too often.
     fn in_order(&self, overtaken: usize) {
         let most = OVERTAKEN_PER_TASK * self.scenario.processes * self.scenario.tasks;
         if self.scenario.faults.pause.is_none() && overtaken > most {
@@ -208,25 +210,25 @@ impl Program {
         }
         let world = &self.process.world;
         match self.random(0..10) {
-            // It is lost sooner or later, if it is not extended, and then that is told.
+            // Without renewal the lease is lost eventually, which must then be reported.
             0 if !self.witness.is_over() => {
                 let mut lost = lease.lost();
-                let mut is_told = false;
+                let mut is_reported = false;
                 let limit = 3 * self.scenario.ttl.as_millis() as u64;
                 let limit = self.milliseconds(0..limit.min(6_000));
                 tokio::select! {
                     biased;
                     loss = &mut lost => {
                         if loss.is_some() && lease.is_valid() {
-                            self.wrong(&lease, "is valid after its loss was told");
+                            self.wrong(&lease, "is valid after its loss was reported");
                         }
-                        is_told = true;
-                        world.count("losses told");
+                        is_reported = true;
+                        world.count("losses reported");
                     }
                     () = truly(limit) => {}
                 }
-                if !is_told && !lease.is_valid() && timeout(TOLD, lost).await.is_err() {
-                    self.wrong(&lease, "was lost, and nobody said so");
+                if !is_reported && !lease.is_valid() && timeout(REPORTED, lost).await.is_err() {
+                    self.wrong(&lease, "was lost, but the loss was not reported");
                 }
             }
             1 => return world.count("leases dropped"),
@@ -242,10 +244,10 @@ impl Program {
         let released = released.await;
         self.in_time("a release", began, Duration::ZERO);
         if released && !was_valid {
-            self.wrong(&lease, "was released as if it had been valid");
+            self.wrong(&lease, "was reported as released, although it was not valid");
         }
         if was_valid && !released && self.scenario.faults.pause.is_none() {
-            self.wrong(&lease, "was not released, though nothing was wrong");
+            self.wrong(&lease, "was not released, although there was no fault");
         }
         let fence = lease.fences().next().map(|(_, fence)| fence);
         world.tell(format!("{}: {fence:?} released: {released}", self.process.name));

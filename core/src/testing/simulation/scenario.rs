@@ -1,20 +1,19 @@
-//! What a seed stands for: how many nodes and processes there are, their clocks, the options, and
-//! what goes wrong.
+//! The parameters of a world that a seed determines: nodes, processes, clocks, options and faults.
 
 use crate::Client;
 use quorlock_protocol::FENCE_WINDOW;
 use std::time::Duration;
 
-/// The smallest and the largest time to live, in milliseconds, where leases are lost to time.
+/// The range of a short ttl, in milliseconds: leases expire during the simulation.
 const SHORT: (u64, u64) = (100, 3_000);
 
-/// A time to live in which what is left on a node is seen, since it outlives the simulation.
+/// A long ttl, in milliseconds: longer than the simulation, so that keys left behind are noticed.
 const LONG: u64 = 100_000;
 
-/// By how much wall clocks may be wrong: ten years, in microseconds. It does not matter.
+/// A large error of wall clocks, in microseconds: ten years. It must not matter.
 const YEARS: i64 = 10 * 365 * 86_400_000_000;
 
-/// By how much those of nodes may be that forget their counters: half a second, in microseconds.
+/// The largest error of the wall clocks of nodes that may forget counters, in microseconds: half a second.
 const CLOSE: i64 = 500_000;
 
 /// The shortest and the longest delay between two tries of a waiter.
@@ -25,30 +24,30 @@ pub(super) const RETRY_DELAY: (Duration, Duration) =
 pub(super) struct Scenario {
     pub(super) nodes: usize,
     pub(super) processes: usize,
-    /// The tasks of each process.
+    /// The number of tasks of each process.
     pub(super) tasks: usize,
     pub(super) resources: usize,
     /// The largest ttl that is used.
     pub(super) ttl: Duration,
     pub(super) node_timeout: Duration,
     pub(super) drift_factor: f64,
-    /// On if nodes forget.
+    /// The restart guard; set if nodes forget.
     pub(super) guard: Option<Duration>,
     pub(super) faults: Faults,
-    /// By how many microseconds the processes' wall clocks are wrong at most.
+    /// The largest error of the processes' wall clocks, in microseconds.
     pub(super) wall_clock_error: i64,
-    /// By how many those of the nodes are.
+    /// The largest error of the nodes' wall clocks, in microseconds.
     pub(super) node_clock_error: i64,
-    /// Whether fences grow. That is not claimed of nodes that forget where the guard is short.
+    /// Whether fences must grow. Not claimed if nodes forget and the guard is short.
     pub(super) fences_grow: bool,
-    /// For how long things go wrong.
+    /// How long faults happen.
     pub(super) length: Duration,
 }
 
-/// What goes wrong; `faults.rs` says how.
+/// The faults that happen; see `faults.rs`.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Faults {
-    /// The longest time between two faults, in milliseconds; none if there are no faults.
+    /// The longest time between two faults, in milliseconds; `None` if there are no faults.
     pub(super) pause: Option<u64>,
     /// Whether nodes forget everything when they restart.
     pub(super) memory_loss: bool,
@@ -85,29 +84,29 @@ impl Scenario {
             wall_clock_error: YEARS,
             node_clock_error: if memory_loss || random.bool() { CLOSE } else { YEARS },
             fences_grow,
-            // Long enough for nodes to count again.
+            // Long enough for guarded nodes to count again.
             length: Duration::from_secs(if memory_loss && fences_grow { 40 } else { 20 }),
         }
     }
 
-    /// How fast a clock runs: two of them differ by no more than the drift factor.
+    /// Draws the rate of a clock. The rates of two clocks differ by at most the drift factor.
     pub(super) fn rate(&self, random: &mut fastrand::Rng) -> f64 {
-        // Often at the very limit, where mistakes show.
+        // Often exactly at the limit, where errors show.
         let part = [0.0, 1.0, random.f64()][random.usize(..3)];
         1.0 / (1.0 - self.drift_factor * part)
     }
 
-    /// Whether the nodes' clocks may be so far apart that rounds have to raise the fence.
+    /// Whether the nodes' clocks may be so far apart that rounds must raise the fence.
     pub(super) fn clocks_are_apart(&self) -> bool {
         self.node_clock_error > CLOSE
     }
 
-    /// How wrong a process's wall clock is.
+    /// Draws the error of a process's wall clock, in microseconds.
     pub(super) fn wall_clock(&self, random: &mut fastrand::Rng) -> i64 {
         up_to(self.wall_clock_error, random)
     }
 
-    /// How wrong a node's is.
+    /// Draws the error of a node's wall clock, in microseconds.
     pub(super) fn node_clock(&self, random: &mut fastrand::Rng) -> i64 {
         up_to(self.node_clock_error, random)
     }
@@ -124,11 +123,11 @@ impl Scenario {
             Some(guard) => builder.restart_guard(guard),
             None => builder,
         };
-        builder.build().expect("the options are valid")
+        builder.build().expect("valid options")
     }
 }
 
-/// Often one of the extremes, where mistakes show, and often none.
+/// Draws from `-most` to `most`, often one of the extremes, where errors show, or zero.
 fn up_to(most: i64, random: &mut fastrand::Rng) -> i64 {
     [-most, most, 0, random.i64(-most..=most)][random.usize(..4)]
 }

@@ -1,4 +1,4 @@
-//! Stories of waiting, in virtual time: so that what is promised of times can be claimed exactly.
+//! Waiting in virtual time, so that time limits can be checked exactly.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 use super::link::Link;
@@ -18,13 +18,13 @@ const NODES: usize = 5;
 const SECOND: Duration = Duration::from_secs(1);
 const MILLISECOND: Duration = Duration::from_millis(1);
 
-/// As long as many messages take, and much less than any random delay of a waiter that nobody calls.
+/// Enough time for many messages, and much less than the random delay of a waiter that is not notified.
 const AT_ONCE: Duration = Duration::from_millis(15);
 
-/// The longest of the random delays.
+/// The longest random delay between two tries.
 const RETRY: Duration = Duration::from_millis(200);
 
-/// A world in which nothing goes wrong of itself.
+/// A world without random faults.
 struct Calm {
     world: Arc<World>,
 }
@@ -69,7 +69,7 @@ impl Calm {
         self.world.elapsed()
     }
 
-    /// How many requests the busiest node has got.
+    /// The number of requests that the busiest node has received.
     fn requests(&self) -> u64 {
         self.world.nodes.iter().map(|node| node.requests()).max().unwrap_or_default()
     }
@@ -80,7 +80,7 @@ impl Calm {
 }
 
 impl Peer {
-    /// Acquires, in a task of the process.
+    /// Begins an acquire in a task of the process.
     fn acquire(&self, resources: &[&str], wait: Duration) -> JoinHandle<crate::Result<Lease>> {
         let acquiring =
             within(&self.process, || self.client.lock(resources).ttl(SECOND).wait(wait).acquire());
@@ -96,7 +96,7 @@ impl Peer {
         assert!(releasing.await, "it is held");
     }
 
-    /// Acquires, holds and releases again and again, and tells when it got the lock.
+    /// Acquires, holds and releases the lock `turns` times. Returns when it got the lock each time.
     async fn work(self, resources: &[&str], turns: usize, hold: Duration) -> Vec<Duration> {
         let mut got = Vec::new();
         for _ in 0..turns {
@@ -110,7 +110,7 @@ impl Peer {
 }
 
 #[test]
-fn a_release_calls_who_waits() {
+fn a_release_notifies_the_waiter() {
     calm(|calm| async move {
         let [holder, waiter] = [calm.peer(0), calm.peer(1)];
         for _ in 0..20 {
@@ -128,7 +128,7 @@ fn a_release_calls_who_waits() {
 }
 
 #[test]
-fn clients_go_in_the_order_of_their_arrival() {
+fn clients_are_served_in_the_order_of_arrival() {
     calm(|calm| async move {
         let holder = calm.peer(100);
         let lease = holder.get(&["r"]).await;
@@ -153,7 +153,7 @@ fn clients_go_in_the_order_of_their_arrival() {
             got.iter().map(|(_, number)| *number).collect::<Vec<_>>(),
             Vec::from_iter(0..16)
         );
-        // What the last one waited: for 15 others, with what they held it for.
+        // The last client waited for 15 others and the time that they held the lock.
         assert!(got[15].0 - got[0].0 < 15 * (AT_ONCE + 2 * MILLISECOND));
         let requests = calm.requests() - before;
         assert!(requests <= 16 * 3, "{requests} requests for 16 locks");
@@ -163,13 +163,13 @@ fn clients_go_in_the_order_of_their_arrival() {
 }
 
 #[test]
-fn who_comes_back_is_served_after_those_who_wait() {
+fn a_returning_client_is_served_after_the_waiters() {
     calm(|calm| async move {
         let turns = 50;
         let peers = calm.peers(8).into_iter();
         let work = peers.map(|peer| tokio::spawn(peer.work(&["r"], turns, MILLISECOND)));
         let got: Vec<_> = join_all(work).await.into_iter().map(|got| got.unwrap()).collect();
-        // Between two turns of one, each other one has one; but for the beginning.
+        // Between two turns of a client, every other client has one turn, except at the beginning.
         for mine in &got {
             for turn in mine[10..].windows(2) {
                 let between = |at: &&Duration| **at > turn[0] && **at < turn[1];
@@ -181,7 +181,7 @@ fn who_comes_back_is_served_after_those_who_wait() {
 }
 
 #[test]
-fn five_hundred_waiters_of_a_client_are_no_more_load_than_one() {
+fn five_hundred_waiters_of_a_client_cost_no_more_than_one() {
     calm(|calm| async move {
         let [holder, client] = [calm.peer(0), calm.peer(1)];
         let mut loads = Vec::new();
@@ -203,10 +203,10 @@ fn five_hundred_waiters_of_a_client_are_no_more_load_than_one() {
                     }
                 }
             }
-            // They had a second, and came one after the other.
+            // They had a second to take the lock one after the other.
             assert!(left <= count / 2, "{left} of {count} were not served");
         }
-        // With what the holder's lease costs.
+        // The difference is the requests of the holder's lease.
         assert!(loads[1] <= loads[0] + 5, "{loads:?}");
         sleep(SECOND).await;
         assert!(!calm.has_waiters());
@@ -214,7 +214,7 @@ fn five_hundred_waiters_of_a_client_are_no_more_load_than_one() {
 }
 
 #[test]
-fn waiters_of_a_client_go_in_order_and_leave_in_time() {
+fn waiters_of_a_client_are_served_in_order_and_time_out_in_time() {
     calm(|calm| async move {
         let [holder, client] = [calm.peer(0), calm.peer(1)];
         let lease = holder.get(&["r"]).await;
@@ -246,12 +246,12 @@ fn waiters_of_a_client_go_in_order_and_leave_in_time() {
 }
 
 #[test]
-fn a_holder_that_dies_is_followed_when_its_ttl_is_over() {
+fn the_lock_of_a_dead_holder_is_granted_when_its_ttl_ends() {
     calm(|calm| async move {
         for round in 0..20 {
             let [holder, waiter] = [calm.peer(2 * round), calm.peer(2 * round + 1)];
             let lease = holder.get(&["r"]).await;
-            // It was not extended yet.
+            // Not renewed yet, so its keys expire one ttl from now.
             let died = calm.now();
             let waiting = waiter.acquire(&["r"], 60 * SECOND);
             sleep(u32::try_from(round).unwrap() * 10 * MILLISECOND).await;
@@ -268,7 +268,7 @@ fn a_holder_that_dies_is_followed_when_its_ttl_is_over() {
 }
 
 #[test]
-fn nobody_listens_who_does_not_wait() {
+fn a_client_subscribes_only_while_it_waits() {
     calm(|calm| async move {
         let [holder, client] = [calm.peer(0), calm.peer(1)];
         let listens = |peer: &Peer| peer.process.links.iter().any(|link| link.is_listening());
@@ -281,7 +281,7 @@ fn nobody_listens_who_does_not_wait() {
             holder.release(lease).await;
             let lease = waiting.await.unwrap().expect("it is granted");
             client.release(lease).await;
-            // It goes on with its work, and meets nobody.
+            // The client continues with a lock that is not contended.
             for _ in 0..100 {
                 let lease = client.get(&["s"]).await;
                 sleep(100 * MILLISECOND).await;
@@ -293,7 +293,7 @@ fn nobody_listens_who_does_not_wait() {
 }
 
 #[test]
-fn waiters_that_die_are_skipped() {
+fn dead_waiters_are_skipped() {
     calm(|calm| async move {
         let peers = calm.peers(8);
         let lease = peers[0].get(&["r"]).await;
@@ -313,12 +313,12 @@ fn waiters_that_die_are_skipped() {
         assert!(calm.now() - released < AT_ONCE);
         peers[7].release(lease).await;
         sleep(6 * SECOND).await;
-        assert!(!calm.has_waiters(), "the dead are forgotten");
+        assert!(!calm.has_waiters(), "dead waiters were not removed");
     });
 }
 
 #[test]
-fn a_waiter_that_stands_still_holds_up_the_others_but_once() {
+fn a_stopped_waiter_delays_the_others_only_once() {
     calm(|calm| async move {
         let [holder, stopped, next] = [calm.peer(0), calm.peer(1), calm.peer(2)];
         let lease = holder.get(&["r"]).await;
@@ -331,7 +331,7 @@ fn a_waiter_that_stands_still_holds_up_the_others_but_once() {
         let released = calm.now();
         let lease = waiting.await.expect("no panic").expect("it is granted");
         assert!(calm.now() - released < 3 * RETRY, "{:?}", calm.now() - released);
-        // It is not in the queue any more.
+        // The stopped waiter is no longer in the queue.
         let waiting = holder.acquire(&["r"], 60 * SECOND);
         sleep(SECOND).await;
         next.release(lease).await;
@@ -347,7 +347,7 @@ fn a_waiter_that_stands_still_holds_up_the_others_but_once() {
 }
 
 #[test]
-fn without_calls_waiters_find_out_by_trying() {
+fn without_notifications_waiters_poll() {
     calm(|calm| async move {
         let [holder, waiter] = [calm.peer(0), calm.peer(1)];
         let lost = |lost| {
@@ -370,7 +370,7 @@ fn without_calls_waiters_find_out_by_trying() {
 }
 
 #[test]
-fn nobody_starves_who_needs_two() {
+fn a_waiter_for_two_resources_does_not_starve() {
     for (one, other) in [(1, 1), (3, 7), (20, 20), (30, 47), (200, 170)] {
         calm(|calm| async move {
             let (one, other) = (one * MILLISECOND, other * MILLISECOND);
@@ -383,12 +383,12 @@ fn nobody_starves_who_needs_two() {
                 }
             }
             let both = calm.peer(100);
-            // Enough for luck to even out.
+            // Enough turns to average out chance.
             let turns = 40;
             let began = calm.now();
             let got = both.work(&["b", "a"], turns, MILLISECOND).await;
             let took = (*got.last().unwrap() - began) / u32::try_from(turns).unwrap();
-            // Each turn lets all others go first, and then takes what they hold to come to an end.
+            // In each turn, all other clients go first, and then their leases must end.
             let fair = 4 * (one + other + AT_ONCE);
             assert!(took < fair + SECOND / 4, "{took:?} for one turn; {one:?} and {other:?}");
             others.iter().for_each(|work| work.abort());
@@ -397,13 +397,13 @@ fn nobody_starves_who_needs_two() {
 }
 
 #[test]
-fn who_needs_two_takes_little_from_others() {
+fn a_waiter_for_two_resources_delays_others_little() {
     calm(|calm| async move {
         let [holder, both, other] = [calm.peer(0), calm.peer(1), calm.peer(2)];
         let lease = holder.get(&["b"]).await;
         let waiting = both.acquire(&["a", "b"], 60 * SECOND);
         sleep(SECOND).await;
-        // While `b` is held for long, `a` is there for others.
+        // While `b` is held for long, other clients can use `a`.
         let began = calm.now();
         other.work(&["a"], 100, MILLISECOND).await;
         let took = calm.now() - began;
@@ -419,7 +419,7 @@ fn who_needs_two_takes_little_from_others() {
 }
 
 #[test]
-fn an_outage_is_told_to_all_who_wait() {
+fn an_outage_is_reported_to_all_waiters() {
     calm(|calm| async move {
         let [holder, client] = [calm.peer(0), calm.peer(1)];
         let _lease = holder.get(&["r"]).await;
@@ -428,11 +428,11 @@ fn an_outage_is_told_to_all_who_wait() {
         sleep(SECOND).await;
         calm.world.nodes.iter().for_each(|node| node.kill());
         let began = calm.now();
-        let error = impatient.await.expect("no panic").expect_err("no node is there");
-        assert_eq!(error.code(), ErrorCode::NoQuorum, "others have found out");
+        let error = impatient.await.expect("no panic").expect_err("all nodes are down");
+        assert_eq!(error.code(), ErrorCode::NoQuorum, "other waiters have found the outage");
         assert!(calm.now() - began < SECOND / 2 + AT_ONCE);
         for waiting in waiting {
-            let error = waiting.await.expect("no panic").expect_err("no node is there");
+            let error = waiting.await.expect("no panic").expect_err("all nodes are down");
             assert_eq!(error.code(), ErrorCode::NoQuorum);
         }
         let took = calm.now() - began;
@@ -442,7 +442,7 @@ fn an_outage_is_told_to_all_who_wait() {
 }
 
 #[test]
-fn waiters_in_line_tell_an_outage_from_contention() {
+fn queued_local_waiters_distinguish_an_outage_from_contention() {
     calm(|calm| async move {
         let freeze = || calm.world.nodes.iter().for_each(|node| node.freeze());
         let thaw = || calm.world.nodes.iter().for_each(|node| node.thaw());
@@ -459,14 +459,14 @@ fn waiters_in_line_tell_an_outage_from_contention() {
             calm.requests() - before
         };
 
-        // No round has ended yet: connecting takes longer than they wait.
+        // No round has ended yet, because connecting takes longer than their wait.
         freeze();
         let client = calm.peer(0);
         let waiting = (0..200).map(|_| client.acquire(&["r"], SECOND / 2)).collect();
         let requests = down(waiting, 2 * SECOND).await;
         assert!(requests < 20, "{requests} requests of 200 waiters");
 
-        // The last round was long ago: the first in line is far behind in the nodes' queues.
+        // The last round was long ago, because the first local waiter is far back in the nodes' queues.
         let holder = calm.peer(1);
         let lease = holder.get(&["r"]).await;
         let others: Vec<_> =

@@ -1,4 +1,4 @@
-//! Sees all leases of a world at once, which nobody in it can.
+//! The witness sees all leases of a world at once and checks exclusion, fences and the order of waiters.
 
 use super::process::{Process, within};
 use crate::Lease;
@@ -17,13 +17,13 @@ pub(super) struct Witness {
 
 #[derive(Default)]
 struct Resource {
-    /// The leases that may still be valid, and who holds them.
+    /// The leases that may still be valid, with the processes that hold them.
     held: Vec<(Arc<Process>, Arc<HeldLease>)>,
     last_fence: u64,
     fences: HashSet<u64>,
 }
 
-/// Who waits, in the order of arrival.
+/// The waiters, in the order of arrival.
 #[derive(Default)]
 struct Arrivals {
     last: u64,
@@ -32,19 +32,20 @@ struct Arrivals {
 
 struct Arrival {
     resources: Vec<usize>,
-    /// By how many that arrived later.
+    /// By how many waiters that arrived later it was overtaken.
     overtaken: usize,
 }
 
-/// Somebody waits, until this is dropped.
+/// A waiter. It stops waiting when this is dropped.
 pub(super) struct Waiting<'a> {
     witness: &'a Witness,
     number: u64,
 }
 
 impl Waiting<'_> {
-    /// It was granted what it waited for. Returns how often a waiter for one of this was overtaken at most
-    /// that is waiting still. Who waits for several may have to, since one of them is held for long.
+    /// Records that the waiter got its lock. Returns the largest number of times that any earlier waiter for
+    /// one of its resources has been overtaken. Waiters for several resources are not counted: another
+    /// resource of theirs may be held for long.
     pub(super) fn granted(&self) -> usize {
         let arrivals = self.witness.arrivals.lock();
         let mut arrivals = arrivals.unwrap_or_else(PoisonError::into_inner);
@@ -79,7 +80,7 @@ impl Witness {
         self.resources[number].lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The faults are over: whoever can end is to end.
+    /// Ends the simulation: the programs stop after their current lock.
     pub(super) fn end(&self) {
         self.is_over.store(true, Ordering::Relaxed);
     }
@@ -88,7 +89,7 @@ impl Witness {
         self.is_over.load(Ordering::Relaxed)
     }
 
-    /// Somebody begins to wait for these resources.
+    /// Records that a waiter for these resources has arrived.
     pub(super) fn waits(&self, numbers: &[usize]) -> Waiting<'_> {
         let mut arrivals = self.arrivals.lock().unwrap_or_else(PoisonError::into_inner);
         arrivals.last += 1;
@@ -97,12 +98,12 @@ impl Witness {
         Waiting { witness: self, number }
     }
 
-    /// A process was granted a lease. Since a lease that is over never becomes valid again, two can
-    /// only be valid together if the first one is valid when the second is granted.
+    /// Records and checks a lease that a process was granted. A lease that has ended never becomes valid
+    /// again, so two leases overlap only if the first is valid when the second is granted.
     pub(super) fn granted(&self, process: &Arc<Process>, numbers: &[usize], lease: &Lease) {
         process.world.count("leases granted");
         if numbers.len() > 1 {
-            process.world.count("leases granted of several resources");
+            process.world.count("leases of several resources granted");
         }
         for number in numbers {
             self.granted_one(process, *number, lease);
@@ -112,7 +113,7 @@ impl Witness {
     fn granted_one(&self, process: &Arc<Process>, number: usize, lease: &Lease) {
         let world = &process.world;
         let fence = lease.fences().find(|(resource, _)| *resource == number.to_string());
-        let (name, (_, fence)) = (&process.name, fence.expect("it is of this resource"));
+        let (name, (_, fence)) = (&process.name, fence.expect("the lease has this resource"));
         world.tell(format!(
             "{name}: granted {number} with fence {fence}, valid for {:?}",
             lease.remaining()
@@ -125,8 +126,8 @@ impl Witness {
         if !resource.fences.insert(fence) && self.fences_grow {
             world.violation(format!("{name} was granted {number} with fence {fence}, again"));
         }
-        // A process that stood still after the lock was won learns of it when it is over, and when
-        // others may have had it since.
+        // A process that was stopped after it won the lock gets an expired lease, and other processes may
+        // have held the lock since.
         if !lease.is_valid() {
             return world.count("leases granted too late");
         }
@@ -143,7 +144,7 @@ impl Witness {
             ));
         }
         resource.last_fence = fence.max(resource.last_fence);
-        let held = lease.held().expect("it is of this process");
+        let held = lease.held().expect("the lease belongs to this process");
         resource.held.push((Arc::clone(process), Arc::clone(held)));
     }
 }

@@ -1,4 +1,4 @@
-//! A simulated world: its nodes, and its history.
+//! A simulated world: its nodes and its history.
 
 use super::history::History;
 use super::node::Node;
@@ -7,7 +7,7 @@ use std::ops::Deref;
 use std::sync::Arc;
 use tokio::runtime::Builder;
 
-/// Tells a story that somebody wrote, in time that passes only where it is waited for.
+/// Runs a hand-written scenario in virtual time, which passes only while all tasks wait.
 pub(super) fn in_virtual_time(story: impl Future<Output = ()>) {
     let mut builder = Builder::new_current_thread();
     let runtime = builder.enable_time().start_paused(true).build().expect("a runtime without IO");
