@@ -1,4 +1,5 @@
-//! Locks: recipes for leases.
+//! [`Lock`]: which resources to lock, and with which options. It checks them, and starts acquires
+//! in `lock`.
 
 use crate::client::setup::Setup;
 use crate::command::keys::Keys;
@@ -15,7 +16,8 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::oneshot;
 
-/// A lock: a resource or several, and how to acquire it. It owns nothing, so it can be shared and used again.
+/// A lock on one or more resources, with its options. It holds nothing until it is acquired, so it
+/// can be cloned, shared and acquired any number of times.
 #[derive(Clone)]
 #[must_use = "a lock does nothing until it is acquired"]
 pub struct Lock {
@@ -40,32 +42,33 @@ impl Lock {
         self.option(Dialect::Rust, "ttl", &OptionValue::Number(ttl.as_secs_f64()))
     }
 
-    /// How long an acquire waits while others hold the lock; zero for one try.
+    /// How long an acquire waits while others hold the lock. Zero means a single attempt.
     pub fn wait(self, wait: Duration) -> Self {
         self.option(Dialect::Rust, "wait", &OptionValue::Number(wait.as_secs_f64()))
     }
 
-    /// Acquires wait for ever while others hold the lock.
+    /// Acquires wait without a limit while others hold the lock.
     pub fn wait_forever(self) -> Self {
         self.option(Dialect::Rust, "wait", &OptionValue::Null)
     }
 
-    /// Whether leases are extended until they are released.
+    /// Whether leases are extended automatically until they are released.
     pub fn auto_extend(self, auto_extend: bool) -> Self {
         self.option(Dialect::Rust, "auto_extend", &OptionValue::Bool(auto_extend))
     }
 
-    /// How long a lease can be held at most, however it is extended: 10 ms or more.
+    /// How long a lease can be held at most, despite extensions: 10 ms or more.
     pub fn max_hold(self, max_hold: Duration) -> Self {
         self.option(Dialect::Rust, "max_hold", &OptionValue::Number(max_hold.as_secs_f64()))
     }
 
-    /// Leases can be held for ever.
+    /// Leases can be held without a limit.
     pub fn unlimited_hold(self) -> Self {
         self.option(Dialect::Rust, "max_hold", &OptionValue::Null)
     }
 
-    /// Sets an option by its name, as a language binding received it.
+    /// Sets an option by name, with a value in the form of `dialect`. The acquire reports errors.
+    /// For language bindings.
     pub fn option(mut self, dialect: Dialect, name: &str, value: &OptionValue) -> Self {
         if let Err(error) = self.options.set_per_lock(dialect, name, value) {
             self.mistake.get_or_insert(error);
@@ -73,37 +76,38 @@ impl Lock {
         self
     }
 
-    /// The lock, or the first mistake that was made in describing it.
+    /// The lock, or the first error in its resources and options. Without this call, the acquire
+    /// returns that error.
     ///
     /// # Errors
     ///
-    /// [`ErrorCode::Config`](crate::ErrorCode::Config) for an empty resource, one that is named twice, or
-    /// a bad option.
+    /// [`ErrorCode::Config`](crate::ErrorCode::Config) for an invalid resource or option, or a
+    /// resource that is named twice.
     pub fn checked(self) -> Result<Self> {
         self.mistake.clone().map_or(Ok(self), Err)
     }
 
-    /// What it locks.
+    /// The resources to lock.
     pub fn resources(&self) -> &[String] {
         &self.resources
     }
 
-    /// Acquires the lock. The clock of `wait` starts now; dropping the result cancels.
+    /// Acquires the lock. The time for `wait` starts now, not when the result is first polled.
+    /// Dropping the result cancels the acquire.
     ///
-    /// Contention is waited out for `wait`; then the result is an error with
+    /// If others hold the lock for the whole `wait`, the result is
     /// [`ErrorCode::Timeout`](crate::ErrorCode::Timeout). If too few nodes can vote, and still
-    /// cannot after `connect_timeout`, it is one with
-    /// [`ErrorCode::NoQuorum`](crate::ErrorCode::NoQuorum).
+    /// cannot after `connect_timeout`, it is [`ErrorCode::NoQuorum`](crate::ErrorCode::NoQuorum).
     ///
-    /// Locks are not re-entrant. If a lease of this client holds the resource, the error with
-    /// [`ErrorCode::Timeout`](crate::ErrorCode::Timeout) says so, and if the tokio task or thread that
-    /// calls this acquired that lease, the event `acquire.reentrant` warns after a second of waiting.
+    /// Locks are not re-entrant. If a lease of this client holds the resource, the `Timeout` error
+    /// says so. If the calling tokio task or thread acquired that lease itself, the event
+    /// `acquire.reentrant` warns about that after a second of waiting.
     pub fn acquire(&self) -> Pending<Result<Lease>> {
         self.acquire_as(Some(Owner::current()))
     }
 
-    /// [`Lock::acquire`] for a thread or task that a language binding knows; without one, the event
-    /// `acquire.reentrant` is never published.
+    /// [`Lock::acquire`] on behalf of a thread or task of a language binding. Without an owner, the
+    /// event `acquire.reentrant` is never emitted.
     pub fn acquire_as(&self, owner: Option<Owner>) -> Pending<Result<Lease>> {
         let started = self.prepare().and_then(|keys| {
             let renewer = self.setup.renewer();
@@ -115,11 +119,12 @@ impl Lock {
         started.unwrap_or_else(|error| Pending::ready(Err(error)))
     }
 
-    /// Whether somebody holds so many nodes that the lock could not be acquired now; of several
-    /// resources, any of them. It may have changed by the time this returns.
+    /// Whether the lock could not be acquired now, because others hold it on too many nodes. With
+    /// several resources: whether that is so for any of them. It may be out of date when it
+    /// returns.
     ///
-    /// The result is an error with [`ErrorCode::NoQuorum`](crate::ErrorCode::NoQuorum) if too few
-    /// nodes answer to tell.
+    /// The result is [`ErrorCode::NoQuorum`](crate::ErrorCode::NoQuorum) if too few nodes answer to
+    /// tell.
     pub fn locked(&self) -> Pending<Result<bool>> {
         let started = self.prepare().and_then(|keys| {
             let (sender, receiver) = oneshot::channel();
@@ -143,7 +148,7 @@ impl Lock {
         }
         let keys = |resource: &String| Keys::new(&self.options.key_prefix, resource);
         let mut keys: Vec<_> = self.resources.iter().map(keys).collect();
-        // Whoever names the same resources stands in the same line.
+        // Sorted, so that locks with the same resources share a local wait queue.
         keys.sort_unstable_by(|one, other| one.lock.cmp(&other.lock));
         Ok(keys.into())
     }

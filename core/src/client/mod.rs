@@ -1,4 +1,10 @@
-//! The client: its nodes, its options, the locks it makes.
+//! The public API: [`Client`], its builder, locks and status queries.
+//!
+//! This room owns what a client consists of, in each process, and turns calls into operations of
+//! `lock`, `doctor` and `node`. It contains no rule of the lock. Nothing in the crate depends on
+//! it, apart from tests; language bindings call it.
+//!
+//! Reading order: `mod.rs`, `lock.rs`, `setup.rs` (what belongs to one process), `status.rs`.
 
 pub(crate) mod lock;
 pub(crate) mod setup;
@@ -20,9 +26,9 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::oneshot;
 
-/// A client of N independent nodes. Cheap to clone; all clones are one client.
+/// A client of N independent nodes. Clones are cheap, and share everything.
 ///
-/// Nothing is connected, and no thread is started, before the first lock.
+/// It connects, and starts quorlock's background thread, only when it is first used.
 ///
 /// ```
 /// # async fn run() -> quorlock::Result<()> {
@@ -45,29 +51,29 @@ pub struct Client {
     setup: Arc<Setup>,
 }
 
-/// Makes a [`Client`].
+/// Builds a [`Client`].
 #[derive(Clone, Default)]
 pub struct ClientBuilder {
     urls: Option<Vec<String>>,
     options: Options,
-    /// How the last option was written.
+    /// The dialect of the last option, for errors in `build`.
     dialect: Option<Dialect>,
-    /// The first mistake, reported by `build`.
+    /// The first error, which `build` returns.
     mistake: Option<Error>,
 }
 
 impl ClientBuilder {
-    /// The nodes' URLs: `redis://[user:password@]host[:port][/database]`, `rediss://…` with TLS,
-    /// `redis-sentinel://host[:port],…/service`, `redis-cluster://host[:port],…`,
-    /// `unix:///path[?db=…&user=…&pass=…]`, or `memory://name` for a node in this process, which
-    /// is for tests. Without this, they are taken from the environment variable `QUORLOCK_NODES`.
+    /// Sets the nodes' URLs: `redis://[user:password@]host[:port][/database]`, `rediss://…` with
+    /// TLS, `redis-sentinel://host[:port],…/service`, `redis-cluster://host[:port],…`,
+    /// `unix:///path[?db=…&user=…&pass=…]`, or `memory://name` for an in-memory node of this
+    /// process, for tests. By default they are read from the environment variable `QUORLOCK_NODES`.
     #[must_use]
     pub fn nodes<I: IntoIterator<Item = S>, S: Into<String>>(mut self, urls: I) -> Self {
         self.urls = Some(urls.into_iter().map(Into::into).collect());
         self
     }
 
-    /// [`ClientBuilder::nodes`] with URLs in one text, separated by commas, as in `QUORLOCK_NODES`.
+    /// [`ClientBuilder::nodes`] with a comma-separated list of URLs, as in `QUORLOCK_NODES`.
     #[must_use]
     pub fn node_list(self, urls: &str) -> Self {
         self.nodes(url::split(urls))
@@ -79,81 +85,83 @@ impl ClientBuilder {
         self.duration("ttl", ttl)
     }
 
-    /// How long an acquire waits while others hold the lock: 10 s by default, zero for one try.
+    /// How long an acquire waits while others hold the lock: 10 s by default. Zero means a single
+    /// attempt.
     #[must_use]
     pub fn wait(self, wait: Duration) -> Self {
         self.duration("wait", wait)
     }
 
-    /// Acquires wait for ever while others hold the lock.
+    /// Acquires wait without a limit while others hold the lock.
     #[must_use]
     pub fn wait_forever(self) -> Self {
         self.option(Dialect::Rust, "wait", &OptionValue::Null)
     }
 
-    /// Whether leases are extended until they are released: true by default.
+    /// Whether leases are extended automatically until they are released: true by default.
     #[must_use]
     pub fn auto_extend(self, auto_extend: bool) -> Self {
         self.option(Dialect::Rust, "auto_extend", &OptionValue::Bool(auto_extend))
     }
 
-    /// How long a lease can be held at most, however it is extended: 10 ms or more, 1 h by
-    /// default. The first `ttl` of a lease is not cut short by it.
+    /// How long a lease can be held at most, despite extensions: 10 ms or more, 1 h by default. It
+    /// does not shorten the first `ttl` of a lease.
     #[must_use]
     pub fn max_hold(self, max_hold: Duration) -> Self {
         self.duration("max_hold", max_hold)
     }
 
-    /// Leases can be held for ever.
+    /// Leases can be held without a limit.
     #[must_use]
     pub fn unlimited_hold(self) -> Self {
         self.option(Dialect::Rust, "max_hold", &OptionValue::Null)
     }
 
-    /// How long one node may take to answer one request: 1 ms to 1 h. By default a twentieth of
-    /// the ttl, but at least 10 ms and at most 200 ms.
+    /// How long a node may take to answer a request: 1 ms to 1 h. By default a twentieth of the
+    /// ttl, but at least 10 ms and at most 200 ms.
     #[must_use]
     pub fn node_timeout(self, timeout: Duration) -> Self {
         self.duration("node_timeout", timeout)
     }
 
-    /// How long connecting to a node may take, and for how long an acquire or extension that
-    /// meets too few nodes tries again: 1 ms to 1 h, 1 s by default.
+    /// How long connecting to a node may take, and how long an acquire or extension keeps trying
+    /// while too few nodes can vote: 1 ms to 1 h, 1 s by default.
     #[must_use]
     pub fn connect_timeout(self, timeout: Duration) -> Self {
         self.duration("connect_timeout", timeout)
     }
 
-    /// By how much clocks may differ in rate: 0 to 0.5, 0.01 (one per cent) by default.
+    /// The relative difference in rate that clocks may have: 0 to 0.5, 0.01 (1 %) by default.
     #[must_use]
     pub fn drift_factor(self, factor: f64) -> Self {
         self.option(Dialect::Rust, "drift_factor", &OptionValue::Number(factor))
     }
 
-    /// The range of the random delay between two tries of a waiter that no node calls: 1 ms to 1 h,
-    /// 50 ms to 200 ms by default. The shorter one is also for how long a waiter that is called goes
-    /// before others.
+    /// The range of the random delay between two attempts of a waiter that is not notified: 1 ms to
+    /// 1 h, 50 ms to 200 ms by default. `shortest` is also how long a notified waiter goes before
+    /// others.
     #[must_use]
     pub fn retry_delay(self, shortest: Duration, longest: Duration) -> Self {
         let pair = OptionValue::Pair(shortest.as_secs_f64(), longest.as_secs_f64());
         self.option(Dialect::Rust, "retry_delay", &pair)
     }
 
-    /// For how long a node that has restarted does not count: 10 ms to 24 h, and not shorter than
-    /// any ttl that any client uses. Off by default: a node that keeps nothing over a restart then
-    /// may grant a lock again that it granted before, while that lease is valid.
+    /// How long a node that has restarted does not count: 10 ms to 24 h, and at least the longest
+    /// ttl of any client. Off by default: a node that loses its data in a restart may then grant a
+    /// lock while an earlier lease for it is still valid.
     #[must_use]
     pub fn restart_guard(self, guard: Duration) -> Self {
         self.duration("restart_guard", guard)
     }
 
-    /// What the keys on the nodes begin with, before the resource: nothing by default.
+    /// The prefix of all keys on the nodes: empty by default.
     #[must_use]
     pub fn key_prefix(self, prefix: impl Into<String>) -> Self {
         self.option(Dialect::Rust, "key_prefix", &OptionValue::Text(prefix.into()))
     }
 
-    /// Sets an option by its name, as a language binding received it.
+    /// Sets an option by name, with a value in the form of `dialect`. `build` reports errors. For
+    /// language bindings.
     #[must_use]
     pub fn option(mut self, dialect: Dialect, name: &str, value: &OptionValue) -> Self {
         self.dialect = Some(dialect);
@@ -167,7 +175,7 @@ impl ClientBuilder {
         self.option(Dialect::Rust, name, &OptionValue::Number(duration.as_secs_f64()))
     }
 
-    /// The client. Does no IO.
+    /// Builds the client. Does no IO, apart from reading the files that TLS parameters name.
     ///
     /// # Errors
     ///
@@ -183,20 +191,21 @@ impl ClientBuilder {
 }
 
 impl fmt::Debug for ClientBuilder {
-    // The URLs may hold passwords.
+    /// Omits the URLs, which may contain passwords.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("ClientBuilder").field("options", &self.options).finish_non_exhaustive()
     }
 }
 
 impl Client {
-    /// Begins to make a client.
+    /// A builder with default options.
     pub fn builder() -> ClientBuilder {
         ClientBuilder::default()
     }
 
-    /// The lock on a resource, or on several, of which all are locked or none: a recipe that owns
-    /// nothing. Each acquire makes a lease of its own.
+    /// The lock on a resource, or on several that are locked together or not at all. A [`Lock`]
+    /// holds nothing; each acquire creates a lease of its own. Errors in the names are returned by
+    /// the acquire.
     pub fn lock(&self, resources: impl Into<Resources>) -> Lock {
         Lock::new(Arc::clone(&self.setup), resources.into())
     }
@@ -206,16 +215,16 @@ impl Client {
         self.setup.endpoints.iter().map(|endpoint| &*endpoint.address)
     }
 
-    /// What became of locks, and of the requests to each node, counted in this process.
+    /// Statistics about locks and about the requests to each node, counted in this process.
     pub fn stats(&self) -> Stats {
         self.setup.driver().stats()
     }
 
-    /// Looks at all nodes, and says what is amiss with them: what cannot vote, and what may break
-    /// a promise of the lock. It changes nothing on them, and takes at most `connect_timeout` to
-    /// connect and as long again to look.
+    /// Examines all nodes, and reports what keeps them from voting and what may break a guarantee
+    /// of the lock. It changes nothing on them. Takes at most `connect_timeout` to connect, and as
+    /// long again to examine.
     ///
-    /// The result is an error with [`ErrorCode::Closed`] if the client is closed, and no other.
+    /// The only possible error is [`ErrorCode::Closed`], if the client is closed.
     ///
     /// [`ErrorCode::Closed`]: crate::ErrorCode::Closed
     pub fn doctor(&self) -> Pending<Result<Diagnosis>> {
@@ -225,7 +234,7 @@ impl Client {
         let (sender, receiver) = oneshot::channel();
         let setup = Arc::clone(&self.setup);
         let task = async move {
-            // An error means that nobody waits any more.
+            // Sending fails if the caller does not wait any more.
             let _ = sender.send(Ok(diagnose(&setup.endpoints, &setup.options).await));
         };
         match self.setup.driver().spawn(task) {
@@ -234,28 +243,30 @@ impl Client {
         }
     }
 
-    /// Who holds a resource: asks all nodes, and says what each of them keeps of it. It changes nothing,
-    /// and may have changed by the time this returns.
+    /// Queries all nodes for the holder and the waiters of a resource. It changes nothing, and may
+    /// be out of date when it returns.
     ///
-    /// The result is not an error if nodes do not answer: see [`State::Unknown`](crate::State::Unknown).
+    /// Nodes that do not answer are not an error: see [`State::Unknown`](crate::State::Unknown).
     pub fn status(&self, resource: impl Into<String>) -> Pending<Result<Status>> {
         status::status(&self.setup, resource.into())
     }
 
-    /// Takes the resource away from whoever held it in this [`Status`], and calls the next waiter. What has
-    /// changed hands since then is not touched. The result is what became of it at each node, where
-    /// [`NodeOutcome::Missing`](crate::NodeOutcome::Missing) means that nothing was left to delete.
+    /// Releases the resource on behalf of the holder in this [`Status`], and notifies the next
+    /// waiter. If the resource has a new holder since then, that one is not affected. Returns the
+    /// outcome at each node; [`NodeOutcome::Missing`](crate::NodeOutcome::Missing) means that there
+    /// was nothing to delete.
     ///
-    /// For a holder that hangs, or that is gone and had a long ttl. One that lives learns of the loss when it
-    /// next extends its lease, after a third of its ttl, and may work on until then: beside the next holder.
-    /// A value that is no text is not deleted.
+    /// Use it for a holder that hangs, or that crashed and had a long ttl. A holder that is alive
+    /// notices the loss at its next extension, after a third of its ttl; until then it may work
+    /// concurrently with the next holder. Values that are not text are not deleted.
     pub fn force_release(&self, seen: &Status) -> Pending<Result<Vec<NodeReport>>> {
         status::release(&self.setup, seen)
     }
 
-    /// Deletes the fencing counters of a resource that nobody holds or waits for and nobody will use again,
-    /// such as one with a random name. Otherwise the nodes keep them for a day. The result is what became of
-    /// it at each node, where [`NodeOutcome::Missing`](crate::NodeOutcome::Missing) means that it is in use.
+    /// Deletes the fencing counters of a resource that is neither held nor waited for and that will
+    /// not be used again, such as one with a random name. Otherwise the nodes keep them for a day.
+    /// Returns the outcome at each node; [`NodeOutcome::Missing`](crate::NodeOutcome::Missing)
+    /// means that the resource is in use.
     pub fn forget(&self, resource: impl Into<String>) -> Pending<Result<Vec<NodeReport>>> {
         status::forget(&self.setup, resource.into())
     }
@@ -265,11 +276,11 @@ impl Client {
         self.setup.is_closed()
     }
 
-    /// Closes the client: acquires under way end with [`ErrorCode::Closed`], leases that are still
-    /// held end and are released, and the connections are closed. Waits for the nodes for at most
-    /// `connect_timeout`. May be called again.
+    /// Closes the client. Acquires in progress end with [`ErrorCode::Closed`], leases that are
+    /// still held are released, and the connections are closed. Waits for the nodes for at most
+    /// `connect_timeout`. May be called more than once.
     ///
-    /// In a forked child it closes the child's connections; the parent's are not touched.
+    /// In a forked child, closes only the child's connections, not the parent's.
     ///
     /// [`ErrorCode::Closed`]: crate::ErrorCode::Closed
     pub fn close(&self) -> Pending<()> {

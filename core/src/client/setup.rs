@@ -1,4 +1,6 @@
-//! What a client is in every process, and what works for it in one.
+//! What a client has in every process, and what works for it in one.
+//!
+//! Makes a client usable after a fork: the child starts a renewer and connections of its own.
 
 use crate::command::script;
 use crate::config::endpoint::Endpoint;
@@ -11,7 +13,7 @@ use quorlock_protocol::Quorum;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering, fence};
 
-/// What a client is in every process, also after a fork; and its renewer in this one.
+/// The configuration of a client, which forked children share; and the renewer of each process.
 pub(crate) struct Setup {
     pub(crate) options: Options,
     pub(crate) endpoints: Vec<Endpoint>,
@@ -21,10 +23,11 @@ pub(crate) struct Setup {
 }
 
 impl Setup {
-    /// Starts nothing.
+    /// Creates the setup. Starts nothing.
     pub(crate) fn new(options: Options, endpoints: Vec<Endpoint>) -> Arc<Self> {
         fork::watch();
-        // Not later: a fork while another thread does it would leave it half done for ever.
+        // Done here, not lazily: if another thread were initializing the scripts during a fork, the
+        // child would wait for it forever.
         script::sources();
         Arc::new(Self {
             options,
@@ -40,12 +43,13 @@ impl Setup {
         self.endpoints.iter().any(Endpoint::is_cluster)
     }
 
-    /// What looks after the client's leases in this process.
+    /// The renewer of this process, which owns the client's leases. Starts it if needed.
     pub(crate) fn renewer(&self) -> &Arc<Renewer> {
         let renewer = self.renewer.get_or_init(|| {
             Renewer::new(&Driver::new(self.options.clone(), self.quorum, &self.endpoints))
         });
-        // If `close` came just before, it did not see this renewer. One of both sees the other.
+        // If `close` has just run, it may not have seen this renewer; then this thread sees that
+        // the client is closed. The two fences rule out that neither sees the other.
         fence(Ordering::SeqCst);
         if self.is_closed() {
             renewer.driver().closing.cancel();
@@ -53,7 +57,7 @@ impl Setup {
         renewer
     }
 
-    /// What runs the client's requests in this process.
+    /// The driver of this process, which runs the client's requests.
     pub(crate) fn driver(&self) -> &Arc<Driver> {
         self.renewer().driver()
     }
@@ -62,7 +66,7 @@ impl Setup {
         self.closed.load(Ordering::Acquire)
     }
 
-    /// Ends everything in this process; see `Client::close`.
+    /// Closes everything in this process; see `Client::close`.
     pub(crate) fn close(&self) -> Pending<()> {
         self.closed.store(true, Ordering::Release);
         fence(Ordering::SeqCst);

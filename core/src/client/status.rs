@@ -1,4 +1,6 @@
-//! Who holds a resource, node by node, for those who look after a system. Nothing relies on it.
+//! The status of a resource, node by node, for operators and tools. No lock relies on it.
+//!
+//! Also the two operations that operators run on what they see: force-release and forget.
 
 use crate::client::lock::Lock;
 use crate::client::setup::Setup;
@@ -19,24 +21,24 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::oneshot;
 
-/// What the nodes say together about a resource.
+/// What the nodes together report about a resource.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 #[non_exhaustive]
 pub enum State {
-    /// A majority of the nodes is free.
+    /// The resource is free on a majority of the nodes.
     Free,
     /// A majority of the nodes holds the same token.
     Held,
-    /// No majority is free, and none is known to hold the same token: several contend at this moment, or
-    /// what one of them left has not expired.
+    /// Neither: several clients are trying to acquire it, or the keys of an attempt that failed
+    /// have not expired.
     Contested,
     /// Too few nodes answered to tell.
     Unknown,
 }
 
 impl State {
-    /// The state as programs see it, such as `held`.
+    /// The state as a stable string for programs, such as `held`.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Free => "free",
@@ -47,45 +49,45 @@ impl State {
     }
 }
 
-/// What one node keeps of a resource.
+/// What one node stores about a resource.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct NodeStatus {
     /// The node's URL, without user and password.
     pub address: String,
-    /// `held`, `missing` if it is free there, or why the node does not say.
+    /// `held`, `missing` if the resource is free there, or why the node reports nothing.
     pub outcome: NodeOutcome,
-    /// More about it, such as the server's error text; may be empty.
+    /// Details, such as the server's error text; may be empty.
     pub detail: String,
-    /// What the key holds; `None` if there is none, or if it is no text.
+    /// The token in the lock key; `None` if there is no key, or its value is not text.
     pub token: Option<String>,
-    /// When the key expires, in milliseconds from now; `None` if never, or if there is none.
+    /// When the key expires, in milliseconds from now; `None` if never, or if there is no key.
     pub expires_in_ms: Option<u64>,
-    /// The last fencing token that the node gave out, for as long as it keeps that.
+    /// The last fencing token that the node granted; `None` if it has been forgotten.
     pub fence: Option<u64>,
-    /// How many clients stand in the node's queue; `None` if that could not be seen.
+    /// The number of clients in the node's queue; `None` if it could not be read.
     pub waiters: Option<u64>,
 }
 
-/// What is known of a resource; see [`Client::status`](crate::Client::status).
+/// The status of a resource; see [`Client::status`](crate::Client::status).
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct Status {
-    /// What may be locked.
+    /// The resource.
     pub resource: String,
-    /// Whether it is.
+    /// Whether it is held.
     pub state: State,
-    /// The token that a majority of the nodes holds, if it is held.
+    /// The token that a majority of the nodes holds; `None` if the state is not [`State::Held`].
     pub token: Option<String>,
-    /// The largest fencing token that was given out: the holder's, if it is held; else the last
-    /// holder's, or that of an attempt that failed.
+    /// The largest fencing token that was granted: the holder's, if the resource is held; otherwise
+    /// that of the last holder or of an attempt that failed.
     pub fence: Option<u64>,
-    /// When so many keys will have expired that a majority is free, in milliseconds from now, if
-    /// nobody extends them; `None` if it is free, or if that can't be told.
+    /// When enough keys will have expired for a majority to be free, in milliseconds from now,
+    /// unless they are extended. `None` if the resource is free, or if that is unknown.
     pub expires_in_ms: Option<u64>,
-    /// How many clients wait for it, by the longest queue.
+    /// The number of clients that wait for it: the length of the longest queue.
     pub waiters: u64,
-    /// The nodes, in the order in which the client was given them.
+    /// The nodes, in the order of the client's list.
     pub nodes: Vec<NodeStatus>,
 }
 
@@ -99,7 +101,7 @@ impl Status {
         let state = state(quorum, &nodes);
         let held = |node: &&NodeStatus| node.outcome == NodeOutcome::Held;
         let most = most_held(&nodes).filter(|_| state == State::Held);
-        // When each node that said something is free: now, then, or never.
+        // When each node that answered is free: now, at the expiry of its key, or never.
         let free_at = |node: &NodeStatus| match node.outcome {
             NodeOutcome::Missing => Some(0),
             NodeOutcome::Held => node.expires_in_ms,
@@ -123,7 +125,8 @@ impl Status {
     }
 }
 
-/// What most of the nodes that are held hold, and how many do; `None` stands for any value that is no text.
+/// The value that most nodes hold, and on how many; a value of `None` stands for any that is not
+/// text.
 fn most_held(nodes: &[NodeStatus]) -> Option<(Option<&str>, usize)> {
     let mut holders = HashMap::<_, usize>::new();
     for node in nodes.iter().filter(|node| node.outcome == NodeOutcome::Held) {
@@ -152,7 +155,7 @@ impl NodeStatus {
         let NodeReport { address, outcome, detail } = report;
         let info = match answered {
             Ok(Reply::Seen(info)) => Some(info),
-            // What it says is told, but does not count.
+            // A guarded node's report is shown, but its outcome is `guarded`.
             Ok(Reply::Uncounted(reply, _)) => match *reply {
                 Reply::Seen(info) => Some(info),
                 _ => None,
@@ -175,7 +178,7 @@ impl NodeStatus {
     }
 }
 
-/// Asks all nodes what they keep of the resource.
+/// Queries all nodes.
 pub(crate) fn status(setup: &Arc<Setup>, resource: String) -> Pending<Result<Status>> {
     start(setup, resource, async |driver, keys, resource| {
         let request = |_| Some(Request::Inspect(Arc::clone(&keys)));
@@ -185,7 +188,7 @@ pub(crate) fn status(setup: &Arc<Setup>, resource: String) -> Pending<Result<Sta
     })
 }
 
-/// Deletes on each node what was seen there.
+/// Deletes on each node the token that was seen there.
 pub(crate) fn release(setup: &Arc<Setup>, seen: &Status) -> Pending<Result<Vec<NodeReport>>> {
     let tokens: Vec<_> = seen.nodes.iter().map(|node| node.token.clone()).collect();
     start(setup, seen.resource.clone(), async move |driver, keys, _| {
@@ -198,7 +201,7 @@ pub(crate) fn release(setup: &Arc<Setup>, seen: &Status) -> Pending<Result<Vec<N
     })
 }
 
-/// Deletes on each node what it keeps of a resource that nobody holds or waits for.
+/// Deletes the fence counter of an unused resource on each node.
 pub(crate) fn forget(setup: &Arc<Setup>, resource: String) -> Pending<Result<Vec<NodeReport>>> {
     start(setup, resource, async |driver, keys, _| {
         let forget = |_| Some(Request::Forget(Arc::clone(&keys)));
@@ -206,7 +209,7 @@ pub(crate) fn forget(setup: &Arc<Setup>, resource: String) -> Pending<Result<Vec
     })
 }
 
-/// Does something about a resource in the background, once the nodes are connected or known to be down.
+/// Starts `work` on a resource in the background, once each node is connected or known to be down.
 fn start<T, F>(
     setup: &Arc<Setup>,
     resource: String,
@@ -235,8 +238,8 @@ where
     started.unwrap_or_else(|error| Pending::ready(Err(error)))
 }
 
-/// Asks each node what `request` makes for it, and waits for all answers. A node that is not asked
-/// has nothing of the resource.
+/// Sends each node the request that `request` returns for it, and waits for all answers. A node
+/// without a request is reported as not having the resource.
 async fn ask(
     driver: &Driver,
     request: impl Fn(usize) -> Option<Request>,

@@ -1,24 +1,25 @@
-//! What the doctor says: findings, as text and as JSON.
+//! The doctor's report, as values, text and JSON.
 
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::fmt;
 
-/// How much a finding matters.
+/// The severity of a finding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
 #[non_exhaustive]
 pub enum Level {
-    /// As it should be.
+    /// Nothing to do.
     Ok,
-    /// The lock works, but a promise hangs on something that may fail; or it could not be seen.
+    /// The lock works, but one of its guarantees depends on something that may fail, or could not
+    /// be checked.
     Warning,
-    /// The node cannot vote, or a promise of the lock does not hold.
+    /// The node cannot vote, or a guarantee of the lock does not hold.
     Error,
 }
 
 impl Level {
-    /// The level as programs see it, such as `warning`.
+    /// The level as a stable string for programs, such as `warning`.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Ok => "ok",
@@ -28,17 +29,17 @@ impl Level {
     }
 }
 
-/// One thing that was looked at.
+/// The result of one check.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct Finding {
-    /// How much it matters.
+    /// The severity.
     pub level: Level,
-    /// What was looked at, in a word, such as `eviction`.
+    /// The name of the check, such as `eviction`.
     pub check: &'static str,
-    /// What was found, and what can go wrong.
+    /// What was found, and what can go wrong because of it.
     pub message: String,
-    /// What to do; empty where nothing is to be done.
+    /// What to do about it; empty if the level is [`Level::Ok`].
     pub advice: String,
 }
 
@@ -47,30 +48,31 @@ pub struct Finding {
 #[serde(rename_all = "lowercase")]
 #[non_exhaustive]
 pub enum Permission {
-    /// It ran, or failed for another reason.
+    /// The command ran, or failed for another reason.
     Allowed,
-    /// The server does not permit it, or not on the keys that quorlock uses.
+    /// The user may not run the command, or not on the keys that quorlock uses.
     Denied,
 }
 
-/// What was found at one node. What could not be seen is `None`. Of a cluster, the findings are those at
-/// all masters that the client has keys on, the rest is told of one of them.
+/// What was found at one node. A field is `None` if it could not be read. For a cluster, the
+/// findings are those of all masters that the client's keys may be on; the other fields describe
+/// one of them.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct NodeDiagnosis {
     /// The node's URL, without user and password.
     pub address: String,
-    /// Whether it answered.
+    /// Whether the node answered.
     pub reachable: bool,
     /// The median of a few round trips, in milliseconds.
     pub latency_ms: Option<f64>,
-    /// `Redis`, `Valkey`, or whatever else it calls itself; `memory` for a node in this process.
+    /// The server software, such as `Redis` or `Valkey`; `memory` for an in-memory node.
     pub kind: Option<String>,
-    /// Its version.
+    /// The version of the server software.
     pub version: Option<String>,
-    /// Names the server process.
+    /// The id of the server process.
     pub run_id: Option<String>,
-    /// For how long it has been up, in whole seconds.
+    /// How long the server has been up, in whole seconds.
     pub uptime_seconds: Option<u64>,
     /// `master` or `slave`.
     pub role: Option<String>,
@@ -78,37 +80,39 @@ pub struct NodeDiagnosis {
     pub replicas: Option<u64>,
     /// Whether it is a node of a Redis Cluster.
     pub cluster: Option<bool>,
-    /// The limit of its memory in bytes; 0 for none.
+    /// Its memory limit in bytes; 0 if there is none.
     pub maxmemory: Option<u64>,
-    /// How much of it is in use, in bytes.
+    /// The memory in use, in bytes.
     pub used_memory: Option<u64>,
-    /// What it does at that limit.
+    /// What it does at the memory limit, such as `noeviction`.
     pub maxmemory_policy: Option<String>,
-    /// Whether it keeps a log of its writes.
+    /// Whether it keeps an append-only file.
     pub appendonly: Option<bool>,
-    /// When it writes that to the disk: `always`, `everysec` or `no`.
+    /// When it syncs that file to disk: `always`, `everysec` or `no`.
     pub appendfsync: Option<String>,
-    /// How far its clock is ahead of that of this machine, in milliseconds.
+    /// How far its clock is ahead of this machine's clock, in milliseconds; negative if it is
+    /// behind.
     pub clock_offset_ms: Option<f64>,
     /// The number of the database that the client uses.
     pub database: i64,
     /// Whether the connection is encrypted.
     pub tls: bool,
-    /// The commands that quorlock uses.
+    /// The commands that quorlock uses, and whether the user may run them.
     pub permissions: BTreeMap<&'static str, Permission>,
-    /// What to make of it.
+    /// The results of all checks of this node.
     pub findings: Vec<Finding>,
 }
 
-/// What the doctor found.
+/// The doctor's report; see [`Client::doctor`](crate::Client::doctor). Its `Display` text is for
+/// people.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct Diagnosis {
-    /// The worst level of all findings.
+    /// The highest level of all findings.
     pub level: Level,
-    /// What concerns the nodes together.
+    /// The findings about the nodes as a whole.
     pub findings: Vec<Finding>,
-    /// The nodes, in the order in which the client was given them.
+    /// The nodes, in the order of the client's list.
     pub nodes: Vec<NodeDiagnosis>,
 }
 
@@ -163,7 +167,7 @@ impl fmt::Display for NodeDiagnosis {
     }
 }
 
-/// The worst come first. What is in order needs no more than its name.
+/// Writes errors first, then warnings. Checks without a problem are only named.
 fn write_findings(f: &mut fmt::Formatter<'_>, findings: &[Finding]) -> fmt::Result {
     for level in [Level::Error, Level::Warning] {
         for finding in findings.iter().filter(|finding| finding.level == level) {
@@ -183,7 +187,7 @@ fn plural(count: usize) -> &'static str {
     if count == 1 { "" } else { "s" }
 }
 
-/// Without the sign of a zero.
+/// Rounds to one decimal; never returns a negative zero.
 pub(super) fn tenths(number: f64) -> f64 {
     (number * 10.0).round() / 10.0 + 0.0
 }

@@ -1,5 +1,5 @@
-//! Looks at a node, of a cluster at each of its masters: on a connection of its own, and without changing
-//! anything.
+//! Queries one node for everything the doctor judges; for a cluster, each of its masters. Uses a
+//! connection of its own and changes nothing. `judge.rs` draws the conclusions.
 
 use super::diagnosis::{NodeDiagnosis, Permission};
 use crate::command::answer::Failure;
@@ -22,44 +22,44 @@ use std::sync::Arc;
 use std::time::Instant;
 use tokio::time::timeout;
 
-/// Round trips that are timed. An odd number, so that one is in the middle.
+/// The number of round trips that are timed. Odd, so that the median is one of them.
 const ROUND_TRIPS: usize = 7;
 
-/// Of so many keys, one at least has any given slot of a cluster, if their slots differ.
+/// Among this many random keys, at least one has any given slot of a cluster, with near certainty.
 const ENOUGH_KEYS: usize = 100_000;
 
-/// What was seen at one server, also beside what is shown.
+/// What was seen at one server: the public diagnosis, and more that the judgement needs.
 #[derive(Default)]
 pub(super) struct Examined {
     pub(super) diagnosis: NodeDiagnosis,
-    /// Why the server could not be reached, or not be looked at to the end.
+    /// Why the server could not be reached, or not be examined completely.
     pub(super) trouble: Option<Failure>,
-    /// Why the server would not take a write, other than for want of permission.
+    /// Why the server would refuse a write, other than because of missing permissions.
     pub(super) refusal: Option<Failure>,
-    /// Whether it is known which server it is: not while sentinels or a cluster don't tell.
+    /// Whether it is known which server it is. Unknown if sentinels or a cluster do not name it.
     pub(super) is_known: bool,
     pub(super) is_local: bool,
-    /// Whether it does not have to prove who it is.
-    pub(super) trusts_anybody: bool,
-    /// Whether sentinels named it, who may name another one tomorrow.
+    /// Whether the server's certificate is not verified.
+    pub(super) skips_verification: bool,
+    /// Whether sentinels named the server, so that it may be replaced.
     pub(super) has_sentinels: bool,
-    /// The cluster of which it is one master, if that is the node.
+    /// If the node is a cluster: the position of this master in it.
     pub(super) membership: Option<Membership>,
-    /// By how much the clock's offset may be wrong, at most: half a round trip.
+    /// The maximum error of the clock offset in milliseconds: half a round trip.
     pub(super) clock_error_ms: f64,
 }
 
-/// A master's place in its cluster.
+/// A master of a cluster.
 pub(super) struct Membership {
     pub(super) place: String,
-    /// How many masters the cluster has.
+    /// The number of masters in the cluster.
     pub(super) masters: usize,
-    /// How many slots no master has.
+    /// The number of slots without a master.
     pub(super) lost_slots: usize,
 }
 
-/// Looks at one node: at all servers that it consists of, at least one. Each has `connect_timeout` to be
-/// connected, and as long to answer.
+/// Examines one node. Returns an entry for each of its servers, at least one. Connecting to a
+/// server may take `connect_timeout`, and examining it as long again.
 pub(super) async fn examine(endpoint: &Endpoint, options: &Options) -> Vec<Examined> {
     let mut examined = Examined::of(endpoint);
     match &endpoint.target {
@@ -77,7 +77,7 @@ pub(super) async fn examine(endpoint: &Endpoint, options: &Options) -> Vec<Exami
     vec![examined]
 }
 
-/// Looks at the masters of a cluster that this client has keys on.
+/// Examines the masters that this client's keys may be on.
 async fn examine_cluster(
     endpoint: &Endpoint,
     cluster: &Cluster,
@@ -88,7 +88,7 @@ async fn examine_cluster(
         Ok(Ok(shards)) => {
             let (masters, had) = (shards.len(), shards.iter().map(Shard::size).sum());
             let lost_slots = usize::from(SLOTS).saturating_sub(had);
-            let looking = shards.into_iter().filter_map(|shard| {
+            let examining = shards.into_iter().filter_map(|shard| {
                 let keys = keys_on(&shard, options)?;
                 let place = shard.place.to_string();
                 let target = Target::Server(Arc::new(cluster.server(shard.place)));
@@ -99,7 +99,7 @@ async fn examine_cluster(
                     examined
                 })
             });
-            let seen = join_all(looking).await;
+            let seen = join_all(examining).await;
             if !seen.is_empty() {
                 return seen;
             }
@@ -111,12 +111,13 @@ async fn examine_cluster(
     vec![Examined { trouble: Some(unknown), ..Examined::of(endpoint) }]
 }
 
-/// Keys of a resource that nobody has.
+/// The keys of a random resource that nobody uses.
 fn any_keys(options: &Options) -> Keys {
     Keys::new(&options.key_prefix, &format!("quorlock-doctor-{:08x}", random::random()))
 }
 
-/// The same on this master; `None` if all keys of this client share a slot that another one has.
+/// Like [`any_keys`], but with a slot of this master; `None` if the client's prefix puts all keys
+/// in a slot of another master.
 fn keys_on(shard: &Shard, options: &Options) -> Option<Keys> {
     let tries = if tag(&options.key_prefix).is_some() { 1 } else { ENOUGH_KEYS };
     let mut keys = (0..tries).map(|_| any_keys(options));
@@ -124,7 +125,7 @@ fn keys_on(shard: &Shard, options: &Options) -> Option<Keys> {
 }
 
 impl Examined {
-    /// Of this node nothing is seen yet.
+    /// Nothing has been examined yet.
     fn of(endpoint: &Endpoint) -> Self {
         let mut examined = Self::default();
         examined.diagnosis.address.clone_from(&endpoint.address);
@@ -134,15 +135,15 @@ impl Examined {
     fn is_at(&mut self, server: &Server) {
         self.is_known = true;
         self.is_local = server.place.is_local();
-        self.trusts_anybody = server.tls.as_ref().is_some_and(|tls| !tls.is_verified);
+        self.skips_verification = server.tls.as_ref().is_some_and(|tls| !tls.is_verified);
         self.diagnosis.tls = server.tls.is_some();
         self.diagnosis.database = i64::from(server.login.database);
     }
 
-    /// Looks at one server.
+    /// Examines one server.
     async fn examine(&mut self, target: &Target, options: &Options, keys: &Keys) {
         if let Target::Server(server) = target {
-            // It is known, also if it cannot be reached.
+            // Known even if it cannot be reached.
             self.is_at(server);
         }
         let limit = options.connect_timeout;
@@ -159,8 +160,8 @@ impl Examined {
         };
         self.is_at(&server);
         self.diagnosis.reachable = true;
-        let looked = timeout(limit, look(&connection, options, keys, self)).await;
-        self.trouble = match looked {
+        let queried = timeout(limit, query(&connection, options, keys, self)).await;
+        self.trouble = match queried {
             Ok(Ok(())) => None,
             Ok(Err(error)) => Some(failure(&error, true)),
             Err(_) => Some(Failure::timeout("no answer", limit, true)),
@@ -168,7 +169,8 @@ impl Examined {
     }
 }
 
-async fn look(
+/// Runs all queries on a connection, and stores the results in `examined`.
+async fn query(
     connection: &Connection<Nobody>,
     options: &Options,
     keys: &Keys,
@@ -181,9 +183,10 @@ async fn look(
         sections.iter().map(|section| redis::cmd("INFO").arg(*section).to_owned()).collect();
     commands.push(redis::cmd("CONFIG").arg("GET").arg("appendfsync").to_owned());
     let mut replies = connection.query(&commands).await?.into_iter();
-    // No name is in two sections.
-    let told = replies.by_ref().take(sections.len());
-    let info: String = told.filter_map(|reply| from_redis_value::<String>(reply).ok()).collect();
+    // No field name occurs in two sections, so they can be joined.
+    let sections = replies.by_ref().take(sections.len());
+    let info: String =
+        sections.filter_map(|reply| from_redis_value::<String>(reply).ok()).collect();
     let config = replies.next().and_then(|reply| from_redis_value(reply).ok());
     let config: HashMap<String, String> = config.unwrap_or_default();
     let allowed = if info.is_empty() { Permission::Denied } else { Permission::Allowed };
@@ -195,7 +198,7 @@ async fn look(
 }
 
 fn fill(node: &mut NodeDiagnosis, info: &InfoDict) {
-    // Others say that they are some version of Redis, for the sake of old clients.
+    // These report a Redis version too, for old clients.
     let others = ["valkey", "dragonfly", "garnet", "kvrocks"];
     let other = others.iter().find_map(|kind| {
         let version: String = info.get(&format!("{kind}_version"))?;
@@ -216,7 +219,7 @@ fn fill(node: &mut NodeDiagnosis, info: &InfoDict) {
     node.appendonly = info.get("aof_enabled");
 }
 
-/// Times round trips, and reads the node's clock in the quickest one.
+/// Measures the latency, and reads the clock offset from the fastest round trip.
 async fn measure(
     connection: &Connection<Nobody>,
     examined: &mut Examined,
@@ -238,7 +241,7 @@ async fn measure(
     Ok(())
 }
 
-/// Tries every command that quorlock uses, on keys that do not exist, so that nothing comes of it.
+/// Tries every command that quorlock uses, on keys that do not exist, so that nothing is changed.
 async fn try_commands(
     connection: &Connection<Nobody>,
     options: &Options,
@@ -262,7 +265,7 @@ async fn try_commands(
     add("TIME", &[]);
     for key in [&keys.lock, &keys.fence] {
         add("GET", &[key]);
-        // XX: only if it exists.
+        // XX: only if the key exists.
         add("SET", &[key, "x", "XX", "PX", "1"]);
         add("PEXPIRE", &[key, "1"]);
     }
@@ -284,13 +287,13 @@ async fn try_commands(
         let failure = failure(&error, true);
         match failure.outcome {
             NodeOutcome::Noperm => *permission = Permission::Denied,
-            // Where scripts may not be loaded, they are not known.
+            // If the user may not load scripts, EVALSHA cannot know them.
             _ if error.code() == Some("NOSCRIPT") => {}
             _ if examined.refusal.is_none() => examined.refusal = Some(failure),
             _ => {}
         }
     }
-    // Not with the others: what it is answered with is no reply.
+    // Separate from the others, because the answer to SUBSCRIBE is a push message.
     let permission = match subscribe(connection, &channel).await {
         Ok(()) => Permission::Allowed,
         Err(error) if failure(&error, true).outcome == NodeOutcome::Noperm => Permission::Denied,

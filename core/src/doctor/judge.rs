@@ -1,4 +1,6 @@
-//! What to make of what was seen. No IO.
+//! Turns what was examined into findings. No IO.
+//!
+//! Every threshold and every text of the doctor is here.
 
 use super::diagnosis::{Finding, Level, NodeDiagnosis, Permission, tenths};
 use super::examine::{Examined, Membership};
@@ -8,20 +10,20 @@ use crate::error::{NodeOutcome, same_server};
 use quorlock_protocol::{FENCE_WINDOW, Quorum};
 use std::time::Duration;
 
-/// Clocks of machines with NTP are closer by far.
+/// A larger offset is reported. Clocks with NTP are much closer.
 const USUAL_CLOCK_ERROR_MS: f64 = 1_000.0;
-/// A node that has used this much of its memory will soon refuse writes.
+/// A node that uses more than this fraction of its memory limit will soon refuse writes.
 const NEARLY_FULL: f64 = 0.9;
-/// What quorlock can do without; what it costs then.
+/// Commands that quorlock can do without, and what it loses without them.
 const OPTIONAL: [(&str, &[&str]); 2] = [
     ("restarts and duplicate nodes may go unnoticed", &["INFO", "SCRIPT LOAD"]),
     (
-        "who waits for a lock is not called when it is free, and tries at random",
+        "waiters are not notified when a lock is released, and retry at random intervals",
         &["PUBLISH", "SUBSCRIBE", "ZADD", "ZRANGE", "ZRANK", "ZREM"],
     ),
 ];
 
-/// Said in place of "ok" where the server does not permit to look.
+/// The message if the user is not permitted to run the commands for a check.
 const NOT_PERMITTED: &str = "not permitted to look";
 
 fn ok(check: &'static str, message: impl Into<String>) -> Finding {
@@ -37,11 +39,11 @@ fn error(check: &'static str, message: impl Into<String>, advice: impl Into<Stri
 }
 
 fn unseen(check: &'static str, command: &str) -> Finding {
-    warning(check, NOT_PERMITTED, format!("permit {command} to the user of this client"))
+    warning(check, NOT_PERMITTED, format!("allow the user of this client to run {command}"))
 }
 
-/// What to make of a node, which consists of these servers. What there is to know of one server is told of one
-/// that can be reached, if there is one.
+/// Judges a node, which consists of these servers. The fields of the result describe a server that
+/// could be reached, if there is one.
 pub(super) fn judge(servers: Vec<Examined>, options: &Options) -> NodeDiagnosis {
     let members: Option<Vec<_>> = servers.iter().map(|server| server.membership.as_ref()).collect();
     let judged = servers.iter().map(|server| judge_server(server, options));
@@ -54,7 +56,8 @@ pub(super) fn judge(servers: Vec<Examined>, options: &Options) -> NodeDiagnosis 
     NodeDiagnosis { findings, ..one.diagnosis }
 }
 
-/// The findings at the masters of a cluster as those at one node. Where not all is in order, they tell whose.
+/// Combines the findings at the masters of a cluster. A problem that only some of them have names
+/// those.
 fn combined(judged: &[(&Membership, Vec<Finding>)]) -> Vec<Finding> {
     let mut combined: Vec<(Finding, Vec<&str>)> = Vec::new();
     for (member, finding) in
@@ -69,21 +72,22 @@ fn combined(judged: &[(&Membership, Vec<Finding>)]) -> Vec<Finding> {
             None => combined.push((finding.clone(), vec![&member.place])),
         }
     }
-    let is_amiss = |check| combined.iter().any(|(f, _)| f.check == check && f.level != Level::Ok);
-    let told = combined.iter().filter(|(f, _)| f.level != Level::Ok || !is_amiss(f.check));
+    let has_problem =
+        |check| combined.iter().any(|(f, _)| f.check == check && f.level != Level::Ok);
+    let shown = combined.iter().filter(|(f, _)| f.level != Level::Ok || !has_problem(f.check));
     let seen = |check| {
         judged.iter().filter(|(_, all)| all.iter().any(|finding| finding.check == check)).count()
     };
-    let told = told.map(|(finding, places)| {
+    let shown = shown.map(|(finding, places)| {
         let mut finding = finding.clone();
-        let is_amiss_at_some = finding.level != Level::Ok && places.len() < seen(finding.check);
-        // What fails on the way to a master names it already.
-        if is_amiss_at_some && finding.check != "connection" {
+        let is_partial = finding.level != Level::Ok && places.len() < seen(finding.check);
+        // A connection failure names its master already.
+        if is_partial && finding.check != "connection" {
             finding.message = format!("{}: {}", places.join(", "), finding.message);
         }
         finding
     });
-    told.collect()
+    shown.collect()
 }
 
 /// The findings at one server.
@@ -111,7 +115,7 @@ fn judge_server(examined: &Examined, options: &Options) -> Vec<Finding> {
         memory(node),
         persistence(node, options),
         clock(node),
-        ok("database", format!("number {}; all clients have to use the same", node.database)),
+        ok("database", format!("number {}; all clients must use the same", node.database)),
     ]);
     findings.extend(restart(node, options));
     findings
@@ -123,26 +127,26 @@ fn connection(examined: &Examined) -> Finding {
         Some(failure) => error(
             "connection",
             format!("{}: {}; it cannot vote", failure.outcome.as_str(), failure.detail),
-            "see that it runs, that the URL is right, and that nothing stands in between",
+            "check that it runs, that the URL is right, and that no firewall is in the way",
         ),
     }
 }
 
 fn encryption(examined: &Examined) -> Finding {
-    if examined.trusts_anybody {
+    if examined.skips_verification {
         return warning(
             "encryption",
-            "insecure=true: the server need not prove who it is, so anybody in between can read \
-             along and release locks",
-            "name the file with the certificate of its authority by cacert=…, in place of insecure",
+            "insecure=true: the server's certificate is not verified, so an attacker on the \
+             network can read tokens and release locks",
+            "replace insecure=true by cacert=…, the file with the certificate of its authority",
         );
     }
     if examined.is_local || examined.diagnosis.tls {
-        return ok("encryption", "nothing goes over a network in clear text");
+        return ok("encryption", "no traffic crosses a network in clear text");
     }
     warning(
         "encryption",
-        "passwords and tokens go over the network in clear text: who can read along can release \
+        "passwords and tokens cross the network in clear text: anyone who reads them can release \
          locks",
         "use TLS (rediss://), or a private network",
     )
@@ -151,18 +155,19 @@ fn encryption(examined: &Examined) -> Finding {
 fn latency(node: &NodeDiagnosis, options: &Options) -> Finding {
     let Some(latency) = node.latency_ms else { return unseen("latency", "TIME") };
     let limit = options.node_timeout(options.ttl);
-    let shown = format!("{latency:.2} ms for a round trip, of {} ms", limit.as_millis());
+    let shown =
+        format!("a round trip takes {latency:.2} ms, and node_timeout is {} ms", limit.as_millis());
     if latency <= limit.as_secs_f64() * 1e3 / 2.0 {
         return ok("latency", shown);
     }
     warning(
         "latency",
-        format!("{shown} that node_timeout allows: it will often be taken for dead"),
-        "move it closer, or set a longer node_timeout",
+        format!("{shown}: requests will often time out"),
+        "move the node closer, or set a longer node_timeout",
     )
 }
 
-/// The commands of this kind that the user may not run.
+/// The denied commands of this kind, separated by commas.
 fn denied(node: &NodeDiagnosis, kind: impl Fn(&str) -> bool) -> String {
     let denied = node.permissions.iter().filter(|(_, given)| **given == Permission::Denied);
     let denied: Vec<_> = denied.map(|(name, _)| *name).filter(|name| kind(name)).collect();
@@ -179,7 +184,7 @@ fn permissions(node: &NodeDiagnosis) -> Finding {
         return error(
             "permissions",
             format!("the user may not run {needed} on keys like quorlock-doctor: it cannot vote"),
-            "permit these commands to the user, on the keys that are locked, their fences and queues",
+            "allow the user these commands on the lock keys, fence keys and queues",
         );
     }
     let costs = OPTIONAL.iter().filter_map(|(cost, names)| {
@@ -188,19 +193,19 @@ fn permissions(node: &NodeDiagnosis) -> Finding {
     });
     let costs: Vec<_> = costs.collect();
     if !costs.is_empty() {
-        let advice = "permit these commands to the user, on its keys and channels";
+        let advice = "allow the user these commands on its keys and channels";
         return warning("permissions", costs.join("; "), advice);
     }
-    ok("permissions", "the user may run all that is needed")
+    ok("permissions", "the user may run all required commands")
 }
 
 fn writes(examined: &Examined) -> Finding {
-    let Some(failure) = &examined.refusal else { return ok("writes", "it takes writes") };
+    let Some(failure) = &examined.refusal else { return ok("writes", "it accepts writes") };
     let advice = match failure.outcome {
         NodeOutcome::Loading => "wait until it has loaded its data",
-        NodeOutcome::Readonly | NodeOutcome::Masterdown => "give the client a master",
-        NodeOutcome::Oom => "give it more memory, or nothing else to keep",
-        NodeOutcome::Misconf => "see in its log why it cannot save",
+        NodeOutcome::Readonly | NodeOutcome::Masterdown => "point the client at a master",
+        NodeOutcome::Oom => "give it more memory, or remove other data from it",
+        NodeOutcome::Misconf => "see its log for why it cannot save",
         _ => "see its log",
     };
     error("writes", format!("it refuses writes ({}), so it cannot vote", failure.detail), advice)
@@ -216,7 +221,7 @@ fn server(node: &NodeDiagnosis) -> Finding {
     match &**kind {
         "Redis" if version < (6, 2) => warning(
             "server",
-            format!("{shown} is older than any that quorlock is tested with"),
+            format!("{shown} is older than any version that quorlock is tested with"),
             "use Redis 6.2 or later, or Valkey",
         ),
         "Redis" | "Valkey" => ok("server", shown),
@@ -231,9 +236,9 @@ fn server(node: &NodeDiagnosis) -> Finding {
     }
 }
 
-/// What a replica that is promoted does not know.
-const LACKS: &str = "one that is promoted in its place lacks what was not replicated yet, and would \
-                     grant it again";
+/// What a promoted replica lacks.
+const LACKS: &str = "a replica that is promoted lacks locks that were not replicated yet, and would \
+                     grant them again";
 
 fn replication(examined: &Examined, options: &Options) -> Finding {
     let node = &examined.diagnosis;
@@ -247,7 +252,7 @@ fn replication(examined: &Examined, options: &Options) -> Finding {
                 false => format!("a master with replicas ({replicas})"),
             };
             match options.restart_guard {
-                // Sentinels tell since when it has been the master.
+                // Sentinels report since when it has been the master.
                 Some(guard) if examined.has_sentinels => ok(
                     "replication",
                     format!(
@@ -261,8 +266,8 @@ fn replication(examined: &Examined, options: &Options) -> Finding {
         (Some("master"), _) => ok("replication", "an independent master"),
         (Some(role), _) => error(
             "replication",
-            format!("it is no master ({role}): it cannot vote"),
-            "give the client the master, and better one that has no replicas",
+            format!("it is not a master ({role}): it cannot vote"),
+            "point the client at the master, preferably one without replicas",
         ),
     }
 }
@@ -271,22 +276,22 @@ fn cluster(examined: &Examined) -> Finding {
     match (&examined.membership, examined.diagnosis.cluster) {
         (Some(Membership { lost_slots, .. }), _) if *lost_slots > 0 => error(
             "cluster",
-            format!("no master has {lost_slots} of the slots: what is in them cannot be locked"),
-            "see CLUSTER INFO, and mend it (redis-cli --cluster fix)",
+            format!("no master has {lost_slots} of the slots: resources in them cannot be locked"),
+            "see CLUSTER INFO, and repair the cluster (redis-cli --cluster fix)",
         ),
         (Some(Membership { masters, .. }), _) => warning(
             "cluster",
             format!("a whole Redis Cluster, with {masters} masters: in a failover, {LACKS}"),
-            "use independent masters where that must not happen; restart_guard helps clients that \
-             saw the failover",
+            "use independent masters if that must not happen; restart_guard helps clients that \
+             were running during the failover",
         ),
         (None, None) => unseen("cluster", "INFO"),
-        (None, Some(false)) => ok("cluster", "no node of a cluster"),
+        (None, Some(false)) => ok("cluster", "not part of a cluster"),
         (None, Some(true)) => error(
             "cluster",
-            "a node of a Redis Cluster has but a part of all keys, and refuses the others: it \
+            "a node of a Redis Cluster serves only part of the keys and refuses the others: it \
              cannot vote on them",
-            "give the client the whole cluster, by redis-cluster://, or use independent masters",
+            "configure the whole cluster with redis-cluster://, or use independent masters",
         ),
     }
 }
@@ -325,7 +330,7 @@ fn memory(node: &NodeDiagnosis) -> Finding {
         _ => warning(
             "memory",
             format!("{shown} of {limit}: when it is full, it refuses locks"),
-            "give it more memory, or nothing else to keep",
+            "give it more memory, or remove other data from it",
         ),
     }
 }
@@ -335,7 +340,7 @@ fn persistence(node: &NodeDiagnosis, options: &Options) -> Finding {
         (None, _) => return unseen("persistence", "INFO"),
         (Some(true), None) => return unseen("persistence", "CONFIG GET"),
         (Some(true), Some("always")) => {
-            return ok("persistence", "appendonly, and every write is on the disk (fsync always)");
+            return ok("persistence", "appendonly is on, and every write is synced to disk");
         }
         (Some(true), Some(fsync)) => {
             format!("appendfsync is {fsync}: after a crash the last locks are forgotten")
@@ -355,7 +360,7 @@ fn persistence(node: &NodeDiagnosis, options: &Options) -> Finding {
     }
 }
 
-/// Whether the restart guard keeps it from voting, as far as its uptime goes.
+/// Whether the restart guard keeps the node from voting because of its uptime.
 fn is_young(node: &NodeDiagnosis, options: &Options) -> bool {
     let uptime = node.uptime_seconds.map(Duration::from_secs);
     options.restart_guard.zip(uptime).is_some_and(|(guard, uptime)| uptime <= guard)
@@ -364,9 +369,10 @@ fn is_young(node: &NodeDiagnosis, options: &Options) -> bool {
 fn restart(node: &NodeDiagnosis, options: &Options) -> Option<Finding> {
     let guard = options.restart_guard?;
     let Some(uptime) = node.uptime_seconds else {
-        let message = "not permitted to look: the node does not count for the restart_guard after \
-                       every new connection";
-        return Some(warning("restart", message, "permit INFO to the user of this client"));
+        let message = "not permitted to look: after each new connection, the node cannot vote for \
+                       the length of restart_guard";
+        let advice = "allow the user of this client to run INFO";
+        return Some(warning("restart", message, advice));
     };
     if !is_young(node, options) {
         return Some(ok(
@@ -388,14 +394,14 @@ fn clock(node: &NodeDiagnosis) -> Finding {
     match offset.abs() {
         off if off > USUAL_CLOCK_ERROR_MS => warning(
             "clock",
-            format!("{shown}: if the clocks' rates differ as well, leases are not what they seem"),
+            format!("{shown}: if the clocks also run at different rates, leases are unreliable"),
             advice,
         ),
         _ => ok("clock", shown),
     }
 }
 
-/// The findings that concern the nodes together, each of which consists of some servers.
+/// The findings about the nodes as a whole. Each node consists of one or more servers.
 pub(super) fn judge_together(nodes: &[Vec<Examined>], options: &Options) -> Vec<Finding> {
     let quorum = Quorum::over(nodes.len()).expect("the number of nodes was checked");
     let mut findings = vec![size(quorum), majority(quorum, nodes, options)];
@@ -427,8 +433,8 @@ fn majority(quorum: Quorum, nodes: &[Vec<Examined>], options: &Options) -> Findi
         let young = is_young(&server.diagnosis, options);
         server.trouble.is_none() && server.refusal.is_none() && !denied && !young
     };
-    // One server has one vote.
-    let is_first = |node: usize| twin_of(nodes, node).is_none();
+    // Duplicate nodes have one vote together.
+    let is_first = |node: usize| duplicate_of(nodes, node).is_none();
     let able = nodes.iter().enumerate().filter(|(_, servers)| servers.iter().all(can_vote));
     let able = able.filter(|(node, _)| is_first(*node)).count();
     let shown =
@@ -439,7 +445,7 @@ fn majority(quorum: Quorum, nodes: &[Vec<Examined>], options: &Options) -> Findi
                 servers.iter().any(can_vote) && !servers.iter().all(can_vote)
             };
             let what = match nodes.iter().any(is_split) {
-                true => "only what the cluster's other masters have",
+                true => "only resources on the cluster's other masters",
                 false => "nothing",
             };
             error("majority", format!("{shown}: {what} can be locked"), "see the nodes' findings")
@@ -453,22 +459,22 @@ fn majority(quorum: Quorum, nodes: &[Vec<Examined>], options: &Options) -> Findi
     }
 }
 
-/// The first node that has a server of this one, which comes later.
-fn twin_of(nodes: &[Vec<Examined>], node: usize) -> Option<usize> {
+/// The first node before `node` that shares a server with it.
+fn duplicate_of(nodes: &[Vec<Examined>], node: usize) -> Option<usize> {
     let run_ids =
         |node: usize| nodes[node].iter().filter_map(|server| server.diagnosis.run_id.as_ref());
     (0..node).find(|first| run_ids(*first).any(|run_id| run_ids(node).any(|other| other == run_id)))
 }
 
 fn duplicates(nodes: &[Vec<Examined>]) -> Option<Finding> {
-    let twins = |second| twin_of(nodes, second).map(|first| (first, second));
-    let twins = (0..nodes.len()).find_map(twins);
-    if let Some((first, second)) = twins {
+    let pair = |second| duplicate_of(nodes, second).map(|first| (first, second));
+    let pair = (0..nodes.len()).find_map(pair);
+    if let Some((first, second)) = pair {
         let node = |node: usize| (node, &*nodes[node][0].diagnosis.address);
         return Some(error(
             "duplicates",
             same_server(node(first), node(second)),
-            "give every server once",
+            "list every server only once",
         ));
     }
     let mut seen = nodes
@@ -478,12 +484,13 @@ fn duplicates(nodes: &[Vec<Examined>]) -> Option<Finding> {
         .filter(|server| server.reachable && server.kind.as_deref() != Some("memory"));
     match seen.all(|server| server.run_id.is_some()) {
         _ if nodes.len() == 1 => None,
-        true => Some(ok("duplicates", "no server is given twice")),
+        true => Some(ok("duplicates", "no server is listed twice")),
         false => Some(unseen("duplicates", "INFO")),
     }
 }
 
-/// Fences grow across counters that were lost if `restart_guard` is long enough: see `protocol::fence`.
+/// The offsets between the nodes' clocks. If a node loses its fence counter, fences still grow if
+/// `restart_guard` exceeds these offsets: see `protocol::fence`.
 fn clocks(nodes: &[Vec<Examined>], options: &Options) -> Option<Finding> {
     let offsets: Vec<(f64, f64)> = nodes
         .iter()
@@ -494,7 +501,7 @@ fn clocks(nodes: &[Vec<Examined>], options: &Options) -> Option<Finding> {
         let ends = offsets.iter().map(|(offset, error)| sign * (offset - sign * error));
         ends.fold(f64::NEG_INFINITY, f64::max)
     };
-    // What the errors of measurement cannot explain.
+    // The difference that measurement errors cannot explain.
     let apart = (ends(1.0) + ends(-1.0)).max(0.0);
     let needed = 2 * FENCE_WINDOW + Duration::from_secs_f64(apart / 1e3);
     if offsets.is_empty() {
@@ -511,8 +518,8 @@ fn clocks(nodes: &[Vec<Examined>], options: &Options) -> Option<Finding> {
     let is_short = options.restart_guard.is_some_and(|guard| guard <= needed);
     let limit = match is_short {
         true => format!(
-            ": fences may go back after restarts where they are misjudged, unless \
-                         restart_guard is longer than {}",
+            ": fences may go back after a restart that is misjudged, unless restart_guard is \
+             longer than {}",
             HumanDuration(needed)
         ),
         false => String::new(),

@@ -1,5 +1,10 @@
-//! The doctor: looks at each node as the promises of the lock assume it, and says what is amiss.
-//! It changes nothing on the servers.
+//! The doctor: checks each node against what the lock assumes of it, and reports every deviation.
+//!
+//! This room owns the checks and their findings. It must not change anything on the servers, and
+//! uses connections of its own. `Client::doctor` calls it.
+//!
+//! Reading order: `diagnosis.rs` (the report), `examine.rs` (queries the servers), `judge.rs`
+//! (turns what was seen into findings).
 
 mod diagnosis;
 mod examine;
@@ -13,7 +18,7 @@ use examine::examine;
 use futures_util::future::join_all;
 use judge::{judge, judge_together};
 
-/// Looks at all nodes at once.
+/// Examines all nodes at once.
 pub(crate) async fn diagnose(endpoints: &[Endpoint], options: &Options) -> Diagnosis {
     let examined = join_all(endpoints.iter().map(|endpoint| examine(endpoint, options))).await;
     let findings = judge_together(&examined, options);

@@ -29,8 +29,8 @@ enum Identity {
     Unreported { proven: bool },
     /// The id of the server process, or the ids of all servers of a cluster.
     Servers(Vec<String>),
-    /// The same server as another node; `of` is its position, if known. `by_id`: both report the same
-    /// id. Otherwise a round has revealed it.
+    /// The same server as another node; `of` is its position, if known. `by_id`: both report the
+    /// same id. Otherwise a round has revealed it.
     Duplicate { of: Option<usize>, by_id: bool },
 }
 
