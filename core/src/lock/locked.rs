@@ -63,7 +63,7 @@ impl HolderTally {
     /// Returns `Some(Some(locked))` once further answers cannot change the result, and `Some(None)` once too
     /// many nodes are unknown to decide. `None` means that more answers are needed.
     ///
-    /// The lock is held if so many nodes hold a key that no majority is free.
+    /// `locked` is `true` if no majority of the nodes is free.
     fn decide(&self, quorum: Quorum) -> Option<Option<bool>> {
         let all = self.held + self.free + self.unknown == quorum.nodes();
         if self.free >= quorum.size() {
