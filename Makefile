@@ -13,7 +13,7 @@ SITE := $(STAMPS)/docs
 PROFILE := quick
 
 .PHONY: help build native demo examples test test-rust test-python test-node test-examples model simulate chaos mutants bench \
-    bench-report bench-waiting packages licenses version docs lint clean redis
+    bench-report bench-waiting packages licenses version docs lint rooms clean redis
 
 help:
 	@echo 'make build   both packages, in place (PROFILE=release: as they are published)'
@@ -24,6 +24,7 @@ help:
 	@echo 'make simulate  whole clients under simulated faults (SEEDS=2000, FIRST_SEED=1; SEED=n shows one)'
 	@echo 'make mutants   breaks the protocol, the driver and the scripts on purpose, and shows what catches it'
 	@echo 'make chaos   clients in three languages under faults for 5 minutes (SECONDS=300, SEED=random)'
+	@echo 'make rooms   which room imports which, and import circles anywhere'
 	@echo 'make lint    formatters, linters, type checkers'
 	@echo 'make bench   quorlock beside raw sockets and other libraries; takes ten to fifteen minutes (ROUNDS=8, CYCLES=200)'
 	@echo 'make bench-report  writes docs/performance.md again, from bench/results.json'
@@ -127,6 +128,9 @@ docs: $(STAMPS)/site
 	RUSTDOCFLAGS='-D warnings' cargo doc --quiet --locked -p quorlock-protocol -p quorlock --no-deps --target-dir target
 	NO_MKDOCS_2_WARNING=1 $(SITE)/bin/mkdocs build --quiet --strict
 	$(SITE)/bin/python site/links.py $(LINKS)
+
+rooms:
+	@PYTHONPATH=tests $(PYTHON) -m structure.rooms
 
 lint: build
 	cargo fmt --all --check

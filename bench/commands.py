@@ -1,4 +1,4 @@
-"""Whether the floor sends what quorlock sends: else the comparison would be worth nothing."""
+"""Checks that the floor sends the same commands as quorlock, so that they can be compared."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _MARKER = "the cycle is over"
 
 
 def check() -> None:
-    """Ends the run if one cycle of each is not the same on the wire, but for what is random."""
+    """Exits with an error unless one cycle of both sends the same commands, except random parts."""
     quorlock = next(each for each in OWN if each.kind == "quorlock")
     floor = next(each for each in OWN if each.name == FLOOR)
     with Servers(1) as servers:
@@ -29,7 +29,7 @@ def check() -> None:
 
 
 def _cycle(servers: Servers, contender: Contender) -> list[list[str]]:
-    """What a node sees of one cycle when all are connected."""
+    """Returns the commands that a node receives in one cycle of a connected contender."""
     request = {"cycles": 1, "concurrency": 1}
     with ExitStack() as stack:
         process = Process([*contender.command, *servers.urls], contender.environment)
@@ -55,7 +55,7 @@ def _recorded(reader: TextIO, server: Server, key: str) -> list[list[str]]:
 
 
 def _general(words: list[str], key: str) -> list[str]:
-    """Without the key's name, the token and the time. The script's hash stays."""
+    """Replaces the key, the token and the time with placeholders. Keeps the hash of the script."""
     script, others = words[:2], words[2:]
     return script + [
         re.sub(r"^[0-9a-f]{40}$", "token", re.sub(r"^\d{16}$", "time", word.replace(key, "key")))

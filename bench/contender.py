@@ -1,4 +1,4 @@
-"""What is measured: a program that runs cycles when it is asked to; `README.md` says how."""
+"""Contenders: the programs that are measured. They run cycles on request; see `README.md`."""
 
 from __future__ import annotations
 
@@ -20,32 +20,32 @@ Kind = Literal["quorlock", "floor", "peer"]
 
 @dataclass(frozen=True)
 class Contender:
-    """A library, or the floor, in one form."""
+    """A library or the floor, in one form (`sync` or `async`)."""
 
     name: str
     kind: Kind
     language: str
     form: str
     command: Sequence[str]
-    """To which the nodes' URLs are added."""
+    """The command of the program. The URLs of the nodes are appended."""
     environment: Mapping[str, str] = field(default_factory=dict)
     needs_one_node: bool = False
-    """It knows a single node only."""
+    """Whether it supports only a single node."""
     concurrency: bool = True
-    """Whether it can run cycles at once."""
+    """Whether it can run several cycles concurrently."""
 
 
 class FailedError(Exception):
-    """A contender hangs, has ended, or answered with an error."""
+    """A contender hangs, has exited, or answered with an error."""
 
 
 class Process:
-    """A program that answers each line of JSON with one."""
+    """A program that answers each line of JSON on stdin with a line of JSON on stdout."""
 
     def __init__(self, command: Sequence[str], environment: Mapping[str, str]) -> None:
         self._complaints = tempfile.TemporaryFile("w+", errors="replace")  # noqa: SIM115
         self.failure = ""
-        """Why there is nobody any more who could answer."""
+        """Why the process cannot answer any more; empty if it can."""
         self._told = 0.0
         self._process = subprocess.Popen(
             command,
@@ -63,11 +63,11 @@ class Process:
 
     def send(self, request: Mapping[str, object]) -> None:
         assert self._process.stdin
-        with suppress(BrokenPipeError):  # that it has ended is seen when the answer is read
+        with suppress(BrokenPipeError):  # `receive` reports that the process has exited
             self._process.stdin.write(json.dumps(request) + "\n")
 
     def receive(self, limit: float = LIMIT) -> dict[str, Any]:
-        """The next answer. What takes longer than `limit` is killed. Raises FailedError."""
+        """Returns the next answer. Kills the process after `limit` seconds. Raises FailedError."""
         assert self._process.stdout
         if self.failure:
             raise FailedError(self.failure)
@@ -88,7 +88,7 @@ class Process:
         return self.receive(limit)
 
     def hang_up(self) -> None:
-        """Tells it that nothing will be asked any more."""
+        """Closes stdin, which tells the process to exit."""
         assert self._process.stdin
         if not self._process.stdin.closed:
             self._told = time.monotonic()
@@ -96,7 +96,7 @@ class Process:
                 self._process.stdin.close()
 
     def close(self, patience: float = 2.0) -> None:
-        """Ends it; kills it if it has not ended so many seconds after it was told to."""
+        """Ends the process. Kills it if it is still running `patience` seconds after `hang_up`."""
         self.hang_up()
         try:
             self._process.wait(max(0.0, self._told + patience - time.monotonic()))

@@ -1,4 +1,4 @@
-"""What `results.json` says, by what it is about. A figure that was not measured is None."""
+"""Access to the figures in `results.json`. A figure that was not measured is None."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from typing import Any
 Results = dict[str, Any]
 
 FLOOR = "floor"
-"""Raw sockets that wait for a majority."""
+"""The contender of raw sockets that waits for a majority of the nodes."""
 FLOOR_ALL = "floor, all"
-"""Raw sockets that wait for all nodes."""
+"""The contender of raw sockets that waits for all nodes."""
 RUST = "quorlock Rust"
 PYTHON = "quorlock Python"
 ASYNCIO = "quorlock Python (asyncio)"
@@ -21,25 +21,25 @@ class Figures:
         self.all = results
 
     def latency(self, name: str, nodes: int = 5) -> float | None:
-        """Microseconds of a cycle, one at a time: the median."""
+        """Returns the median time of a cycle, one at a time, in microseconds."""
         summary = self.all["one at a time"][str(nodes)].get(name, {})
         figure: float | None = summary.get("median")
         return figure
 
     def rate(self, name: str, level: int) -> float | None:
-        """Cycles per second with so many in flight."""
+        """Returns the cycles per second with `level` cycles in flight."""
         figure: float | None = self.all["in flight"][str(level)].get(name, {}).get("rate")
         return figure
 
     def times_healthy(self, name: str, fault: str) -> float | None:
-        """What a cycle takes under a fault, as a multiple of one without."""
+        """Returns the median time of a cycle under a fault, relative to that without a fault."""
         both = self.all["faults"][fault]
         return ratio(
             both["faulty"].get(name, {}).get("median"), both["healthy"].get(name, {}).get("median")
         )
 
     def peers(self, language: str) -> list[str]:
-        """Those that lock on a majority of nodes."""
+        """Returns the peers of the language that lock on a majority of nodes."""
         return [
             name
             for name in self.all["one at a time"]["5"]
@@ -47,12 +47,12 @@ class Figures:
         ]
 
     def fastest_peer(self, language: str) -> float | None:
-        """Of those: microseconds, one at a time."""
+        """Returns the smallest `latency` of these peers."""
         known = [self.latency(name) for name in self.peers(language)]
         return min((figure for figure in known if figure is not None), default=None)
 
     def busiest_peer(self, language: str, level: int) -> float | None:
-        """Of those: cycles per second."""
+        """Returns the largest `rate` of these peers."""
         known = [self.rate(name, level) for name in self.peers(language)]
         return max((figure for figure in known if figure is not None), default=None)
 

@@ -1,4 +1,4 @@
-"""What quorlock wants to reach, on five nodes, and whether it did. Times are medians."""
+"""The performance goals of quorlock on five nodes, and whether they are met. Times are medians."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ NPM_REDLOCKS = ["redlock-4", "redlock-5"]
 
 @dataclass(frozen=True)
 class Goal:
-    """One line of the table. `met` is None where it was not measured."""
+    """One row of the table. `met` is None if it was not measured."""
 
     what: str
     goal: str
@@ -93,7 +93,7 @@ def _faults(figures: Figures) -> Iterator[Goal]:
             f"{fault}, of five",
             f"each ≤ {FAULT_LIMIT:g} times healthy",
             ", ".join(f"{short} {value:.2f}" for short, value in known.items()),
-            # One that fails there has no figure.
+            # A contender that fails under the fault has no figure.
             len(known) == len(names) and max(known.values()) <= FAULT_LIMIT,
         )
 

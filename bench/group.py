@@ -1,4 +1,4 @@
-"""The nodes that contenders of one scenario use."""
+"""The nodes of one scenario."""
 
 from __future__ import annotations
 
@@ -12,22 +12,22 @@ from servers import Server, Servers, encode_command, read_reply
 
 
 class Group:
-    """Fresh servers, placed, until the end of `stack`; and what their CPUs have done."""
+    """New servers on their own CPUs, until `stack` is closed, with counters of their CPU time."""
 
     def __init__(self, stack: ExitStack, nodes: int = NODES) -> None:
         self.servers = stack.enter_context(Servers(nodes))
         self.placement = place([self.servers])
         self.urls: Sequence[str] = self.servers.urls
-        """What contenders are given; may lead through something that is slow."""
+        """The URLs for contenders. They may lead through a slow relay."""
         self.meters = [Meter(stack, server) for server in self.servers]
 
     def cpu(self) -> float:
-        """Seconds that all servers together have used so far."""
+        """Returns the CPU time that all servers together have used so far, in seconds."""
         return sum(meter.cpu() for meter in self.meters)
 
 
 class Meter:
-    """A connection to ask for nothing else, so that connecting is not counted."""
+    """A connection for INFO only. It stays open, so that connecting is not counted."""
 
     def __init__(self, stack: ExitStack, server: Server) -> None:
         self._connection = stack.enter_context(
@@ -36,12 +36,12 @@ class Meter:
         self._reader = stack.enter_context(self._connection.makefile("rb"))
 
     def cpu(self) -> float:
-        """Seconds that the server has used so far."""
+        """Returns the CPU time that the server has used so far, in seconds."""
         info = self._info("cpu")
         return float(info["used_cpu_user"]) + float(info["used_cpu_sys"])
 
     def scripts(self) -> int:
-        """How many scripts it was asked to run: each is one request of quorlock's."""
+        """Returns the number of scripts that the server has run: one per request of quorlock."""
         calls = self._info("commandstats").get("cmdstat_evalsha", "calls=0,")
         return int(calls.removeprefix("calls=").partition(",")[0])
 

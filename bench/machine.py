@@ -1,4 +1,4 @@
-"""What the figures were measured on, and with which versions."""
+"""Describes the machine and the versions that the figures were measured with."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def _processor() -> str:
 
 
 def _version(command: Sequence[str]) -> str:
-    """What looks like one in what the command says."""
+    """Returns the version number in the output of the command."""
     found = re.search(r"\d+(\.\d+)+", _first_line(command))
     return found[0] if found else "unknown"
 

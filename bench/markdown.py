@@ -1,4 +1,4 @@
-"""Figures and tables as Markdown."""
+"""Formats figures and tables as Markdown."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 
 def table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """A table; all but its first column are figures."""
+    """Returns a table. All columns but the first are right-aligned."""
     lines = [_line(columns), _line(["---", *("---:" for _ in columns[1:])])]
     return "\n".join(lines + [_line(row) for row in rows])
 
@@ -17,15 +17,15 @@ def _line(cells: Sequence[str]) -> str:
 
 
 def micros(value: float) -> str:
-    """Short: milliseconds from 10,000 µs on."""
+    """Formats microseconds; as milliseconds from 10,000 µs."""
     return f"{value / 1000:,.1f} ms" if value >= 10_000 else f"{value:,.0f} µs"
 
 
 def failure(summary: Mapping[str, Any]) -> str:
-    """In a word, why there are no figures."""
+    """Returns the first word of the reason why a summary has no figures."""
     return str(summary["failure"]).partition(":")[0]
 
 
 def name(contender: str) -> str:
-    """A contender's, with quorlock's to be found at a glance."""
+    """Returns the name of a contender, in bold for quorlock."""
     return f"**{contender}**" if contender.startswith("quorlock") else contender

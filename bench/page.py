@@ -1,4 +1,4 @@
-"""`docs/performance.md`, from the results of one run."""
+"""Generates `docs/performance.md` from the results of one run."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ def _latency_cells(summary: dict[str, Any], base: float | None) -> list[str]:
 def _sorted_rows(
     summaries: Summaries, cells: Any, *, key: str = "median", reverse: bool = False
 ) -> Iterator[list[str]]:
-    """The best first; in the end those that have no figures."""
+    """Yields the rows, the best one first. Contenders without figures come last."""
     good = [each for each in summaries.items() if "failure" not in each[1]]
     good.sort(key=lambda each: each[1][key], reverse=reverse)
     for contender, summary in good:

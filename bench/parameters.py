@@ -1,4 +1,4 @@
-"""How long and how often everything is measured."""
+"""The durations and counts of all measurements."""
 
 from __future__ import annotations
 
@@ -8,23 +8,23 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent
 PROGRAMS = ROOT / "target" / "release"
-"""Where cargo puts the programs of `bench/rust`."""
+"""The directory of the programs built from `bench/rust`."""
 RESULTS = HERE / "results.json"
 
 ROUNDS = int(os.environ.get("ROUNDS", "8"))
 CYCLES = int(os.environ.get("CYCLES", "200"))
-"""Cycles of a turn, one at a time, of those that are not slow."""
+"""The cycles of one turn, one at a time. Slow contenders run fewer; see TURN."""
 TURN = 0.0015 * CYCLES
-"""Seconds after which a turn had better be over. Slow contenders do fewer cycles."""
+"""The target duration of a turn in seconds, for which slow contenders run fewer cycles."""
 WARM = min(0.3, 0.05 * ROUNDS)
-"""Seconds for which each contender warms up."""
+"""The warm-up time of each contender in seconds."""
 HOLD = float(os.environ.get("HOLD", min(30, 10 + 3 * ROUNDS)))
-"""Seconds for which leases are held."""
+"""How long leases are held, in seconds."""
 STARTS = 2 * ROUNDS
-"""How many processes of each kind are started to see how long they take."""
+"""The number of processes of each kind whose start is measured."""
 
 LIMIT = 10.0
-"""Seconds until a contender that has not answered hangs, and is killed."""
+"""Seconds after which a contender that has not answered counts as hanging, and is killed."""
 
 NODES = 5
-"""How many nodes, where it is not said otherwise."""
+"""The default number of nodes."""

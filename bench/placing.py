@@ -1,4 +1,4 @@
-"""Which CPUs servers and clients run on."""
+"""Assigns CPUs to servers and clients."""
 
 from __future__ import annotations
 
@@ -10,16 +10,17 @@ from servers import Servers
 
 PIN = os.environ.get("PIN", "on") != "off"
 
-# Asked before anybody is placed: this process gets the clients' half.
+# Read before the assignment, which limits this process to the clients' half.
 _CPUS = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
 _MIDDLE = len(_CPUS) // 2
 
 
 def place(groups: Iterable[Servers]) -> str:
-    """Gives servers and clients CPUs of their own; returns what to say about it.
+    """Assigns one half of the CPUs to the servers and the other half to clients. Returns a text
+    about the assignment for the report.
 
-    Otherwise the scheduler chooses, differently for each contender and by what else runs: on one
-    CPU nobody has to be woken on another, which costs more than all the rest.
+    Otherwise the scheduler would place each contender differently. This would distort the results:
+    waking a process on another CPU costs more than everything else in a cycle.
     """
     if not PIN or len(_CPUS) < 2:
         return "placed by the scheduler"
@@ -32,7 +33,7 @@ def place(groups: Iterable[Servers]) -> str:
 
 @contextmanager
 def among_servers() -> Iterator[None]:
-    """Processes that are started meanwhile run on the CPUs of the servers."""
+    """Processes that are started in the `with` block run on the CPUs of the servers."""
     if PIN and len(_CPUS) >= 2:
         os.sched_setaffinity(0, _CPUS[:_MIDDLE])
     yield

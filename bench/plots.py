@@ -1,4 +1,4 @@
-"""The pictures of `docs/performance.md`. The same results make the same files."""
+"""Draws the pictures of `docs/performance.md`. The output is deterministic."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ mpl.use("svg")
 mpl.rcParams.update(
     {
         "svg.hashsalt": "quorlock",
-        # Text stays text: smaller files, and whoever reads has some font as narrow as this one.
+        # Keep text as text, not as paths: the files are smaller, and any narrow font fits.
         "svg.fonttype": "none",
         "font.size": 10,
         "axes.titlesize": 11,
@@ -36,15 +36,15 @@ ACCENT, GREY, NEUTRAL, INK = "#1d6fd1", "#7d8590", "#c3c9d1", "#24292f"
 COLOURS = {"quorlock": ACCENT, "floor": GREY, "peer": NEUTRAL}
 
 SHOWN = {FLOOR: "raw sockets (floor)", FLOOR_ALL: "raw sockets, all nodes"}
-"""The names of those whose own say little."""
+"""Labels of contenders whose names are not clear by themselves."""
 
 FAR = 10
-"""Bars that are so many times longer than the floor's (or than healthy) are cut off."""
+"""Bars longer than this multiple of the floor (or of the healthy bar) are cut off."""
 
 
 @dataclass(frozen=True)
 class Bar:
-    """A contender's figure, or why there is none."""
+    """The figure of a contender, or the reason why there is none."""
 
     length: float | None
     label: str
@@ -94,7 +94,7 @@ def _throughput(figures: Figures) -> Figure:
         }
         for level, summaries in levels.items()
     }
-    longest = 1.25 * max(best.values())  # with room for the figures
+    longest = 1.25 * max(best.values())  # leaves room for the figures
     return _panels(
         figures,
         names,
@@ -124,7 +124,7 @@ def _faults(figures: Figures) -> Figure:
             ratios.setdefault(each, {})[fault] = FAR if times is None else min(times, FAR)
             panel[each] = Bar(None, failure(one)) if "failure" in one else _times(times)
         panels[fault] = panel
-    # Where several bear it equally well, what is quicker anyway comes first.
+    # Sort by kind, then by the sum of the ratios.
     kinds = ["floor", "quorlock", "peer"]
     names = sorted(ratios, key=lambda each: (kinds.index(figures.kind(each)), _sum(ratios[each])))
     return _panels(
@@ -158,7 +158,7 @@ def _panels(
     *,
     mark: float | None = None,
 ) -> Figure:
-    """Bars side by side, with the contenders' names on the left of the first ones."""
+    """Draws panels of bars next to each other, with the names of contenders on the left."""
     picture, all_axes = pyplot.subplots(
         1, len(panels), sharey=True, figsize=(11, 0.3 * len(names) + 1.6), layout="constrained"
     )
@@ -181,7 +181,7 @@ def _bars(
     bars: Mapping[str, Bar | None],
     longest: float,
 ) -> None:
-    """Horizontal bars, the first one on top; those that are too long are cut off and say so."""
+    """Draws horizontal bars, the first one at the top. Cut bars have an arrow."""
     for row, each in enumerate(names):
         bar = bars.get(each)
         if bar is None:
@@ -189,7 +189,7 @@ def _bars(
         length = bar.length or 0.0
         colour = COLOURS[figures.kind(each)]
         axes.barh(row, min(length, longest), color=colour, height=0.72)
-        # A cut bar reaches the edge, and its figure stands on it.
+        # A cut bar reaches the edge, so its figure is drawn on the bar.
         is_cut = length > longest
         axes.text(
             longest * 0.98 if is_cut else length + longest * 0.015,
@@ -200,7 +200,7 @@ def _bars(
             fontsize=9,
             color=GREY if bar.length is None else INK,
             style="italic" if bar.length is None else "normal",
-            # Readable where a line goes through it.
+            # Keeps the text readable where a line crosses it.
             bbox=None if is_cut else {"facecolor": "white", "edgecolor": "none", "pad": 0.8},
         )
     axes.set_xlim(0, longest * 1.02)
@@ -249,7 +249,7 @@ def _nodes(figures: Figures) -> Figure:
 
 
 def _label_ends(axes: Axes, figures: Figures, ends: Mapping[str, float], last: int) -> None:
-    """Each line's name at its right end, moved so far that none covers another."""
+    """Writes the name of each line at its right end. Moves names so that none overlap."""
     bottom, top = (log(limit) for limit in axes.get_ylim())
     names = sorted(ends, key=ends.__getitem__)
     heights = _apart([log(ends[each]) for each in names], (top - bottom) / 34)
@@ -275,9 +275,9 @@ def _label_ends(axes: Axes, figures: Figures, ends: Mapping[str, float], last: i
 
 
 def _apart(heights: Sequence[float], step: float) -> list[float]:
-    """The same ascending heights, but each at least so far above the one before."""
+    """Returns the ascending heights, moved so that neighbours differ by at least `step`."""
     places = list(heights)
-    for _ in range(500):  # neighbours push one another away, until all have room
+    for _ in range(500):  # each iteration pushes close neighbours apart
         for below in range(len(places) - 1):
             missing = step - (places[below + 1] - places[below])
             if missing > 0:

@@ -1,4 +1,4 @@
-"""Writes `docs/performance.md`, its pictures, and what the README says of them, from one run."""
+"""Writes `docs/performance.md`, its pictures and the figures in the README from the results."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ BEGIN, END = "<!-- bench -->\n", "<!-- /bench -->\n"
 
 
 def excerpt(figures: Figures) -> str:
-    """The README's part."""
+    """Returns the section of the README."""
     floor = figures.latency(FLOOR)
     names = {"Rust": RUST, "Python": PYTHON, "asyncio": ASYNCIO, "Node.js": NODE}
     times = ", ".join(

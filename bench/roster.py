@@ -1,4 +1,4 @@
-"""All contenders: quorlock in each language and form, the floor, and the peers that are here."""
+"""All contenders: quorlock in each language and form, the floor, and the installed peers."""
 
 from __future__ import annotations
 
@@ -42,7 +42,8 @@ OWN = [
 
 
 def contenders() -> tuple[list[Contender], dict[str, str]]:
-    """All that can run here, and why others cannot. Installs what has to be installed."""
+    """Installs missing peers. Returns the contenders that can run, and the reasons why others
+    cannot."""
     present, missing = peers.available()
     others = [
         Contender(

@@ -1,4 +1,4 @@
-"""`make bench`: see README.md beside this file."""
+"""`make bench`; see README.md in this directory."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A slow network in front of some nodes: `bench/rust/src/bin/delay.rs`."""
+"""Puts a slow network in front of some nodes, with `bench/rust/src/bin/delay.rs`."""
 
 from __future__ import annotations
 
@@ -16,18 +16,19 @@ from proxy import redis_url
 def slow_urls(
     stack: ExitStack, group: Group, which: Sequence[int], milliseconds: int
 ) -> Sequence[str]:
-    """The nodes' URLs; the replies of `which` come later by so much, until the end of `stack`."""
+    """Returns the URLs of the nodes. Replies of the nodes in `which` are delayed until `stack` is
+    closed."""
     if not which:
         return group.servers.urls
     ports = [str(group.servers[index].port) for index in which]
-    with among_servers():  # so that it takes no CPU from the contenders
+    with among_servers():  # keep the relay off the CPUs of the contenders
         process = subprocess.Popen(
             [PROGRAMS / "delay", str(milliseconds), *ports],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
         )
-    stack.enter_context(process)  # closes its input, which ends it
+    stack.enter_context(process)  # closes its stdin, which makes it exit
     assert process.stdout
     urls = list(group.servers.urls)
     for index, port in zip(which, json.loads(process.stdout.readline()), strict=True):

@@ -1,4 +1,4 @@
-"""All take turns in every round, so that a machine that becomes slower is slower for all."""
+"""Contenders take turns in every round, so that a slower machine affects all of them."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ from progress import progress
 Summary = dict[str, Any]
 
 FAILURES = 2
-"""After so many failed turns one after the other a contender has no more of them."""
+"""The number of consecutive failed turns after which a contender is out."""
 
 
 @dataclass
 class Lane:
-    """One process in one setting, and what it has been measured to take there."""
+    """One process in one setting, and its measurements."""
 
     contender: Contender
     process: Process
     group: Group
     concurrency: int = 1
     counts_cpu: bool = True
-    """Whether the servers can be asked what they have used; those that are frozen cannot."""
+    """Whether the CPU time of the servers is read, which is not possible if some are frozen."""
     micros: list[float] = field(default_factory=list)
     rates: list[float] = field(default_factory=list)
     client_cpu: list[float] = field(default_factory=list)
@@ -38,7 +38,7 @@ class Lane:
     failures: list[str] = field(default_factory=list)
     in_a_row: int = 0
     pace: float = 0.0
-    """Seconds that a cycle took of late."""
+    """The duration of a cycle in the last turn, in seconds."""
 
     def request(self) -> dict[str, int]:
         wanted = CYCLES if self.concurrency == 1 else max(5, 8 * CYCLES // self.concurrency)
@@ -47,7 +47,7 @@ class Lane:
         return {"cycles": wanted, "concurrency": self.concurrency}
 
     def turn(self) -> None:
-        """Runs cycles, and remembers what they took."""
+        """Runs one turn and records its measurements."""
         request = self.request()
         before = self.group.cpu() if self.counts_cpu else 0.0
         try:
@@ -65,7 +65,7 @@ class Lane:
             self.server_cpu.append((self.group.cpu() - before) / count * 1e6)
 
     def warm_up(self) -> None:
-        """Lets just-in-time compilers and caches see some cycles; these are not counted."""
+        """Runs cycles that are not counted, for just-in-time compilers and caches."""
         until = monotonic() + WARM
         try:
             while monotonic() < until:
@@ -85,10 +85,10 @@ class Lane:
         return bool(self.process.failure) or self.in_a_row >= FAILURES
 
     def summary(self) -> Summary:
-        """The figures: microseconds per cycle, cycles per second, microseconds of CPU per cycle."""
+        """Returns the figures: microseconds and CPU microseconds per cycle, cycles per second."""
         if self.is_out or not self.micros:
             return {"failure": self.failures[-1][:120]}
-        # Of one figure there are no quantiles.
+        # Quantiles need at least two values.
         micros = self.micros * 2 if len(self.micros) == 1 else self.micros
         low, middle, high = quantiles(micros, n=4)
         figures = {
@@ -116,7 +116,7 @@ def start(
     concurrency: int = 1,
     counts_cpu: bool = True,
 ) -> list[Lane]:
-    """A process of each, warmed up, until the end of `stack`."""
+    """Starts a process of each contender, warmed up. They are ended when `stack` is closed."""
     lanes: list[Lane] = []
     for contender in contenders:
         process = Process([*contender.command, *group.urls], contender.environment)
@@ -127,7 +127,7 @@ def start(
         for lane in lanes:
             lane.process.hang_up()
 
-    stack.callback(hang_up)  # all are told before each is waited for
+    stack.callback(hang_up)  # first tell all of them to exit, then wait for each
     try_all(lanes)
     for lane in lanes:
         if not lane.is_out:
@@ -136,7 +136,7 @@ def start(
 
 
 def try_all(lanes: Sequence[Lane]) -> None:
-    """Asks all for one cycle together: they connect, or hang, at the same time."""
+    """Runs one cycle of all contenders concurrently, so that all connect, or hang, together."""
     trying = [lane for lane in lanes if not lane.is_out]
     for lane in trying:
         lane.process.send({"cycles": 1, "concurrency": lane.concurrency})
@@ -149,7 +149,7 @@ def try_all(lanes: Sequence[Lane]) -> None:
 
 
 def rounds(title: str, lanes: Sequence[Lane], count: int = ROUNDS) -> None:
-    """Lets all take their turns, in another order each time, the same in every run."""
+    """Runs the turns. The order differs between rounds, but is the same in every run."""
     for number in range(count):
         progress(f"{title}: round {number + 1} of {count}")
         order = [lane for lane in lanes if not lane.is_out]

@@ -2,9 +2,9 @@
 
     python release/build.py OUT [PROFILE]
 
-OUT gets the wheel, the sdist, and the npm packages, each as a tarball. They are compiled with the
-cargo profile `release`; tests of the packaging itself may name a quicker one. What is published is
-made by .github/workflows/release.yml, with the same scripts.
+OUT gets the wheel, the sdist, and the npm packages as tarballs, compiled with the cargo profile
+`release`. Tests of the packaging itself can name a quicker profile. Published packages are built by
+.github/workflows/release.yml with the same scripts.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ ROOT = Path(__file__).resolve().parent.parent
 
 
 def run(*command: str | Path, cwd: Path = ROOT) -> None:
-    """Runs a command, and shows what it says only if it fails."""
+    """Runs a command, and shows its output only if it fails."""
     done = subprocess.run(command, cwd=cwd, capture_output=True, text=True, check=False)
     if done.returncode:
         raise SystemExit(f"{' '.join(map(str, command))}:\n{done.stdout}{done.stderr}")
 
 
 def this_platform() -> str:
-    """The name of this machine's npm package."""
+    """Returns the name of this machine's platform, as in platforms.json."""
     host = licenses.host()
     for name, fields in npm.platforms().items():
         if fields["target"] == host:
@@ -41,7 +41,7 @@ def this_platform() -> str:
 
 
 def build_addon(profile: str) -> Path:
-    """The library for Node.js, compiled together with what `make build` puts in place."""
+    """Compiles the native libraries, and returns the path of the one for Node.js."""
     run("make", "native", f"PROFILE={profile}")
     target = Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target"))
     return target / profile / LIBRARIES[npm.platforms()[this_platform()]["os"]]
@@ -67,7 +67,7 @@ def build(out: Path, profile: str) -> None:
 
 
 def sizes(out: Path) -> dict[str, int]:
-    """What was built, in bytes: the packages, and what is in them."""
+    """Returns the sizes of the packages and of the native libraries in them, in bytes."""
     found = {path.name: path.stat().st_size for path in sorted(out.glob("*.*"))}
     for member in zipfile.ZipFile(next(out.glob("*.whl"))).infolist():
         if member.filename.endswith((".so", ".pyd")):

@@ -1,7 +1,8 @@
-"""Makes the Python package of this checkout importable by the interpreter that runs this, and puts
-its commands beside that interpreter: an editable install that compiles nothing.
+"""Installs the Python package of this checkout for the interpreter that runs this script, without
+compiling: an editable install of the package and its commands.
 
-`make build` puts the native module in its place, compiled together with the Node.js addon.
+`make build` compiles the native module, together with the Node.js addon, and puts it into the
+package.
 """
 
 from __future__ import annotations

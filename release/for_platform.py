@@ -1,9 +1,10 @@
-"""Builds what is published for one platform: a wheel, and the addon with its licences.
+"""Builds the published packages of one platform: the wheel, and the addon with its licences.
 
     python release/for_platform.py PLATFORM OUT
 
-PLATFORM is a name of platforms.json, OUT gets wheels/ and addons/PLATFORM/. For Linux, zig links
-against glibc 2.17 or musl 1.2, whatever this machine has; other systems build for themselves.
+PLATFORM is a name in platforms.json. OUT gets wheels/ and addons/PLATFORM/. For Linux, zig links
+against glibc 2.17 or musl 1.2, independent of this machine. Packages for other systems must be
+built on them.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ LIBRARIES = {
 
 
 def run(*command: str | Path) -> None:
-    """Runs a command in the checkout."""
+    """Runs a command in the root of the repository."""
     print(*command, file=sys.stderr, flush=True)
     subprocess.run(command, cwd=ROOT, check=True)
 
@@ -47,7 +48,7 @@ def main() -> None:
     if libc == "glibc":
         build[-1] = f"{target}.{GLIBC}"
     if libc == "musl":
-        # The library is loaded by a program that has its musl already.
+        # Link musl dynamically: the library is loaded by a program that uses its own musl.
         os.environ["RUSTFLAGS"] = "-C target-feature=-crt-static"
     licences = ROOT / "LICENSE-THIRD-PARTY"
     run(sys.executable, ROOT / "release" / "licenses.py", "--target", target, licences)

@@ -1,9 +1,9 @@
-"""Writes LICENSE-THIRD-PARTY: the licences of all crates that the packages link, with their texts.
+"""Writes LICENSE-THIRD-PARTY: the licences and licence texts of all crates linked by the packages.
 
     python release/licenses.py [--target RUST_TARGET] [FILE]
 
-It is made when packages are, and shipped in them. A crate without a licence, or without its text,
-is an error: then put the text into release/licenses/CRATE.txt.
+The file is generated with the packages and shipped in them. A crate without a licence or without a
+licence text is an error; put the text into release/licenses/CRATE.txt.
 """
 
 from __future__ import annotations
@@ -20,20 +20,20 @@ ROOT = Path(__file__).resolve().parent.parent
 TEXTS = Path(__file__).resolve().parent / "licenses"
 
 LINKED = ["quorlock-python", "quorlock-node"]
-"""What goes into packages, with all that it depends on."""
+"""The crates that go into packages, with all their dependencies."""
 
 
 def host() -> str:
-    """The Rust target of this machine."""
-    told = subprocess.run(["rustc", "-vV"], capture_output=True, text=True, check=True).stdout
-    return next(line.removeprefix("host: ") for line in told.splitlines() if line[:5] == "host:")
+    """Returns the Rust target of this machine."""
+    output = subprocess.run(["rustc", "-vV"], capture_output=True, text=True, check=True).stdout
+    return next(line.removeprefix("host: ") for line in output.splitlines() if line[:5] == "host:")
 
 
 def linked(target: str) -> list[dict[str, Any]]:
-    """The crates of others that are linked for this target, as `cargo metadata` describes them."""
+    """Returns the third-party crates that are linked for this target, from `cargo metadata`."""
     command = ["cargo", "metadata", "--locked", "--format-version=1", f"--filter-platform={target}"]
-    told = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, check=True).stdout
-    metadata = json.loads(told)
+    output = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, check=True).stdout
+    metadata = json.loads(output)
     packages = {package["id"]: package for package in metadata["packages"]}
     nodes = {node["id"]: node["deps"] for node in metadata["resolve"]["nodes"]}
     found: set[str] = set()
@@ -41,7 +41,7 @@ def linked(target: str) -> list[dict[str, Any]]:
     while left:
         key = left.pop()
         kinds = [kind for part in packages[key]["targets"] for kind in part["kind"]]
-        # What runs while others are compiled is not linked.
+        # Procedural macros run at compile time and are not linked.
         if key in found or "proc-macro" in kinds:
             continue
         found.add(key)
@@ -55,10 +55,10 @@ def linked(target: str) -> list[dict[str, Any]]:
 
 
 def texts(crate: dict[str, Any]) -> list[str]:
-    """The licence texts of a crate."""
+    """Returns the licence texts of a crate."""
     directory = Path(crate["manifest_path"]).parent
     names = ("LICENSE", "LICENCE", "COPYING", "NOTICE", "UNLICENSE")
-    # Some have them in a directory.
+    # Some crates have a directory of licences.
     inner = [path for path in directory.glob("LICENSES/*") if path.is_file()]
     outer = [path for path in directory.iterdir() if path.name.upper().startswith(names)]
     files = [path for path in outer + inner if path.is_file()]
@@ -73,7 +73,7 @@ def texts(crate: dict[str, Any]) -> list[str]:
 
 
 def document(crates: list[dict[str, Any]]) -> str:
-    """All licences, each text once."""
+    """Returns the text of the file: the list of crates, and each licence text once."""
     by_text: dict[str, list[str]] = defaultdict(list)
     lines = ["quorlock is linked with these crates, and with the Rust standard library", ""]
     for crate in crates:

@@ -2,10 +2,10 @@
 
     python release/npm.py OUT ADDONS [--all]
 
-ADDONS has a directory for each platform, named as in platforms.json, with what is in its package:
-quorlock.node and LICENSE-THIRD-PARTY. OUT gets a directory for each of them, and `quorlock`, which
-names the packages of all platforms as optional dependencies: npm installs the one that fits.
-With --all, as for a release, a platform that is missing in ADDONS is an error.
+ADDONS has a directory for each platform, named as in platforms.json, with quorlock.node and
+LICENSE-THIRD-PARTY. OUT gets a directory for each platform, and the directory `quorlock`, whose
+optional dependencies are the packages of all platforms: npm installs the matching one. With --all,
+which releases use, a platform that is missing in ADDONS is an error.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ ROOT = Path(__file__).resolve().parent.parent
 SOURCES = ROOT / "bindings-node"
 ADDON_FILES = ["quorlock.node", "LICENSE-THIRD-PARTY"]
 SHARED = ["version", "license", "homepage", "repository", "bugs", "engines"]
-"""What the manifests of all packages have in common."""
+"""The fields that are the same in the manifests of all packages."""
 
 README = """\
 # {name}
@@ -31,7 +31,7 @@ which depends on this package.
 
 
 def platforms() -> dict[str, dict[str, str]]:
-    """What packages are published for."""
+    """Returns the platforms of platforms.json, for which packages are published."""
     found: dict[str, dict[str, str]] = json.loads(
         (Path(__file__).parent / "platforms.json").read_text()
     )
@@ -39,7 +39,7 @@ def platforms() -> dict[str, dict[str, str]]:
 
 
 def write(directory: Path, manifest: dict[str, Any], readme: str, files: list[Path]) -> None:
-    """Writes one package."""
+    """Writes the directory of one package."""
     directory.mkdir(parents=True)
     (directory / "package.json").write_text(json.dumps(manifest, indent=2) + "\n")
     (directory / "README.md").write_text(readme, encoding="utf-8")
@@ -48,7 +48,7 @@ def write(directory: Path, manifest: dict[str, Any], readme: str, files: list[Pa
 
 
 def main_manifest() -> dict[str, Any]:
-    """The manifest in the repository, and the platforms' packages of the same version."""
+    """Returns the manifest in the repository, with the platform packages as dependencies."""
     manifest: dict[str, Any] = json.loads((SOURCES / "package.json").read_text())
     version = manifest["version"]
     return manifest | {
@@ -57,7 +57,7 @@ def main_manifest() -> dict[str, Any]:
 
 
 def platform_manifest(platform: str) -> dict[str, Any]:
-    """That of a package with nothing but the addon of one platform."""
+    """Returns the manifest of the package with the addon of one platform."""
     main = main_manifest()
     fields = platforms()[platform]
     return {

@@ -1,4 +1,4 @@
-// The npm package can be loaded and locks, on any platform. Needs no server.
+// Checks that the npm package can be imported and locks. Needs no server.
 
 import assert from 'node:assert/strict'
 import { Client, LockTimeoutError } from 'quorlock'

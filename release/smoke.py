@@ -1,4 +1,4 @@
-"""The Python package can be loaded and locks, on any platform. Needs no server."""
+"""Checks that the Python package can be imported and locks. Needs no server."""
 
 from quorlock import Client, LockTimeoutError
 

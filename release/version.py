@@ -1,9 +1,9 @@
-"""The version of all packages. That of the workspace in Cargo.toml is the truth.
+"""Checks or sets the version of all packages. The workspace version in Cargo.toml is authoritative.
 
-    python release/version.py            says it, or what differs from it, and fails then
-    python release/version.py 1.2.3      sets it everywhere
+    python release/version.py            prints the version; fails if a file has another one
+    python release/version.py 1.2.3      sets the version in all files
 
-pyproject.toml takes it from Cargo.toml, and the platforms' npm packages from the main one.
+pyproject.toml takes it from Cargo.toml, and the npm packages of platforms from the main package.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ NPM = ROOT / "bindings-node" / "package.json"
 NPM_LOCK = ROOT / "package-lock.json"
 
 SEMVER = r"(0|[1-9]\d*)\.(0|[1-9]\d*)\.(0|[1-9]\d*)(-(alpha|beta|rc)\.(0|[1-9]\d*))?"
-"""Versions that mean the same to cargo and npm, and that PyPI can write as its own."""
+"""Versions with the same meaning in cargo and npm, which can be converted to PyPI's format."""
 
 
 def version() -> str:
-    """The version of the workspace."""
-    told: str = tomllib.loads(CARGO.read_text())["workspace"]["package"]["version"]
-    return told
+    """Returns the version of the workspace."""
+    found: str = tomllib.loads(CARGO.read_text())["workspace"]["package"]["version"]
+    return found
 
 
 def others() -> Iterator[tuple[str, str]]:
-    """Everything else that says a version, and what it says."""
+    """Yields the location and the value of every other version in the repository."""
     workspace = tomllib.loads(CARGO.read_text())["workspace"]
     for name, dependency in workspace["dependencies"].items():
         if "path" in dependency:
@@ -46,15 +46,15 @@ def others() -> Iterator[tuple[str, str]]:
 
 
 def change(path: Path, pattern: str, new: str) -> None:
-    """Sets the version wherever the pattern, which has it as its second group, is found."""
+    """Sets the version at each match of the pattern, whose second group is the version."""
     text, count = re.subn(pattern, rf"\g<1>{new}\g<3>", path.read_text(), flags=re.MULTILINE)
     if not count:
-        raise SystemExit(f"{path.relative_to(ROOT)} has no version where it is looked for")
+        raise SystemExit(f"no version found in {path.relative_to(ROOT)}")
     path.write_text(text)
 
 
 def set_version(new: str) -> None:
-    """Sets the version everywhere."""
+    """Sets the version in all files."""
     if not re.fullmatch(SEMVER, new):
         raise SystemExit(f"the version must be like 1.2.3 or 1.2.3-rc.1, not {new}")
     change(CARGO, r'^(version = ")([^"]+)(")', new)
@@ -67,9 +67,9 @@ def set_version(new: str) -> None:
 def main() -> None:
     if len(sys.argv) > 1:
         set_version(sys.argv[1])
-    wrong = [f"{place}: {told}" for place, told in others() if told != version()]
+    wrong = [f"{location}: {found}" for location, found in others() if found != version()]
     if wrong:
-        raise SystemExit("\n".join([f"Cargo.toml says {version()}", *wrong]))
+        raise SystemExit("\n".join([f"Cargo.toml: {version()}", *wrong]))
     print(version())
 
 

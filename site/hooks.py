@@ -1,7 +1,6 @@
-"""What MkDocs has to be told of this repository, whose pages are to be read on GitHub as well.
+"""MkDocs hooks: convert pages that are written for GitHub, and add the Node.js and Rust references.
 
-The references of the Node.js and the Rust package, which other tools have written, become a part of
-the site.
+typedoc and rustdoc have generated these references before.
 """
 
 from __future__ import annotations
@@ -21,10 +20,10 @@ _log = logging.getLogger("mkdocs.hooks.quorlock")
 
 
 def on_files(files: Files, config: Any) -> Files:
-    """Lets pages link to those of the Rust reference, and adds the one script that is missing."""
+    """Registers the Rust reference, so that pages can link to it, and a script of the theme."""
     for path in sorted(RUSTDOC.glob("quorlock/**/*.html")):
-        place = f"api/rust/{path.relative_to(RUSTDOC).as_posix()}"
-        files.append(File.generated(config, place, abs_src_path=str(path)))
+        target = f"api/rust/{path.relative_to(RUSTDOC).as_posix()}"
+        files.append(File.generated(config, target, abs_src_path=str(path)))
     script = ROOT / "site" / "node_modules" / "iframe-worker" / "shim" / "index.js"
     files.append(File.generated(config, "assets/iframe-worker.js", abs_src_path=str(script)))
     return files
@@ -38,5 +37,5 @@ def on_page_markdown(markdown: str, page: Any, config: Any, files: Files) -> str
 
 
 def on_post_build(config: Any) -> None:
-    """Copies what the pages of the Rust reference need."""
+    """Copies the Rust reference with its styles and scripts."""
     shutil.copytree(RUSTDOC, Path(config.site_dir, "api", "rust"), dirs_exist_ok=True)

@@ -1,7 +1,6 @@
-"""Checks every link of the site that was built: pages, headings, pictures. What it says is wrong is
-wrong for whoever reads it.
+"""Checks the links of the built site to pages, headings and pictures.
 
-`site/links.py` looks at links inside the site; `site/links.py all` at those to other sites as well.
+`site/links.py` checks links within the site; `site/links.py all` also checks links to other sites.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from urllib.request import Request, urlopen
 ROOT = Path(__file__).resolve().parent.parent
 SITE = ROOT / "build" / "site"
 OURS = "https://github.com/quorlock/quorlock"
-"""Whether its files are there was checked when the site was built."""
+"""Links to files of this repository are checked when the site is built, not here."""
 
 
 class Page(HTMLParser):
@@ -38,27 +37,27 @@ class Page(HTMLParser):
 
 def main(everything: bool) -> int:
     pages = {path: Page(path) for path in SITE.rglob("*.html")}
-    # rustdoc checks its own pages; 404.html is shown at any address.
-    ours = {path: page for path, page in pages.items() if not _by_rustdoc(path)}
-    wrong, others = [], set()
+    # rustdoc checks its own pages. 404.html is shown at any address, so it has no relative links.
+    ours = {path: page for path, page in pages.items() if not _is_skipped(path)}
+    broken, others = [], set()
     for path, page in ours.items():
         for link in page.links:
             parts = urlsplit(link)
             if parts.scheme in ("http", "https"):
                 others.add(urldefrag(link).url)
-            elif not parts.scheme and not _leads_somewhere(path, link, pages):
-                wrong.append(f"{path.relative_to(SITE)}: {link}")
+            elif not parts.scheme and not _exists(path, link, pages):
+                broken.append(f"{path.relative_to(SITE)}: {link}")
     if everything:
-        wrong += [f"{link}: {why}" for link in sorted(others) if (why := _missing(link))]
-    print("\n".join(wrong) or f"{len(ours)} pages: all links lead somewhere")
-    return 1 if wrong else 0
+        broken += [f"{link}: {error}" for link in sorted(others) if (error := _error(link))]
+    print("\n".join(broken) or f"{len(ours)} pages: no broken links")
+    return 1 if broken else 0
 
 
-def _by_rustdoc(path: Path) -> bool:
+def _is_skipped(path: Path) -> bool:
     return path.is_relative_to(SITE / "api" / "rust") or path.name == "404.html"
 
 
-def _leads_somewhere(page: Path, link: str, pages: dict[Path, Page]) -> bool:
+def _exists(page: Path, link: str, pages: dict[Path, Page]) -> bool:
     url, anchor = urldefrag(link)
     target = (page.parent / unquote(urlsplit(url).path)).resolve() if url else page
     if target.is_dir():
@@ -68,15 +67,15 @@ def _leads_somewhere(page: Path, link: str, pages: dict[Path, Page]) -> bool:
     return not anchor or target not in pages or unquote(anchor) in pages[target].anchors
 
 
-def _missing(link: str) -> str:
-    """Why a page of another site cannot be read; empty if it can."""
+def _error(link: str) -> str:
+    """Returns why a page of another site cannot be read; an empty string if it can."""
     if link.startswith(OURS):
         return ""
     try:
         with urlopen(Request(link, headers={"User-Agent": "Mozilla/5.0"}), timeout=20):
             return ""
     except HTTPError as error:
-        # Some let nobody in but browsers; that is no reason to call a link wrong.
+        # Some sites refuse programs other than browsers, although the page exists.
         return "" if error.code in (401, 403, 405, 429) else str(error)
     except (URLError, OSError) as error:
         return str(error)

@@ -1,4 +1,4 @@
-"""Texts as they are read on GitHub, or as typedoc writes them, made into what the site shows."""
+"""Converts pages that are written for GitHub, and the output of typedoc, to those of the site."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ _GROUPS = {"Constructors", "Methods"}
 
 
 def tabs(markdown: str) -> str:
-    """A group of blocks between `<!-- tabs -->` and `<!-- /tabs -->`, each behind its name in bold,
-    becomes tabs."""
+    """Converts blocks between `<!-- tabs -->` and `<!-- /tabs -->` to tabs. Each block follows its
+    name in bold."""
     return _TABS.sub(lambda group: _TAB.sub(_tab, group["tabs"]), markdown)
 
 
@@ -37,7 +37,7 @@ def _tab(tab: re.Match[str]) -> str:
 
 
 def pipes(markdown: str) -> str:
-    """What GitHub wants escaped, and shows without: a `|` in the code of a table."""
+    """Removes the escape of `|` in code in tables, which GitHub needs and MkDocs would show."""
 
     def unescaped(code: re.Match[str]) -> str:
         return code[0].replace(r"\|", "|")
@@ -46,7 +46,7 @@ def pipes(markdown: str) -> str:
 
 
 def links(markdown: str, source: Path, repository: str, warn: Callable[[str], None]) -> str:
-    """A link that leaves `docs/` becomes one to the repository on the web."""
+    """Converts links to files outside `docs/` to links to the repository on the web."""
 
     def rewritten(link: re.Match[str]) -> str:
         target = (source.parent / link["path"]).resolve()
@@ -56,14 +56,14 @@ def links(markdown: str, source: Path, repository: str, warn: Callable[[str], No
             warn(f"{source} links to {link['path']}, which is not in the repository")
             return link[0]
         kind = "tree" if target.is_dir() else "blob"
-        place = target.relative_to(ROOT).as_posix()
-        return f"{repository}/{kind}/main/{place}{link['anchor'] or ''}"
+        path = target.relative_to(ROOT).as_posix()
+        return f"{repository}/{kind}/main/{path}{link['anchor'] or ''}"
 
     return _LINK.sub(rewritten, markdown)
 
 
 def reference(written: str) -> str:
-    """typedoc's page without what its signatures say already, and with what its links lead to."""
+    """Converts typedoc's page: drops sections that repeat the signatures, and adds the anchors."""
     parts: list[str] = []
     is_error, is_constructor = False, False
     for section in _SECTION.finditer(written):
@@ -75,7 +75,7 @@ def reference(written: str) -> str:
         is_error = is_error or title == "Extends"
         if title in _REDUNDANT | _GROUPS or (is_error and is_constructor):
             continue
-        # Members stand right below their class, as the headings of groups are left out.
+        # The headings of groups are dropped, so members move up one level, below their class.
         shown = level if level < 4 else level - 1
         anchor = f" {{: #{section['id']} }}" if section["id"] else ""
         body = section["body"].replace("***\n", "").replace("\\<", "&lt;")

@@ -1,4 +1,4 @@
-// Tells how long the first lock of a process takes, from before there is a client.
+// Prints how many microseconds the first lock of a process takes, including creating the client.
 
 import { Client } from 'quorlock'
 

@@ -1,4 +1,4 @@
-"""Tells how long it takes to connect to all nodes, and to send each a PING and read the answer."""
+"""Prints how many microseconds it takes to connect to all nodes and to get an answer to PING."""
 
 import socket
 import sys

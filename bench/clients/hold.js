@@ -1,4 +1,4 @@
-// Holds leases, as bench/scenarios/holding.py says. To be run with --expose-gc.
+// Holds leases. bench/scenarios/holding.py describes the protocol. Run it with --expose-gc.
 
 import { Client } from 'quorlock'
 import { createInterface } from 'node:readline'
@@ -17,7 +17,7 @@ async function acquire(count, ttl) {
   return leases
 }
 
-// What there is once, whether anything is held or not.
+// Allocates what a client needs only once, so that it is not counted for the leases.
 for (const lease of await acquire(BATCH, 60_000)) await lease.release()
 
 let leases = []

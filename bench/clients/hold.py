@@ -1,4 +1,4 @@
-"""Holds leases with asyncio, as `bench/scenarios/holding.py` says."""
+"""Holds leases with asyncio. `bench/scenarios/holding.py` describes the protocol."""
 
 import asyncio
 import gc
@@ -22,7 +22,7 @@ async def acquire(client: quorlock.Client, count: int, ttl: float) -> list[quorl
 
 async def main() -> None:
     async with quorlock.Client(sys.argv[1:]) as client:
-        # What there is once, whether anything is held or not.
+        # Allocates what a client needs only once, so that it is not counted for the leases.
         for lease in await acquire(client, BATCH, 60.0):
             await lease.release_async()
         leases: list[quorlock.Lease] = []

@@ -1,4 +1,4 @@
-// quorlock in Node.js; bench/README.md says what a contender does.
+// The contender quorlock in Node.js. bench/README.md describes the protocol of contenders.
 
 import { Client } from 'quorlock'
 import { createInterface } from 'node:readline'

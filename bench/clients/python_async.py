@@ -1,4 +1,4 @@
-"""quorlock in Python, with asyncio; after `--uvloop`, on that event loop."""
+"""The contender quorlock in Python with asyncio, or with uvloop after `--uvloop`."""
 
 import asyncio
 import sys

@@ -1,4 +1,4 @@
-"""quorlock in Python, blocking."""
+"""The contender quorlock in Python with blocking calls."""
 
 import sys
 

@@ -1,4 +1,4 @@
-"""What the contenders written in Python share: requests in, times out (see `bench/README.md`)."""
+"""The protocol of contenders in Python: reads requests and prints times. See `bench/README.md`."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Micros = list[float]
 
 
 def serve(name: str, cycle: Callable[[str], None]) -> None:
-    """Serves with threads; `cycle` gets the key."""
+    """Runs cycles in threads. `cycle` is called with the key."""
 
     def loop(cycles: int, key: int) -> Micros:
         micros = []
@@ -23,7 +23,7 @@ def serve(name: str, cycle: Callable[[str], None]) -> None:
             micros.append((time.perf_counter() - start) * 1e6)
         return micros
 
-    # Threads live on between requests, as they do in a server.
+    # Threads are reused between requests, as in a server.
     with ThreadPoolExecutor(max_workers=1000) as threads:
         for cycles, concurrency in requests():
             with Answer() as answer:
@@ -35,7 +35,7 @@ def serve(name: str, cycle: Callable[[str], None]) -> None:
 
 
 async def serve_async(name: str, cycle: Callable[[str], Awaitable[None]]) -> None:
-    """Serves with tasks."""
+    """Runs cycles in tasks. `cycle` is called with the key."""
 
     async def loop(cycles: int, key: int) -> Micros:
         micros = []
@@ -45,7 +45,7 @@ async def serve_async(name: str, cycle: Callable[[str], Awaitable[None]]) -> Non
             micros.append((time.perf_counter() - start) * 1e6)
         return micros
 
-    # Nothing else runs in this event loop between two requests, so reading may block it.
+    # Reading blocks the event loop, which is idle between two requests.
     for cycles, concurrency in requests():
         with Answer() as answer:
             loops = await asyncio.gather(*(loop(cycles, key) for key in range(concurrency)))
@@ -59,7 +59,7 @@ def requests() -> Iterator[tuple[int, int]]:
 
 
 class Answer:
-    """The line that answers a request; an error in the `with` block becomes the answer."""
+    """Measures a `with` block and prints the answer to a request: the times, or the error."""
 
     def __enter__(self) -> Answer:
         self.micros: Micros = []

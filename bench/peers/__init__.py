@@ -1,6 +1,6 @@
-"""The peers that the bench measures beside quorlock: see README.md beside this file.
+"""The peers that the bench compares with quorlock; see README.md in this directory.
 
-The directory `tests` has to be on the path, as for the rest of the bench.
+The directory `tests` must be on the path, as for the rest of the bench.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ __all__ = ["Peer", "available"]
 
 @dataclass(frozen=True)
 class _Library:
-    """What is known of a peer before it is installed; `Peer` tells what it means."""
+    """A peer that may not be installed. `Peer` documents the fields."""
 
     name: str
     ecosystem: Ecosystem
@@ -61,7 +61,7 @@ _LIBRARIES = [
 
 
 def available() -> tuple[list[Peer], dict[str, str]]:
-    """Installs what is missing; the peers that can be had, and by name why the others cannot."""
+    """Installs missing peers. Returns the installed ones, and why the others are missing."""
     ecosystems = {library.ecosystem.directory: library.ecosystem for library in _LIBRARIES}
     reasons = {}
     for directory, ecosystem in ecosystems.items():

@@ -1,8 +1,10 @@
-"""Tries every peer on real servers, healthy and with one frozen, and says what it did there.
+"""Runs every peer on real servers, healthy and with one frozen, and prints the results.
 
-`.venv/bin/python bench/peers/check.py [NAME...]`, after `make build`. It is for those who change a
-pin or a program here; the bench does not need it. It ends with 1 if a peer is not what it is said
-to be, or a cycle is not an acquire and a release on a majority of the nodes.
+    .venv/bin/python bench/peers/check.py [NAME...]
+
+Run it, after `make build`, when you change a pin or a program here; the bench does not need it. The
+exit status is 1 if a peer does not behave as declared in __init__.py, or if a cycle is not an
+acquire and a release on a majority of the nodes.
 """
 
 from __future__ import annotations
@@ -28,13 +30,13 @@ CYCLES = 50
 NODES = [1, 3, 5]
 CONCURRENCY = [1, 8, 64]
 PATIENCE = 30.0
-"""Seconds after which a cycle with a frozen node is said to hang."""
+"""Seconds after which a cycle with a frozen node counts as hanging."""
 STRAGGLERS = 0.2
-"""Seconds for what a library still sends after it has said that it is done."""
+"""Seconds for commands that a library sends after it has returned."""
 
 
 class Program:
-    """A peer at work, until the end of `with`, where it is killed unless it ends by itself."""
+    """A running peer. At the end of `with` it is killed unless it exits by itself."""
 
     def __init__(self, peer: Peer, servers: Servers) -> None:
         self._process = subprocess.Popen(
@@ -45,7 +47,7 @@ class Program:
         )
 
     def run(self, cycles: int, concurrency: int, patience: float) -> dict[str, Any]:
-        """What it answers; an error also if it answers nothing in so many seconds."""
+        """Returns the answer; an error if there is none within `patience` seconds."""
         assert self._process.stdin
         assert self._process.stdout
         request = {"cycles": cycles, "concurrency": concurrency}
@@ -75,14 +77,14 @@ class Program:
 
 
 def deletions(server: Server) -> int:
-    """How many keys were deleted one by one, which all these libraries release locks with."""
+    """Returns the number of calls of DEL, with which all these libraries release locks."""
     stats = str(server.command("INFO", "commandstats"))
     _, found, rest = stats.partition("cmdstat_del:calls=")
     return int(rest.partition(",")[0]) if found else 0
 
 
 def try_healthy(peer: Peer, servers: Servers) -> list[str]:
-    """What is wrong, of one process that runs with each concurrency."""
+    """Runs one process with each concurrency, and returns the errors."""
     wrong = []
     nodes = list(servers)
     with Program(peer, servers) as program:
@@ -124,7 +126,7 @@ def try_frozen(peer: Peer, servers: Servers) -> list[str]:
     with Program(peer, servers) as program:
         program.run(5, 1, 60)
         servers[2].freeze()
-        # Several: a timeout may be followed by connecting again, which takes another time.
+        # Run several cycles: after a timeout the next one may reconnect, which takes longer.
         told = []
         try:
             for _ in range(3):

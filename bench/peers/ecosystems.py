@@ -1,4 +1,4 @@
-"""Installs the peers by their languages' package managers, under .cache/bench."""
+"""Installs the peers with the package managers of their languages, under .cache/bench."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ CACHE = HERE.parents[1] / ".cache" / "bench"
 
 
 def _python(directory: str, modules: str) -> Ecosystem:
-    """An environment of its own, in which it is tried whether the modules can be imported."""
+    """Returns an ecosystem with its own virtual environment. The last step imports the modules."""
     venv = CACHE / directory / "venv"
     requirements = ["--no-deps", "--requirement=requirements.txt"]
     return replace(

@@ -1,4 +1,4 @@
-"""What the bench has to know of a peer."""
+"""The description of a peer."""
 
 from __future__ import annotations
 
@@ -10,20 +10,21 @@ Language = Literal["Python", "Node.js", "Rust", "Go", "Java"]
 
 @dataclass(frozen=True)
 class Peer:
-    """Another library, in a program that speaks the protocol of contenders."""
+    """Another library, wrapped in a program with the protocol of contenders."""
 
     name: str
     command: list[str]
-    """To which the nodes' URLs are added."""
+    """The command of the program. The URLs of the nodes are appended."""
     environment: dict[str, str]
-    """What the program has in its environment beside that of this process."""
+    """Environment variables in addition to those of this process."""
     nodes: Literal["many", "one"]
-    """Whether it locks on a majority of nodes, or knows a single one only."""
+    """Whether it locks on a majority of nodes, or supports only a single one."""
     language: Language
     form: Literal["sync", "async"]
-    """Whether a cycle blocks its thread. Cycles at once are threads then, and tasks otherwise."""
+    """Whether a cycle blocks its thread (`sync`). Concurrent cycles then run in threads, else in
+    tasks."""
     concurrency: bool
-    """Whether it runs cycles at once."""
+    """Whether it can run several cycles concurrently."""
     frozen: bool
-    """Whether its cycles succeed with one of five nodes frozen, however long they take: some need
-    ten seconds. Those of the others fail, or never end."""
+    """Whether its cycles succeed with one of five nodes frozen, even if they take long: some take
+    ten seconds. If not, they fail or hang."""

@@ -1,4 +1,4 @@
-"""One at a time while some of five nodes are frozen, killed or slow, beside healthy ones."""
+"""One cycle at a time while some of five nodes are frozen, killed or slow, and on healthy nodes."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ SLOW_MILLISECONDS = 50
 
 @dataclass(frozen=True)
 class Fault:
-    """What is wrong with which nodes."""
+    """A fault, and the indices of the affected nodes."""
 
     name: str
     frozen: Sequence[int] = ()
@@ -25,13 +25,13 @@ class Fault:
     slow: Sequence[int] = ()
 
     def prepare(self, stack: ExitStack) -> Group:
-        """The nodes, of which some may be slow from the beginning."""
+        """Starts the nodes. Slow nodes are slow from the beginning."""
         group = Group(stack)
         group.urls = slow_urls(stack, group, self.slow, SLOW_MILLISECONDS)
         return group
 
     def strike(self, group: Group) -> None:
-        """What happens when all are connected."""
+        """Freezes and kills nodes, after all contenders have connected."""
         for index in self.frozen:
             group.servers[index].freeze()
         for index in self.killed:
@@ -47,8 +47,8 @@ FAULTS = [
 
 
 def measure(contenders: Sequence[Contender]) -> dict[str, dict[str, dict[str, Summary]]]:
-    """By the fault, "healthy" or "faulty", and the contender."""
-    # One that waits for all nodes cannot bear any of this.
+    """Returns the summaries by fault, by "healthy" or "faulty", and by contender."""
+    # Contenders that wait for all nodes cannot work with a faulty one.
     able = [each for each in contenders if not each.needs_one_node and each.name != FLOOR_ALL]
     return {fault.name: _measure(able, fault) for fault in FAULTS}
 
@@ -59,7 +59,7 @@ def _measure(contenders: Sequence[Contender], fault: Fault) -> dict[str, dict[st
         group = fault.prepare(stack)
         faulty = start(stack, contenders, group, counts_cpu=False)
         fault.strike(group)
-        try_all(faulty)  # so that those that hang do it at the same time
+        try_all(faulty)  # contenders that hang do so at the same time
         rounds(fault.name, healthy + faulty)
         return {
             kind: {lane.contender.name: lane.summary() for lane in lanes}

@@ -1,14 +1,13 @@
-"""What it costs to hold leases: memory, CPU and requests.
+"""The cost of holding leases: memory, CPU and requests.
 
-A holder is a process, started with the nodes' URLs. It answers each line of its standard input:
+A holder is a process that is started with the URLs of the nodes. It renews its leases, and answers
+each line of its standard input:
 
-- `{"hold": n, "ttl": s}`, when it holds so many leases, with `{}`, or with `{"heap": bytes}` if it
-  can tell by how much its heap has grown;
-- `{"rest": s}`, after so many seconds, with `{"seconds": wall time, "cpu": seconds, "valid":
-  whether all leases still are}`;
-- anything else at once, with `{}`.
-
-It extends its leases.
+- `{"hold": n, "ttl": s}`: acquires n leases, then answers `{}`, or `{"heap": bytes}` with the
+  growth of its heap if it can measure that;
+- `{"rest": s}`: waits for s seconds, then answers `{"seconds": elapsed time, "cpu": CPU seconds,
+  "valid": whether all leases are still valid}`;
+- anything else: answers `{}` immediately.
 """
 
 from __future__ import annotations
@@ -31,14 +30,14 @@ HOLDERS: Mapping[str, Sequence[str]] = {
     NODE: ["node", "--expose-gc", f"{HERE}/clients/hold.js"],
 }
 FOR_MEMORY = 10_000
-"""So many leases that all else does not count."""
+"""The number of leases for which memory is measured: so many that other memory is negligible."""
 PATIENCE = 60.0
-"""Seconds within which all are acquired."""
+"""Seconds within which all leases must be acquired."""
 
 
 @dataclass(frozen=True)
 class Stay:
-    """How many leases are held, of which ttl, for how long."""
+    """How many leases are held, with which ttl, and for how long."""
 
     leases: int
     ttl: float
@@ -47,11 +46,11 @@ class Stay:
 
 LONG = Stay(1000, 10.0, HOLD)
 SHORT = [Stay(1, 0.05, 2.0), Stay(1, 10.0, HOLD)]
-"""Only in Python: they show when requests are sent."""
+"""Measured only in Python. They show how often requests are sent for a single lease."""
 
 
 def measure_memory() -> dict[str, dict[str, float]]:
-    """Bytes per held lease, of the heap where it is counted, and of the process."""
+    """Returns the bytes per held lease: of the process, and of the heap where it is measured."""
     progress(f"memory of {FOR_MEMORY} leases")
     return {name: _memory(command) for name, command in HOLDERS.items()}
 
@@ -70,10 +69,10 @@ def _memory(command: Sequence[str]) -> dict[str, float]:
 
 
 def measure_upkeep() -> list[dict[str, object]]:
-    """All side by side: they do little."""
+    """Measures all holders concurrently, since each of them uses little CPU."""
     stays = [(name, LONG) for name in HOLDERS]
     stays += [(ASYNCIO, stay) for stay in SHORT]
-    # Each is looked at when it ends.
+    # Read the answers in the order in which the holders finish.
     stays.sort(key=lambda each: each[1].seconds)
     with ExitStack() as stack:
         progress("holding leases: starting")
@@ -85,7 +84,7 @@ def measure_upkeep() -> list[dict[str, object]]:
 
 
 class Held:
-    """Leases that are held on nodes of their own."""
+    """A process that holds leases, with its own nodes."""
 
     def __init__(self, stack: ExitStack, name: str, stay: Stay) -> None:
         self._name = name
@@ -124,7 +123,7 @@ def _start(stack: ExitStack, command: Sequence[str], group: Group) -> Process:
 
 
 def _resident(pid: int) -> int:
-    """Bytes of memory that the process really has."""
+    """Returns the resident memory of the process in bytes."""
     told = subprocess.run(
         ["ps", "-o", "rss=", "-p", str(pid)], check=True, stdout=subprocess.PIPE, text=True
     )

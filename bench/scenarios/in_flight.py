@@ -1,4 +1,4 @@
-"""Many cycles at once, each on a key of its own: the throughput of one process."""
+"""Many concurrent cycles, each on its own key: the throughput of one process."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from parameters import ROUNDS
 from turns import Summary, rounds, start
 
 LEVELS = [1, 8, 64, 1000]
-"""How many are in flight."""
+"""The numbers of cycles in flight."""
 MOST_THREADS = 8
-"""Nobody starts more threads than that to lock something."""
+"""The maximum number of threads. More threads for locking are not realistic."""
 
 
 def levels(contender: Contender) -> list[int]:
-    """How many at once this one is asked for."""
+    """Returns the levels at which the contender is measured."""
     if not contender.concurrency:
         return [1]
     has_threads = contender.form == "sync" and contender.kind != "floor"
@@ -25,11 +25,11 @@ def levels(contender: Contender) -> list[int]:
 
 
 def measure(contenders: Sequence[Contender]) -> dict[str, dict[str, Summary]]:
-    """By how many are in flight, and the contender."""
+    """Returns the summaries by level and by contender."""
     with ExitStack() as stack:
         group = Group(stack)
         able = [each for each in contenders if not each.needs_one_node]
-        # A process for each level: one that hangs with a thousand may do well with eight.
+        # Use a process for each level: a contender that hangs with 1,000 may work with 8.
         lanes = [
             lane
             for level in LEVELS

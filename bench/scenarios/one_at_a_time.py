@@ -1,4 +1,4 @@
-"""Acquire and release, again and again, by one loop alone."""
+"""One cycle at a time: a single loop that acquires and releases."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from parameters import NODES, ROUNDS
 from turns import Summary, rounds, start
 
 COUNTS = [1, 3, 5, 7]
-"""Numbers of nodes."""
+"""The numbers of nodes."""
 
 
 def measure(contenders: Sequence[Contender]) -> dict[str, dict[str, Summary]]:
-    """By the number of nodes, and the contender."""
+    """Returns the summaries by number of nodes and by contender."""
     return {str(count): _measure(contenders, count) for count in COUNTS}
 
 
@@ -23,7 +23,7 @@ def _measure(contenders: Sequence[Contender], count: int) -> dict[str, Summary]:
     able = [each for each in contenders if count == 1 or not each.needs_one_node]
     with ExitStack() as stack:
         lanes = start(stack, able, Group(stack, count))
-        # What most goals are about is looked at for longer: the ratio of two short times is noisy.
+        # Most goals use this number of nodes, and ratios of short times are noisy: measure longer.
         turns = ROUNDS * (4 if count == NODES else 1)
         rounds(f"one at a time, N = {count}", lanes, turns)
         return {lane.contender.name: lane.summary() for lane in lanes}

@@ -1,4 +1,4 @@
-"""What a process pays once: the import, connecting, and the first lock."""
+"""The startup cost of a process: the import, connecting, and the first lock."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ from progress import progress
 from slow import slow_urls
 
 ROUND_TRIP_MILLISECONDS = 20
-"""Of the slow network, on which round trips are counted: all else is short beside it."""
+"""The round-trip time of the slow network, by which round trips are counted: long compared with
+everything else."""
 
 Command = Sequence[str]
 
@@ -29,7 +30,7 @@ IMPORTS: Mapping[str, tuple[Command, Command]] = {
     ),
     "Node.js": ([*_MODULE, ""], [*_MODULE, "import 'quorlock'"]),
 }
-"""An interpreter without and with quorlock."""
+"""Commands that start an interpreter without and with quorlock."""
 
 FIRST: Mapping[str, Command] = {
     "plain sockets": [sys.executable, f"{_CLIENTS}/first_plain.py"],
@@ -37,7 +38,7 @@ FIRST: Mapping[str, Command] = {
     PYTHON: [sys.executable, f"{_CLIENTS}/first.py"],
     NODE: ["node", f"{_CLIENTS}/first.js"],
 }
-"""Programs that tell how long it was until they held their first lock."""
+"""Programs that print the time until they hold their first lock."""
 
 
 def measure() -> dict[str, object]:
@@ -49,7 +50,7 @@ def measure() -> dict[str, object]:
 
 
 def _import(name: str, bare: Command, importing: Command) -> dict[str, float]:
-    """Milliseconds."""
+    """Returns median times in milliseconds."""
     times: dict[str, list[float]] = {"bare": [], "importing": []}
     for number in range(2 * STARTS):
         progress(f"import in {name}: {number + 1} of {2 * STARTS}")
@@ -66,7 +67,7 @@ def _run(command: Command) -> float:
 
 
 def _first_locks() -> dict[str, dict[str, float]]:
-    """Milliseconds on loopback, and how many round trips on a slow network."""
+    """Returns the time on loopback in milliseconds, and the round trips on a slow network."""
     with ExitStack() as stack:
         group = Group(stack)
         every = range(NODES)
@@ -91,7 +92,7 @@ def _first_locks() -> dict[str, dict[str, float]]:
 
 
 def _first(name: str, command: Command, urls: Sequence[str], prepare: Callable[[], None]) -> float:
-    """Milliseconds until the first lock is held: the median of many cold processes."""
+    """Returns the median time until the first lock is held in a new process, in milliseconds."""
     times = []
     for number in range(STARTS):
         progress(f"first lock of {name}: {number + 1} of {STARTS}")

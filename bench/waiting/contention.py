@@ -1,4 +1,4 @@
-"""The whole run, in its order."""
+"""Runs all measurements of waiting, in order."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ from tables import goal
 from workers import Workers
 
 PATIENCE = 10.0
-"""Seconds until the shortest-lived of what quorlock keeps on the nodes must be gone."""
+"""Seconds after which all keys of quorlock except fence counters must have expired."""
 
 
 def installed() -> tuple[list[Contender], dict[str, str]]:
-    """The contenders that can be had, and why the others cannot."""
+    """Installs the peers. Returns the installed contenders, and why the others are missing."""
     reasons: dict[str, str] = {}
     for ecosystem in (PYTHON, NODE):
         try:

@@ -1,4 +1,4 @@
-"""What the nodes count, and what they keep."""
+"""Counts commands and leftover keys on the nodes."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ def snapshot(servers: Sequence[Server]) -> list[Calls]:
 
 
 def per_node(before: list[Calls], servers: Sequence[Server]) -> float:
-    """How many commands quorlock sent to a node since then, on average."""
+    """Returns the average number of commands that quorlock sent to a node since `before`."""
     after = snapshot(servers)
     return sum(map(sent, before, after)) / len(servers)
 
 
 def delete(servers: Sequence[Server], text: str) -> None:
-    """Deletes the keys with this text in their names."""
+    """Deletes all keys whose names contain this text."""
     for server in servers:
         if found := _keys(server, f"*{text}*"):
             server.command("DEL", *found)
 
 
 def leftovers(servers: Sequence[Server], patience: float) -> list[str]:
-    """The keys beside fence counters that are still there when the time is up."""
+    """Returns the keys, except fence counters, that are still left after `patience` seconds."""
     deadline = time.monotonic() + patience
     while True:
         found = {key for server in servers for key in _keys(server, "*")}

@@ -1,4 +1,4 @@
-"""Hundreds of waiters in one process: what they cost the nodes while they wait, and then."""
+"""Hundreds of waiters in one process: the commands that they send during and after the wait."""
 
 from __future__ import annotations
 
@@ -17,13 +17,11 @@ import quorlock
 
 MANY = 500
 SETTLE = 1.0
-"""Seconds until those who came last wait as the others do."""
+"""Seconds until the last waiters have reached the steady state of waiting."""
 NOISE = 1.0
-"""Commands per second that are not held against anybody: a poll of every second or so more or less
-falls into the time that is counted."""
+"""The tolerance in commands per second: about one more or less falls into the measured time."""
 SPANS = 8
-"""For so many times `SECONDS` commands are counted: the pauses between tries are random, and are to
-even out."""
+"""Commands are counted for `SECONDS` times this, so that the random retry delays average out."""
 COLUMNS = [
     "per second, 1 waits",
     f"{MANY} wait",
@@ -73,8 +71,8 @@ def measure(servers: Servers) -> dict[str, Any]:
 
 
 def _wait(process: Process, servers: Servers, resource: str, waiters: int) -> tuple[float, float]:
-    """Commands per second and node while all wait, and per acquisition when they may have it."""
-    # It is not extended, so all that is sent meanwhile is sent by those who wait.
+    """Returns the commands per second and node while all wait, and per acquisition afterwards."""
+    # The lease is not renewed, so only waiters send commands.
     with quorlock.Client(servers.urls, ttl=60 + 2 * SPANS * SECONDS, auto_extend=False) as client:
         lease = client.lock(resource).acquire()
         process.ask(wait=waiters, resource=resource)

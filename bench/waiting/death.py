@@ -1,4 +1,4 @@
-"""A holder that dies: how long after its ttl the next one has the lock."""
+"""A killed holder: how long after its ttl the next client gets the lock."""
 
 from __future__ import annotations
 
@@ -38,7 +38,8 @@ def measure(servers: Servers) -> dict[str, Any]:
 
 
 def _die(servers: Servers, client: quorlock.Client, resource: str) -> float:
-    """Milliseconds from the holder's call of acquire to the waiter's acquire, beyond the ttl."""
+    """Returns the milliseconds from the holder's call of acquire until the waiter has the lock,
+    minus the ttl."""
     acquired: list[int] = []
 
     def wait() -> None:

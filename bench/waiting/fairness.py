@@ -1,4 +1,4 @@
-"""Fairness: equal clients that want the same for a longer time."""
+"""Fairness: equal clients that contend for the same lock for a longer time."""
 
 from __future__ import annotations
 

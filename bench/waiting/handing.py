@@ -1,4 +1,4 @@
-"""Hand-offs and commands: in every round all contenders take turns, with each number of clients."""
+"""Hand-offs and commands. In each round, all contenders take turns with each number of clients."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ from workers import Bout, Workers
 
 FIGHT = SECONDS / 2
 ALONE = SECONDS / 4
-"""Of one client: it is back soon."""
+"""The duration with a single client, which needs less time for enough acquires."""
 LAPS = dict.fromkeys(WAITING, SECONDS / 2) | {2: SECONDS}
-"""Seconds of laps; with two clients a lap is one hand-off."""
+"""The total seconds of laps. Longer with two clients, where a lap has only one hand-off."""
 
 TIMES = ["hand-off", "quartiles", "p99", "times uncontended"]
 WITHIN = f"within {HAND_OFF_GOAL:g} x"
@@ -42,14 +42,14 @@ FIGHT_COLUMNS = ["turns/s", *TIMES, "to itself", "never had it", "failures", WIT
 
 @dataclass
 class Tally:
-    """All that a contender did with one number of clients."""
+    """The results of a contender with one number of clients."""
 
     fights: list[Bout] = field(default_factory=list)
     laps: list[Bout] = field(default_factory=list)
 
     @property
     def acquires(self) -> list[float]:
-        """How long the acquires took, in microseconds."""
+        """The durations of the acquires in microseconds."""
         turns = (turn for bout in self.fights for turn in bout.turns)
         return [(turn.acquired - turn.called) / 1000 for turn in turns]
 
@@ -63,7 +63,7 @@ class Tally:
 
 
 Tallies = dict[tuple[str, int], Tally]
-"""By a contender's name and the number of its clients."""
+"""The tallies by name of the contender and number of clients."""
 
 
 def measure(workers: Workers, servers: Sequence[Server], contenders: list[Contender]) -> Tallies:
@@ -97,7 +97,7 @@ def measure(workers: Workers, servers: Sequence[Server], contenders: list[Conten
 
 
 def uncontended(tallies: Tallies, contender: Contender) -> float:
-    """The median of an acquire of one process alone; the mean of these for two languages."""
+    """Returns the median time of an uncontended acquire; for two languages the mean of both."""
     parts = [QUORLOCK_PYTHON, QUORLOCK_NODE] if contender is QUORLOCK_MIXED else [contender]
     return statistics.fmean(
         statistics.median(tallies[part.name, UNCONTENDED].acquires) for part in parts
@@ -184,13 +184,14 @@ def _within(contender: Contender, found: dict[str, Any]) -> str:
 
 
 def _per_turn(bouts: Sequence[Bout]) -> float:
-    """Commands per node and acquisition, with those after the time is up."""
+    """Returns the commands per node and acquisition, including those after the end of the time."""
     turns = sum(len(bout.turns) for bout in bouts)
     return sum(bout.sent for bout in bouts) / turns if turns else float("inf")
 
 
 def _commands(tallies: Tallies, contenders: list[Contender]) -> dict[str, Any]:
-    """Commands per node and acquisition where all come back at once, by the number of clients."""
+    """Prints and returns the commands per node and acquisition by number of clients, where all
+    clients acquire again immediately."""
     counts = sorted({*WAITING, *FURTHER})
     results = {
         contender.name: {

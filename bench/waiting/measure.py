@@ -1,6 +1,6 @@
-"""What the times of many clients of one lock say. Pure: all of it is tested without a server.
+"""Evaluates the times of many clients of one lock. Pure functions, tested without a server.
 
-Times are nanoseconds of the monotonic clock, which is the same in all processes of a machine.
+Times are nanoseconds of the monotonic clock, which all processes of a machine share.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ FROM_SCRIPTS = frozenset(
     )
     for name in line.split()
 )
-"""What the scripts of the libraries call. INFO counts that together with what clients send, so it
-is left out, for a library that sends some of it itself (`sends`) apart from that."""
+"""The commands that scripts of the libraries call. INFO counts them like commands of clients, so
+they are excluded, unless the library also sends them itself (`sends`)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """One client had the lock once."""
+    """One turn of a client: acquire, hold, release."""
 
     client: int
     called: int
@@ -35,19 +35,19 @@ class Turn:
 
 @dataclass(frozen=True, slots=True)
 class HandOff:
-    """From the return of a release to the return of the next acquire."""
+    """The time from the return of a release to the return of the next acquire."""
 
     micros: float
-    """Less than 0 if the next one had the lock before the release returned: that waits for the
-    answers of a majority, and the lock is free as soon as the nodes have done it."""
+    """Negative if the next acquire returned before the release did: the lock is free as soon as the
+    nodes have executed the release, but the release waits for the answers of a majority."""
     same: bool
-    """Whether the client handed it to itself, by being back before the others."""
+    """Whether the same client acquired the lock again, before the others."""
 
 
 def hand_offs(turns: Iterable[Turn], until: int) -> list[HandOff]:
-    """Each release with the next acquire of any client, up to `until`.
+    """Pairs each release with the next acquire of any client. Ignores acquires after `until`.
 
-    By then clients stop, and fewer and fewer are waiting.
+    From then on clients stop, and fewer of them wait.
     """
     ordered = sorted(turns, key=lambda turn: turn.acquired)
     return [
@@ -58,7 +58,7 @@ def hand_offs(turns: Iterable[Turn], until: int) -> list[HandOff]:
 
 
 def overlaps(turns: Iterable[Turn]) -> int:
-    """How many turns began while another client had not yet begun to release: 0 for a lock."""
+    """Returns how many turns began before an earlier holder began to release. Must be 0."""
     count = 0
     last = 0
     for turn in sorted(turns, key=lambda turn: turn.acquired):
@@ -69,7 +69,7 @@ def overlaps(turns: Iterable[Turn]) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """What is told of many values."""
+    """The quartiles and the 99th percentile of many values."""
 
     count: int
     median: float
@@ -79,7 +79,7 @@ class Summary:
 
 
 def summary(values: Sequence[float]) -> Summary | None:
-    """None if there are too few of them to tell."""
+    """Returns the summary of the values; None if there are fewer than two."""
     if len(values) < 2:
         return None
     low, median, high = statistics.quantiles(values, n=4, method="inclusive")
@@ -89,10 +89,10 @@ def summary(values: Sequence[float]) -> Summary | None:
 
 @dataclass(frozen=True, slots=True)
 class Fairness:
-    """How equally clients that all want the same were served."""
+    """How equally clients that contend for one lock were served."""
 
     luckiest: int
-    """How often the client had the lock that had it most often."""
+    """The number of turns of the client with the most turns."""
     unluckiest: int
     longest: float
     """The longest wait, in seconds."""
@@ -110,8 +110,10 @@ class Fairness:
 def fairness(
     turns: Collection[Turn], clients: int, until: int, unfinished: Iterable[tuple[int, int]] = ()
 ) -> Fairness:
-    """Counts turns up to `until`. A wait that goes on beyond it counts as long as it took;
-    `unfinished` are those that were given up, from their begin to their end."""
+    """Counts the turns until `until`, and all waits with their full length, also beyond `until`.
+
+    `unfinished` are the start and the end of waits that were given up.
+    """
     counts = dict.fromkeys(range(clients), 0)
     for turn in turns:
         if turn.acquired <= until:
@@ -125,11 +127,11 @@ def fairness(
 
 
 Calls = Mapping[str, int]
-"""How often each command was called on a node."""
+"""The number of calls of each command on a node."""
 
 
 def calls(info: str) -> dict[str, int]:
-    """From the answer to `INFO commandstats`, subcommands with their commands."""
+    """Parses the answer to `INFO commandstats`. Adds the calls of subcommands to their commands."""
     found: dict[str, int] = {}
     for line in info.splitlines():
         name, colon, fields = line.removeprefix("cmdstat_").partition(":calls=")
@@ -140,8 +142,8 @@ def calls(info: str) -> dict[str, int]:
 
 
 def sent(before: Calls, after: Calls, sends: Collection[str] = ()) -> int:
-    """How many commands clients sent to a node from one INFO to the next one."""
-    own_info = 1  # the first one is counted in the second
+    """Returns how many commands clients sent to a node between two calls of INFO."""
+    own_info = 1  # the second INFO counts the first one
     return (
         sum(
             count - before.get(name, 0)

@@ -1,4 +1,4 @@
-"""What is measured, how long, and against which goals."""
+"""The contenders, the durations and the goals of the measurements."""
 
 from __future__ import annotations
 
@@ -19,21 +19,21 @@ SECONDS = float(os.environ.get("SECONDS", "2"))
 
 NODES = 5
 WAITING = [2, 8, 32]
-"""Numbers of processes that all contenders fight with."""
+"""The numbers of processes with which all contenders are measured."""
 UNCONTENDED = 1
 FURTHER = {4: (4, 1), 16: (16, 1), 64: (8, 8)}
-"""Numbers of clients that only commands are counted for: processes, and clients in each."""
+"""Further numbers of clients, for which only commands are counted: processes, clients in each."""
 
 HAND_OFF_GOAL = 3.0
-"""The median, as a multiple of an uncontended acquire."""
+"""The maximum median of a hand-off, as a multiple of an uncontended acquire."""
 COMMANDS_GOAL = 8.0
-"""Per node and acquisition."""
+"""The maximum number of commands per node and acquisition."""
 FLAT_GOAL = 1.5
-"""The most of these over the least, over all numbers of clients."""
+"""The maximum ratio between the most and the least commands, over all numbers of clients."""
 TURNS_GOAL = 1.5
 WAIT_GOAL = 3.0
 DEATH_GOAL = 100.0
-"""Milliseconds beyond the ttl."""
+"""The maximum time in milliseconds from the end of a killed holder's ttl to the next lease."""
 
 _CACHE = ROOT / ".cache" / "bench-waiting"
 _PACKAGES = _CACHE / "python" / "packages"
@@ -41,7 +41,7 @@ _INTO = [f"--target={_PACKAGES}", "--requirement=requirements.txt"]
 
 PYTHON = replace(
     installing.PYTHON,
-    # A directory rather than an environment: processes that have quorlock, too, look into it.
+    # A directory, not a virtual environment: processes that also use quorlock import from it.
     steps=[
         [sys.executable, "-m", "pip", "install", "--no-deps", "--upgrade", *_INTO],
     ],
@@ -60,9 +60,9 @@ class Contender:
 
     name: str
     library: str
-    """Its name in the workers."""
+    """The name of the library in the workers."""
     ecosystems: Sequence[Ecosystem]
-    """Where its processes are from; in equal parts, if there are two."""
+    """The ecosystems of its processes, in equal parts if there are two."""
     nodes: int = NODES
     tuned: bool = False
     sends: frozenset[str] = frozenset()

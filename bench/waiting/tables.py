@@ -1,4 +1,4 @@
-"""Markdown."""
+"""Prints tables as Markdown."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 
 
 def table(title: str, columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
-    """Prints a table; all but its first column are figures."""
+    """Prints a table. All columns but the first are right-aligned."""
     print(f"\n### {title}\n")
     print(_line(["", *columns]))
     print(_line(["---", *("---:" for _ in columns)]))
@@ -23,5 +23,5 @@ def goal(reached: bool) -> str:
 
 
 def micros(value: float) -> str:
-    """Short: milliseconds from 10,000 µs on."""
+    """Formats microseconds; as milliseconds from 10,000 µs."""
     return f"{value / 1000:,.1f} ms" if abs(value) >= 10_000 else f"{value:,.0f} µs"

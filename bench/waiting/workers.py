@@ -1,6 +1,7 @@
-"""The processes that fight for locks. They live through the run, and are any contender in turn.
+"""The worker processes that contend for locks.
 
-So that a contender's processes need not be started in each of its turns, nor all be there at once.
+They live for the whole run, and each serves all contenders in turn. So no processes are started
+during a turn, and contenders do not need processes of their own.
 """
 
 from __future__ import annotations
@@ -25,19 +26,19 @@ from settings import HERE, NODE, PYTHON, Contender
 
 HOLD = 0.001
 START_IN = 0.1
-"""Seconds until a fight begins: long enough for all to have read when."""
+"""Seconds from a command until it starts: long enough for all workers to read it."""
 LIMIT = 60.0
-"""Seconds beyond its time after which a worker that has not answered ends the run."""
+"""Seconds after the expected time at which a worker without an answer aborts the run."""
 LEAD = 0.25
-"""Seconds for which the first one of a lap holds the lock, while all others come."""
+"""Seconds for which the first client of a lap holds the lock, while all others start to wait."""
 ARRIVAL = 0.1
-"""Seconds in which they come."""
+"""Seconds within which the others start to wait."""
 LAP_LIMIT = 4.0
-"""Seconds after which those who have not had the lock in a lap count as unfinished, soon."""
+"""The seconds of a lap. Clients that are still waiting soon after count as unfinished."""
 
 
 class Process:
-    """A program that answers each line of JSON with one."""
+    """A program that answers each line of JSON on stdin with a line of JSON on stdout."""
 
     def __init__(
         self, command: Sequence[str | Path], environment: Mapping[str, str] | None = None
@@ -74,7 +75,7 @@ class Process:
 
 
 def receive(processes: Sequence[Process], seconds: float = 0.0) -> list[dict[str, Any]]:
-    """An answer of each. One that hangs ends the run."""
+    """Returns one answer from each process. Aborts the run if one of them hangs."""
 
     def kill() -> None:
         for process in processes:
@@ -90,7 +91,7 @@ def receive(processes: Sequence[Process], seconds: float = 0.0) -> list[dict[str
 
 @dataclass
 class Bout:
-    """What came of one fight."""
+    """The result of one fight or lap."""
 
     turns: list[Turn]
     until: int
@@ -100,7 +101,7 @@ class Bout:
     unfinished: list[tuple[int, int]]
     stuck: bool
     sent: float
-    """Commands that clients sent, per node."""
+    """The number of commands that clients sent, per node."""
 
 
 class Fighters:
@@ -120,13 +121,13 @@ class Fighters:
         self.stuck: list[Process] = []
 
     def fight(self, resource: str, seconds: float) -> Bout:
-        """All want the lock, again and again, for so long."""
+        """All clients acquire the lock repeatedly for this time."""
         start = time.monotonic_ns() + int(START_IN * 1e9)
         orders = [{"start": start, "hold": HOLD, "once": False}] * len(self._processes)
         return self._run(resource, start + int(seconds * 1e9), orders)
 
     def lap(self, resource: str) -> Bout:
-        """All want the lock once. One has it first, and releases it when all others wait."""
+        """All clients acquire the lock once. The first one releases it when all others wait."""
         start = time.monotonic_ns() + int(START_IN * 1e9)
         orders: list[dict[str, Any]] = [
             {
@@ -166,14 +167,14 @@ class Fighters:
 
 
 class Workers:
-    """Processes of both languages, until `close`."""
+    """The processes of both languages, which run until `close`."""
 
     def __init__(self, count: int) -> None:
         self._all = {
             ecosystem.directory: [_start(ecosystem) for _ in range(count)]
             for ecosystem in (PYTHON, NODE)
         }
-        # Those that still start would take the CPU from the first contender.
+        # Wait until all have started: starting would take CPU time from the first contender.
         everybody = [process for processes in self._all.values() for process in processes]
         for process in everybody:
             process.send(close=True)
@@ -188,7 +189,10 @@ class Workers:
         processes: int,
         clients: int = 1,
     ) -> Iterator[Fighters]:
-        """So many processes, with so many clients each. `name` is part of all their keys."""
+        """Opens the clients of a contender in `processes` processes, with `clients` clients each.
+
+        `name` is part of all their keys.
+        """
         nodes = servers[: contender.nodes]
         chosen = self._choose(contender.ecosystems, processes)
         for number, process in enumerate(chosen):
@@ -207,7 +211,7 @@ class Workers:
         for process in others:
             process.send(close=True)
         check(contender, receive(others))
-        if contender.is_peer:  # what it leaves behind is not quorlock's
+        if contender.is_peer:  # leftover keys of peers must not count for quorlock
             counting.delete(nodes, name)
 
     def _choose(self, ecosystems: Sequence[Ecosystem], count: int) -> list[Process]:

@@ -6,7 +6,7 @@ mod log;
 mod mailbox;
 
 use convert::{Failure, settle, value, values};
-use mailbox::{Deliver, Outcome};
+use mailbox::Deliver;
 use napi::bindgen_prelude::{Either, Either5, Function, Object, Unknown};
 use napi::threadsafe_function::ThreadsafeFunctionCallMode::NonBlocking;
 use napi::{Error, Result, Status};
@@ -16,15 +16,18 @@ use std::ffi::OsString;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
+/// The outcome of an operation.
+type Outcome = Either5<Lease, bool, Vec<String>, Failure, ()>;
+
 /// Gets the results of all operations of its environment. Methods that begin one return its number.
 #[napi]
-pub struct Mailbox(Arc<mailbox::Mailbox>);
+pub struct Mailbox(Arc<mailbox::Mailbox<Outcome>>);
 
 #[napi]
 impl Mailbox {
     /// `deliver` is called with the numbers of operations that are done, and with their results.
     #[napi(constructor, catch_unwind)]
-    pub fn new(deliver: Deliver<'_>) -> Result<Self> {
+    pub fn new(deliver: Deliver<'_, Outcome>) -> Result<Self> {
         mailbox::Mailbox::new(&deliver).map(Self)
     }
 
@@ -56,7 +59,7 @@ impl Mailbox {
 #[napi]
 pub struct Client {
     client: quorlock::Client,
-    mailbox: Weak<mailbox::Mailbox>,
+    mailbox: Weak<mailbox::Mailbox<Outcome>>,
 }
 
 #[napi]
@@ -120,7 +123,7 @@ impl Client {
 pub struct Lease {
     lease: quorlock::Lease,
     // Weak: results that wait in the mailbox are leases.
-    mailbox: Weak<mailbox::Mailbox>,
+    mailbox: Weak<mailbox::Mailbox<Outcome>>,
 }
 
 #[napi]
@@ -207,7 +210,7 @@ impl Lease {
 
 /// Has the result of an operation delivered; returns the operation's number.
 fn begin<T: Send + 'static>(
-    mailbox: &Weak<mailbox::Mailbox>,
+    mailbox: &Weak<mailbox::Mailbox<Outcome>>,
     pending: Pending<T>,
     convert: impl FnOnce(T) -> Outcome + Send + 'static,
 ) -> Result<f64> {

@@ -2,9 +2,7 @@
 //! thread) put them into its mailbox, and wake the event loop when it was empty. So results that come
 //! together are handed over together, and nothing has to be made for each of them.
 
-use crate::Lease;
-use crate::convert::Failure;
-use napi::bindgen_prelude::{Either5, FnArgs, Function};
+use napi::bindgen_prelude::{FnArgs, Function, JsValuesTupleIntoVec};
 use napi::threadsafe_function::ThreadsafeFunction;
 use napi::threadsafe_function::ThreadsafeFunctionCallMode::NonBlocking;
 use napi::{Result, Status};
@@ -12,31 +10,31 @@ use quorlock::{Operation, Pending};
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// What becomes of an operation.
-pub(crate) type Outcome = Either5<Lease, bool, Vec<String>, Failure, ()>;
-
 /// Called with the numbers of operations that are done, and with the outcome of each.
-pub(crate) type Deliver<'a> = Function<'a, Delivery, ()>;
-type Delivery = FnArgs<(Vec<f64>, Vec<Outcome>)>;
+pub(crate) type Deliver<'a, O> = Function<'a, Delivery<O>, ()>;
+type Delivery<O> = FnArgs<(Vec<f64>, Vec<O>)>;
 
 /// It does not keep the process from exiting; `index.js` does so while operations are under way.
-type Wake = ThreadsafeFunction<(), (), Delivery, Status, false, true>;
+type Wake<O> = ThreadsafeFunction<(), (), Delivery<O>, Status, false, true>;
 
 /// The operations of one environment. Dropped with it: then those under way are cancelled, and the
 /// results that are still here are dropped, of which leases are released.
-pub(crate) struct Mailbox {
+pub(crate) struct Mailbox<O>
+where
+    O: Send + 'static,
+    Delivery<O>: JsValuesTupleIntoVec,
+{
     // What is queued for a thread that is terminated is never dropped, so the results are not queued.
-    mail: Arc<Mutex<Mail>>,
-    wake: Wake,
+    mail: Arc<Mutex<Mail<O>>>,
+    wake: Wake<O>,
 }
 
-type Done = Vec<(u64, Outcome)>;
+type Done<O> = Vec<(u64, O)>;
 
-#[derive(Default)]
-struct Mail {
+struct Mail<O> {
     last: u64,
     under_way: HashMap<u64, Operation>,
-    done: Done,
+    done: Done<O>,
 }
 
 /// Exact: nobody counts to 2^53.
@@ -44,13 +42,17 @@ fn to_js(number: u64) -> f64 {
     number as f64
 }
 
-fn open(mail: &Mutex<Mail>) -> MutexGuard<'_, Mail> {
+fn open<O>(mail: &Mutex<Mail<O>>) -> MutexGuard<'_, Mail<O>> {
     mail.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-impl Mailbox {
-    pub(crate) fn new(deliver: &Deliver<'_>) -> Result<Arc<Self>> {
-        let mail: Arc<Mutex<Mail>> = Arc::default();
+impl<O> Mailbox<O>
+where
+    O: Send + 'static,
+    Delivery<O>: JsValuesTupleIntoVec,
+{
+    pub(crate) fn new(deliver: &Deliver<'_, O>) -> Result<Arc<Self>> {
+        let mail: Arc<Mutex<Mail<O>>> = Arc::default();
         let weak = Arc::downgrade(&mail);
         let wake = deliver.build_threadsafe_function::<()>().weak::<true>();
         let wake = wake.build_callback(move |_| {
@@ -68,7 +70,7 @@ impl Mailbox {
     pub(crate) fn expect<T: Send + 'static>(
         self: &Arc<Self>,
         pending: Pending<T>,
-        convert: impl FnOnce(T) -> Outcome + Send + 'static,
+        convert: impl FnOnce(T) -> O + Send + 'static,
     ) -> f64 {
         let number = {
             let mut mail = open(&self.mail);
@@ -94,7 +96,7 @@ impl Mailbox {
         }
     }
 
-    fn put(&self, number: u64, outcome: Outcome) {
+    fn put(&self, number: u64, outcome: O) {
         let was_empty = {
             let mut mail = open(&self.mail);
             mail.done.push((number, outcome));
@@ -107,15 +109,21 @@ impl Mailbox {
     }
 }
 
-impl Mail {
+impl<O> Default for Mail<O> {
+    fn default() -> Self {
+        Self { last: 0, under_way: HashMap::new(), done: Vec::new() }
+    }
+}
+
+impl<O> Mail<O> {
     /// What is done, and what was cancelled when it was about to be done.
-    fn take(&mut self) -> (Done, Done) {
+    fn take(&mut self) -> (Done<O>, Done<O>) {
         let done = std::mem::take(&mut self.done).into_iter();
         done.partition(|(number, _)| self.under_way.remove(number).is_some())
     }
 }
 
-impl Drop for Mail {
+impl<O> Drop for Mail<O> {
     fn drop(&mut self) {
         self.under_way.values().for_each(Operation::cancel);
     }

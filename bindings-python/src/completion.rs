@@ -8,7 +8,7 @@ use crate::calls::Kind;
 use crate::convert::error;
 use crate::exit;
 use crate::inbox::{Cancel, Inbox, Letter, Shared};
-use crate::waiting::{wait, wait_here};
+use crate::waiting::{hub, wait};
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
 use pyo3::types::PyTuple;
@@ -83,13 +83,22 @@ impl Pending {
         taken.ok_or_else(|| PyRuntimeError::new_err("this operation was already awaited"))
     }
 
-    /// Blocks this thread for at most `timeout`. Returns `None` if there is no result by then.
-    pub(crate) fn wait_for(
-        &self,
+    /// Waits for the result on this thread, or in the hub where greenlets replace threads: there, blocking
+    /// the thread would block all its greenlets.
+    ///
+    /// Returns `None` if there is no result within `timeout`.
+    pub(crate) fn wait_here(
+        self,
         py: Python<'_>,
         timeout: Option<Duration>,
     ) -> PyResult<Option<Py<PyAny>>> {
-        self.take()?.wait(py, timeout)
+        let Some(hub) = hub(py)? else { return self.take()?.wait(py, timeout) };
+        let operation = Py::new(py, self)?;
+        let seconds = timeout.map(|timeout| timeout.as_secs_f64());
+        let completing = exit::switch(|| hub.call_method1("wait", (operation, seconds)))?;
+        // Take the result in native code: in Python code a signal handler could raise in between and lose it.
+        let completing = completing.extract::<Option<Py<Completing>>>()?;
+        completing.map(|completing| completing.get().take(py)).transpose()
     }
 }
 
@@ -100,7 +109,7 @@ impl Pending {
     fn wait(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
         let _entered = exit::enter(py);
         let operation = Self(Mutex::new(Some(self.take()?)));
-        let done = wait_here(py, operation, None)?;
+        let done = operation.wait_here(py, None)?;
         done.ok_or_else(|| PyRuntimeError::new_err("the operation has no result"))
     }
 

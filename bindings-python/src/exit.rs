@@ -22,7 +22,7 @@ use std::time::{Duration, Instant};
 
 /// How long the exit handler waits for other threads to leave this crate. They run only short code
 /// there: they convert values and call observers of acquires.
-const PATIENCE: Duration = Duration::from_secs(5);
+const LEAVE_TIMEOUT: Duration = Duration::from_secs(5);
 
 static EXIT: PerProcess<Exit> = PerProcess::new();
 
@@ -118,7 +118,7 @@ impl Drop for Outside {
 
 /// Runs `work` without the GIL.
 pub(crate) fn detach<T: Send>(py: Python<'_>, work: impl FnOnce() -> T + Send) -> T {
-    // Must enclose `py.detach`: the thread is inside again before that takes the GIL back.
+    // Must enclose `py.detach`, so that this thread counts as inside before it takes the GIL back.
     let _entered = enter(py);
     py.detach(|| {
         let _outside = Outside::new();
@@ -157,14 +157,14 @@ pub(crate) fn end(py: Python<'_>) {
     exit.is_over.store(true, Ordering::SeqCst);
     let own = usize::from(DEPTH.get() > 0);
     py.detach(|| {
-        wait_until(PATIENCE, || exit.inside.load(Ordering::SeqCst) <= own);
+        wait_until(LEAVE_TIMEOUT, || exit.inside.load(Ordering::SeqCst) <= own);
     });
 }
 
-/// Polls a condition until it is met, for at most `patience`.
-pub(crate) fn wait_until(patience: Duration, is_met: impl Fn() -> bool) {
+/// Polls a condition until it is met, for at most `timeout`.
+pub(crate) fn wait_until(timeout: Duration, is_met: impl Fn() -> bool) {
     let began = Instant::now();
-    while !is_met() && began.elapsed() < patience {
+    while !is_met() && began.elapsed() < timeout {
         thread::sleep(Duration::from_millis(1));
     }
 }

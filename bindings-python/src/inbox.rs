@@ -5,7 +5,7 @@
 //! of them: through a socket if the loop can watch one, else through a function that a Python thread calls.
 //!
 //! An event loop owns its inbox. When the loop is closed or collected, the inbox is dropped: operations in
-//! progress are cancelled, and results that nobody took are dropped, which releases their leases. `completion`
+//! progress are cancelled, and results that were not taken are dropped, which releases their leases. `completion`
 //! fills inboxes; `_async.py` and `_hubs.py` create and empty them.
 
 use crate::calls::Kind;

@@ -7,13 +7,13 @@
 //! This module owns the list of open blocks of a lock. It must not decide about leases, which the core
 //! does. `_lock.py` subclasses [`Lock`] and adds `async with` and the decorator.
 
-use crate::Lease;
+use crate::client::Client;
 use crate::completion::Pending;
 use crate::convert::{error, values};
 use crate::exit;
+use crate::lease::Lease;
 use crate::logging;
 use crate::observer::Observer;
-use crate::waiting::wait_here;
 use once_cell::race::OnceBox;
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
@@ -40,7 +40,7 @@ struct Block {
 impl Lock {
     #[new]
     fn new(
-        client: &crate::Client,
+        client: &Client,
         resources: &Bound<'_, PyTuple>,
         options: &Bound<'_, PyDict>,
     ) -> PyResult<Self> {
@@ -86,7 +86,7 @@ impl Lock {
     fn __enter__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         let _entered = exit::enter(py);
         let acquire = |py| {
-            let lease = wait_here(py, self._acquire(py)?, None)?;
+            let lease = self._acquire(py)?.wait_here(py, None)?;
             let lease =
                 lease.ok_or_else(|| PyRuntimeError::new_err("the acquire has no result"))?;
             Ok(lease.cast_bound::<Lease>(py)?.clone().unbind())
@@ -113,7 +113,7 @@ impl Lock {
         // while the lease is valid would be reported as a dropped lease.
         let block = self.leave(py)?;
         let lease = block.lease.get();
-        wait_here(py, lease.release(), None)?;
+        lease.release().wait_here(py, None)?;
         let lease = &lease.0;
         match lease.loss() {
             Some(loss) if raised.is_none() => Err(error(py, &loss)),

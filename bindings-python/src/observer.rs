@@ -3,6 +3,7 @@
 //! This module owns the Python function that observes, and calls it around an acquire in `Lock.__enter__`.
 //! `_lock.py` does the same for the other forms of acquire.
 
+use crate::lease::Lease;
 use pyo3::prelude::*;
 use pyo3::types::PyTuple;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -30,8 +31,8 @@ impl Observer {
         &self,
         py: Python<'py>,
         resources: impl FnOnce(Python<'py>) -> PyResult<Bound<'py, PyTuple>>,
-        acquire: impl FnOnce(Python<'py>) -> PyResult<Py<crate::Lease>>,
-    ) -> PyResult<Py<crate::Lease>> {
+        acquire: impl FnOnce(Python<'py>) -> PyResult<Py<Lease>>,
+    ) -> PyResult<Py<Lease>> {
         let Some(observe) = self.get(py) else { return acquire(py) };
         let block = observe.bind(py).call1((resources(py)?,))?;
         let acquired = block.call_method0("__enter__")?;

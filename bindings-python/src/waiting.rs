@@ -1,10 +1,8 @@
 //! Waiting for an operation in a blocking call.
 //!
-//! This module checks for signals while it waits, so that Ctrl-C ends a wait within [`SLICE`], and blocks
-//! only the current greenlet where gevent or eventlet runs. It must not hold the GIL while it waits. `lib`,
-//! `lock` and `completion` call it.
+//! This module checks for signals while it waits, so that Ctrl-C ends a wait within [`SLICE`], and finds the
+//! hub where gevent or eventlet runs. It must not hold the GIL while it waits. `completion` calls it.
 
-use crate::completion::{Completing, Pending as Operation};
 use crate::exit;
 use once_cell::race::OnceBox;
 use pyo3::prelude::*;
@@ -38,28 +36,10 @@ pub(crate) fn wait<T: Send + 'static>(
     }
 }
 
-/// Waits for the operation on this thread, or in the hub where greenlets replace threads: there, blocking the
-/// thread would block all its greenlets.
-///
-/// Returns `None` if there is no result within `timeout`.
-pub(crate) fn wait_here(
-    py: Python<'_>,
-    operation: Operation,
-    timeout: Option<Duration>,
-) -> PyResult<Option<Py<PyAny>>> {
-    let Some(hub) = hub(py)? else { return operation.wait_for(py, timeout) };
-    let operation = Py::new(py, operation)?;
-    let seconds = timeout.map(|timeout| timeout.as_secs_f64());
-    let completing = exit::switch(|| hub.call_method1("wait", (operation, seconds)))?;
-    // Take the result in native code: in Python code a signal handler could raise in between and lose it.
-    let completing = completing.extract::<Option<Py<Completing>>>()?;
-    completing.map(|completing| completing.get().take(py)).transpose()
-}
-
 static MODULES: OnceBox<Py<PyDict>> = OnceBox::new();
 
 /// Returns the hub that runs the greenlets of this thread, if there is one.
-fn hub(py: Python<'_>) -> PyResult<Option<Bound<'_, PyAny>>> {
+pub(crate) fn hub(py: Python<'_>) -> PyResult<Option<Bound<'_, PyAny>>> {
     let modules = || {
         let modules = py.import("sys")?.getattr("modules")?.cast_into::<PyDict>()?;
         Ok::<_, PyErr>(Box::new(modules.unbind()))

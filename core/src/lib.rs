@@ -1,8 +1,12 @@
 //! A distributed lock for programs in Python, Node.js and Rust: quorum locking (Redlock) over N
-//! independent Redis or Valkey masters, with fencing tokens. This crate is the whole of it; the
-//! Python and Node.js packages only convert.
+//! independent Redis or Valkey masters, with fencing tokens. This crate holds all of the logic; the
+//! Python and Node.js packages only convert types.
 //!
-//! [`Client`] is where to begin. [`protocol`] is the lock itself, without any IO.
+//! Start with [`Client`]. [`protocol`] re-exports the lock protocol itself, which does no IO.
+//!
+//! This file declares the modules and re-exports the public items; it defines nothing. The modules
+//! form layers, and each imports only those before it: `error`, `runtime`, `config`, `command`,
+//! `telemetry`, `transport`, `node`, `doctor`, `lock`, `client`, `testing`.
 
 mod client;
 mod command;
@@ -13,7 +17,7 @@ mod lock;
 mod node;
 mod runtime;
 mod telemetry;
-/// For the fuzz targets in `fuzz/`; not part of the interface.
+/// Test support and the entry points of the fuzz targets in `fuzz/`; not part of the public API.
 #[cfg(any(test, feature = "fuzzing"))]
 #[doc(hidden)]
 pub mod testing;

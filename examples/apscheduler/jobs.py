@@ -1,4 +1,4 @@
-"""A report every five minutes, by one of the hosts on which this runs.
+"""Creates a report every five minutes, on one of the hosts on which this runs.
 
 QUORLOCK_NODES=redis://10.0.0.1,redis://10.0.0.2,redis://10.0.0.3 python jobs.py
 """
@@ -21,16 +21,16 @@ scheduler = BlockingScheduler(timezone=UTC)
 
 
 def once(job: str, every: timedelta, work: Callable[[quorlock.Lease, datetime], None]) -> None:
-    """Does the work, unless it was done for this period or another host is at it.
+    """Does the work, unless it was done for this period or another host is doing it.
 
-    `every` is how often the clock strikes, from midnight in UTC on.
+    `every` is the length of a period. Periods start at midnight UTC.
     """
     now = datetime.now(UTC)
     period = now - (now - datetime.min.replace(tzinfo=UTC)) % every
     try:
         with locks.lock(f"jobs:{job}", wait=0) as lease:
-            # The clocks of the hosts do not strike at the same moment, and a lock that is free
-            # again does not say that the work was done.
+            # The clocks of the hosts differ, and a free lock does not mean that the work is not
+            # done. So check this separately.
             if runs.is_done(job, period):
                 return
             work(lease, period)
@@ -49,12 +49,12 @@ def report(lease: quorlock.Lease, period: datetime) -> None:
 def main() -> None:
     logging.basicConfig(level=logging.INFO)
     runs.create()
-    # Only one at a time in this process, too, and none of those that were missed.
+    # Run one job at a time also within this process, and do not repeat missed ones.
     scheduler.add_job(
         once, "cron", minute="*/5", id="report", args=["report", EVERY, report],
         max_instances=1, coalesce=True, misfire_grace_time=60,
     )  # fmt: skip
-    # A job that runs is finished first.
+    # A running job is finished first.
     signal.signal(signal.SIGTERM, lambda *_: scheduler.shutdown(wait=False))
     scheduler.start()
 

@@ -1,4 +1,4 @@
-"""Which runs of which jobs are done, in SQLite."""
+"""A table of the finished runs of each job, in SQLite."""
 
 import os
 import sqlite3

@@ -1,4 +1,4 @@
-// Charges and refunds come from two queues. No two jobs on one account run at once, on any host.
+// Processes charges and refunds from two queues. Only one job per account runs at a time, on all hosts.
 //
 //   QUORLOCK_NODES=redis://10.0.0.1,redis://10.0.0.2,redis://10.0.0.3 QUEUE_URL=redis://… node worker.js
 
@@ -8,18 +8,18 @@ import { Client, LockTimeoutError, QuorumError } from 'quorlock'
 
 const RETRY = 500 // ms
 
-const locks = new Client(undefined, { ttl: 5_000 }) // of the nodes in QUORLOCK_NODES
+const locks = new Client(undefined, { ttl: 5_000 }) // uses the nodes in QUORLOCK_NODES
 const connection = new IORedis(process.env.QUEUE_URL, { maxRetriesPerRequest: null })
 
-/** Works on a job while it holds the lock; a job whose lock is taken comes back later. */
+/** Runs a job while it holds the lock. If the lock is held by another job, the job is retried later. */
 const exclusively = (resource, work) => async (job, token) => {
   let lease
   try {
-    // Without waiting: other jobs can be worked on meanwhile.
+    // Do not wait: the worker can run other jobs meanwhile.
     lease = await locks.lock(resource(job), { wait: 0 })
   } catch (error) {
     if (!(error instanceof LockTimeoutError || error instanceof QuorumError)) throw error
-    // That is not a failed attempt of the job.
+    // Delaying the job does not count as a failed attempt.
     await job.moveToDelayed(Date.now() + RETRY, token)
     throw new DelayedError()
   }
@@ -35,10 +35,10 @@ const exclusively = (resource, work) => async (job, token) => {
 async function book(job, lease) {
   const answer = await fetch(`${process.env.GATEWAY_URL}/bookings`, {
     method: 'POST',
-    // BullMQ may run a job again whose worker died: then it has the same key.
+    // BullMQ runs a job again if its worker dies. It then has the same key.
     headers: { 'Idempotency-Key': `${job.queueName}-${job.id}` },
     body: JSON.stringify({ ...job.data, fence: lease.fence }),
-    // A lost lease ends the call; the job fails, and is tried again if it has attempts left.
+    // A lost lease aborts the call. The job fails, and is retried if it has attempts left.
     signal: lease.signal,
   })
   if (!answer.ok) throw new Error(`the gateway answered ${answer.status}`)
@@ -54,7 +54,7 @@ for (const worker of workers) {
 }
 
 process.once('SIGTERM', async () => {
-  // Jobs under way are finished first.
+  // Running jobs are finished first.
   await Promise.all(workers.map((worker) => worker.close()))
   await locks.close()
   connection.disconnect()

@@ -1,4 +1,4 @@
-"""Which invoices were sent, in SQLite."""
+"""A table of the invoices that were sent, in SQLite."""
 
 import os
 import sqlite3
@@ -26,6 +26,7 @@ def is_sent(invoice: int) -> bool:
 
 
 def mark_sent(invoice: int, fence: int) -> None:
-    """An invoice is sent once and for all, so that the key is enough to refuse a second writer."""
+    """Records that the invoice was sent. It is sent once, so the primary key refuses a second
+    writer, without comparing fences."""
     with transaction() as database:
         database.execute("INSERT INTO sent (invoice, fence) VALUES (?, ?)", [invoice, fence])

@@ -1,4 +1,4 @@
-"""Sends invoices, each once, however often its task is sent, repeated or delivered again.
+"""Sends each invoice once, even if its task is sent, retried or delivered more than once.
 
 QUORLOCK_NODES=redis://10.0.0.1,redis://10.0.0.2,redis://10.0.0.3 celery --app tasks worker
 """
@@ -14,30 +14,31 @@ import store
 
 app = Celery("invoices", broker=os.environ["BROKER_URL"])
 app.conf.update(
-    # A task whose worker died is run again, by another one. So it may run twice: hence the lock.
+    # If a worker dies, another one runs its task again. So a task may run twice: hence the lock.
     task_acks_late=True,
     task_reject_on_worker_lost=True,
     worker_prefetch_multiplier=1,
     task_ignore_result=True,
 )
 
-# Before the pool forks: nothing is connected yet, and every child gets connections of its own.
+# Created before the pool forks: it does not connect until it is used, so each child gets its own
+# connections.
 locks = quorlock.Client(ttl=5)
 
 store.create()
 
 
 @app.task(
-    # Somebody is at it, the nodes are down, or the lease was lost: later, and later each time.
+    # If the lock is held, the nodes are down or the lease was lost, retry with growing delays.
     autoretry_for=(quorlock.LockTimeoutError, quorlock.QuorumError, quorlock.LeaseLostError),
     retry_backoff=1,
     retry_backoff_max=60,
     max_retries=None,
 )
 def send_invoice(invoice: int) -> str:
-    # Without waiting: a worker has better things to do, and the task comes back.
+    # Do not wait: the worker can run other tasks, and this one is retried.
     with locks.lock(f"invoices:{invoice}", wait=0) as lease:
-        # The lock does not remember that the work was done. This does.
+        # The lock does not show whether the work is done, so check the table.
         if store.is_sent(invoice):
             return "sent before"
         deliver(invoice)
@@ -50,7 +51,7 @@ def deliver(invoice: int) -> None:
     request = urllib.request.Request(
         os.environ["GATEWAY_URL"] + "/mails",
         json.dumps({"invoice": invoice}).encode(),
-        # For the worker that dies, or is paused, between this and `mark_sent`.
+        # Makes a repetition harmless if the worker dies or is paused before `mark_sent`.
         {"Content-Type": "application/json", "Idempotency-Key": f"invoice-{invoice}"},
     )
     with urllib.request.urlopen(request, timeout=60):

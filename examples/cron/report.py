@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Makes the report of the day. Every host's cron starts it, by `quorlock run`: see the crontab."""
+"""Creates the report of the day. Cron on every host starts it with `quorlock run`; see crontab."""
 
 import json
 import os
@@ -17,7 +17,7 @@ def main() -> None:
             database.execute(
                 "CREATE TABLE IF NOT EXISTS reports (day TEXT PRIMARY KEY, fence INTEGER NOT NULL)"
             )
-        # A host whose cron is late finds the lock free. The lock does not remember; this does.
+        # A host that starts late finds the lock free, so check whether the report exists.
         if database.execute("SELECT 1 FROM reports WHERE day = ?", [today]).fetchone():
             print(f"{today} is done")
             return
@@ -31,7 +31,7 @@ def publish(day: str) -> None:
     request = urllib.request.Request(
         os.environ["GATEWAY_URL"] + "/reports",
         json.dumps({"day": day}).encode(),
-        # For the host that dies between this and the `INSERT`.
+        # Makes a repetition harmless if the host fails before the `INSERT`.
         {"Content-Type": "application/json", "Idempotency-Key": f"report-{day}"},
     )
     with urllib.request.urlopen(request, timeout=60):

@@ -1,4 +1,4 @@
-"""Django's commands, among them `send_reminders`."""
+"""Runs Django's commands, including `send_reminders`."""
 
 import os
 import sys

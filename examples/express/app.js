@@ -1,17 +1,17 @@
-// Pays for orders. Only one request at a time works on an order, whatever process or host it is on.
+// Pays orders. Only one request at a time handles an order, in all processes of all hosts.
 //
 //   QUORLOCK_NODES=redis://10.0.0.1,redis://10.0.0.2,redis://10.0.0.3 node app.js
 
 import express from 'express'
 import { Client, LeaseLostError, LockTimeoutError, QuorumError } from 'quorlock'
 
-const locks = new Client(undefined, { ttl: 5_000 }) // of the nodes in QUORLOCK_NODES
+const locks = new Client(undefined, { ttl: 5_000 }) // uses the nodes in QUORLOCK_NODES
 const paid = new Set() // stands for a database
 const app = express()
 
 app.post('/orders/:order/pay', async (request, response) => {
   const { order } = request.params
-  // Who hangs up does not wait any more.
+  // Stop waiting when the client disconnects.
   const gone = new AbortController()
   response.on('close', () => gone.abort())
 
@@ -28,10 +28,10 @@ app.post('/orders/:order/pay', async (request, response) => {
 async function charge(order, lease) {
   const answer = await fetch(`${process.env.GATEWAY_URL}/charges`, {
     method: 'POST',
-    // The lock keeps others out; the key makes a repetition after a crash harmless.
+    // The lock excludes other requests; the key makes a repetition after a crash harmless.
     headers: { 'Idempotency-Key': `order-${order}` },
     body: JSON.stringify({ order, fence: lease.fence }),
-    // A lost lease ends the call.
+    // A lost lease aborts the call.
     signal: lease.signal,
   })
   if (!answer.ok) throw new Error(`the gateway answered ${answer.status}`)
@@ -42,12 +42,12 @@ function statusOf(error) {
   if (error instanceof QuorumError || error instanceof LeaseLostError) return 503
 }
 
-// Express knows error handlers by their four parameters.
+// Express recognizes error handlers by their four parameters.
 app.use((error, request, response, next) => {
-  if (response.closed) return // nobody is there to be told
+  if (response.closed) return // the client has disconnected
   const status = statusOf(error)
   if (status === undefined) return next(error)
-  if (status !== 409) console.warn(error.message) // that somebody else is at it is no trouble
+  if (status !== 409) console.warn(error.message) // contention is normal
   response.status(status).set('Retry-After', '1').json({ error: error.code })
 })
 
@@ -56,6 +56,6 @@ const server = app.listen(process.env.PORT ?? 3000, () => {
 })
 
 process.once('SIGTERM', () => {
-  // Requests under way are answered first.
+  // Requests in progress are answered first.
   server.close(() => locks.close())
 })

@@ -1,4 +1,4 @@
-"""Pays for orders. Only one request at a time works on an order, whatever worker or host it is on.
+"""Pays orders. Only one request at a time handles an order, in all workers of all hosts.
 
 QUORLOCK_NODES=redis://10.0.0.1,redis://10.0.0.2,redis://10.0.0.3 uvicorn app:app --workers 4
 """
@@ -17,7 +17,7 @@ from fastapi.responses import JSONResponse
 import store
 
 STATUS = {"TIMEOUT": 409, "NO_QUORUM": 503, "LEASE_LOST": 503}
-"""What a client is told, by the code of the error."""
+"""The HTTP status by the code of the error."""
 
 
 log = logging.getLogger("uvicorn.error")
@@ -32,7 +32,7 @@ class State(TypedDict):
 async def lifespan(app: FastAPI) -> AsyncIterator[State]:
     store.create()
     async with (
-        quorlock.Client(ttl=5) as locks,  # of the nodes in QUORLOCK_NODES
+        quorlock.Client(ttl=5) as locks,  # uses the nodes in QUORLOCK_NODES
         httpx.AsyncClient(base_url=os.environ["GATEWAY_URL"], timeout=60) as cards,
     ):
         yield {"locks": locks, "cards": cards}
@@ -48,7 +48,7 @@ async def hold_order(order: int, request: Request) -> AsyncIterator[quorlock.Lea
         yield lease
 
 
-# "function": the lock is released before the answer goes out, so that a loss is still an answer.
+# "function": the lock is released before the answer is sent, so a loss can still be answered.
 HeldOrder = Annotated[quorlock.Lease, Depends(hold_order, scope="function")]
 
 
@@ -62,7 +62,7 @@ async def pay(order: int, lease: HeldOrder, request: Request) -> dict[str, bool]
         charge = await cards.post(
             "/charges",
             json={"order": order},
-            # The lock keeps others out; the key makes a repetition after a crash harmless.
+            # The lock excludes other requests; the key makes a repetition after a crash harmless.
             headers={"Idempotency-Key": f"order-{order}"},
         )
         charge.raise_for_status()
@@ -73,6 +73,6 @@ async def pay(order: int, lease: HeldOrder, request: Request) -> dict[str, bool]
 @app.exception_handler(quorlock.QuorlockError)
 async def refuse(request: Request, error: quorlock.QuorlockError) -> JSONResponse:
     status = STATUS.get(error.code, 500)
-    if status != 409:  # that somebody else is at it is no trouble
+    if status != 409:  # contention is normal
         log.warning("%s", error)
     return JSONResponse({"error": error.code}, status, {"Retry-After": "1"})

@@ -1,4 +1,4 @@
-"""Orders in SQLite. Its `UPDATE` is what any SQL database does."""
+"""Orders in SQLite. The `UPDATE` works the same in any SQL database."""
 
 import os
 import sqlite3
@@ -7,7 +7,7 @@ from contextlib import closing, contextmanager
 
 
 class StaleFenceError(Exception):
-    """Somebody with a larger fence has written since: this holder was paused past its lease."""
+    """A later holder has already written: this one was paused for longer than its lease."""
 
 
 @contextmanager
@@ -27,14 +27,14 @@ def create() -> None:
 
 
 def is_paid(order: int) -> bool | None:
-    """None if there is no such order."""
+    """Returns whether the order is paid; None if there is no such order."""
     with transaction() as database:
         row = database.execute("SELECT paid FROM orders WHERE id = ?", [order]).fetchone()
     return None if row is None else bool(row[0])
 
 
 def mark_paid(order: int, fence: int) -> None:
-    """Raises StaleFenceError. A holder may write as often as it likes: `<=`, not `<`."""
+    """Raises StaleFenceError. A holder can write repeatedly, hence `<=`, not `<`."""
     with transaction() as database:
         done = database.execute(
             "UPDATE orders SET paid = 1, fence = :fence WHERE id = :id AND fence <= :fence",

@@ -1,4 +1,4 @@
-// Pays for orders. Only one request at a time works on an order, whatever process or host it is on.
+// Pays orders. Only one request at a time handles an order, in all processes of all hosts.
 //
 //   QUORLOCK_NODES=redis://10.0.0.1,redis://10.0.0.2,redis://10.0.0.3 node app.js
 
@@ -8,11 +8,11 @@ import locking from './locking.js'
 const paid = new Set() // stands for a database
 const app = Fastify()
 
-await app.register(locking, { ttl: 5_000 }) // of the nodes in QUORLOCK_NODES
+await app.register(locking, { ttl: 5_000 }) // uses the nodes in QUORLOCK_NODES
 
 app.post('/orders/:order/pay', async (request) => {
   const { order } = request.params
-  // `request.signal` aborts when the client hangs up: who is gone does not wait.
+  // `request.signal` aborts when the client disconnects, which ends the wait.
   const options = { wait: 1_000, signal: request.signal }
   const charged = await app.locks.using(`orders:${order}`, options, async (lease) => {
     if (paid.has(order)) return false
@@ -26,16 +26,16 @@ app.post('/orders/:order/pay', async (request) => {
 async function charge(order, lease) {
   const answer = await fetch(`${process.env.GATEWAY_URL}/charges`, {
     method: 'POST',
-    // The lock keeps others out; the key makes a repetition after a crash harmless.
+    // The lock excludes other requests; the key makes a repetition after a crash harmless.
     headers: { 'Idempotency-Key': `order-${order}` },
     body: JSON.stringify({ order, fence: lease.fence }),
-    // A lost lease ends the call.
+    // A lost lease aborts the call.
     signal: lease.signal,
   })
   if (!answer.ok) throw new Error(`the gateway answered ${answer.status}`)
 }
 
-// Requests under way are answered first; then the plugin closes its client.
+// Requests in progress are answered first. Then the plugin closes its client.
 process.once('SIGTERM', () => app.close())
 
 const address = await app.listen({ port: Number(process.env.PORT ?? 3000) })

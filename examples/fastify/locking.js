@@ -1,4 +1,4 @@
-// A plugin: `app.locks`, answers to its errors, and an orderly end.
+// A plugin that provides `app.locks`, answers its errors, and closes it at the end.
 
 import { Client, LeaseLostError, LockTimeoutError, QuorumError } from 'quorlock'
 
@@ -10,8 +10,8 @@ export default async function locking(app, { nodes, ...options }) {
   app.setErrorHandler((error, request, reply) => {
     const status = statusOf(error)
     if (status === undefined) throw error // to Fastify's own handler
-    if (status !== 409) request.log.warn(error) // that somebody else is at it is no trouble
-    if (reply.raw.closed) return reply.hijack() // nobody is there to be told
+    if (status !== 409) request.log.warn(error) // contention is normal
+    if (reply.raw.closed) return reply.hijack() // the client has disconnected
     return reply.code(status).header('Retry-After', '1').send({ error: error.code })
   })
 }
@@ -21,5 +21,5 @@ function statusOf(error) {
   if (error instanceof QuorumError || error instanceof LeaseLostError) return 503
 }
 
-// What the plugin adds is for the whole app, not for the plugin's own routes.
+// Makes the plugin apply to the whole app, not only to its own routes.
 locking[Symbol.for('skip-override')] = true

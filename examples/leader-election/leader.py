@@ -1,4 +1,4 @@
-"""A leader among several candidates. When it loses the lease it is a candidate again.
+"""Elects a leader among several candidates. A leader that loses its lease is a candidate again.
 
 QUORLOCK_NODES=redis://10.0.0.1,redis://10.0.0.2,redis://10.0.0.3 python leader.py
 """
@@ -16,8 +16,8 @@ import store
 async def campaign(
     client: quorlock.Client, role: str, lead: Callable[[quorlock.Lease], Awaitable[None]]
 ) -> None:
-    """Leads whenever it is elected, until it is cancelled or `lead` returns."""
-    # It waits for as long as another one leads, and may lead for ever.
+    """Calls `lead` whenever it is elected, until it is cancelled or `lead` returns."""
+    # Wait for as long as another candidate leads, and lead without a time limit.
     office = client.lock(f"leader:{role}", wait=None, max_hold=None)
     while True:
         try:
@@ -25,8 +25,8 @@ async def campaign(
                 print(f"elected with fence {lease.fence}")
                 return await lead(lease)
         except (quorlock.LeaseLostError, store.StaleFenceError) as error:
-            # `lead` was cancelled when the lease ended, before another one can be elected. Or it
-            # was paused for longer, and the storage told it first.
+            # `lead` was cancelled when the lease ended, before another candidate can be elected. Or
+            # it was paused for longer, and the storage refused its write.
             print(f"stepped down: {error}")
         except quorlock.QuorumError as error:
             print(f"no election: {error}")
@@ -34,9 +34,9 @@ async def campaign(
 
 
 async def lead(lease: quorlock.Lease) -> None:
-    """What only the leader does."""
+    """The work of the leader."""
     while True:
-        # A leader that was paused may get here without knowing that it is none any more.
+        # A leader that was paused may get here after its lease has ended.
         store.write_report(lease.fence)
         print("wrote a report")
         await asyncio.sleep(0.2)
@@ -46,7 +46,7 @@ async def main() -> None:
     store.create()
     async with quorlock.Client(ttl=3) as client:
         campaigning = asyncio.create_task(campaign(client, "reports", lead))
-        # It leaves office when it is asked to end, and the next one is elected at once.
+        # On SIGTERM the lease is released, so the next leader is elected immediately.
         asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, campaigning.cancel)
         with suppress(asyncio.CancelledError):
             await campaigning

@@ -1,5 +1,5 @@
-//! A leader among several candidates. When it loses the lease it is a candidate again. Unix only,
-//! for its signal.
+//! Elects a leader among several candidates. A leader that loses its lease becomes a candidate again.
+//! Unix only, because it handles SIGTERM.
 //!
 //! `QUORLOCK_NODES=redis://10.0.0.1,redis://10.0.0.2,redis://10.0.0.3 cargo run --example leader`
 
@@ -8,13 +8,13 @@ use std::time::Duration;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::time::sleep;
 
-/// Leads whenever it is elected.
+/// Calls `lead` whenever it is elected, until `lead` returns.
 async fn campaign<F: AsyncFn(&Lease)>(
     client: &Client,
     role: &str,
     lead: F,
 ) -> quorlock::Result<()> {
-    // It waits for as long as another one leads, and may lead for ever.
+    // Wait for as long as another candidate leads, and lead without a time limit.
     let office = client.lock(format!("leader:{role}")).wait_forever().unlimited_hold();
     loop {
         let lease = match office.acquire().await {
@@ -28,7 +28,7 @@ async fn campaign<F: AsyncFn(&Lease)>(
         };
         println!("elected with fence {}", lease.fence());
         tokio::select! {
-            // Looked at first: `lead` is dropped when the lease ends, before another one can be
+            // Polled first: `lead` is dropped when the lease ends, before another candidate can be
             // elected.
             biased;
             loss = lease.lost() => {
@@ -41,7 +41,7 @@ async fn campaign<F: AsyncFn(&Lease)>(
     }
 }
 
-/// What only the leader does.
+/// The work of the leader.
 async fn lead(lease: &Lease) {
     loop {
         println!("wrote a report with fence {}", lease.fence());
@@ -57,7 +57,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
         result = campaign(&client, "reports", lead) => result?,
         _ = terminate.recv() => {}
     }
-    // It leaves office when it is asked to end, and the next one is elected at once.
+    // On SIGTERM the lease is released, so the next leader is elected immediately.
     client.close().await;
     Ok(())
 }

@@ -1,4 +1,4 @@
-"""What only the leader may write, in SQLite. Its SQL is what any SQL database does."""
+"""Data that only the leader writes, in SQLite. The SQL works the same in any SQL database."""
 
 import os
 import sqlite3
@@ -7,7 +7,7 @@ from contextlib import closing, contextmanager
 
 
 class StaleFenceError(Exception):
-    """A later leader has written."""
+    """A later leader has already written."""
 
 
 @contextmanager
@@ -26,7 +26,7 @@ def create() -> None:
 
 
 def write_report(fence: int) -> None:
-    """Raises StaleFenceError."""
+    """Writes the report. Raises StaleFenceError if a later leader has already written."""
     with transaction() as database:
         done = database.execute(
             "UPDATE report SET fence = :fence, writes = writes + 1 WHERE fence <= :fence",

@@ -1,4 +1,4 @@
-"""The table of jobs, in SQLite."""
+"""A table of jobs, in SQLite."""
 
 import os
 import sqlite3
@@ -34,7 +34,7 @@ def is_done(job: int) -> bool:
 
 
 def done(job: int, fence: int) -> None:
-    """With the fence of who did it; what is done stays so."""
+    """Records the fence of the worker that did the job. A done job is not changed again."""
     with transaction() as database:
         database.execute(
             "UPDATE jobs SET done_with = ? WHERE id = ? AND done_with IS NULL", [fence, job]

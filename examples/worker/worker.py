@@ -1,4 +1,4 @@
-"""Works through jobs in a table. Any number of workers, on any hosts, do each of them once.
+"""Runs the jobs in a table. Any number of workers on any hosts run each job once.
 
 QUORLOCK_NODES=redis://10.0.0.1,redis://10.0.0.2,redis://10.0.0.3 python worker.py
 """
@@ -14,7 +14,7 @@ import quorlock
 import jobs
 
 IDLE = 0.5
-"""Seconds between two looks at the table when nothing is to be done."""
+"""Seconds between two reads of the table when there is no job to run."""
 
 
 def main() -> None:
@@ -22,7 +22,7 @@ def main() -> None:
     stopping = threading.Event()
     signal.signal(signal.SIGTERM, lambda *_: stopping.set())
     print("ready", flush=True)
-    # What is held is released at the end: nobody waits for the ttl.
+    # Closing the client releases its leases, so other workers do not have to wait for the ttl.
     with quorlock.Client(ttl=5) as locks:
         while not stopping.is_set():
             if not work_through(locks, stopping):
@@ -30,14 +30,14 @@ def main() -> None:
 
 
 def work_through(locks: quorlock.Client, stopping: threading.Event) -> bool:
-    """Whether any job was done."""
+    """Runs the jobs that can be run now. Returns whether any job was done."""
     worked = False
     for job, account in jobs.waiting():
         if stopping.is_set():
             break
         try:
-            # Jobs of one account exclude one another, whatever kind they are. Which account is
-            # busy is skipped: there may be others.
+            # Jobs of one account exclude each other, whatever their kind. Skip an account that is
+            # locked: there may be jobs of others.
             with locks.lock(f"accounts:{account}", wait=0) as lease:
                 worked = do(job, account, lease) or worked
         except quorlock.LockTimeoutError:
@@ -51,7 +51,7 @@ def work_through(locks: quorlock.Client, stopping: threading.Event) -> bool:
 
 
 def do(job: int, account: str, lease: quorlock.Lease) -> bool:
-    if jobs.is_done(job):  # by another worker, since we looked
+    if jobs.is_done(job):  # another worker did it after `waiting()` was read
         return False
     request = urllib.request.Request(
         os.environ["GATEWAY_URL"] + "/bookings",

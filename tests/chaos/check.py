@@ -129,7 +129,7 @@ def exclusion(of: Iterable[Lease]) -> list[Violation]:
 
 
 def overlaps(held: Sequence[Lease], end: Callable[[Lease], int]) -> Iterator[tuple[Lease, Lease]]:
-    """Yields each lease that was granted before the end of an earlier one, with that one first."""
+    """Yields pairs of overlapping leases: the earlier lease that ends last, and the later one."""
     last = held[0]
     for lease in held[1:]:
         if lease.granted < end(last):

@@ -1,7 +1,7 @@
 """The checker of waits: pure functions from histories to violations, like check.py.
 
 In addition to the entries of the process (client.py), a history has the actions of the run on it:
-`stopped`, `continued`, `killed`, and `ending` when it was told to finish and close.
+`stopped`, `continued`, `killed`, and `ending` when the run requested its end.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Wait:
     outcome: str | None = None
     """`granted`, `cancelled`, `killed`, or the code of an error."""
     last: bool = False
-    """Whether it was still in progress when the process was told to end, without faults."""
+    """Whether it was still in progress when its end was requested, without faults."""
     stops: list[tuple[int, int]] = field(default_factory=list)
     """The periods in which its process was stopped during the wait: start and end."""
 

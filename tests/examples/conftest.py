@@ -1,4 +1,4 @@
-"""What the tests of the examples share: nodes, the examples as processes, what these call."""
+"""Fixtures of the example tests: nodes, the service that examples call, and their processes."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from interop.installing import NotInstalledError
 from servers import Servers
 
 
-# Once in a session, also if it fails: an installer without a network takes its time.
+# Cached, also if it fails: without a network, an installer takes long to fail.
 @functools.cache
 def _reason_against(install: Callable[[], None]) -> str | None:
     try:
@@ -28,12 +28,12 @@ def _reason_against(install: Callable[[], None]) -> str | None:
 
 def _need(install: Callable[[], None]) -> None:
     if reason := _reason_against(install):
-        pytest.skip(f"what the example runs on cannot be installed: {reason}")
+        pytest.skip(f"the frameworks of the example cannot be installed: {reason}")
 
 
 @pytest.fixture
 def servers(start_servers: Callable[..., Servers]) -> Servers:
-    """The nodes."""
+    """The nodes of the lock."""
     return start_servers(3)
 
 
@@ -46,7 +46,7 @@ def gateway() -> Iterator[Gateway]:
 
 @pytest.fixture
 def environment(servers: Servers, gateway: Gateway, tmp_path: Path) -> dict[str, str]:
-    """What the examples are configured with."""
+    """The environment variables that configure the examples."""
     return {
         "QUORLOCK_NODES": ",".join(servers.urls),
         "GATEWAY_URL": gateway.url,
@@ -76,13 +76,13 @@ def start(environment: dict[str, str], servers: Servers) -> Iterator[Start]:
 
 @pytest.fixture
 def frameworks() -> None:
-    """What the examples in Python run on."""
+    """Installs the frameworks of the Python examples, or skips the test."""
     _need(install_python)
 
 
 @pytest.fixture
 def start_python(start: Start, frameworks: None) -> Start:
-    """`start_python(directory, *arguments)`: with the frameworks' Python, and this quorlock."""
+    """`start_python(directory, *arguments)` runs Python with the frameworks and this quorlock."""
     path = str(ROOT / "bindings-python" / "python")
 
     def start_python(directory: str, *arguments: str, **more: str) -> Program:
@@ -94,7 +94,7 @@ def start_python(start: Start, frameworks: None) -> Start:
 
 @pytest.fixture
 def start_node(start: Start) -> Start:
-    """`start_node(directory, *arguments)`."""
+    """`start_node(directory, *arguments)` runs Node.js with the frameworks."""
     _need(install_node)
     node = shutil.which("node")
     assert node, "node is not on the PATH"
@@ -107,7 +107,7 @@ def start_node(start: Start) -> Start:
 
 @pytest.fixture(scope="session")
 def nestjs() -> str:
-    """Compiles the example for NestJS, with all its types, and returns its main program."""
+    """Compiles the NestJS example, which checks its types, and returns its main program."""
     _need(install_node)
     tsc = ROOT / "node_modules" / ".bin" / "tsc"
     subprocess.run([tsc, "--project", EXAMPLES / "nestjs"], check=True)

@@ -1,6 +1,6 @@
-"""What the examples call while they hold a lock: a payment or mail service, over HTTP.
+"""The HTTP service that the examples call while they hold a lock, such as a payment service.
 
-It is as slow as the test wants, and remembers who called it, and how many did at once.
+It can delay its answers, and records all calls, and which of them overlapped.
 """
 
 from __future__ import annotations
@@ -22,21 +22,21 @@ class Call:
     path: str
     body: dict[str, Any]
     key: str
-    """Its Idempotency-Key."""
-    state: str = "under way"
-    """Then `answered`, or `aborted` if the caller hung up first."""
+    """The Idempotency-Key header."""
+    state: str = "in progress"
+    """`in progress`, then `answered`, or `aborted` if the caller disconnected first."""
 
 
 @dataclass
 class Gateway:
-    """Answers every POST with `{}`: at once, or after `hold()` only when `release()` is called."""
+    """Answers every POST with `{}`. After `hold()`, answers are delayed until `release()`."""
 
     calls: list[Call] = field(default_factory=list)
     overlaps: list[str] = field(default_factory=list)
-    """Accounts (or keys, of calls without one) with two calls under way at once."""
+    """The accounts with simultaneous calls. Calls without an account count by their keys."""
 
     def __post_init__(self) -> None:
-        self._under_way: Counter[str] = Counter()
+        self._in_progress: Counter[str] = Counter()
         self._lock = threading.Lock()
         self._open = threading.Event()
         self._open.set()
@@ -48,7 +48,7 @@ class Gateway:
             def do_POST(self) -> None:
                 gateway.answer(self)
 
-            def log_message(self, format: str, *args: object) -> None:  # noqa: A002 (its name)
+            def log_message(self, format: str, *args: object) -> None:  # noqa: A002 (inherited)
                 pass
 
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
@@ -64,11 +64,11 @@ class Gateway:
         return [call.state for call in self.calls]
 
     def hold(self) -> None:
-        """Lets callers wait from now on."""
+        """Delays all answers from now on."""
         self._open.clear()
 
     def release(self) -> None:
-        """Answers those who wait, and those who come."""
+        """Sends the delayed answers, and answers new calls immediately."""
         self._open.set()
 
     def close(self) -> None:
@@ -77,14 +77,14 @@ class Gateway:
         self._server.server_close()
 
     def answer(self, request: BaseHTTPRequestHandler) -> None:
-        """Serves one request, on a thread of its own."""
+        """Serves one request, on its own thread."""
         body = json.loads(request.rfile.read(int(request.headers["Content-Length"])))
         call = Call(request.path, body, request.headers["Idempotency-Key"])
         about = str(body.get("account", call.key))
         with self._lock:
             self.calls.append(call)
-            self._under_way[about] += 1
-            if self._under_way[about] > 1:
+            self._in_progress[about] += 1
+            if self._in_progress[about] > 1:
                 self.overlaps.append(about)
         try:
             while not self._open.wait(0.005):
@@ -94,7 +94,7 @@ class Gateway:
                     return
         finally:
             with self._lock:
-                self._under_way[about] -= 1
+                self._in_progress[about] -= 1
         call.state = "answered"
         request.send_response(200)
         request.send_header("Content-Type", "application/json")

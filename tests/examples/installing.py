@@ -1,7 +1,7 @@
-"""Installs what the examples run on, apart from .venv and node_modules, under .cache/examples.
+"""Installs the frameworks of the examples under .cache/examples, separate from .venv and
+node_modules.
 
-As a program it does nothing else: `make examples`. The pins are in examples/python and
-examples/node.
+`make examples` runs it as a program. The pins are in examples/python and examples/node.
 """
 
 from __future__ import annotations
@@ -41,12 +41,15 @@ _LINK = EXAMPLES / "node_modules"
 
 
 def install_python() -> None:
-    """Makes sure that the frameworks for Python are there. Raises NotInstalledError."""
+    """Installs the Python frameworks unless they are installed. Raises NotInstalledError."""
     PYTHON.install()
 
 
 def install_node() -> None:
-    """The same for Node.js, which finds packages beside a program or above it."""
+    """Installs the Node.js frameworks unless they are installed. Raises NotInstalledError.
+
+    Node.js looks for packages in the directories above a program, hence the link in examples/.
+    """
     NODE.install()
     packages = os.path.relpath(CACHE / "node" / "node_modules", EXAMPLES)
     if not _LINK.is_symlink():
@@ -54,7 +57,7 @@ def install_node() -> None:
 
 
 def main() -> None:
-    """Installs both, and says why if that is not possible."""
+    """Installs the frameworks of both languages. Exits with the reason if this is not possible."""
     try:
         install_python()
         install_node()

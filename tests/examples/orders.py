@@ -1,6 +1,6 @@
-"""What the examples of web frameworks have in common: orders that are paid for once.
+"""Common checks of the web framework examples, in which each order is paid once.
 
-POST /orders/{order}/pay holds the order's lock while it calls the gateway.
+POST /orders/{order}/pay holds the lock of the order while it calls the gateway.
 """
 
 from __future__ import annotations
@@ -45,13 +45,13 @@ def pay(port: int, order: int = 1) -> Answer:
 
 @contextmanager
 def paying(port: int) -> Iterator[Future[Answer]]:
-    """A request under way."""
+    """Sends a request in the background, and yields a future of its answer."""
     with ThreadPoolExecutor(1) as pool:
         yield pool.submit(pay, port)
 
 
 def refuses(port: int) -> bool:
-    """Whether nobody listens there any more."""
+    """Returns whether the port refuses connections."""
     with socket.socket() as connection:
         return connection.connect_ex(("127.0.0.1", port)) != 0
 
@@ -59,23 +59,23 @@ def refuses(port: int) -> bool:
 def check_contention(
     gateway: Gateway, servers: Servers, one: int, other: int, repeat: int | None = None
 ) -> None:
-    """Two hosts get the same request: one does it, the other is told to come back."""
+    """Checks that of two hosts with the same request, one pays and the other answers 409."""
     gateway.hold()
     with paying(one) as first:
-        wait_until(lambda: gateway.states == ["under way"])
+        wait_until(lambda: gateway.states == ["in progress"])
         assert keys(servers).count(LOCK) == len(servers)
         assert pay(other) == Answer(409, {"error": "TIMEOUT"}, "1")
         gateway.release()
         assert first.result().status == 200
         assert first.result().body == {"charged": True}
-    # The lock was released before the answer came.
+    # The lock was released before the answer was sent.
     assert pay(repeat or other) == Answer(200, {"charged": False}, None)
     assert gateway.states == ["answered"]
     wait_until(lambda: not keys(servers))
 
 
 def check_outage(gateway: Gateway, servers: Servers, port: int) -> None:
-    """Without a majority of the nodes nobody holds anything, and that is another answer."""
+    """Checks that without a majority of the nodes the answer is 503, and nothing is paid."""
     servers[0].freeze()
     servers[1].freeze()
     assert pay(port) == Answer(503, {"error": "NO_QUORUM"}, "1")
@@ -86,12 +86,12 @@ def check_outage(gateway: Gateway, servers: Servers, port: int) -> None:
 
 
 def check_loss(gateway: Gateway, servers: Servers, port: int) -> None:
-    """A holder that loses its lease stops working, and says that it did not succeed."""
+    """Checks that a holder that loses its lease stops its work and answers 503."""
     gateway.hold()
     with paying(port) as first:
-        wait_until(lambda: gateway.states == ["under way"])
+        wait_until(lambda: gateway.states == ["in progress"])
         steal(servers, LOCK)
-        # Nobody answered: the call was given up when the lease was lost.
+        # The gateway did not answer: its call was aborted when the lease was lost.
         assert first.result() == Answer(503, {"error": "LEASE_LOST"}, "1")
     wait_until(lambda: gateway.states == ["aborted"])
     for server in servers:
@@ -99,6 +99,6 @@ def check_loss(gateway: Gateway, servers: Servers, port: int) -> None:
 
 
 def check_shutdown(servers: Servers, terminate: Callable[[], int], statuses: set[int]) -> None:
-    """It ends when it is asked to, and leaves nothing behind."""
+    """Checks that the server exits with one of the statuses, and leaves no keys."""
     assert terminate() in statuses
     assert not keys(servers)

@@ -1,4 +1,4 @@
-"""Examples as processes: their output, their signals, their end."""
+"""Runs examples as processes: output, signals, exit."""
 
 from __future__ import annotations
 
@@ -17,9 +17,10 @@ from waiting import TIMEOUT
 
 
 class Program:
-    """A process whose output is read line by line, as it comes; stderr is a part of it.
+    """A process whose output, including stderr, is read line by line.
 
-    It is in the group of the servers, with all that it starts, and ends with them at the latest.
+    It joins the process group of the servers, with all its children, and is killed with them at the
+    latest.
     """
 
     def __init__(
@@ -51,14 +52,14 @@ class Program:
         return self._process.pid
 
     def wait_for(self, pattern: str) -> re.Match[str]:
-        """The match in the next line that has one; lines before it are skipped."""
+        """Waits for a line that matches, skips the lines before it, and returns the match."""
         deadline = time.monotonic() + TIMEOUT
         while True:
             try:
                 line = self._lines.get(timeout=max(0.0, deadline - time.monotonic()))
             except queue.Empty:
                 line = None
-            assert line is not None, f"no line has {pattern!r}:\n{self.text}"
+            assert line is not None, f"no line matches {pattern!r}:\n{self.text}"
             if match := re.search(pattern, line):
                 return match
 
@@ -71,7 +72,7 @@ class Program:
         self._process.send_signal(number)
 
     def freeze(self) -> None:
-        """Stops the process where it is."""
+        """Stops the process with SIGSTOP."""
         self.send(signal.SIGSTOP)
         os.waitid(os.P_PID, self.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
 
@@ -79,7 +80,7 @@ class Program:
         self.send(signal.SIGCONT)
 
     def freeze_all(self) -> None:
-        """Stops it and its children, as a machine that is paused does."""
+        """Stops the process and its children, like a paused machine."""
         self.freeze()
         for child in self.children():
             os.kill(child, signal.SIGSTOP)
@@ -90,22 +91,22 @@ class Program:
         self.thaw()
 
     def children(self) -> list[int]:
-        """The processes that it has started, and that have not ended."""
+        """Returns the ids of its running child processes."""
         pgrep = ["pgrep", "-P", str(self.pid)]
         found = subprocess.run(pgrep, stdout=subprocess.PIPE, text=True, check=False)
         return [int(child) for child in found.stdout.split()]
 
     def end(self) -> int:
-        """The exit status, when the process has ended by itself."""
+        """Waits until the process exits by itself, and returns its exit status."""
         return self._process.wait(TIMEOUT)
 
     def terminate(self) -> int:
-        """Asks it to end as a service manager does; returns the exit status."""
+        """Sends SIGTERM, as a service manager does, and returns the exit status."""
         self.send(signal.SIGTERM)
         return self.end()
 
     def kill(self) -> None:
-        """Ends it and its children, the hard way."""
+        """Kills the process and its children."""
         children = self.children() if self._process.poll() is None else []
         self._process.kill()
         self._process.wait()

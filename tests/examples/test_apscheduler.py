@@ -1,4 +1,4 @@
-"""examples/apscheduler, with a job for every second."""
+"""examples/apscheduler, with a job that runs every second."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from nodes import is_free, keys
 from servers import Servers
 from waiting import wait_until
 
-# The scheduler of the example, with a clock that strikes more often.
+# Makes the scheduler of the example run the job every second.
 EVERY_SECOND = """
 import time
 from datetime import timedelta
@@ -28,7 +28,7 @@ jobs.EVERY = timedelta(seconds=1)
 """
 HANG = """
 def hang(lease, period):
-    print("it hangs", flush=True)
+    print("the job hangs", flush=True)
     time.sleep(1000)
 jobs.report = hang
 """
@@ -44,7 +44,7 @@ def start_host(start_python: Callable[..., Program]) -> Host:
     return start_host
 
 
-def test_one_host_runs_each_job(start_host: Host, servers: Servers, tmp_path: Path) -> None:
+def test_each_job_runs_on_one_host(start_host: Host, servers: Servers, tmp_path: Path) -> None:
     hosts = [start_host() for _ in range(3)]
 
     def reports() -> list[str]:
@@ -56,7 +56,7 @@ def test_one_host_runs_each_job(start_host: Host, servers: Servers, tmp_path: Pa
     for host in hosts:
         assert host.terminate() == 0, host.text
     for host in hosts:
-        host.kill()  # then its output is complete
+        host.kill()  # waits for the rest of its output
         assert "Traceback" not in host.text
     assert len(reports()) == len(set(reports()))
     with closing(sqlite3.connect(tmp_path / "database")) as database:
@@ -67,9 +67,9 @@ def test_one_host_runs_each_job(start_host: Host, servers: Servers, tmp_path: Pa
     assert not keys(servers)
 
 
-def test_when_a_host_dies_another_one_goes_on(start_host: Host, servers: Servers) -> None:
+def test_another_host_takes_over_from_a_killed_one(start_host: Host, servers: Servers) -> None:
     first = start_host(HANG)
-    first.wait_for("it hangs")
+    first.wait_for("the job hangs")
     second = start_host()
     second.wait_for("another host is at it")
     assert not is_free(servers, "jobs:report")
@@ -79,7 +79,9 @@ def test_when_a_host_dies_another_one_goes_on(start_host: Host, servers: Servers
     assert not keys(servers)
 
 
-def test_an_outage_is_told_and_waited_out(start_host: Host, servers: Servers) -> None:
+def test_jobs_are_skipped_with_a_warning_during_an_outage(
+    start_host: Host, servers: Servers
+) -> None:
     servers[0].freeze()
     servers[1].freeze()
     host = start_host()

@@ -1,4 +1,4 @@
-"""examples/celery: prefork workers, with a real server as the broker."""
+"""examples/celery: prefork workers, with a Redis or Valkey server as the broker."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def broker(start_servers: Callable[..., Servers], environment: dict[str, str]) -
 
 @pytest.fixture
 def start_worker(start_python: Start, broker: None) -> Callable[[], Program]:
-    """Starts a worker with two processes, as on a host of its own."""
+    """Starts a worker with two processes, which stands for one host."""
 
     def start_worker() -> Program:
         options = "--loglevel INFO --concurrency 2 --without-gossip --without-mingle"
@@ -38,7 +38,7 @@ def start_worker(start_python: Start, broker: None) -> Callable[[], Program]:
 
 @pytest.fixture
 def send(start_python: Start, broker: None) -> Callable[[int], None]:
-    """Sends the task for invoice 1 so many times."""
+    """`send(times)` sends the task for invoice 1 this many times."""
 
     def send(times: int) -> None:
         program = f"import tasks\nfor _ in range({times}): tasks.send_invoice.delay(1)"
@@ -52,7 +52,7 @@ Send = Callable[[int], None]
 
 
 def results(*workers: Program) -> list[str]:
-    """What the tasks returned, so far."""
+    """Returns the results of the tasks that have finished, sorted."""
     text = "".join(worker.text for worker in workers)
     return sorted(re.findall(r"succeeded in .*: '(.*)'", text))
 
@@ -63,8 +63,8 @@ def test_an_invoice_is_sent_once(
     workers = start_worker(), start_worker()
     gateway.hold()
     send(6)
-    wait_until(lambda: gateway.states == ["under way"])
-    # The others come back later.
+    wait_until(lambda: gateway.states == ["in progress"])
+    # The other tasks are retried later.
     for worker in workers:
         worker.wait_for(r"retry: Retry in .*LockTimeoutError")
     gateway.release()
@@ -76,18 +76,18 @@ def test_an_invoice_is_sent_once(
     assert not keys(servers)
 
 
-def test_a_task_whose_process_dies_is_run_again(
+def test_a_task_of_a_killed_process_is_run_again(
     start_worker: Worker, send: Send, gateway: Gateway, servers: Servers
 ) -> None:
     worker = start_worker()
     gateway.hold()
     send(1)
-    wait_until(lambda: gateway.states == ["under way"])
+    wait_until(lambda: gateway.states == ["in progress"])
     for child in worker.children():
         os.kill(child, signal.SIGKILL)
     wait_until(lambda: gateway.states[0] == "aborted")
     gateway.release()
-    # When the nodes have forgotten the lock of the dead process.
+    # The lock of the killed process must expire first.
     wait_until(lambda: results(worker) == ["sent"])
     assert [call.key for call in gateway.calls] == 2 * ["invoice-1"]
     assert not gateway.overlaps
@@ -95,7 +95,7 @@ def test_a_task_whose_process_dies_is_run_again(
     assert not keys(servers)
 
 
-def test_an_outage_is_waited_out(
+def test_a_task_is_retried_until_an_outage_ends(
     start_worker: Worker, send: Send, gateway: Gateway, servers: Servers
 ) -> None:
     worker = start_worker()

@@ -1,4 +1,4 @@
-"""examples/cron: a program that `quorlock run` starts, as the crontab and the unit file say."""
+"""examples/cron: the program that the crontab and the unit file start with `quorlock run`."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ Cron = Callable[[], Program]
 
 
 def command_of(file: str) -> list[str]:
-    """What the file lets run, with the program where it is in the repository."""
+    """Returns the command in the file, with the path of the program in the repository."""
     lines = (EXAMPLES / "cron" / file).read_text().splitlines()
     line = next(line for line in lines if PROGRAM in line)
     words = shlex.split(line[line.index("quorlock run") :])
@@ -37,7 +37,7 @@ def command_of(file: str) -> list[str]:
 
 @pytest.fixture
 def start_job(start: Callable[..., Program]) -> Cron:
-    """What cron of one host does."""
+    """Starts the command of the crontab, as cron on one host does."""
 
     def start_job() -> Program:
         return start(command_of("crontab"), "cron")
@@ -45,12 +45,12 @@ def start_job(start: Callable[..., Program]) -> Cron:
     return start_job
 
 
-def test_one_host_makes_the_report(
+def test_one_host_creates_the_report(
     start_job: Cron, gateway: Gateway, servers: Servers, tmp_path: Path
 ) -> None:
     gateway.hold()
     first = start_job()
-    wait_until(lambda: gateway.states == ["under way"])
+    wait_until(lambda: gateway.states == ["in progress"])
     assert start_job().end() == 0
     gateway.release()
     first.wait_for("published")
@@ -64,12 +64,12 @@ def test_one_host_makes_the_report(
     assert not keys(servers)
 
 
-def test_the_unit_file_tells_systemd_what_is_no_failure(
+def test_the_unit_file_accepts_the_exit_status_of_a_held_lock(
     start_job: Cron, start: Callable[..., Program], gateway: Gateway
 ) -> None:
     gateway.hold()
     start_job()
-    wait_until(lambda: gateway.states == ["under way"])
+    wait_until(lambda: gateway.states == ["in progress"])
     unit = (EXAMPLES / "cron" / "report.service").read_text()
     status = start(command_of("report.service"), "cron").end()
     assert f"SuccessExitStatus={status}\n" in unit
@@ -80,7 +80,7 @@ def test_a_lost_lease_ends_the_program(
 ) -> None:
     gateway.hold()
     first = start_job()
-    wait_until(lambda: gateway.states == ["under way"])
+    wait_until(lambda: gateway.states == ["in progress"])
     steal(servers, "nightly-report")
     assert first.end() == 79
     wait_until(lambda: gateway.states == ["aborted"])
@@ -88,7 +88,9 @@ def test_a_lost_lease_ends_the_program(
         assert database.execute("SELECT count(*) FROM reports").fetchone() == (0,)
 
 
-def test_no_quorum(start_job: Cron, gateway: Gateway, servers: Servers) -> None:
+def test_the_program_is_not_run_without_a_quorum(
+    start_job: Cron, gateway: Gateway, servers: Servers
+) -> None:
     servers[0].freeze()
     servers[1].freeze()
     assert start_job().end() == 69

@@ -1,4 +1,4 @@
-"""examples/django: a view under gunicorn's prefork workers, and a command that cron starts."""
+"""examples/django: a view in gunicorn's prefork workers, and a command that cron starts."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def select(database: Path, columns: str) -> list[tuple[object, ...]]:
 
 @pytest.fixture
 def start_host(start_python: Start, database: Path) -> Callable[[], tuple[Program, int]]:
-    """Starts gunicorn with two workers, as on a host of its own; returns it and its port."""
+    """Starts gunicorn with two workers, which stands for one host. Returns it and its port."""
 
     def start_host() -> tuple[Program, int]:
         options = ["--preload", "--workers", "2", "--bind", "127.0.0.1:0", "shop.wsgi"]
@@ -53,14 +53,16 @@ def start_host(start_python: Start, database: Path) -> Callable[[], tuple[Progra
 Hosts = Callable[[], tuple[Program, int]]
 
 
-def test_two_hosts(start_host: Hosts, gateway: Gateway, servers: Servers) -> None:
+def test_two_hosts_pay_an_order_once(start_host: Hosts, gateway: Gateway, servers: Servers) -> None:
     (one, first), (other, second) = start_host(), start_host()
     check_contention(gateway, servers, first, second)
     check_shutdown(servers, one.terminate, {0})
     check_shutdown(servers, other.terminate, {0})
 
 
-def test_no_quorum(start_host: Hosts, gateway: Gateway, servers: Servers) -> None:
+def test_an_outage_is_answered_with_503(
+    start_host: Hosts, gateway: Gateway, servers: Servers
+) -> None:
     _, port = start_host()
     check_outage(gateway, servers, port)
 
@@ -71,7 +73,7 @@ def test_a_holder_that_was_paused_does_not_write(
     host, port = start_host()
     gateway.hold()
     with paying(port) as first:
-        wait_until(lambda: gateway.states == ["under way"])
+        wait_until(lambda: gateway.states == ["in progress"])
         host.freeze_all()
         wait_until(lambda: not keys(servers))
         gateway.release()
@@ -94,14 +96,14 @@ def test_the_command_runs_on_one_host(
 ) -> None:
     gateway.hold()
     first = start_python("django", "manage.py", REMINDERS)
-    wait_until(lambda: gateway.states == ["under way"])
+    wait_until(lambda: gateway.states == ["in progress"])
     second = start_python("django", "manage.py", REMINDERS)
     second.wait_for("another host is at it")
     assert second.end() == 0
     gateway.release()
     first.wait_for("3 reminded")
     assert first.end() == 0
-    # One that comes late, because its clock or its host is slow, finds the lock free.
+    # A host that starts late, because its clock or the host is slow, finds the lock free.
     late = start_python("django", "manage.py", REMINDERS)
     late.wait_for("0 reminded")
     assert len(gateway.calls) == 3
@@ -109,24 +111,24 @@ def test_the_command_runs_on_one_host(
     assert not keys(servers)
 
 
-def test_the_command_goes_on_where_a_killed_one_stopped(
+def test_the_command_continues_where_a_killed_one_stopped(
     start_python: Start, database: Path, gateway: Gateway, servers: Servers
 ) -> None:
     gateway.hold()
     first = start_python("django", "manage.py", REMINDERS)
-    wait_until(lambda: gateway.states == ["under way"])
+    wait_until(lambda: gateway.states == ["in progress"])
     first.kill()
     gateway.release()
     wait_until(lambda: not keys(servers))
     second = start_python("django", "manage.py", REMINDERS)
     second.wait_for("3 reminded")
-    # The one that was interrupted is repeated with the same key.
+    # The interrupted call is repeated with the same key.
     sent = [call.key for call in gateway.calls]
     assert len(sent) == 4
     assert len(set(sent)) == 3
 
 
-def test_the_command_without_nodes(
+def test_the_command_fails_during_an_outage(
     start_python: Start, database: Path, gateway: Gateway, servers: Servers
 ) -> None:
     servers[0].freeze()

@@ -18,7 +18,7 @@ Hosts = Callable[[], tuple[Program, int]]
 
 @pytest.fixture
 def start_host(start_python: Callable[..., Program], environment: dict[str, str]) -> Hosts:
-    """Starts a server, as on a host of its own, and returns it and its port."""
+    """Starts a server, which stands for one host. Returns it and its port."""
 
     def start_host() -> tuple[Program, int]:
         program = start_python("fastapi", "-m", "uvicorn", "app:app", "--port", "0")
@@ -31,16 +31,18 @@ def start_host(start_python: Callable[..., Program], environment: dict[str, str]
     return start_host
 
 
-def test_two_hosts(start_host: Hosts, gateway: Gateway, servers: Servers) -> None:
+def test_two_hosts_pay_an_order_once(start_host: Hosts, gateway: Gateway, servers: Servers) -> None:
     (one, first), (other, second) = start_host(), start_host()
     check_contention(gateway, servers, first, second)
-    # Uvicorn passes the signal on to itself when all is closed.
+    # Uvicorn raises the signal again after it has closed everything.
     ends = {0, -signal.SIGTERM}
     check_shutdown(servers, one.terminate, ends)
     check_shutdown(servers, other.terminate, ends)
 
 
-def test_no_quorum(start_host: Hosts, gateway: Gateway, servers: Servers) -> None:
+def test_an_outage_is_answered_with_503(
+    start_host: Hosts, gateway: Gateway, servers: Servers
+) -> None:
     _, port = start_host()
     check_outage(gateway, servers, port)
 
@@ -66,6 +68,6 @@ def test_an_old_holder_cannot_write(start_python: Callable[..., Program]) -> Non
     assert late.end() == 1
 
 
-def test_unknown_order(start_host: Hosts) -> None:
+def test_an_unknown_order_is_answered_with_404(start_host: Hosts) -> None:
     _, port = start_host()
     assert pay(port, order=2).status == 404

@@ -1,4 +1,4 @@
-"""examples/leader-election: candidates in three languages, for one office."""
+"""examples/leader-election: candidates in three languages for one role."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ LANGUAGES = ["Python", "Node.js", "Rust"]
 
 @pytest.fixture(scope="module")
 def rust() -> Path:
-    """The program in Rust, as `cargo test` builds it."""
+    """Builds the Rust program with the flags of `cargo test`, and returns its path."""
     command = "cargo build --locked --quiet -p quorlock --example leader"
     done = subprocess.run(
         [*command.split(), "--message-format=json-render-diagnostics"],
@@ -47,7 +47,7 @@ def candidate(
     start_python: Callable[..., Program],
     start_node: Callable[..., Program],
 ) -> Candidate:
-    """Starts a candidate in the language."""
+    """`candidate(language)` starts a candidate."""
 
     def candidate(language: str) -> Program:
         match language:
@@ -62,7 +62,7 @@ def candidate(
 
 
 def start_waiting(candidate: Candidate, language: str, servers: Servers, waiting: int) -> Program:
-    """Starts a candidate beside a leader, and returns it when so many wait in line."""
+    """Starts a candidate, and returns it when the queues have `waiting` members."""
     program = candidate(language)
     queue = "{leader:reports}:queue"
     wait_until(lambda: all(node.command("ZCARD", queue) == waiting for node in servers))
@@ -70,7 +70,7 @@ def start_waiting(candidate: Candidate, language: str, servers: Servers, waiting
 
 
 @pytest.mark.parametrize("language", LANGUAGES)
-def test_a_leader_that_ends_or_dies_is_replaced(
+def test_a_leader_that_exits_or_is_killed_is_replaced(
     candidate: Candidate, language: str, servers: Servers
 ) -> None:
     first = candidate(language)
@@ -81,8 +81,8 @@ def test_a_leader_that_ends_or_dies_is_replaced(
     first.wait_for(WROTE)
     assert "elected" not in second.text + third.text
 
-    # The first is asked to end: the next one in line is called at once. Then that one is killed:
-    # after the ttl the nodes have forgotten it.
+    # The first leader is terminated: the next candidate is notified. Then that one is killed: the
+    # third one is elected when its lock expires.
     assert first.terminate() == 0, first.text
     fences.append(int(second.wait_for(ELECTED)[1]))
     second.wait_for(WROTE)
@@ -101,7 +101,7 @@ def test_a_leader_without_nodes_steps_down(
     leader = candidate(language)
     fence = int(leader.wait_for(ELECTED)[1])
     freeze(servers)
-    # While no node can elect another one.
+    # It steps down at the end of its lease, although no other leader can be elected.
     leader.wait_for(STEPPED_DOWN)
     written = leader.text.count(WROTE)
     leader.wait_for("no election")
@@ -113,7 +113,7 @@ def test_a_leader_without_nodes_steps_down(
 
 
 def freeze_between_writes(leader: Program, path: Path) -> None:
-    """A process that is stopped in the middle of a write to SQLite keeps all others from it."""
+    """Freezes the leader while it does not write: otherwise it would keep the database locked."""
     while True:
         leader.freeze()
         with closing(sqlite3.connect(path, timeout=0)) as database:
@@ -137,6 +137,6 @@ def test_a_leader_that_was_paused_steps_down(
     leader.thaw()
     leader.wait_for(STEPPED_DOWN)
     assert leader.text.count("elected") == 1
-    # Whatever the first one tried meanwhile, the storage has taken nothing more from it.
+    # The storage has accepted no later write of the first leader.
     with closing(sqlite3.connect(tmp_path / "database")) as database:
         assert database.execute("SELECT fence FROM report").fetchone() == (fence,)

@@ -1,4 +1,4 @@
-"""examples/express, examples/fastify and examples/nestjs: the same service three times."""
+"""examples/express, examples/fastify and examples/nestjs: the same service in each framework."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ Hosts = Callable[[], tuple[Program, int]]
 
 @pytest.fixture(params=["express", "fastify", "nestjs"])
 def start_host(request: pytest.FixtureRequest, start_node: Callable[..., Program]) -> Hosts:
-    """Starts a server, as on a host of its own, and returns it and its port."""
+    """Starts a server, which stands for one host. Returns it and its port."""
     program = request.getfixturevalue("nestjs") if request.param == "nestjs" else "app.js"
 
     def start_host() -> tuple[Program, int]:
@@ -40,19 +40,23 @@ def start_host(request: pytest.FixtureRequest, start_node: Callable[..., Program
 
 @pytest.fixture
 def end(request: pytest.FixtureRequest) -> int:
-    """How a server ends; NestJS passes the signal on to itself when all is closed."""
+    """The exit status of a server. NestJS raises the signal again after it has closed."""
     return -TERMINATE if "nestjs" in request.node.name else 0
 
 
-def test_two_hosts(start_host: Hosts, gateway: Gateway, servers: Servers, end: int) -> None:
+def test_two_hosts_pay_an_order_once(
+    start_host: Hosts, gateway: Gateway, servers: Servers, end: int
+) -> None:
     (one, first), (other, second) = start_host(), start_host()
-    # Each has its own `paid`, which stands for a database; the repetition goes to the second one.
+    # Each host has its own `paid` set in place of a database, so the first one gets the repetition.
     check_contention(gateway, servers, first, second, repeat=first)
     check_shutdown(servers, one.terminate, {end})
     check_shutdown(servers, other.terminate, {end})
 
 
-def test_no_quorum(start_host: Hosts, gateway: Gateway, servers: Servers) -> None:
+def test_an_outage_is_answered_with_503(
+    start_host: Hosts, gateway: Gateway, servers: Servers
+) -> None:
     _, port = start_host()
     check_outage(gateway, servers, port)
 
@@ -66,13 +70,13 @@ def test_a_lost_lease_ends_the_call(start_host: Hosts, gateway: Gateway, servers
     assert pay(port).body == {"charged": True}
 
 
-def test_who_hangs_up_does_not_wait(
+def test_a_client_that_disconnects_stops_waiting(
     start_host: Hosts, gateway: Gateway, servers: Servers, end: int
 ) -> None:
     host, port = start_host()
     gateway.hold()
     with paying(port) as first:
-        wait_until(lambda: gateway.states == ["under way"])
+        wait_until(lambda: gateway.states == ["in progress"])
         waiter = http.client.HTTPConnection("127.0.0.1", port, timeout=TIMEOUT)
         waiter.request("POST", "/orders/1/pay")
         wait_until(lambda: "{orders:1}:queue" in keys(servers))
@@ -85,13 +89,13 @@ def test_who_hangs_up_does_not_wait(
     assert not keys(servers)
 
 
-def test_requests_under_way_are_answered_at_the_end(
+def test_requests_in_progress_are_answered_before_the_exit(
     start_host: Hosts, gateway: Gateway, servers: Servers, end: int
 ) -> None:
     host, port = start_host()
     gateway.hold()
     with paying(port) as first:
-        wait_until(lambda: gateway.states == ["under way"])
+        wait_until(lambda: gateway.states == ["in progress"])
         host.send(TERMINATE)
         wait_until(lambda: refuses(port))
         gateway.release()

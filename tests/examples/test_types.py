@@ -1,6 +1,6 @@
-"""The examples in Python are typed, with the types of the frameworks, as far as these have any.
+"""The Python examples pass mypy, with the types of their frameworks if these have any.
 
-That for NestJS is compiled, with all its types, before it is run.
+The types of the NestJS example are checked when it is compiled.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ OPTIONS = [
     ["apscheduler", "celery", "cron", "django", "fastapi", "leader-election", "worker"],
 )
 @pytest.mark.usefixtures("frameworks")
-def test_types(directory: str) -> None:
-    # On its own: each has modules with the names of another one's.
+def test_the_types_of_an_example_are_correct(directory: str) -> None:
+    # Each example is checked separately, because examples have modules with the same names.
     mypy = [sys.executable, "-m", "mypy", *OPTIONS, "."]
     mypy += [f"--python-executable={PYTHON.program[0]}"]
     mypy += [f"--cache-dir={ROOT / '.mypy_cache' / 'examples' / directory}"]

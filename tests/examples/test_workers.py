@@ -1,4 +1,4 @@
-"""examples/worker, a plain loop in Python, and examples/bullmq: jobs of an account one by one."""
+"""examples/worker and examples/bullmq: workers that run the jobs of an account one at a time."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ CREATE = "CREATE TABLE jobs (id INTEGER PRIMARY KEY, account TEXT NOT NULL, done
 
 
 def fill(path: Path, accounts: str) -> None:
-    """A job for each letter, which names the account."""
+    """Creates a job for each letter, which is the name of its account."""
     with closing(sqlite3.connect(path)) as database, database:
         database.execute(CREATE)
         database.executemany("INSERT INTO jobs (account) VALUES (?)", [*accounts])
@@ -45,7 +45,7 @@ def test_workers_share_the_jobs(
     workers = [start_python("worker", "worker.py") for _ in range(3)]
     for worker in workers:
         worker.wait_for("ready")
-    # Two work on an account each; the third finds nothing that it may do.
+    # Two workers run a job of one account each. The third finds no other account.
     wait_until(lambda: accounts_of(gateway) == ["a", "b"])
     gateway.release()
     wait_until(lambda: undone(tmp_path / "database") == 0)
@@ -56,13 +56,13 @@ def test_workers_share_the_jobs(
     assert not keys(servers)
 
 
-def test_the_job_of_a_dead_worker_is_repeated(
+def test_the_job_of_a_killed_worker_is_repeated(
     start_python: Start, gateway: Gateway, servers: Servers, tmp_path: Path
 ) -> None:
     fill(tmp_path / "database", "a")
     gateway.hold()
     first = start_python("worker", "worker.py")
-    wait_until(lambda: gateway.states == ["under way"])
+    wait_until(lambda: gateway.states == ["in progress"])
     first.kill()
     gateway.release()
     second = start_python("worker", "worker.py")
@@ -77,13 +77,13 @@ def test_a_worker_that_was_paused_repeats_the_job(
     fill(tmp_path / "database", "a")
     gateway.hold()
     worker = start_python("worker", "worker.py")
-    wait_until(lambda: gateway.states == ["under way"])
+    wait_until(lambda: gateway.states == ["in progress"])
     worker.freeze()
     wait_until(lambda: not keys(servers))
     gateway.release()
     wait_until(lambda: gateway.states == ["answered"])
     worker.thaw()
-    # What it wanted to write down after the lease's end, it did not.
+    # It did not record the job after the end of its lease.
     worker.wait_for("job 1 will be repeated: .*accounts:a")
     worker.wait_for("job 1 done")
     assert [call.key for call in gateway.calls] == ["job-1", "job-1"]
@@ -93,7 +93,7 @@ def test_a_worker_that_was_paused_repeats_the_job(
 
 @pytest.fixture
 def queue(start_servers: Callable[..., Servers], environment: dict[str, str]) -> Servers:
-    """Where BullMQ has its queues."""
+    """The server with the queues of BullMQ."""
     server = start_servers(1)
     environment["QUEUE_URL"] = server.urls[0]
     return server
@@ -101,7 +101,7 @@ def queue(start_servers: Callable[..., Servers], environment: dict[str, str]) ->
 
 @pytest.fixture
 def add(start_node: Start, queue: Servers) -> Callable[..., None]:
-    """Adds a job for each letter to each of the queues."""
+    """`add(accounts)` adds a job for each letter to each of the queues."""
 
     def add(accounts: str, queues: str = "['charges', 'refunds']") -> None:
         program = f"""
@@ -142,7 +142,7 @@ def completed(*workers: Program) -> int:
     return sum(worker.text.count(" completed") for worker in workers)
 
 
-def test_jobs_of_an_account_exclude_one_another_across_queues(
+def test_jobs_of_an_account_exclude_each_other_across_queues(
     start_worker: Callable[[], Program],
     add: Callable[..., None],
     queue: Servers,
@@ -152,7 +152,7 @@ def test_jobs_of_an_account_exclude_one_another_across_queues(
     workers = start_worker(), start_worker()
     gateway.hold()
     add("aab")
-    # One of each account is under way. The others are put off, and keep no place of a worker busy.
+    # One job of each account is running. The others are delayed, and do not occupy a worker.
     wait_until(lambda: accounts_of(gateway) == ["a", "b"] and delayed(queue) == 4)
     gateway.release()
     wait_until(lambda: completed(*workers) == 6)
@@ -164,7 +164,7 @@ def test_jobs_of_an_account_exclude_one_another_across_queues(
     assert not keys(servers)
 
 
-def test_a_job_that_loses_its_lease_is_tried_again(
+def test_a_job_that_loses_its_lease_is_retried(
     start_worker: Callable[[], Program],
     add: Callable[..., None],
     gateway: Gateway,
@@ -173,7 +173,7 @@ def test_a_job_that_loses_its_lease_is_tried_again(
     worker = start_worker()
     gateway.hold()
     add("a", "['charges']")
-    wait_until(lambda: gateway.states == ["under way"])
+    wait_until(lambda: gateway.states == ["in progress"])
     steal(servers, "accounts:a")
     worker.wait_for("charges 1 failed: .*accounts:a")
     wait_until(lambda: gateway.states == ["aborted"])
@@ -185,7 +185,7 @@ def test_a_job_that_loses_its_lease_is_tried_again(
     assert not keys(servers)
 
 
-def test_jobs_wait_out_an_outage(
+def test_jobs_are_delayed_until_an_outage_ends(
     start_worker: Callable[[], Program],
     add: Callable[..., None],
     queue: Servers,

@@ -114,7 +114,9 @@ def checks_for(mutant: dict[str, Any]) -> list[str]:
         return [mutant["check"]]
     file = mutant["file"]
     # Mutants that need the interleavings of threads name this check.
-    excluded = {"interleavings"} if file.startswith(MODELLED) else {"interleavings", "model", "protocol"}
+    excluded = (
+        {"interleavings"} if file.startswith(MODELLED) else {"interleavings", "model", "protocol"}
+    )
     if file.startswith(REAL_SERVERS_ONLY):
         excluded.add("simulation")
     return [check for check in CHECKS if check not in excluded]

@@ -1,4 +1,4 @@
-"""The packages of this machine, and where they are installed."""
+"""The packages built for this machine, and the sandboxes in which they are installed."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from packages.places import ROOT, Place, new_project, place
 from packages.registry import registry
+from packages.sandboxes import ROOT, Sandbox, new_project, sandbox
 
 sys.path.insert(0, str(ROOT / "release"))
 
@@ -22,7 +22,7 @@ PROFILE = os.environ.get("PACKAGES_PROFILE", "quick")
 
 @pytest.fixture(scope="session")
 def packages(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The directory of the packages."""
+    """The directory of the built packages."""
     out = tmp_path_factory.mktemp("packages")
     command = [sys.executable, str(ROOT / "release" / "build.py"), str(out), PROFILE]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
@@ -32,11 +32,11 @@ def packages(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def python(packages: Path, tmp_path_factory: pytest.TempPathFactory) -> Place:
-    """A virtual environment with the wheel."""
+def python(packages: Path, tmp_path_factory: pytest.TempPathFactory) -> Sandbox:
+    """A sandbox with a virtual environment in which the wheel is installed."""
     directory = tmp_path_factory.mktemp("python") / "clean"
     interpreter = str(directory / "venv" / "bin" / "python")
-    found = place(directory, base=sys.executable)
+    found = sandbox(directory, base=sys.executable)
     found.succeed("base", "-m", "venv", directory / "venv")
     found.programs["python"] = interpreter
     [wheel] = packages.glob("*.whl")
@@ -46,13 +46,13 @@ def python(packages: Path, tmp_path_factory: pytest.TempPathFactory) -> Place:
 
 @pytest.fixture(scope="session")
 def npm_registry(packages: Path) -> Iterator[str]:
-    """The URL of a registry, where only this platform's addon can be downloaded."""
+    """The URL of a registry of all packages, with only this platform's addon to download."""
     manifests = [npm.main_manifest(), *map(npm.platform_manifest, npm.platforms())]
     with registry(manifests, packages) as url:
         yield url
 
 
 @pytest.fixture(scope="session")
-def node(npm_registry: str, tmp_path_factory: pytest.TempPathFactory) -> Place:
-    """A project with the npm package."""
+def node(npm_registry: str, tmp_path_factory: pytest.TempPathFactory) -> Sandbox:
+    """A sandbox with a project in which the npm package is installed."""
     return new_project(tmp_path_factory.mktemp("node") / "project", npm_registry)

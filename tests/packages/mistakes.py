@@ -1,4 +1,4 @@
-"""The mistakes that everybody makes once, and what the errors have to say about them."""
+"""Common mistakes of users, and what the error message must contain."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from servers import Servers
 
 
 class Mistake(NamedTuple):
-    """How a client is made by mistake, and what the error says then."""
+    """A wrong way to create a client, in both languages, and the parts of the error message."""
 
     python: str
     javascript: str
-    says: list[str]
+    expected: list[str]
 
 
 MISTAKES = {
@@ -60,16 +60,16 @@ MISTAKES = {
 }
 
 
-def made(client: str, start_servers: Callable[..., Servers]) -> str:
-    """The mistake, with a server that asks for a password where one is named."""
+def with_server(client: str, start_servers: Callable[..., Servers]) -> str:
+    """Replaces HOST in the code with the address of a server that requires a password."""
     if "HOST" not in client:
         return client
     [server] = start_servers(1, password="right")
     return client.replace("HOST", f"127.0.0.1:{server.port}")
 
 
-def check(said: str, mistake: Mistake) -> None:
-    """The error says what it has to, and never the password."""
-    for part in mistake.says:
-        assert part in said
-    assert "marker" not in said
+def check(message: str, mistake: Mistake) -> None:
+    """Asserts that the error message has all expected parts, and not the password."""
+    for part in mistake.expected:
+        assert part in message
+    assert "marker" not in message

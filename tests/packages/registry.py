@@ -1,4 +1,4 @@
-"""An npm registry with the packages that were built, and with nothing else."""
+"""A local npm registry that serves only the built packages."""
 
 from __future__ import annotations
 
@@ -16,7 +16,10 @@ Manifest = dict[str, Any]
 
 @contextmanager
 def registry(manifests: list[Manifest], tarballs: Path) -> Iterator[str]:
-    """Serves the packages until the end of the block; the tarball of a package need not exist."""
+    """Serves the packages until the end of the block. Yields the URL of the registry.
+
+    A package without a tarball has metadata, but cannot be downloaded.
+    """
     versions = {manifest["name"]: manifest for manifest in manifests}
 
     class Handler(BaseHTTPRequestHandler):
@@ -38,7 +41,7 @@ def registry(manifests: list[Manifest], tarballs: Path) -> Iterator[str]:
             self.wfile.write(body)
 
         def log_message(self, *args: object) -> None:
-            """No log."""
+            """Disables the request log."""
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     url = f"http://127.0.0.1:{server.server_port}"

@@ -1,4 +1,4 @@
-"""The npm packages."""
+"""Contents and installation of the npm packages."""
 
 from __future__ import annotations
 
@@ -10,28 +10,28 @@ from pathlib import Path
 
 import npm
 import pytest
-from packages.mistakes import MISTAKES, check, made
-from packages.places import ROOT, Place, new_project, quick_start
+from packages.mistakes import MISTAKES, check, with_server
+from packages.sandboxes import ROOT, Sandbox, new_project, quick_start
 from servers import Servers
 
 HELD = re.compile(r"held; write with fence \d{16}\n")
 
 
 def contents(tarball: Path) -> dict[str, bytes]:
-    """The files in an npm tarball."""
+    """Returns the files in an npm tarball."""
     with tarfile.open(tarball) as opened:
         files = {member.name: opened.extractfile(member) for member in opened.getmembers()}
         return {name.removeprefix("package/"): file.read() for name, file in files.items() if file}
 
 
 def imported(files: dict[str, bytes], name: str) -> Iterator[str]:
-    """The files that a module needs, itself among them."""
+    """Yields the module and the files that it imports, directly and indirectly."""
     yield name
     for found in re.findall(r"(?:from|import) '\./([\w.-]+)'", files[name].decode()):
         yield from imported(files, found)
 
 
-def test_the_main_package_has_what_it_needs_and_nothing_else(packages: Path) -> None:
+def test_the_main_package_has_only_the_needed_files(packages: Path) -> None:
     [tarball] = packages.glob("quorlock-[0-9]*.tgz")
     files = contents(tarball)
     manifest = json.loads(files["package.json"])
@@ -66,14 +66,14 @@ def test_a_platform_package_has_the_addon_and_its_licences(packages: Path) -> No
     assert b"\n  redis " in files["LICENSE-THIRD-PARTY"]
 
 
-def test_only_the_addon_of_this_platform_is_installed(node: Place, packages: Path) -> None:
+def test_only_the_addon_of_this_platform_is_installed(node: Sandbox, packages: Path) -> None:
     [addon] = (packages / "addons").iterdir()
     installed = node.directory / "node_modules" / "@quorlock"
     assert [path.name for path in installed.iterdir()] == [addon.name]
 
 
 def test_the_quick_start_runs_as_a_module(
-    node: Place, start_servers: Callable[..., Servers]
+    node: Sandbox, start_servers: Callable[..., Servers]
 ) -> None:
     [url] = start_servers(1).urls
     file = node.directory / "quick-start.mjs"
@@ -82,7 +82,7 @@ def test_the_quick_start_runs_as_a_module(
 
 
 def test_the_quick_start_runs_with_require(
-    node: Place, start_servers: Callable[..., Servers]
+    node: Sandbox, start_servers: Callable[..., Servers]
 ) -> None:
     [url] = start_servers(1).urls
     text = quick_start("js", url)
@@ -96,7 +96,7 @@ def test_the_quick_start_runs_with_require(
 
 @pytest.mark.parametrize("module", ["nodenext", "esnext"])
 def test_the_quick_start_runs_in_typescript(
-    module: str, node: Place, start_servers: Callable[..., Servers]
+    module: str, node: Sandbox, start_servers: Callable[..., Servers]
 ) -> None:
     [url] = start_servers(1).urls
     text = quick_start("js", url)
@@ -121,7 +121,9 @@ def test_the_quick_start_runs_in_typescript(
     assert HELD.fullmatch(node.succeed("node", directory / "quick-start.mjs"))
 
 
-def test_the_command_line_is_installed(node: Place, start_servers: Callable[..., Servers]) -> None:
+def test_the_command_line_is_installed(
+    node: Sandbox, start_servers: Callable[..., Servers]
+) -> None:
     [url] = start_servers(1).urls
     quorlock = node.directory / "node_modules" / ".bin" / "quorlock"
     echo = ["node", "-p", "process.env.QUORLOCK_FENCE"]
@@ -129,18 +131,20 @@ def test_the_command_line_is_installed(node: Place, start_servers: Callable[...,
 
 
 @pytest.mark.parametrize("name", MISTAKES)
-def test_a_common_mistake_gets_an_error_that_says_what_to_do(
-    name: str, node: Place, start_servers: Callable[..., Servers]
+def test_a_common_mistake_gets_a_helpful_error(
+    name: str, node: Sandbox, start_servers: Callable[..., Servers]
 ) -> None:
-    client = made(MISTAKES[name].javascript, start_servers)
+    client = with_server(MISTAKES[name].javascript, start_servers)
     program = f"import {{ Client }} from 'quorlock'\nawait {client}.lock('r')\n"
     done = node.run("node", "--input-type=module", "-", stdin=program)
     assert done.returncode == 1
-    [said] = [line for line in done.stderr.splitlines() if re.match(r"\w*Error", line)]
-    check(said, MISTAKES[name])
+    [message] = [line for line in done.stderr.splitlines() if re.match(r"\w*Error", line)]
+    check(message, MISTAKES[name])
 
 
-def test_without_its_addon_the_package_says_what_to_do(npm_registry: str, tmp_path: Path) -> None:
+def test_importing_without_the_addon_is_an_error_with_advice(
+    npm_registry: str, tmp_path: Path
+) -> None:
     project = new_project(tmp_path / "project", npm_registry, "--omit=optional")
     done = project.run("node", "--input-type=module", "-", stdin="import 'quorlock'")
     assert done.returncode == 1
@@ -148,7 +152,7 @@ def test_without_its_addon_the_package_says_what_to_do(npm_registry: str, tmp_pa
         assert part in done.stderr
 
 
-def test_on_another_platform_the_package_says_what_there_is(node: Place) -> None:
+def test_importing_on_an_unsupported_platform_lists_the_supported_ones(node: Sandbox) -> None:
     pretend = "Object.defineProperty(process, 'platform', { value: 'sunos' })"
     program = f"{pretend}\nawait import('quorlock')"
     done = node.run("node", "--input-type=module", "-", stdin=program)
@@ -157,7 +161,9 @@ def test_on_another_platform_the_package_says_what_there_is(node: Place) -> None
         assert part in done.stderr
 
 
-def test_an_addon_that_cannot_be_loaded_is_named(npm_registry: str, tmp_path: Path) -> None:
+def test_an_addon_that_cannot_be_loaded_is_named_in_the_error(
+    npm_registry: str, tmp_path: Path
+) -> None:
     project = new_project(tmp_path / "project", npm_registry)
     [addon] = project.directory.glob("node_modules/@quorlock/*/quorlock.node")
     addon.write_bytes(b"from another platform")

@@ -1,4 +1,4 @@
-"""The wheel and the sdist."""
+"""Contents and installation of the wheel and the sdist."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 from packages.conftest import PROFILE
-from packages.mistakes import MISTAKES, check, made
-from packages.places import ROOT, Place, quick_start
+from packages.mistakes import MISTAKES, check, with_server
+from packages.sandboxes import ROOT, Sandbox, quick_start
 from servers import Servers
 
 SMOKE = ROOT / "release" / "smoke.py"
@@ -22,7 +22,7 @@ ECHO = "import os; print(os.environ['QUORLOCK_FENCE'])"
 MODULES = ROOT / "bindings-python" / "python" / "quorlock"
 
 
-def test_the_wheel_has_what_it_needs_and_nothing_else(packages: Path) -> None:
+def test_the_wheel_has_only_the_needed_files(packages: Path) -> None:
     [wheel] = packages.glob("*.whl")
     names = zipfile.ZipFile(wheel).namelist()
     package = {name for name in names if name.startswith("quorlock/")}
@@ -44,33 +44,34 @@ def test_the_wheel_has_what_it_needs_and_nothing_else(packages: Path) -> None:
     assert re.fullmatch(r"quorlock-[\w.]+-cp311-abi3-\w+\.whl", wheel.name)
 
 
-def test_the_quick_start_runs(python: Place, start_servers: Callable[..., Servers]) -> None:
+def test_the_quick_start_runs(python: Sandbox, start_servers: Callable[..., Servers]) -> None:
     [url] = start_servers(1).urls
-    told = python.succeed("python", "-", stdin=quick_start("python", url))
-    assert re.fullmatch(r"held; write with fence \d{16}\n", told)
+    output = python.succeed("python", "-", stdin=quick_start("python", url))
+    assert re.fullmatch(r"held; write with fence \d{16}\n", output)
 
 
 def test_the_command_line_is_installed(
-    python: Place, start_servers: Callable[..., Servers]
+    python: Sandbox, start_servers: Callable[..., Servers]
 ) -> None:
     [url] = start_servers(1).urls
     quorlock = Path(python.programs["python"]).with_name("quorlock")
-    told = python.succeed(quorlock, "run", "--node", url, "r", "--", sys.executable, "-c", ECHO)
-    assert re.fullmatch(r"\d{16}\n", told)
+    echo = [sys.executable, "-c", ECHO]
+    output = python.succeed(quorlock, "run", "--node", url, "r", "--", *echo)
+    assert re.fullmatch(r"\d{16}\n", output)
 
 
 @pytest.mark.parametrize("name", MISTAKES)
-def test_a_common_mistake_gets_an_error_that_says_what_to_do(
-    name: str, python: Place, start_servers: Callable[..., Servers]
+def test_a_common_mistake_gets_a_helpful_error(
+    name: str, python: Sandbox, start_servers: Callable[..., Servers]
 ) -> None:
-    client = made(MISTAKES[name].python, start_servers)
+    client = with_server(MISTAKES[name].python, start_servers)
     program = f"from quorlock import Client\n{client}.lock('r').acquire()"
     done = python.run("python", "-", stdin=program)
     assert done.returncode == 1
     check(done.stderr.splitlines()[-1], MISTAKES[name])
 
 
-def test_the_sdist_has_what_it_needs_and_nothing_else(packages: Path) -> None:
+def test_the_sdist_has_only_the_needed_files(packages: Path) -> None:
     [sdist] = packages.glob("*.tar.gz")
     with tarfile.open(sdist) as opened:
         names = [name.partition("/")[2] for name in opened.getnames()]
@@ -83,8 +84,8 @@ def test_the_sdist_has_what_it_needs_and_nothing_else(packages: Path) -> None:
         assert "tests" not in Path(name).parts, name
 
 
-def test_the_sdist_can_be_installed(packages: Path, python: Place, tmp_path: Path) -> None:
-    """With Rust and maturin, as where there is no wheel. What is compiled already is used again."""
+def test_the_sdist_can_be_installed(packages: Path, python: Sandbox, tmp_path: Path) -> None:
+    """Uses Rust and maturin, as on a platform without a wheel. Reuses the target directory."""
     [sdist] = packages.glob("*.tar.gz")
     target = tmp_path / "site"
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"

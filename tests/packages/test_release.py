@@ -1,4 +1,4 @@
-"""What a release relies on: one version number, all platforms in the workflow."""
+"""Requirements of a release: one version number, all platforms in the workflow."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import subprocess
 import sys
 
 import npm
-from packages.places import ROOT
+from packages.sandboxes import ROOT
 
 WORKFLOW = ROOT / ".github" / "workflows" / "release.yml"
 
@@ -24,7 +24,7 @@ def test_the_workflow_builds_for_all_platforms() -> None:
     assert text.count("{platform: ") == len(npm.platforms())
 
 
-def test_the_crate_has_no_tests_and_a_licence() -> None:
+def test_the_crate_has_a_licence_and_no_tests() -> None:
     command = ["cargo", "package", "--package", "quorlock", "--list", "--allow-dirty"]
     listed = subprocess.check_output(command, cwd=ROOT, text=True, stderr=subprocess.DEVNULL)
     files = listed.splitlines()

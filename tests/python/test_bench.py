@@ -105,7 +105,7 @@ def test_a_goal_without_a_measurement_is_neither_met_nor_missed() -> None:
     assert goal(results(rust=100.0), "Rust, one at a time", "rslock").met is None
 
 
-def test_the_fastest_peer_counts() -> None:
+def test_peers_are_represented_by_the_fastest() -> None:
     found = goal(results(python=100.0, peer=500.0), "Python, one at a time", "any Python peer")
     assert (found.measured, found.met) == ("5.00 times as fast as any Python peer", True)
 

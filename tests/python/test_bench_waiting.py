@@ -71,7 +71,7 @@ def test_fairness_counts_turns_before_the_end_and_all_waits() -> None:
         turn(0, 0, 1_000, 2_000, 3_000),
         turn(0, 3_000, 4_000, 5_000, 6_000),
         turn(1, 0, 4_000, 5_000, 6_000),
-        turn(1, 6_000, 10_000, 11_000, 12_000),  # too late to count, but it waited
+        turn(1, 6_000, 10_000, 11_000, 12_000),  # too late to count as a turn, but its wait counts
     ]
     found = fairness(turns, 2, until=9_000_000)
     assert (found.luckiest, found.unluckiest, found.turns_ratio) == (2, 1, 2)
@@ -102,7 +102,7 @@ def test_calls_are_parsed_from_info() -> None:
 
 def test_commands_run_by_scripts_and_the_first_info_are_not_counted_as_sent() -> None:
     before, after = calls(INFO), calls(INFO) | {"evalsha": 17, "set": 11, "info": 4, "ping": 2}
-    assert sent(before, after) == 12  # neither the SETs of scripts nor the first INFO
+    assert sent(before, after) == 12  # without the SETs of scripts and the first INFO
     assert sent(before, after, {"set"}) == 18
 
 

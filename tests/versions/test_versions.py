@@ -1,4 +1,4 @@
-"""The lock on servers of several versions."""
+"""The lock on several versions of Redis and Valkey."""
 
 from __future__ import annotations
 
@@ -16,14 +16,16 @@ from waiting import wait_until
 
 import quorlock
 
-NEVER = 600.0
-PATIENT: dict[str, Any] = {"ttl": NEVER, "wait": NEVER, "retry_delay": (NEVER, NEVER)}
-"""So long that whoever gets the lock within the time of a test was called."""
+LONG = 600.0
+"""Seconds: longer than any test."""
+
+NO_RETRIES: dict[str, Any] = {"ttl": LONG, "wait": LONG, "retry_delay": (LONG, LONG)}
+"""Options with which a waiter can get the lock only if it is notified."""
 
 
 @pytest.fixture(params=VERSIONS, ids=lambda version: f"{version.name}-{version.number}x")
 def version(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Version:
-    """A version whose servers are started in the test."""
+    """The version of the servers that the test starts."""
     version: Version = request.param
     try:
         monkeypatch.setenv("REDIS_SERVER", str(version.install()))
@@ -32,19 +34,21 @@ def version(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
     return version
 
 
-def test_the_lock(start_servers: Callable[..., Servers], version: Version) -> None:
+def test_locking_waiting_and_fencing_work(
+    start_servers: Callable[..., Servers], version: Version
+) -> None:
     servers = start_servers(3)
     with (
-        quorlock.Client(servers.urls, **PATIENT) as holder,
-        quorlock.Client(servers.urls, **PATIENT) as other,
+        quorlock.Client(servers.urls, **NO_RETRIES) as holder,
+        quorlock.Client(servers.urls, **NO_RETRIES) as other,
         ThreadPoolExecutor(1) as pool,
     ):
         lease = holder.lock("r").acquire()
         assert other.lock("r").locked()
         with pytest.raises(quorlock.LockTimeoutError):
             other.lock("r", wait=0).acquire()
-        lease.extend(2 * NEVER)
-        assert lease.remaining > NEVER
+        lease.extend(2 * LONG)
+        assert lease.remaining > LONG
 
         waiting = pool.submit(other.lock("r").acquire)
         wait_until(lambda: queued(servers) == [1, 1, 1])
@@ -62,16 +66,18 @@ def test_the_lock(start_servers: Callable[..., Servers], version: Version) -> No
         wait_until(lambda: not keys(servers))
 
 
-def test_what_goes_wrong(start_servers: Callable[..., Servers], version: Version) -> None:
+def test_a_lease_survives_a_restart_and_notices_a_stolen_key(
+    start_servers: Callable[..., Servers], version: Version
+) -> None:
     servers = start_servers(3)
-    with quorlock.Client(servers.urls, ttl=NEVER) as client:
+    with quorlock.Client(servers.urls, ttl=LONG) as client:
         lease = client.lock("r").acquire()
         servers[0].kill()
         lease.extend()
         assert client.lock("s").acquire().release()
-        # It comes back with nothing, and is given what it had.
+        # The server restarts without its keys, and the key is repaired.
         servers[0].restart()
-        wait_until(lambda: _is_healed(servers, lease))
+        wait_until(lambda: _is_repaired(servers, lease))
         for server in servers:
             server.command("SET", "r", "thief")
         with pytest.raises(quorlock.LeaseLostError):
@@ -79,7 +85,9 @@ def test_what_goes_wrong(start_servers: Callable[..., Servers], version: Version
         assert not lease.valid
 
 
-def test_the_restart_guard(start_servers: Callable[..., Servers], version: Version) -> None:
+def test_a_new_server_does_not_vote_within_the_restart_guard(
+    start_servers: Callable[..., Servers], version: Version
+) -> None:
     servers = start_servers(1)
     began = time.monotonic()
     with quorlock.Client(servers.urls, ttl=1, restart_guard=1, connect_timeout=60) as client:
@@ -91,7 +99,9 @@ def test_the_restart_guard(start_servers: Callable[..., Servers], version: Versi
         assert is_free(servers, "r")
 
 
-def test_the_doctor(start_servers: Callable[..., Servers], version: Version) -> None:
+def test_the_doctor_recognizes_the_version(
+    start_servers: Callable[..., Servers], version: Version
+) -> None:
     servers = start_servers(3, args=["--appendonly", "yes", "--appendfsync", "always"])
     with quorlock.Client(servers.urls) as client:
         diagnosis = client.doctor()
@@ -101,6 +111,6 @@ def test_the_doctor(start_servers: Callable[..., Servers], version: Version) -> 
         assert str(node.version).startswith(version.number)
 
 
-def _is_healed(servers: Servers, lease: quorlock.Lease) -> bool:
+def _is_repaired(servers: Servers, lease: quorlock.Lease) -> bool:
     lease.extend()
     return servers[0].command("GET", "r") == lease.token

@@ -1,4 +1,4 @@
-// The peer from the Go module proxy: `peer NAME URL...`, a contender as ../README.md tells.
+// The contender redsync: `peer NAME URL...`. ../README.md describes the protocol.
 package main
 
 import (
@@ -20,7 +20,7 @@ import (
 
 const ttl = 10 * time.Second
 
-// How redsync is set up beside its defaults, by the contender's name.
+// Options of redsync that differ from its defaults, by the name of the contender.
 var options = map[string][]redsync.Option{
 	"redsync":           {redsync.WithExpiry(ttl)},
 	"redsync-fail-fast": {redsync.WithExpiry(ttl), redsync.WithFailFast(true)},
@@ -66,7 +66,7 @@ func main() {
 	}
 }
 
-// Runs the cycles on each key in a goroutine of its own.
+// Runs the cycles of each key in a goroutine.
 func serve(locks *redsync.Redsync, name string, asked request) any {
 	times := make([][]float64, asked.Concurrency)
 	errs := make([]error, asked.Concurrency)
@@ -91,7 +91,7 @@ func loop(mutex *redsync.Mutex, cycles int) ([]float64, error) {
 		if err := mutex.Lock(); err != nil {
 			return nil, err
 		}
-		// An error beside true is that of a minority.
+		// If released is true, an error concerns only a minority of the nodes.
 		if released, err := mutex.Unlock(); !released {
 			return nil, fmt.Errorf("not released by a majority: %w", err)
 		}
@@ -100,7 +100,7 @@ func loop(mutex *redsync.Mutex, cycles int) ([]float64, error) {
 	return micros, nil
 }
 
-// The CPU time of all threads of this process.
+// Returns the CPU time of all threads of this process.
 func cpuSeconds() float64 {
 	var usage syscall.Rusage
 	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &usage); err != nil {

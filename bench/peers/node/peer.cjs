@@ -1,5 +1,5 @@
-// The peers from npm: `peer.cjs NAME URL...`, a contender as ../README.md tells.
-// The packages are found by NODE_PATH, which only require() looks at.
+// Contenders from npm: `peer.cjs NAME URL...`. ../README.md describes the protocol.
+// CommonJS, because only require() finds the packages through NODE_PATH.
 
 const Redis = require('ioredis')
 const readline = require('node:readline')
@@ -9,7 +9,7 @@ const TTL = 10_000
 const [name, ...urls] = process.argv.slice(2)
 const clients = urls.map((url) => new Redis(url))
 
-// Each makes of a key what runs a cycle on it. All of them throw if they did not get the lock.
+// Each function returns, for a key, a function that runs one cycle. It throws if it gets no lock.
 const libraries = {
   'redlock-4'() {
     const redlock = new (require('redlock'))(clients)
@@ -20,7 +20,7 @@ const libraries = {
   },
   'redlock-5'() {
     const redlock = new (require('redlock5').default)(clients)
-    redlock.on('error', () => {}) // of single nodes; without a listener it would throw
+    redlock.on('error', () => {}) // errors of single nodes; without a listener they would be thrown
     return (key) => async () => {
       const lock = await redlock.acquire([key], TTL)
       await lock.release()
@@ -51,7 +51,7 @@ async function answer({ cycles: count, concurrency }) {
   const cycles = Array.from({ length: concurrency }, (_, number) => lock(`${name}-${number}`))
   const before = process.cpuUsage()
   const began = performance.now()
-  // All are waited for, also when one fails: what is not cut short leaves no keys behind.
+  // Wait for all loops, also when one fails: interrupting them would leave keys on the nodes.
   const loops = await Promise.allSettled(cycles.map((cycle) => loop(cycle, count)))
   const seconds = (performance.now() - began) / 1e3
   const { user, system } = process.cpuUsage(before)
@@ -66,7 +66,7 @@ async function main() {
   for await (const line of readline.createInterface({ input: process.stdin })) {
     console.log(JSON.stringify(await answer(JSON.parse(line))))
   }
-  process.exit() // a client that waits for a frozen node would be waited for
+  process.exit() // do not wait for clients that wait for a frozen node
 }
 
 main()

@@ -1,6 +1,8 @@
-"""The libraries for asyncio: each opens its clients, and makes of a key what runs a cycle on it.
+"""The asyncio libraries.
 
-The clients are shared by all tasks; each key has a lock object of its own, where there are any.
+Each function connects, and returns a function that takes a key and returns a cycle on that key.
+
+All tasks share the clients. Each key has its own lock object, if the library has lock objects.
 """
 
 from __future__ import annotations
@@ -24,7 +26,7 @@ def pottery(urls: list[str]) -> Callable[[str], Cycle]:
 
         async def cycle() -> None:
             require(await lock.acquire())
-            await lock.release()  # raises, if it was not held by a majority
+            await lock.release()  # raises if a majority did not hold it
 
         return cycle
 
@@ -53,10 +55,10 @@ def aioredlock(urls: list[str]) -> Callable[[str], Cycle]:
 
     def lock(key: str) -> Cycle:
         async def cycle() -> None:
-            # With a timeout of its own, a lock is not extended.
+            # With an explicit timeout, a lock is not renewed.
             lock = await manager.lock(key, lock_timeout=TTL)
             require(lock.valid)
-            await manager.unlock(lock)  # raises, if it was not held by a majority
+            await manager.unlock(lock)  # raises if a majority did not hold it
 
         return cycle
 
@@ -74,7 +76,7 @@ def redis_py(urls: list[str]) -> Callable[[str], Cycle]:
 
         async def cycle() -> None:
             require(await lock.acquire())
-            await lock.release()  # raises, if it was not held
+            await lock.release()  # raises if it was not held
 
         return cycle
 

@@ -1,7 +1,9 @@
-"""The libraries that block: each opens its clients, and makes of a key what runs a cycle on it.
+"""The blocking libraries.
 
-The clients are shared by all threads, which every library here allows; each key has a lock object
-of its own, where there are any, and is used by one thread at a time.
+Each function connects, and returns a function that takes a key and returns a cycle on that key.
+
+All threads share the clients, which every library here allows. Each key has its own lock object, if
+the library has lock objects, and is used by one thread at a time.
 """
 
 from __future__ import annotations
@@ -25,7 +27,7 @@ def pottery(urls: list[str]) -> Callable[[str], Cycle]:
 
         def cycle() -> None:
             require(lock.acquire())
-            lock.release()  # raises, if it was not held by a majority
+            lock.release()  # raises if a majority did not hold it
 
         return cycle
 
@@ -74,7 +76,7 @@ def redis_py(urls: list[str]) -> Callable[[str], Cycle]:
 
         def cycle() -> None:
             require(lock.acquire())
-            lock.release()  # raises, if it was not held
+            lock.release()  # raises if it was not held
 
         return cycle
 
@@ -93,7 +95,7 @@ def python_redis_lock(urls: list[str]) -> Callable[[str], Cycle]:
 
         def cycle() -> None:
             require(lock.acquire())
-            lock.release()  # raises, if it was not held
+            lock.release()  # raises if it was not held
 
         return cycle
 

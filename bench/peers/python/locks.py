@@ -1,16 +1,16 @@
-"""What is common to the locks that block and to those that are awaited."""
+"""Shared by the blocking and the asyncio libraries."""
 
 from __future__ import annotations
 
 TTL = 10
-"""Seconds."""
+"""The ttl of all locks, in seconds."""
 
 
 class NotAcquiredError(Exception):
-    """A library said that it did not get a lock that nobody else wants."""
+    """A library did not acquire an uncontended lock."""
 
 
 def require(acquired: object) -> None:
-    """Asserts what a library says of an acquire."""
+    """Raises if the library did not acquire the lock."""
     if not acquired:
         raise NotAcquiredError("not acquired")

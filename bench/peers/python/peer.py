@@ -1,4 +1,4 @@
-"""The peers from PyPI: `peer.py NAME URL...`, a contender as ../README.md tells."""
+"""Contenders from PyPI: `peer.py NAME URL...`. ../README.md describes the protocol."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Micros = list[float]
 
 
 def run_blocking(cycles: list[blocking.Cycle], count: int) -> list[Micros]:
-    """Runs each cycle so many times, each in a thread of its own."""
+    """Runs each cycle `count` times in its own thread. Returns the times in microseconds."""
 
     def loop(cycle: blocking.Cycle) -> Micros:
         micros = []
@@ -33,7 +33,7 @@ def run_blocking(cycles: list[blocking.Cycle], count: int) -> list[Micros]:
 
 
 async def run_awaited(cycles: list[awaited.Cycle], count: int) -> list[Micros]:
-    """Runs each cycle so many times, each in a task of its own."""
+    """Runs each cycle `count` times in its own task. Returns the times in microseconds."""
 
     async def loop(cycle: awaited.Cycle) -> Micros:
         micros = []
@@ -43,7 +43,7 @@ async def run_awaited(cycles: list[awaited.Cycle], count: int) -> list[Micros]:
             micros.append((time.perf_counter() - start) * 1e6)
         return micros
 
-    # All are waited for, also when one fails: what is not cut short leaves no keys behind.
+    # Wait for all loops, also when one fails: interrupting them would leave keys on the nodes.
     ended = await asyncio.gather(*map(loop, cycles), return_exceptions=True)
     results = []
     for result in ended:
@@ -54,14 +54,14 @@ async def run_awaited(cycles: list[awaited.Cycle], count: int) -> list[Micros]:
 
 
 def requests(name: str) -> Iterator[tuple[int, list[str]]]:
-    """What is asked for: a number of cycles, and the keys."""
+    """Yields the requests: the number of cycles, and the keys."""
     for line in sys.stdin:
         request = json.loads(line)
         yield request["cycles"], [f"{name}-{number}" for number in range(request["concurrency"])]
 
 
 class Stopwatch:
-    """Takes the time, and the CPU time of the whole process, from its making on."""
+    """Measures the time and the CPU time of the process, since it was created."""
 
     def __init__(self) -> None:
         self._cpu = time.process_time()
@@ -90,7 +90,7 @@ def serve_blocking(name: str, lock: Callable[[str], blocking.Cycle]) -> None:
 
 async def serve_awaited(name: str, urls: list[str]) -> None:
     lock = awaited.LIBRARIES[name](urls)
-    # Nothing else runs in this event loop between two requests, so it may block.
+    # Reading blocks the event loop, which is idle between two requests.
     for count, keys in requests(name):
         cycles = [lock(key) for key in keys]
         watch = Stopwatch()
@@ -102,7 +102,7 @@ async def serve_awaited(name: str, urls: list[str]) -> None:
 
 def main() -> None:
     _, name, *urls = sys.argv
-    logging.disable()  # of a frozen node libraries print whole tracebacks
+    logging.disable()  # libraries log tracebacks about frozen nodes
     if name in blocking.LIBRARIES:
         serve_blocking(name, blocking.LIBRARIES[name](urls))
     else:
@@ -111,4 +111,4 @@ def main() -> None:
 
 if __name__ == "__main__":
     main()
-    os._exit(0)  # threads that still wait for a frozen node would be waited for
+    os._exit(0)  # do not wait for threads that wait for a frozen node

@@ -1,18 +1,18 @@
-//! What the contenders written in Rust share: the protocol of `bench/README.md`.
+//! The protocol of contenders in Rust; see `bench/README.md`.
 
 use rustix::time::{ClockId, clock_gettime};
 use serde_json::{Value, json};
 use std::io::stdin;
 use std::time::{Duration, Instant};
 
-/// How many cycles on each key, and on how many keys at once.
+/// The number of cycles on each key, and the number of keys that are used concurrently.
 #[derive(Clone, Copy)]
 pub struct Request {
     pub cycles: usize,
     pub concurrency: usize,
 }
 
-/// The microseconds that each cycle took, or why one failed.
+/// The duration of each cycle in microseconds, or the reason why one failed.
 pub type Micros = Result<Vec<f64>, String>;
 
 /// Answers every request on standard input with one line.
@@ -34,12 +34,12 @@ pub fn serve(mut run: impl FnMut(Request) -> Micros) {
     }
 }
 
-/// A line of standard input.
+/// Parses a line of standard input.
 pub fn parse(line: &str) -> Value {
     serde_json::from_str(line).expect("JSON")
 }
 
-/// Runs so many cycles one after the other, and times them.
+/// Runs the cycles one after another, and measures each.
 pub fn time(cycles: usize, mut cycle: impl FnMut() -> Result<(), String>) -> Micros {
     let timed = |_| {
         let start = Instant::now();
@@ -52,7 +52,7 @@ pub fn micros_since(start: Instant) -> f64 {
     start.elapsed().as_secs_f64() * 1e6
 }
 
-/// What all threads of this process have used so far.
+/// Returns the CPU time that all threads of this process have used so far.
 pub fn cpu_time() -> Duration {
     clock_gettime(ClockId::ProcessCPUTime).try_into().expect("a time that is not negative")
 }

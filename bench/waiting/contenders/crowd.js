@@ -1,4 +1,4 @@
-// Many waiters in one process, in Node.js: the twin of crowd.py, which describes the commands.
+// Many waiters in one process, in Node.js. crowd.py does the same in Python and describes the commands.
 
 import { createInterface } from 'node:readline'
 import { setTimeout as sleep } from 'node:timers/promises'

@@ -1,9 +1,9 @@
-"""Many waiters in one process, with asyncio; crowd.js is its twin in Node.js: `crowd.py URL...`.
+"""Many waiters in one process, with asyncio: `crowd.py URL...`. crowd.js does the same in Node.js.
 
-It reads one JSON object per line on stdin and answers each with one JSON line on stdout:
+It reads one JSON object per line from stdin and answers each with one JSON line on stdout:
 
-    {"wait": n, "resource": r}  {}: n waiters have called acquire, and will hold for 1 ms
-    {"finish": true}            {}: all of them have had the lock
+    {"wait": n, "resource": r}  {}: n waiters have called acquire; each will hold the lock for 1 ms
+    {"finish": true}            {}: all of them have held and released the lock
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ async def main() -> None:
             match json.loads(line):
                 case {"wait": int(count), "resource": str(resource)}:
                     tasks = [asyncio.create_task(turn(resource)) for _ in range(count)]
-                    await asyncio.sleep(0)  # all have begun then
+                    await asyncio.sleep(0)  # lets all tasks start
                 case {"finish": True}:
                     await asyncio.gather(*tasks)
             print("{}", flush=True)

@@ -1,6 +1,6 @@
-"""Acquires when it is told to, and holds until it is killed: `holder.py RESOURCE TTL URL...`.
+"""Acquires on request, and holds until it is killed: `holder.py RESOURCE TTL URL...`.
 
-It answers `{"acquire": true}` with when acquire was called and when it returned.
+It answers `{"acquire": true}` with the times at which acquire was called and returned.
 """
 
 from __future__ import annotations

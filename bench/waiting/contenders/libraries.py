@@ -1,4 +1,4 @@
-"""The libraries in Python, each as a function that takes a lock and returns what releases it."""
+"""The Python libraries. Each function connects, and returns a function that acquires a lock."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from typing import Any, cast
 Release = Callable[[], object]
 
 Take = Callable[[str], Release]
-"""Waits until it has the lock on a resource; returns what releases it."""
+"""Waits until it holds the lock on a resource, and returns a function that releases it."""
 
 TTL = 10
-"""Seconds, for all of them: the default of most."""
+"""The ttl of all libraries in seconds, which is the default of most."""
 
 
 def quorlock(stack: ExitStack, urls: list[str], tuned: bool) -> Take:
@@ -42,8 +42,8 @@ def _redis(stack: ExitStack, url: str) -> Any:
 def pottery(stack: ExitStack, urls: list[str], tuned: bool) -> Take:
     import pottery
 
-    class Lock(pottery.Redlock):  # type: ignore[misc]  # it has no types
-        # There is no option for it. The delay is random, from 0 to this.
+    class Lock(pottery.Redlock):  # type: ignore[misc]  # the library has no types
+        # The maximum of the random retry delay, for which the library has no option.
         _RETRY_DELAY = 0.01 if tuned else pottery.Redlock._RETRY_DELAY
 
     masters = {_redis(stack, url) for url in urls}
@@ -72,7 +72,7 @@ def redis_py(stack: ExitStack, urls: list[str], tuned: bool) -> Take:
 def python_redis_lock(stack: ExitStack, urls: list[str], tuned: bool) -> Take:
     import redis_lock
 
-    assert not tuned  # it waits in BLPOP, so there is nothing to make shorter
+    assert not tuned  # it waits with BLPOP and has no retry delay
     [url] = urls
     server = _redis(stack, url)
 

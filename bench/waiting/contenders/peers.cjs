@@ -1,4 +1,4 @@
-// The libraries from npm, as worker.js wants them. They are found by NODE_PATH.
+// The libraries from npm, for worker.js. CommonJS, because require() finds them through NODE_PATH.
 
 const Redis = require('ioredis')
 
@@ -22,7 +22,7 @@ module.exports = {
   'redis-semaphore'(urls, tuned, ttl) {
     const { RedlockMutex } = require('redis-semaphore')
     const { clients, close } = connect(urls)
-    // By default it gives up after 10 s, which nobody wants here.
+    // By default it gives up after 10 s, but waits must not end here.
     const options = { lockTimeout: ttl, acquireTimeout: 600_000 }
     if (tuned) options.retryInterval = 5
     const take = async (resource) => {

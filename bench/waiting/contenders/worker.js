@@ -1,4 +1,5 @@
-// A process that fights for a lock, in Node.js: the twin of worker.py, which describes the commands.
+// A process that contends for a lock, in Node.js. worker.py does the same in Python and describes the
+// commands.
 
 import { createRequire } from 'node:module'
 import { createInterface } from 'node:readline'
@@ -10,7 +11,7 @@ const GRACE = 2_000
 
 const now = () => Number(process.hrtime.bigint())
 
-// Each opens a client, and gives what waits for a lock and returns what releases it.
+// Each function opens a client. Its `take` waits for the lock, and returns a function that releases it.
 const libraries = {
   quorlock(urls) {
     const client = new Client(urls, { ttl: TTL, wait: null })
@@ -24,7 +25,7 @@ const libraries = {
   },
 }
 
-// The peers are found by NODE_PATH, which only require() looks at.
+// Only require() finds the peers through NODE_PATH.
 const open = (library, urls, tuned) =>
   libraries[library]?.(urls) ??
   createRequire(import.meta.url)('./peers.cjs')[library](urls, tuned, TTL)
@@ -43,7 +44,7 @@ async function fight({ take }, client, command, record, waitingSince) {
       try {
         release = await take(resource)
       } catch (error) {
-        failed(error) // such as a library that gives up by itself
+        failed(error) // for example, some libraries give up after a time
         const ended = now()
         if (ended < until) continue
         record.unfinished.push([called, ended])

@@ -1,15 +1,15 @@
-"""A process that fights for a lock, in Python; worker.js is its twin in Node.js.
+"""A process that contends for a lock, in Python. worker.js does the same in Node.js.
 
-It reads one JSON object per line on stdin and answers each with one JSON line on stdout:
+It reads one JSON object per line from stdin and answers each with one JSON line on stdout:
 
     {"open": library, "urls": [...], "tuned": false, "clients": 1, "warm": resource}
-        {}: so many clients, each in a thread of its own, are connected; or {"error": why}
+        {}: the clients are connected, each of which runs in its own thread; or {"error": reason}
     {"run": resource, "start": ns, "until": ns, "hold": seconds, "once": false}
         {"turns": [[client, called, acquired, releasing, released], ...],
          "failures": n, "error": the last one, "unfinished": [[called, ended], ...], "stuck": false}
-        From `start` on each client acquires, holds and releases, until `until`, or once. Those that
-        wait then go on for a grace of two seconds; if some still do, this process is stuck: it is
-        of no further use, and to be killed.
+        From `start`, each client acquires, holds and releases: repeatedly until `until`, or once.
+        Waits in progress at `until` may take two more seconds. If some still wait then, the process
+        is stuck and must be killed.
     {"close": true}
         {}: the clients are closed
 
@@ -33,7 +33,7 @@ GRACE = 2.0
 
 @dataclass
 class Record:
-    """What happened to one client."""
+    """The record of one client."""
 
     client: int
     turns: list[tuple[int, ...]] = field(default_factory=list)
@@ -49,7 +49,7 @@ class Record:
 
 @dataclass(frozen=True)
 class Fight:
-    """What the clients are told to do."""
+    """The parameters of a "run" command."""
 
     resource: str
     start: int
@@ -66,7 +66,7 @@ def fight(take: Take, told: Fight, record: Record) -> None:
             try:
                 release = take(told.resource)
                 break
-            except Exception as error:  # such as a library that gives up by itself
+            except Exception as error:  # for example, some libraries give up after a time
                 record.failed(error)
                 if (now := time.monotonic_ns()) >= told.until:
                     record.unfinished.append((called, now))

@@ -1,34 +1,42 @@
-//! The time by the nodes' clocks, as one client knows it.
+//! The nodes' clocks as one client last read them. Used for fence proposals and for waiters' tickets.
+//!
+//! Never used for validity: only local [`Moment`]s decide when a lease ends. The client feeds in every
+//! reading that an answer of a node carries.
 
 use crate::fence::FENCE_LIMIT;
 use crate::quorum::MAX_NODES;
 use crate::term::Moment;
 use core::time::Duration;
 
-/// An older reading says less than a new one, since clocks run at different rates.
+/// A reading older than this is always replaced by a newer one, because clocks run at different rates.
 const LATEST: Duration = Duration::from_millis(100);
 
 /// The nodes' clocks, as a client last read them.
 ///
-/// Fence proposals and the tickets of waiters are made of their median. It is the same for all nodes,
-/// no client's wall clock takes part, and no minority of the nodes moves it further than the other
-/// nodes' clocks differ.
+/// Fence proposals and waiters' tickets are the median of these clocks. The median does not depend on
+/// any client's wall clock, and a minority of nodes can move it only within the range of the other
+/// nodes' clocks.
 #[derive(Clone, Debug)]
 pub struct NodeClocks {
-    /// Each node's clock in microseconds, and when it was read.
+    /// For each node, the moment of the reading and the clock in microseconds since the Unix epoch.
     read: Vec<Option<(Moment, u64)>>,
 }
 
 impl NodeClocks {
-    /// The clocks of so many nodes, none of which is read yet.
+    /// Creates the clocks of `nodes` nodes, none of them read yet.
     pub fn new(nodes: usize) -> Self {
         Self { read: vec![None; nodes] }
     }
 
-    /// A node's clock was read, in microseconds since the Unix epoch, and the answer came at `now`.
+    /// Records a reading of a node's clock: `micros` since the Unix epoch, in an answer that arrived at
+    /// `now`.
     ///
-    /// The answer took some time, so the clock shows more by now. A reading of the last
-    /// 100 ms whose answer was quicker is closer to the truth, and is kept.
+    /// The reading lags by the time the answer was under way. A reading of the last 100 ms that now
+    /// shows a later time had a faster answer and is more accurate, so it is kept.
+    ///
+    /// # Panics
+    ///
+    /// If `node` is not below the number of nodes.
     pub fn saw(&mut self, now: Moment, node: usize, micros: u64) {
         let reading = &mut self.read[node];
         let is_better =
@@ -38,8 +46,8 @@ impl NodeClocks {
         }
     }
 
-    /// The time at `moment` by the nodes' clocks, in microseconds: their median, within the range that
-    /// every language and server knows exactly. `None` while no clock is read.
+    /// Returns the median of the nodes' clocks at `moment`, in microseconds since the Unix epoch, from 1
+    /// to [`FENCE_LIMIT`] − 1. `None` until a first clock is read.
     pub fn at(&self, moment: Moment) -> Option<u64> {
         let (mut times, mut count) = ([0; MAX_NODES], 0);
         for reading in self.read.iter().flatten() {
@@ -52,7 +60,7 @@ impl NodeClocks {
     }
 }
 
-/// What a clock shows at `moment` that showed this then.
+/// What a clock shows at `moment` if it showed `micros` at `seen`.
 fn shown((seen, micros): (Moment, u64), moment: Moment) -> u64 {
     let later = micros.saturating_add(microseconds(moment.since(seen)));
     later.saturating_sub(microseconds(seen.since(moment)))

@@ -1,37 +1,43 @@
 //! Fencing tokens: numbers that grow with every lease of a resource.
 //!
-//! A node keeps a counter per resource: the last fence it gave out. An ACQUIRE carries a *proposal*,
-//! the same for all nodes: the median of the nodes' clocks, in microseconds, as the client knows them.
-//! A node answers with the larger of its counter plus one and a *floor*: the proposal if that is
-//! within [`FENCE_WINDOW`] of the node's own clock, else the node's own clock. In the normal case all
-//! answers are equal, so a majority already stores the number. Where they differ, the largest one is
-//! written back to a majority (RAISE) before the lease is handed out, so any later winner meets it.
+//! A node keeps a counter per resource: the last fence it granted. An ACQUIRE carries a *proposal*, the
+//! same for all nodes: the median of the nodes' clocks in microseconds, as the client knows them. A
+//! node grants the larger of its counter plus one and a *floor*. The floor is the proposal if that is
+//! within [`FENCE_WINDOW`] of the node's own clock, else the node's own clock. Normally all answers are
+//! equal, so a majority already stores the fence. If they differ, the largest fence is written back to
+//! a majority (RAISE) before the lease is returned, so every later winner meets a node that stores it.
 //!
-//! No client's clock takes part, so no client can burn the number space. A node forgets a counter
-//! only when its own clock has passed it ([`fence_memory`]): every floor after that is larger, so a
-//! forgotten counter costs nothing. Two cases remain, and the documentation names them: a node whose
-//! clock is set back by more than [`FENCE_MEMORY`] less [`FENCE_WINDOW`], and a majority that loses
-//! its counters without the restart guard, or with a guard that is not longer than twice
-//! [`FENCE_WINDOW`] plus the difference between the nodes' clocks: a fence is at most one window ahead
-//! of the clock of a node that granted it, and a later floor at most one behind.
+//! No client's clock takes part, so no client can burn the number space. A node forgets a counter only
+//! when its own clock has passed it ([`fence_memory`]). Every later floor is then larger, so forgetting
+//! is safe. Fences can repeat or decrease in two cases only, which the documentation names:
+//!
+//! - A node's clock is set back by more than [`FENCE_MEMORY`] − [`FENCE_WINDOW`].
+//! - A majority loses its counters, and the restart guard is off or not longer than twice
+//!   [`FENCE_WINDOW`] plus the difference between the nodes' clocks. (A fence is at most one window
+//!   ahead of the clock of a node that granted it, and a later floor at most one window behind.)
+//!
+//! [`Round`](crate::Round) calls `settle`; the node's side calls [`next_fence`] and [`fence_memory`],
+//! and the ACQUIRE scripts compute the same on a server.
 
 use crate::quorum::{NodeSet, Quorum};
 use core::time::Duration;
 
-/// Fences stay below this: 2^53, the largest range in which every language's numbers are exact.
+/// Exclusive upper limit of fences: 2^53. Below it, integers are exact in every language's numbers.
 /// The wall clock in microseconds reaches it in the year 2255.
 pub const FENCE_LIMIT: u64 = 1 << 53;
 
-/// A node follows a proposal that differs from its own clock by at most this.
+/// The largest difference between a proposal and a node's own clock at which the node accepts the
+/// proposal.
 pub const FENCE_WINDOW: Duration = Duration::from_secs(2);
 
-/// How long a node keeps a counter beyond the ttl of the last lease.
+/// How much longer than the ttl of the last lease a node keeps its fence counter.
 pub const FENCE_MEMORY: Duration = Duration::from_secs(60);
 
-/// The fence a node gives out, or `None` if the numbers are used up. `last` is its counter, 0 if it
-/// has none; `proposal` and `node_clock` are microseconds since the Unix epoch.
+/// Returns the fence that a node grants: above `last` and below [`FENCE_LIMIT`]. `None` if that range
+/// is empty; the node must then refuse the request.
 ///
-/// The ACQUIRE script computes the same on a server.
+/// `last` is the node's counter, 0 if it has none. `proposal` and `node_clock` are microseconds since
+/// the Unix epoch. The ACQUIRE script computes the same on a server.
 pub fn next_fence(last: u64, proposal: u64, node_clock: u64) -> Option<u64> {
     let is_near = u128::from(proposal.abs_diff(node_clock)) <= FENCE_WINDOW.as_micros();
     let floor = if is_near { proposal } else { node_clock };
@@ -39,26 +45,28 @@ pub fn next_fence(last: u64, proposal: u64, node_clock: u64) -> Option<u64> {
     (fence < FENCE_LIMIT).then_some(fence)
 }
 
-/// How long a node keeps a counter that it stores now, for a lease of this ttl. A counter that is
-/// further ahead of the node's clock than [`FENCE_WINDOW`] is kept until the clock has passed it.
+/// Returns how long a node keeps the counter `fence` that it stores now for a lease of `ttl`: `ttl` +
+/// [`FENCE_MEMORY`]. A counter that is more than [`FENCE_WINDOW`] ahead of the node's clock is kept
+/// longer, by as much as it is ahead.
 ///
-/// The scripts compute the same on a server.
+/// `fence` and `node_clock` are in microseconds. The scripts compute the same on a server.
 pub fn fence_memory(fence: u64, ttl: Duration, node_clock: u64) -> Duration {
     let lead = Duration::from_micros(fence.saturating_sub(node_clock));
     let lead = if lead > FENCE_WINDOW { lead } else { Duration::ZERO };
     ttl.saturating_add(FENCE_MEMORY).saturating_add(lead)
 }
 
-/// The fence of a won round, from the fences of the counted grants.
+/// The fence of a won round, computed from the fences of the counted grants.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Settlement {
     /// A majority stores it already.
     Stored(u64),
-    /// It has to be raised on the counted nodes first.
+    /// It must be raised on the counted nodes first.
     Raise(u64),
 }
 
-/// `grants` yields each counted node with the fence it granted.
+/// Returns the largest fence in `grants` and whether a majority stores it. `grants` yields each counted
+/// node with the fence it granted.
 pub(super) fn settle(
     quorum: Quorum,
     grants: impl Iterator<Item = (usize, u64)> + Clone,

@@ -1,66 +1,74 @@
-//! The restart guard: whether a node has been up for long enough for its word to count.
+//! The restart guard: decides whether a node has been up for long enough for its votes to count.
 //!
-//! A node that restarts may have forgotten what it granted. The Redlock specification asks to keep it
-//! away until the leases that it forgot are over ("delayed restarts"); here it is not counted.
+//! A node that restarts may have forgotten what it granted. The Redlock specification asks operators
+//! to keep it down until the forgotten leases have expired ("delayed restarts"). The guard instead
+//! ignores its votes for that time. The node still gets all requests.
 
 use crate::round::Vote;
 use crate::tally::Answer;
 use crate::term::{Moment, Term};
 use core::time::Duration;
 
-/// Servers tell their uptime in whole seconds: they may be that much younger.
+/// Servers report their uptime in whole seconds, so the true uptime may be up to a second shorter.
 const UPTIME_ERROR: Duration = Duration::from_secs(1);
 const NEVER: Moment = Moment::from_origin(Duration::MAX);
 
-/// What one client knows of the memory of one node.
+/// What one client knows about the memory of one node, and from when the node's votes count.
 #[derive(Clone, Debug, PartialEq)]
 #[cfg_attr(test, derive(Hash))]
 pub struct Guard {
     /// The longest lease that the node may have forgotten.
     term: Term,
+    /// The identity of the node's memory as last reported: it changes with a restart or a failover.
     memory: Option<String>,
     counts_from: Moment,
 }
 
 impl Guard {
-    /// For a node that nobody has looked at. The ttl of `term` is the longest one in use.
+    /// Creates the guard of a node that has not been examined yet: no vote counts until
+    /// [`Guard::looked`]. The ttl of `term` must be the longest in use by any client.
     pub fn new(term: Term) -> Self {
         Self { term, memory: None, counts_from: NEVER }
     }
 
-    /// Takes in a look at the node, answered at `now`: what names its memory (while that is the same,
-    /// it has forgotten nothing) and its uptime; `None` if it does not tell.
+    /// Records an examination of the node, answered at `now`. `seen` is the identity of its memory and
+    /// its uptime, or `None` if the node does not report them. While the identity is unchanged, the
+    /// node has forgotten nothing.
+    ///
+    /// Call it after every connect and reconnect, before any vote from the new connection is counted.
     pub fn looked(&mut self, now: Moment, seen: Option<(&str, Duration)>) {
         let age = match seen {
             Some((memory, _)) if self.memory.as_deref() == Some(memory) => return,
-            // The first look of this client: there is nothing but the uptime to go by.
+            // The first examination by this client: only the uptime is known.
             Some((_, uptime)) if self.counts_from == NEVER => uptime.saturating_sub(UPTIME_ERROR),
-            // A restart or a failover, perhaps just now: what has come in its place may have been
-            // up for long without knowing what the other knew. Or one that does not tell.
+            // A restart or a failover, perhaps just now, or a node that reports nothing. The uptime
+            // does not help: a promoted replica may be old and still lack grants of its predecessor.
             _ => Duration::ZERO,
         };
         self.memory = seen.map(|(memory, _)| memory.to_owned());
         self.counts_from = self.term.gone(now).minus(age);
     }
 
-    /// The node said at `now` that its memory is being exchanged: it is loading it, or a replica.
+    /// Records that the node reported at `now` that its memory is being replaced: it is loading data,
+    /// or it has become a replica.
     pub fn doubted(&mut self, now: Moment) {
         self.counts_from = self.counts_from.max(self.term.gone(now));
     }
 
-    /// The moment from which its word counts.
+    /// The moment from which the node's votes count.
     pub fn counts_from(&self) -> Moment {
         self.counts_from
     }
 
-    /// Whether the answer to a request counts that is part of something begun at `began`.
+    /// Whether an answer counts that belongs to a round or extension begun at `began`. The moment at
+    /// which the answer arrived does not matter.
     pub fn counts(&self, began: Moment) -> bool {
         began >= self.counts_from
     }
 }
 
 impl Vote {
-    /// The vote, of a node whose word does not count.
+    /// Converts a vote of a node whose votes do not count.
     pub fn uncounted(self) -> Self {
         match self {
             Self::Granted { .. } | Self::Held { .. } => Self::Guarded,
@@ -70,8 +78,9 @@ impl Vote {
 }
 
 impl Answer {
-    /// The answer to EXTEND, of a node whose word does not count. A key that is there may have been
-    /// healed, where a grant to somebody else was forgotten; one that is missing is missing.
+    /// Converts an answer to EXTEND of a node whose votes do not count. A confirmation becomes
+    /// `Unknown`: the node may have forgotten a grant to another client before the key was repaired. A
+    /// missing key is missing in any case.
     pub fn uncounted(self) -> Self {
         if self == Self::Yes { Self::Unknown } else { self }
     }

@@ -1,4 +1,7 @@
-//! A won lock: whether it is valid, how it is extended, how it ends.
+//! The lease of a won round: its validity, extension, repair and release.
+//!
+//! Owns the validity end; nothing else may declare a lease valid. The driver, the simulation and the
+//! model feed in the nodes' answers and send the requests that follow.
 
 use crate::quorum::{NodeSet, Quorum};
 use crate::tally::{Answer, Healed, Tally};
@@ -10,9 +13,9 @@ use core::time::Duration;
 pub enum Ended {
     /// Its validity end passed without an extension in time.
     Expired,
-    /// Its validity end passed, and it had been extended as far as its limit allows.
+    /// Its validity end passed after it had been extended up to its limit.
     AtLimit,
-    /// More nodes than may be missing turned out not to hold it.
+    /// So many nodes reported that they do not hold its key that no majority can.
     Taken,
     /// Its client was closed while it was held.
     ClientClosed,
@@ -22,30 +25,32 @@ pub enum Ended {
 
 /// The validity of one lease.
 ///
-/// It is valid from the round that won it until its validity end, which only a confirmed
-/// extension moves, and never beyond its limit; until a majority turned out not to hold it; or
-/// until it is released. An end is final.
+/// A lease is valid until the first of these: its validity end passes, so many nodes report the key
+/// missing that no majority can hold it, or it is released. Only a confirmed extension moves the
+/// validity end, and never beyond the limit. A lease that has ended never becomes valid again.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Lease {
     quorum: Quorum,
     end: Moment,
     limit: Option<Moment>,
-    /// What ended it, other than the validity end.
+    /// Why it ended, if something other than the validity end ended it.
     ended: Option<Ended>,
     released: bool,
     fence: u64,
-    /// The nodes whose confirmations count: they hold the key, and have granted the resource to nobody
-    /// else since they, or the majority of the round, granted it to this lease.
+    /// The nodes whose confirmations count. They hold the key and have not granted the resource to
+    /// another client since this lease was won.
     sound: NodeSet,
-    /// Nodes that hold the key again, but have granted the resource to somebody else in between. While
-    /// they are not [sound](Self::sound) again they speak against the lease.
+    /// Nodes that hold the key again but granted the resource to another client in between. Until they
+    /// are [sound](Self::sound) again, they count against the lease.
     passed: NodeSet,
 }
 
 impl Lease {
-    /// The lease of a round won with this fence and validity end, and granted by these nodes. No
-    /// extension moves the end beyond `limit`: the Redlock specification asks for such a limit, so that
-    /// a holder that hangs does not keep the lock for ever.
+    /// Creates the lease of a won round with its fence, validity end and granting nodes
+    /// ([`Round::granted`](super::Round::granted)).
+    ///
+    /// No extension moves the end beyond `limit`; `None` means no limit. The Redlock specification asks
+    /// for a limit, so that a hung holder does not keep the lock for ever.
     pub fn new(
         quorum: Quorum,
         granted: NodeSet,
@@ -57,16 +62,16 @@ impl Lease {
         Self { quorum, end, limit, ended, released, fence, sound, passed }
     }
 
-    /// A node granted the token, with this fence, after the round was won.
+    /// Records that `node` granted the lease's token after the round was won, with this fence.
     pub fn granted(&mut self, node: usize, fence: u64) {
-        // A larger fence than the lease's own: the node has granted the resource to somebody else before
-        // the request arrived, and possibly after the round was won.
+        // A fence larger than the lease's own: the node granted the resource to another client before
+        // this request arrived, and possibly after the round was won.
         let healed = if fence > self.fence { Healed::Passed } else { Healed::Clean };
         self.healed(node, healed);
     }
 
-    /// Takes in a node's answer to HEAL. The key is there again; whether the node counts depends on
-    /// whether it may have helped somebody else to a majority while the key was missing.
+    /// Records a node's answer to HEAL, which repairs a lost key. A repaired node counts only if it
+    /// cannot have contributed to another client's majority while the key was missing.
     pub fn healed(&mut self, node: usize, healed: Healed) {
         match healed {
             Healed::Held => {}
@@ -77,18 +82,19 @@ impl Lease {
         }
     }
 
-    /// The nodes to be healed: as far as this client knows, they do not hold the key.
+    /// The nodes that, as far as this client knows, do not hold the key. Send HEAL to them.
     pub fn missing(&self) -> NodeSet {
         let known = |node: &usize| self.sound.contains(*node) || self.passed.contains(*node);
         (0..self.quorum.nodes()).filter(|node| !known(node)).collect()
     }
 
-    /// Whether nodes hold the key that do not count yet: see [`Lease::extended`].
+    /// Whether some nodes hold the key but do not count yet. The next confirmed extension makes them
+    /// count again, see [`Lease::extended`].
     pub fn has_passed(&self) -> bool {
         !self.passed.is_empty()
     }
 
-    /// The validity end as it stands: the moment from which the lease is not valid.
+    /// The current validity end: the first moment at which the lease is no longer valid.
     pub fn end(&self) -> Moment {
         self.end
     }
@@ -106,18 +112,21 @@ impl Lease {
         })
     }
 
-    /// Whether the holder may still rely on the lease.
+    /// Whether the lease is valid at `now`.
     pub fn is_valid(&self, now: Moment) -> bool {
         self.ended(now).is_none()
     }
 
-    /// Whether the nodes were asked to give it up, be it before or after it was lost.
+    /// Whether [`Lease::release`] or [`Lease::close`] was called, before or after the lease was lost.
     pub fn is_released(&self) -> bool {
         self.released
     }
 
-    /// Begins an extension whose first EXTEND is sent at `sent` or later; `None` if the lease is
-    /// over. EXTEND never shortens the life of a key, so neither does an extension the lease.
+    /// Begins an extension whose first EXTEND is sent at `sent` or later. `None` if the lease has ended.
+    ///
+    /// Send EXTEND with the ttl of [`Extension::term`] to all nodes and pass their answers to
+    /// [`Lease::extended`]. An extension never shortens the lease, just as EXTEND never shortens the life
+    /// of a key.
     pub fn extend(&self, sent: Moment, term: Term) -> Option<Extension> {
         let (term, latest) = match self.limit {
             Some(limit) => (term.until(sent, limit), limit),
@@ -127,8 +136,8 @@ impl Lease {
         Some(self.ask(term, end)).filter(|_| self.is_valid(sent))
     }
 
-    /// Begins an extension that does not move the validity end: it only asks the nodes whether they
-    /// hold the key. `None` if the lease is over.
+    /// Begins an extension that does not move the validity end: it only finds out which nodes hold the
+    /// key. `None` if the lease has ended.
     pub fn verify(&self, sent: Moment, term: Term) -> Option<Extension> {
         Some(self.ask(term.until(sent, self.end), self.end)).filter(|_| self.is_valid(sent))
     }
@@ -138,14 +147,16 @@ impl Lease {
         Extension { term, end, tally, confirmed: false, missing, passed }
     }
 
-    /// Takes in a node's answer to `extension`, learned of at `now`. `Some` once it is decided; what
-    /// comes later is taken in for [`Extension::take_missing`].
+    /// Records a node's answer to `extension`, received at `now`. Returns the result once it is decided.
+    /// Pass in later answers too: [`Extension::take_missing`] needs them.
     ///
-    /// A majority has to confirm before the *old* validity end: later, its confirmations would
-    /// each have been true at some time, but not together. Only *sound* nodes can: a node
-    /// that lost the key and was healed may have granted the resource to somebody else in between, and
-    /// that holder's majority may have come and gone unseen. It counts again when a majority of sound
-    /// nodes has confirmed an extension that was sent after it was healed, since then nobody had.
+    /// A majority must confirm before the *old* validity end. After it, each confirmation would have
+    /// been true at some time, but not all at the same time.
+    ///
+    /// Only *sound* nodes can confirm. A node that lost the key and was repaired may have granted the
+    /// resource to another client in between, whose lease may have begun and ended unnoticed. The node
+    /// counts again once a majority of sound nodes confirms an extension sent after the repair: that
+    /// proves that no other client had a majority.
     pub fn extended(
         &mut self,
         now: Moment,
@@ -171,13 +182,13 @@ impl Lease {
         extension.tally.is_complete(self.quorum).then_some(Extended::Undecided)
     }
 
-    /// What a node's answer to EXTEND counts for. `missing` are the nodes to be healed.
+    /// What a node's answer to EXTEND counts as. Adds the node to `missing` if it needs HEAL.
     fn weigh(&mut self, node: usize, answer: Answer, missing: &mut NodeSet) -> Answer {
         match answer {
             Answer::Yes if self.sound.contains(node) => Answer::Yes,
             Answer::Yes if self.passed.contains(node) => Answer::No,
             Answer::Yes => {
-                // How it came to hold the key is not known: HEAL tells.
+                // It is unknown how the node came to hold the key. The answer to HEAL tells.
                 missing.insert(node);
                 Answer::Unknown
             }
@@ -191,7 +202,8 @@ impl Lease {
         }
     }
 
-    /// A majority has confirmed: these nodes, which held the key before they were asked, count again.
+    /// Makes `nodes` count again after a majority confirmed. They held the key before the extension was
+    /// sent.
     fn trust(&mut self, nodes: NodeSet) {
         for node in nodes.iter() {
             if self.passed.contains(node) {
@@ -201,18 +213,20 @@ impl Lease {
         }
     }
 
-    /// For how long a node that lacks the key is to keep it if it is set there now; `None` if the
-    /// lease is over. While it is valid a majority excludes everybody else: it is no acquisition.
+    /// The ttl with which to repair a node that lacks the key (HEAL); `None` if the lease has ended. A
+    /// repair needs no new majority: while the lease is valid, its majority excludes all other clients.
     pub fn heal(&self, now: Moment, term: Term) -> Option<Duration> {
         self.is_valid(now).then(|| self.end.since(now) + term.drift())
     }
 
-    /// Ends the lease for its holder: from `now` on it is not valid, whatever the nodes answer.
+    /// Ends the lease for its holder: from `now` on it is not valid, whatever the nodes answer. Send
+    /// RELEASE to all nodes and pass their answers to [`Lease::released`].
     pub fn release(&mut self, now: Moment) -> Release {
         self.finish(now, Ended::Released)
     }
 
-    /// Ends the lease because its client is closed, which its holder has to learn of.
+    /// Ends the lease because its client is closed. The caller must report this to the holder and send
+    /// RELEASE as after [`Lease::release`].
     pub fn close(&mut self, now: Moment) -> Release {
         self.finish(now, Ended::ClientClosed)
     }
@@ -224,9 +238,9 @@ impl Lease {
         Release { was_valid: ended.is_none(), tally: Tally::default() }
     }
 
-    /// Takes in a node's answer to `release`. `Some` once it is decided: `true` if the lease was
-    /// valid when it was released and a majority confirms that it held it until then, else
-    /// `false`. If a majority did not, the lease was lost before.
+    /// Records a node's answer to `release`. Returns the result once it is decided: `true` if the lease
+    /// was valid when it was released and a majority confirms that it held the key until then. `false`
+    /// if the lease had ended before, or if too few nodes answered to confirm it.
     pub fn released(&mut self, release: &mut Release, node: usize, answer: Answer) -> Option<bool> {
         let has_passed = answer == Answer::Yes && self.passed.contains(node);
         release.tally.add(node, if has_passed { Answer::No } else { answer });
@@ -244,7 +258,7 @@ impl Lease {
     }
 }
 
-/// What the model compares: all but what is about single nodes, see [`Lease::standing`].
+/// The model hashes everything except the per-node state, which it reads with [`Lease::standing`].
 #[cfg(test)]
 impl core::hash::Hash for Lease {
     fn hash<H: core::hash::Hasher>(&self, hasher: &mut H) {
@@ -255,7 +269,7 @@ impl core::hash::Hash for Lease {
 
 #[cfg(test)]
 impl Lease {
-    /// Whether a node is sound, and whether it has passed.
+    /// Whether a node is sound, and whether it holds the key again without counting (`passed`).
     pub(crate) fn standing(&self, node: usize) -> (bool, bool) {
         (self.sound.contains(node), self.passed.contains(node))
     }
@@ -264,35 +278,35 @@ impl Lease {
 /// How an extension ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Extended {
-    /// A majority confirmed: the validity end has moved.
+    /// A majority confirmed in time. The validity end has moved, unless the extension only verified.
     Confirmed,
-    /// The lease is over: its end passed, it was released, or a majority does not hold it.
+    /// The lease has ended: its end passed, it was released, or no majority can hold it.
     Lost,
-    /// Too few answers. The lease stands as it was; another extension may be tried.
+    /// Too few answers. The lease is unchanged; the caller may begin another extension.
     Undecided,
 }
 
-/// One extension under way.
+/// An extension in progress, from [`Lease::extend`] or [`Lease::verify`].
 #[derive(Clone, Debug, PartialEq)]
 pub struct Extension {
     term: Term,
     end: Moment,
     tally: Tally,
     confirmed: bool,
-    /// The nodes that are to be healed and were not yet.
+    /// The nodes that need HEAL and have not been returned by [`Self::take_missing`] yet.
     missing: NodeSet,
-    /// The nodes that held the key again when it was sent.
+    /// The nodes that held the key again, without counting, when the extension began.
     passed: NodeSet,
 }
 
 impl Extension {
-    /// What the nodes are asked for.
+    /// The term to send in EXTEND.
     pub fn term(&self) -> Term {
         self.term
     }
 
-    /// The nodes that lack the key and are to be healed, each named once; none before a majority has
-    /// confirmed.
+    /// Returns the nodes that lack the key, each node once; empty until a majority has confirmed. Send
+    /// HEAL to them.
     pub fn take_missing(&mut self) -> NodeSet {
         if self.confirmed { core::mem::take(&mut self.missing) } else { NodeSet::EMPTY }
     }
@@ -300,13 +314,13 @@ impl Extension {
 
 #[cfg(test)]
 impl Extension {
-    /// Whether a node is to count again if a majority confirms.
+    /// Whether `node` counts again if a majority confirms.
     pub(crate) fn trusts(&self, node: usize) -> bool {
         self.passed.contains(node)
     }
 }
 
-/// One release under way.
+/// A release in progress, from [`Lease::release`] or [`Lease::close`].
 #[derive(Clone, Debug)]
 pub struct Release {
     was_valid: bool,
@@ -314,7 +328,8 @@ pub struct Release {
 }
 
 impl Release {
-    /// Whether the lease was valid when it was released. If not, no answer is needed: `false`.
+    /// Whether the lease was valid when it was released. If `false`, the result of the release is
+    /// `false` without any answer.
     pub fn was_valid(&self) -> bool {
         self.was_valid
     }

@@ -1,19 +1,24 @@
-//! The lock itself: quorum, validity, fencing, waiting.
+//! The lock protocol: quorum, validity, fencing, waiting.
 //!
-//! Everything here is pure. There is no IO, no clock and no randomness: the caller passes in what
-//! happened and what time it is, and is told what to do. The driver, the simulation and the model
-//! checker run this same code, so what they show holds for the lock that is shipped.
+//! This crate owns every decision of the protocol and is pure. It performs no IO, reads no clock and
+//! draws no random numbers: the caller passes in events, the current time and random values, and
+//! carries out the actions that are returned. The `lock` module of the crate `quorlock` (the driver),
+//! the simulation and the model checker run this same code, so what they prove holds for the shipped
+//! lock.
 //!
-//! - [`Round`] is one attempt to win a majority: votes in; a fence round, undos and a decision out.
-//! - [`Lease`] is what a won round leaves behind: its validity, its extension and its release.
-//! - [`Upkeep`] says when a lease is to be extended.
-//! - [`Guard`] says whether a node that may have restarted counts.
-//! - [`Waiting`] says when to try again after a lost round, and when to give up.
-//! - [`NodeClocks`] is the time by the nodes' clocks, for fence proposals and tickets.
-//! - [`Line`] and [`Calls`] say whose turn it is. They grant nothing.
+//! - [`Round`] is one attempt to win a majority. It takes votes and returns a decision, a fence round
+//!   and undos.
+//! - [`Lease`] is created from a won round. It decides validity, extension and release.
+//! - [`Upkeep`] decides when to renew a lease.
+//! - [`Guard`] decides whether the votes of a node that may have restarted count.
+//! - [`Waiting`] decides when to try again after a lost round, and when to give up.
+//! - [`NodeClocks`] estimates the time by the nodes' clocks, for fence proposals and tickets.
+//! - [`Line`] orders the waiters of one client; [`Calls`] collects the notifications that a waiter
+//!   gets from nodes. Neither grants anything.
+//! - [`node`] is the node's side: what a node stores for a resource and how it answers requests.
 //!
-//! The algorithm is the one of the "Distributed Locks with Redis" page of the Redis documentation
-//! (Redlock), completed where that page is silent: fencing tokens, unknown votes, late votes.
+//! The algorithm is Redlock, from the page "Distributed Locks with Redis" of the Redis documentation.
+//! It is completed where that page is silent: fencing tokens, unknown votes, late votes.
 
 mod clocks;
 mod fence;

@@ -1,13 +1,15 @@
-//! The line of those who wait within one client.
+//! The local wait queue: the waiters of one client, in FIFO order per resource.
 //!
-//! Of those who wait for the same, only the first contends on the network, and they go in the order
-//! in which they came. So any number of waiters are no more load on the nodes than one.
+//! Of the waiters for the same resources, only the first contends on the network. So any number of
+//! local waiters costs the nodes no more than one. Called by the client's acquires (`lock/waiters.rs`
+//! of the crate `quorlock`) and by the simulation. It wakes nobody: the caller notifies the waiter that
+//! [`Line::leave`] returns.
 
 use std::collections::{BTreeMap, HashMap};
 use std::hash::Hash;
 
-/// Who waits for what. `R` is what is waited for, all resources of a lock together, and `W` what is
-/// known of each waiter.
+/// The waiters of one client. `R` identifies what they wait for: all resources of a lock together. `W`
+/// is the caller's data about one waiter.
 #[derive(Debug)]
 pub struct Line<R, W> {
     waiters: HashMap<R, BTreeMap<u64, W>>,
@@ -21,7 +23,8 @@ impl<R, W> Default for Line<R, W> {
 }
 
 impl<R: Clone + Eq + Hash, W> Line<R, W> {
-    /// Joins at the end; returns the waiter's number, and whether it is the first.
+    /// Adds a waiter at the end. Returns its number, unique within this queue, and whether it is first.
+    /// The first waiter may contend at once.
     pub fn join(&mut self, resource: &R, waiter: W) -> (u64, bool) {
         self.last += 1;
         let waiters = self.waiters.entry(resource.clone()).or_default();
@@ -29,7 +32,8 @@ impl<R: Clone + Eq + Hash, W> Line<R, W> {
         (self.last, waiters.len() == 1)
     }
 
-    /// Leaves, from wherever the waiter stands. Returns the one that is first by this, if there is one.
+    /// Removes a waiter from any position. Returns the waiter that becomes first through this, if any;
+    /// the caller must notify it.
     pub fn leave(&mut self, resource: &R, number: u64) -> Option<&mut W> {
         let waiters = self.waiters.get_mut(resource)?;
         let was_first = waiters.first_key_value().is_some_and(|(first, _)| *first == number);
@@ -44,27 +48,27 @@ impl<R: Clone + Eq + Hash, W> Line<R, W> {
         self.waiters.get_mut(resource)?.first_entry().map(|first| first.into_mut())
     }
 
-    /// How many there are, whatever they wait for.
+    /// The number of waiters for all resources.
     pub fn len(&self) -> usize {
         self.waiters.values().map(BTreeMap::len).sum()
     }
 
-    /// Whether nobody waits.
+    /// Whether there are no waiters.
     pub fn is_empty(&self) -> bool {
         self.waiters.is_empty()
     }
 
-    /// All who wait for this, the first one first.
+    /// The waiters for `resource`, in order.
     pub fn waiters(&self, resource: &R) -> impl Iterator<Item = &W> {
         self.waiters.get(resource).into_iter().flat_map(BTreeMap::values)
     }
 
-    /// Does something with each of them.
+    /// Calls `act` with each waiter for `resource`, in order.
     pub fn each(&mut self, resource: &R, act: impl FnMut(&mut W)) {
         self.waiters.get_mut(resource).into_iter().flat_map(BTreeMap::values_mut).for_each(act);
     }
 
-    /// One waiter.
+    /// The waiter with this number, unless it has left.
     pub fn get(&mut self, resource: &R, number: u64) -> Option<&mut W> {
         self.waiters.get_mut(resource)?.get_mut(&number)
     }

@@ -1,16 +1,16 @@
-//! Majorities, and sets of nodes.
+//! Majorities and sets of nodes. Used by every other module of this crate.
 
-/// The most nodes a client may have: far beyond what fault tolerance asks for; five is usual.
+/// The maximum number of nodes of a client. Fault tolerance needs far fewer; five is usual.
 pub const MAX_NODES: usize = 32;
 
-/// How many nodes there are, and how many of them are a majority.
+/// The number of nodes and the size of a majority.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Quorum {
     nodes: usize,
 }
 
 impl Quorum {
-    /// A quorum over `nodes` nodes; `None` unless there are 1 to [`MAX_NODES`] of them.
+    /// Returns the quorum of `nodes` nodes; `None` unless `nodes` is 1 to [`MAX_NODES`].
     pub fn over(nodes: usize) -> Option<Self> {
         (1..=MAX_NODES).contains(&nodes).then_some(Self { nodes })
     }
@@ -20,18 +20,19 @@ impl Quorum {
         self.nodes
     }
 
-    /// q = floor(N/2) + 1: the smallest number of nodes of which any two sets overlap.
+    /// q = floor(N/2) + 1: the smallest size at which any two sets of nodes overlap.
     pub fn size(self) -> usize {
         self.nodes / 2 + 1
     }
 
-    /// N − q: how many nodes may fail without harm.
+    /// N − q: how many nodes may fail while a majority remains.
     pub fn tolerated(self) -> usize {
         self.nodes - self.size()
     }
 }
 
-/// A set of nodes, each named by its position in the client's list.
+/// A set of nodes. A node is identified by its position in the client's list, from 0 to
+/// [`MAX_NODES`] − 1.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct NodeSet(u32);
 
@@ -39,13 +40,13 @@ impl NodeSet {
     /// The empty set.
     pub const EMPTY: Self = Self(0);
 
-    /// Adds `node`.
+    /// Adds `node`, which must be below [`MAX_NODES`].
     pub fn insert(&mut self, node: usize) {
         debug_assert!(node < MAX_NODES);
         self.0 |= 1 << node;
     }
 
-    /// Takes `node` out.
+    /// Removes `node`.
     pub fn remove(&mut self, node: usize) {
         self.0 &= !(1 << node);
     }
@@ -55,12 +56,12 @@ impl NodeSet {
         self.0 & (1 << node) != 0
     }
 
-    /// How many nodes are in the set.
+    /// The number of nodes in the set.
     pub fn len(self) -> usize {
         self.0.count_ones() as usize
     }
 
-    /// Whether no node is in the set.
+    /// Whether the set is empty.
     pub fn is_empty(self) -> bool {
         self.0 == 0
     }

@@ -1,20 +1,22 @@
-//! Automatic extension: when a lease is to be extended.
+//! When to renew a lease (`auto_extend`).
+//!
+//! Decides the moments only. The renewer of the driver (`lock/renewer.rs` of the crate `quorlock`), the
+//! simulation and the model send the extensions.
 
 use crate::lease::Lease;
 use crate::term::{Moment, Term};
 use core::time::Duration;
 
-/// Moments at which leases are extended are rounded up to a multiple of this part of the ttl, so
-/// that many leases are extended together.
+/// Renewals are rounded up to multiples of ttl / 32, so that many leases are renewed together.
 const TICKS_PER_TTL: u32 = 32;
 
-/// The automatic extension of one lease.
+/// The renewal schedule of one lease.
 ///
-/// An extension is due when a third of the ttl has passed since the last one that was confirmed.
-/// Its answers are waited for until the next would be due. Only if so many nodes fail that no
-/// majority is left, it is tried again earlier, a twelfth of the ttl after it began. So a lease that
-/// is held for a time `t` is extended at most `t / (ttl / 3)` times; except in an outage, in which
-/// it is at most four times as often, and most of the requests cannot be sent anyway.
+/// A renewal is due when a third of the ttl has passed since the last confirmed one. The driver waits
+/// for its answers until the next renewal would be due. Only if no majority can answer is it retried
+/// earlier, a twelfth of the ttl after it began. So a lease held for a time `t` is renewed at most
+/// `t / (ttl / 3)` times. During an outage it is renewed up to four times as often, but most of those
+/// requests cannot be sent.
 #[derive(Clone, Copy, Debug)]
 pub struct Upkeep {
     term: Term,
@@ -22,27 +24,28 @@ pub struct Upkeep {
 }
 
 impl Upkeep {
-    /// The upkeep of a lease that was won with this term.
+    /// Creates the schedule of a lease that was won with this term.
     pub fn new(term: Term) -> Self {
         Self { term, not_before: Moment::from_origin(Duration::ZERO) }
     }
 
-    /// What is asked for in an extension.
+    /// The term to renew with: pass it to [`Lease::extend`].
     pub fn term(&self) -> Term {
         self.term
     }
 
-    /// When the lease is to be extended next; `None` if it can't be any more, because it is at its
-    /// limit or would be over by then.
+    /// Returns when to renew `lease` next; `None` if no renewal remains, because the lease is at its
+    /// limit or ends before one is due.
     pub fn due(&self, lease: &Lease) -> Option<Moment> {
-        // The end is where the last confirmed extension (or the acquire) was sent, plus this.
+        // The validity end is the moment at which the last confirmed request was sent, plus this.
         let validity = self.term.ttl.saturating_sub(self.term.drift());
         let due = lease.end().minus(validity).plus(self.term.ttl / 3);
         let due = due.max(self.not_before).ceil(self.term.ttl / TICKS_PER_TTL);
         (!lease.is_at_limit() && due < lease.end()).then_some(due)
     }
 
-    /// An extension that was sent at `sent` was not decided.
+    /// Records that the renewal sent at `sent` ended [undecided](crate::Extended::Undecided). The next
+    /// one is due a twelfth of the ttl after it.
     pub fn undecided(&mut self, sent: Moment) {
         self.not_before = sent.plus(self.term.ttl / 12);
     }

@@ -1,4 +1,7 @@
-//! One round of an acquire: ACQUIRE to all nodes at once, votes back, a decision.
+//! One round of an acquire: collects the nodes' votes on one ACQUIRE and decides.
+//!
+//! Owns the outcome and the list of nodes to undo. It sends nothing: the driver, the simulation and the
+//! model carry out the returned [`Actions`].
 
 use crate::fence::{Settlement, settle};
 use crate::quorum::{NodeSet, Quorum};
@@ -8,117 +11,118 @@ use core::time::Duration;
 /// What one node answered to ACQUIRE.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Vote {
-    /// The node stored this round's token and gave out this fence.
+    /// The node stored this round's token and granted this fence.
     Granted {
         /// The node's fence for this grant.
         fence: u64,
     },
-    /// The key exists: somebody holds the resource there.
+    /// The key exists: another client holds the resource there.
     Held {
-        /// When the key expires; `None` if never.
+        /// The time until the key expires; `None` if it never does.
         expires_in: Option<Duration>,
     },
-    /// No usable answer to a request that was sent: it may have been applied, now or later.
+    /// No usable answer to a request that was sent. The node may have applied it, or may apply it later.
     Unknown,
-    /// The node certainly did not apply the request: it was never sent, or answered by an error.
+    /// The node did not apply the request: it was never sent, or was answered with an error.
     Refused,
-    /// The node may have stored the token, but its word does not count: see [`Guard`](super::Guard).
+    /// The node may have stored the token, but its vote does not count: see [`Guard`](super::Guard).
     Guarded,
 }
 
 impl Vote {
-    /// Whether this round's token may be, or may come to be, on the node.
+    /// Whether this round's token may be on the node, now or later.
     fn may_be_applied(self) -> bool {
         matches!(self, Vote::Granted { .. } | Vote::Unknown | Vote::Guarded)
     }
 
-    /// Whether the node could vote at all.
+    /// Whether this is a counted vote, for or against.
     fn is_answer(self) -> bool {
         matches!(self, Vote::Granted { .. } | Vote::Held { .. })
     }
 }
 
-/// Something that happened to a round.
+/// An event that a round must handle.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Event {
-    /// A node's vote; each node has one. A driver reports [`Vote::Unknown`] when the node's
-    /// deadline passes, so every node votes in the end.
+    /// A node's vote; exactly one per node. A driver reports [`Vote::Unknown`] when the node's deadline
+    /// passes, so that every node eventually votes.
     Vote {
         /// The node's position.
         node: usize,
         /// Its vote.
         vote: Vote,
-        /// Whether the node processed the ACQUIRE before everything that was sent to it later. `false` if
-        /// the ACQUIRE was sent a second time (the node did not know the script, or has given the slot
-        /// away) or if its connection was replaced since.
+        /// Whether the node processed the ACQUIRE before every request sent to it later. `false` if the
+        /// ACQUIRE was sent a second time (the node did not know the script, or the Redis Cluster slot
+        /// had moved) or if its connection was replaced since.
         in_order: bool,
     },
-    /// A node's answer to ACQUIRE after its deadline, when it was counted as [`Vote::Unknown`]; again
-    /// `Unknown` if the connection broke instead. Comes after the votes of all nodes, and after [`Event::Abandon`]
-    /// if that is due.
+    /// A node's answer to ACQUIRE that arrived after its deadline, when [`Vote::Unknown`] was counted;
+    /// `Unknown` again if the connection broke instead. Report it after the votes of all nodes, and after
+    /// [`Event::Abandon`] if the round is abandoned.
     Late {
         /// The node's position.
         node: usize,
         /// Its answer.
         vote: Vote,
     },
-    /// A node's answer to RAISE; also due by the node's deadline.
+    /// A node's answer to RAISE. A driver reports `stored: false` when the node's deadline passes.
     Raised {
         /// The node's position.
         node: usize,
-        /// Whether it held this round's token and stores the fence now.
+        /// Whether the node held this round's token and now stores the fence.
         stored: bool,
     },
-    /// Nobody wants the lock any more: the caller is gone, or the lease that was won is released. Then the
-    /// driver has sent RELEASE to all nodes, behind the ACQUIRE on the same connection where that still
-    /// stands, and has their answers or was refused them until their deadlines.
+    /// The lock is no longer wanted: the caller was cancelled, or the lease that was won is released. In
+    /// the latter case, the driver must first send RELEASE to all nodes (after the ACQUIRE on the same
+    /// connection, if that is still open) and wait for each node's answer or deadline.
     Abandon,
 }
 
 /// Why a round was lost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Loss {
-    /// A majority could vote, and too many of the votes said that somebody holds it.
+    /// A majority voted, and too many of them reported another holder.
     Contended {
-        /// When so many keys will have expired that a majority can be won, if none is extended.
+        /// The time until enough keys have expired that a majority can be won, if none is extended.
+        /// `None` if that is unknown.
         free_in: Option<Duration>,
     },
-    /// So many nodes could not vote (in time) that no majority was possible.
+    /// So many nodes did not vote, or not in time, that no majority was possible.
     NoQuorum,
 }
 
 /// The decision of a round.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// A majority granted in time, and stores the fence.
+    /// A majority granted in time and stores the fence.
     Won {
         /// The fencing token.
         fence: u64,
         /// The validity end.
         end: Moment,
     },
-    /// No majority can be won in this round.
+    /// This round cannot win a majority.
     Lost(Loss),
 }
 
-/// What the driver has to do now. Empty by default.
+/// What the caller must do now. Empty by default.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[must_use]
 pub struct Actions {
     /// Send RAISE with this fence to these nodes.
     pub raise: Option<(NodeSet, u64)>,
-    /// Send UNDO (compare-and-delete of this round's token) to these nodes, behind the ACQUIRE on
-    /// the same connection where that still stands.
+    /// Send UNDO (compare-and-delete of this round's token) to these nodes, after the ACQUIRE on the
+    /// same connection if that is still open.
     pub undo: NodeSet,
-    /// The decision, reported once.
+    /// The decision; returned once per round.
     pub outcome: Option<Outcome>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
     Voting,
-    /// A majority granted with different fences; `counted` are the grants that `fence` is the
-    /// largest of, and only they may acknowledge it.
+    /// A majority granted different fences. `fence` is the largest among the `counted` nodes, and only
+    /// those may acknowledge it.
     Raising {
         fence: u64,
         counted: NodeSet,
@@ -126,18 +130,18 @@ enum State {
         failed: NodeSet,
     },
     Won,
-    /// It was won, and the lease is released.
+    /// Won, and the lease has been released.
     Released,
-    /// Undone, but it is not settled yet whether to contention or to an outage.
+    /// Lost and undone, but it is still open whether to contention or to an outage.
     Losing,
     Lost,
 }
 
 /// One attempt to win a majority, with one token.
 ///
-/// Create it with the moment before the first ACQUIRE is sent, feed it every [`Event`], carry out
-/// the [`Actions`]. Keep feeding it after the decision: a late grant joins the lease or is undone,
-/// however late it is.
+/// Create it with a moment before the first ACQUIRE is sent, pass every [`Event`] to [`Round::handle`]
+/// and carry out the returned [`Actions`]. Continue after the decision: a grant that arrives late joins
+/// the lease or is undone, however late it is.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Round {
     quorum: Quorum,
@@ -147,7 +151,7 @@ pub struct Round {
 }
 
 impl Round {
-    /// A round whose first ACQUIRE is sent at `sent` or later.
+    /// Creates a round whose first ACQUIRE is sent at `sent` or later.
     pub fn new(quorum: Quorum, sent: Moment, term: Term) -> Self {
         Self {
             quorum,
@@ -157,20 +161,26 @@ impl Round {
         }
     }
 
-    /// The nodes that hold this round's token, or may come to hold it: all but those whose vote
-    /// says otherwise.
+    /// The nodes that may hold this round's token, now or later: all except those whose vote excludes
+    /// it.
     pub fn holders(&self) -> NodeSet {
         let may_hold = |vote: &Option<Vote>| vote.is_none_or(Vote::may_be_applied);
         (0..self.votes.len()).filter(|node| may_hold(&self.votes[*node])).collect()
     }
 
-    /// The nodes that have granted the token so far. Taken when the round is won, these are the nodes
-    /// that [`Lease::new`](super::Lease::new) counts on.
+    /// The nodes that have granted the token so far. Pass the set of the moment at which the round is won
+    /// to [`Lease::new`](super::Lease::new).
     pub fn granted(&self) -> NodeSet {
         self.grants().map(|(node, _)| node).collect()
     }
 
-    /// Takes in one event that the driver learned of at `now`.
+    /// Handles one event that the caller learned of at `now`.
+    ///
+    /// # Panics
+    ///
+    /// If the event's node is not below the number of nodes. Debug builds also panic on a second vote of
+    /// a node, a late answer of a node that was not counted as `Unknown`, and an answer to RAISE from a
+    /// node that was not asked.
     pub fn handle(&mut self, now: Moment, event: Event) -> Actions {
         match event {
             Event::Vote { node, vote, in_order } => self.vote(now, node, vote, in_order),
@@ -185,10 +195,10 @@ impl Round {
         self.votes[node] = Some(vote);
         match self.state {
             State::Voting => self.decide(now),
-            // A late grant joins the lease; extension and release go to all nodes anyway.
+            // The grant joins the lease: extensions and the release go to all nodes anyway.
             State::Raising { .. } | State::Won => Actions::default(),
-            // The release came behind what the node has granted in order. Whatever else may have stored the
-            // token may have come after the release.
+            // The node processed the RELEASE after this ACQUIRE. In all other cases it may have stored
+            // the token after the RELEASE.
             State::Released if in_order && vote.is_answer() => Actions::default(),
             State::Released | State::Losing | State::Lost => {
                 let mut actions = Actions::default();
@@ -202,11 +212,11 @@ impl Round {
     }
 
     fn late(&mut self, node: usize, vote: Vote) -> Actions {
-        debug_assert!(matches!(self.votes[node], Some(Vote::Unknown)), "it had no answer before");
+        debug_assert!(matches!(self.votes[node], Some(Vote::Unknown)), "its vote was Unknown");
         let is_over = match self.state {
-            // It does not count. Whatever ends the round comes after it on the node.
+            // It does not count. The undo or release that ends the round reaches the node after it.
             State::Voting | State::Raising { .. } => return Actions::default(),
-            // It joins the lease; the release goes to all nodes.
+            // It joins the lease: the release goes to all nodes.
             State::Won => false,
             State::Released | State::Losing | State::Lost => true,
         };
@@ -258,9 +268,9 @@ impl Round {
     fn abandon(&mut self) -> Actions {
         let (state, undo) = match self.state {
             State::Voting | State::Raising { .. } => (State::Lost, self.applied()),
-            // What was granted is released with the lease.
+            // The driver has sent RELEASE.
             State::Won | State::Released => (State::Released, NodeSet::EMPTY),
-            // What was lost is undone already.
+            // Already undone.
             State::Losing | State::Lost => (State::Lost, NodeSet::EMPTY),
         };
         self.state = state;
@@ -278,8 +288,8 @@ impl Round {
         Actions { undo: self.applied(), outcome: self.name_loss(now), raise: None }
     }
 
-    /// The loss, once it is certain which of the two it is: contention if a majority voted but did
-    /// not grant; an outage if so many nodes could not vote, or came too late, that none could.
+    /// Returns the loss once it is certain which of the two it is: contention if a majority voted but did
+    /// not grant, an outage if too many nodes did not vote or voted too late.
     fn name_loss(&mut self, now: Moment) -> Option<Outcome> {
         if self.state != State::Losing {
             return None;
@@ -301,8 +311,8 @@ impl Round {
         Some(Outcome::Lost(loss))
     }
 
-    /// The time until enough held keys have expired that, with the nodes that granted and will be
-    /// free again, a majority could be won.
+    /// The time until enough held keys have expired to win a majority together with the nodes that
+    /// granted this round, which are undone.
     fn free_in(&self) -> Option<Duration> {
         let granted = self.count(|vote| matches!(vote, Vote::Granted { .. }));
         let missing = self.quorum.size().saturating_sub(granted);

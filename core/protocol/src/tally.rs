@@ -1,31 +1,31 @@
-//! Answers of nodes to EXTEND, RELEASE and HEAL.
+//! Answers of nodes to EXTEND, RELEASE and HEAL, and how a majority of them is counted.
 
 use crate::quorum::{NodeSet, Quorum};
 
 /// What one node answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Answer {
-    /// The node held this lease's token, and did it.
+    /// The node held this lease's token and applied the request.
     Yes,
     /// The node does not hold this lease's token.
     No,
-    /// No usable answer within the node's deadline, or one that does not count.
+    /// No usable answer within the node's deadline, or an answer that does not count.
     Unknown,
 }
 
-/// What one node answered to HEAL.
+/// What one node answered to HEAL, which repairs a lost key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Healed {
-    /// Another token is there.
+    /// The node holds another token. Nothing was changed.
     Held,
-    /// The key is there now, and the node gave out no fence since the lease's own.
+    /// The node holds the key now and has granted no larger fence than the lease's own.
     Clean,
-    /// The key is there now, but the node gave out a fence since the lease's own: it has granted the
-    /// resource to somebody else in between, who may have won or not.
+    /// The node holds the key now, but has granted a larger fence than the lease's own: it granted the
+    /// resource to another client in between, which may or may not have won.
     Passed,
 }
 
-/// Who answered what.
+/// The answers to one request, by node.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct Tally {
     pub(super) yes: NodeSet,

@@ -1,42 +1,41 @@
-//! Time: when a lease ends.
+//! Moments, ttl and drift: when a lease ends for its holder, and when a node has expired its key.
 
 use core::time::Duration;
 
-/// Rounding allowance in [`Term::end`]: nodes expire keys with a resolution of one millisecond, and
-/// reading two clocks costs at most another one.
+/// Rounding allowance in [`Term::drift`]: nodes expire keys with a resolution of 1 ms, and the rounding
+/// of two clock readings adds at most another.
 const CLOCK_RESOLUTION: Duration = Duration::from_millis(2);
 
-/// The longest [`Term::patience`]: after this, with a long ttl, the connections are more likely to be stuck
-/// than the nodes to be slow.
+/// Upper limit of [`Term::patience`]. After 10 s a connection is more likely stuck than its node slow.
 const LONGEST_PATIENCE: Duration = Duration::from_secs(10);
 
-/// A point in time on one local clock that never goes back and never stops, not even while the
-/// machine is suspended. Moments of different processes can't be compared.
+/// A point in time on a local clock that never goes back and never stops, not even while the machine is
+/// suspended. Moments of different processes cannot be compared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Moment(Duration);
 
 impl Moment {
-    /// The moment `elapsed` after the clock's origin, which is arbitrary.
+    /// Returns the moment `elapsed` after the clock's origin, which is arbitrary.
     pub const fn from_origin(elapsed: Duration) -> Self {
         Self(elapsed)
     }
 
-    /// How long before this moment `earlier` was; zero if it was not earlier.
+    /// Returns the time from `earlier` to this moment; zero if `earlier` is not earlier.
     pub fn since(self, earlier: Moment) -> Duration {
         self.0.saturating_sub(earlier.0)
     }
 
-    /// The moment `duration` later. Saturates after half a trillion years.
+    /// Returns the moment `duration` later. Saturates after half a trillion years.
     pub fn plus(self, duration: Duration) -> Moment {
         Self(self.0.saturating_add(duration))
     }
 
-    /// The moment `duration` earlier, or the clock's origin.
+    /// Returns the moment `duration` earlier; at the earliest the clock's origin.
     pub fn minus(self, duration: Duration) -> Moment {
         Self(self.0.saturating_sub(duration))
     }
 
-    /// This moment, or the next one that is a whole number of `tick`s after the clock's origin.
+    /// Rounds up to a whole number of `tick`s after the clock's origin.
     pub(super) fn ceil(self, tick: Duration) -> Moment {
         let (now, tick) = (self.0.as_nanos(), tick.as_nanos().max(1));
         let rounded = u64::try_from(now.div_ceil(tick) * tick);
@@ -44,45 +43,49 @@ impl Moment {
     }
 }
 
-/// What the nodes are asked for: a time to live, and by how much clocks may disagree about it.
+/// The time to live that nodes are asked for, and how much clocks may disagree about it.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Term {
     /// How long the nodes keep the key.
     pub ttl: Duration,
-    /// The clocks' largest relative rate error, 0.01 being one per cent; 0 to 0.5.
+    /// The largest relative rate error of the clocks, from 0 to 0.5; 0.01 is one per cent.
     pub drift_factor: f64,
 }
 
 impl Term {
-    /// The allowance for clocks: `ttl × drift_factor + 2 ms`, as in the Redlock specification's
-    /// reference implementations.
+    /// Returns the allowance for clock drift: `ttl × drift_factor + 2 ms`, as in the reference
+    /// implementations of the Redlock specification.
+    ///
+    /// # Panics
+    ///
+    /// If `drift_factor` is negative or not finite.
     pub fn drift(self) -> Duration {
         self.ttl.mul_f64(self.drift_factor) + CLOCK_RESOLUTION
     }
 
-    /// The validity end of what was asked for at `sent`: `sent + ttl − drift`. No node forgets the
-    /// key before it, since none received the request before it was sent.
+    /// Returns the validity end of a request sent at `sent`: `sent + ttl − drift`. No node expires the
+    /// key before it, because no node received the request before it was sent.
     pub fn end(self, sent: Moment) -> Moment {
         sent.plus(self.ttl).minus(self.drift())
     }
 
-    /// How long a majority's answers about a held lease are waited for, in an automatic extension or a
-    /// release: a third of the ttl, at most 10 s. A node that is slow but answers within that time holds
-    /// the key; to give up earlier would report a loss that did not happen.
+    /// Returns how long a renewal or a release waits for a majority's answers: a third of the ttl, at most
+    /// 10 s. A slow node that answers within this time still holds the key; giving up earlier would
+    /// report a loss that did not happen.
     pub fn patience(self) -> Duration {
         (self.ttl / 3).min(LONGEST_PATIENCE)
     }
 
-    /// This term, or the shorter one whose validity, if it is sent at `sent`, ends at `limit`.
+    /// Shortens the term, if necessary, so that its validity ends at `limit` if it is sent at `sent`.
     pub(super) fn until(self, sent: Moment, limit: Moment) -> Term {
         let validity = limit.since(sent) + CLOCK_RESOLUTION;
-        // A microsecond more than enough: the validity must not end before the limit by rounding.
+        // Rounding must not end the validity before the limit, hence the extra microsecond.
         let ttl = validity.div_f64(1.0 - self.drift_factor) + Duration::from_micros(1);
         Term { ttl: self.ttl.min(ttl), ..self }
     }
 
-    /// The moment by which every node that ever received a request sent at `sent`, and received it
-    /// by `received`, has expired the key of itself: the opposite rounding of [`Term::end`].
+    /// Returns the moment by which every node that received the request by `received` has expired the
+    /// key: `received + ttl + drift`. The counterpart of [`Term::end`], rounded the other way.
     pub fn gone(self, received: Moment) -> Moment {
         received.plus(self.ttl).plus(self.drift())
     }

@@ -1,4 +1,4 @@
-//! Tests of the pure layer: exhaustive where the space is small enough, which it mostly is.
+//! Tests of the protocol: exhaustive where the space is small enough, random (`properties`) elsewhere.
 
 mod exhaustive;
 mod fencing;
@@ -15,12 +15,12 @@ use std::time::Duration;
 
 const TERM: Term = Term { ttl: Duration::from_secs(10), drift_factor: 0.01 };
 
-/// A moment so many milliseconds after the clock's origin.
+/// The moment `milliseconds` after the clock's origin.
 fn at(milliseconds: u64) -> Moment {
     Moment::from_origin(Duration::from_millis(milliseconds))
 }
 
-/// When a round with [`TERM`] that is sent at `at(0)` ends: 10 s − 100 ms − 2 ms.
+/// The validity end of a round with [`TERM`] sent at `at(0)`, in milliseconds: 10 s − 100 ms − 2 ms.
 const END: u64 = 9_898;
 
 /// Whether the lease ended before its holder released it.
@@ -28,12 +28,12 @@ fn is_lost(lease: &Lease, now: Moment) -> bool {
     lease.ended(now).is_some_and(|ended| ended != Ended::Released)
 }
 
-/// The lease of a round that all nodes have granted, with the fence 7.
+/// The lease of a round that all nodes granted with fence 7.
 fn granted_by_all(quorum: Quorum, end: Moment, limit: Option<Moment>) -> Lease {
     Lease::new(quorum, (0..quorum.nodes()).collect(), 7, end, limit)
 }
 
-/// All sequences of `length` digits below `base`.
+/// All sequences of `length` digits from 0 to `base` − 1.
 fn digits(base: usize, length: usize) -> impl Iterator<Item = Vec<usize>> {
     (0..base.pow(length as u32)).map(move |mut number| {
         let mut digits = Vec::with_capacity(length);
@@ -45,7 +45,7 @@ fn digits(base: usize, length: usize) -> impl Iterator<Item = Vec<usize>> {
     })
 }
 
-/// All orders of `0..length`.
+/// All permutations of `0..length`.
 fn orders(length: usize) -> Vec<Vec<usize>> {
     if length == 0 {
         return vec![Vec::new()];

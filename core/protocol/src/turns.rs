@@ -1,81 +1,88 @@
-//! Turns: who tries next when a resource becomes free.
+//! Turns: which waiter tries next when a resource becomes free.
 //!
-//! Each node keeps a queue of waiters, and calls the first of them when the resource becomes free
-//! there. A waiter that a majority calls tries at once. Calls and queues decide nothing else: whoever
-//! tries wins by the votes of a majority, or not at all. A call that is lost, late or forged costs a
-//! round, or the time until the waiter tries anyway ([`Waiting`](super::Waiting)).
+//! Each node keeps a queue of waiters and notifies the first of them when the resource becomes free
+//! there. A waiter that is notified by a majority tries at once. Notifications and queues decide nothing
+//! else: a round is won by the votes of a majority only. A notification that is lost, late or forged
+//! costs a round, or the time until the waiter tries anyway ([`Waiting`](super::Waiting)).
+//!
+//! Public names say `call` for "notification". Called by the acquires of the driver, the simulation and
+//! the model.
 
 use crate::quorum::{NodeSet, Quorum};
 use crate::term::Moment;
 use crate::waiting::RetryDelay;
 use core::time::Duration;
 
-/// A waiter for several resources keeps one that is free from others for this part of the time that it
-/// has waited, if that is longer than the time of a call.
+/// A waiter for several resources may reserve a free one for 1/8 of the time that it has waited, if that
+/// is longer than the precedence of a notification.
 const KEPT_PART: u32 = 8;
-/// And then for so many times as long not again, so that others get most of what it cannot use.
+/// After reserving, the waiter may not reserve again for 4 times as long, so that other waiters get most
+/// of the time in which it cannot use the resource.
 const PAUSE_AFTER_KEEPING: u32 = 4;
 
-/// What is tried soon is tried after this part of the random delay.
+/// A waiter that hurries tries after 1/16 of the random delay.
 const HURRY: u32 = 16;
 
-/// No waiter goes before others for longer than this, whatever it waits for and however long it has. A
-/// call that stands for longer by a node's clock is none: the clock was set back.
+/// The longest time for which a notified waiter goes before others. A notification that is valid for
+/// longer by a node's clock is ignored: the clock was set back.
 pub const LONGEST_CALL: Duration = Duration::from_secs(60);
 
-/// A queue is kept for so much longer than the pause between two tries.
+/// How much longer than the longest pause between two tries a node keeps a queue.
 const QUEUE_MEMORY: Duration = Duration::from_secs(3);
 
-/// What a node is told about turns.
+/// What a client asks of a node about turns, in every ACQUIRE, UNDO and RELEASE that concerns a queue.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Turns {
-    /// For how long a waiter that is called goes before all others.
+    /// How long a notified waiter goes before all others; at most [`LONGEST_CALL`].
     pub call: Duration,
-    /// For how long a waiter that was called, and needs another resource as well, keeps this one from
-    /// others; zero if it lets them go first.
+    /// How long a notified waiter that also needs another resource reserves this one; zero if it lets
+    /// other waiters go first.
     pub keep: Duration,
-    /// How long a queue is kept that nobody joins. Every try of a waiter makes sure of its place.
+    /// How long a node keeps a queue that no waiter joins. Every try of a waiter renews its place.
     pub memory: Duration,
 }
 
 impl Turns {
-    /// What is asked for by who keeps nothing from others, and waits with these delays.
+    /// Returns the settings of a waiter that waits with `delay` and reserves nothing.
     pub fn new(delay: RetryDelay) -> Self {
         let memory = delay.longest_pause() + QUEUE_MEMORY;
         Self { call: delay.shortest.min(LONGEST_CALL), keep: Duration::ZERO, memory }
     }
 
-    /// Whether a call of that time is of any use.
+    /// Whether a notification of the moment `called` still gives precedence at `now`.
     fn stands(self, now: Moment, called: Moment) -> bool {
         now < called.plus(self.call)
     }
 }
 
-/// The calls that one waiter gets.
+/// The notifications that one waiter has received.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Calls {
     quorum: Quorum,
     turns: Turns,
     arrived: Moment,
-    /// Which node called, for which of its resources, and when.
+    /// Each notification: node, position of the resource, moment of arrival.
     heard: Vec<(usize, usize, Moment)>,
+    /// From when the waiter may reserve a resource again.
     keeps_again: Moment,
+    /// From when the waiter may hurry again.
     hurries_again: Moment,
 }
 
 impl Calls {
-    /// Those of a waiter that arrived then.
+    /// Creates the notifications of a waiter that began to wait at `arrived`.
     pub fn new(quorum: Quorum, arrived: Moment, turns: Turns) -> Self {
         let (heard, keeps_again, hurries_again) = (Vec::new(), arrived, arrived);
         Self { quorum, turns, arrived, heard, keeps_again, hurries_again }
     }
 
-    /// A node called, for a resource that is named by its position. Returns when to try, where it would
-    /// be at `next` otherwise.
+    /// Records a notification from `node` for the resource at position `resource`. Returns when to try:
+    /// at `next`, which was planned, or earlier.
     ///
-    /// At once if a majority calls. If just some nodes do, either somebody has the others, or nodes call
-    /// different waiters. The latter ends when these try: what they take back is offered to the
-    /// same one by all nodes. So the waiter tries soon, but not again and again, since it may be the former.
+    /// The waiter tries at once if a majority has notified it. If fewer nodes have, either the other
+    /// nodes are held by another client, or the nodes notified different waiters. A try resolves the
+    /// latter case: the undo of the lost round makes all nodes notify the same waiter. So the waiter
+    /// tries soon, but only once per longest delay, because the former case cannot be ruled out.
     pub fn add(
         &mut self,
         now: Moment,
@@ -98,7 +105,7 @@ impl Calls {
         next.min(now.plus(pause))
     }
 
-    /// Whether a majority calls.
+    /// Whether a majority has notified the waiter for the same resource.
     pub fn is_turn(&self, now: Moment) -> bool {
         self.heard.iter().any(|(_, resource, _)| {
             let of_it = self
@@ -109,8 +116,8 @@ impl Calls {
         })
     }
 
-    /// A round begins. What was heard led to it, or is overtaken by it. Returns what the nodes are to be
-    /// told: a waiter that was called may keep what it can't use yet, but not again and again.
+    /// Begins a round: forgets the notifications so far and returns the settings to send in ACQUIRE. A
+    /// notified waiter may reserve a resource that it cannot use yet, but not repeatedly.
     pub fn begin(&mut self, now: Moment) -> Turns {
         let is_turn = self.is_turn(now);
         self.heard.clear();

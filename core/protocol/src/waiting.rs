@@ -1,44 +1,45 @@
-//! When to try again after a lost round, and when to give up.
+//! When a waiter tries again after a lost round, and when it gives up.
+//!
+//! Decides moments only. The acquires of the driver, the simulation and the model wait and send.
 
 use crate::round::Loss;
 use crate::term::Moment;
 use core::time::Duration;
 
-/// How much longer than others the waiters at the end of a queue sleep at most.
+/// The most that a waiter's place in the queue can add to its delay.
 const LONGEST_PAUSE: Duration = Duration::from_secs(2);
 
-/// The range from which the delay between two rounds is drawn, so that contenders that met once
-/// do not meet again.
+/// The range from which the delay between two rounds is drawn. The delay is random so that contenders
+/// that collided once do not collide again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RetryDelay {
-    /// The shortest delay; more than zero.
+    /// The shortest delay; must be more than zero.
     pub shortest: Duration,
-    /// The longest delay; not less than `shortest`.
+    /// The longest delay; must not be less than `shortest`.
     pub longest: Duration,
 }
 
 impl RetryDelay {
-    /// A delay drawn evenly from the range by `random`, an even random number.
+    /// Draws a delay uniformly from the range. `random` must be uniformly distributed over all of `u32`.
     pub fn draw(self, random: u32) -> Duration {
         let span = self.longest.saturating_sub(self.shortest);
         self.shortest + span.mul_f64(f64::from(random) / f64::from(u32::MAX))
     }
 
-    /// [`RetryDelay::draw`] for a waiter that is to be called, and tries in case nobody does: the more
-    /// others are before it, the longer.
+    /// [`RetryDelay::draw`] for a waiter that expects a notification and polls in case none comes. The
+    /// delay grows with the number of waiters before it.
     fn in_queue(self, before: u64, random: u32) -> Duration {
         let delay = self.draw(random);
         let longer = delay.saturating_mul(u32::try_from(before).unwrap_or(u32::MAX));
         delay + longer.min(LONGEST_PAUSE)
     }
 
-    /// The longest pause between two tries of a waiter.
+    /// The longest pause between two tries of a waiter in a queue.
     pub(super) fn longest_pause(self) -> Duration {
         self.longest + LONGEST_PAUSE
     }
 
-    /// How long after a key's expiry to try: never at once, not all waiters together, and those in a
-    /// queue in its order.
+    /// How long after a key's expiry to try: at least 1 ms, spread over the waiters, in queue order.
     fn after_expiry(self, before: Option<u64>, random: u32) -> Duration {
         let chance = f64::from(random) / f64::from(u32::MAX);
         let spread = match before {
@@ -54,17 +55,16 @@ impl RetryDelay {
 pub enum Next {
     /// Start another round at this moment.
     TryAt(Moment),
-    /// Stop: the last round's loss is the answer.
+    /// Stop and report the loss of the last round.
     GiveUp,
 }
 
 /// One caller's wait for a lock.
 ///
-/// Contention is waited out until the deadline, with one last round at the deadline itself. An
-/// outage is waited out only for `patience`, counted from the first of an unbroken run of rounds
-/// lost to it: long enough for a node to come back from a restart of its connection, short enough
-/// that callers learn what is wrong. Whichever the last round was lost to is what the caller is
-/// told.
+/// Contention is waited out until the deadline, with one last round at the deadline itself. An outage is
+/// waited out only for `patience`, counted from the first of consecutive rounds lost to it. That is long
+/// enough for a reconnect and short enough for callers to learn of the outage. The caller gets the loss
+/// of the last round.
 #[derive(Clone, Debug)]
 pub struct Waiting {
     deadline: Option<Moment>,
@@ -75,28 +75,29 @@ pub struct Waiting {
 }
 
 impl Waiting {
-    /// A wait that began at `now`; `wait` is `None` for ever, zero for a single round.
+    /// Creates a wait that begins at `now`. `wait` is `None` to wait for ever, zero for a single round.
     pub fn new(now: Moment, wait: Option<Duration>, patience: Duration, delay: RetryDelay) -> Self {
         let (deadline, outage_since, before) = (wait.map(|wait| now.plus(wait)), None, None);
         Self { deadline, patience, delay, outage_since, before }
     }
 
-    /// How many waiters are before this one in the nodes' queues, if it is in them.
+    /// Records how many waiters are before this one in the nodes' queues; `None` if it is not in them.
     pub fn stands_behind(&mut self, before: Option<u64>) {
         self.before = before;
     }
 
-    /// Others of the same client met an outage, which began then.
+    /// Records an outage, begun at `since`, that other waiters of the same client found.
     pub fn met_outage(&mut self, since: Moment) {
         self.outage_since = Some(since);
     }
 
-    /// When the outage began that the last round was lost to.
+    /// When the outage began to which the last round was lost; `None` if it was not lost to an outage.
     pub fn outage(&self) -> Option<Moment> {
         self.outage_since
     }
 
-    /// Decides, at `now`, what follows the round that began at `started` and was lost to `loss`.
+    /// Decides at `now` what follows a round that began at `started` and was lost to `loss`. `random` must
+    /// be uniformly distributed over all of `u32`.
     pub fn after(&mut self, now: Moment, started: Moment, loss: Loss, random: u32) -> Next {
         let mut delay = self.delay.draw(random);
         let last = match loss {

@@ -1,4 +1,5 @@
-//! What became of a request to one node, and what that means to the protocol and in an error.
+//! The outcome of a request to one node, and what it means for the protocol and in an error. Called
+//! by `node` and `lock`.
 
 use crate::command::reply::{Refusal, Reply};
 use crate::error::duration::HumanDuration;
@@ -8,7 +9,7 @@ use quorlock_protocol::{Answer, Vote};
 use std::fmt;
 use std::time::Duration;
 
-/// Why a request has no answer.
+/// Why a request has no reply.
 #[derive(Clone, Debug)]
 pub(crate) struct Failure {
     pub(crate) outcome: NodeOutcome,
@@ -29,13 +30,13 @@ impl Failure {
         Self { outcome: NodeOutcome::Refused, detail: detail.into(), sent: true }
     }
 
-    /// `sent`: whether the node may have received a request.
+    /// `what` was not done within `limit`. `sent`: whether the node may have received a request.
     pub(crate) fn timeout(what: &str, limit: Duration, sent: bool) -> Self {
         let detail = format!("{what} within {} ms", limit.as_millis());
         Self { outcome: NodeOutcome::Timeout, detail, sent }
     }
 
-    /// What to do about it, where it is one of the mistakes that everybody makes once.
+    /// What to do about a common mistake in setting up a node; `None` for any other failure.
     fn advice(&self) -> Option<&'static str> {
         let detail = &*self.detail;
         match self.outcome {
@@ -55,19 +56,19 @@ impl Failure {
         }
     }
 
-    /// The failure of the server at this place, which is not the one that the node's URL names.
+    /// Adds the place of the server, for failures of a server that the node's URL does not name.
     pub(crate) fn at(self, place: impl fmt::Display) -> Self {
         Self { detail: format!("{place}: {}", self.detail), ..self }
     }
 
-    /// A failure of the way to the node, not an answer of the node.
+    /// Whether the connection failed, as opposed to the node answering with an error.
     pub(crate) fn is_transport(&self) -> bool {
         use NodeOutcome::{Disconnected, Timeout, Unreachable};
         matches!(self.outcome, Disconnected | Timeout | Unreachable)
     }
 }
 
-/// What an answer to ACQUIRE means to the protocol.
+/// The vote that an answer to ACQUIRE stands for.
 pub(crate) fn vote(answered: &Answered) -> Vote {
     match answered {
         Ok(Reply::Uncounted(reply, _)) => reply.vote().uncounted(),
@@ -77,7 +78,7 @@ pub(crate) fn vote(answered: &Answered) -> Vote {
     }
 }
 
-/// What an answer to EXTEND or RELEASE, about one lock, means to the protocol.
+/// The protocol's view of an answer to EXTEND or RELEASE for one lock.
 pub(crate) fn answer(answered: &Answered) -> Answer {
     match answered {
         Ok(Reply::Uncounted(reply, _)) => reply.answer().uncounted(),
@@ -86,17 +87,17 @@ pub(crate) fn answer(answered: &Answered) -> Answer {
     }
 }
 
-/// What the answer to a request about many locks says about the one at this position.
+/// The part of an answer about many locks that concerns the lock at this position.
 pub(crate) fn about(answered: &Answered, position: usize) -> Answered {
     answered.as_ref().map(|reply| reply.about(position)).map_err(Clone::clone)
 }
 
-/// Whether the node answered, and its word counts.
+/// Whether the node answered and its answer counts as a vote.
 pub(crate) fn is_counted(answered: &Answered) -> bool {
     !matches!(answered, Err(_) | Ok(Reply::Uncounted(..) | Reply::Own))
 }
 
-/// What became of the request, in a word.
+/// The outcome as it appears in errors and counters.
 pub(crate) fn outcome(answered: &Answered) -> NodeOutcome {
     match answered {
         Ok(reply) => reply.outcome(),
@@ -104,7 +105,7 @@ pub(crate) fn outcome(answered: &Answered) -> NodeOutcome {
     }
 }
 
-/// A node's part in an error; `None` if it has not answered yet.
+/// What a node contributes to an error; `None` if it has not answered yet.
 pub(crate) fn report(address: &str, answered: Option<&Answered>) -> NodeReport {
     let detail = match answered {
         Some(Ok(Reply::Held(Refusal { expires_in: Some(left), .. }))) => {
@@ -133,13 +134,13 @@ mod tests {
     use quorlock_protocol::{Answer, Moment};
 
     #[test]
-    fn a_guarded_node_confirms_none_of_the_leases_that_an_extension_is_about() {
+    fn guarded_node_confirms_no_lease_of_an_extension() {
         let each = Box::new(Reply::Each(vec![true, false]));
         let guarded = Reply::Uncounted(each, Moment::from_origin(std::time::Duration::MAX));
         let [held, missing] = [0, 1].map(|position| guarded.about(position));
-        assert!(matches!(held, Reply::Uncounted(..)), "an error tells that it is guarded");
+        assert!(matches!(held, Reply::Uncounted(..)), "an error says that it is guarded");
         assert_eq!(answer(&Ok(held)), Answer::Unknown);
-        // What is missing is missing.
+        // A missing key is evidence even from a guarded node.
         assert_eq!(answer(&Ok(missing)), Answer::No);
     }
 }

@@ -1,18 +1,19 @@
-//! The names of a resource's keys on the nodes, and their slots in a Redis Cluster.
+//! The keys of a resource on the nodes, and their slots in a Redis Cluster. Pure functions;
+//! `client` checks names here, `lock` makes keys.
 
 use crate::config::resources::Resources;
 use crate::error::{Error, Result};
 use crc::{CRC_16_XMODEM, Crc};
 
-/// The slots of a Redis Cluster.
+/// The number of slots of a Redis Cluster.
 pub(crate) const SLOTS: u16 = 16384;
 static CRC: Crc<u16> = Crc::<u16>::new(&CRC_16_XMODEM);
 
-/// What the names of fence keys and of queues end with.
+/// The endings of fence keys and of queue keys.
 const FENCE: &str = ":fence";
 const QUEUE: &str = ":queue";
 
-/// The key of a resource, that of its fence counter, and that of its queue of waiters.
+/// The keys of one resource: the lock key, its fence counter, and its queue of waiters.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Keys {
     pub(crate) lock: String,
@@ -21,54 +22,55 @@ pub(crate) struct Keys {
 }
 
 impl Keys {
-    /// All share the lock key's hash slot in a Redis Cluster: by the hash tag of the lock key if it
-    /// has one, else by making the lock key the hash tag.
+    /// The keys of `resource`. All have the same hash slot in a Redis Cluster: the fence and queue
+    /// keys keep the hash tag of the lock key, or else use the whole lock key as their hash tag.
     ///
-    /// No two names share a key: since `{x}:fence` belongs to `x`, the name `{x}` has
-    /// `{x}:fence:fence`; and a [reserved](is_reserved) name is no resource.
+    /// No two resources share a key. Since `{x}:fence` belongs to the resource `x`, the resource
+    /// `{x}` has `{x}:fence:fence`; and a [reserved](is_reserved) name cannot be a resource.
     pub(crate) fn new(prefix: &str, resource: &str) -> Self {
         let lock = format!("{prefix}{resource}");
-        let beside = |what: &str| match tag(&lock) {
+        let companion = |what: &str| match tag(&lock) {
             Some(_) if lock.starts_with('{') && lock.ends_with('}') => {
                 format!("{lock}{what}{what}")
             }
             Some(_) => format!("{lock}{what}"),
             None => format!("{{{lock}}}{what}"),
         };
-        Self { fence: beside(FENCE), queue: beside(QUEUE), lock }
+        Self { fence: companion(FENCE), queue: companion(QUEUE), lock }
     }
 
-    /// Whether all have one slot in a Redis Cluster. They have, unless braces in the name make no tag.
+    /// Whether all keys have one slot in a Redis Cluster. They do unless the name has braces that
+    /// are not a hash tag.
     pub(crate) fn share_a_slot(&self) -> bool {
         [&self.fence, &self.queue].iter().all(|key| slot(key) == self.slot())
     }
 
-    /// Their slot in a Redis Cluster.
+    /// The slot of the keys in a Redis Cluster.
     pub(crate) fn slot(&self) -> u16 {
         slot(&self.lock)
     }
 }
 
-/// Whether a lock key would be the fence key or the queue of another name.
+/// Whether a lock key would be the fence key or the queue key of another resource.
 pub(crate) fn is_reserved(lock: &str) -> bool {
     let base = lock.strip_suffix(FENCE).or_else(|| lock.strip_suffix(QUEUE));
     base.is_some_and(|base| tag(base).is_some() || (base.starts_with('{') && base.ends_with('}')))
 }
 
-/// The hash tag of a key: what stands in its first braces, if that is not empty.
+/// The hash tag of a key: the text within its first pair of braces, if not empty.
 pub(crate) fn tag(key: &str) -> Option<&str> {
     let (_, rest) = key.split_once('{')?;
     rest.split_once('}').map(|(tag, _)| tag).filter(|tag| !tag.is_empty())
 }
 
-/// The slot of a key in a Redis Cluster: that of its hash tag, if it has one.
+/// The slot of a key in a Redis Cluster, computed from its hash tag if it has one.
 pub(crate) fn slot(key: &str) -> u16 {
     CRC.checksum(tag(key).unwrap_or(key).as_bytes()) % SLOTS
 }
 
 impl Resources {
-    /// Fails unless the keys of these resources, with this prefix, are theirs alone and, on a Redis Cluster,
-    /// in one slot.
+    /// Fails if a key of these resources could belong to another resource or, on a Redis Cluster,
+    /// if the keys are not all in one slot.
     pub(crate) fn check_keys(&self, prefix: &str, is_cluster: bool) -> Result<()> {
         for resource in self.iter().filter(|name| name.contains('{') || prefix.contains('{')) {
             let key = format!("{prefix}{resource}");
@@ -82,8 +84,8 @@ impl Resources {
         if is_cluster { self.check_slots(prefix) } else { Ok(()) }
     }
 
-    /// Fails if the keys of several resources, with this prefix, are in several slots of a Redis Cluster,
-    /// where no request can be about all of them.
+    /// Fails if the keys are in more than one slot of a Redis Cluster, since no request can span
+    /// slots.
     fn check_slots(&self, prefix: &str) -> Result<()> {
         let keys = |resource: &String| Keys::new(prefix, resource);
         if let Some(resource) = self.iter().find(|resource| !keys(resource).share_a_slot()) {
@@ -112,7 +114,7 @@ mod tests {
 
     #[test]
     fn no_two_names_share_a_key() {
-        // All texts of these parts that are no longer than four.
+        // All names of up to four of these parts.
         let parts = ["{", "}", "x", ":", ":fence", ":queue"];
         let mut names = vec![String::new()];
         for length in 1..=4 {
@@ -144,8 +146,8 @@ mod tests {
     }
 
     #[test]
-    fn the_keys_of_a_resource_share_the_slot_that_a_cluster_gives_them() {
-        // As the specification of Redis Cluster and CLUSTER KEYSLOT tell.
+    fn keys_of_a_resource_share_a_cluster_slot() {
+        // Values from the Redis Cluster specification and from CLUSTER KEYSLOT.
         assert_eq!(slot("123456789"), 0x31c3);
         assert_eq!((slot("foo"), slot("bar")), (12182, 5061));
         for name in ["foo", "{foo}", "{foo}{bar}", "x{foo}y", "{{foo}}", "{foo", "foo}{bar}{zap}"] {

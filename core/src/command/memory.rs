@@ -1,5 +1,9 @@
-//! In-memory nodes (`memory://name`), for simulations and for users' own unit tests. They answer
-//! the same requests as a server does, and expire keys by the same clock that leases are valid by.
+//! In-memory nodes (`memory://name`), for users' unit tests and for simulations. They answer the
+//! same requests as a server, and expire keys by the clock that lease validity is measured with.
+//!
+//! This module owns the nodes of the process and who listens to them; the rules for each lock
+//! record are in `quorlock_protocol::node`. `node/connection.rs` and `transport/subscription.rs`
+//! call it.
 
 use crate::command::keys::Keys;
 use crate::command::reply::{Holder, Refusal, Reply, StoredLock};
@@ -16,10 +20,10 @@ use std::collections::HashMap;
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// The nodes of this process. They live as long as it does, like a server beside it would.
+/// The in-memory nodes of this process. They live as long as the process does, as a server would.
 static NODES: PerProcess<Mutex<HashMap<String, Arc<MemoryNode>>>> = PerProcess::new();
 
-/// The error where no fence is left to give out.
+/// The error when the fence counter cannot grow any more.
 const USED_UP: &str = "the fence counter is used up";
 
 #[derive(Debug, Default)]
@@ -27,26 +31,26 @@ pub(crate) struct MemoryNode {
     entries: Mutex<Entries>,
 }
 
-/// What a node keeps, and who listens to it.
+/// The lock records of a node, and its listeners.
 #[derive(Default)]
 pub(crate) struct Entries {
-    /// By the lock key.
+    /// By lock key.
     records: HashMap<String, Record<String>>,
-    /// By the channel. It tells whether it still listens.
+    /// By channel.
     listeners: HashMap<String, Listener>,
 }
 
-/// Is called with the number of a waiter and the lock key that is free. It tells whether anybody still
-/// listens.
+/// Receives notifications: the number of the waiter, and the lock key that is free. Returns whether
+/// anyone still listens.
 pub(crate) type Listener = Box<dyn Fn(u64, &str) -> bool + Send>;
 
 impl MemoryNode {
-    /// The node of this name.
+    /// The node with this name, created on first use.
     pub(crate) fn named(name: &str) -> Arc<Self> {
         Arc::clone(lock(NODES.get_or_init(Mutex::default)).entry(name.to_owned()).or_default())
     }
 
-    /// What a server would answer; an error text where it would answer with an error.
+    /// Answers a request as a server would; the error is the text of the server's error.
     pub(crate) fn answer(&self, request: &Request) -> Result<Reply, &'static str> {
         let time = Time { now: clock::now(), wall: clock::wall_clock_micros() };
         lock(&self.entries).answer(time, request)
@@ -58,13 +62,13 @@ impl MemoryNode {
 }
 
 impl Entries {
-    /// Answers a request at this time.
+    /// Answers a request that arrives at `time`.
     pub(crate) fn answer(&mut self, time: Time, request: &Request) -> Result<Reply, &'static str> {
         let now = time.now;
         let done = match request {
             Request::Acquire { subject, ttl, proposal, ticket, turns } => {
-                return self.with(subject, |records, call| {
-                    // As the script does, before anything else.
+                return self.with(subject, |records, notify| {
+                    // Checked first, as in the script.
                     let fences =
                         records.iter().filter_map(|record| record.entry.last_fence(time.wall));
                     let last = fences.max().unwrap_or_default();
@@ -83,7 +87,7 @@ impl Entries {
                         }
                         Some(Vote::Held { expires_in }) => {
                             let place = subject.waiter.as_ref().zip(*ticket);
-                            let join = |place| record::join(records, now, place, *turns, call);
+                            let join = |place| record::join(records, now, place, *turns, notify);
                             let rank = place.and_then(join);
                             Ok(Reply::Held(Refusal { expires_in, clock: time.wall, rank }))
                         }
@@ -121,10 +125,10 @@ impl Entries {
             }
             Request::Release { subject, ticket, turns } => {
                 let place = (subject.waiter.as_ref(), *ticket);
-                let released = self.with(subject, |records, call| {
-                    record::release(records, now, &subject.token, place, *turns, call)
+                let released = self.with(subject, |records, notify| {
+                    record::release(records, now, &subject.token, place, *turns, notify)
                 });
-                // What joins a queue has nothing to release.
+                // A round that joins a queue holds nothing, so it has nothing to release.
                 released || ticket.is_some()
             }
             Request::Exists(keys) => {
@@ -160,8 +164,9 @@ impl Entries {
         }
     }
 
-    /// Does something with what is kept of these resources, and with a function that tells a waiter that
-    /// one of them is free, and returns `false` if it does not listen.
+    /// Calls `act` with the lock records of these resources, and with a function that notifies a
+    /// waiter that one of them is free. That function returns `false` if the waiter does not
+    /// listen.
     fn with<R>(
         &mut self,
         subject: &Subject,
@@ -169,28 +174,28 @@ impl Entries {
     ) -> R {
         let take = |keys: &Keys| self.records.remove(&keys.lock).unwrap_or_default();
         let mut records: Vec<_> = subject.keys.iter().map(take).collect();
-        let call = |position: usize, waiter: &str| {
+        let notify = |position: usize, waiter: &str| {
             let Some((channel, number)) = queue::parts(waiter) else { return false };
             let lock = &subject.keys[position].lock;
             self.listeners.get(channel).is_some_and(|listener| listener(number, lock))
         };
-        let done = act(&mut records.iter_mut().collect::<Vec<_>>(), &call);
+        let done = act(&mut records.iter_mut().collect::<Vec<_>>(), &notify);
         self.records.extend(subject.keys.iter().map(|keys| keys.lock.clone()).zip(records));
         done
     }
 
-    /// Calls go to this listener, instead of one that had the channel before.
+    /// Sends the notifications of this channel to `listener`, which replaces any earlier one.
     pub(crate) fn listen(&mut self, channel: &str, listener: Listener) {
         self.listeners.insert(channel.to_owned(), listener);
     }
 
-    /// What is kept of a resource, by its lock key.
+    /// The lock record of a resource, by its lock key.
     #[cfg(test)]
     pub(crate) fn record(&mut self, lock: &str) -> &mut Record<String> {
         self.records.entry(lock.to_owned()).or_default()
     }
 
-    /// Makes nonsense of the queues.
+    /// Fills the queues with invalid entries.
     #[cfg(test)]
     pub(crate) fn forge_queues(
         &mut self,
@@ -206,19 +211,19 @@ impl Entries {
         }
     }
 
-    /// All connections are closed.
+    /// Removes all listeners, as if all connections were closed.
     #[cfg(test)]
     pub(crate) fn forget_listeners(&mut self) {
         self.listeners.clear();
     }
 
-    /// The tokens that are there.
+    /// The tokens that hold a lock.
     #[cfg(test)]
     pub(crate) fn tokens(&self, now: Moment) -> Vec<String> {
         self.records.values().filter_map(|record| record.entry.token(now).cloned()).collect()
     }
 
-    /// Whether anybody stands in a queue.
+    /// Whether any queue has waiters.
     #[cfg(test)]
     pub(crate) fn has_waiters(&mut self, now: Moment) -> bool {
         self.records.values_mut().any(|record| !record.queue.is_empty(now))

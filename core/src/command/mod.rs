@@ -1,4 +1,11 @@
-//! What is asked of a node and what it answers, in Rust, in Lua and in memory.
+//! Requests to a node and its replies: as Rust types, as Lua scripts, and as in-memory nodes.
+//!
+//! This room owns what is sent to a node, the keys that it names, and how replies are understood.
+//! It does not decide anything about a lock (`quorlock_protocol` does) and does no IO (`transport`
+//! and `node` do). `node`, `doctor` and `lock` call it.
+//!
+//! Reading order: `keys.rs`, `request.rs`, `reply.rs`, `answer.rs` (a reply or a failure),
+//! `script.rs` with `scripts/` (a server's side), `memory.rs` (an in-memory node's side).
 
 pub(crate) mod answer;
 pub(crate) mod keys;

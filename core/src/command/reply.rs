@@ -1,71 +1,74 @@
-//! The replies of a node to requests.
+//! The replies of nodes to requests, and what they mean for the protocol. Servers and in-memory
+//! nodes produce the same types.
 
 use crate::error::NodeOutcome;
 use quorlock_protocol::{Answer, Healed, Moment, Vote};
 use std::time::Duration;
 
-/// A node's answer to a request that it understood.
+/// A node's reply to a request that it understood.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Reply {
-    /// To ACQUIRE. With the time by the node's clock, in microseconds.
+    /// To ACQUIRE: the lock was granted. `clock` is the node's time in microseconds since the Unix
+    /// epoch.
     Granted { fence: u64, clock: u64 },
-    /// To ACQUIRE.
+    /// To ACQUIRE: the lock was refused.
     Held(Refusal),
-    /// To ACQUIRE: the key exists, and holds this very token. Another node is the same server.
+    /// To ACQUIRE: the key already holds this very token, so another node is the same server.
     Own,
-    /// To EXTEND: for each lock whether it was done.
+    /// To EXTEND: for each lock, whether it was extended.
     Each(Vec<bool>),
-    /// To HEAL: for each lock.
+    /// To HEAL: for each lock, the result of its repair.
     Healed(Vec<Healed>),
     /// To INSPECT.
     Seen(StoredLock),
-    /// To all others.
+    /// To all other requests: done.
     Yes,
-    /// To all others.
+    /// To all other requests: not done.
     No,
-    /// To requests that are votes, of a node whose word does not count before this moment.
+    /// To requests that are votes: the reply of a guarded node, whose votes do not count before
+    /// this moment.
     Uncounted(Box<Reply>, Moment),
 }
 
-/// Why the lock was not granted: a key exists, or a waiter was called and is given time to come.
+/// Why a lock was refused: a key exists, or a notified waiter still has its turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Refusal {
-    /// When that is over; `None` if never.
+    /// When that ends; `None` if never.
     pub(crate) expires_in: Option<Duration>,
-    /// The time by the node's clock, in microseconds.
+    /// The node's time in microseconds since the Unix epoch.
     pub(crate) clock: u64,
-    /// How many waiters are before the one that asked, if it is in the queue.
+    /// How many waiters are ahead in the queue; `None` if the requesting waiter is not in it.
     pub(crate) rank: Option<u64>,
 }
 
-/// What a node keeps of a resource.
+/// What a node stores about a resource.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct StoredLock {
     pub(crate) holder: Holder,
-    /// When the key expires; `None` if never, or if there is none.
+    /// When the key expires; `None` if never, or if there is no key.
     pub(crate) expires_in: Option<Duration>,
-    /// The last one that was given out, as far as it is kept.
+    /// The last fence that was granted; `None` if it has been forgotten.
     pub(crate) fence: Option<u64>,
-    /// How many clients are in the queue, if that could be seen.
+    /// The number of waiters in the queue; `None` if it cannot be read.
     pub(crate) waiters: Option<u64>,
 }
 
-/// What the lock key holds.
+/// The value of the lock key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Holder {
     Nobody,
     Token(String),
-    /// A value that is no text.
+    /// A value that is not a string, or not UTF-8.
     Other,
 }
 
 impl Reply {
-    /// The reply to ACQUIRE as the vote it is.
+    /// The vote that a reply to ACQUIRE stands for.
     pub(crate) fn vote(&self) -> Vote {
         match *self {
             Self::Granted { fence, .. } => Vote::Granted { fence },
             Self::Held(Refusal { expires_in, .. }) => Vote::Held { expires_in },
-            // What is there was put there by the request to the other node, and is undone there.
+            // The key was set by the request to the other node, and is undone there.
             Self::Own => Vote::Refused,
             Self::Each(_)
             | Self::Healed(_)
@@ -76,7 +79,7 @@ impl Reply {
         }
     }
 
-    /// The reply about one lock as the answer it is.
+    /// The protocol's view of a reply about one lock.
     pub(crate) fn answer(&self) -> Answer {
         match self {
             Self::Yes => Answer::Yes,
@@ -85,14 +88,14 @@ impl Reply {
         }
     }
 
-    /// What a reply about many locks says about the one at this position.
+    /// The part of a reply about many locks that concerns the lock at this position.
     pub(crate) fn about(&self, position: usize) -> Self {
         match self {
             Self::Each(all) if all.get(position) == Some(&true) => Self::Yes,
             Self::Each(_) => Self::No,
             Self::Uncounted(reply, from) => {
                 let reply = reply.about(position);
-                // Some answers count all the same.
+                // Some answers, such as a missing key, count even from a guarded node.
                 let counts = reply.answer() == reply.answer().uncounted();
                 if counts { reply } else { Self::Uncounted(Box::new(reply), *from) }
             }
@@ -100,7 +103,7 @@ impl Reply {
         }
     }
 
-    /// The reply in a word.
+    /// The outcome as it appears in errors and counters.
     pub(crate) fn outcome(&self) -> NodeOutcome {
         match self {
             Self::Granted { .. } => NodeOutcome::Granted,

@@ -1,28 +1,30 @@
-//! The requests to a node, and its replies. What a server does with them is in `script.rs`, what an
-//! in-memory node does in `memory.rs`.
+//! The requests to a node. `script.rs` turns them into commands for a server; `memory.rs` answers
+//! them on an in-memory node. Created by `lock`, `client` and `node`.
 
 use crate::command::keys::Keys;
 use quorlock_protocol::Turns;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// What requests are about: resources that are locked together, and one round's token for them.
+/// What a request is about: resources that are locked together, and the token of one round for
+/// them.
 #[derive(Debug)]
 pub(crate) struct Subject {
     pub(crate) keys: Arc<[Keys]>,
     pub(crate) token: String,
-    /// The name, in the nodes' queues, of the waiter that this round is for.
+    /// The name of this round's waiter in the nodes' queues; `None` if the round does not queue.
     pub(crate) waiter: Option<Arc<str>>,
 }
 
-/// Where a waiter is to stand in the nodes' queues: behind those with a smaller number. It is the
-/// time of its arrival by the nodes' clocks, in microseconds.
+/// A waiter's position in the nodes' queues; smaller tickets are notified first. It is the waiter's
+/// arrival by the nodes' clocks, in microseconds since the Unix epoch.
 pub(crate) type Ticket = u64;
 
 /// A request to one node.
 #[derive(Clone, Debug)]
 pub(crate) enum Request {
-    /// Take the lock for a new token. With a ticket, the waiter joins the queue if it is refused.
+    /// Take the lock with a new token. If the lock is refused and there is a ticket, join the
+    /// queue.
     Acquire {
         subject: Arc<Subject>,
         ttl: Duration,
@@ -30,35 +32,35 @@ pub(crate) enum Request {
         ticket: Option<Ticket>,
         turns: Turns,
     },
-    /// Store a fence that is at least this.
+    /// Raise the stored fence to at least `fence`.
     Raise { subject: Arc<Subject>, ttl: Duration, fence: u64 },
-    /// Keep each of these locks for at least so long from now on.
+    /// Keep each of these locks for at least this long from now on.
     Extend(Arc<[(Arc<Subject>, Duration)]>),
-    /// Take each of these locks again, where it is free, for so long; with its fence.
+    /// Repair: take each of these locks again for this long, with its fence, wherever it is free.
     Heal(Arc<[(Arc<Subject>, Duration, u64)]>),
-    /// Delete the token, and call the next waiter: RELEASE, and UNDO of a round that was lost. With a
-    /// ticket, the round's own waiter stays in the queue; else it leaves.
+    /// Delete the token and notify the next waiter: RELEASE, and UNDO of a lost round. With a
+    /// ticket, the round's own waiter stays in the queue; otherwise it leaves.
     Release { subject: Arc<Subject>, ticket: Option<Ticket>, turns: Turns },
-    /// Is anything there?
+    /// Report whether any of these lock keys exists.
     Exists(Arc<[Keys]>),
-    /// What is there? Of one resource.
+    /// Report everything that is stored about one resource.
     Inspect(Arc<[Keys]>),
-    /// Delete the fence counter of one resource that nobody holds or waits for.
+    /// Delete the fence counter of one resource that is neither held nor waited for.
     Forget(Arc<[Keys]>),
 }
 
 impl Request {
-    /// RELEASE and UNDO of what nobody waits for any more.
+    /// RELEASE or UNDO for a round whose waiter does not wait any more.
     pub(crate) fn release(subject: &Arc<Subject>, turns: Turns) -> Self {
         Self::Release { subject: Arc::clone(subject), ticket: None, turns }
     }
 
-    /// Whether it may create keys.
+    /// Whether the request may create keys.
     pub(crate) fn creates(&self) -> bool {
         matches!(self, Self::Acquire { .. } | Self::Heal(_))
     }
 
-    /// The slot of its keys in a Redis Cluster: there it is about one slot only.
+    /// The slot of its keys in a Redis Cluster, where all keys of a request share one slot.
     pub(crate) fn slot(&self) -> u16 {
         let keys = match self {
             Self::Acquire { subject, .. }
@@ -71,7 +73,8 @@ impl Request {
         keys.map_or(0, Keys::slot)
     }
 
-    /// Whether the answer relies on what the node remembers.
+    /// Whether the answer relies on what the node remembers, so that a guarded node's answer must
+    /// not count.
     pub(crate) fn is_vote(&self) -> bool {
         matches!(self, Self::Acquire { .. } | Self::Extend(_) | Self::Exists(_) | Self::Inspect(_))
     }

@@ -1,5 +1,7 @@
-//! The requests as Lua scripts (`scripts/`). A script takes only parameters; none is built from texts.
-//! The in-memory node does the same in Rust (`memory.rs`).
+//! Requests as Lua scripts (`scripts/`), and the parsing of their replies. An in-memory node does
+//! the same in Rust (`memory.rs`); tests compare both.
+//!
+//! Keys and values are always passed as parameters, never spliced into the source of a script.
 
 use crate::command::keys::Keys;
 use crate::command::reply::{Holder, Refusal, Reply, StoredLock};
@@ -10,9 +12,10 @@ use quorlock_protocol::{FENCE_LIMIT, FENCE_MEMORY, FENCE_WINDOW, Healed, LONGEST
 use redis::{Cmd, Value};
 use std::time::Duration;
 
-/// How many arguments a request about one lock has beside the keys, at most, and how many bytes.
-const MOST_ARGUMENTS: usize = 12;
-const REST: usize = 200;
+/// The largest number of arguments, besides the keys, of a request about one lock, and their size
+/// in bytes. Used to allocate commands.
+const MAX_ARGUMENTS: usize = 12;
+const ARGUMENT_BYTES: usize = 200;
 
 struct Script {
     source: String,
@@ -26,8 +29,8 @@ impl Script {
         Self { source, hash }
     }
 
-    /// A script with its constants, and with the functions about queues where it says so: behind what is
-    /// to be quick, since a function costs time whenever it is defined.
+    /// Inserts the constants, and the queue functions at the marker `--- queue.lua`. The marker
+    /// stands behind the fast path, because defining a function costs time on every call.
     fn with_constants(source: &str) -> Self {
         let source = source.replace("--- queue.lua\n", include_str!("scripts/queue.lua"));
         let constants = [
@@ -50,24 +53,26 @@ static EXTEND: Lazy<Script> = Lazy::new(|| Script::new(include_str!("scripts/ext
 static HEAL: Lazy<Script> = Lazy::new(|| Script::with_constants(include_str!("scripts/heal.lua")));
 static RELEASE: Lazy<Script> =
     Lazy::new(|| Script::with_constants(include_str!("scripts/release.lua")));
-// These two are seldom used, and not loaded before they are.
+// Rarely used, so not loaded in advance.
 static INSPECT: Lazy<Script> = Lazy::new(|| Script::new(include_str!("scripts/inspect.lua")));
 static FORGET: Lazy<Script> = Lazy::new(|| Script::new(include_str!("scripts/forget.lua")));
 
-/// The source of every script that a lock needs.
+/// The sources of the scripts that locking uses, to be loaded when a connection opens.
 pub(crate) fn sources() -> [&'static str; 5] {
     Lazy::force(&INSPECT);
     Lazy::force(&FORGET);
     [&ACQUIRE.source, &RAISE.source, &EXTEND.source, &HEAL.source, &RELEASE.source]
 }
 
-/// A script that does nothing to keys that do not exist: its source, its hash, and its parameters.
+/// A script that does nothing if the keys do not exist: its source, hash and parameters. The doctor
+/// runs it to check permissions.
 pub(crate) fn harmless(keys: &Keys) -> (&'static str, &'static str, [&str; 6]) {
     let arguments = ["2", &keys.lock, &keys.queue, "x", "0", "0"];
     (&RELEASE.source, &RELEASE.hash, arguments)
 }
 
-/// The ttl in the nodes' unit. Rounded up: what the lease relies on is never less than asked for.
+/// The ttl in milliseconds, the nodes' unit. Rounded up, so that the key never expires before the
+/// lease ends.
 fn milliseconds(ttl: Duration) -> u64 {
     u64::try_from(ttl.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX)
 }
@@ -76,12 +81,12 @@ fn microseconds(duration: Duration) -> u64 {
     u64::try_from(duration.as_micros()).unwrap_or(u64::MAX)
 }
 
-/// How the script of a request is named to the server.
+/// How a command names its script.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum By {
-    /// EVALSHA: short, but the server may not know it yet.
+    /// EVALSHA: short, but fails if the server has not loaded the script.
     Hash,
-    /// EVAL.
+    /// EVAL: with the whole source.
     Source,
 }
 
@@ -95,7 +100,7 @@ impl Request {
                 cmd.arg(&subject.token).arg(milliseconds(*ttl)).arg(proposal);
                 cmd.arg(milliseconds(*ttl + FENCE_MEMORY));
                 if subject.waiter.is_some() {
-                    wait(&mut cmd, subject, *ticket, *turns);
+                    add_queue_arguments(&mut cmd, subject, *ticket, *turns);
                     cmd.arg(microseconds(turns.keep));
                 }
                 cmd
@@ -126,7 +131,7 @@ impl Request {
                 let keys: Vec<_> = subject.keys.iter().flat_map(queued).collect();
                 let mut cmd = invoke(&RELEASE, by, &keys);
                 cmd.arg(&subject.token);
-                wait(&mut cmd, subject, *ticket, *turns);
+                add_queue_arguments(&mut cmd, subject, *ticket, *turns);
                 cmd
             }
             Self::Exists(keys) => {
@@ -143,7 +148,7 @@ impl Request {
         }
     }
 
-    /// Understands the server's answer to [`Request::command`]; `None` if it makes no sense.
+    /// Parses the server's reply to [`Request::command`]; `None` if it is not a valid reply.
     pub(crate) fn understand(&self, value: &Value) -> Option<Reply> {
         match (self, value) {
             (Self::Acquire { .. }, Value::Array(parts)) => match parts[..] {
@@ -182,7 +187,7 @@ impl Request {
             }
             (Self::Inspect(_), Value::Array(parts)) => stored_lock(parts).map(Reply::Seen),
             (Self::Acquire { .. } | Self::Extend(_) | Self::Heal(_) | Self::Inspect(_), _) => None,
-            // What joins a queue has nothing to release.
+            // A round that joins a queue holds nothing, so it has nothing to release.
             (Self::Release { ticket: Some(_), .. }, Value::Int(0)) => Some(Reply::Yes),
             (Self::Exists(_), Value::Int(2..)) => Some(Reply::Yes),
             (_, Value::Int(1)) => Some(Reply::Yes),
@@ -192,7 +197,7 @@ impl Request {
     }
 }
 
-/// Understands the answer to INSPECT.
+/// Parses the reply to INSPECT.
 fn stored_lock(parts: &[Value]) -> Option<StoredLock> {
     let [Value::Int(kind), token, Value::Int(left), Value::Int(fence), Value::Int(waiters)] = parts
     else {
@@ -226,14 +231,14 @@ fn queued(keys: &Keys) -> [&String; 2] {
     [&keys.lock, &keys.queue]
 }
 
-/// A script about many leases.
+/// A command for a script about many leases.
 fn many<'a>(script: &Script, by: By, subjects: impl Iterator<Item = &'a Subject>) -> Cmd {
     let keys: Vec<_> = subjects.flat_map(|subject| subject.keys.iter().flat_map(counted)).collect();
     invoke(script, by, &keys)
 }
 
-/// The parameters about the queues.
-fn wait(cmd: &mut Cmd, subject: &Subject, ticket: Option<Ticket>, turns: Turns) {
+/// Appends the parameters for the queue functions.
+fn add_queue_arguments(cmd: &mut Cmd, subject: &Subject, ticket: Option<Ticket>, turns: Turns) {
     cmd.arg(microseconds(turns.call)).arg(milliseconds(turns.memory));
     if let Some(waiter) = &subject.waiter {
         cmd.arg(&**waiter).arg(ticket.map_or_else(String::new, |ticket| ticket.to_string()));
@@ -245,9 +250,9 @@ fn invoke(script: &Script, by: By, keys: &[&String]) -> Cmd {
         By::Hash => ("EVALSHA", &script.hash),
         By::Source => ("EVAL", &script.source),
     };
-    // With room for what follows, so that it need not grow.
-    let bytes = script.len() + keys.iter().map(|key| key.len()).sum::<usize>() + REST;
-    let mut cmd = Cmd::with_capacity(keys.len() + MOST_ARGUMENTS, bytes);
+    // Reserves room for the arguments that follow, to avoid reallocation.
+    let bytes = script.len() + keys.iter().map(|key| key.len()).sum::<usize>() + ARGUMENT_BYTES;
+    let mut cmd = Cmd::with_capacity(keys.len() + MAX_ARGUMENTS, bytes);
     cmd.arg(name).arg(script).arg(keys.len()).arg(keys);
     cmd
 }

@@ -1,4 +1,5 @@
-//! Nodes, by their URLs.
+//! One node of the client's list, parsed from its URL. Called by `nodes.rs`; `transport`, `node`
+//! and `doctor` connect to the [`Target`]. Parsing does no IO, except that TLS files are read.
 
 use crate::config::server::{Login, PORT, Place, Server};
 use crate::config::tls::{self, Tls};
@@ -11,16 +12,17 @@ use std::sync::Arc;
 const SCHEMES: &str = "redis://, rediss://, unix://, redis-sentinel://, rediss-sentinel://, \
                        redis-cluster://, rediss-cluster:// or memory://";
 
-/// The parameters about sentinels.
+/// The URL parameters for the login at sentinels.
 const SENTINEL_PARAMETERS: [&str; 2] = ["sentinel_user", "sentinel_password"];
 
 /// One node of the client's list.
 #[derive(Clone)]
 pub(crate) struct Endpoint {
-    /// The URL without user, password and query: what may be shown.
+    /// The URL without user, password and query, which is safe to show.
     pub(crate) address: String,
     pub(crate) target: Target,
-    /// What tells servers apart as far as a URL can: two with one in common are one server.
+    /// What identifies the node's servers, as far as the URL shows it. Two nodes that share an
+    /// entry are duplicate nodes.
     identities: Vec<String>,
 }
 
@@ -29,34 +31,34 @@ pub(crate) enum Target {
     Server(Arc<Server>),
     Sentinel(Arc<Sentinels>),
     Cluster(Arc<Cluster>),
-    /// A node in this process, by name.
+    /// An in-memory node of this process, by name.
     Memory(String),
 }
 
-/// How a client comes to know a cluster.
+/// A Redis Cluster, and how to find its masters.
 pub(crate) struct Cluster {
-    /// Servers of it. All are asked at once: one that hangs delays nobody.
+    /// Servers of the cluster. All are queried at once, so one that hangs delays nothing.
     pub(crate) seeds: Vec<Place>,
     pub(crate) login: Login,
     pub(crate) tls: Option<Tls>,
 }
 
-/// The port of a sentinel, unless another one is given.
+/// The default port of a sentinel.
 const SENTINEL_PORT: u16 = 26379;
 
-/// Who knows which server is the master.
+/// A master that is found through sentinels.
 pub(crate) struct Sentinels {
-    /// All of them are asked at once: one that hangs delays nobody.
+    /// All sentinels are queried at once, so one that hangs delays nothing.
     pub(crate) sentinels: Vec<Server>,
-    /// What they call the master.
+    /// The name of the master in the sentinels' configuration.
     pub(crate) service: String,
-    /// How a client introduces itself to the master.
+    /// How the client logs in at the master.
     pub(crate) login: Login,
     pub(crate) tls: Option<Tls>,
 }
 
 impl Target {
-    /// What there is none of, if connecting takes too long.
+    /// The error text if connecting times out.
     pub(crate) fn no_connection(&self) -> &'static str {
         let encrypts = match self {
             Self::Server(server) => server.tls.is_some(),
@@ -72,7 +74,8 @@ impl Target {
 }
 
 impl Endpoint {
-    /// Parses the node URL at `position` (from 1) in the client's list.
+    /// Parses a node URL. `position` is its place in the client's list, from 1, and appears in
+    /// errors.
     pub(crate) fn parse(position: usize, url: &str) -> Result<Self> {
         let url = url.trim();
         let parsed = match url.split_once("://") {
@@ -114,7 +117,7 @@ impl Endpoint {
         let login = Login { user: url.take("user"), password: url.take("pass"), database };
         url.is_used_up(&["db", "user", "pass"])?;
         let place = Place::Unix(PathBuf::from(format!("/{}", url.path)));
-        Ok(Self::direct("unix", Server { place, login, tls: None, is_found: false }))
+        Ok(Self::direct("unix", Server { place, login, tls: None, is_discovered: false }))
     }
 
     fn server(mut url: Url, encrypts: bool) -> std::result::Result<Self, String> {
@@ -123,7 +126,7 @@ impl Endpoint {
         let place = Place::tcp(host, port.unwrap_or(PORT));
         let login = Login { database: url.database()?, user: url.user, password: url.password };
         let scheme = if encrypts { "rediss" } else { "redis" };
-        Ok(Self::direct(scheme, Server { place, login, tls, is_found: false }))
+        Ok(Self::direct(scheme, Server { place, login, tls, is_discovered: false }))
     }
 
     fn sentinel(mut url: Url, encrypts: bool) -> std::result::Result<Self, String> {
@@ -142,7 +145,7 @@ impl Endpoint {
         let places = places(&url.hosts, SENTINEL_PORT)?;
         let sentinels = places.iter().map(|place| {
             let (place, login) = (place.clone(), sentinel_login.clone());
-            Server { place, login, tls: tls.clone(), is_found: false }
+            Server { place, login, tls: tls.clone(), is_discovered: false }
         });
         let sentinels = sentinels.collect();
         let scheme = if encrypts { "rediss-sentinel" } else { "redis-sentinel" };
@@ -176,7 +179,7 @@ impl Endpoint {
         })
     }
 
-    /// One server of a cluster that has this address.
+    /// One server of the cluster with this address.
     pub(crate) fn of_cluster(address: &str, server: Server) -> Self {
         let target = Target::Server(Arc::new(server));
         Self { address: address.to_owned(), identities: Vec::new(), target }
@@ -199,13 +202,14 @@ impl Endpoint {
         matches!(self.target, Target::Cluster(_))
     }
 
-    /// Whether both certainly are the same server, be it by two of its databases.
+    /// Whether both are certainly the same server, possibly with different databases.
     pub(crate) fn is_same_server(&self, other: &Self) -> bool {
         self.identities.iter().any(|identity| other.identities.contains(identity))
     }
 }
 
-/// Several hosts, each with this port unless it has one of its own.
+/// The places of `hosts`; `port` applies to those without a port of their own. Fails if there is
+/// none.
 fn places(hosts: &[(String, Option<u16>)], port: u16) -> std::result::Result<Vec<Place>, String> {
     let place = |(host, own): &(String, Option<u16>)| Place::tcp(host, own.unwrap_or(port));
     let places: Vec<_> = hosts.iter().map(place).collect();
@@ -216,7 +220,8 @@ fn joined(places: &[Place]) -> String {
     places.iter().map(Place::to_string).collect::<Vec<_>>().join(",")
 }
 
-/// How connections are encrypted, if they are. `others`: the parameters beside these.
+/// The TLS configuration if the URL asks for encryption. `others` are the parameters that the URL
+/// may have besides those for TLS. Fails if any other parameter is left.
 fn encryption(
     url: &mut Url,
     encrypts: bool,

@@ -1,4 +1,4 @@
-//! The list of nodes that a client is given.
+//! Builds the client's list of nodes. Called by `ClientBuilder::build`.
 
 use crate::config::endpoint::Endpoint;
 use crate::config::options::{NODES_VARIABLE, wrong_nodes};
@@ -6,7 +6,8 @@ use crate::config::url::split;
 use crate::error::{Error, Result, same_server};
 use quorlock_protocol::MAX_NODES;
 
-/// The nodes named by `urls`, or by the environment if there are none.
+/// Parses `urls`, or the URLs in the environment variable `QUORLOCK_NODES` if `None`. Fails if the
+/// number of nodes is out of range, a URL is invalid, or two URLs name the same server.
 pub(crate) fn endpoints(urls: Option<&[String]>) -> Result<Vec<Endpoint>> {
     let from_environment;
     let urls = match urls {

@@ -1,4 +1,7 @@
-//! Options: their names, ranges and defaults, defined here for all languages.
+//! Options: names, ranges, defaults and error messages, defined once for all languages.
+//!
+//! `client` sets options through [`Options`]; language bindings pass values as [`OptionValue`] and
+//! must not check ranges themselves. No IO.
 
 use crate::error::duration::HumanDuration;
 use crate::error::{Error, Result};
@@ -6,24 +9,26 @@ use quorlock_protocol::{MAX_NODES, RetryDelay, Term};
 use std::fmt;
 use std::time::Duration;
 
-/// The environment variable with the node URLs, separated by commas, for clients that name none.
+/// The environment variable with the node URLs, separated by commas. Clients that are given no
+/// nodes read it.
 pub const NODES_VARIABLE: &str = "QUORLOCK_NODES";
 
 const MILLISECOND: Duration = Duration::from_millis(1);
 const HOUR: Duration = Duration::from_secs(3600);
 
-/// Below this a lease would be shorter than the pauses of ordinary schedulers.
+/// A shorter lease could end during an ordinary scheduling pause.
 const MIN_TTL: Duration = Duration::from_millis(10);
-/// Above this a dead holder would block others for longer than anybody means to.
+/// A longer lease of a crashed holder would block others for too long.
 const MAX_TTL: Duration = Duration::from_secs(24 * 3600);
 /// The longest finite `wait` and `max_hold`: a hundred years, so that no sum of times overflows.
 const MAX_WAIT: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
-/// The default deadline of one request to one node, unless a twentieth of the ttl is shorter.
+/// The upper limit of the default `node_timeout`, which is a twentieth of the ttl.
 const NODE_TIMEOUT: Duration = Duration::from_millis(200);
-/// A deadline below this takes an ordinary pause of a busy machine for a dead node.
+/// The lower limit of the default `node_timeout`. A shorter one would take an ordinary pause of a
+/// busy machine for a dead node.
 const MIN_DEFAULT_NODE_TIMEOUT: Duration = Duration::from_millis(10);
 
-/// How one language writes names and durations.
+/// How a language writes option names and durations. Error messages follow it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Dialect {
@@ -54,27 +59,27 @@ impl Dialect {
         camel
     }
 
-    /// The number of nanoseconds in the language's unit of time.
+    /// The number of nanoseconds in the language's time unit.
     fn unit(self) -> f64 {
         if self == Self::JavaScript { 1e6 } else { 1e9 }
     }
 }
 
-/// The value of an option as a language binding received it.
+/// An option's value as a language binding received it.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum OptionValue {
-    /// `None`, `null`: no limit, where that has a meaning.
+    /// `None` or `null`, which means "no limit" or "off" for options that allow it.
     Null,
-    /// Yes or no.
+    /// A Boolean.
     Bool(bool),
-    /// A number: a factor, or a duration in the [`Dialect`]'s unit.
+    /// A number: a factor, or a duration in the unit of the [`Dialect`].
     Number(f64),
-    /// A pair of numbers.
+    /// A pair of numbers, such as the range of `retry_delay`.
     Pair(f64, f64),
-    /// A text.
+    /// A string.
     Text(String),
-    /// Anything else, by the name of its type.
+    /// A value of any other type, by the name of that type.
     Other(String),
 }
 
@@ -91,16 +96,16 @@ impl fmt::Display for OptionValue {
     }
 }
 
-/// The options of a client, checked. What `lock` sets for itself goes before them.
+/// The checked options of a client. A lock starts with a copy and overrides some of them.
 #[derive(Clone, Debug)]
 pub(crate) struct Options {
     pub(crate) ttl: Duration,
-    /// `None`: for ever.
+    /// `None`: no limit.
     pub(crate) wait: Option<Duration>,
     pub(crate) auto_extend: bool,
-    /// `None`: for ever.
+    /// `None`: no limit.
     pub(crate) max_hold: Option<Duration>,
-    /// `None`: derived from the ttl.
+    /// `None`: derived from the ttl; see [`Options::node_timeout`].
     pub(crate) node_timeout: Option<Duration>,
     pub(crate) connect_timeout: Duration,
     pub(crate) drift_factor: f64,
@@ -130,7 +135,7 @@ impl Default for Options {
     }
 }
 
-/// The options that can also be given to a single lock.
+/// The options that a lock can override.
 const PER_LOCK: [&str; 4] = ["ttl", "wait", "auto_extend", "max_hold"];
 /// The options of a client.
 const PER_CLIENT: [&str; 10] = [
@@ -147,16 +152,17 @@ const PER_CLIENT: [&str; 10] = [
 ];
 
 impl Options {
-    /// Sets the client's option `name`, given in `dialect`.
+    /// Sets an option of the client.
     pub(crate) fn set(&mut self, dialect: Dialect, name: &str, value: &OptionValue) -> Result<()> {
         if name == "nodes" {
-            // They have a setter of their own; what comes here was no list of strings.
+            // Nodes have a setter of their own; a value that arrives here was not a list of
+            // strings.
             return Err(wrong_nodes(value));
         }
         self.set_known(dialect, name, value, &PER_CLIENT)
     }
 
-    /// Sets the option `name` of a single lock.
+    /// Sets an option of one lock.
     pub(crate) fn set_per_lock(
         &mut self,
         dialect: Dialect,
@@ -167,7 +173,7 @@ impl Options {
         self.check_guard(dialect, self.ttl)
     }
 
-    /// Checks that a lease of this ttl cannot outlive the restart guard.
+    /// Checks that a lease with this ttl cannot outlive the restart guard.
     pub(crate) fn check_guard(&self, dialect: Dialect, ttl: Duration) -> Result<()> {
         let Some(guard) = self.restart_guard.filter(|guard| ttl > *guard) else { return Ok(()) };
         Err(Error::config(format!(
@@ -180,7 +186,7 @@ impl Options {
         )))
     }
 
-    /// Checks a ttl given to `extend`.
+    /// Checks a ttl that was passed to `extend`.
     pub(crate) fn extension_ttl(&self, dialect: Dialect, value: &OptionValue) -> Result<Duration> {
         let ttl = Setting { dialect, name: "ttl", value }.duration(MIN_TTL, MAX_TTL)?;
         self.check_guard(dialect, ttl).map(|()| ttl)
@@ -220,23 +226,24 @@ impl Options {
         Ok(())
     }
 
-    /// What the nodes are asked for.
+    /// The length of a lease with this ttl, and the clock drift to allow for.
     pub(crate) fn term(&self, ttl: Duration) -> Term {
         Term { ttl, drift_factor: self.drift_factor }
     }
 
-    /// The deadline of one request to one node for a lease of this ttl.
+    /// The deadline of one request to one node for a lease with this ttl.
     pub(crate) fn node_timeout(&self, ttl: Duration) -> Duration {
         self.node_timeout
             .unwrap_or_else(|| (ttl / 20).clamp(MIN_DEFAULT_NODE_TIMEOUT, NODE_TIMEOUT))
     }
 }
 
-/// Checks the time for which a caller wants to wait for something; `None`: for ever.
+/// Checks a `timeout` that was passed to a blocking method: a duration of 0 or more in the unit of
+/// the dialect. Returns `None` if there is no limit. For language bindings.
 ///
 /// # Errors
 ///
-/// [`ErrorCode::Config`](crate::ErrorCode::Config) if it is no such time.
+/// [`ErrorCode::Config`](crate::ErrorCode::Config) if `value` is not such a duration.
 pub fn timeout(dialect: Dialect, value: &OptionValue) -> Result<Option<Duration>> {
     let accepted = "a duration of 0 or more";
     Setting { dialect, name: "timeout", value }.unless_for_ever(Duration::ZERO, accepted)
@@ -267,11 +274,11 @@ impl Setting<'_> {
         format!("{number} {unit}")
     }
 
-    /// `number` as a duration, if it is within the range.
+    /// `number` as a duration; `None` if it is outside the range.
     fn within(&self, number: f64, least: Duration, most: Duration) -> Option<Duration> {
         let nanoseconds = number * self.dialect.unit();
         let range = least.as_nanos() as f64..=most.as_nanos() as f64;
-        // Not even NaN is within a range.
+        // NaN is within no range.
         range.contains(&nanoseconds).then(|| Duration::from_nanos(nanoseconds as u64))
     }
 
@@ -312,7 +319,7 @@ impl Setting<'_> {
         }
     }
 
-    /// A duration, or `None` for ever.
+    /// A duration of at least `least`; `None` if there is no limit.
     fn unless_for_ever(&self, least: Duration, accepted: &str) -> Result<Option<Duration>> {
         match self.value {
             OptionValue::Null => Some(None),

@@ -1,23 +1,24 @@
-//! What is locked together.
+//! The resources of one lock: their number and names. `command/keys.rs` checks what their names
+//! mean as keys.
 
 use crate::error::{Error, Result};
 use std::fmt;
 use std::ops::Deref;
 use std::sync::Arc;
 
-/// So many resources can be locked together. A server does nothing else while it takes them.
+/// The limit for one lock. A server runs nothing else while it locks them.
 const MAX_RESOURCES: usize = 64;
 
-/// The resources that one lease is of: 1 to 64 different ones, none of which is empty. Made from a
-/// string, or from several.
+/// The resources of one lock: 1 to 64 different, non-empty strings. Convertible from a string or
+/// from a list of strings.
 ///
-/// They are locked all or none, by one request to each node. So locks that name the same resources in
-/// different orders cannot block one another for ever.
+/// All of them are locked or none, by one request to each node. So two locks that name the same
+/// resources in different orders cannot deadlock.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Resources(Arc<[String]>);
 
 impl Resources {
-    /// Fails unless these can be locked together, whatever their keys are.
+    /// Fails if there are too many resources, one is empty or one is named twice.
     pub(crate) fn check(&self) -> Result<()> {
         if self.0.iter().any(String::is_empty) {
             return Err(Error::config(
@@ -48,7 +49,7 @@ impl Deref for Resources {
 }
 
 impl fmt::Display for Resources {
-    /// As in a sentence.
+    /// Quoted, with commas in between, for messages.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (index, resource) in self.0.iter().enumerate() {
             let separator = if index > 0 { ", " } else { "" };

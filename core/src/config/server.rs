@@ -1,21 +1,21 @@
-//! Where a server listens, and how a client introduces itself there.
+//! The address of a server, and the credentials for it. No IO: `transport` connects.
 
 use crate::config::tls::Tls;
 use std::fmt;
 use std::path::PathBuf;
 
-/// The port of a server, unless another one is given.
+/// The default port of a server.
 pub(crate) const PORT: u16 = 6379;
 
-/// One server.
+/// One server, with everything needed to connect to it.
 #[derive(Clone)]
 pub(crate) struct Server {
     pub(crate) place: Place,
     pub(crate) login: Login,
-    /// `None` if nothing is encrypted.
+    /// `None` if the connection is not encrypted.
     pub(crate) tls: Option<Tls>,
-    /// Whether others named the place, and not the URL: then errors tell it.
-    pub(crate) is_found: bool,
+    /// Whether the place comes from a sentinel or a cluster, not from the URL. Errors then name it.
+    pub(crate) is_discovered: bool,
 }
 
 /// Where a server listens.
@@ -25,7 +25,7 @@ pub(crate) enum Place {
     Unix(PathBuf),
 }
 
-/// Who the client is, and which database it uses.
+/// The credentials of the client, and the number of the database it uses.
 #[derive(Clone, Default)]
 pub(crate) struct Login {
     pub(crate) user: Option<String>,
@@ -34,11 +34,11 @@ pub(crate) struct Login {
 }
 
 impl Login {
-    /// The user and the password, if the client is to tell either.
+    /// The user and the password; `None` if the URL has neither.
     pub(crate) fn credentials(&self) -> Option<(&str, &str)> {
         let (user, password) = (self.user.as_deref(), self.password.as_deref());
-        let is_told = user.is_some() || password.is_some();
-        is_told.then(|| (user.unwrap_or("default"), password.unwrap_or_default()))
+        let has_either = user.is_some() || password.is_some();
+        has_either.then(|| (user.unwrap_or("default"), password.unwrap_or_default()))
     }
 }
 
@@ -47,7 +47,7 @@ impl Place {
         Self::Tcp { host: host.into(), port }
     }
 
-    /// Whether it is on this machine.
+    /// Whether the server is on this machine.
     pub(crate) fn is_local(&self) -> bool {
         match self {
             Self::Tcp { host, .. } => {

@@ -1,4 +1,7 @@
-//! Encrypted connections: what is trusted, and what a failed handshake means.
+//! TLS configuration, the TLS handshake, and readable messages for its errors.
+//!
+//! Owns everything that depends on rustls. `endpoint.rs` makes a [`Tls`] from a URL;
+//! `transport/socket.rs` encrypts connections with it. It does not open connections.
 
 use crate::runtime::fork::PerProcess;
 use rustls::client::Resumption;
@@ -19,22 +22,23 @@ use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
-/// For how long a server that can be reached may leave the handshake without an answer.
+/// How long a reachable server may take for the TLS handshake.
 const HANDSHAKE: Duration = Duration::from_secs(5);
 
-/// The parameters of a URL that are about encryption. They are named as redis-cli names them.
+/// The URL parameters for encryption, named as in redis-cli.
 pub(crate) const PARAMETERS: [&str; 4] = ["cacert", "cert", "key", "insecure"];
 
-/// How connections are encrypted. All files are read when this is made.
+/// A TLS configuration. Creating it reads all files; connecting reads none.
 #[derive(Clone)]
 pub(crate) struct Tls {
     config: Arc<ClientConfig>,
-    /// Whether the server has to prove who it is.
+    /// Whether the server's certificate is verified.
     pub(crate) is_verified: bool,
 }
 
 impl Tls {
-    /// From parameters by their names; fails with the reason.
+    /// Builds a configuration from URL parameters, which `take` returns by name. Fails with the
+    /// reason.
     pub(crate) fn new(mut take: impl FnMut(&str) -> Option<String>) -> Result<Self, String> {
         let [cacert, cert, key, insecure] = PARAMETERS.map(&mut take);
         let is_insecure = match insecure.as_deref() {
@@ -50,11 +54,11 @@ impl Tls {
                 return Err("cacert and insecure=true contradict each other".to_owned());
             }
             (None, true) => {
-                let anything = Arc::new(Anything(provider));
-                config.dangerous().with_custom_certificate_verifier(anything)
+                let any_certificate = Arc::new(AnyCertificate(provider));
+                config.dangerous().with_custom_certificate_verifier(any_certificate)
             }
             (Some(path), false) => config.with_root_certificates(trusted(&path)?),
-            (None, false) => config.with_root_certificates(systems_roots()?),
+            (None, false) => config.with_root_certificates(system_roots()?),
         };
         let mut config = match (cert, key) {
             (None, None) => config.with_no_client_auth(),
@@ -76,12 +80,13 @@ impl Tls {
             }
             _ => return Err("cert and key belong together: give both or neither".to_owned()),
         };
-        // Connections are few and long; and a lock on what they share might be held during a fork.
+        // Connections are few and long-lived, so resumption gains little; and its cache has a
+        // mutex, which another thread might hold during a fork.
         config.resumption = Resumption::disabled();
         Ok(Self { config: Arc::new(config), is_verified: !is_insecure })
     }
 
-    /// Encrypts a connection to this host.
+    /// Performs the TLS handshake on a connection to this host.
     pub(crate) async fn connect<S>(&self, host: &str, socket: S) -> io::Result<TlsStream<S>>
     where
         S: AsyncRead + AsyncWrite + Unpin,
@@ -89,19 +94,20 @@ impl Tls {
         let name = ServerName::try_from(host.to_owned());
         let name = name.map_err(|_| io::Error::other(format!("{host} is no name of a host")))?;
         let connector = TlsConnector::from(Arc::clone(&self.config));
-        let silent = "TLS: no answer to the handshake: does the server speak TLS on this port?";
+        let no_answer = "TLS: no answer to the handshake: does the server speak TLS on this port?";
         match timeout(HANDSHAKE, connector.connect(name, socket)).await {
             Ok(Err(error)) if error.kind() == io::ErrorKind::UnexpectedEof => {
-                Err(io::Error::new(error.kind(), silent))
+                Err(io::Error::new(error.kind(), no_answer))
             }
             Ok(connected) => connected.map_err(|error| explained(error, host)),
-            // A server without TLS waits for the end of what it takes for a command.
-            Err(_) => Err(io::Error::new(io::ErrorKind::TimedOut, silent)),
+            // A server without TLS takes the handshake for the start of a command and waits for the
+            // rest.
+            Err(_) => Err(io::Error::new(io::ErrorKind::TimedOut, no_answer)),
         }
     }
 }
 
-/// The error of an encrypted connection to this host, with what to do about it.
+/// Adds advice to an error of an encrypted connection to this host.
 pub(crate) fn explained(error: io::Error, host: &str) -> io::Error {
     let cause = error.get_ref().and_then(|cause| cause.downcast_ref::<Error>());
     let Some(cause) = cause else { return error };
@@ -146,7 +152,7 @@ fn unreadable(parameter: &str, path: &str, error: &PemError) -> String {
     format!("{parameter}={path} cannot be read: {why}")
 }
 
-/// The certificates in a file, which are at least one.
+/// The certificates in a file. Fails if there is none.
 fn certificates(parameter: &str, path: &str) -> Result<Vec<CertificateDer<'static>>, String> {
     let found: Result<Vec<_>, _> =
         CertificateDer::pem_file_iter(path).and_then(|certificates| certificates.collect());
@@ -166,12 +172,13 @@ fn trusted(path: &str) -> Result<RootCertStore, String> {
     Ok(roots)
 }
 
-/// What the operating system trusts.
-fn systems_roots() -> Result<RootCertStore, String> {
+/// The root certificates that the operating system trusts.
+fn system_roots() -> Result<RootCertStore, String> {
     static ROOTS: PerProcess<RootCertStore> = PerProcess::new();
     let roots = ROOTS.get_or_init(|| {
         let mut roots = RootCertStore::empty();
-        // What cannot be read or used is missing, and then said to be of an unknown issuer.
+        // Certificates that cannot be read or parsed are skipped; the handshake then reports an
+        // unknown issuer.
         roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
         roots
     });
@@ -183,11 +190,11 @@ fn systems_roots() -> Result<RootCertStore, String> {
     Ok(roots.clone())
 }
 
-/// Takes any certificate, and proves nothing but that the server has its key.
+/// Accepts any certificate. It verifies only that the server has the matching key.
 #[derive(Debug)]
-struct Anything(Arc<CryptoProvider>);
+struct AnyCertificate(Arc<CryptoProvider>);
 
-impl ServerCertVerifier for Anything {
+impl ServerCertVerifier for AnyCertificate {
     fn verify_server_cert(
         &self,
         _end_entity: &CertificateDer<'_>,

@@ -1,25 +1,29 @@
-//! The parts of a node's URL, and what may be shown of one that cannot be used.
+//! Splits and decodes node URLs, and hides secrets in invalid ones. Called by `endpoint.rs` and
+//! `nodes.rs`.
+//!
+//! The generic `url` crate parses only hosts and queries here: node URLs may name several hosts. No
+//! error message may quote a password.
 
 use percent_encoding::percent_decode_str;
 use url::{Host, form_urlencoded};
 
-/// A URL in its parts, which are decoded.
+/// The decoded parts of a URL.
 pub(crate) struct Url {
     pub(crate) user: Option<String>,
     pub(crate) password: Option<String>,
-    /// Hosts with their ports, if these are given. IPv6 addresses have no brackets.
+    /// Hosts with their ports, if given. IPv6 addresses are without brackets.
     pub(crate) hosts: Vec<(String, Option<u16>)>,
-    /// Behind the hosts, without the first slash.
+    /// What follows the hosts, without the leading slash.
     pub(crate) path: String,
     parameters: Vec<(String, String)>,
 }
 
 impl Url {
-    /// Parses what stands behind `scheme://`; fails with the reason, which quotes nothing secret.
+    /// Parses what follows `scheme://`. Fails with the reason, which contains no secret.
     pub(crate) fn parse(rest: &str) -> Result<Self, String> {
         let end = rest.find(['/', '?', '#']).unwrap_or(rest.len());
         let (authority, rest) = rest.split_at(end);
-        // The URL would be taken to end, or its host to begin, within the password.
+        // A raw character of these in a password would end the URL, or start its host, too early.
         if rest.contains('@') && !authority.is_empty() {
             return Err(
                 "the characters @ / ? # must be percent-encoded in a name, a password or a \
@@ -28,8 +32,8 @@ impl Url {
             );
         }
         if rest.contains('#') {
-            return Err("nothing is told behind a #; where #insecure is meant, which trusts any \
-                        certificate, say ?insecure=true"
+            return Err("nothing may follow a #; if you mean #insecure, which trusts any \
+                        certificate, write ?insecure=true"
                 .to_owned());
         }
         let (path, query) = rest.split_once('?').unwrap_or((rest, ""));
@@ -42,28 +46,28 @@ impl Url {
             Some(None) => (decoded(login.unwrap_or_default())?, String::new()),
             None => Default::default(),
         };
-        let told = |text: String| Some(text).filter(|text| !text.is_empty());
+        let non_empty = |text: String| Some(text).filter(|text| !text.is_empty());
         let hosts = match hosts {
             "" => Vec::new(),
             hosts => hosts.split(',').map(host).collect::<Result<_, _>>()?,
         };
         Ok(Self {
-            user: told(user),
-            password: told(password),
+            user: non_empty(user),
+            password: non_empty(password),
             hosts,
             path: decoded(path.strip_prefix('/').unwrap_or(path))?,
             parameters: form_urlencoded::parse(query.as_bytes()).into_owned().collect(),
         })
     }
 
-    /// Takes a parameter out.
+    /// Removes a parameter and returns its value.
     pub(crate) fn take(&mut self, name: &str) -> Option<String> {
         let at = self.parameters.iter().position(|(known, _)| known == name)?;
         Some(self.parameters.remove(at).1)
     }
 
-    /// Fails if there are parameters left. What they are called is not told: it may be what follows an
-    /// `&` in a password.
+    /// Fails if parameters are left. The message does not quote their names, since such a name may
+    /// be the part of a password that follows an `&`.
     pub(crate) fn is_used_up(&self, accepted: &[&str]) -> Result<(), String> {
         let Some((name, _)) = self.parameters.first() else { return Ok(()) };
         Err(match accepted {
@@ -73,7 +77,7 @@ impl Url {
         })
     }
 
-    /// The only host.
+    /// The host. Fails if there is none or more than one.
     pub(crate) fn host(&self) -> Result<&(String, Option<u16>), String> {
         match &*self.hosts {
             [host] => Ok(host),
@@ -85,25 +89,25 @@ impl Url {
         }
     }
 
-    /// The number of a database, in the path.
+    /// The database number in the path.
     pub(crate) fn database(&self) -> Result<u32, String> {
         database(&self.path)
     }
 }
 
-/// The number of a database; that of no text is 0.
+/// Parses a database number; 0 if `text` is empty.
 pub(crate) fn database(text: &str) -> Result<u32, String> {
     if text.is_empty() {
         return Ok(0);
     }
-    // Servers count them by a signed number.
+    // Servers parse it as a signed number.
     let number = text.parse::<i32>().ok().and_then(|number| u32::try_from(number).ok());
     number.ok_or_else(|| "the database must be a number of 0 or more, such as /1".to_owned())
 }
 
 fn host(text: &str) -> Result<(String, Option<u16>), String> {
     let (host, port) = match text.rsplit_once(':') {
-        // The colon is within an IPv6 address.
+        // The colon is part of an IPv6 address.
         Some((_, after)) if after.contains(']') => (text, None),
         Some((host, port)) => (host, Some(port)),
         None => (text, None),
@@ -133,8 +137,8 @@ fn decoded(text: &str) -> Result<String, String> {
     decoded.map(Into::into).map_err(|_| "what is percent-encoded must be UTF-8".to_owned())
 }
 
-/// What may be shown of a URL that cannot be used. A password can stand before the last `@` or
-/// behind the first `?`; where these overlap, nothing but the scheme is shown.
+/// The part of an invalid URL that is safe to show. A password may precede the last `@` or follow
+/// the first `?`; if these overlap, only the scheme is shown.
 pub(crate) fn redacted(url: &str) -> String {
     let (scheme, rest) = url.split_once("://").unwrap_or(("", url));
     let known = |byte: u8| byte.is_ascii_alphanumeric() || b"+-.".contains(&byte);
@@ -152,7 +156,7 @@ pub(crate) fn redacted(url: &str) -> String {
         return format!("{scheme}***@{host}{query}");
     }
     let (hosts, path) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
-    // Who forgets the host leaves the password where a port would be.
+    // If the host was forgotten, the password stands where the port should be.
     let shown = |part: &str| match part.rsplit_once(':') {
         Some((host, port)) if !part.ends_with(']') && !is_port(host, port) => format!("{host}:***"),
         _ => part.to_owned(),
@@ -166,8 +170,8 @@ fn is_port(host: &str, port: &str) -> bool {
     !host.is_empty() && port.bytes().all(|byte| byte.is_ascii_digit())
 }
 
-/// The URLs in a list with commas between them: a comma begins a new one only where a scheme follows,
-/// since one URL may have several hosts.
+/// Splits a comma-separated list of URLs. A comma starts a new URL only if a scheme follows, since
+/// one URL may name several hosts.
 pub(crate) fn split(list: &str) -> Vec<String> {
     let mut urls: Vec<String> = Vec::new();
     for part in list.split(',').filter(|part| !part.trim().is_empty()) {
@@ -187,7 +191,7 @@ mod tests {
     use super::{redacted, split};
 
     #[test]
-    fn a_comma_begins_a_url_only_where_a_scheme_follows() {
+    fn comma_starts_a_url_only_if_a_scheme_follows() {
         let list = "redis://a, redis-sentinel://b:1,c ,d/orders,rediss://e,";
         assert_eq!(split(list), ["redis://a", "redis-sentinel://b:1,c,d/orders", "rediss://e"]);
         assert_eq!(split("a,b"), ["a,b"]);
@@ -195,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn a_password_without_a_host_is_not_shown() {
+    fn password_without_host_is_not_shown() {
         for (url, shown) in [
             ("redis://:secret", "redis://:***"),
             ("redis://:6379", "redis://:***"),

@@ -1,9 +1,10 @@
-//! Texts for people.
+//! Durations as they appear in error messages and log events. Called wherever a message mentions a
+//! duration; it formats only, and parses nothing.
 
 use std::fmt;
 use std::time::Duration;
 
-/// A duration as a person writes it.
+/// Displays a duration in the largest fitting unit: `500 µs`, `20 ms`, `1.5 s`, `2 h`.
 pub(crate) struct HumanDuration(pub(crate) Duration);
 
 impl fmt::Display for HumanDuration {

@@ -1,33 +1,36 @@
-//! The error table: one for all languages. Each binding maps [`ErrorCode`] to a class of its own
-//! and copies the fields; the texts are written here and in `options.rs` only.
+//! The error type of the public API, shared by all languages.
+//!
+//! This module owns [`ErrorCode`], [`NodeOutcome`] and [`Error`]. Each language binding maps an
+//! [`ErrorCode`] to one of its exception classes and copies the fields. The module must not depend
+//! on any other module of this crate; every other module may create errors with it.
 
 pub(crate) mod duration;
 
 use serde::Serialize;
 use std::fmt;
 
-/// What kind of error it is. The names are the same in every language.
+/// The kind of an [`Error`]. The codes are the same in every language.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ErrorCode {
-    /// A bad URL, option or node list.
+    /// A URL, an option or the list of nodes is invalid.
     Config,
     /// Others held the lock for the whole `wait`.
     Timeout,
-    /// Too few nodes could vote: unreachable, timed out, guarded or refusing.
+    /// Too few nodes could vote: the others were unreachable, timed out, were guarded or refused.
     NoQuorum,
-    /// The lease ended before the work did.
+    /// The lease ended before its holder released it.
     LeaseLost,
     /// The client is closed.
     Closed,
 }
 
 impl ErrorCode {
-    /// All codes.
+    /// Every code, in declaration order.
     pub const ALL: [ErrorCode; 5] =
         [Self::Config, Self::Timeout, Self::NoQuorum, Self::LeaseLost, Self::Closed];
 
-    /// The code as programs see it, such as `NO_QUORUM`.
+    /// The code as a stable string for programs, such as `NO_QUORUM`.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Config => "CONFIG",
@@ -38,7 +41,7 @@ impl ErrorCode {
         }
     }
 
-    /// The name of the class in Python and Node.js, such as `QuorumError`.
+    /// The name of the exception class in Python and Node.js, such as `QuorumError`.
     pub fn class(self) -> &'static str {
         match self {
             Self::Config => "ConfigError",
@@ -50,50 +53,50 @@ impl ErrorCode {
     }
 }
 
-/// What became of a request to one node.
+/// The outcome of a request at one node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "lowercase")]
 #[non_exhaustive]
 pub enum NodeOutcome {
-    /// It granted the lock.
+    /// The node granted the lock.
     Granted,
-    /// Somebody else holds the key there, or a value of another type stands in its place.
+    /// Another token holds the key on this node, or the key has a value of another type.
     Held,
-    /// It did what was asked of a lease, or had nothing to object.
+    /// The node did what the request asked for, or has no conflicting state.
     Confirmed,
-    /// It does not hold this lease's key.
+    /// The node does not hold this lease's key.
     Missing,
-    /// It did not answer within `node_timeout`; the request may still be applied.
+    /// The node did not answer within `node_timeout`. It may still apply the request.
     Timeout,
-    /// The connection broke before the answer came; the request may have been applied.
+    /// The connection broke before the answer arrived. The node may have applied the request.
     Disconnected,
     /// There was no connection to send the request on.
     Unreachable,
-    /// It answered, but may have restarted not long ago: its word does not count before it has
+    /// The node answered but may have restarted recently, so its vote does not count until it has
     /// been up for `restart_guard`.
     Guarded,
-    /// It is the same server as another node.
+    /// The node is the same server as another node of the list.
     Duplicate,
-    /// It is loading its data (`LOADING`).
+    /// The node is loading its data (`LOADING`).
     Loading,
-    /// It is a replica (`READONLY`), such as a master that was demoted.
+    /// The node is a replica (`READONLY`), for example a demoted master.
     Readonly,
-    /// It is a replica that has lost its master (`MASTERDOWN`).
+    /// The node is a replica that has lost its master (`MASTERDOWN`).
     Masterdown,
-    /// Its memory is used up (`OOM`).
+    /// The node has run out of memory (`OOM`).
     Oom,
-    /// It can't save its data, and is set to take no writes then (`MISCONF`).
+    /// The node cannot save its data and is configured to refuse writes in that case (`MISCONF`).
     Misconf,
-    /// The user is not permitted to run what is needed, or not on this key (`NOPERM`).
+    /// The user lacks permission for a required command, or for this key (`NOPERM`).
     Noperm,
-    /// It answered with any other error.
+    /// The node answered with any other error.
     Refused,
-    /// It had not answered yet when the decision was made without it.
+    /// The node had not answered when the decision was made without it.
     Pending,
 }
 
 impl NodeOutcome {
-    /// All outcomes.
+    /// Every outcome, in declaration order.
     pub const ALL: [NodeOutcome; 17] = [
         Self::Granted,
         Self::Held,
@@ -114,7 +117,7 @@ impl NodeOutcome {
         Self::Pending,
     ];
 
-    /// The outcome as programs see it, such as `held`.
+    /// The outcome as a stable string for programs, such as `held`.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Granted => "granted",
@@ -138,15 +141,15 @@ impl NodeOutcome {
     }
 }
 
-/// One node's part in an error.
+/// What one node contributed to an error.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct NodeReport {
     /// The node's URL, without user and password.
     pub address: String,
-    /// What became of the request.
+    /// The outcome of the request at this node.
     pub outcome: NodeOutcome,
-    /// More about it, such as the server's error text; may be empty.
+    /// Details, such as the server's error text; may be empty.
     pub detail: String,
 }
 
@@ -160,7 +163,7 @@ impl fmt::Display for NodeReport {
     }
 }
 
-/// An error of quorlock.
+/// The error type of this crate. Its `Display` text is the message followed by the node reports.
 #[derive(Clone, Debug)]
 pub struct Error(Box<Inner>);
 
@@ -204,17 +207,17 @@ impl Error {
         self.0.code
     }
 
-    /// What happened, in a sentence, without the nodes' parts.
+    /// What happened, in one sentence, without the node reports.
     pub fn message(&self) -> &str {
         &self.0.message
     }
 
-    /// The resources it is about; empty if it is about none.
+    /// The resources that the error concerns; empty if it concerns none.
     pub fn resources(&self) -> &[String] {
         &self.0.resources
     }
 
-    /// What became of the request at each node; empty if none was asked.
+    /// The outcome at each node; empty if no request was sent.
     pub fn nodes(&self) -> &[NodeReport] {
         &self.0.nodes
     }
@@ -234,7 +237,7 @@ impl fmt::Display for Error {
 
 impl std::error::Error for Error {}
 
-/// What is wrong with two nodes that are one server, by their positions (from 0) and addresses.
+/// The message for duplicate nodes. Each node is given as its position (from 0) and its address.
 pub(crate) fn same_server(one: (usize, &str), other: (usize, &str)) -> String {
     let ((first, first_address), (second, second_address)) = (one.min(other), one.max(other));
     format!(

@@ -1,4 +1,7 @@
-//! A node's connection: how it is opened, watched, given up and replaced.
+//! The life of a node's connection: opening, checking, giving up, reconnecting.
+//!
+//! Runs as background services; `mod.rs` reports timeouts and errors to it. Nothing here waits for
+//! a request.
 
 use super::link::{Cluster, Link, LinkState};
 use super::routing::keep_routing;
@@ -18,62 +21,62 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-/// After so many timeouts in a row the peer is taken for stuck, and the connection is replaced.
+/// After this many timeouts in a row, the connection is considered stuck and is replaced.
 const STUCK_AFTER: u32 = 3;
 
 impl Node {
     pub(super) fn timed_out(self: &Arc<Self>, link: &Link) {
         let timeouts = link.timeouts.fetch_add(1, Ordering::Relaxed) + 1;
         let age = clock::now().since(link.since);
-        // The age keeps a node that is merely slower than the deadline from being reconnected to
-        // all the time.
+        // The minimum age keeps a node that is merely slower than the deadline from being
+        // reconnected continually.
         if timeouts >= STUCK_AFTER && age >= self.connect_timeout {
             let detail = format!("no answer to {timeouts} requests in a row");
             let failure = Failure { outcome: NodeOutcome::Timeout, detail, sent: false };
-            if self.leave(|state| state.is(link), LinkState::Down(failure.clone())) {
+            if self.transition(|state| state.is(link), LinkState::Down(failure.clone())) {
                 self.health.failed(self.address(), &failure);
             }
         }
     }
 
-    /// It is a replica now. By the same URL there may be a master.
+    /// The server is a replica now. The URL may lead to a master, so reconnect.
     pub(super) fn demoted(self: &Arc<Self>, link: &Link) {
-        // Where there is none, it is not connected to all the time.
+        // The minimum age limits how often this happens if there is no master.
         if clock::now().since(link.since) >= self.connect_timeout {
             self.broken(link);
         }
     }
 
     pub(super) fn broken(self: &Arc<Self>, link: &Link) {
-        if self.leave(|state| state.is(link), LinkState::Connecting) {
+        if self.transition(|state| state.is(link), LinkState::Connecting) {
             events::disconnected(self.address());
         }
     }
 
-    /// Goes from the state that `from` tells to `to`, and reconnects in the background. Does
-    /// nothing in any other state, so that only one task at a time is connecting. Returns whether it
-    /// did.
-    pub(super) fn leave(
+    /// Changes the state to `to` if `from` accepts the current one, and then reconnects in the
+    /// background. Otherwise does nothing, so only one task connects at a time. Returns whether the
+    /// state was changed.
+    pub(super) fn transition(
         self: &Arc<Self>,
         from: impl Fn(&LinkState<Self>) -> bool,
         to: LinkState<Self>,
     ) -> bool {
-        let left = self.state.send_if_modified(|state| {
-            let leaves = from(state);
-            if leaves {
+        let changed = self.state.send_if_modified(|state| {
+            let matches = from(state);
+            if matches {
                 *state = to;
             }
-            leaves
+            matches
         });
-        if left {
+        if changed {
             let node = Arc::downgrade(self);
             runtime::serve(move || Self::connect(Weak::clone(&node)));
         }
-        left
+        changed
     }
 
-    /// Connects, again and again until that is done. The task must not keep a node alive that nobody uses
-    /// any more.
+    /// Connects, and tries again until that succeeds. Holds only a weak reference, so that a node
+    /// that is not used any more is dropped.
     async fn connect(node: Weak<Self>) {
         let (mut delay, longest) = RECONNECT_DELAY;
         while let Some(node) = node.upgrade() {
@@ -81,7 +84,7 @@ impl Node {
             let state = match timeout(node.connect_timeout, opening).await {
                 Ok(Some(Ok(state))) => state,
                 Ok(Some(Err(failure))) => LinkState::Down(failure),
-                // A mistake in quorlock, or in a library that it uses.
+                // A panic is a bug in quorlock or in a library that it uses.
                 Ok(None) => LinkState::Down(Failure::unreachable("connecting to it panicked")),
                 Err(_) => {
                     let what = node.endpoint.target.no_connection();
@@ -126,26 +129,27 @@ impl Node {
         let (node, weak_id) = (Arc::downgrade(self), Arc::downgrade(&id));
         let on_broken = move || {
             if let (Some(node), Some(id)) = (node.upgrade(), weak_id.upgrade())
-                && node.leave(|state| state.has(&id), LinkState::Connecting)
+                && node.transition(|state| state.has(&id), LinkState::Connecting)
             {
                 events::disconnected(node.address());
             }
         };
         let connection = NodeConnection::open(&self.endpoint.target, on_broken).await?;
         let info = connection.prepare().await?;
-        self.saw(info)?;
+        self.record_server_info(info)?;
         let (since, timeouts) = (clock::now(), AtomicU32::new(0));
         let owner = self.owner.clone().map(|owner| owner as Weak<dyn Cluster>);
         let link = Arc::new(Link { connection, id, since, timeouts, owner });
-        if self.guard.is_some() || link.connection.is_named_by_others() {
+        if self.guard.is_some() || link.connection.uses_sentinels() {
             let (node, link) = (Arc::downgrade(self), Arc::downgrade(&link));
             runtime::serve(move || keep_checking(Weak::clone(&node), Weak::clone(&link)));
         }
         Ok(LinkState::Up(link))
     }
 
-    /// Takes in what the server told of itself. Fails if it is the same server as another node.
-    pub(super) fn saw(&self, info: Option<ServerInfo>) -> Result<(), Failure> {
+    /// Records what the server reports about itself. Fails if it is the same server as another
+    /// node.
+    pub(super) fn record_server_info(&self, info: Option<ServerInfo>) -> Result<(), Failure> {
         let now = clock::now();
         if let Some(micros) = info.as_ref().and_then(|info| info.clock) {
             self.clocks.saw(self.position, micros);
@@ -157,7 +161,7 @@ impl Node {
             }
         }
         if self.owner.is_some() {
-            // The cluster as a whole told who it is.
+            // The cluster as a whole has reported its servers.
             return Ok(());
         }
         let ids = info.map(|info| info.run_id).into_iter().collect();
@@ -165,26 +169,26 @@ impl Node {
     }
 }
 
-/// Looks at the server again and again, for as long as this connection is in use.
+/// Checks the server regularly while this connection is in use.
 async fn keep_checking(node: Weak<Node>, link: Weak<Link>) {
     let Some(mut state) = node.upgrade().map(|node| node.state.subscribe()) else { return };
     let is_in_use = |state: &LinkState<Node>| state.is_open() || matches!(state, LinkState::Closed);
     if state.wait_for(is_in_use).await.is_err() {
         return;
     }
-    // Another server may have been named between the question and the connection: look at once.
-    let is_named = link.upgrade().is_some_and(|link| link.connection.is_named_by_others());
-    let (mut pause, mut is_confirmed) = (is_named.then_some(Duration::ZERO), true);
+    // The sentinels may have named another server since they were asked, so check at once.
+    let uses_sentinels = link.upgrade().is_some_and(|link| link.connection.uses_sentinels());
+    let (mut pause, mut is_confirmed) = (uses_sentinels.then_some(Duration::ZERO), true);
     while let Some(interval) = node.upgrade().map(|node| node.check_interval) {
         sleep(pause.take().unwrap_or(interval)).await;
         let (Some(node), Some(link)) = (node.upgrade(), link.upgrade()) else { return };
         if !node.state.borrow().is(&link) {
             return;
         }
-        // That it does not answer is for the requests to find out.
-        let looked = timeout(node.connect_timeout, link.connection.fetch_info()).await;
-        if let Ok(Ok(Some(info))) = looked
-            && node.saw(Some(info)).is_err()
+        // If there is no answer, the requests will notice that.
+        let info = timeout(node.connect_timeout, link.connection.fetch_info()).await;
+        if let Ok(Ok(Some(info))) = info
+            && node.record_server_info(Some(info)).is_err()
         {
             return node.broken(&link);
         }
@@ -192,8 +196,8 @@ async fn keep_checking(node: Weak<Node>, link: Weak<Link>) {
         is_confirmed = match current.ok().flatten() {
             Some(true) => true,
             Some(false) => return node.broken(&link),
-            // The sentinels that can be reached may be those that missed a failover. One look may fail by
-            // chance, two in a row do not.
+            // The sentinels that answer may be a minority that missed a failover. One check may
+            // fail by chance; two in a row mean that the master is unknown.
             None if !is_confirmed => return node.broken(&link),
             None => {
                 pause = Some(CHECK_INTERVAL.0);

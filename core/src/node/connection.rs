@@ -1,4 +1,7 @@
-//! One connection to a node: how it is opened, what is asked on it, and what its errors mean.
+//! One connection to a node: a server, an in-memory node, or a simulated one.
+//!
+//! Turns requests into commands and errors into failures. When to connect, and what to do about a
+//! failure, is up to `connect.rs` and `link.rs`.
 
 use crate::command::answer::Failure;
 use crate::command::memory::MemoryNode;
@@ -21,7 +24,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// A connection, for requests from any thread.
+/// A connection that any thread may send requests on.
 pub(crate) enum NodeConnection {
     Redis(Box<Redis>),
     Memory(Arc<MemoryNode>),
@@ -33,18 +36,18 @@ pub(crate) enum NodeConnection {
 pub(crate) struct Redis {
     connection: Connection<ReplySink>,
     server: Arc<Server>,
-    /// If sentinels named it.
+    /// How sentinels named the server, if they did.
     named: Option<Named>,
 }
 
 struct Named {
     by: Arc<Sentinels>,
-    /// For how long a majority of them had named it.
+    /// How long a majority of them had named it when it was opened.
     age: Duration,
 }
 
 impl NodeConnection {
-    /// Connects; `on_broken` is called when the connection is closed from the other side.
+    /// Connects. `on_broken` is called when the connection breaks. Has no time limit.
     pub(crate) async fn open(
         target: &Target,
         on_broken: impl Fn() + Send + Sync + 'static,
@@ -66,7 +69,7 @@ impl NodeConnection {
                 let server = Arc::clone(server);
                 Ok(Self::Redis(Box::new(Redis { connection, server, named: None })))
             }
-            // Its masters are nodes of their own.
+            // Each master of a cluster is a node of its own.
             Target::Cluster(_) => Err(Failure::unreachable("a cluster has several servers")),
             Target::Sentinel(sentinels) => {
                 let Master { connection, server, age } = sentinels.open().boxed().await?;
@@ -77,27 +80,27 @@ impl NodeConnection {
         }
     }
 
-    /// Introduces itself, looks at the server, and loads the scripts, so that none is missing later,
-    /// which would cost a round trip, and the order of requests. A server that does not permit it gets
-    /// them by EVAL.
+    /// Authenticates, queries information about the server, and loads the scripts. A script that
+    /// had to be loaded later would cost a round trip and break the order of requests. If the
+    /// server does not permit loading, requests send the source with EVAL.
     pub(crate) async fn prepare(&self) -> Result<Option<ServerInfo>, Failure> {
         let Self::Redis(redis) = self else { return self.fetch_info().await };
         let mut commands = Vec::new();
         for source in script::sources() {
             commands.push(redis::cmd("SCRIPT").arg("LOAD").arg(source).to_owned());
         }
-        // Only servers since Redis 7.2 know it.
+        // Only known to Redis 7.2 and later; errors are ignored.
         for (item, value) in [("LIB-NAME", "quorlock"), ("LIB-VER", env!("CARGO_PKG_VERSION"))] {
             commands.push(redis::cmd("CLIENT").arg("SETINFO").arg(item).arg(value).to_owned());
         }
-        // Who was found by sentinels was met before.
+        // A server that was found through sentinels is authenticated already.
         let hello = if redis.named.is_none() { hello(&redis.server.login) } else { Vec::new() };
         let introduced = hello.len();
         let (hello, behind) = (hello.into_iter(), introduced + commands.len());
-        // Last, so that nothing comes between what the server's clock shows and when it is heard.
+        // TIME is last, so that the server's clock is as recent as possible when the reply arrives.
         let all: Vec<_> = hello.chain(commands).chain(info_commands()).collect();
-        let asked = redis.connection.query(&all).await;
-        let mut replies = asked.map_err(|error| introduction_failure(&error, &redis.server))?;
+        let replied = redis.connection.query(&all).await;
+        let mut replies = replied.map_err(|error| introduction_failure(&error, &redis.server))?;
         let infos = replies.split_off(behind);
         replies.truncate(introduced);
         for reply in replies {
@@ -105,13 +108,15 @@ impl NodeConnection {
         }
         let Some(mut info) = server_info(infos) else { return Ok(None) };
         if let Some(Named { age, .. }) = redis.named {
-            // What it did not know when it became the master, nobody knows.
+            // Before it became the master it may have missed writes, so only the time since then
+            // counts.
             info.uptime = info.uptime.min(age);
         }
         Ok(Some(info))
     }
 
-    /// Whether it still is the server that the node's URL means; `None` if that cannot be found out now.
+    /// Whether this still is the server that the node's URL stands for; `None` if that cannot be
+    /// determined now.
     pub(crate) async fn is_current(&self) -> Option<bool> {
         match self {
             Self::Redis(redis) => match &redis.named {
@@ -122,19 +127,19 @@ impl NodeConnection {
         }
     }
 
-    /// Whether the URL leaves open which server it is.
-    pub(crate) fn is_named_by_others(&self) -> bool {
+    /// Whether sentinels named the server, so that it may change.
+    pub(crate) fn uses_sentinels(&self) -> bool {
         matches!(self, Self::Redis(redis) if redis.named.is_some())
     }
 
-    /// Looks at the server; `None` if it does not tell, for want of permission.
+    /// Queries information about the server; `None` if INFO is not permitted.
     pub(crate) async fn fetch_info(&self) -> Result<Option<ServerInfo>, Failure> {
         match self {
             Self::Redis(redis) => {
                 let replies = redis.connection.query(&info_commands()).await;
                 replies.map(server_info).map_err(|error| failure(&error, false))
             }
-            // A node in this process lives as long as the process.
+            // An in-memory node lives as long as the process.
             Self::Memory(node) => Ok(Some(ServerInfo {
                 run_id: format!("{:p}", Arc::as_ptr(node)),
                 memory: String::new(),
@@ -147,7 +152,7 @@ impl NodeConnection {
         }
     }
 
-    /// Puts a request on the connection. Returns the sink if there is no room for it now.
+    /// Sends a request. Returns the sink if there is no room for it now.
     pub(crate) fn send(
         &self,
         packed_request: &PackedRequest,
@@ -167,22 +172,22 @@ impl NodeConnection {
         }
     }
 
-    /// Puts a request on the connection that the server takes for keys that are on their way to it.
-    /// Returns the sink if there is no room for it now.
+    /// Sends a request with ASKING, for keys that are being migrated to this server. Returns the
+    /// sink if there is no room for it now.
     pub(crate) fn send_asking(&self, request: &Request, sink: ReplySink) -> Result<(), ReplySink> {
         let Self::Redis(redis) = self else { return Err(sink) };
         let packed = request.command(By::Source).get_packed_command();
         redis.connection.send_behind(&redis::cmd("ASKING").get_packed_command(), &packed, sink)
     }
 
-    /// Sends a request again, with the scripts' sources: the server did not know them. Returns the sink if
-    /// there is no room for it now.
+    /// Sends a request again with the source of its script, which the server did not know. Returns
+    /// the sink if there is no room for it now.
     pub(crate) fn send_source(&self, request: &Request, sink: ReplySink) -> Result<(), ReplySink> {
         let Self::Redis(redis) = self else { return Err(sink) };
         redis.connection.send(&request.command(By::Source).get_packed_command(), sink)
     }
 
-    /// What a server's error means.
+    /// The failure that an error of the server stands for.
     pub(crate) fn failure(&self, error: &RedisError) -> Failure {
         match self {
             Self::Redis(redis) => redis.failure(error),
@@ -199,14 +204,14 @@ impl NodeConnection {
 }
 
 impl Redis {
-    /// What became of a request.
+    /// The failure that an error of the server stands for.
     fn failure(&self, error: &RedisError) -> Failure {
         let mut failure = failure(error, true);
         let is_elsewhere = matches!(error.code(), Some("MOVED" | "ASK"));
-        if is_elsewhere && !self.server.is_found {
+        if is_elsewhere && !self.server.is_discovered {
             failure.detail += ": the server is part of a cluster, use redis-cluster://";
         }
-        if self.server.is_found { failure.at(&self.server.place) } else { failure }
+        if self.server.is_discovered { failure.at(&self.server.place) } else { failure }
     }
 }
 

@@ -1,9 +1,12 @@
-//! Requests under way to nodes, and the answers to them: what each was sent on, and what became of it.
+//! Requests in flight: which connection each was sent on, and what became of it.
 //!
-//! A request that may create keys concerns its sender beyond the deadline: the node may still apply it.
-//! So its connection stays open until it is answered, even if the node uses another one by then.
+//! A request that may create keys matters even after its deadline, because the node may still apply
+//! it. So its connection is kept open until it is answered, even if the node uses another one by
+//! then.
 //!
-//! Nodes and connections are known by what they do here, [`Peer`] and [`Route`].
+//! This module owns the table of requests in flight. It sees nodes and connections only as [`Peer`]
+//! and [`Route`], and must not call them, or wake a task, with the table locked. `fanout.rs` calls
+//! it.
 
 use crate::command::answer::{Answered, Failure};
 use crate::command::request::Request;
@@ -20,48 +23,49 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::task::{Poll, Waker};
 use std::time::Duration;
 
-/// Servers that send a request to one another do so in vain.
-const MOST_HOPS: u8 = 8;
+/// The limit of redirections of one request, in case servers redirect it to one another forever.
+const MAX_HOPS: u8 = 8;
 
-/// A node, as the requests under way to it see it.
+/// What this module needs to know of a node.
 pub(crate) trait Peer: Send + Sync {
-    /// Its position in the client's list.
+    /// Its position in the client's list, from 0.
     fn position(&self) -> usize;
 
-    /// Puts a request on the connection: at once, if the node is connected and nothing waits before it. Else
-    /// it returns what has to be run for that.
+    /// Sends a request at once, if the node is connected and no request waits ahead of it.
+    /// Otherwise returns a future that sends it, to be run by the caller.
     fn send(
         self: Arc<Self>,
         packed_request: &PackedRequest,
         sink: ReplySink,
     ) -> Option<BoxFuture<'static, ()>>;
 
-    /// Takes in what became of a request. Returns the answer as it counts.
+    /// Processes the outcome of a request. Returns the answer, marked if it must not count.
     fn answered(self: Arc<Self>, done: Done<'_>) -> Answered;
 
-    /// Whether this is the connection that requests are sent on now.
+    /// Whether requests are now sent on this connection.
     fn uses(&self, route: &Weak<dyn Route>) -> bool;
 }
 
-/// What became of a request.
+/// The outcome of a request.
 pub(crate) struct Done<'a> {
     pub(crate) request: &'a Request,
-    /// When that which it is a part of began.
+    /// When the operation that it is part of began.
     pub(crate) began: Moment,
-    /// How long the answer took; `None` if there is none, or if the request waited for its connection.
+    /// The latency of the answer; `None` if there is none, or if the request was not sent.
     pub(crate) took: Option<Duration>,
-    /// What it was sent on.
+    /// The connection it was sent on.
     pub(crate) route: Option<&'a Weak<dyn Route>>,
     pub(crate) answered: Answered,
 }
 
-/// A connection, as the requests on it see it.
+/// What this module needs to know of a connection.
 pub(crate) trait Route: Send + Sync {
-    /// Takes in the server's error: sends the request again where the server says, or answers it.
+    /// Handles an error of the server: sends the request again if the error is a redirection or an
+    /// unknown script, and otherwise answers the sink.
     fn refused(self: Arc<Self>, request: &Arc<Request>, error: &RedisError, sink: ReplySink);
 }
 
-/// A request that goes to several nodes, and is packed once for all.
+/// A request to several nodes, which is serialized once for all of them.
 pub(crate) struct PackedRequest {
     pub(crate) request: Arc<Request>,
     packed: OnceCell<Vec<u8>>,
@@ -85,7 +89,7 @@ impl PackedRequest {
     }
 }
 
-/// Where answers come in.
+/// The requests in flight of one fan-out.
 pub(crate) struct InFlight(Mutex<Entries>);
 
 #[derive(Default)]
@@ -97,21 +101,22 @@ struct Entries {
 struct Entry {
     node: Arc<dyn Peer>,
     request: Arc<Request>,
-    /// What it was sent on. That keeps the sink, which keeps the in_flight, until it is answered.
+    /// The connection it was sent on. It keeps the sink, which keeps this table, until it is
+    /// answered.
     route: Option<Weak<dyn Route>>,
-    /// The same, if the request may create keys and is not answered yet. The fan-out ends that cycle
-    /// when it is dropped.
+    /// A strong reference to the connection, if the request may create keys and is not answered
+    /// yet. The fan-out breaks this cycle when it is dropped.
     kept: Option<Arc<dyn Route>>,
     was_sent: bool,
-    /// Whether it was sent just once.
+    /// Whether it was sent exactly once.
     in_order: bool,
-    /// Whether its sink is there, which an answer can come to.
+    /// Whether its sink still exists, so that an answer can arrive.
     has_sink: bool,
     state: RequestState,
 }
 
 impl Entry {
-    /// Whether somebody waits for the answer.
+    /// Whether the fan-out still waits for the answer.
     fn is_open(&self) -> bool {
         matches!(self.state, RequestState::Open)
     }
@@ -125,13 +130,14 @@ impl Entry {
 enum RequestState {
     Open,
     Answered(Answered),
-    /// Its time was up, but the node may still apply it. The answer, if it has come meanwhile.
+    /// Its deadline has passed, but the node may still apply it. Holds the answer once it has
+    /// arrived.
     Late(Option<Answered>),
-    /// Its answer was taken, or its time was up.
+    /// Its answer was taken, or its deadline has passed.
     Closed,
 }
 
-/// What there is to know of a request that is over; there is no answer if its time was up.
+/// A request that is over. There is no answer if its deadline has passed.
 pub(crate) struct Finished {
     pub(crate) node: Arc<dyn Peer>,
     pub(crate) request: Arc<Request>,
@@ -150,7 +156,7 @@ impl InFlight {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Adds a request to `node`, and returns where its answer goes.
+    /// Adds a request to `node`. Returns the sink for its answer.
     pub(crate) fn add(self: &Arc<Self>, node: Arc<dyn Peer>, request: Arc<Request>) -> ReplySink {
         let (route, kept, state) = (None, None, RequestState::Open);
         let (was_sent, in_order, has_sink) = (false, true, true);
@@ -160,7 +166,7 @@ impl InFlight {
         ReplySink { in_flight: Arc::clone(self), entry, hops: 0, has_answered: false }
     }
 
-    /// Takes one that is answered; `None` if all were taken.
+    /// Takes a request that is answered; `None` if no request is open any more.
     pub(crate) fn take_answered(&self, waker: &Waker) -> Poll<Option<Finished>> {
         let mut in_flight = self.lock();
         if let Some(taken) = in_flight.take(|state| matches!(state, RequestState::Answered(_))) {
@@ -177,12 +183,12 @@ impl InFlight {
         self.lock().take(|state| matches!(state, RequestState::Open))
     }
 
-    /// Whether requests that may create keys were sent, and not answered by their deadline.
+    /// Whether a request that may create keys was sent and was not answered by its deadline.
     pub(crate) fn has_late(&self) -> bool {
         self.lock().entries.iter().any(|entry| matches!(entry.state, RequestState::Late(_)))
     }
 
-    /// Takes one that was answered after its deadline; `None` if there is none to wait for.
+    /// Takes an answer that arrived after its deadline; `None` if none can arrive any more.
     pub(crate) fn take_late(&self, waker: &Waker) -> Poll<Option<(usize, Answered)>> {
         let mut in_flight = self.lock();
         let mut is_awaited = false;
@@ -204,7 +210,7 @@ impl InFlight {
 
     pub(crate) fn clear(&self) {
         let entries = mem::take(&mut *self.lock());
-        // May close connections, without the lock.
+        // May close connections, so the table must not be locked.
         drop(entries);
     }
 }
@@ -238,52 +244,53 @@ impl Entries {
     }
 }
 
-/// Where the answer to one request goes.
+/// The sink for the answer to one request.
 pub(crate) struct ReplySink {
     in_flight: Arc<InFlight>,
     entry: usize,
-    /// How often it was sent elsewhere.
+    /// How often it was redirected.
     hops: u8,
     has_answered: bool,
 }
 
 impl ReplySink {
-    /// The request goes to this node instead: another one of the same position.
-    pub(crate) fn goes_to(&self, node: Arc<dyn Peer>) {
+    /// Assigns the request to another node, which must have the same position.
+    pub(crate) fn set_node(&self, node: Arc<dyn Peer>) {
         if let Some(entry) = self.in_flight.lock().entries.get_mut(self.entry) {
             entry.node = node;
         }
     }
 
-    /// The request is sent once more, elsewhere. Fails if that happens too often.
+    /// Counts a redirection. Returns `false` if there were too many.
     pub(crate) fn hop(&mut self) -> bool {
         self.hops += 1;
-        self.hops <= MOST_HOPS
+        self.hops <= MAX_HOPS
     }
 
-    /// The request is to be put on this connection now. Returns whether somebody still waits for the answer:
-    /// else it is not, since what takes it back may be there already.
+    /// Marks the request as sent on this connection; must be called right before sending it.
+    /// Returns whether anyone still waits for the answer. If not, it must not be sent: the request
+    /// that undoes it may have been sent already.
     #[must_use]
-    pub(crate) fn goes_on(&self, route: Arc<dyn Route>) -> bool {
+    pub(crate) fn mark_sent(&self, route: Arc<dyn Route>) -> bool {
         let mut in_flight = self.in_flight.lock();
         let entry = in_flight.entries.get_mut(self.entry).filter(|entry| entry.is_open());
         let Some(entry) = entry else { return false };
-        // What was sent meanwhile is before it.
+        // Requests that were sent since the first time are ahead of it.
         entry.in_order &= !entry.was_sent;
         (entry.route, entry.was_sent) = (Some(Arc::downgrade(&route)), true);
         entry.kept = entry.request.creates().then_some(route);
         true
     }
 
-    /// There was no room for the request on the connection: it was not sent.
-    pub(crate) fn comes_back(&self) {
+    /// Reverts [`ReplySink::mark_sent`], because there was no room on the connection.
+    pub(crate) fn mark_unsent(&self) {
         if let Some(entry) = self.in_flight.lock().entries.get_mut(self.entry) {
             (entry.route, entry.was_sent, entry.kept) = (None, false, None);
         }
     }
 
-    /// What it was sent on, and what was asked, while somebody waits for the answer.
-    fn asked(&self) -> Option<(Arc<dyn Route>, Arc<Request>)> {
+    /// The connection and the request, while the answer is awaited.
+    fn open_request(&self) -> Option<(Arc<dyn Route>, Arc<Request>)> {
         let in_flight = self.in_flight.lock();
         let entry = in_flight.entries.get(self.entry).filter(|entry| entry.is_open())?;
         Some((entry.route.as_ref()?.upgrade()?, Arc::clone(&entry.request)))
@@ -293,12 +300,12 @@ impl ReplySink {
         self.answer_to(|_| answered);
     }
 
-    /// Tells the answer, which may depend on what was asked.
+    /// Delivers the answer, which may depend on the request.
     fn answer_to(mut self, answered: impl FnOnce(&Request) -> Answered) {
         self.has_answered = true;
         let (kept, waker) = {
             let mut in_flight = self.in_flight.lock();
-            // Else nobody waits for it any more.
+            // Without an entry, no one waits for the answer any more.
             let Some(entry) = in_flight.entries.get_mut(self.entry) else { return };
             match &mut entry.state {
                 RequestState::Open => {
@@ -309,7 +316,7 @@ impl ReplySink {
             }
             (entry.kept.take(), in_flight.waker.take())
         };
-        // May close the connection.
+        // May close the connection, so the table must not be locked.
         drop(kept);
         if let Some(waker) = waker {
             waker.wake();
@@ -322,7 +329,7 @@ impl Drop for ReplySink {
         if self.has_answered {
             return;
         }
-        // The request was not sent, or not again: no answer comes.
+        // The sink was dropped without an answer, so none will arrive.
         let (kept, waker) = {
             let mut in_flight = self.in_flight.lock();
             let Some(entry) = in_flight.entries.get_mut(self.entry) else { return };
@@ -341,7 +348,7 @@ impl Drop for ReplySink {
 }
 
 impl Receive for ReplySink {
-    /// Takes in what a server answered to the request.
+    /// Processes the server's reply.
     fn receive(self, reply: Result<Value, RedisError>) {
         match reply.and_then(Value::extract_error) {
             Ok(value) => self.answer_to(|request| {
@@ -351,9 +358,9 @@ impl Receive for ReplySink {
                     sent: true,
                 })
             }),
-            Err(error) => match self.asked() {
+            Err(error) => match self.open_request() {
                 Some((route, request)) => route.refused(&request, &error, self),
-                // The connection is given up already.
+                // The connection has been given up already.
                 None => self.answer(Err(failure(&error, true))),
             },
         }

@@ -1,4 +1,7 @@
-//! One request to each of several nodes, with one deadline for all answers.
+//! A fan-out: one request to each of several nodes, with one deadline for all answers.
+//!
+//! `lock` and `client` start fan-outs and count the answers. `exchange.rs` tracks the requests;
+//! this module adds the deadline.
 
 use crate::command::answer::{Answered, Failure};
 use crate::node::exchange::{Done, Finished, InFlight, PackedRequest, Peer};
@@ -13,52 +16,52 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-/// Requests under way, with one deadline for all. When it is dropped, nobody waits for the answers, and
-/// what could not be sent yet is not sent.
+/// Requests in flight with one deadline for all. Dropping it discards all answers, and requests
+/// that could not be sent yet are not sent.
 ///
-/// [`FanOut::next`] returns each request's answer, or that its deadline has passed. After all of these,
-/// [`FanOut::late`] returns the answers that requests which may create keys get after their deadline.
+/// [`FanOut::next`] returns the answer to each request, or that its deadline has passed. After
+/// that, [`FanOut::late`] returns late answers to requests that may create keys.
 pub(crate) struct FanOut {
     began: Moment,
-    asked: Moment,
+    sent: Moment,
     patience: Duration,
     alarm: Alarm,
     in_flight: Arc<InFlight>,
-    /// What waits for a connection.
+    /// Requests that wait for a connection.
     unsent: FuturesUnordered<BoxFuture<'static, ()>>,
 }
 
-/// What became of a request by its deadline.
+/// The outcome of a request at its deadline or before.
 pub(crate) struct Received {
-    /// The node's position.
+    /// The node's position in the client's list, from 0.
     pub(crate) node: usize,
     pub(crate) answered: Answered,
-    /// Whether the node processed it before everything that was sent to this node later. Not so if it
-    /// was sent a second time, or if the node uses another connection by now.
+    /// Whether the node processed it before every later request to the same node. Unknown, and so
+    /// `false`, if it was sent twice or if the node uses another connection by now.
     pub(crate) in_order: bool,
 }
 
 impl FanOut {
-    /// Nothing is asked yet; up to so many nodes will be. The requests are part of something begun at
-    /// `began`, and are to be answered within `patience` from now.
+    /// Starts a fan-out to up to `nodes` nodes. All answers are due within `patience` from now.
+    /// `began` is when the operation that the requests are part of began.
     pub(crate) fn new(
         deadlines: &Arc<Deadlines>,
         began: Moment,
         patience: Duration,
         nodes: usize,
     ) -> Self {
-        let asked = clock::now();
+        let sent = clock::now();
         Self {
             began,
-            asked,
+            sent,
             patience,
-            alarm: deadlines.alarm(asked.plus(patience)),
+            alarm: deadlines.alarm(sent.plus(patience)),
             in_flight: Arc::new(InFlight::of(nodes)),
             unsent: FuturesUnordered::new(),
         }
     }
 
-    /// Sends a request to a node: at once, if it is connected.
+    /// Sends a request to a node, at once if it is connected.
     pub(crate) fn send<P: Peer + 'static>(
         &mut self,
         node: &Arc<P>,
@@ -69,7 +72,8 @@ impl FanOut {
         self.unsent.extend(peer.send(packed_request, sink));
     }
 
-    /// Waits for an answer, with its node's position; `None` if there is none to come.
+    /// Waits for an answer. Returns it with the node's position; `None` when all have been
+    /// returned.
     pub(crate) async fn next(&mut self) -> Option<(usize, Answered)> {
         self.received().await.map(|received| (received.node, received.answered))
     }
@@ -79,13 +83,13 @@ impl FanOut {
         poll_fn(|context| self.poll_next(context)).await
     }
 
-    /// Whether requests that may create keys were sent, and not answered by their deadline.
+    /// Whether a request that may create keys was sent and was not answered by its deadline.
     pub(crate) fn has_late(&self) -> bool {
         self.in_flight.has_late()
     }
 
-    /// Waits for the answer to such a request, which is an error if its connection breaks first; `None` if
-    /// there is none to come. The wait has no deadline.
+    /// Waits for a late answer to such a request, or for the failure of its connection. Returns
+    /// `None` when none can arrive any more. Has no deadline.
     pub(crate) async fn late(&mut self) -> Option<(usize, Answered)> {
         poll_fn(|context| self.in_flight.take_late(context.waker())).await
     }
@@ -99,11 +103,11 @@ impl FanOut {
                 return Poll::Pending;
             }
             Poll::Pending => {
-                // What was not sent by now never will be.
+                // Requests that are not sent by now never will be.
                 self.unsent.clear();
                 match self.in_flight.take_unanswered() {
                     Some(taken) => taken,
-                    // It came in just now.
+                    // The last answer arrived just now.
                     None => return self.poll_next(context),
                 }
             }
@@ -111,8 +115,8 @@ impl FanOut {
         let Finished { node, request, route, was_sent, in_order, answered } = taken;
         let in_order =
             in_order && answered.is_some() && route.as_ref().is_some_and(|route| node.uses(route));
-        // What had to wait for its connection is counted with that.
-        let took = (was_sent && answered.is_some()).then(|| clock::now().since(self.asked));
+        // For a request that had to wait for its connection, this includes the wait.
+        let took = (was_sent && answered.is_some()).then(|| clock::now().since(self.sent));
         let answered =
             answered.unwrap_or_else(|| Err(Failure::timeout("no answer", self.patience, was_sent)));
         let (began, route, position) = (self.began, route.as_ref(), node.position());
@@ -123,7 +127,7 @@ impl FanOut {
 
 impl Drop for FanOut {
     fn drop(&mut self) {
-        // Answers that are still to come keep the in_flight, which keeps the connections they come on.
+        // Late sinks keep the table alive, and the table keeps the connections of late requests.
         self.in_flight.clear();
     }
 }

@@ -1,4 +1,5 @@
-//! Whether a node can do its part, as far as it was told: each trouble is told once, and its end.
+//! Reports changes of a node's health as events: each problem once, and its end. Decides nothing;
+//! `mod.rs` and `connect.rs` report to it.
 
 use crate::command::answer::{Answered, Failure, outcome};
 use crate::command::reply::Reply;
@@ -10,12 +11,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-/// A node that refuses is told again after this: what it refuses may depend on the key.
+/// How long until a refusal is reported again. What a node refuses may depend on the key.
 const REFUSED_AGAIN: Duration = Duration::from_secs(60);
 
 #[derive(Debug, Default)]
 pub(crate) struct Health {
-    /// Whether it was told that the node is guarded.
+    /// Whether it was reported that the node is guarded.
     guarded: AtomicBool,
     state: Mutex<HealthState>,
 }
@@ -23,9 +24,9 @@ pub(crate) struct Health {
 #[derive(Debug, Default)]
 struct HealthState {
     was_connected: bool,
-    /// Since when it is down.
+    /// Since when the node is down; `None` if it is not.
     down: Option<Moment>,
-    /// When it was last told that the node refuses.
+    /// When a refusal was last reported.
     refused: Option<Moment>,
 }
 
@@ -34,7 +35,7 @@ impl Health {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The node was connected. Returns whether it had been before.
+    /// The node was connected. Returns whether it had been connected before.
     pub(crate) fn connected(&self, node: &str) -> bool {
         let (was_connected, down) = {
             let mut state = self.state();
@@ -47,7 +48,7 @@ impl Health {
         was_connected
     }
 
-    /// The node could not be connected, or does not answer any more.
+    /// An attempt to connect failed, or the node does not answer any more.
     pub(crate) fn failed(&self, node: &str, failure: &Failure) {
         let is_new = {
             let mut state = self.state();
@@ -55,13 +56,13 @@ impl Health {
             state.down.get_or_insert_with(clock::now);
             is_new
         };
-        // A duplicate is told as such, where it is found out.
+        // Duplicate nodes are reported by `identity.rs`.
         if is_new && failure.outcome != NodeOutcome::Duplicate {
             events::down(node, failure.outcome, &failure.detail);
         }
     }
 
-    /// What came of a vote that the node was asked for.
+    /// The node answered a request for its vote, or failed to.
     pub(crate) fn voted(&self, node: &str, answered: &Answered) {
         match answered {
             Ok(Reply::Uncounted(_, from)) => {
@@ -70,7 +71,7 @@ impl Health {
                 }
             }
             Ok(_) => {
-                // Looked at first, because that is cheaper, and nearly always enough.
+                // A load is cheaper than a swap, and nearly always enough.
                 if self.guarded.load(Ordering::Relaxed)
                     && self.guarded.swap(false, Ordering::Relaxed)
                 {

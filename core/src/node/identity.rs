@@ -1,5 +1,8 @@
-//! Which servers a client's nodes are. Two nodes that are one server would have two votes with but
-//! one memory, which no majority can rely on.
+//! Detects duplicate nodes: two nodes that are one server would have two votes but only one memory,
+//! so a majority that includes both proves nothing.
+//!
+//! Owns what is known about the identity of each node. `connect.rs` and `routing.rs` report server
+//! ids; `lock` reports duplicates that its rounds reveal.
 
 use crate::command::answer::Failure;
 use crate::error::{Error, NodeOutcome, same_server};
@@ -7,27 +10,28 @@ use crate::telemetry::events;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// What is known of the nodes of one client.
+/// The identities of all nodes of one client.
 #[derive(Debug)]
 pub(crate) struct Identities {
     addresses: Vec<String>,
     known: Mutex<Vec<Identity>>,
-    /// Whether two are known to be one server; so that the usual case costs nothing.
+    /// Whether any duplicates are known. Checked first, so that the normal case is cheap.
     has_duplicates: AtomicBool,
-    /// Whether it takes the answers of all nodes to a token to find out whether two are one.
+    /// Whether only a round with the answers of all nodes can show that there are no duplicates.
     needs_proof: AtomicBool,
 }
 
 #[derive(Clone, Debug, PartialEq)]
 enum Identity {
-    /// It was never reached.
+    /// The node has never been reached.
     Unknown,
-    /// It does not tell. `proven` once it granted a token that all other nodes answered to.
-    Untold { proven: bool },
-    /// The server process of this id; or all servers of a cluster.
+    /// The server does not report an id. `proven`: it granted a token that no other node held.
+    Unreported { proven: bool },
+    /// The id of the server process, or the ids of all servers of a cluster.
     Servers(Vec<String>),
-    /// The same server as this other node, if it is known which; `told` by itself, or found out.
-    Duplicate { of: Option<usize>, told: bool },
+    /// The same server as another node; `of` is its position, if known. `by_id`: both report the same
+    /// id. Otherwise a round has revealed it.
+    Duplicate { of: Option<usize>, by_id: bool },
 }
 
 impl Identities {
@@ -40,13 +44,13 @@ impl Identities {
         })
     }
 
-    /// A node was reached, and told the id of its process, or those of all servers of a cluster, if any.
-    /// Fails if it is the same server
-    /// as another node: the one that was reached first stays.
+    /// Records that a node was reached, and the ids of its servers: none if it does not report any.
+    /// Fails if it is the same server as another node; the one that was reached first remains
+    /// valid.
     pub(crate) fn reached(&self, node: usize, ids: Vec<String>) -> Result<(), Failure> {
         self.change(|known| {
             known[node] = match ids.is_empty() {
-                true => Identity::Untold { proven: false },
+                true => Identity::Unreported { proven: false },
                 false => {
                     let is_duplicate = |other: &usize| match &known[*other] {
                         Identity::Servers(others) if *other != node => {
@@ -57,31 +61,31 @@ impl Identities {
                     let duplicate = (0..known.len()).find(is_duplicate);
                     duplicate.map_or(Identity::Servers(ids), |duplicate| Identity::Duplicate {
                         of: Some(duplicate),
-                        told: true,
+                        by_id: true,
                     })
                 }
             };
-            // Another server may be there now than when this was found out.
+            // The node may be another server now than when a round revealed the duplicate.
             for identity in known.iter_mut() {
-                if let Identity::Duplicate { of, told: false } = identity
+                if let Identity::Duplicate { of, by_id: false } = identity
                     && of.is_none_or(|of| of == node)
                 {
-                    *identity = Identity::Untold { proven: false };
+                    *identity = Identity::Unreported { proven: false };
                 }
             }
         });
         self.check(node)
     }
 
-    /// A node answered that it holds a token that was sent to it but once: so did `duplicate`.
+    /// Records that a node already held a token that was sent to it only once, as `duplicate` did.
     pub(crate) fn found_duplicate(&self, node: usize, duplicate: Option<usize>) {
-        self.change(|known| known[node] = Identity::Duplicate { of: duplicate, told: false });
+        self.change(|known| known[node] = Identity::Duplicate { of: duplicate, by_id: false });
     }
 
-    /// The node granted a token that no other node said to hold already.
+    /// Records that the node granted a token that no other node already held.
     pub(crate) fn proven(&self, node: usize) {
         self.change(|known| {
-            if let Identity::Untold { proven } = &mut known[node] {
+            if let Identity::Unreported { proven } = &mut known[node] {
                 *proven = true;
             }
         });
@@ -91,7 +95,7 @@ impl Identities {
         self.needs_proof.load(Ordering::Acquire)
     }
 
-    /// Fails if the node is the same server as another one.
+    /// Fails if the node is a duplicate of another one.
     pub(crate) fn check(&self, node: usize) -> Result<(), Failure> {
         if !self.has_duplicates.load(Ordering::Acquire) {
             return Ok(());
@@ -102,7 +106,7 @@ impl Identities {
         Err(Failure { outcome: NodeOutcome::Duplicate, detail, sent: false })
     }
 
-    /// The error that names two nodes that are one server, if any are.
+    /// The configuration error for duplicate nodes, if there are any.
     pub(crate) fn mistake(&self) -> Option<Error> {
         if !self.has_duplicates.load(Ordering::Acquire) {
             return None;
@@ -139,7 +143,7 @@ impl Identities {
         change(&mut known);
 
         self.has_duplicates.store(known.iter().any(is_duplicate), Ordering::Release);
-        let needs_proof = known.contains(&Identity::Untold { proven: false });
+        let needs_proof = known.contains(&Identity::Unreported { proven: false });
         self.needs_proof.store(needs_proof, Ordering::Release);
         let found = before.into_iter().zip(known.clone()).enumerate();
         drop(known);

@@ -1,4 +1,7 @@
-//! What a node has for a connection.
+//! The state of a node's connection, and the handling of errors on it.
+//!
+//! `connect.rs` changes the state; `mod.rs` sends requests on the link. Redirections of a cluster
+//! go to the [`Cluster`] that owns the connection, which `routing.rs` implements.
 
 use super::map::Map;
 use crate::command::answer::Failure;
@@ -6,7 +9,7 @@ use crate::command::request::Request;
 use crate::node::connection::NodeConnection;
 use crate::node::exchange::{Peer, ReplySink, Route};
 use crate::telemetry::stats::NodeState;
-use crate::transport::cluster::Elsewhere;
+use crate::transport::cluster::Redirect;
 use quorlock_protocol::Moment;
 use redis::{ErrorKind, RedisError, ServerErrorKind};
 use std::fmt;
@@ -15,49 +18,50 @@ use std::sync::{Arc, Weak};
 
 #[derive(Debug)]
 pub(super) enum LinkState<N> {
-    /// Nothing was asked of the node yet.
+    /// Not used yet.
     Idle,
-    /// Connecting, with a chance of success: requests wait for it.
+    /// Connecting, and no attempt has failed so far: requests wait.
     Connecting,
     Up(Arc<Link>),
-    /// A cluster, whose masters are connected to on their own.
+    /// A cluster, whose masters are nodes of their own.
     Routed(Arc<Map<N>>),
-    /// The last attempt failed, another one is made in the background: requests fail at once.
+    /// The last attempt to connect failed; another follows in the background. Requests fail at
+    /// once.
     Down(Failure),
     /// The client is closed.
     Closed,
 }
 
-/// A cluster, as the connections to its servers see it.
+/// What a connection needs to know of the cluster it belongs to.
 pub(super) trait Cluster: Send + Sync {
-    /// Sends a request to the server that is to have it. Returns the sink if that is not known.
-    fn redirect(&self, to: Elsewhere, request: &Arc<Request>, sink: ReplySink)
-    -> Option<ReplySink>;
+    /// Sends a redirected request to the right server. Returns the sink if that server is not
+    /// known.
+    fn redirect(&self, to: Redirect, request: &Arc<Request>, sink: ReplySink) -> Option<ReplySink>;
 }
 
 /// A connection in use.
 pub(crate) struct Link {
     pub(crate) connection: NodeConnection,
-    /// Tells this connection from those before and after it.
+    /// Distinguishes this connection from earlier and later ones.
     pub(super) id: Arc<()>,
     pub(super) since: Moment,
     pub(super) timeouts: AtomicU32,
-    /// The cluster whose server it is to, if any.
+    /// The cluster that the server belongs to, if any.
     pub(super) owner: Option<Weak<dyn Cluster>>,
 }
 
 impl Route for Link {
     fn refused(self: Arc<Self>, request: &Arc<Request>, error: &RedisError, mut sink: ReplySink) {
         let is_unknown = error.kind() == ErrorKind::Server(ServerErrorKind::NoScript);
-        let unsent = match Elsewhere::of(error) {
-            // What was sent meanwhile is before it.
-            _ if is_unknown && sink.goes_on(Arc::<Self>::clone(&self)) => {
+        let unsent = match Redirect::of(error) {
+            // The script is unknown. Sending again loses the order, which `mark_sent` records.
+            _ if is_unknown && sink.mark_sent(Arc::<Self>::clone(&self)) => {
                 self.connection.send_source(request, sink).err()
             }
-            // Of keys on their way, none can be created yet.
-            Some(elsewhere) if elsewhere.is_settled() || !request.creates() => {
+            // While a slot is being migrated, requests that create keys do not follow.
+            Some(redirect) if redirect.has_moved() || !request.creates() => {
                 match self.owner.as_ref().and_then(Weak::upgrade) {
-                    Some(cluster) if sink.hop() => cluster.redirect(elsewhere, request, sink),
+                    Some(cluster) if sink.hop() => cluster.redirect(redirect, request, sink),
                     _ => Some(sink),
                 }
             }

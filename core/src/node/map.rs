@@ -1,4 +1,5 @@
-//! The masters of a cluster, and which of them is to have a request.
+//! The masters of a cluster with their slots, and the choice of the master for a request.
+//! `routing.rs` builds it, and replaces it when the masters change.
 
 use crate::config::server::Place;
 use crate::node::exchange::{PackedRequest, Peer, ReplySink};
@@ -8,13 +9,14 @@ use std::collections::HashMap;
 use std::fmt;
 use std::sync::Arc;
 
-/// The masters of a cluster, and the slots that they have.
+/// The masters of a cluster and their slots.
 pub(crate) struct Map<N> {
     shards: Vec<(Shard, Arc<N>)>,
 }
 
 impl<N: Peer + 'static> Map<N> {
-    /// Of these masters. Those that are new are made by `make`.
+    /// A map of these masters. Masters that are in `before` keep their nodes; `make` creates the
+    /// others.
     pub(crate) fn new(
         shards: Vec<Shard>,
         before: Option<&Self>,
@@ -45,7 +47,8 @@ impl<N: Peer + 'static> Map<N> {
         self.shards.iter().find(|(shard, _)| shard.place == *place).map(|(_, node)| node)
     }
 
-    /// Puts a request on its way to the master that has its slot; returns what has to be run for that.
+    /// Sends a request to the master that has its slot. Returns a future that sends it if that
+    /// cannot be done at once.
     pub(crate) fn send(
         &self,
         packed_request: &PackedRequest,
@@ -55,7 +58,7 @@ impl<N: Peer + 'static> Map<N> {
         match self.shards.iter().find(|(shard, _)| shard.has(slot)) {
             Some((_, node)) => {
                 let node: Arc<dyn Peer> = Arc::<N>::clone(node);
-                sink.goes_to(Arc::clone(&node));
+                sink.set_node(Arc::clone(&node));
                 node.send(packed_request, sink)
             }
             None => {

@@ -1,7 +1,16 @@
-//! One node of the quorum: its connection, and requests with a deadline.
+//! The nodes: one connection to each, requests with a deadline, and what is known about each node.
 //!
-//! A node owns at most one connection. While there is none, requests fail at once and one
-//! background task reconnects; a connection whose peer stopped answering is replaced.
+//! This room owns each node's connection state, restart guard and identity. It reports how each
+//! node answered; it does not count votes or decide about leases, which `lock` does with
+//! `quorlock_protocol`. `lock` and `client` call it.
+//!
+//! A [`Node`] has at most one connection in use. While there is none, requests fail at once and one
+//! background task reconnects. A connection whose peer has stopped answering is replaced.
+//!
+//! Reading order: `fanout.rs` (one request to several nodes), `exchange.rs` (requests in flight),
+//! `mod.rs` (one node), `connect.rs` (connecting and checking), `connection.rs`, `link.rs` (the
+//! connection state), `map.rs` and `routing.rs` (clusters), `identity.rs` (duplicate nodes),
+//! `health.rs` (events), `clocks.rs`.
 
 pub(crate) mod clocks;
 mod connect;
@@ -40,43 +49,44 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
-/// With the restart guard on, a node is looked at again after this part of its length, within these
-/// limits: a proxy may have put another server in its place without breaking the connection.
+/// With a restart guard, a node is checked again after this fraction of the guard, within these
+/// limits: a proxy may have replaced the server without breaking the connection.
 const CHECKS_PER_GUARD: u32 = 4;
 const CHECK_INTERVAL: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(10));
-/// The pause between attempts to connect grows from the first to the second of these.
+/// The pause between attempts to connect grows from the first to the second value.
 const RECONNECT_DELAY: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(1));
 
 #[derive(Debug)]
 pub(crate) struct Node {
     endpoint: Endpoint,
-    /// Its position in the client's list.
+    /// Its position in the client's list, from 0.
     position: usize,
     identities: Arc<Identities>,
     deadlines: Arc<Deadlines>,
     clocks: Arc<Clocks>,
     connect_timeout: Duration,
-    /// The longest lease that may be forgotten; `None` if the restart guard is off.
+    /// The longest lease that a restarted node may have forgotten; `None` if the restart guard is
+    /// off.
     term: Option<Term>,
-    /// `None` if the restart guard is off, or where each server of a cluster has one.
+    /// `None` if the restart guard is off, and for a cluster, whose servers have one each.
     guard: Option<Mutex<Guard>>,
     check_interval: Duration,
     counters: Arc<Counters>,
-    /// The cluster whose server this is, if any.
+    /// The cluster that this server belongs to, if any.
     owner: Option<Weak<Node>>,
-    /// Received when a cluster's masters may be others than it seems.
+    /// For a cluster: notified when its masters may have changed.
     stale: watch::Sender<()>,
     health: Health,
-    /// Requests that could not be put on the connection at once.
+    /// How many requests wait because they could not be sent at once.
     unsent: AtomicUsize,
-    /// Held while one of them is, so that requests reach the node in the order in which they were made,
-    /// also if they had to wait for the connection: an EXTEND or RELEASE that overtook the ACQUIRE
-    /// would be refused.
+    /// Held while one of them is sent, so that requests reach the node in the order in which they
+    /// were made, even if they had to wait for the connection. A RELEASE that overtook its ACQUIRE
+    /// would find nothing to delete.
     turn: tokio::sync::Mutex<()>,
     state: watch::Sender<LinkState<Node>>,
 }
 
-/// One of those requests.
+/// Counts one of these requests while it exists.
 struct Unsent(Arc<Node>);
 
 impl Unsent {
@@ -101,7 +111,7 @@ impl Node {
         deadlines: &Arc<Deadlines>,
         clocks: &Arc<Clocks>,
     ) -> Arc<Self> {
-        // The servers of a cluster have their own.
+        // The servers of a cluster have a guard each.
         let guard = options.restart_guard.filter(|_| !endpoint.is_cluster());
         let (often, seldom) = CHECK_INTERVAL;
         Arc::new(Self {
@@ -140,11 +150,11 @@ impl Node {
         }
     }
 
-    /// Starts the first connection, if nobody has. Returns whether the node can be asked now;
-    /// `None` while it is connecting.
+    /// Starts the first connection, unless that was done before. Returns whether the node is
+    /// connected; `None` while it is connecting.
     pub(crate) fn start_connecting(self: &Arc<Self>) -> Option<bool> {
         if matches!(*self.state.borrow(), LinkState::Idle) {
-            self.leave(|state| matches!(state, LinkState::Idle), LinkState::Connecting);
+            self.transition(|state| matches!(state, LinkState::Idle), LinkState::Connecting);
         }
         match *self.state.borrow() {
             LinkState::Idle | LinkState::Connecting => None,
@@ -153,7 +163,8 @@ impl Node {
         }
     }
 
-    /// Waits until the node is connected, or is known to be down. Returns which.
+    /// Waits until the node is connected, or an attempt to connect has failed. Returns whether it
+    /// is connected.
     pub(crate) async fn settled(self: &Arc<Self>) -> bool {
         self.start_connecting();
         let mut state = self.state.subscribe();
@@ -162,8 +173,8 @@ impl Node {
         settled.is_ok_and(|state| state.is_open())
     }
 
-    /// Sends one request, which is part of something begun at `began`, and waits for its answer, for at most
-    /// `patience`.
+    /// Sends one request and waits for its answer, for at most `patience`. `began` is when the
+    /// operation that the request is part of began; the restart guard judges the answer by it.
     pub(crate) fn call(
         self: &Arc<Self>,
         request: Request,
@@ -178,7 +189,7 @@ impl Node {
         }
     }
 
-    /// Puts a request on the connection, or answers it. Returns the sink if it has to wait.
+    /// Sends a request, or answers it with a failure. Returns the sink if the request has to wait.
     fn put(&self, packed_request: &PackedRequest, sink: ReplySink) -> Result<(), ReplySink> {
         let link = match &*self.state.borrow() {
             LinkState::Up(link) => Arc::clone(link),
@@ -192,26 +203,26 @@ impl Node {
                 return Ok(());
             }
         };
-        if !sink.goes_on(Arc::<Link>::clone(&link)) {
+        if !sink.mark_sent(Arc::<Link>::clone(&link)) {
             return Ok(());
         }
-        link.connection.send(packed_request, sink).inspect_err(ReplySink::comes_back)
+        link.connection.send(packed_request, sink).inspect_err(ReplySink::mark_unsent)
     }
 
-    /// The connection that requests are sent on now, if it is this one.
+    /// The current connection, if `route` is this one.
     fn link(&self, route: &Weak<dyn Route>) -> Option<Arc<Link>> {
         let link = self.state.borrow().link()?;
         ptr::addr_eq(Arc::as_ptr(&link), route.as_ptr()).then_some(link)
     }
 
-    /// Marks a vote that does not count.
+    /// Marks a vote that does not count, because the node is guarded.
     fn apply_guard(&self, request: &Request, began: Moment, answered: Answered) -> Answered {
         let Some(mut guard) = self.guard() else { return answered };
         let doubtful = [NodeOutcome::Loading, NodeOutcome::Readonly, NodeOutcome::Masterdown];
         if doubtful.contains(&outcome(&answered)) {
             guard.doubted(clock::now());
         }
-        // That it is the same server as another node is certain, however young it is.
+        // A node is certainly a duplicate even if it is guarded.
         let is_duplicate = matches!(answered, Ok(Reply::Own));
         if !request.is_vote() || guard.counts(began) || is_duplicate {
             return answered;
@@ -219,9 +230,9 @@ impl Node {
         answered.map(|reply| Reply::Uncounted(Box::new(reply), guard.counts_from()))
     }
 
-    /// Sends a request again and again until the node has answered it, or until `horizon`, when
-    /// it is pointless; once more and no longer when `closing` is cancelled. For requests that may
-    /// be repeated: RELEASE and UNDO.
+    /// Sends a request until the node has answered it, or until `horizon`, when it would have no
+    /// effect any more. Once `closing` is cancelled, it is sent at most once more. Only for
+    /// requests that may be repeated: RELEASE and UNDO.
     pub(crate) async fn deliver(
         self: &Arc<Self>,
         mut request: Request,
@@ -234,7 +245,7 @@ impl Node {
             if self.call(request.clone(), clock::now(), patience).await.is_ok() {
                 return;
             }
-            // By the next time, its waiter may have gone.
+            // By the next attempt, its waiter may have left.
             if let Request::Release { ticket, .. } = &mut request {
                 *ticket = None;
             }
@@ -252,7 +263,7 @@ impl Node {
         }
     }
 
-    /// Drops the connection; the node is not used again.
+    /// Closes the connection for good.
     pub(crate) fn close(&self) {
         if let Some(map) = self.map() {
             map.nodes().for_each(|node| node.close());
@@ -299,7 +310,7 @@ impl Peer for Node {
                 node.settled().await;
                 if let Some(map) = node.map() {
                     let sending = map.send(&packed_request, sink);
-                    // Others need not wait for this one's server.
+                    // The requests behind it need not wait for this master's connection.
                     drop(turn);
                     drop(unsent);
                     if let Some(sending) = sending {

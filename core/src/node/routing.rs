@@ -1,4 +1,6 @@
-//! A node that is a whole cluster: its masters, and which of them is to have a request.
+//! A node that is a whole cluster: finds its masters, and follows redirections to them.
+//!
+//! Each master is a [`Node`] of its own, with the position and the counters of the cluster.
 
 use super::Node;
 use super::link::{self, LinkState};
@@ -12,7 +14,7 @@ use crate::node::health::Health;
 use crate::runtime;
 use crate::runtime::clock;
 use crate::runtime::timer::{sleep, timeout};
-use crate::transport::cluster::Elsewhere;
+use crate::transport::cluster::Redirect;
 use futures_util::future::FutureExt;
 use quorlock_protocol::Guard;
 use std::sync::atomic::AtomicUsize;
@@ -20,11 +22,12 @@ use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 use tokio::sync::watch;
 
-/// A cluster is not looked at again sooner than this.
+/// The shortest time between two queries of a cluster's masters.
 const REROUTE_DELAY: Duration = Duration::from_millis(100);
 
 impl Node {
-    /// Finds the masters of a cluster, and begins to connect to them. `before`: those that were known.
+    /// Finds the masters of a cluster, and starts to connect to them. `before` are the masters
+    /// known so far.
     pub(super) async fn route(
         self: &Arc<Self>,
         cluster: &Cluster,
@@ -42,12 +45,13 @@ impl Node {
         Ok(map)
     }
 
-    /// A server of this cluster. `is_late`: it became a master while this client was looking.
+    /// Creates the node for a server of this cluster. `is_late`: it became a master while this
+    /// client was running.
     fn member(self: &Arc<Self>, server: Server, is_late: bool) -> Arc<Self> {
         let guard = self.term.map(|term| {
             let mut guard = Guard::new(term);
             if is_late {
-                // It lacks what it was not told before it took the other's place.
+                // It lacks whatever had not been replicated when it was promoted.
                 guard.looked(clock::now(), None);
             }
             Mutex::new(guard)
@@ -72,7 +76,7 @@ impl Node {
         })
     }
 
-    /// Of a cluster: which master has what.
+    /// The masters, if this node is a connected cluster.
     pub(super) fn map(&self) -> Option<Arc<Map<Self>>> {
         match &*self.state.borrow() {
             LinkState::Routed(map) => Some(Arc::clone(map)),
@@ -82,30 +86,25 @@ impl Node {
 }
 
 impl link::Cluster for Node {
-    fn redirect(
-        &self,
-        to: Elsewhere,
-        request: &Arc<Request>,
-        sink: ReplySink,
-    ) -> Option<ReplySink> {
+    fn redirect(&self, to: Redirect, request: &Arc<Request>, sink: ReplySink) -> Option<ReplySink> {
         self.stale.send_replace(());
         let map = self.map();
         let at = |place: &Place| map.as_ref().and_then(|map| map.at(place));
         match to {
-            Elsewhere::Moved(place) => {
+            Redirect::Moved(place) => {
                 let Some(node) = at(&place) else { return Some(sink) };
-                sink.goes_to(Arc::<Self>::clone(node));
+                sink.set_node(Arc::<Self>::clone(node));
                 let node = Arc::clone(node);
                 if let Some(sending) = node.send(&PackedRequest::from(Arc::clone(request)), sink) {
                     runtime::detach(sending);
                 }
                 None
             }
-            Elsewhere::Ask(place) => {
+            Redirect::Ask(place) => {
                 let Some(node) = at(&place) else { return Some(sink) };
                 let Some(link) = node.state.borrow().link() else { return Some(sink) };
-                sink.goes_to(Arc::<Self>::clone(node));
-                if !sink.goes_on(Arc::<link::Link>::clone(&link)) {
+                sink.set_node(Arc::<Self>::clone(node));
+                if !sink.mark_sent(Arc::<link::Link>::clone(&link)) {
                     return None;
                 }
                 link.connection.send_asking(request, sink).err()
@@ -114,7 +113,7 @@ impl link::Cluster for Node {
     }
 }
 
-/// Looks at a cluster again when its masters may be others, for as long as it is in use.
+/// Queries the masters again whenever they may have changed, while the node is in use.
 pub(super) async fn keep_routing(node: Weak<Node>, mut stale: watch::Receiver<()>) {
     while stale.changed().await.is_ok() {
         let Some(node) = node.upgrade() else { return };

@@ -30,10 +30,10 @@ fn guarded_node() -> Arc<Node> {
     Node::new(endpoint, 0, &options, &identities, &Arc::default(), &Arc::new(Clocks::new(1)))
 }
 
-/// A server that loads its data, or follows a master, may come back without what it granted. It need not
-/// have restarted for that, nor lost its connections.
+/// A server that is loading its data, or that follows a master, may return without the locks that
+/// it granted, even if it was not restarted and kept its connections.
 #[test]
-fn votes_do_not_count_after_an_error_that_tells_of_another_memory() {
+fn votes_do_not_count_after_an_error_that_implies_lost_memory() {
     use NodeOutcome::{Loading, Masterdown, Misconf, Noperm, Oom, Readonly, Refused};
     for (outcome, is_doubtful) in [
         (Loading, true),
@@ -70,12 +70,18 @@ fn votes_do_not_count_after_an_error_that_tells_of_another_memory() {
 }
 
 #[test]
-fn a_replica_does_not_count_however_long_it_has_been_up() {
+fn replica_does_not_count_however_long_it_has_been_up() {
     for (is_replica, counts) in [(false, true), (true, false)] {
         let node = guarded_node();
         let [memory, run_id] = ["memory", "run"].map(str::to_owned);
-        node.saw(Some(ServerInfo { memory, run_id, uptime: OLD, is_replica, clock: None }))
-            .unwrap();
+        node.record_server_info(Some(ServerInfo {
+            memory,
+            run_id,
+            uptime: OLD,
+            is_replica,
+            clock: None,
+        }))
+        .unwrap();
         let guard = node.guard().unwrap();
         assert_eq!(guard.counts(clock::now()), counts, "{is_replica}");
         assert!(guard.counts(clock::now().plus(2 * GUARD)));
@@ -89,10 +95,10 @@ fn acquire(resource: &str) -> Request {
     Request::Acquire { subject, ttl: PATIENCE, proposal: 1, ticket: None, turns }
 }
 
-/// A request that was given up is taken back. If it was under way to another server by then (a cluster's
-/// server said that this one has the state), it must not come after what takes it back.
+/// A request that was given up is undone. If it is then about to be sent to another server, because
+/// of a redirection, it must not arrive after the request that undoes it.
 #[test]
-fn what_nobody_waits_for_is_not_sent() {
+fn given_up_request_is_not_sent() {
     let endpoint = Endpoint::parse(1, "memory://given-up").unwrap();
     let identities = Identities::new(vec![endpoint.address.clone()]);
     let deadlines: Arc<Deadlines> = Arc::default();

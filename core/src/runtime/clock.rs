@@ -1,11 +1,14 @@
-//! The clock that validity is measured by.
+//! The clock that lease validity is measured with, and the wall clock for fence proposals.
+//!
+//! All code of this crate reads the time here, so that the simulation can replace it. Timers are in
+//! `timer.rs`.
 
 use quorlock_protocol::Moment;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-/// The current moment on a clock that counts on while the machine is suspended: CLOCK_BOOTTIME on
-/// Linux, CLOCK_MONOTONIC on the other Unixes (which on macOS includes sleep), the performance
-/// counter on Windows (which includes sleep).
+/// The current time on a monotonic clock that keeps running while the machine is suspended:
+/// CLOCK_BOOTTIME on Linux, CLOCK_MONOTONIC on other Unix systems (on macOS it includes sleep), the
+/// performance counter on Windows (which includes sleep).
 pub(crate) fn now() -> Moment {
     #[cfg(test)]
     if let Some(machine) = crate::runtime::machine::current() {
@@ -37,7 +40,8 @@ fn elapsed() -> Duration {
     ORIGIN.elapsed()
 }
 
-/// The wall clock in microseconds since the Unix epoch: a fence proposal, never a measure of time.
+/// The wall clock in microseconds since the Unix epoch. Used for fence proposals only, never to
+/// measure time.
 pub(crate) fn wall_clock_micros() -> u64 {
     #[cfg(test)]
     if let Some(machine) = crate::runtime::machine::current() {
@@ -47,8 +51,8 @@ pub(crate) fn wall_clock_micros() -> u64 {
     u64::try_from(elapsed.as_micros()).unwrap_or(u64::MAX)
 }
 
-/// Tests cannot suspend the machine. They can let this clock go ahead of the one that timers run by,
-/// which is what a suspension does.
+/// Tests cannot suspend the machine. Instead they move this clock ahead of the clock that timers
+/// use, which is the effect of a suspension.
 #[cfg(test)]
 pub(crate) mod suspended {
     use std::sync::atomic::{AtomicU64, Ordering};

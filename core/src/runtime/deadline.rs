@@ -1,5 +1,7 @@
-//! Deadlines of requests: one timer for all of a client. A request that is answered in time, as nearly
-//! all are, never touches it.
+//! Request deadlines: one timer for all requests of a client. Called by `node/fanout.rs`.
+//!
+//! A request that is answered in time, as nearly all are, never touches the timer. This module only
+//! wakes tasks; what a missed deadline means is up to the caller.
 
 use crate::runtime;
 use crate::runtime::clock;
@@ -13,11 +15,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::task::{Context, Poll, Waker};
 use tokio::sync::Notify;
 
-/// The deadlines of a client.
+/// The deadlines of one client.
 #[derive(Debug, Default)]
 pub(crate) struct Deadlines {
     state: Mutex<DeadlineState>,
-    /// Notified when one is earlier than the task expects, and in the end.
+    /// Notified when a deadline is added that is earlier than `armed`, and when this is dropped.
     sooner: Arc<Notify>,
 }
 
@@ -25,13 +27,14 @@ pub(crate) struct Deadlines {
 struct DeadlineState {
     waiting: BTreeMap<(Moment, u64), Waker>,
     last_id: u64,
-    /// When the task will wake up by itself. What it was to wake up for may be gone.
+    /// When the timer task wakes up next. The deadline it was armed for may have been removed
+    /// since.
     armed: Option<Moment>,
     is_running: bool,
 }
 
 impl Deadlines {
-    /// A future that is ready from that moment on.
+    /// A future that completes at `at`.
     pub(crate) fn alarm(self: &Arc<Self>, at: Moment) -> Alarm {
         Alarm { deadlines: Arc::clone(self), at, id: None }
     }
@@ -52,14 +55,14 @@ impl Deadlines {
             runtime::serve(move || run(Weak::clone(&deadlines), Arc::clone(&sooner)));
             state.is_running = true;
         } else if state.armed.is_none_or(|armed| at < armed) {
-            // Once is enough: the task arms itself anew.
+            // Notifying once is enough: the task arms itself again after every wake-up.
             state.armed = Some(at);
             self.sooner.notify_one();
         }
     }
 
-    /// Wakes whoever's deadline has passed, and returns when to come back.
-    fn ring(&self) -> Option<Moment> {
+    /// Wakes all tasks whose deadline has passed. Returns the next deadline.
+    fn wake_due(&self) -> Option<Moment> {
         let now = clock::now();
         let mut due = Vec::new();
         let armed = {
@@ -81,14 +84,14 @@ impl Deadlines {
 
 impl Drop for Deadlines {
     fn drop(&mut self) {
-        // The task finds out that there are no deadlines any more.
+        // Lets the task notice that its deadlines are gone, and end.
         self.sooner.notify_one();
     }
 }
 
 async fn run(deadlines: Weak<Deadlines>, sooner: Arc<Notify>) {
     while let Some(strong) = deadlines.upgrade() {
-        let next = strong.ring();
+        let next = strong.wake_due();
         drop(strong);
         match next {
             Some(at) => tokio::select! {
@@ -101,7 +104,7 @@ async fn run(deadlines: Weak<Deadlines>, sooner: Arc<Notify>) {
     }
 }
 
-/// Ready from a moment on.
+/// Completes at a moment.
 pub(crate) struct Alarm {
     deadlines: Arc<Deadlines>,
     at: Moment,

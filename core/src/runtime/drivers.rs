@@ -1,53 +1,59 @@
-//! Which thread drives the runtime: a caller that waits, or the fallback driver.
+//! Decides which thread drives the runtime: a caller that waits, or the fallback driver.
 //!
-//! The state is one mutex, which is held for a few instructions and never while anything is called. So
-//! there is one order of all changes, each thread sees all changes before its own, and no memory ordering
-//! is left to choose. What remains is that nobody sleeps through a change that it waits for:
+//! This module owns only that decision. It must not drive, block on the runtime or call anything
+//! with its mutex held. `executor.rs` is its only user.
 //!
-//! - The fallback driver stops driving when a caller enters. It looks at `callers` after it has begun to
-//!   listen to `Executor::wanted`; a caller notifies `wanted` after it has increased `callers`. Whichever comes
-//!   first, the fallback driver sees the other.
-//! - The fallback driver sleeps on `changed`, for at most [`PAUSE`] or, while the same callers stay, without
-//!   a limit. `Condvar::wait` releases the mutex and begins to sleep in one step, so [`Drivers::leave`]
-//!   cannot come between its last look at `callers` and its sleep.
-//! - [`Drivers::need_driver`] finds a caller that is there, or sets `is_needed`. The fallback driver looks at
-//!   it before it sleeps, and is notified if it stands by. A caller that is there may leave at once; then
-//!   the fallback driver drives after `PAUSE`.
+//! All state is behind one mutex, which is held for a few instructions. So all changes have one
+//! order, each thread sees every change before its own, and there is no memory ordering to choose.
+//! What remains to show is that no thread sleeps through a change that it waits for:
+//!
+//! - The fallback driver stops driving when a caller enters. It reads `callers` after it has
+//!   started to listen to `Executor::wanted`; a caller notifies `wanted` after it has incremented
+//!   `callers`. Whichever happens first, the fallback driver notices the caller.
+//! - The fallback driver sleeps on `changed`, for at most [`PAUSE`] or, while the same callers
+//!   stay, without a limit. `Condvar::wait` releases the mutex and goes to sleep in one step, so
+//!   [`Drivers::leave`] cannot run between its last read of `callers` and its sleep.
+//! - [`Drivers::need_driver`] either finds a caller, which drives, or sets `is_needed`. The
+//!   fallback driver reads `is_needed` before it sleeps, and is notified if it stands by. If the
+//!   caller leaves immediately afterwards, the fallback driver drives after `PAUSE`.
 //!
 //! `interleavings/driving.rs` checks this in every order of events, up to a bound.
 
 use super::sync::{Condvar, Mutex, lock, wait, wait_timeout};
 use std::time::Duration;
 
-/// How long the runtime may be idle before the fallback driver drives it. Threads that come and go within
-/// it find the runtime free; background work is late by as much, at worst, after they have gone.
+/// How long the runtime may be idle before the fallback driver drives it. Threads that call one
+/// operation after another within this time find the runtime free; background work after the last
+/// of them is delayed by at most this long.
 const PAUSE: Duration = Duration::from_millis(1);
 
 #[derive(Debug)]
 pub(crate) struct Drivers {
     state: Mutex<DriversState>,
-    /// Notified when a standing-by fallback driver must look at the state.
+    /// Notified when a fallback driver that stands by must re-read the state.
     changed: Condvar,
 }
 
 #[derive(Debug)]
 struct DriversState {
-    /// Threads that drive the runtime, or will when the one that does stops.
+    /// Threads that drive the runtime, or will as soon as the current one stops.
     callers: usize,
-    /// How many callers have left so far.
+    /// How many callers have left so far. A change tells the fallback driver that callers are
+    /// active.
     left: u64,
-    /// The number of the fallback driver. One with a smaller number was replaced, and ends.
+    /// The number of the current fallback driver. A thread with a smaller number was replaced, and
+    /// ends.
     fallback: u64,
-    /// Whether the fallback driver drives, or is about to.
+    /// Whether the fallback driver drives or is about to.
     fallback_drives: bool,
     /// Whether the fallback driver sleeps until the last caller leaves.
     fallback_sleeps: bool,
-    /// Whether somebody needs a driver when no caller drives.
+    /// Whether there is work for the runtime that no caller drives.
     is_needed: bool,
 }
 
 impl Drivers {
-    /// No caller yet, and a fallback driver that is about to drive: its number is 1.
+    /// The initial state: no caller, and a fallback driver with number 1 that is about to drive.
     pub(crate) fn new() -> Self {
         let state = DriversState {
             callers: 0,
@@ -60,7 +66,8 @@ impl Drivers {
         Self { state: Mutex::new(state), changed: Condvar::new() }
     }
 
-    /// A caller is about to drive. Returns whether the fallback driver must be notified to stop.
+    /// Registers a caller that is about to drive. Returns whether the fallback driver must be
+    /// notified to stop.
     #[must_use]
     pub(crate) fn enter(&self) -> bool {
         let mut state = lock(&self.state);
@@ -68,7 +75,7 @@ impl Drivers {
         state.fallback_drives
     }
 
-    /// A caller does not drive any more.
+    /// Unregisters a caller.
     pub(crate) fn leave(&self) {
         let mut state = lock(&self.state);
         state.callers -= 1;
@@ -78,11 +85,12 @@ impl Drivers {
         }
     }
 
-    /// Makes sure that somebody drives, since the thread that has work for the runtime does not.
+    /// Makes sure that a thread drives. Called by a thread that has work for the runtime but does
+    /// not drive it.
     pub(crate) fn need_driver(&self) {
         let mut state = lock(&self.state);
         if state.callers == 0 {
-            // Also if the fallback driver drives: it may be about to stop.
+            // Also set while the fallback driver drives: it may be about to stop.
             state.is_needed = true;
             if !state.fallback_drives {
                 self.changed.notify_all();
@@ -90,8 +98,8 @@ impl Drivers {
         }
     }
 
-    /// A new fallback driver is about to drive, and replaces the one before. Returns its number. The one
-    /// before must be notified to stop.
+    /// Registers a new fallback driver, which is about to drive and replaces the previous one.
+    /// Returns its number. The previous one must be notified to stop.
     pub(crate) fn take_over(&self) -> u64 {
         let mut state = lock(&self.state);
         state.fallback += 1;
@@ -101,14 +109,14 @@ impl Drivers {
         state.fallback
     }
 
-    /// Whether this fallback driver goes on driving.
+    /// Whether this fallback driver should continue to drive.
     pub(crate) fn goes_on(&self, fallback: u64) -> bool {
         let state = lock(&self.state);
         state.fallback == fallback && state.callers == 0
     }
 
-    /// Waits until this fallback driver has to drive again: nobody has driven for a moment, or somebody
-    /// needs a driver. Returns `false` if it was replaced.
+    /// Waits until this fallback driver has to drive again: no caller has driven for [`PAUSE`], or
+    /// there is work that needs a driver. Returns `false` if it was replaced.
     pub(crate) fn stand_by(&self, fallback: u64) -> bool {
         let mut state = lock(&self.state);
         if state.fallback == fallback {
@@ -116,7 +124,7 @@ impl Drivers {
         }
         while state.fallback == fallback {
             let left = state.left;
-            // A caller that is there drives.
+            // A registered caller drives.
             state.is_needed &= state.callers == 0;
             if !state.is_needed {
                 state = wait_timeout(&self.changed, &self.state, state, PAUSE);
@@ -131,7 +139,7 @@ impl Drivers {
                 return true;
             }
             if state.callers > 0 && is_quiet {
-                // The same callers all the time: they may stay for long.
+                // The same callers all the time: they may stay for long, so do not poll.
                 state.fallback_sleeps = true;
                 while state.callers > 0 && state.fallback == fallback {
                     state = wait(&self.changed, state);

@@ -1,15 +1,19 @@
-//! Who drives the runtime.
+//! Runs the runtime on the threads that wait for results.
 //!
-//! A thread that blocks until its operation is done may as well do the work itself: then nobody has to
-//! be woken to send its requests, and it need not be woken when the answers are there. So the runtime
-//! belongs to whoever waits, one at a time (leader and followers): tokio lets any number of threads
-//! block on one runtime, of which one drives it, and another takes over when that one is done. While
-//! nobody waits, a thread of quorlock's own drives it, the fallback driver; it stops for the others, and
-//! drives again when they have stayed away for a moment. `drivers.rs` says who drives.
+//! A thread that blocks until its operation is done might as well do the work itself: then no other
+//! thread has to be woken to send its requests, and it need not be woken when the answers arrive.
+//! So waiting threads drive the runtime, one at a time (the leader/followers pattern): tokio lets
+//! any number of threads block on one runtime, of which one drives it and another takes over when
+//! that one is done. While no thread waits, quorlock's own thread drives it, the fallback driver.
+//! It yields to callers, and drives again once they have stayed away for a moment. `drivers.rs`
+//! makes these decisions.
 //!
-//! A thread whose priority is lower than that of the fallback driver does not drive: see
-//! `priority.rs`. The fallback driver inherits its priority from the thread that starts it. So a thread of
-//! higher priority that comes later starts another one in its place.
+//! A thread with a lower priority than the fallback driver does not drive: see `priority.rs`. The
+//! fallback driver inherits the priority of the thread that starts it, so a later thread of higher
+//! priority replaces it.
+//!
+//! This module owns the tokio runtime and the fallback driver. It must not know what its tasks do.
+//! Only `runtime/mod.rs` calls it.
 
 use crate::runtime::drivers::Drivers;
 use crate::runtime::panics;
@@ -28,33 +32,33 @@ use tokio::sync::Notify;
 use tokio::sync::mpsc::{self, UnboundedReceiver, UnboundedSender};
 use tokio::task::unconstrained;
 
-/// How long a caller drives before it looks at its priority again.
+/// How long a caller drives before it checks its priority again.
 pub(crate) const LONGEST_TURN: Duration = Duration::from_millis(250);
 
-/// How long the fallback driver waits before it goes on after a panic, which is a mistake in quorlock.
+/// The pause of the fallback driver after a panic, which is a bug in quorlock.
 const AFTER_PANIC: Duration = Duration::from_millis(10);
 
-/// How many tasks that can go on do so before what they send goes out.
+/// How many ready tasks run before the requests they produced are written.
 const BATCH: usize = 64;
 
-/// A runtime, and who drives it.
+/// A runtime and the state that decides which thread drives it.
 #[derive(Debug)]
 pub(crate) struct Executor {
     runtime: Runtime,
     drivers: Drivers,
     /// Notified when the fallback driver must stop.
     wanted: Notify,
-    /// That of the fallback driver. It is a hint: a thread that reads an old value drives for a turn, or
-    /// does not.
+    /// The priority of the fallback driver. Only a hint: a thread that reads an old value drives,
+    /// or does not drive, for one turn.
     priority: AtomicU8,
     /// Whether a fallback driver is being replaced.
     is_replacing: AtomicBool,
-    /// Tasks that were begun elsewhere and can go on.
+    /// Tasks that were begun on other threads and are ready to continue.
     ready: UnboundedSender<Runnable>,
 }
 
 impl Executor {
-    /// A runtime that its fallback driver drives.
+    /// Starts a runtime and its fallback driver. Fails if no thread can be started.
     pub(crate) fn start() -> io::Result<Arc<Self>> {
         let runtime = Builder::new_current_thread().enable_all().build()?;
         let (ready, tasks) = mpsc::unbounded_channel();
@@ -68,10 +72,10 @@ impl Executor {
             ready,
         });
         let fallback = Arc::clone(&executor);
-        match start_thread(move || fallback.stay(1)) {
+        match start_thread(move || fallback.run_fallback(1)) {
             Ok(()) => Ok(executor),
             Err(error) => {
-                // To drop a runtime is not allowed on the thread of another one.
+                // A runtime must not be dropped on a thread of another one.
                 if let Some(executor) = Arc::into_inner(executor) {
                     executor.runtime.shutdown_background();
                 }
@@ -84,7 +88,8 @@ impl Executor {
         self.runtime.handle()
     }
 
-    /// Whether this thread may do work that others wait for.
+    /// Whether the calling thread may do work that others wait for. If its priority is higher than
+    /// that of the fallback driver, it also replaces the fallback driver.
     pub(crate) fn may_drive(self: &Arc<Self>) -> bool {
         let (own, fallback) =
             (Priority::of_this_thread(), Priority(self.priority.load(Ordering::Relaxed)));
@@ -94,29 +99,31 @@ impl Executor {
         own <= fallback
     }
 
-    /// Begins a task on this thread; the runtime goes on with it. Dropping what it returns cancels it.
+    /// Starts a task on the calling thread; the runtime continues it. Dropping the returned
+    /// [`Task`] cancels it.
     pub(crate) fn begin(
         self: &Arc<Self>,
         task: impl Future<Output = ()> + Send + 'static,
     ) -> Task<()> {
         let ready = self.ready.clone();
-        // An error means that the runtime is gone, and so the process ends.
+        // Sending fails only if the runtime is gone, and so the process is ending.
         let schedule = move |runnable| drop(ready.send(runnable));
         let (runnable, task) = async_task::spawn(task, schedule);
-        // A thread that is about to end can have nothing of its own any more.
+        // A thread that is ending has no thread-local values any more, and tokio needs some.
         let is_ending = Handle::try_current().is_err_and(|error| error.is_thread_local_destroyed());
         if is_ending || !self.may_drive() {
             runnable.schedule();
             self.need_driver();
         } else {
             let _entered = self.runtime.enter();
-            // Where this thread runs a task of another runtime, that one's budget does not count.
+            // If this thread runs a task of another runtime, that task's budget must not count.
             unconstrained(async { run_one(runnable) }).now_or_never();
         }
         task
     }
 
-    /// Runs the future on this thread, which drives the runtime meanwhile if no other one does.
+    /// Runs the future on the calling thread, which meanwhile drives the runtime if no other thread
+    /// does.
     pub(crate) fn drive<T>(&self, future: impl Future<Output = T>) -> T {
         struct Leave<'a>(&'a Drivers);
         impl Drop for Leave<'_> {
@@ -132,13 +139,13 @@ impl Executor {
         self.runtime.block_on(future)
     }
 
-    /// Makes sure that somebody drives the runtime now.
+    /// Makes sure that a thread drives the runtime now.
     pub(crate) fn need_driver(&self) {
         self.drivers.need_driver();
     }
 
-    /// Is the fallback driver, whatever happens.
-    fn stay(&self, number: u64) {
+    /// The body of the fallback driver's thread. Continues after panics.
+    fn run_fallback(&self, number: u64) {
         while panics::contain(|| self.fall_back(number)).is_none() {
             thread::sleep(AFTER_PANIC);
         }
@@ -150,7 +157,8 @@ impl Executor {
             self.priority.store(Priority::of_this_thread().0, Ordering::Relaxed);
             self.runtime.block_on(async {
                 loop {
-                    // Listens before it looks: so it misses nobody who comes in between.
+                    // Listen before reading the state, so that a caller that enters in between is
+                    // noticed.
                     let wanted = self.wanted.notified();
                     if !self.drivers.goes_on(number) {
                         break;
@@ -164,8 +172,8 @@ impl Executor {
         }
     }
 
-    /// Starts a fallback driver with this thread's priority. If that fails, it is tried again with the next
-    /// operation of such a thread.
+    /// Starts a fallback driver with the priority of the calling thread. If that fails, the next
+    /// operation of such a thread tries again.
     fn replace_fallback(self: &Arc<Self>) {
         if self.is_replacing.swap(true, Ordering::AcqRel) {
             return;
@@ -176,7 +184,7 @@ impl Executor {
             executor.wanted.notify_waiters();
             executor.priority.store(Priority::read().0, Ordering::Relaxed);
             executor.is_replacing.store(false, Ordering::Release);
-            executor.stay(number);
+            executor.run_fallback(number);
         });
         if started.is_err() {
             self.is_replacing.store(false, Ordering::Release);
@@ -188,7 +196,7 @@ fn start_thread(run: impl FnOnce() + Send + 'static) -> io::Result<()> {
     thread::Builder::new().name("quorlock".to_owned()).spawn(run).map(drop)
 }
 
-/// Goes on with the tasks that can go on, and lets what they send go out together.
+/// Runs tasks that are ready in batches, and writes the requests of each batch together.
 async fn run(mut tasks: UnboundedReceiver<Runnable>) {
     let mut batch = Vec::new();
     while tasks.recv_many(&mut batch, BATCH).await > 0 {
@@ -197,7 +205,7 @@ async fn run(mut tasks: UnboundedReceiver<Runnable>) {
 }
 
 fn run_one(runnable: Runnable) {
-    // As in tokio's own tasks, a panic ends the task.
+    // As for tokio's own tasks, a panic ends only this task.
     let _ = panics::contain(|| runnable.run());
 }
 
@@ -212,7 +220,7 @@ mod tests {
 
     const PATIENCE: Duration = Duration::from_secs(60);
 
-    /// Does something on a thread of low priority.
+    /// Runs `work` on a thread of low priority.
     fn nicely<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
         let nice = thread::spawn(move || {
             rustix::process::nice(5).expect("it only becomes nicer");

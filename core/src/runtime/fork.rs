@@ -1,29 +1,32 @@
-//! Processes that fork.
+//! What belongs to one process, and survives a fork of it.
 //!
-//! A forked child has a copy of its parent's memory, but none of its threads: a runtime that it
-//! inherited does nothing, a mutex that another thread held is locked for ever, and to drop either
-//! can hang the child or disturb the parent, with whom it shares the sockets. So the child leaves
-//! everything that belongs to a process where it is, and makes its own when it needs one.
+//! A forked child has a copy of its parent's memory but none of its threads: an inherited runtime
+//! does nothing, a mutex that another thread held stays locked forever, and dropping either can
+//! hang the child or disturb the parent, with which it shares its sockets. So the child never
+//! touches or drops what belongs to another process, and creates its own when it needs one.
+//!
+//! This module owns the fork counter and two wrappers that use it. Any static or long-lived value
+//! that holds threads, mutexes or sockets must be in one of the wrappers.
 
 use once_cell::race::OnceBox;
 use once_cell::sync::OnceCell;
 use std::mem;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// How many forks lie between the first process that used quorlock and this one, at least.
+/// A lower bound for the number of forks between the first process that used quorlock and this one.
 static GENERATION: AtomicU64 = AtomicU64::new(0);
 
-/// Begins to count forks. To be called before anything that belongs to a process is made.
+/// Starts counting forks. Must be called before anything that belongs to a process is created.
 #[cfg(unix)]
 pub(crate) fn watch() {
     use std::sync::atomic::AtomicBool;
     static WATCHING: AtomicBool = AtomicBool::new(false);
     extern "C" fn in_child() {
-        // Nothing but atomics is safe here.
+        // Only atomics are safe in this handler.
         GENERATION.fetch_add(1, Ordering::Relaxed);
     }
     if !WATCHING.load(Ordering::Acquire) {
-        // Two threads may both do this, and forks then count twice, which is no harm.
+        // Two threads may both get here; forks then count twice, which does no harm.
         #[expect(unsafe_code, reason = "there is no safe form of pthread_atfork")]
         // SAFETY: the handler is a function of this library, which is never unloaded, and only
         // touches an atomic.
@@ -40,17 +43,18 @@ fn generation() -> u64 {
     GENERATION.load(Ordering::Relaxed)
 }
 
-/// A value that each process makes for itself, when it first needs it.
+/// A value that each process creates for itself on first use.
 #[derive(Debug, Default)]
 pub struct PerProcess<T> {
     generation: u64,
     cell: OnceCell<T>,
-    /// That of a child, of its child, and so on: each sees those of its ancestors before its own.
+    /// The cell of a forked child, which holds that of its own child, and so on. Each process walks
+    /// past those of its ancestors to reach its own.
     next: OnceBox<PerProcess<T>>,
 }
 
 impl<T> PerProcess<T> {
-    /// No process has a value yet.
+    /// A cell that is empty in every process.
     pub const fn new() -> Self {
         Self::of(0)
     }
@@ -68,21 +72,21 @@ impl<T> PerProcess<T> {
         &own.cell
     }
 
-    /// This process's value, if it has made one.
+    /// This process's value, if it has been created.
     pub fn get(&self) -> Option<&T> {
         self.cell().get()
     }
 
-    /// This process's value; `make` makes it.
+    /// This process's value, created by `make` on first use.
     pub fn get_or_init(&self, make: impl FnOnce() -> T) -> &T {
         self.cell().get_or_init(make)
     }
 
-    /// This process's value; `make` makes it, or fails to.
+    /// This process's value, created by `make` on first use.
     ///
     /// # Errors
     ///
-    /// The error of `make`.
+    /// The error of `make`; the next call tries again.
     pub fn get_or_try_init<E>(&self, make: impl FnOnce() -> Result<T, E>) -> Result<&T, E> {
         self.cell().get_or_try_init(make)
     }
@@ -96,11 +100,11 @@ impl<T> Drop for PerProcess<T> {
     }
 }
 
-/// A value that belongs to the process that made it, and is dropped only there.
+/// A value that belongs to the process that created it, and is dropped only there.
 #[derive(Debug)]
 pub(crate) struct Owned<T> {
     generation: u64,
-    /// `None` only while it is being dropped.
+    /// `None` only during the drop.
     value: Option<T>,
 }
 
@@ -114,12 +118,12 @@ impl<T> Owned<T> {
         self.generation != generation()
     }
 
-    /// The value, in the process that made it.
+    /// The value; `None` in a forked child.
     pub(crate) fn get(&self) -> Option<&T> {
         self.value.as_ref().filter(|_| !self.is_inherited())
     }
 
-    /// The value to be changed, in the process that made it.
+    /// The value, mutably; `None` in a forked child.
     pub(crate) fn get_mut(&mut self) -> Option<&mut T> {
         let inherited = self.is_inherited();
         self.value.as_mut().filter(|_| !inherited)

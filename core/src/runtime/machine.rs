@@ -1,7 +1,7 @@
-//! In unit tests: stands in for the operating system while code of a simulated process runs.
+//! Unit tests only: replaces the operating system while code of a simulated process runs.
 //!
 //! The clock, timers, randomness and tasks of this crate ask here first. Only the simulation sets a
-//! machine; all other tests use the real one.
+//! machine; all other tests use the real operating system.
 
 use quorlock_protocol::Moment;
 use std::any::Any;
@@ -17,24 +17,25 @@ use tokio::task::JoinHandle;
 
 /// The machine of a simulated process.
 pub(crate) trait Machine: Any + Send + Sync {
-    /// The clock that validity is measured by. It counts suspension.
+    /// The clock that lease validity is measured with. It keeps running while the machine is
+    /// suspended.
     fn now(self: Arc<Self>) -> Moment;
 
     fn wall_clock_micros(&self) -> u64;
 
-    /// The clock that timers run by. It stands still while the machine is suspended.
+    /// The clock that timers use. It stands still while the machine is suspended.
     fn running(&self) -> Duration;
 
-    /// How long a duration by the machine's clock takes in the simulation's time.
+    /// How long a duration on the machine's clock takes in simulation time.
     fn in_true_time(&self, duration: Duration) -> Duration;
 
-    /// Fills `bytes` with random numbers.
+    /// Fills `bytes` with random values.
     fn fill(&self, bytes: &mut [u8]);
 
-    /// Where the process's tasks run.
+    /// The runtime on which the process's tasks run.
     fn handle(&self) -> &Handle;
 
-    /// Returns whether a task of the process may run now; else the task is woken when it may.
+    /// Whether a task of the process may run now. If not, the task is woken when it may.
     fn may_run(&self, context: &mut Context<'_>) -> bool;
 
     /// Reports that a task panicked.
@@ -45,7 +46,7 @@ thread_local! {
     static CURRENT: RefCell<Option<Arc<dyn Machine>>> = const { RefCell::new(None) };
 }
 
-/// The machine of the simulated process that the running code belongs to, if it belongs to one.
+/// The machine of the simulated process that the running code belongs to, if any.
 pub(crate) fn current() -> Option<Arc<dyn Machine>> {
     CURRENT.with_borrow(Clone::clone)
 }
@@ -74,7 +75,7 @@ pub(crate) fn spawn<T: Send + 'static>(
 /// A task that runs only while its process does.
 struct Task<T> {
     machine: Arc<dyn Machine>,
-    /// `None` only while it is being dropped.
+    /// `None` only during the drop.
     inner: Option<Pin<Box<dyn Future<Output = T> + Send>>>,
 }
 

@@ -1,8 +1,18 @@
-//! The background runtime, and results that it delivers.
+//! The background runtime and the results it delivers.
 //!
-//! What runs on it is an operation, which a caller waits for, or a service, which others rely on. The
-//! panic of an operation ends that operation; a service begins again: see [`serve`]. Foreign code runs
-//! behind `panics.rs`. CONTRIBUTING.md has the whole rule.
+//! This module owns the one tokio runtime of the process, the threads that drive it, the clock,
+//! timers, randomness and the handling of forks and panics. It knows nothing of nodes or locks.
+//! Every room above it starts its tasks here; nothing else may start a thread or a tokio task,
+//! except for host look-ups in `transport/socket.rs`.
+//!
+//! A task on the runtime is either an operation, whose result a caller waits for, or a service,
+//! which others rely on. A panic ends an operation; a service is restarted: see [`serve`]. Foreign
+//! code (callbacks, wakers, subscribers) runs behind `panics.rs`. docs/architecture.md has the full
+//! rules.
+//!
+//! Reading order: `mod.rs` (tasks and results), `executor.rs` and `drivers.rs` (which thread drives
+//! the runtime), `priority.rs`, `pipeline.rs` (buffering of requests to write), `deadline.rs`,
+//! `panics.rs`, `fork.rs`, then the small ones: `clock.rs`, `timer.rs`, `random.rs`, `sync.rs`.
 
 pub(crate) mod clock;
 pub(crate) mod deadline;
@@ -35,8 +45,9 @@ use tokio::task::{JoinHandle, unconstrained};
 
 static EXECUTOR: PerProcess<Arc<Executor>> = PerProcess::new();
 
-/// The runtime that all clients of the process share. It is started at first use (if that fails, for want
-/// of a thread, it is tried again at the next), and is independent of the caller's own runtime or event loop: these may stall without harm to leases.
+/// The runtime that all clients of the process share. It starts on first use; if no thread can be
+/// started, the call fails and the next one tries again. It is independent of the caller's own
+/// runtime or event loop, so leases are renewed even while those stall.
 fn executor() -> Result<&'static Arc<Executor>> {
     let executor = EXECUTOR.get_or_try_init(Executor::start);
     executor.map_err(|error| {
@@ -44,17 +55,18 @@ fn executor() -> Result<&'static Arc<Executor>> {
     })
 }
 
-/// How long a service that has panicked waits before it begins again.
+/// The pause before a service that panicked is restarted.
 const AFTER_PANIC: Duration = Duration::from_millis(100);
 
-/// Makes sure that somebody drives the runtime, since the caller does not.
+/// Makes sure that a thread drives the runtime while the calling thread does not.
 fn need_driver() {
     if let Some(executor) = EXECUTOR.get() {
         executor.need_driver();
     }
 }
 
-/// Runs a task on the runtime. It cannot fail there.
+/// Runs a task on the runtime. Fails only if the runtime cannot start, which is impossible for a
+/// caller that itself runs on it.
 pub(crate) fn spawn<T: Send + 'static>(
     task: impl Future<Output = T> + Send + 'static,
 ) -> Result<JoinHandle<T>> {
@@ -65,13 +77,14 @@ pub(crate) fn spawn<T: Send + 'static>(
     Ok(executor()?.handle().spawn(task))
 }
 
-/// Runs a task that a task, or an operation, has to leave to the runtime, which is there: it runs them.
+/// Runs a task in the background. Must be called from code that runs on the runtime.
 pub(crate) fn detach(task: impl Future<Output = ()> + Send + 'static) {
     spawn(task).map(drop).expect("whoever runs on the runtime has one");
 }
 
-/// Runs a service of the runtime, as [`detach`] does, until it ends by itself. If it panics, which is a
-/// mistake in quorlock, it begins again. `start` has to put right what a panic may have left half done.
+/// Runs a service in the background until it returns. If it panics, which is a bug in quorlock,
+/// `start` is called again after a pause; `start` must repair whatever the panic left half done.
+/// Must be called from code that runs on the runtime.
 pub(crate) fn serve<F>(mut start: impl FnMut() -> F + Send + 'static)
 where
     F: Future<Output = ()> + Send + 'static,
@@ -83,8 +96,8 @@ where
     });
 }
 
-/// Begins a task on this thread, and goes on with it on the runtime when it first has to wait. So its
-/// requests are sent without waking another thread. It must not block.
+/// Starts a task on the calling thread and moves it to the runtime when it first has to wait. Its
+/// requests are thus sent without waking another thread. The task must not block.
 pub(crate) fn begin(task: impl Future<Output = ()> + Send + 'static) -> Result<()> {
     #[cfg(test)]
     if let Some(machine) = machine::current() {
@@ -94,13 +107,14 @@ pub(crate) fn begin(task: impl Future<Output = ()> + Send + 'static) -> Result<(
     executor().map(|executor| executor.begin(task).detach())
 }
 
-/// An operation under way on quorlock's own runtime: a future that any executor can poll, or that
-/// a thread can wait for.
+/// An operation in progress on quorlock's own runtime: a future that any executor can poll, or that
+/// a thread can wait for with [`Pending::wait`].
 ///
-/// The operation runs whether or not it is polled. Dropping an acquire cancels it: what it may have
-/// left on the nodes is undone in the background. Everything else runs to its end.
+/// The operation runs whether or not it is polled. Dropping a pending acquire cancels it and undoes
+/// in the background whatever it left on the nodes. Any other operation runs to its end even if the
+/// `Pending` is dropped.
 ///
-/// It belongs to the process that started it. A forked child must not wait for it.
+/// A `Pending` belongs to the process that created it; waiting for it in a forked child panics.
 #[must_use = "dropping an acquire cancels it"]
 #[derive(Debug)]
 pub struct Pending<T>(Owned<oneshot::Receiver<T>>);
@@ -116,11 +130,11 @@ impl<T> Pending<T> {
         Self::new(receiver)
     }
 
-    /// Calls `then` with the result, on the thread that drives quorlock's runtime or, if the result is
-    /// there already, on this one; it must not block. [`Operation::cancel`] drops both instead. For
-    /// language bindings.
+    /// Calls `then` with the result, once. `then` runs on the thread that drives quorlock's runtime
+    /// or, if the result is already available, on the calling thread. It must not block.
+    /// [`Operation::cancel`] drops both the operation and `then`. Intended for language bindings.
     ///
-    /// A panic of `then` is reported by the panic hook, and has no other effect.
+    /// A panic in `then` is reported by the panic hook and has no other effect.
     pub fn on_ready(mut self, then: impl FnOnce(T) + Send + 'static) -> Operation
     where
         T: Send + 'static,
@@ -131,7 +145,7 @@ impl<T> Pending<T> {
                 let work = async move { then(poll_fn(|context| self.poll_result(context)).await) };
                 Some(executor.begin(work))
             }
-            // Without a runtime, nothing but a result that is there already can be under way.
+            // Without a runtime, only a result that is already available can be delivered.
             Err(_) => {
                 if let Some(value) = self.now() {
                     panics::contain(|| then(value));
@@ -142,9 +156,13 @@ impl<T> Pending<T> {
         Operation(Owned::new(Mutex::new(task)))
     }
 
-    /// Blocks the calling thread until the operation is done, for at most `timeout`; `None` if it
-    /// is not done by then. Can be called again. It must not be called on an async executor's
-    /// thread, which it would block.
+    /// Blocks the calling thread until the operation is done, for at most `timeout`. Returns `None`
+    /// if it is not done by then, and may be called again. Must not be called on a thread of an
+    /// async executor, which it would block.
+    ///
+    /// # Panics
+    ///
+    /// If the operation panicked, or if it was started before this process was forked.
     #[must_use = "the result of an acquire is a lease, and dropping it releases it"]
     pub fn wait(&mut self, timeout: Duration) -> Option<T> {
         if let Some(value) = self.now() {
@@ -155,7 +173,7 @@ impl<T> Pending<T> {
             let left = deadline.map(|end| end.saturating_duration_since(Instant::now()));
             left.unwrap_or(Duration::MAX)
         };
-        // Within a runtime, no other one can be driven.
+        // tokio does not allow driving a runtime from within another one.
         if let Some(executor) = EXECUTOR.get()
             && Handle::try_current().is_err()
         {
@@ -171,13 +189,13 @@ impl<T> Pending<T> {
         self.park(left())
     }
 
-    /// The result, if it is there.
+    /// The result, if it is available.
     fn now(&mut self) -> Option<T> {
         self.poll_unconstrained(&mut Context::from_waker(Waker::noop()))
     }
 
-    /// Looks whether the result is there. This thread may run a task of tokio, which lets it look only so
-    /// often before that task has to yield. It would never see the result then.
+    /// Polls without tokio's task budget. If the calling thread runs a tokio task whose budget is
+    /// spent, a normal poll would keep returning `Pending` although the result is available.
     fn poll_unconstrained(&mut self, context: &mut Context<'_>) -> Option<T> {
         let looking = poll_fn(|context| self.poll_result(context));
         match pin!(unconstrained(looking)).poll(context) {
@@ -192,13 +210,13 @@ impl<T> Pending<T> {
         };
         match Pin::new(receiver).poll(context) {
             Poll::Ready(Ok(value)) => Poll::Ready(value),
-            // The operation's task ended without a result: it panicked, and tokio has said so.
+            // The task ended without a result: it panicked, and tokio has reported that.
             Poll::Ready(Err(_)) => panic!("a quorlock task panicked; see the message before"),
             Poll::Pending => Poll::Pending,
         }
     }
 
-    /// Waits while others drive the runtime.
+    /// Waits while other threads drive the runtime.
     fn park(&mut self, timeout: Duration) -> Option<T> {
         let deadline = Instant::now().checked_add(timeout);
         let waker = Waker::from(Arc::new(Unpark(thread::current())));
@@ -217,12 +235,13 @@ impl<T> Pending<T> {
     }
 }
 
-/// An operation whose result goes to a callback.
+/// An operation whose result is delivered to a callback. Dropping it does not cancel anything.
 #[derive(Debug)]
 pub struct Operation(Owned<Mutex<Option<Task<()>>>>);
 
 impl Operation {
-    /// Drops the operation, as if its [`Pending`] were dropped, unless it is done.
+    /// Cancels the callback and drops the operation as if its [`Pending`] were dropped. Does
+    /// nothing if the callback has already run.
     pub fn cancel(&self) {
         drop(self.take());
     }

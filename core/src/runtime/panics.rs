@@ -1,8 +1,10 @@
-//! Where panics end.
+//! Contains panics.
 //!
-//! Code that is not quorlock's may panic: callbacks, wakers of other executors, `tracing` subscribers,
-//! wake-ups of language bindings. So may quorlock's own, by mistake. The panic hook reports the panic; it
-//! must not end a task that works for other leases. CONTRIBUTING.md says what ends where.
+//! Code that is not quorlock's may panic: callbacks, wakers of other executors, `tracing`
+//! subscribers, wake-up functions of language bindings. So may quorlock's own code, because of a
+//! bug. The panic hook reports the panic, but it must not end a task that serves other leases.
+//! docs/architecture.md lists where each kind of panic is caught. Called by every module that runs
+//! foreign code, and by `runtime::serve`.
 
 use futures_util::future::FutureExt;
 use std::any::Any;
@@ -11,19 +13,19 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::task::{Wake, Waker};
 
-/// Calls code that may panic; `None` if it did.
+/// Calls code that may panic. Returns `None` if it did.
 ///
-/// Must be called without a lock held if the code is foreign: it may call back into quorlock.
+/// The caller must not hold a lock if the code is foreign: it may call back into quorlock.
 pub(crate) fn contain<T>(code: impl FnOnce() -> T) -> Option<T> {
     catch_unwind(AssertUnwindSafe(code)).map_err(discard).ok()
 }
 
-/// Runs a future that may panic; `None` if it did.
+/// Awaits a future that may panic. Returns `None` if it did.
 pub(crate) async fn contained<T>(future: impl Future<Output = T>) -> Option<T> {
     AssertUnwindSafe(future).catch_unwind().await.map_err(discard).ok()
 }
 
-/// A waker of any executor, whose panics end here.
+/// Wraps a waker of a foreign executor, and contains its panics.
 pub(crate) fn containing(waker: &Waker) -> Waker {
     Waker::from(Arc::new(Containing(waker.clone())))
 }
@@ -41,12 +43,12 @@ impl Wake for Containing {
 }
 
 fn discard(payload: Box<dyn Any + Send>) {
-    // There is no foreign code in a simulation, and no mistake is to be survived.
+    // In a simulation there is no foreign code, and a bug in quorlock must fail the test.
     #[cfg(test)]
     if crate::runtime::machine::current().is_some() {
         std::panic::resume_unwind(payload);
     }
-    // To drop it may panic again.
+    // Dropping the payload may panic again.
     if let Err(payload) = catch_unwind(AssertUnwindSafe(|| drop(payload))) {
         std::mem::forget(payload);
     }

@@ -1,21 +1,25 @@
-//! What is put on a connection, until it is written.
+//! The requests that are queued on a connection until they are written.
 //!
-//! Any thread may put requests on a connection and write them. What is put is written exactly once, in the
-//! order in which it was put, and nothing is left behind:
+//! Any thread may queue requests and write them. Every request is written exactly once, in the
+//! order in which it was queued, and none is left behind:
 //!
-//! - All state is in one mutex, so there is one order of all changes, and no memory ordering is left to
-//!   choose. `bytes` and `recipients` grow in one step: the order of the answers is that of the bytes.
-//! - `is_held_back` is set by the thread that puts something on it when nobody is about to flush. That
-//!   thread then flushes, lets the runtime do so, or does so when [`together`] ends. The flag is cleared, with
-//!   the mutex held, only by [`flush`], before it looks at `bytes`. So whoever finds it set has put its
-//!   bytes before that look.
-//! - `is_writing` lets one thread write at a time. It is cleared, with the mutex held, only when `bytes` is
-//!   empty, or the connection is broken. So whoever finds it set has put its bytes before the writer's last
-//!   look.
-//! - The writer takes `bytes` out to write without the mutex. What the socket did not take goes back before
-//!   what others have put meanwhile.
+//! - All state is behind one mutex, so all changes have one order, and there is no memory ordering
+//!   to choose. `bytes` and `recipients` grow in one step, so answers arrive in the order of the
+//!   bytes.
+//! - `is_held_back` is set by a thread that queues a request when no flush is due. That thread then
+//!   flushes immediately, leaves the flush to the runtime, or flushes when [`together`] ends. Only
+//!   [`flush`] clears the flag, with the mutex held and before it reads `bytes`. So a thread that
+//!   finds it set has queued its bytes before that read.
+//! - `is_writing` lets one thread write at a time. It is cleared, with the mutex held, only when
+//!   `bytes` is empty or the connection is broken. So a thread that finds it set has queued its
+//!   bytes before the writer's last read.
+//! - The writer takes `bytes` out and writes them without the mutex. Bytes that the socket did not
+//!   accept go back in front of those that other threads have queued meanwhile.
 //!
 //! `interleavings/writing.rs` checks this in every order of events, up to a bound.
+//!
+//! This module owns the queue and the order of writes. It must not block, and must not hold the
+//! mutex while it writes. `transport/connection.rs` implements [`Pipelined`] and calls it.
 
 use super::sync::{Mutex, MutexGuard, lock, thread_local};
 use std::cell::RefCell;
@@ -23,22 +27,22 @@ use std::collections::VecDeque;
 use std::io;
 use std::sync::Arc;
 
-/// What an pipeline is of.
+/// A connection that has a [`Pipeline`].
 pub(crate) trait Pipelined: Send + Sync + Sized + 'static {
     type Recipient: Send;
 
     fn pipeline(&self) -> &Pipeline<Self::Recipient>;
 
-    /// Writes as much as the socket takes now.
+    /// Writes as many bytes as the socket accepts now.
     fn try_write(&self, bytes: &[u8]) -> io::Result<usize>;
 
-    /// Notifies the task that encrypts `bytes`. Returns whether there is one.
+    /// Whether a task encrypts and writes `bytes`; if so, notifies that task.
     fn is_encrypted(&self) -> bool;
 
-    /// Lets the runtime call [`flush`] soon.
+    /// Makes the runtime call [`flush`] soon.
     fn flush_later(&self);
 
-    /// Lets the runtime call [`go_on`] when the socket takes more.
+    /// Makes the runtime call [`go_on`] when the socket accepts more bytes.
     fn go_on_later(self: &Arc<Self>);
 }
 
@@ -47,19 +51,19 @@ pub(crate) type OnBroken = Box<dyn FnOnce() + Send>;
 
 pub(crate) struct Pipeline<R> {
     out: Mutex<PipelineState<R>>,
-    /// With more requests in flight than this, they wait until the runtime gets to writing them: then
-    /// those of many callers go out together, which is worth more than the time until then.
-    few: usize,
+    /// With more requests in flight than this, new ones wait until the runtime flushes. Requests of
+    /// many callers then go out in one write, which saves more than the delay costs.
+    immediate_limit: usize,
 }
 
 pub(crate) struct PipelineState<R> {
-    /// What is still to be written.
+    /// Bytes that are not written yet.
     pub(crate) bytes: Vec<u8>,
-    /// Who waits for the answers to what was written, and to `bytes`.
+    /// The recipients of the answers to all requests that were written or are in `bytes`, in order.
     pub(crate) recipients: VecDeque<R>,
-    /// A thread writes, or, when the socket takes no more for now, a task goes on when it does.
+    /// Whether a thread writes, or a task will continue when the socket accepts more bytes.
     is_writing: bool,
-    /// Somebody will flush it soon.
+    /// Whether a flush is due soon.
     is_held_back: bool,
     pub(crate) is_dropped: bool,
     pub(crate) is_closed: bool,
@@ -69,7 +73,7 @@ pub(crate) struct PipelineState<R> {
 type Guard<'a, C> = MutexGuard<'a, PipelineState<<C as Pipelined>::Recipient>>;
 
 thread_local! {
-    /// The connections on which this thread holds requests back.
+    /// The connections whose flush this thread has postponed to the end of [`together`].
     static HELD_BACK: RefCell<Option<Vec<Arc<dyn Flush>>>> = RefCell::new(None);
 }
 
@@ -84,7 +88,7 @@ impl<C: Pipelined> Flush for C {
 }
 
 impl<R> Pipeline<R> {
-    pub(crate) fn new(few: usize) -> Self {
+    pub(crate) fn new(immediate_limit: usize) -> Self {
         let out = PipelineState {
             bytes: Vec::new(),
             recipients: VecDeque::new(),
@@ -94,7 +98,7 @@ impl<R> Pipeline<R> {
             is_closed: false,
             on_broken: None,
         };
-        Self { out: Mutex::new(out), few }
+        Self { out: Mutex::new(out), immediate_limit }
     }
 
     pub(crate) fn lock(&self) -> MutexGuard<'_, PipelineState<R>> {
@@ -103,7 +107,7 @@ impl<R> Pipeline<R> {
 }
 
 impl<R> PipelineState<R> {
-    /// Whether nobody writes, or is about to.
+    /// Whether no thread writes or is about to.
     #[cfg(test)]
     #[allow(dead_code, reason = "for the tests that compile this file a second time")]
     pub(crate) fn is_idle(&self) -> bool {
@@ -111,7 +115,8 @@ impl<R> PipelineState<R> {
     }
 }
 
-/// What this thread puts on connections within `work` goes out together, one write for each connection.
+/// Runs `work`, and writes the requests that this thread queues within it at the end: one write per
+/// connection.
 pub(crate) fn together<T>(work: impl FnOnce() -> T) -> T {
     struct FlushAll(bool);
     impl Drop for FlushAll {
@@ -133,7 +138,7 @@ pub(crate) fn together<T>(work: impl FnOnce() -> T) -> T {
     work()
 }
 
-/// Puts a request on a connection that is not closed.
+/// Queues a request on a connection, which must not be closed, and writes it now or soon.
 pub(crate) fn put<C: Pipelined>(
     connection: &Arc<C>,
     mut out: Guard<'_, C>,
@@ -146,14 +151,14 @@ pub(crate) fn put<C: Pipelined>(
         return;
     }
     out.is_held_back = true;
-    if out.recipients.len() > connection.pipeline().few {
+    if out.recipients.len() > connection.pipeline().immediate_limit {
         connection.flush_later();
     } else if !hold_back(connection) {
         flush(connection, out);
     }
 }
 
-/// Whether this thread is to flush the connection later.
+/// Postpones the flush to the end of [`together`]. Returns `false` outside of it.
 fn hold_back<C: Pipelined>(connection: &Arc<C>) -> bool {
     let is_held_back = HELD_BACK.try_with(|held_back| match &mut *held_back.borrow_mut() {
         Some(connections) => {
@@ -165,7 +170,7 @@ fn hold_back<C: Pipelined>(connection: &Arc<C>) -> bool {
     is_held_back.unwrap_or(false)
 }
 
-/// Writes what is to be written, or lets a task do so when the socket takes it.
+/// Writes the queued bytes, or leaves the rest to a task if the socket does not accept all of them.
 pub(crate) fn flush<C: Pipelined>(connection: &Arc<C>, mut out: Guard<'_, C>) {
     out.is_held_back = false;
     if connection.is_encrypted() || out.is_writing {
@@ -177,7 +182,7 @@ pub(crate) fn flush<C: Pipelined>(connection: &Arc<C>, mut out: Guard<'_, C>) {
     }
 }
 
-/// Goes on writing when the socket takes more. Returns whether nothing is to be written any more.
+/// Continues to write when the socket accepts more bytes. Returns whether nothing is left to write.
 pub(crate) fn go_on<C: Pipelined>(connection: &C) -> bool {
     let mut out = connection.pipeline().lock();
     if out.is_closed {
@@ -187,8 +192,8 @@ pub(crate) fn go_on<C: Pipelined>(connection: &C) -> bool {
     write(connection, out)
 }
 
-/// Writes all that there is, also what others add meanwhile: nobody waits for the one who writes.
-/// Returns whether that was all.
+/// Writes everything, including what other threads queue meanwhile, since they do not wait for the
+/// writer. Returns `false` if the socket did not accept all of it.
 fn write<'a, C: Pipelined>(connection: &'a C, mut out: Guard<'a, C>) -> bool {
     let mut bytes = Vec::new();
     while !out.bytes.is_empty() {
@@ -202,13 +207,13 @@ fn write<'a, C: Pipelined>(connection: &'a C, mut out: Guard<'a, C>) -> bool {
                 out.bytes.splice(..0, bytes);
                 return false;
             }
-            // Whoever reads gets to know that it is broken.
+            // The task that reads from the socket notices that the connection is broken.
             Err(_) => {
                 bytes.clear();
                 out.bytes.clear();
             }
         }
-        // What others added comes after what is left.
+        // Bytes that others have queued go behind those that are left.
         bytes.append(&mut out.bytes);
         std::mem::swap(&mut bytes, &mut out.bytes);
     }

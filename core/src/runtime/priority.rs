@@ -1,25 +1,27 @@
-//! The scheduling priority of a thread.
+//! The scheduling priority of a thread. Called by `executor.rs`.
 //!
-//! A thread of low priority does no work that others wait for: while the machine is busy it may stand
-//! still for seconds, with the runtime, or a connection that it writes to, in its hands.
+//! A thread of low priority must not do work that others wait for: on a busy machine it may stall
+//! for seconds while it drives the runtime or writes to a connection.
 
 use std::cell::Cell;
 use std::time::{Duration, Instant};
 
-/// How long a thread goes by the priority that it has found. Another thread may change it at any time.
+/// How long a thread reuses the priority that it has read. Another thread may change it at any
+/// time.
 const FRESH: Duration = Duration::from_millis(100);
 
-/// A priority on the scale of the system's scheduler; a smaller one goes first. All that are not below
-/// that of an ordinary thread are the same.
+/// A priority on the scale of the system's scheduler; a smaller value runs first. All values at or
+/// above the default priority are equal.
 #[derive(Clone, Copy, Debug, Default, Eq, Ord, PartialEq, PartialOrd)]
 pub(crate) struct Priority(pub(crate) u8);
 
-/// Below every niceness: it runs when nothing else does.
+/// Lower than any nice value: such a thread runs only when no other does.
 #[cfg(any(target_os = "linux", target_os = "android"))]
 const IDLE: u8 = u8::MAX;
 
 impl Priority {
-    /// That of this thread, as it was at most 100 ms ago. Where the system does not say, it is ordinary.
+    /// The priority of the calling thread, at most 100 ms old. It is the default priority where the
+    /// system does not report one.
     pub(crate) fn of_this_thread() -> Self {
         thread_local! {
             static FOUND: Cell<Option<(Instant, Priority)>> = const { Cell::new(None) };
@@ -33,13 +35,13 @@ impl Priority {
                 priority
             }
         });
-        // A thread that is about to end has no thread-local values any more.
+        // A thread that is ending has no thread-local values any more.
         found.unwrap_or_else(|_| Self::read())
     }
 
-    /// Asks the system.
+    /// Reads the priority of the calling thread from the system.
     pub(crate) fn read() -> Self {
-        // There is no safe form of `sched_getscheduler`, and pthread_getschedparam may be out of date.
+        // `sched_getscheduler` has no safe wrapper, and pthread_getschedparam may be out of date.
         #[cfg(any(target_os = "linux", target_os = "android"))]
         if let Some(priority) = read_stat().as_deref().and_then(parse) {
             return priority;
@@ -51,28 +53,28 @@ impl Priority {
 #[cfg(any(target_os = "linux", target_os = "android"))]
 fn read_stat() -> Option<String> {
     use std::io::Read;
-    // More than the line can have.
+    // Longer than the line can be.
     let mut bytes = [0; 2048];
     let mut file = std::fs::File::open("/proc/thread-self/stat").ok()?;
     let length = file.read(&mut bytes).ok()?;
     Some(String::from_utf8_lossy(&bytes[..length]).into_owned())
 }
 
-/// Reads the priority out of a line of `/proc/…/stat`; see proc(5).
+/// Parses the priority from a line of `/proc/…/stat`; see proc(5).
 #[cfg(any(target_os = "linux", target_os = "android"))]
 fn parse(stat: &str) -> Option<Priority> {
     const BATCH: u32 = 3;
     const IDLE_POLICY: u32 = 5;
-    // The name of the thread, in parentheses, may have any character in it.
+    // The thread name, in parentheses, may contain any character.
     let (_, fields) = stat.rsplit_once(')')?;
     let mut fields = fields.split_ascii_whitespace();
-    // The fields are counted from 1, and two of them are before these.
+    // proc(5) counts fields from 1, and two of them stand before these.
     let nice: i8 = fields.nth(19 - 3)?.parse().ok()?;
     let policy: u32 = fields.nth(41 - 19 - 1)?.parse().ok()?;
     let nice = nice.max(0).unsigned_abs();
     Some(Priority(match policy {
         IDLE_POLICY => IDLE,
-        // It is put behind others when it wakes up.
+        // The scheduler puts a batch thread behind others when it wakes up.
         BATCH => nice + 1,
         _ => nice,
     }))

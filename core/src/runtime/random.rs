@@ -1,11 +1,15 @@
-//! Randomness from the operating system.
+//! Randomness from the operating system: tokens, random delays and jitter.
+//!
+//! All code of this crate gets its randomness here, so that the simulation can replace it.
 
 use crate::error::{Error, ErrorCode, Result};
 
-/// As long as the specification suggests: 20 bytes.
+/// The length of a token before hexadecimal encoding: 20 bytes, as the Redlock specification
+/// suggests.
 pub(crate) const TOKEN_BYTES: usize = 20;
 
-/// A new token, as 40 hexadecimal digits. Every round has its own.
+/// A new token of 40 hexadecimal digits. Every round uses a new one. Fails if the operating system
+/// returns no random bytes.
 pub(crate) fn token() -> Result<String> {
     let mut bytes = [0; TOKEN_BYTES];
     fill(&mut bytes).map_err(|error| {
@@ -21,13 +25,13 @@ pub(crate) fn token() -> Result<String> {
     Ok(token)
 }
 
-/// A random number for delays; where there is none, delays are the shortest.
+/// A random number for delays; 0 if the operating system returns none.
 pub(crate) fn random() -> u32 {
     let mut bytes = [0; 4];
     fill(&mut bytes).map_or(0, |()| u32::from_ne_bytes(bytes))
 }
 
-/// A factor between a half and one, so that clients do not reconnect in step.
+/// A random factor from 0.5 to 1, so that clients do not reconnect at the same time.
 pub(crate) fn jitter() -> f64 {
     0.5 + 0.5 * f64::from(random()) / f64::from(u32::MAX)
 }

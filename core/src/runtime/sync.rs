@@ -1,23 +1,23 @@
-//! The primitives of `drivers.rs` and `pipeline.rs`. The tests in `interleavings/` compile these two
-//! files a second time, with the primitives of a model checker.
+//! The synchronization primitives of `drivers.rs` and `pipeline.rs`, and of nothing else. The tests
+//! in `interleavings/` compile these two files a second time with the primitives of the loom model
+//! checker.
 
 use std::sync::PoisonError;
 pub(crate) use std::sync::{Condvar, Mutex, MutexGuard};
 pub(crate) use std::thread_local;
 use std::time::Duration;
 
-/// Locks. A panic of another thread that held the lock is ignored: no code panics between two updates
-/// that belong together.
+/// Locks, and ignores poisoning: no code panics between two updates that belong together.
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Waits until it is notified. May return earlier.
+/// Waits for a notification. May return spuriously.
 pub(crate) fn wait<'a, T>(condvar: &Condvar, guard: MutexGuard<'a, T>) -> MutexGuard<'a, T> {
     condvar.wait(guard).unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Waits until it is notified, for at most `timeout`. May return earlier.
+/// Waits for a notification, for at most `timeout`. May return spuriously.
 pub(crate) fn wait_timeout<'a, T>(
     condvar: &Condvar,
     _mutex: &'a Mutex<T>,

@@ -1,23 +1,23 @@
-//! Timers. Unlike the clock that validity is measured by, they may stand still while the machine is
-//! suspended.
+//! Timers: `sleep` and `timeout` for all tasks of this crate. Unlike the clock in `clock.rs`, they
+//! may stand still while the machine is suspended.
 
 #[cfg(test)]
 pub(crate) use simulated::{sleep, timeout};
 #[cfg(not(test))]
 pub(crate) use tokio::time::{sleep, timeout};
 
-/// Timers of simulated processes, and of all other unit tests.
+/// Timers for simulated processes and for all other unit tests.
 #[cfg(test)]
 mod simulated {
     use crate::runtime::machine;
     use std::future::Future;
     use std::time::Duration;
 
-    /// The time ran out.
+    /// The time limit has passed.
     #[derive(Debug)]
     pub(crate) struct Elapsed;
 
-    /// Sleeps by the machine's own clock, which stands still while the machine is suspended.
+    /// Sleeps on the machine's own clock, which stands still while the machine is suspended.
     pub(crate) async fn sleep(duration: Duration) {
         let Some(machine) = machine::current() else { return tokio::time::sleep(duration).await };
         let until = machine.running() + duration;
@@ -26,7 +26,7 @@ mod simulated {
             if left.is_zero() {
                 return;
             }
-            // Timers have a resolution of one millisecond, and at least one is progress.
+            // Timers have a resolution of 1 ms; a shorter sleep would make no progress.
             let left = machine.in_true_time(left).max(Duration::from_millis(1));
             tokio::time::sleep(left).await;
         }

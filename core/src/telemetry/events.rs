@@ -1,10 +1,11 @@
-//! What is told by `tracing`: every event and span, with its level, target, name and fields, here once.
+//! Every `tracing` event and span of quorlock, with its level, target, name and fields. No other
+//! module uses `tracing` to report anything.
 //!
-//! Names, targets and fields are part of the interface. Tokens are in none of them (whoever has one can
-//! release the lock), nor are passwords: a node is named by its address.
+//! Names, targets and fields are part of the public interface. None of them contains a token, since
+//! anyone who has it can release the lock, or a password: a node is named by its address.
 //!
-//! Waiting is no error: what others' locks cause is told at DEBUG at most. A thread or task that waits for
-//! itself gets a warning.
+//! Waiting is not an error, so contention is reported at DEBUG at most. The exception is a thread
+//! or task that waits for a lock it holds itself, which is reported as a warning.
 
 use crate::config::resources::Resources;
 use crate::error::duration::HumanDuration;
@@ -15,7 +16,7 @@ use std::fmt;
 use std::time::Duration;
 use tracing::{Level, Span, field, info_span};
 
-/// An event of `tracing`, for a subscriber that may panic.
+/// Emits a `tracing` event, and contains a panic of the subscriber.
 macro_rules! event {
     ($($given:tt)*) => {{
         panics::contain(|| tracing::event!($($given)*));
@@ -27,7 +28,7 @@ pub(crate) const LEASE: &str = "quorlock::lease";
 pub(crate) const ACQUIRE: &str = "quorlock::acquire";
 pub(crate) const WAITING: &str = "quorlock::waiting";
 
-/// The names of resources, as they are: with commas between several.
+/// Displays the names of resources unquoted, separated by commas.
 struct Names<'a>(&'a Resources);
 
 impl fmt::Display for Names<'_> {
@@ -40,7 +41,7 @@ impl fmt::Display for Names<'_> {
     }
 }
 
-/// The span of an acquire, for a subscriber that may panic.
+/// The span of an acquire. Contains panics of the subscriber.
 pub(crate) struct Scope(Span);
 
 impl Scope {
@@ -52,7 +53,7 @@ impl Scope {
         panics::contain(|| fields(&self.0));
     }
 
-    /// Does something in the span. Nothing is done if the subscriber panics.
+    /// Runs `work` in the span. If the subscriber panics, `work` may not run.
     pub(crate) fn within(&self, work: impl FnOnce()) {
         panics::contain(|| self.0.in_scope(work));
     }
@@ -65,7 +66,7 @@ impl Drop for Scope {
     }
 }
 
-/// From the acquire's beginning to its end, in the caller's span.
+/// Opens the span of an acquire, as a child of the caller's span. It lasts until the acquire ends.
 pub(crate) fn acquiring(resources: &Resources) -> Scope {
     let span = panics::contain(|| {
         info_span!(
@@ -80,7 +81,7 @@ pub(crate) fn acquiring(resources: &Resources) -> Scope {
     Scope(span.unwrap_or_else(Span::none))
 }
 
-/// An acquire has won.
+/// An acquire succeeded after `took`.
 pub(crate) fn acquired(
     span: &Scope,
     resources: &Resources,
@@ -100,7 +101,7 @@ pub(crate) fn acquired(
     });
 }
 
-/// An acquire has ended in an error, which its caller gets; `None` if the caller has gone.
+/// An acquire failed with this error; `None` if its caller cancelled it.
 pub(crate) fn not_acquired(
     span: &Scope,
     resources: &Resources,
@@ -125,7 +126,7 @@ pub(crate) fn not_acquired(
     });
 }
 
-/// A round of an acquire was lost.
+/// An acquire lost a round.
 pub(crate) fn round_lost(resources: &Resources, loss: Loss) {
     let outcome = match loss {
         Loss::Contended { .. } => "held",
@@ -137,7 +138,7 @@ pub(crate) fn round_lost(resources: &Resources, loss: Loss) {
     );
 }
 
-/// An acquire waits for others.
+/// An acquire starts to wait for another holder.
 pub(crate) fn waits(resources: &Resources) {
     event!(
         name: "waiting.begun", target: WAITING, Level::DEBUG,
@@ -145,7 +146,7 @@ pub(crate) fn waits(resources: &Resources) {
     );
 }
 
-/// A thread or task waits for a resource that it holds itself, by a lease with this fence.
+/// A thread or task waits for a resource that it holds itself, with a lease of this fence.
 pub(crate) fn reentrant(resources: &Resources, fence: u64) {
     event!(
         name: "acquire.reentrant", target: ACQUIRE, Level::WARN,
@@ -154,7 +155,7 @@ pub(crate) fn reentrant(resources: &Resources, fence: u64) {
     );
 }
 
-/// A node has called a waiter.
+/// A node has notified a waiter.
 pub(crate) fn called(resources: &Resources, node: &str) {
     event!(
         name: "waiting.called", target: WAITING, Level::TRACE,
@@ -162,7 +163,8 @@ pub(crate) fn called(resources: &Resources, node: &str) {
     );
 }
 
-/// The automatic or manual extension of a lease was decided; `trouble` if the one before failed, too.
+/// A lease was extended, or an attempt to extend it failed. `trouble`: the previous attempt failed,
+/// too.
 pub(crate) fn extended(
     resources: &Resources,
     fence: u64,
@@ -175,7 +177,7 @@ pub(crate) fn extended(
             name: "lease.extended", target: LEASE, Level::DEBUG,
             resource = %Names(resources), fence, seconds = took.as_secs_f64(), "lease extended"
         ),
-        // That is told as its loss.
+        // Reported as the loss of the lease.
         Extended::Lost => {}
         Extended::Undecided if trouble => event!(
             name: "lease.extension_failed", target: LEASE, Level::DEBUG,
@@ -189,7 +191,7 @@ pub(crate) fn extended(
     }
 }
 
-/// A node that had lost the key of a lease gets it back.
+/// A node that lacks the key of a lease is being repaired.
 pub(crate) fn healing(resources: &Resources, fence: u64, node: &str) {
     event!(
         name: "lease.healed", target: LEASE, Level::DEBUG,
@@ -197,7 +199,7 @@ pub(crate) fn healing(resources: &Resources, fence: u64, node: &str) {
     );
 }
 
-/// A lease is over that was not released.
+/// A lease ended that was not released.
 pub(crate) fn lost(resources: &Resources, fence: u64, ended: Ended, error: &Error) {
     let outcome = match ended {
         Ended::Expired => "expired",
@@ -218,7 +220,7 @@ pub(crate) fn lost(resources: &Resources, fence: u64, ended: Ended, error: &Erro
     }
 }
 
-/// A lease was valid when its holder dropped it without releasing it.
+/// A valid lease was dropped by its holder without being released.
 pub(crate) fn dropped(resources: &Resources, fence: u64) {
     event!(
         name: "lease.dropped", target: LEASE, Level::WARN,
@@ -227,7 +229,7 @@ pub(crate) fn dropped(resources: &Resources, fence: u64) {
     );
 }
 
-/// A lease was valid until it was released; a majority has confirmed it, or not.
+/// A lease was released while it was valid. `confirmed`: whether a majority has confirmed that.
 pub(crate) fn released(resources: &Resources, fence: u64, confirmed: bool) {
     event!(
         name: "lease.released", target: LEASE, Level::DEBUG,
@@ -235,17 +237,17 @@ pub(crate) fn released(resources: &Resources, fence: u64, confirmed: bool) {
     );
 }
 
-/// A node is connected for the first time, or again after a connection that broke.
+/// A node is connected, for the first time or after its connection broke.
 pub(crate) fn connected(node: &str) {
     event!(name: "node.connected", target: NODE, Level::DEBUG, node, "node connected");
 }
 
-/// A connection broke. If it can be made again at once, that is all.
+/// A connection broke. If reconnecting succeeds at once, no `down` follows.
 pub(crate) fn disconnected(node: &str) {
     event!(name: "node.disconnected", target: NODE, Level::DEBUG, node, "node disconnected");
 }
 
-/// A node cannot be reached, or does not answer any more: told once, until it is up again.
+/// A node cannot be reached or does not answer any more. Reported once, until it is up again.
 pub(crate) fn down(node: &str, outcome: NodeOutcome, detail: &str) {
     let outcome = outcome.as_str();
     event!(name: "node.down", target: NODE, Level::WARN, node, outcome, detail, "node down");
@@ -259,7 +261,7 @@ pub(crate) fn up(node: &str, down: Duration) {
     );
 }
 
-/// A node may have restarted: its votes do not count for a while.
+/// A node may have restarted; its votes do not count for a while.
 pub(crate) fn guarded(node: &str, left: Duration) {
     event!(
         name: "node.guarded", target: NODE, Level::WARN,
@@ -268,18 +270,18 @@ pub(crate) fn guarded(node: &str, left: Duration) {
     );
 }
 
-/// A node's votes count again.
+/// The votes of a guarded node count again.
 pub(crate) fn counts(node: &str) {
     event!(name: "node.counts", target: NODE, Level::INFO, node, "node has a vote again");
 }
 
-/// A node answers with errors: told at most once a minute.
+/// A node answers with errors. Reported at most once a minute.
 pub(crate) fn refused(node: &str, outcome: NodeOutcome, detail: &str) {
     let outcome = outcome.as_str();
     event!(name: "node.refused", target: NODE, Level::WARN, node, outcome, detail, "node refuses");
 }
 
-/// A node is the same server as another one.
+/// A node is the same server as another node.
 pub(crate) fn duplicate(node: &str, other: &str) {
     event!(
         name: "node.duplicate", target: NODE, Level::ERROR,

@@ -1,31 +1,31 @@
-//! How long things take: counts in fixed buckets.
+//! Latency histograms with fixed buckets. Any thread may add to one; adding does not block.
 
 use serde::Serialize;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-/// The upper bounds of the buckets in seconds, in steps of 1, 2 and 5.
+/// The upper bounds of the buckets in seconds: steps of 1, 2 and 5.
 const BOUNDS: [f64; 20] = [
     0.00005, 0.0001, 0.0002, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0,
     2.0, 5.0, 10.0, 20.0, 50.0, 100.0,
 ];
 
-/// How often something took how long.
+/// A distribution of durations.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct Histogram {
-    /// How often.
+    /// The number of durations.
     pub count: u64,
-    /// How long all together, in seconds.
+    /// Their sum, in seconds.
     pub sum: f64,
-    /// The upper bound of each bucket but the last, in seconds: the same for all histograms.
+    /// The upper bound of each bucket but the last, in seconds. The same for all histograms.
     pub bounds: &'static [f64],
-    /// How often it took as long as this bucket says, which means longer than the bound before it, and
-    /// not longer than its own. The last one has no bound.
+    /// The number of durations in each bucket: above the previous bound, and at most its own. The
+    /// last bucket has no upper bound.
     pub counts: Vec<u64>,
 }
 
-/// A histogram that is being filled, by any thread.
+/// A histogram that is being filled.
 #[derive(Debug, Default)]
 pub(crate) struct Timings {
     counts: [AtomicU64; BOUNDS.len() + 1],
@@ -37,7 +37,7 @@ impl Timings {
         let seconds = took.as_secs_f64();
         let bucket = BOUNDS.partition_point(|bound| *bound < seconds);
         self.counts[bucket].fetch_add(1, Ordering::Relaxed);
-        // It would take five hundred years to overflow.
+        // It would take five hundred years of recorded time to overflow.
         let nanoseconds = u64::try_from(took.as_nanos()).unwrap_or(u64::MAX);
         self.nanoseconds.fetch_add(nanoseconds, Ordering::Relaxed);
     }
@@ -56,7 +56,7 @@ mod tests {
     use std::time::Duration;
 
     #[test]
-    fn a_time_is_counted_where_it_belongs() {
+    fn duration_is_counted_in_its_bucket() {
         let timings = Timings::default();
         for millis in [0, 1, 2, 3, 1_000_000] {
             timings.add(Duration::from_millis(millis));

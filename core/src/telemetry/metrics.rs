@@ -1,34 +1,35 @@
-//! The counts as metrics: their names, helps and labels, once for all exporters of all languages.
+//! The statistics as metrics: names, help texts and labels, defined once for the exporters of all
+//! languages. Counts nothing itself: see `stats.rs`.
 
 use crate::telemetry::histogram::Histogram;
 use crate::telemetry::stats::{NodeState, NodeStats, Stats};
 use serde::Serialize;
 use std::fmt::{self, Display, Write};
 
-/// A metric, with what was counted. Its name, kind, labels and buckets do not change with what happens.
+/// A metric with its current samples. Its name, kind, label names and buckets never change.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct Family {
-    /// Its name by the conventions of Prometheus, but without the `_total` of a counter.
+    /// The name by Prometheus conventions, without the `_total` suffix of counters.
     pub name: &'static str,
-    /// What kind of metric it is.
+    /// The kind of metric.
     pub kind: Kind,
-    /// What it says.
+    /// The help text.
     pub help: &'static str,
-    /// What was counted. Of a counter with outcomes, those that nothing had may be left out.
+    /// The samples. A per-node counter with outcomes omits those that have not occurred.
     pub samples: Vec<Sample>,
 }
 
-/// A kind of metric.
+/// The kind of a metric.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 #[non_exhaustive]
 pub enum Kind {
-    /// It never falls.
+    /// A number that never decreases.
     Counter,
-    /// It rises and falls.
+    /// A number that may increase and decrease.
     Gauge,
-    /// Times, in seconds.
+    /// A distribution of durations in seconds.
     Histogram,
 }
 
@@ -36,7 +37,7 @@ pub enum Kind {
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct Sample {
-    /// What tells it from the others: names and values.
+    /// The names and values of the labels, which identify the sample within its metric.
     pub labels: Vec<(&'static str, String)>,
     /// The value.
     pub value: Value,
@@ -47,9 +48,9 @@ pub struct Sample {
 #[serde(untagged)]
 #[non_exhaustive]
 pub enum Value {
-    /// Of a counter or gauge.
+    /// The value of a counter or gauge.
     Number(u64),
-    /// Of a histogram.
+    /// The value of a histogram.
     Histogram(Histogram),
 }
 
@@ -74,7 +75,7 @@ fn times(histogram: &Histogram) -> Vec<Sample> {
 }
 
 impl Stats {
-    /// The counts as metrics, for exporters: each one once, in the same order every time.
+    /// The statistics as metrics, for exporters: each metric once, always in the same order.
     pub fn metrics(&self) -> Vec<Family> {
         use Kind::{Counter, Gauge, Histogram};
         let acquires = [
@@ -200,7 +201,7 @@ impl Stats {
     pub fn to_prometheus(&self) -> String {
         let mut text = String::new();
         for family in self.metrics() {
-            // A string takes everything.
+            // Writing to a string cannot fail.
             let _ = write!(text, "{family}");
         }
         text
@@ -208,7 +209,7 @@ impl Stats {
 }
 
 impl Display for Family {
-    /// In the text format of Prometheus.
+    /// The text format of Prometheus.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (kind, suffix) = match self.kind {
             Kind::Counter => ("counter", "_total"),

@@ -1,8 +1,9 @@
-//! The events of `tracing` as records, for language bindings to hand on. Programs in Rust have
-//! subscribers of their own, and nothing of this is in their way.
+//! The `tracing` events as records, for language bindings to pass on. A Rust program installs its
+//! own `tracing` subscriber instead and never calls this.
 //!
-//! An event must not wait for the language: it is told on the thread that looks after leases. So it is
-//! put into a queue of limited length, which somebody else empties.
+//! An event must not wait for the other language, because the thread that reports it also renews
+//! leases. So records go into a bounded queue, which the binding empties. This module owns these
+//! queues and the subscriber that fills them.
 
 use crate::runtime::fork::PerProcess;
 use crate::runtime::panics;
@@ -18,26 +19,26 @@ use tracing::span::{Attributes, Id};
 use tracing::subscriber::{self, Interest};
 use tracing::{Event, Level, Metadata, Subscriber, callsite};
 
-/// What records are about: the targets of the events.
+/// The targets of the events, by which a [`Listener`] sets its levels.
 pub const TARGETS: [&str; 4] = [events::ACQUIRE, events::LEASE, events::NODE, events::WAITING];
 
-/// What is told when records had to be thrown away.
+/// The target of the record that says that records were dropped.
 const DROPPED: &str = "quorlock";
 
-/// So many records wait to be taken, at most.
-const ROOM: usize = 4096;
+/// How many records a queue holds; further ones are dropped and counted.
+const CAPACITY: usize = 4096;
 
-/// How much is heard of each target, by all listeners together: 0 for nothing, 1 for errors, to 5 for
-/// everything.
-static LOUDEST: [AtomicU8; TARGETS.len()] = [const { AtomicU8::new(0) }; TARGETS.len()];
+/// For each target, the highest level that any listener wants: 0 for nothing, 1 for errors, up to 5
+/// for traces.
+static MAX_LEVELS: [AtomicU8; TARGETS.len()] = [const { AtomicU8::new(0) }; TARGETS.len()];
 
 static LISTENERS: PerProcess<Mutex<Vec<Weak<Listener>>>> = PerProcess::new();
 
-/// Somebody who hears of events.
+/// A queue of events for one consumer.
 pub struct Listener {
     levels: [AtomicU8; TARGETS.len()],
     queue: Mutex<Queue>,
-    /// Called when there is something to take; it must not block. Returns whether somebody will take it.
+    /// Called when there are records to take. Must not block. Returns whether they will be taken.
     wake: Box<dyn Fn() -> bool + Send + Sync>,
 }
 
@@ -45,25 +46,25 @@ pub struct Listener {
 struct Queue {
     records: Vec<Arc<Record>>,
     dropped: u64,
-    /// Whether somebody will take them.
+    /// Whether the consumer was woken and will take the records.
     is_awake: bool,
 }
 
-/// An event.
+/// One event.
 #[derive(Debug, Serialize)]
 #[non_exhaustive]
 pub struct Record {
-    /// From 1, an error, to 5, a trace.
+    /// The level, from 1 (error) to 5 (trace).
     pub level: u8,
-    /// One of the [`TARGETS`]; or `quorlock`, if records were dropped.
+    /// One of the [`TARGETS`], or `quorlock` if records were dropped.
     pub target: &'static str,
-    /// What kind of event it is, such as `node.down`.
+    /// The name of the event, such as `node.down`.
     pub name: &'static str,
-    /// What happened, with the fields, in one line.
+    /// The message and the fields, on one line.
     pub text: String,
-    /// When, in seconds since the Unix epoch.
+    /// The time, in seconds since the Unix epoch.
     pub time: f64,
-    /// What more is known of it.
+    /// The fields of the event.
     #[serde(serialize_with = "as_map")]
     pub fields: Vec<(&'static str, Detail)>,
 }
@@ -73,13 +74,13 @@ pub struct Record {
 #[serde(untagged)]
 #[non_exhaustive]
 pub enum Detail {
-    /// Such as the name of a resource.
+    /// A string, such as the name of a resource.
     Text(String),
-    /// Such as a fence: below 2^53.
+    /// An integer below 2^53, such as a fence.
     Whole(u64),
-    /// Such as a time in seconds.
+    /// A number, such as a duration in seconds.
     Number(f64),
-    /// Yes or no.
+    /// A Boolean.
     Flag(bool),
 }
 
@@ -88,12 +89,14 @@ fn as_map<S: Serializer>(fields: &[(&'static str, Detail)], to: S) -> Result<S::
 }
 
 impl Listener {
-    /// Hears of nothing yet. `wake` is called, on any thread, when there is something to take; it must not
-    /// block. It returns whether somebody will call [`Listener::take`]. If not, or if it panics, it is
-    /// called again with the next record.
+    /// Creates a listener that receives nothing yet; see [`Listener::listen`].
+    ///
+    /// `wake` is called on any thread when there are records to take. It must not block. It returns
+    /// whether [`Listener::take`] will be called; if not, or if it panics, it is called again with
+    /// the next record.
     pub fn new(wake: impl Fn() -> bool + Send + Sync + 'static) -> Arc<Self> {
         static INSTALLED: Once = Once::new();
-        // It fails in a program that has a subscriber of its own, which hears of everything then.
+        // Fails if the program has a subscriber of its own, which then receives all events.
         INSTALLED.call_once(|| drop(subscriber::set_global_default(Recorder)));
         let (levels, queue) = Default::default();
         let listener = Arc::new(Self { levels, queue, wake: Box::new(wake) });
@@ -103,18 +106,18 @@ impl Listener {
         listener
     }
 
-    /// Hears of so much of each of the [`TARGETS`] from now on: 0 for nothing, 1 for errors, 2 for
-    /// warnings, 3 for what is of interest, 4 for details, 5 for everything.
+    /// Sets the level for each of the [`TARGETS`] from now on: 0 for nothing, 1 for errors, 2 for
+    /// warnings, 3 for information, 4 for details, 5 for traces.
     pub fn listen(&self, levels: [u8; TARGETS.len()]) {
         let is_same = |(own, level): (&AtomicU8, u8)| own.swap(level, Ordering::Relaxed) == level;
-        // All are set, whatever comes of the first.
+        // All levels are set, even after one that has changed.
         let same = self.levels.iter().zip(levels).map(is_same).filter(|same| *same).count();
         if same < TARGETS.len() {
-            tune();
+            update_levels();
         }
     }
 
-    /// Takes what there is to hear.
+    /// Takes all queued records, oldest first. Does not block.
     pub fn take(&self) -> Vec<Arc<Record>> {
         let Queue { mut records, dropped, .. } = std::mem::take(&mut *lock(&self.queue));
         if dropped > 0 {
@@ -123,7 +126,8 @@ impl Listener {
         records
     }
 
-    /// [`Listener::take`] as JSON: a list of objects with the names of the fields.
+    /// The records of [`Listener::take`] as JSON: a list of objects with the field names of
+    /// [`Record`].
     pub fn take_json(&self) -> String {
         let records = self.take();
         let records: Vec<&Record> = records.iter().map(|record| &**record).collect();
@@ -133,7 +137,7 @@ impl Listener {
     fn put(&self, record: &Arc<Record>) {
         let must_wake = {
             let mut queue = lock(&self.queue);
-            if queue.records.len() < ROOM {
+            if queue.records.len() < CAPACITY {
                 queue.records.push(Arc::clone(record));
             } else {
                 queue.dropped += 1;
@@ -148,7 +152,7 @@ impl Listener {
 
 impl Drop for Listener {
     fn drop(&mut self) {
-        tune();
+        update_levels();
     }
 }
 
@@ -158,26 +162,27 @@ impl fmt::Debug for Listener {
     }
 }
 
-/// Lets as much be told as is heard. What nobody hears costs next to nothing then.
-fn tune() {
+/// Enables exactly the levels that any listener wants. Events of other levels then cost next to
+/// nothing.
+fn update_levels() {
     let Some(registered) = LISTENERS.get() else { return };
-    // Dropped after the lock is released: the end of a listener comes back to here.
+    // Dropped after `registered` is unlocked, because dropping a listener calls this function.
     let listeners: Vec<Arc<Listener>>;
-    // Locked to the end: whoever is last has seen all.
+    // Locked to the end, so that the last of several calls has seen all levels.
     let registered = lock(registered);
     listeners = registered.iter().filter_map(Weak::upgrade).collect();
     let mut changed = false;
-    for (index, loudest) in LOUDEST.iter().enumerate() {
+    for (index, highest) in MAX_LEVELS.iter().enumerate() {
         let levels = listeners.iter().map(|one| one.levels[index].load(Ordering::Relaxed));
         let level = levels.max().unwrap_or(0);
-        changed |= loudest.swap(level, Ordering::Relaxed) != level;
+        changed |= highest.swap(level, Ordering::Relaxed) != level;
     }
     if changed {
         callsite::rebuild_interest_cache();
     }
 }
 
-/// Those of this process.
+/// The listeners of this process.
 fn listeners() -> Vec<Arc<Listener>> {
     let listeners = LISTENERS.get().map(|listeners| lock(listeners).clone());
     listeners.unwrap_or_default().iter().filter_map(Weak::upgrade).collect()
@@ -201,28 +206,29 @@ fn number(level: Level) -> u8 {
     }
 }
 
-/// Makes records of events.
+/// The `tracing` subscriber that turns events into records.
 struct Recorder;
 
 impl Recorder {
-    fn hears(metadata: &Metadata<'_>) -> bool {
-        let level = position(metadata.target()).map(|index| LOUDEST[index].load(Ordering::Relaxed));
+    fn is_enabled(metadata: &Metadata<'_>) -> bool {
+        let level =
+            position(metadata.target()).map(|index| MAX_LEVELS[index].load(Ordering::Relaxed));
         metadata.is_event() && level.is_some_and(|level| number(*metadata.level()) <= level)
     }
 }
 
 impl Subscriber for Recorder {
     fn register_callsite(&self, metadata: &'static Metadata<'static>) -> Interest {
-        if Self::hears(metadata) { Interest::always() } else { Interest::never() }
+        if Self::is_enabled(metadata) { Interest::always() } else { Interest::never() }
     }
 
     fn enabled(&self, metadata: &Metadata<'_>) -> bool {
-        Self::hears(metadata)
+        Self::is_enabled(metadata)
     }
 
     fn max_level_hint(&self) -> Option<LevelFilter> {
-        let loudest = LOUDEST.iter().map(|level| level.load(Ordering::Relaxed)).max();
-        Some(match loudest.unwrap_or(0) {
+        let highest = MAX_LEVELS.iter().map(|level| level.load(Ordering::Relaxed)).max();
+        Some(match highest.unwrap_or(0) {
             0 => LevelFilter::OFF,
             1 => LevelFilter::ERROR,
             2 => LevelFilter::WARN,
@@ -242,7 +248,7 @@ impl Subscriber for Recorder {
         }
     }
 
-    // There are no spans: they are not heard.
+    // Spans are disabled by `is_enabled`, so these methods are never called.
     fn new_span(&self, _: &Attributes<'_>) -> Id {
         Id::from_u64(1)
     }
@@ -282,7 +288,7 @@ impl Record {
 struct Fields {
     message: String,
     fields: Vec<(&'static str, Detail)>,
-    /// They as text, in their order.
+    /// The fields as text, in order.
     written: String,
 }
 
@@ -291,7 +297,7 @@ impl Fields {
         let plain = |c: char| c.is_alphanumeric() || "-_.:/@[]".contains(c);
         let text = match &detail {
             Detail::Text(text) if !text.is_empty() && text.chars().all(plain) => text.clone(),
-            // In quotes, and on one line.
+            // Quoted, so that it stays on one line.
             Detail::Text(text) => format!("{text:?}"),
             Detail::Whole(number) => number.to_string(),
             Detail::Number(number) => format!("{number:.6}"),

@@ -1,4 +1,5 @@
-//! Counts of what became of locks and of requests.
+//! Counters for locks, requests and connections. Any thread may count; counting does not block.
+//! `lock` and `node` count, `client` reads.
 
 use crate::error::{ErrorCode, NodeOutcome};
 use crate::telemetry::histogram::{Histogram, Timings};
@@ -7,26 +8,27 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-/// What a client has counted in this process since it was first used here. The counts are read one
-/// after the other while others go on, so they need not add up to the last one.
+/// What a client has counted in this process since its first use there. The counters are read one
+/// after another while others may change, so related ones need not match exactly.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct Stats {
-    /// Acquires that were begun.
+    /// Acquires that were started.
     pub attempts: u64,
-    /// Acquires that won: leases.
+    /// Acquires that succeeded.
     pub wins: u64,
-    /// Acquires that ended with [`ErrorCode::Timeout`]: others held it for the whole `wait`.
+    /// Acquires that ended with [`ErrorCode::Timeout`]: others held the lock for the whole `wait`.
     pub timeouts: u64,
     /// Acquires that ended with [`ErrorCode::NoQuorum`].
     pub no_quorum: u64,
-    /// Acquires that ended otherwise: cancelled, by the end of the client, or by a mistake in its nodes.
+    /// Acquires that ended in any other way: cancelled, the client was closed, or its nodes are
+    /// misconfigured.
     pub cancelled: u64,
-    /// Rounds of requests that acquires took. As many as attempts if nobody had to wait.
+    /// Rounds that acquires needed: one per attempt if nothing is contended.
     pub rounds: u64,
-    /// Leases that were valid until they were released. In Rust, dropping a lease releases it.
+    /// Leases that were released while valid. In Rust, dropping a lease releases it.
     pub releases: u64,
-    /// Leases that were valid until their client was closed.
+    /// Leases that were valid when their client was closed.
     pub closed: u64,
     /// Leases that were valid when they were dropped without being released: see
     /// [`Lease::abandon`](crate::Lease::abandon).
@@ -35,54 +37,54 @@ pub struct Stats {
     pub losses: u64,
     /// Extensions that a majority confirmed.
     pub extensions: u64,
-    /// Extensions that a majority did not confirm. Another one may have been tried.
+    /// Extensions that a majority did not confirm. Each may have been followed by another attempt.
     pub extension_failures: u64,
-    /// Leases that are held now.
+    /// Leases that are currently held.
     pub held: u64,
-    /// Acquires that are under way now and wait for others, or will if they do not win at once: the
-    /// length of all lines together.
+    /// Acquires in progress that wait for others, or will if their first round is lost: the total
+    /// length of all local wait queues.
     pub waiting: u64,
-    /// How long acquires that won took, in all.
+    /// The latency of successful acquires.
     pub acquire_seconds: Histogram,
-    /// How long acquires took that others kept waiting, won or not.
+    /// The latency of acquires that had to wait for others, whether they succeeded or not.
     pub wait_seconds: Histogram,
-    /// How long leases were held, until they were released, dropped or lost.
+    /// How long leases were held until they were released, dropped or lost.
     pub hold_seconds: Histogram,
-    /// How long extensions took that a majority confirmed.
+    /// The latency of extensions that a majority confirmed.
     pub extension_seconds: Histogram,
-    /// The nodes, in the order in which the client was given them.
+    /// The nodes, in the order of the client's list.
     pub nodes: Vec<NodeStats>,
 }
 
-/// What became of the requests to one node.
+/// What a client has counted for one node.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct NodeStats {
     /// The node's URL, without user and password.
     pub address: String,
-    /// Its connection, now.
+    /// The current state of its connection.
     pub state: NodeState,
-    /// How often it was connected again after a connection had broken or was given up.
+    /// How often the node was connected again after a connection was lost.
     pub reconnects: u64,
-    /// How many requests had this outcome, by [`NodeOutcome::as_str`]; those that none had are left
-    /// out. An extension of many leases is one request.
+    /// The number of requests by outcome, as in [`NodeOutcome::as_str`]; outcomes that have not
+    /// occurred are omitted. An extension of many leases is one request.
     pub outcomes: BTreeMap<&'static str, u64>,
-    /// How long answers took. Requests that had none are in `outcomes` only.
+    /// The latency of answers. Requests without an answer are counted in `outcomes` only.
     pub answer_seconds: Histogram,
 }
 
-/// The connection to a node.
+/// The state of the connection to a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 #[non_exhaustive]
 pub enum NodeState {
-    /// Nothing was asked of the node yet.
+    /// Not used yet.
     Idle,
-    /// Being made, with a chance of success.
+    /// Connecting, and no attempt has failed since the node was last connected.
     Connecting,
-    /// In use.
+    /// Connected.
     Up,
-    /// The last attempt failed, or the node does not answer; it is tried again.
+    /// The last attempt to connect failed, or the node does not answer. Another attempt follows.
     Down,
     /// The client is closed.
     Closed,
@@ -95,7 +97,7 @@ impl Stats {
     }
 }
 
-/// A number that any thread may change.
+/// A counter or gauge.
 #[derive(Debug, Default)]
 pub(crate) struct Count(AtomicU64);
 
@@ -113,7 +115,7 @@ impl Count {
     }
 }
 
-/// What is counted for all of a client.
+/// The counters of one client, apart from those of its nodes.
 #[derive(Debug, Default)]
 pub(crate) struct Totals {
     pub(crate) attempts: Count,
@@ -136,7 +138,7 @@ pub(crate) struct Totals {
 }
 
 impl Totals {
-    /// An acquire took so long to win, or to end in an error.
+    /// Counts an acquire that ended after `took`.
     pub(crate) fn acquired(&self, result: Result<(), ErrorCode>, took: Duration) {
         match result {
             Ok(()) => {
@@ -174,7 +176,7 @@ impl Totals {
     }
 }
 
-/// One node's counts. The masters of a cluster count together.
+/// The counters of one node. All masters of a cluster share them.
 #[derive(Debug, Default)]
 pub(crate) struct Counters {
     outcomes: [Count; NodeOutcome::ALL.len()],

@@ -1,7 +1,8 @@
-//! A whole Redis Cluster as one node: which master has which keys, and the way of requests to them.
+//! The masters of a Redis Cluster and their slots, from CLUSTER SLOTS, and redirections.
 //!
-//! Each master is a node of its own, with a connection, a deadline and a restart guard: one that hangs
-//! concerns nobody else. What is asked about a resource goes to the master that has its slot.
+//! This module only queries and parses; `node/routing.rs` decides when to query. There, each master
+//! is a node of its own, with a connection, deadlines and a restart guard, so one that hangs does
+//! not delay the others.
 
 use crate::command::answer::Failure;
 use crate::config::endpoint::Cluster;
@@ -13,10 +14,10 @@ use futures_util::stream::{FuturesUnordered, StreamExt};
 use redis::{ErrorKind, RedisError, ServerErrorKind, Value};
 use std::ops::RangeInclusive;
 
-/// A master, and its part of the slots.
+/// A master and its slots.
 pub(crate) struct Shard {
     pub(crate) place: Place,
-    /// What the cluster calls the server, for as long as it is one of it.
+    /// The server's id in the cluster.
     pub(crate) id: String,
     slots: Vec<RangeInclusive<u16>>,
 }
@@ -26,64 +27,66 @@ impl Shard {
         self.slots.iter().any(|slots| slots.contains(&slot))
     }
 
-    /// How many slots it has.
+    /// The number of its slots.
     pub(crate) fn size(&self) -> usize {
         self.slots.iter().map(RangeInclusive::len).sum()
     }
 }
 
-/// Why nobody can be asked about this slot.
+/// The failure of a request whose slot no known master serves.
 pub(crate) fn no_master(slot: u16) -> Failure {
     Failure::refused(format!("no master of the cluster has slot {slot}"))
 }
 
-/// Where a slot is, as the server says that was asked in vain.
-pub(crate) enum Elsewhere {
-    /// It is there now.
+/// A redirection: where a slot is, according to a server that does not serve it.
+pub(crate) enum Redirect {
+    /// The slot has moved there.
     Moved(Place),
-    /// It is on its way there, and so is this key.
+    /// The slot is being migrated there, and this key has arrived already.
     Ask(Place),
 }
 
-impl Elsewhere {
-    pub(crate) fn is_settled(&self) -> bool {
+impl Redirect {
+    pub(crate) fn has_moved(&self) -> bool {
         matches!(self, Self::Moved(_))
     }
 
     pub(crate) fn of(error: &RedisError) -> Option<Self> {
-        let elsewhere = match error.kind() {
+        let redirect = match error.kind() {
             ErrorKind::Server(ServerErrorKind::Moved) => Self::Moved,
             ErrorKind::Server(ServerErrorKind::Ask) => Self::Ask,
             _ => return None,
         };
         let (host, port) = error.detail()?.split_whitespace().nth(1)?.rsplit_once(':')?;
         let host = host.trim_start_matches('[').trim_end_matches(']');
-        // Without a host, it is one that only the next look at the cluster tells.
-        let is_told = !host.is_empty() && host != "?";
-        Some(elsewhere(Place::tcp(host, port.parse().ok().filter(|_| is_told)?)))
+        // Without a host, only a new query of the slots shows which server it is.
+        let is_known = !host.is_empty() && host != "?";
+        Some(redirect(Place::tcp(host, port.parse().ok().filter(|_| is_known)?)))
     }
 }
 
 impl Cluster {
-    /// One of its servers.
+    /// The server of this cluster at `place`.
     pub(crate) fn server(&self, place: Place) -> Server {
-        Server { place, login: self.login.clone(), tls: self.tls.clone(), is_found: true }
+        Server { place, login: self.login.clone(), tls: self.tls.clone(), is_discovered: true }
     }
 
-    /// Asks these servers and the seeds which masters there are; the first answer counts. An old answer is
-    /// no danger, unlike that of a sentinel: a server that was replaced as the master of a slot answers
-    /// MOVED, and one that is cut off from the majority of the masters refuses requests (CLUSTERDOWN).
+    /// Queries the given servers and the seeds for the masters; the first answer counts.
+    ///
+    /// Unlike that of a sentinel, an outdated answer is harmless: a server that is no longer the
+    /// master of a slot answers MOVED, and one that is cut off from the majority of the masters
+    /// refuses requests (CLUSTERDOWN).
     pub(crate) async fn masters(&self, known: &[Place]) -> Result<Vec<Shard>, Failure> {
         let mut places: Vec<_> = known.iter().chain(&self.seeds).collect();
         places.sort_unstable_by_key(|place| place.to_string());
         places.dedup();
-        let mut asking: FuturesUnordered<_> =
-            places.into_iter().map(|place| self.ask(place)).collect();
+        let mut queries: FuturesUnordered<_> =
+            places.into_iter().map(|place| self.query_masters(place)).collect();
         let mut failed: Option<Failure> = None;
-        while let Some(answered) = asking.next().await {
+        while let Some(answered) = queries.next().await {
             match answered {
                 Ok(shards) => return Ok(shards),
-                // What a server said is more to the point than that there is none.
+                // An error of a server says more than the failure to reach another one.
                 Err(failure) if failed.as_ref().is_none_or(Failure::is_transport) => {
                     failed = Some(failure);
                 }
@@ -93,24 +96,24 @@ impl Cluster {
         Err(failed.unwrap_or_else(|| Failure::unreachable("no server is known")))
     }
 
-    async fn ask(&self, place: &Place) -> Result<Vec<Shard>, Failure> {
+    async fn query_masters(&self, place: &Place) -> Result<Vec<Shard>, Failure> {
         let connection = open::<Nobody>(&self.server(place.clone())).await?;
         let command = redis::cmd("CLUSTER").arg("SLOTS").to_owned();
-        let asked = connection
+        let replied = connection
             .query(&[command])
             .await
             .and_then(|mut replies| replies.pop().unwrap_or(Value::Nil).extract_error());
-        let told = asked.map_err(|error| {
+        let reply = replied.map_err(|error| {
             Failure { outcome: NodeOutcome::Unreachable, ..failure(&error, false) }.at(place)
         })?;
         let unclear = || Failure::unreachable("it does not tell the cluster's slots").at(place);
-        shards(&told, place).filter(|shards| !shards.is_empty()).ok_or_else(unclear)
+        parse_shards(&reply, place).filter(|shards| !shards.is_empty()).ok_or_else(unclear)
     }
 }
 
-/// Understands the answer of the server at `asked` to CLUSTER SLOTS.
-fn shards(told: &Value, asked: &Place) -> Option<Vec<Shard>> {
-    let Value::Array(rows) = told else { return None };
+/// Parses a reply to CLUSTER SLOTS. `queried` is the place of the server that sent it.
+fn parse_shards(reply: &Value, queried: &Place) -> Option<Vec<Shard>> {
+    let Value::Array(rows) = reply else { return None };
     let mut shards: Vec<Shard> = Vec::new();
     for row in rows {
         let Value::Array(row) = row else { return None };
@@ -119,11 +122,11 @@ fn shards(told: &Value, asked: &Place) -> Option<Vec<Shard>> {
         };
         let slots = u16::try_from(*first).ok()?..=u16::try_from(*last).ok()?;
         let [host, Value::Int(port), Value::BulkString(id), ..] = &master[..] else { return None };
-        let host = match (host, asked) {
+        let host = match (host, queried) {
             (Value::BulkString(host), _) if !host.is_empty() && host != b"?" => {
                 String::from_utf8(host.clone()).ok()?
             }
-            // It knows no name for itself but that by which it was reached.
+            // A server that does not know its own name is named as it was reached.
             (_, Place::Tcp { host, .. }) => host.clone(),
             _ => return None,
         };

@@ -1,8 +1,13 @@
-//! A pipelined connection to a server: any thread puts its requests on it, and the answers go, in that
-//! order, to whoever is to have each.
+//! A pipelined connection to a server. Any thread may send requests; answers go to the recipients
+//! in the order of the requests.
 //!
-//! redis-rs packs the commands and understands the answers. Its own multiplexed connection hands every
-//! request to a task and every answer back, which costs several times as much.
+//! redis-rs packs commands and parses replies. Its multiplexed connection is not used, because it
+//! passes every request to a task. Here, a request is written or queued in order before `send`
+//! returns, on any thread, and `on_broken` reports a broken connection before its recipients get
+//! their errors. `runtime/pipeline.rs` owns the order of writes.
+//!
+//! This module owns the socket and the task that reads from it. It must not interpret replies: that
+//! is up to the [`Receive`] implementations, in `node/exchange.rs`. `node` and `doctor` call it.
 
 use crate::config::server::Server;
 use crate::runtime;
@@ -21,25 +26,25 @@ use tokio::sync::{Notify, oneshot};
 use tokio_util::bytes::BytesMut;
 use tokio_util::codec::Decoder;
 
-/// Requests in flight; further ones wait in order, within their own deadlines.
-const MOST: usize = 4096;
+/// The limit of requests in flight. Further ones wait in order, within their own deadlines.
+const MAX_IN_FLIGHT: usize = 4096;
 
-/// With more than so many in flight, requests wait until the runtime gets to writing them: then those of
-/// many callers go out together, which is worth more than the time until then.
-const FEW: usize = 4;
+/// With more requests in flight than this, new ones wait until the runtime flushes. Requests of
+/// many callers then go out in one write, which saves more than the delay costs.
+const IMMEDIATE_LIMIT: usize = 4;
 
-/// What is read at once, at most.
+/// How many bytes are read at once.
 const CHUNK: usize = 16 * 1024;
 
 type Reply = Result<Value, RedisError>;
 type Encrypted = Box<dyn AsyncWrite + Send + Unpin>;
 
-/// Whoever a request's answer is for.
+/// The recipient of a request's answer.
 pub(crate) trait Receive: Send + 'static {
     fn receive(self, reply: Result<Value, RedisError>);
 }
 
-/// Of connections on which no requests are put, only commands that their caller waits for.
+/// For connections that only send commands with [`Connection::query`].
 pub(crate) enum Nobody {}
 
 impl Receive for Nobody {
@@ -48,7 +53,7 @@ impl Receive for Nobody {
     }
 }
 
-/// Who is to have an answer.
+/// The recipient of one answer.
 enum Recipient<R> {
     Request(R),
     Caller(oneshot::Sender<Reply>),
@@ -59,25 +64,25 @@ impl<R: Receive> Recipient<R> {
     fn receive(self, reply: Reply) {
         match self {
             Self::Request(recipient) => recipient.receive(reply),
-            // An error means that nobody waits any more.
+            // Sending fails if the caller does not wait any more.
             Self::Caller(caller) => drop(caller.send(reply)),
             Self::Nobody => {}
         }
     }
 }
 
-/// A connection; closed when it is dropped.
+/// A connection. Dropping it closes it, and the requests in flight fail.
 pub(crate) struct Connection<R: Receive>(Arc<Shared<R>>);
 
 struct Shared<R: Receive> {
     pipeline: Pipeline<Recipient<R>>,
-    /// `None` if a task has it, which encrypts what it writes.
+    /// `None` if the connection is encrypted; a task then owns the socket.
     socket: Option<Plain>,
-    /// Is called with what the server tells without being asked.
+    /// Called with each push message of the server, such as a notification.
     on_push: OnceLock<OnPush>,
-    /// Notified when there is room for more requests, or none will go out any more.
+    /// Notified when there is room for more requests, or when the connection is closed.
     room: Notify,
-    /// Notified when there is something to write, and when the connection is dropped.
+    /// Notified when there is something to flush, and when the connection is dropped.
     attention: Notify,
     /// Notified when there is something to encrypt.
     unencrypted: Notify,
@@ -128,7 +133,7 @@ impl<R: Receive> Pipelined for Shared<R> {
 }
 
 impl<R: Receive> Connection<R> {
-    /// Connects, without a time limit.
+    /// Connects. Has no time limit; drop the future to cancel.
     pub(crate) async fn connect(server: &Server) -> Result<Self, RedisError> {
         let (read, write) = socket::connect(server).await?;
         let (socket, encrypted) = match write {
@@ -136,7 +141,7 @@ impl<R: Receive> Connection<R> {
             WriteHalf::Encrypted(encrypted) => (None, Some(encrypted)),
         };
         let shared = Arc::new(Shared {
-            pipeline: Pipeline::new(FEW),
+            pipeline: Pipeline::new(IMMEDIATE_LIMIT),
             socket,
             on_push: OnceLock::new(),
             room: Notify::new(),
@@ -146,7 +151,7 @@ impl<R: Receive> Connection<R> {
         let serving = Arc::clone(&shared);
         runtime::detach(async move {
             let served = panics::contained(serving.serve(read, encrypted)).await;
-            // After a panic, which is a mistake in quorlock, the connection is as good as broken.
+            // A panic is a bug in quorlock; the connection is then closed as if it were broken.
             let error = served.unwrap_or_else(|| broken(io::ErrorKind::Other.into()));
             let (recipients, on_broken) = serving.close();
             if let Some(on_broken) = on_broken {
@@ -157,8 +162,8 @@ impl<R: Receive> Connection<R> {
         Ok(Self(shared))
     }
 
-    /// `on_broken` is called when the connection breaks, before those who wait for answers are told; or
-    /// now, if it is broken already.
+    /// Calls `on_broken` when the connection breaks, before the recipients in flight get their
+    /// errors; or now, if it is broken already.
     pub(crate) fn on_broken(&self, on_broken: impl FnOnce() + Send + 'static) {
         let mut out = self.0.out();
         if out.is_closed {
@@ -168,13 +173,13 @@ impl<R: Receive> Connection<R> {
         out.on_broken = Some(Box::new(on_broken));
     }
 
-    /// `on_push` is called with what the server tells from now on without being asked.
+    /// Calls `on_push` with each push message from now on. Only the first call has an effect.
     pub(crate) fn on_push(&self, on_push: impl Fn(PushKind, &[Value]) + Send + Sync + 'static) {
-        // Nobody sets it twice.
+        // No caller sets it twice.
         let _ = self.0.on_push.set(Box::new(on_push));
     }
 
-    /// Puts a request on it. Returns the sink if there is no room for it now: see [`Connection::room`].
+    /// Sends a request. Returns the recipient if there is no room now: see [`Connection::room`].
     pub(crate) fn send(&self, packed: &[u8], recipient: R) -> Result<(), R> {
         let out = self.0.out();
         if is_full(&out) {
@@ -184,7 +189,8 @@ impl<R: Receive> Connection<R> {
         Ok(())
     }
 
-    /// Puts a request on it as [`Connection::send`] does, and before it one whose answer nobody wants.
+    /// Sends `first`, whose answer is discarded, and directly after it a request as in
+    /// [`Connection::send`].
     pub(crate) fn send_behind(&self, first: &[u8], packed: &[u8], recipient: R) -> Result<(), R> {
         let mut out = self.0.out();
         if is_full(&out) {
@@ -220,15 +226,16 @@ impl<R: Receive> Connection<R> {
         }
     }
 
-    /// Sends commands together. The errors of single ones are among the replies.
+    /// Sends commands in one write and waits for all replies. Errors that the server returns for
+    /// single commands are among the values; any other error fails the whole call.
     pub(crate) async fn query(&self, commands: &[Cmd]) -> Result<Vec<Value>, RedisError> {
-        let ask = |command: &Cmd| {
+        let send = |command: &Cmd| {
             let (sender, reply) = oneshot::channel();
             let packed = command.get_packed_command();
             self.put(self.0.out(), &packed, Recipient::Caller(sender));
             reply
         };
-        let replies: Vec<_> = together(|| commands.iter().map(ask).collect());
+        let replies: Vec<_> = together(|| commands.iter().map(send).collect());
         let mut values = Vec::new();
         for reply in replies {
             let lost = |_| Err(broken(io::ErrorKind::ConnectionAborted.into()));
@@ -249,13 +256,14 @@ impl<R: Receive> Shared<R> {
         self.pipeline.lock()
     }
 
-    /// Closes the connection.
+    /// Makes the reading task close the connection.
     fn abandon(&self) {
         self.out().is_dropped = true;
         self.attention.notify_one();
     }
 
-    /// Reads, and writes what others leave to it, until the connection breaks or is dropped.
+    /// Reads, encrypts, and flushes what other threads leave to the runtime, until the connection
+    /// breaks or is dropped.
     async fn serve(self: &Arc<Self>, socket: ReadHalf, encrypted: Option<Encrypted>) -> RedisError {
         let mut reading = pin!(self.read(socket));
         let mut encrypting = pin!(self.encrypt(encrypted));
@@ -275,7 +283,7 @@ impl<R: Receive> Shared<R> {
         }
     }
 
-    /// Writes what there is on an encrypted connection, for ever.
+    /// Writes queued bytes to an encrypted connection. Never returns.
     async fn encrypt(&self, socket: Option<Encrypted>) -> Infallible {
         let Some(mut socket) = socket else { return pending().await };
         loop {
@@ -285,14 +293,14 @@ impl<R: Receive> Shared<R> {
                 Ok(()) => socket.flush().await,
                 Err(error) => Err(error),
             };
-            // Whoever reads gets to know that it is broken.
+            // The reading task notices that the connection is broken.
             if written.is_err() {
                 return pending().await;
             }
         }
     }
 
-    /// Hands out the answers, until there can be no more.
+    /// Delivers answers to their recipients until the connection breaks.
     async fn read(&self, mut socket: ReadHalf) -> RedisError {
         let (mut bytes, mut codec) = (BytesMut::with_capacity(CHUNK), ValueCodec::default());
         let (mut replies, mut recipients) = (Vec::new(), Vec::new());
@@ -339,7 +347,8 @@ impl<R: Receive> Shared<R> {
         }
     }
 
-    /// Returns who waits in vain, and who is to be told first.
+    /// Marks the connection as closed. Returns the recipients in flight, and what must be called
+    /// first.
     fn close(&self) -> (VecDeque<Recipient<R>>, Option<OnBroken>) {
         let mut out = self.out();
         out.is_closed = true;
@@ -350,7 +359,7 @@ impl<R: Receive> Shared<R> {
 }
 
 fn is_full<R>(out: &PipelineState<Recipient<R>>) -> bool {
-    !out.is_closed && out.recipients.len() >= MOST
+    !out.is_closed && out.recipients.len() >= MAX_IN_FLIGHT
 }
 
 fn broken(error: io::Error) -> RedisError {

@@ -1,4 +1,8 @@
-//! What a connection begins with: who the client is, and what the server tells of itself.
+//! The start of a connection: authentication, information about the server, and the classification
+//! of server errors.
+//!
+//! Does not decide whether a server may vote. Called by `sentinel.rs`, `cluster.rs`,
+//! `subscription.rs`, `node` and `doctor`.
 
 use crate::command::answer::Failure;
 use crate::config::server::{Login, Place, Server};
@@ -8,34 +12,35 @@ use futures_util::future::FutureExt;
 use redis::{Cmd, ErrorKind, InfoDict, RedisError, Value, from_redis_value};
 use std::time::Duration;
 
-/// What a server tells of itself.
+/// What a server reports about itself.
 pub(crate) struct ServerInfo {
-    /// Names the server process.
+    /// Identifies the server process.
     pub(crate) run_id: String,
-    /// Names its memory. That of a process is exchanged when it becomes the replica of another.
+    /// Identifies the data set that the process serves. It changes when the process becomes a
+    /// replica of another server.
     pub(crate) memory: String,
     pub(crate) uptime: Duration,
     pub(crate) is_replica: bool,
-    /// The time by its clock, in microseconds since the Unix epoch; `None` if it may not be read.
+    /// The server's time in microseconds since the Unix epoch; `None` if TIME is not permitted.
     pub(crate) clock: Option<u64>,
 }
 
-/// Why the introduction failed.
+/// The failure of a handshake, with advice if TLS might be missing.
 pub(crate) fn introduction_failure(error: &RedisError, server: &Server) -> Failure {
     let mut failure = failure(error, false);
     let is_plain = server.tls.is_none() && matches!(server.place, Place::Tcp { .. });
-    // It was there, and went away, or talked nonsense.
+    // The server accepted the connection and then closed it, or sent something that is not RESP.
     let has_gone = error.is_connection_dropped() && !error.is_connection_refusal();
     let is_strange = has_gone || error.kind() == ErrorKind::Parse;
     if is_plain && is_strange {
         failure.detail += ": if the server speaks TLS on this port, use a URL with TLS (rediss)";
     }
-    if server.is_found { failure.at(&server.place) } else { failure }
+    if server.is_discovered { failure.at(&server.place) } else { failure }
 }
 
-/// What a connection begins with.
+/// The commands that start a connection.
 pub(crate) fn hello(login: &Login) -> Vec<Cmd> {
-    // It introduces and authenticates at once. RESP3 tells of calls, and of a closed connection at once.
+    // HELLO also authenticates. RESP3 allows push messages on the same connection.
     let mut hello = redis::cmd("HELLO");
     hello.arg(3);
     if let Some((user, password)) = login.credentials() {
@@ -48,7 +53,7 @@ pub(crate) fn hello(login: &Login) -> Vec<Cmd> {
     commands
 }
 
-/// Opens a connection to a server, and introduces the client.
+/// Opens a connection to a server and authenticates. Has no time limit.
 pub(crate) async fn open<R: Receive>(server: &Server) -> Result<Connection<R>, Failure> {
     let opened = async {
         let connection = Connection::connect(server).await?;
@@ -60,7 +65,7 @@ pub(crate) async fn open<R: Receive>(server: &Server) -> Result<Connection<R>, F
     opened.boxed().await.map_err(|error| introduction_failure(&error, server))
 }
 
-// INFO twice: servers before Redis 7 take but one section in each.
+// Two INFO commands: servers before Redis 7 accept only one section per command.
 pub(crate) fn info_commands() -> Vec<Cmd> {
     let info = |section| redis::cmd("INFO").arg(section).to_owned();
     vec![info("server"), info("replication"), redis::cmd("TIME")]
@@ -85,13 +90,13 @@ pub(crate) fn server_info(replies: Vec<Value>) -> Option<ServerInfo> {
     })
 }
 
-/// `sent`: whether a request was under way when the connection failed.
+/// The failure that stands for an error. `sent`: whether a request was in flight at that time.
 pub(crate) fn failure(error: &RedisError, sent: bool) -> Failure {
     let detail = match (error.code(), error.detail()) {
         (Some(code), Some(detail)) => format!("{code} {detail}"),
         _ => error.to_string(),
     };
-    // A server's error has a code; what fails on the way to it has none.
+    // Errors of a server have a code; connection errors do not.
     let refused = error.code().is_some()
         || matches!(error.kind(), ErrorKind::AuthenticationFailed | ErrorKind::RESP3NotSupported);
     let outcome = match (refused, sent) {
@@ -102,7 +107,8 @@ pub(crate) fn failure(error: &RedisError, sent: bool) -> Failure {
     Failure { outcome, detail, sent }
 }
 
-/// The name of a server's error. Before Redis 7, that of a command in a script stands in the text.
+/// Classifies a server's error text. Before Redis 7, an error of a command within a script appears
+/// in the middle of the text.
 fn refusal(text: &str) -> NodeOutcome {
     let named = |code: &str| text.starts_with(code) || text.contains(&format!("-{code} "));
     match text {
@@ -111,7 +117,7 @@ fn refusal(text: &str) -> NodeOutcome {
         _ if named("MASTERDOWN") => NodeOutcome::Masterdown,
         _ if named("OOM") => NodeOutcome::Oom,
         _ if named("MISCONF") => NodeOutcome::Misconf,
-        // Of a command in a script, Redis 7 says it in words.
+        // Redis 7 has no code for this error of a command within a script.
         _ if named("NOPERM") || text.contains("user executing the script can't") => {
             NodeOutcome::Noperm
         }

@@ -1,4 +1,11 @@
-//! Connections to servers: sockets, pipelining, the handshake, and finding the server that is meant.
+//! Connections to servers: sockets, pipelining, the handshake, and the search for the current
+//! master.
+//!
+//! This room owns the bytes on a connection. It does not know deadlines of requests, votes or
+//! leases: `node` does. `node`, `doctor` and `lock` (for subscriptions) call it.
+//!
+//! Reading order: `socket.rs`, `connection.rs` (pipelining), `handshake.rs`, `sentinel.rs` and
+//! `cluster.rs` (finding masters), `subscription.rs` (notifications), `simulated.rs` (tests).
 
 pub(crate) mod cluster;
 pub(crate) mod connection;

@@ -1,7 +1,8 @@
-//! A master that sentinels name: asks them, and connects to the server that a majority of them names.
+//! Finds a master through sentinels, and connects to the server that a majority of them names.
 //!
-//! One sentinel may be out of date: frozen, or cut off from the others during a failover. So the word of a
-//! minority never counts.
+//! A single sentinel may be out of date: frozen, or cut off from the others during a failover. So a
+//! minority of the sentinels is never followed. `node/connection.rs` and `subscription.rs` call
+//! this; they set the time limits.
 
 use crate::command::answer::Failure;
 use crate::config::endpoint::Sentinels;
@@ -17,20 +18,20 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How long the other sentinels are waited for when a majority has answered, but does not agree.
+/// How long to wait for the remaining sentinels once a majority has answered but does not agree.
 const STRAGGLERS: Duration = Duration::from_millis(100);
 
-/// The master, connected.
+/// A connection to the master.
 pub(crate) struct Master<R: Receive> {
     pub(crate) connection: Connection<R>,
     pub(crate) server: Arc<Server>,
-    /// For how long a majority of the sentinels has named it; zero if that is not known.
+    /// How long a majority of the sentinels has named it; zero if unknown.
     pub(crate) age: Duration,
 }
 
-/// What a sentinel says.
+/// What one sentinel reports about the master.
 #[derive(Clone, Debug, PartialEq)]
-struct Word {
+struct Report {
     place: Place,
     /// The configuration epoch: each failover has a higher one.
     epoch: u64,
@@ -41,51 +42,52 @@ struct Word {
 #[derive(Debug, PartialEq)]
 struct Named {
     place: Place,
-    /// For how long a majority of the sentinels has named it; zero if that is not known.
+    /// How long a majority of the sentinels has named it; zero if unknown.
     age: Duration,
-    /// Whether a majority of the sentinels names it, and not a smaller part with a higher epoch.
+    /// Whether a majority of the sentinels names it, rather than a minority with a higher epoch.
     is_agreed: bool,
 }
 
-/// How many of so many sentinels must answer.
+/// How many of this many sentinels must answer.
 fn majority(sentinels: usize) -> usize {
     sentinels / 2 + 1
 }
 
-/// What the sentinels say together; `words` has one entry for each sentinel in the URL, in its order. `None`
-/// if no majority of them has answered: what a minority says may be out of date.
+/// Decides which server the sentinels name. `reports` has one entry per sentinel, in the order of
+/// the URL. Returns `None` if no majority has answered: a minority may be out of date.
 ///
-/// The words with the highest epoch count: once a majority of the sentinels knows of a failover, every
-/// majority includes one that does. Of several servers with that epoch, the one that most sentinels name is
-/// chosen; then `current`; then the first.
-fn elect(words: &[Option<Word>], current: Option<&Place>) -> Option<Named> {
-    let majority = majority(words.len());
-    let told = || words.iter().flatten();
-    if told().count() < majority {
+/// Only reports with the highest epoch count: once a majority of the sentinels knows of a failover,
+/// every majority includes one that does. Among servers with that epoch, the one that most
+/// sentinels name wins, then `current`, then the first in the list.
+fn elect(reports: &[Option<Report>], current: Option<&Place>) -> Option<Named> {
+    let majority = majority(reports.len());
+    let received = || reports.iter().flatten();
+    if received().count() < majority {
         return None;
     }
-    let epoch = told().map(|word| word.epoch).max()?;
-    let latest = || told().filter(|word| word.epoch == epoch);
+    let epoch = received().map(|report| report.epoch).max()?;
+    let latest = || received().filter(|report| report.epoch == epoch);
     let ages = |place: &Place| {
         let mut ages: Vec<_> =
-            latest().filter(|word| word.place == *place).map(|word| word.age).collect();
+            latest().filter(|report| report.place == *place).map(|report| report.age).collect();
         ages.sort_unstable_by(|one, other| other.cmp(one));
         ages
     };
     let rank = |place: &Place| (ages(place).len(), current == Some(place));
-    // Of equals, `max_by_key` takes the last.
-    let words: Vec<_> = latest().collect();
-    let place = words.into_iter().rev().map(|word| &word.place).max_by_key(|place| rank(place))?;
+    // `max_by_key` returns the last of equal elements, hence `rev`.
+    let reports: Vec<_> = latest().collect();
+    let place =
+        reports.into_iter().rev().map(|report| &report.place).max_by_key(|place| rank(place))?;
     let age = ages(place).get(majority - 1).copied();
     Some(Named { place: place.clone(), age: age.unwrap_or_default(), is_agreed: age.is_some() })
 }
 
 impl Sentinels {
-    /// Connects to the master, without a time limit. The server that the sentinels name must say itself that
-    /// it is a master.
+    /// Connects to the master. The server that the sentinels name must confirm that it is a master.
+    /// Has no time limit.
     pub(crate) async fn open<R: Receive>(&self) -> Result<Master<R>, Failure> {
         let named = self.named(None).await.map_err(Failure::unreachable)?;
-        self.meet(named).await
+        self.connect_to(named).await
     }
 
     /// Whether the sentinels still name this server; `None` if too few of them answer.
@@ -94,29 +96,29 @@ impl Sentinels {
         Some(named.place == *place)
     }
 
-    /// Asks all sentinels at once. Decides as soon as a majority of them agrees; if they do not, shortly
-    /// after a majority has answered.
+    /// Queries all sentinels at once. Returns as soon as a majority agrees, or shortly after a
+    /// majority has answered without agreeing.
     async fn named(&self, current: Option<&Place>) -> Result<Named, String> {
         let count = self.sentinels.len();
-        let ask = async |number: usize| (number, self.ask(&self.sentinels[number]).await);
-        let mut asking: FuturesUnordered<_> = (0..count).map(ask).collect();
-        let (mut words, mut reasons) = (vec![None; count], Vec::new());
+        let query = async |number: usize| (number, self.query(&self.sentinels[number]).await);
+        let mut queries: FuturesUnordered<_> = (0..count).map(query).collect();
+        let (mut reports, mut reasons) = (vec![None; count], Vec::new());
         loop {
-            let named = elect(&words, current);
+            let named = elect(&reports, current);
             let next = match named {
                 Some(named) if named.is_agreed => return Ok(named),
-                Some(named) => match timeout(STRAGGLERS, asking.next()).await {
-                    Ok(Some(told)) => told,
+                Some(named) => match timeout(STRAGGLERS, queries.next()).await {
+                    Ok(Some(answer)) => answer,
                     Ok(None) | Err(_) => return Ok(named),
                 },
                 None if reasons.len() > count - majority(count) => break,
-                None => match asking.next().await {
-                    Some(told) => told,
+                None => match queries.next().await {
+                    Some(answer) => answer,
                     None => break,
                 },
             };
             match next {
-                (number, Ok(word)) => words[number] = Some(word),
+                (number, Ok(report)) => reports[number] = Some(report),
                 (_, Err(reason)) => reasons.push(reason),
             }
         }
@@ -127,15 +129,15 @@ impl Sentinels {
         })
     }
 
-    async fn ask(&self, sentinel: &Server) -> Result<Word, String> {
+    async fn query(&self, sentinel: &Server) -> Result<Report, String> {
         let fail = |why: String| format!("sentinel {}: {why}", sentinel.place);
-        let told = async {
+        let replied = async {
             let connection = Connection::<Nobody>::connect(sentinel).boxed().await?;
             let mut commands = Vec::new();
             if let Some((user, password)) = sentinel.login.credentials() {
                 commands.push(redis::cmd("AUTH").arg(user).arg(password).to_owned());
             }
-            // The epoch first: it must not be later than the address.
+            // The epoch is read before the address: it must not be newer than the address.
             for name in ["master", "get-master-addr-by-name"] {
                 commands.push(redis::cmd("SENTINEL").arg(name).arg(&self.service).to_owned());
             }
@@ -147,29 +149,30 @@ impl Sentinels {
             let address = address.unwrap_or(Value::Nil).extract_error()?;
             Ok::<_, RedisError>((address, master))
         };
-        let (address, master) = told.await.map_err(|error| fail(failure(&error, false).detail))?;
+        let (address, master) =
+            replied.await.map_err(|error| fail(failure(&error, false).detail))?;
         let Ok(Some((host, port))) = from_redis_value::<Option<(String, u16)>>(address) else {
             return Err(fail(format!("it knows no service {:?}", self.service)));
         };
         let known: HashMap<String, String> =
             master.and_then(|master| from_redis_value(master).ok()).unwrap_or_default();
-        // What it tells of another one, in a failover, says nothing of this.
+        // During a failover the details may be about another server than the address.
         let is_this =
             known.get("ip") == Some(&host) && known.get("port") == Some(&port.to_string());
         let age = known.get("role-reported-time").filter(|_| is_this);
         let age = age.and_then(|age| age.parse().ok()).unwrap_or(0);
         let epoch = known.get("config-epoch").and_then(|epoch| epoch.parse().ok()).unwrap_or(0);
-        Ok(Word { place: Place::tcp(host, port), epoch, age: Duration::from_millis(age) })
+        Ok(Report { place: Place::tcp(host, port), epoch, age: Duration::from_millis(age) })
     }
 
-    async fn meet<R: Receive>(&self, named: Named) -> Result<Master<R>, Failure> {
+    async fn connect_to<R: Receive>(&self, named: Named) -> Result<Master<R>, Failure> {
         let Named { place, age, .. } = named;
         let (login, tls) = (self.login.clone(), self.tls.clone());
-        let server = Server { place, login, tls, is_found: true };
+        let server = Server { place, login, tls, is_discovered: true };
         let connection = open(&server).await?;
-        let asked = connection.query(&[redis::cmd("ROLE")]).await;
-        let role = asked.map_err(|error| failure(&error, false).at(&server.place))?.pop();
-        // Where it is not permitted to look, the first write will tell.
+        let replied = connection.query(&[redis::cmd("ROLE")]).await;
+        let role = replied.map_err(|error| failure(&error, false).at(&server.place))?.pop();
+        // If ROLE is not permitted, the first write shows whether the server is a replica.
         if let Some(Value::Array(role)) = role
             && !matches!(role.first(), Some(Value::BulkString(role)) if role == b"master")
         {

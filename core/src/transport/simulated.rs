@@ -1,4 +1,4 @@
-//! In unit tests: the network of the simulation, which stands in for connections to servers.
+//! Unit tests only: the network of the simulation, which replaces connections to servers.
 
 use crate::command::answer::{Answered, Failure};
 use crate::command::request::Request;
@@ -10,39 +10,43 @@ use std::sync::OnceLock;
 /// Receives the answer to one request.
 pub(crate) type OnAnswer = Box<dyn FnOnce(Answered) + Send>;
 
-/// Receives the number of each waiter that is notified, and the lock key that is free.
+/// Receives notifications: the number of the waiter, and the lock key that is free.
 pub(crate) type OnNotification = Box<dyn Fn(u64, &str) + Send + Sync>;
 
-/// Connects the process that runs to the node of this name. The last argument is called when the
-/// connection breaks.
+/// Connects the current simulated process to the node with this name. The last argument is called
+/// when the connection breaks.
 pub(crate) type Connect =
     fn(String, Use, Box<dyn Fn() + Send + Sync>) -> BoxFuture<'static, Connected>;
 
 type Connected = Result<Box<dyn Connection>, Failure>;
 
-/// What a connection is for.
+/// What a connection is used for.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Use {
     Requests,
     Notifications,
 }
 
-/// A simulated connection. It closes when it is dropped.
+/// A simulated connection. Dropping it closes it.
 pub(crate) trait Connection: Send + Sync {
     /// Sends a request. `on_answer` is called once, unless the process ends.
     fn ask(&self, request: &Request, on_answer: OnAnswer);
 
-    /// Returns what the server says of itself.
+    /// Queries information about the server.
     fn fetch_info(&self) -> BoxFuture<'_, Result<ServerInfo, Failure>>;
 
     /// Subscribes to a channel.
-    fn listen(&self, channel: String, hear: OnNotification) -> BoxFuture<'_, Result<(), Failure>>;
+    fn listen(
+        &self,
+        channel: String,
+        on_notification: OnNotification,
+    ) -> BoxFuture<'_, Result<(), Failure>>;
 }
 
-/// Set by the simulation, before its first process connects.
+/// Set by the simulation before its first process connects.
 pub(crate) static CONNECT: OnceLock<Connect> = OnceLock::new();
 
-/// How the running code connects, if it belongs to a simulated process.
+/// How to connect, if the running code belongs to a simulated process.
 pub(crate) fn network() -> Option<Connect> {
     machine::current()?;
     CONNECT.get().copied()

@@ -1,4 +1,4 @@
-//! Sockets to servers: TCP, Unix, and TLS on TCP.
+//! Opens sockets to servers: TCP, Unix, and TLS over TCP. Called by `connection.rs` only.
 
 use crate::config::server::{Place, Server};
 use crate::config::tls;
@@ -16,16 +16,17 @@ use tokio::net::tcp;
 use tokio::net::{UnixStream, unix};
 use tokio::sync::oneshot;
 
-/// When a connection is silent, ask the peer's machine every so often whether it is still there.
+/// After this much silence, and then at this interval, the kernel probes whether the peer's machine
+/// is still reachable.
 const KEEPALIVE: Duration = Duration::from_secs(15);
 
 pub(crate) type ReadHalf = Box<dyn AsyncRead + Send + Unpin>;
 
-/// Where what is to be written goes.
+/// The writing side of a socket.
 pub(crate) enum WriteHalf {
-    /// To a socket, by any thread.
+    /// A socket that any thread may write to.
     Plain(Plain),
-    /// To a task, which encrypts it.
+    /// An encrypted socket, which one task must own.
     Encrypted(Box<dyn AsyncWrite + Send + Unpin>),
 }
 
@@ -53,7 +54,7 @@ impl Plain {
     }
 }
 
-/// Connects, without a time limit.
+/// Connects. Has no time limit, except for the TLS handshake.
 pub(crate) async fn connect(server: &Server) -> io::Result<(ReadHalf, WriteHalf)> {
     match (&server.place, &server.tls) {
         (Place::Tcp { host, port }, None) => {
@@ -88,8 +89,8 @@ async fn tcp(host: &str, port: u16) -> io::Result<TcpStream> {
     Ok(socket)
 }
 
-/// The addresses of a host. A thread looks up its name, since that may block for long. It is not one of
-/// tokio's: where no thread can be started, tokio panics.
+/// Resolves a host name on a thread of its own, since that may block for long. It is not a blocking
+/// thread of tokio, because tokio panics if it cannot start one.
 async fn look_up(host: &str, port: u16) -> io::Result<Vec<SocketAddr>> {
     if let Ok(address) = host.parse::<IpAddr>() {
         return Ok(vec![SocketAddr::new(address, port)]);
@@ -98,7 +99,7 @@ async fn look_up(host: &str, port: u16) -> io::Result<Vec<SocketAddr>> {
     let host = host.to_owned();
     let look_up = move || {
         let found = (&*host, port).to_socket_addrs().map(Iterator::collect);
-        // An error means that nobody waits any more.
+        // Sending fails if the caller does not wait any more.
         let _ = sender.send(found);
     };
     let started = thread::Builder::new().name("quorlock-lookup".to_owned()).spawn(look_up);
@@ -108,7 +109,8 @@ async fn look_up(host: &str, port: u16) -> io::Result<Vec<SocketAddr>> {
     receiver.await.unwrap_or_else(|_| Err(io::Error::other("the look-up of the host panicked")))
 }
 
-/// What the server has against the client's certificate, it may say only after the handshake.
+/// A TLS stream whose read errors explain themselves: a server may reject the client's certificate
+/// only after the handshake.
 struct Explained<S> {
     stream: S,
     host: String,

@@ -1,4 +1,7 @@
-//! Connections on which the nodes call those who wait.
+//! Subscriptions: connections on which nodes notify waiters.
+//!
+//! This module opens them and parses notifications. `lock/subscriber.rs` decides when to subscribe,
+//! and which waiter a notification is for.
 
 use crate::command::answer::Failure;
 use crate::command::keys::slot;
@@ -13,19 +16,20 @@ use futures_util::future::{FutureExt, try_join_all};
 use redis::{PushKind, RedisError, Value};
 use std::sync::Arc;
 
-/// A connection that listens for calls, until it is dropped.
+/// A subscription to one node's notifications. Dropping it ends it.
 pub(crate) enum Subscription {
-    /// Kept open, and asked nothing.
+    /// Kept open; no requests are sent on it.
     Redis { _connections: Vec<Connection<Nobody>> },
-    /// The node forgets the listener when this is gone.
+    /// The node removes the listener after this is dropped.
     Memory { _alive: Arc<()> },
     #[cfg(test)]
     Simulated { _connection: Box<dyn crate::transport::simulated::Connection> },
 }
 
 impl Subscription {
-    /// Connects, and listens on a channel: `on_notification` is called with the number of the waiter that is
-    /// called, and with the lock key that is free.
+    /// Connects and subscribes to a channel. `on_notification` is called with the number of the
+    /// notified waiter and the lock key that is free; `on_broken` when the connection breaks. Has
+    /// no time limit.
     pub(crate) async fn open(
         target: &Target,
         channel: &str,
@@ -43,14 +47,14 @@ impl Subscription {
                 }
                 let alive = Arc::new(());
                 let listener = Arc::downgrade(&alive);
-                let hear = move |number: u64, lock: &str| {
+                let notify = move |number: u64, lock: &str| {
                     let listens = listener.strong_count() > 0;
                     if listens {
                         on_notification(number, lock);
                     }
                     listens
                 };
-                MemoryNode::named(name).listen(channel, Box::new(hear));
+                MemoryNode::named(name).listen(channel, Box::new(notify));
                 Ok(Self::Memory { _alive: alive })
             }
             Target::Server(_) | Target::Sentinel(_) => {
@@ -58,8 +62,8 @@ impl Subscription {
                 listen(&connection, channel, on_notification, on_broken).boxed().await?;
                 Ok(Self::Redis { _connections: vec![connection] })
             }
-            // A script calls those who listen on the server that runs it. All others pass that on, and are
-            // not heeded.
+            // A script notifies the subscribers of the server that runs it. The other servers of
+            // the cluster forward the message, and those copies are ignored.
             Target::Cluster(cluster) => {
                 let shards = cluster.masters(&[]).boxed().await?;
                 let (on_notification, on_broken) = (Arc::new(on_notification), Arc::new(on_broken));
@@ -82,7 +86,8 @@ impl Subscription {
     }
 }
 
-/// Opens a connection to whatever one server a target means now, and introduces the client.
+/// Opens a connection to the one server that a target stands for now, and authenticates. Has no
+/// time limit.
 pub(crate) async fn reach(target: &Target) -> Result<(Connection<Nobody>, Arc<Server>), Failure> {
     match target {
         Target::Server(server) => Ok((open(server).await?, Arc::clone(server))),
@@ -95,7 +100,7 @@ pub(crate) async fn reach(target: &Target) -> Result<(Connection<Nobody>, Arc<Se
     }
 }
 
-/// Listens to the calls on a channel.
+/// Subscribes a connection to the notifications on a channel.
 async fn listen(
     connection: &Connection<Nobody>,
     channel: &str,
@@ -104,7 +109,7 @@ async fn listen(
 ) -> Result<(), Failure> {
     connection.on_push(move |kind, message| {
         if kind == PushKind::Message
-            && let Some((number, lock)) = call(message)
+            && let Some((number, lock)) = parse_notification(message)
         {
             on_notification(number, lock);
         }
@@ -113,7 +118,7 @@ async fn listen(
     subscribe(connection, channel).await.map_err(|error| failure(&error, false))
 }
 
-/// Listens on a channel.
+/// Subscribes a connection to a channel.
 pub(crate) async fn subscribe(
     connection: &Connection<Nobody>,
     channel: &str,
@@ -125,8 +130,8 @@ pub(crate) async fn subscribe(
     Ok(())
 }
 
-/// The call in a message: the waiter's number, and the lock key.
-fn call(message: &[Value]) -> Option<(u64, &str)> {
+/// Parses a notification: the number of the waiter, and the lock key that is free.
+fn parse_notification(message: &[Value]) -> Option<(u64, &str)> {
     let [_channel, Value::BulkString(payload)] = message else { return None };
     let (number, lock) = std::str::from_utf8(payload).ok()?.split_once(' ')?;
     Some((number.parse().ok()?, lock))

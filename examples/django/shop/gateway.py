@@ -1,4 +1,4 @@
-"""Services of others, over HTTP."""
+"""Calls external services over HTTP."""
 
 import json
 import urllib.request
@@ -7,7 +7,7 @@ from django.conf import settings
 
 
 def post(path: str, body: dict[str, object], key: str) -> None:
-    """The lock keeps others out; the key makes a repetition after a crash harmless."""
+    """The lock excludes other callers; the key makes a repetition after a crash harmless."""
     request = urllib.request.Request(
         settings.GATEWAY_URL + path,
         json.dumps(body).encode(),

@@ -1,10 +1,10 @@
-"""Orders. A write names the fence of its lease, and an older one than the last is refused."""
+"""Orders. A write carries the fence of its lease, and is refused if it is older than the last."""
 
 from django.db import models
 
 
 class StaleFenceError(Exception):
-    """Somebody with a larger fence has written since: this holder was paused past its lease."""
+    """A later holder has already written: this one was paused for longer than its lease."""
 
 
 class Order(models.Model):
@@ -13,7 +13,7 @@ class Order(models.Model):
     fence = models.BigIntegerField(default=0)
 
     def mark_paid(self, fence: int) -> None:
-        """Raises StaleFenceError. A holder may write as often as it likes: `lte`, not `lt`."""
+        """Raises StaleFenceError. A holder can write repeatedly, hence `lte`, not `lt`."""
         current = Order.objects.filter(pk=self.pk, fence__lte=fence)
         if not current.update(paid=True, fence=fence):
             raise StaleFenceError(f"order {self.pk} was written with a fence larger than {fence}")

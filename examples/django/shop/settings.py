@@ -1,4 +1,4 @@
-"""The least that the example needs. QUORLOCK_NODES names the nodes, GATEWAY_URL the services."""
+"""Minimal settings. QUORLOCK_NODES has the lock's nodes, GATEWAY_URL the external services."""
 
 import os
 

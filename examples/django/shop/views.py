@@ -1,4 +1,4 @@
-"""Pays for orders. Only one request at a time works on an order, in all workers of all hosts."""
+"""Pays orders. Only one request at a time handles an order, in all workers of all hosts."""
 
 from django.http import HttpRequest, JsonResponse
 from django.shortcuts import get_object_or_404
@@ -13,7 +13,7 @@ from .models import Order
 @csrf_exempt
 @require_POST
 def pay(request: HttpRequest, pk: int) -> JsonResponse:
-    # Around the transaction, if there is one: what is not committed is seen by nobody.
+    # A transaction must be inside of the lock: the next holder must see what it has committed.
     with locks.lock(f"orders:{pk}", wait=1) as lease:
         order = get_object_or_404(Order, pk=pk)
         if order.paid:

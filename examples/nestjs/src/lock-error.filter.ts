@@ -2,7 +2,7 @@ import { Catch, Logger, type ArgumentsHost, type ExceptionFilter } from '@nestjs
 import type { Response } from 'express'
 import { LeaseLostError, LockTimeoutError, QuorumError } from 'quorlock'
 
-/** What a client is told: to come back, or that it is not its fault. */
+/** Answers lock errors: 409 if another request holds the lock, else 503. */
 @Catch(LockTimeoutError, QuorumError, LeaseLostError)
 export class LockErrorFilter implements ExceptionFilter {
   private readonly log = new Logger(LockErrorFilter.name)
@@ -11,7 +11,7 @@ export class LockErrorFilter implements ExceptionFilter {
     const response = host.switchToHttp().getResponse<Response>()
     if (response.closed) return
     const status = error instanceof LockTimeoutError ? 409 : 503
-    if (status !== 409) this.log.warn(error.message) // that somebody else is at it is no trouble
+    if (status !== 409) this.log.warn(error.message) // contention is normal
     response.status(status).set('Retry-After', '1').json({ error: error.code })
   }
 }

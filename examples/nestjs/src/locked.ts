@@ -43,7 +43,7 @@ export const HeldLease = createParamDecorator((_: unknown, context: ExecutionCon
   return lease
 })
 
-/** Aborts when the client has hung up: who is gone does not wait. */
+/** Returns a signal that aborts when the client disconnects, which ends the wait. */
 function whenGone(response: Response): AbortSignal {
   const gone = new AbortController()
   response.on('close', () => gone.abort(new HttpException('the client has hung up', 499)))

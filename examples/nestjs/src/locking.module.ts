@@ -3,12 +3,12 @@ import { APP_FILTER } from '@nestjs/core'
 import { Client, type ClientOptions } from 'quorlock'
 import { LockErrorFilter } from './lock-error.filter.js'
 
-/** One client for the application; `constructor(private readonly locks: Client)` gets it. */
+/** Provides one client for the application: `constructor(private readonly locks: Client)`. */
 @Module({})
 export class LockingModule implements OnApplicationShutdown {
   constructor(@Inject(Client) private readonly locks: Client) {}
 
-  /** The nodes are those in QUORLOCK_NODES. */
+  /** Uses the nodes in QUORLOCK_NODES. */
   static forRoot(options: ClientOptions = {}): DynamicModule {
     return {
       module: LockingModule,
@@ -21,7 +21,7 @@ export class LockingModule implements OnApplicationShutdown {
     }
   }
 
-  /** After the requests under way were answered. */
+  /** Called after the requests in progress were answered. */
   async onApplicationShutdown(): Promise<void> {
     await this.locks.close()
   }

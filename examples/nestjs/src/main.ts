@@ -1,4 +1,4 @@
-// Pays for orders. Only one request at a time works on an order, whatever process or host it is on.
+// Pays orders. Only one request at a time handles an order, in all processes of all hosts.
 //
 //   QUORLOCK_NODES=redis://10.0.0.1,redis://10.0.0.2,redis://10.0.0.3 node dist/main.js
 

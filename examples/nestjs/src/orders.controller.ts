@@ -19,10 +19,10 @@ export class OrdersController {
   private async charge(order: string, lease: Lease): Promise<void> {
     const answer = await fetch(`${process.env.GATEWAY_URL}/charges`, {
       method: 'POST',
-      // The lock keeps others out; the key makes a repetition after a crash harmless.
+      // The lock excludes other requests; the key makes a repetition after a crash harmless.
       headers: { 'Idempotency-Key': `order-${order}` },
       body: JSON.stringify({ order, fence: lease.fence }),
-      // A lost lease ends the call.
+      // A lost lease aborts the call.
       signal: lease.signal,
     })
     if (!answer.ok) throw new Error(`the gateway answered ${answer.status}`)

@@ -23,7 +23,7 @@ class Settings:
     urls: list[str]
     prefix: str
     ttl: int
-    """Milliseconds."""
+    """The ttl of the lock in milliseconds."""
     counter: str
     """A file with a number, which only the holder of the lock reads and writes."""
     history: str

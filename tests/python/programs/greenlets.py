@@ -44,7 +44,7 @@ def wait_until(condition: Callable[[], bool]) -> None:
 
 
 def lets_others_run(call: Callable[[], Any]) -> Any:
-    """Calls the function and asserts that other greenlets ran meanwhile."""
+    """Calls the function and asserts that other greenlets ran during the call."""
     before = ticks
     returned = call()
     assert ticks > before, "the hub was blocked"

@@ -1,4 +1,4 @@
-//! The peer from crates.io: `peer NAME URL...`, a contender as ../../README.md tells.
+//! The contender rslock: `peer NAME URL...`. ../../README.md describes the protocol.
 
 use cpu_time::ProcessTime;
 use rslock::{LockError, LockManager};
@@ -43,7 +43,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// Runs the cycles on each key in a task of its own; the times of all of them.
+/// Runs the cycles of each key in a task, and returns the times of all cycles.
 async fn run(
     manager: &LockManager,
     name: &str,
@@ -55,7 +55,7 @@ async fn run(
             tokio::spawn(cycles(manager.clone(), key, request.cycles))
         })
         .collect();
-    // All are waited for, also when one fails: what is not cut short leaves no keys behind.
+    // Wait for all loops, also when one fails: interrupting them would leave keys on the nodes.
     let mut loops = Vec::new();
     for task in tasks {
         loops.push(task.await?);

@@ -1,8 +1,10 @@
-//! A slow network: `delay MILLISECONDS PORT...` listens on a port for each given one, tells them on its
-//! standard output, and passes on what goes through, replies later by so much. It ends with its input.
+//! A relay that simulates a slow network: `delay MILLISECONDS PORT...`.
 //!
-//! It works in steps of a hundredth of the delay, one thread for all, so that it takes little of the CPUs
-//! that it shares with the nodes that are not slow. `tests/proxy.py` does more, and takes a CPU for it.
+//! It listens on a new port for each given port, prints the new ports, and relays connections to the given
+//! ones. Replies are delayed. It exits at the end of standard input.
+//!
+//! A single thread polls in steps of 1 % of the delay, because it shares its CPUs with the nodes that are not
+//! slow. `tests/proxy.py` has more features, but would occupy a CPU.
 
 use rustix::event::{PollFd, PollFlags, poll};
 use std::collections::VecDeque;
@@ -29,22 +31,24 @@ fn pass(listeners: &[(TcpListener, u16)], delay: Duration) {
         let ready = wait(listeners, &links);
         let (arriving, ready) = ready.split_at(listeners.len());
         let mut sides = ready.chunks(2);
-        // Whoever has ended, the other side is told by the sockets being closed.
+        // If one side has closed its connection, dropping the link closes the other one.
         links.retain_mut(|link| {
             let ready = sides.next().expect("two sides of each");
             link.pass(ready[0], ready[1], delay, &mut buffer).is_ok()
         });
         for ((listener, port), _) in listeners.iter().zip(arriving).filter(|(_, arrives)| **arrives)
         {
-            // A client that is gone at once is nobody's loss.
+            // An error means that the client has already disconnected; ignore it.
             links.extend(listener.accept().and_then(|(client, _)| Link::new(client, *port)));
         }
         sleep(delay / 100);
     }
 }
 
-/// Waits until something arrives, unless something is on its way. Tells which listeners have a client,
-/// and then of each link whether the client has sent something, and the server.
+/// Waits for data or new clients, or only polls while delayed data is pending.
+///
+/// Returns whether there is a new client for each listener, then for each link whether the client and the
+/// server have sent data.
 fn wait(listeners: &[(TcpListener, u16)], links: &[Link]) -> Vec<bool> {
     let is_busy = links.iter().any(|link| !link.replies.is_empty() || !link.commands.is_empty());
     let mut ready: Vec<_> =
@@ -75,7 +79,7 @@ impl Link {
         Ok(Self { client, server, commands: Vec::new(), replies: VecDeque::new() })
     }
 
-    /// Passes on what there is from either side, and what is due.
+    /// Relays new commands, queues new replies, and relays the replies that are due.
     fn pass(&mut self, up: bool, down: bool, delay: Duration, buffer: &mut [u8]) -> Result<()> {
         if up {
             self.commands.extend_from_slice(read(&mut self.client, buffer)?);
@@ -98,7 +102,7 @@ impl Link {
     }
 }
 
-/// What has arrived. An error if nothing will any more.
+/// Reads available data. Returns an error if the connection is closed.
 fn read<'a>(from: &mut TcpStream, buffer: &'a mut [u8]) -> Result<&'a [u8]> {
     match from.read(buffer)? {
         0 => Err(ErrorKind::UnexpectedEof.into()),
@@ -106,7 +110,7 @@ fn read<'a>(from: &mut TcpStream, buffer: &'a mut [u8]) -> Result<&'a [u8]> {
     }
 }
 
-/// Writes as much as the connection takes, which is then no longer in `data`.
+/// Writes as much as the connection accepts, and removes it from `data`.
 fn write(to: &mut TcpStream, data: &mut Vec<u8>) -> Result<()> {
     while !data.is_empty() {
         match to.write(data) {

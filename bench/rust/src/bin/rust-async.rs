@@ -1,4 +1,4 @@
-//! quorlock in Rust, in tasks of a tokio runtime; `bench/README.md` says what a contender does.
+//! The contender quorlock in Rust with tasks of a tokio runtime. `bench/README.md` describes the protocol.
 
 use quorlock::{Client, Lock};
 use quorlock_bench::{Micros, Request, micros_since, serve};
@@ -23,7 +23,7 @@ async fn run(lock: Lock, cycles: usize) -> Micros {
 fn main() {
     let builder = Client::builder().nodes(std::env::args().skip(1)).auto_extend(false);
     let client = builder.build().expect("a client");
-    // One thread, like an event loop; quorlock has a runtime of its own beside it.
+    // One thread, like an event loop. quorlock also has a runtime of its own.
     let runtime = Builder::new_current_thread().build().expect("a runtime");
     serve(|Request { cycles, concurrency }| {
         let lock = |key| client.lock(format!("quorlock Rust (async)-{key}"));

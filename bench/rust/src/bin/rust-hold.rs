@@ -1,4 +1,4 @@
-//! Holds leases, as `bench/scenarios/holding.py` says, and counts what they have on the heap.
+//! Holds leases, and counts their heap memory. `bench/scenarios/holding.py` describes the protocol.
 
 use cap::Cap;
 use quorlock::{Client, Lease};
@@ -9,14 +9,14 @@ use std::io::stdin;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-/// Counts; it limits nothing.
+/// Counts allocated bytes. The limit is never reached.
 #[global_allocator]
 static HEAP: Cap<System> = Cap::new(System, usize::MAX);
 
 const LIMIT: Duration = Duration::from_secs(60);
-/// How many are acquired at once.
+/// The number of leases that are acquired concurrently.
 const BATCH: usize = 100;
-/// Until what acquiring itself took is given back.
+/// The time after which temporary memory of acquires is freed.
 const SETTLE: Duration = Duration::from_secs(1);
 
 fn main() {
@@ -30,7 +30,7 @@ fn main() {
             }
         }
     };
-    // What a client has once, whether it holds anything or not.
+    // Allocates what a client needs only once, so that it is not counted for the leases.
     acquire(BATCH, LIMIT, &mut Vec::new());
     sleep(SETTLE);
 
@@ -44,7 +44,7 @@ fn main() {
             let ttl = request["ttl"].as_f64().expect("seconds");
             acquire(count, Duration::from_secs_f64(ttl), &mut leases);
             sleep(SETTLE);
-            // The leases themselves are in a vector that was there before.
+            // The vector of the leases was allocated before, so add the size of its elements.
             let bytes = HEAP.allocated() - before + count * size_of::<Lease>();
             json!({ "heap": bytes })
         } else if let Some(rest) = request["rest"].as_f64() {

@@ -1,11 +1,11 @@
-//! quorlock in Rust, in plain threads; `bench/README.md` says what a contender does.
+//! The contender quorlock in Rust with plain threads. `bench/README.md` describes the protocol.
 
 use quorlock::{Client, Lock};
 use quorlock_bench::{Micros, Request, serve, time};
 use std::thread;
 use std::time::Duration;
 
-/// Longer than `wait`, so that it is the library that gives up.
+/// Longer than the `wait` option, so that the library gives up first.
 const LIMIT: Duration = Duration::from_secs(60);
 
 fn cycle(lock: &Lock) -> Result<(), String> {

@@ -1,4 +1,4 @@
-//! The first state of a search.
+//! The initial state of a search.
 
 use super::scope::Scope;
 use super::settings::{EPOCH, NODES, Rates, TERM};
@@ -7,7 +7,7 @@ use crate::node::entry::{Entry, Time};
 use crate::{Guard, Moment};
 use std::time::Duration;
 
-/// The nodes' clocks at the beginning.
+/// The initial time of the nodes' clocks.
 const START: Moment = Moment::from_origin(Duration::ZERO);
 
 impl World {

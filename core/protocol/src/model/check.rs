@@ -1,4 +1,4 @@
-//! Runs the searches.
+//! Runs the searches of `scopes.rs` and prints their sizes. `make model` calls the test.
 
 use super::scope::Scope;
 use super::scopes::scopes;
@@ -12,10 +12,11 @@ fn checker(scope: &Scope) -> CheckerBuilder<Scope> {
     scope.clone().checker().threads(threads).finish_when(HasDiscoveries::AnyFailures)
 }
 
-/// Searches everything within the scope; returns how many distinct states there are.
+/// Searches the whole scope and returns the number of distinct states. Panics on a violation and on an
+/// event that is never reached.
 fn search(scope: &Scope) -> usize {
     let began = Instant::now();
-    // Depth first, which needs less memory.
+    // Depth-first search needs less memory.
     let searched = checker(scope).spawn_dfs().join();
     println!(
         "{}: {} states, {} of them distinct, up to {} steps, {:.0} s",
@@ -30,7 +31,7 @@ fn search(scope: &Scope) -> usize {
         match (property.expectation, found) {
             (Expectation::Always, Some(_)) => fail(scope, property.name),
             (Expectation::Sometimes, None) => {
-                panic!("{}: it never happens that {}", scope.name, property.name)
+                panic!("{}: never reached: {}", scope.name, property.name)
             }
             _ => {}
         }
@@ -38,15 +39,15 @@ fn search(scope: &Scope) -> usize {
     searched.unique_state_count()
 }
 
-/// Finds the shortest way to the violation, and shows it.
+/// Finds the shortest path to the violation and panics with it.
 fn fail(scope: &Scope, claim: &str) -> ! {
     let searched = checker(scope).spawn_bfs().join();
     let properties = scope.properties().into_iter();
     let mut found = properties
         .filter(|property| property.expectation == Expectation::Always)
         .filter_map(|property| Some((property.name, searched.discovery(property.name)?)));
-    let (claim, path) = found.next().unwrap_or_else(|| panic!("not again: {claim}"));
-    panic!("{}: it is not true that {claim}:\n{}", scope.name, story(path))
+    let (claim, path) = found.next().unwrap_or_else(|| panic!("not reproduced: {claim}"));
+    panic!("{}: violated: {claim}:\n{}", scope.name, story(path))
 }
 
 fn story(path: Path<World, Action>) -> String {
@@ -64,7 +65,7 @@ fn story(path: Path<World, Action>) -> String {
 }
 
 #[test]
-fn every_order_of_events_keeps_the_promises() {
+fn every_order_of_events_satisfies_the_claims() {
     let deep = std::env::var("MODEL").is_ok_and(|how| how == "deep");
     let only = std::env::var("SCOPE").unwrap_or_default();
     let scopes = scopes(deep).into_iter().filter(|scope| scope.name.contains(&only));

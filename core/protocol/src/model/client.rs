@@ -1,4 +1,4 @@
-//! A client of the model: it does what the driver does, a step at a time.
+//! A client of the model: does what the driver does, one step at a time.
 
 use super::scope::Scope;
 use super::settings::{NODES, TERM};
@@ -9,12 +9,12 @@ use crate::{
     Actions, Answer, Event, Extended, Healed, Lease, Moment, NodeSet, Outcome, Round, Vote,
 };
 
-/// A request that a client waits for the answer of.
+/// A request whose answer a client waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Awaited {
     Vote(Token),
     Raise(Token),
-    /// By its number.
+    /// The number of the extension.
     Extension(u8),
     Heal(Token),
 }
@@ -34,7 +34,7 @@ impl World {
             late: [false; NODES],
             raises: [Raise::Unasked; NODES],
         });
-        // No two clients propose the same.
+        // No two clients propose the same fence.
         let time = self.wall_clock() + number as u64;
         let proposal = time.saturating_add_signed(scope.wall_clocks[number]);
         self.send_all(number, &Request::Acquire { token, proposal, is_again: false });
@@ -47,7 +47,7 @@ impl World {
         {
             return;
         }
-        // What is sent to a process that is gone is lost. But an undo is sent until it is answered.
+        // Requests to a node that has restarted are lost. An undo or release is sent until it is answered.
         if !link.broken || matches!(request, Request::Release { .. }) {
             link.up.push(request);
         }
@@ -59,7 +59,7 @@ impl World {
         }
     }
 
-    /// What a client waits for from a node, oldest first.
+    /// The requests to a node that a client waits for, oldest first.
     pub(super) fn awaited(&self, number: usize, node: usize) -> Vec<Awaited> {
         let client = &self.clients[number];
         let mut awaited = Vec::new();
@@ -80,7 +80,7 @@ impl World {
         awaited
     }
 
-    /// What a client waits for from a node, and may give up.
+    /// The requests to a node that a client waits for and whose deadline has not passed.
     pub(super) fn timely(&self, number: usize, node: usize) -> Vec<Awaited> {
         let is_late = |token: Token| {
             let mut attempts = self.clients[number].attempts.iter();
@@ -91,8 +91,7 @@ impl World {
         awaited
     }
 
-    /// The deadline of this request has passed. What the node then does with an ACQUIRE is still of
-    /// interest.
+    /// The deadline of this request passes. The client still processes a later answer to an ACQUIRE.
     pub(super) fn time_out(&mut self, number: usize, node: usize, awaited: Awaited) {
         if let Awaited::Vote(token) = awaited
             && let Some(attempt) = self.clients[number].attempt(token)
@@ -102,7 +101,7 @@ impl World {
         self.give_up(number, node, awaited);
     }
 
-    /// The client will not hear of this request any more, at least not in time.
+    /// The client gives up on this request: its answer will not arrive, or not in time.
     pub(super) fn give_up(&mut self, number: usize, node: usize, awaited: Awaited) {
         match awaited {
             Awaited::Vote(token) => self.vote(number, node, token, Vote::Unknown, false),
@@ -135,9 +134,9 @@ impl World {
         }
     }
 
-    /// A node's vote, or its answer after that was given up.
+    /// A node's vote, or its answer after the deadline.
     fn vote(&mut self, number: usize, node: usize, token: Token, vote: Vote, in_order: bool) {
-        // What would join a lease that is released already is taken back, behind the release.
+        // The lease of this round is released already, so a grant must be undone instead of joining it.
         if self.clients[number].attempt(token).is_some_and(|a| a.decided == Some(Decided::Won))
             && self.clients[number].held.as_ref().is_none_or(|held| held.token != token)
         {
@@ -151,7 +150,7 @@ impl World {
                 Event::Late { node, vote }
             }
         };
-        // Of a round that is not decided, a late vote changes nothing.
+        // A late vote changes nothing in a round that is not decided.
         if attempt.votes[node].is_none() || attempt.decided.is_some() {
             attempt.votes[node] = Some(vote);
         }
@@ -163,7 +162,7 @@ impl World {
         self.tidy(number);
     }
 
-    /// A node has done a HEAL. If the lease is released by then, the key is taken back.
+    /// A node has applied a HEAL. If the lease is released by now, the key must be released too.
     pub(super) fn healed(&mut self, number: usize, node: usize, token: Token) {
         let client = &self.clients[number];
         if !client.crashed && client.held.as_ref().is_none_or(|held| held.token != token) {
@@ -171,8 +170,8 @@ impl World {
         }
     }
 
-    /// A node does not know the script of this request: it gets it again, behind what was sent meanwhile,
-    /// unless it was given up.
+    /// A node does not know the script of this request. The client sends it again, after requests sent
+    /// meanwhile, unless its deadline has passed.
     pub(super) fn send_again(&mut self, number: usize, node: usize, request: Request) {
         if self.clients[number].crashed {
             return;
@@ -206,7 +205,7 @@ impl World {
         if event == Event::Abandon {
             attempt.decided = Some(Decided::Abandoned);
         } else if !undo.is_empty() && attempt.decided.is_none() {
-            // What becomes of it is certain, if not yet for which reason.
+            // The round is lost, although the reason may still be open.
             attempt.decided = Some(Decided::Lost);
         }
         match outcome {
@@ -237,7 +236,7 @@ impl World {
         let Some(attempt) = self.clients[number].attempt(token) else { return };
         let lease = Lease::new(Self::quorum(), attempt.round.granted(), fence, end, None);
         if !lease.is_valid(self.now(number)) {
-            self.wrong = Some("a lease is over when it is won");
+            self.wrong = Some("a lease has ended when it is won");
         }
         self.clients[number].held = Some(Held {
             token,
@@ -279,7 +278,7 @@ impl World {
         let extended = held.lease.extended(now, &mut extending.extension, node, answer);
         extending.is_confirmed |= extended == Some(Extended::Confirmed);
         if extending.is_confirmed && extending.is_overtaken {
-            self.wrong = Some("a lease that somebody else took over is confirmed");
+            self.wrong = Some("a lease is confirmed after another client won the resource");
         }
         let missing = extending.extension.take_missing();
         let is_confirmed = extending.is_confirmed;
@@ -290,14 +289,14 @@ impl World {
         if let Some(ttl) = ttl {
             let (token, fence) = (held.token, held.fence);
             if !is_confirmed || !held.lease.is_valid(now) {
-                self.wrong = Some("a node is healed, and no majority holds the lease");
+                self.wrong = Some("a node is repaired although no majority confirmed the lease");
             }
             self.heal(number, missing, Request::Heal { token, ttl, fence });
         }
         self.tidy(number);
     }
 
-    /// Heals the nodes that lack a new lease.
+    /// Sends HEAL to the nodes that lack a new lease.
     pub(super) fn repair(&mut self, number: usize) {
         let now = self.now(number);
         let client = &mut self.clients[number];
@@ -327,14 +326,14 @@ impl World {
         self.tidy(number);
     }
 
-    /// The holder releases its lease, or what is left of it.
+    /// The holder releases its lease, valid or not.
     pub(super) fn release(&mut self, number: usize) {
         let Some(held) = self.clients[number].held.take() else { return };
         self.send_all(number, &Request::Release { token: held.token, is_undo: false });
         self.tidy(number);
     }
 
-    /// The caller goes away.
+    /// The caller cancels its acquire.
     pub(super) fn cancel(&mut self, number: usize) {
         let mut attempts = self.clients[number].attempts.iter();
         let Some(attempt) = attempts.find(|attempt| attempt.decided.is_none()) else { return };
@@ -342,13 +341,13 @@ impl World {
         self.tidy(number);
     }
 
-    /// Forgets what is done with, so that states that differ in nothing that matters are one.
+    /// Drops data that no longer matters, so that states which differ only in it become the same.
     fn tidy(&mut self, number: usize) {
         let mut complete = Vec::new();
         let client = &mut self.clients[number];
         client.attempts.retain_mut(|attempt| {
             if attempt.decided.is_some() {
-                // Answers to RAISE change nothing any more.
+                // Answers to RAISE no longer change anything.
                 attempt.raises = [Raise::Unasked; NODES];
             }
             let is_complete = attempt.votes.iter().all(Option::is_some);
@@ -374,21 +373,21 @@ impl Client {
 }
 
 impl Link {
-    /// Whether a RELEASE is on the way already, behind whatever may bring the token.
+    /// Whether a RELEASE is already in flight after every request that may store the token.
     fn is_released(&self, token: Token) -> bool {
         let mut up = self.up.iter().rev();
         up.find(|request| request.brings(token) || request.releases(token))
             .is_some_and(|request| request.releases(token))
     }
 
-    /// Whether the node's word counts in what began then.
+    /// Whether the node's votes count in a round or extension begun at `began`.
     fn counts(&self, began: Moment) -> bool {
         self.guard.as_ref().is_none_or(|guard| guard.counts(began))
     }
 }
 
 impl Request {
-    /// Whether it may set this token.
+    /// Whether the request may store this token.
     pub(super) fn brings(&self, token: Token) -> bool {
         match self {
             Self::Acquire { token: other, .. } | Self::Heal { token: other, .. } => *other == token,
@@ -402,7 +401,7 @@ impl Request {
 }
 
 impl Reply {
-    /// The request that it answers.
+    /// The request that this reply answers.
     pub(super) fn to(&self) -> Awaited {
         match self {
             Self::Vote(token, ..) => Awaited::Vote(*token),

@@ -1,15 +1,15 @@
-//! A story that lies deeper than the quick searches go.
+//! A single sequence of steps that is longer than the quick searches reach.
 
 use super::scopes::scopes;
 use super::step::Action::{self, *};
 use stateright::Model;
 
-/// A slow round of one client has a grant that its node forgets in a restart. The other client's lease
-/// is spread to that node, and extended where the slow round is about to win its majority.
+/// Client 1 has a slow round, and a node that granted it restarts and forgets the grant. Client 0 repairs
+/// its own lease on that node and extends it, while the slow round is about to win a majority.
 #[test]
-fn a_lease_does_not_rely_on_a_node_that_may_have_forgotten_a_grant() {
+fn a_node_that_may_have_forgotten_a_grant_does_not_confirm_a_lease() {
     let scope = scopes(true).into_iter().find(|scope| scope.name.starts_with("healing"));
-    let scope = scope.expect("there is such a search");
+    let scope = scope.expect("a search is named healing");
     let story: &[Action] = &[
         Start(0),
         Request(0, 1),
@@ -20,7 +20,7 @@ fn a_lease_does_not_rely_on_a_node_that_may_have_forgotten_a_grant() {
         Start(1),
         Request(1, 0),
         Reply(1, 0),
-        // It is not free: that completes the first client's round.
+        // Node 0 refuses, which completes the round of client 0.
         Request(0, 0),
         Reply(0, 0),
         Restart(0, true),
@@ -34,7 +34,7 @@ fn a_lease_does_not_rely_on_a_node_that_may_have_forgotten_a_grant() {
         Request(0, 1),
         Reply(0, 1),
         Tick,
-        // The key of the first client has expired here, since the extension is still on its way.
+        // The key of client 0 has expired on node 2, because the EXTEND has not arrived there.
         Request(1, 2),
         Reply(1, 2),
     ];
@@ -42,8 +42,8 @@ fn a_lease_does_not_rely_on_a_node_that_may_have_forgotten_a_grant() {
     for action in story {
         let mut possible = Vec::new();
         scope.actions(&world, &mut possible);
-        assert!(possible.contains(action), "{action:?} is not possible, but {possible:?}");
-        world = scope.next_state(&world, action.clone()).expect("it is possible");
+        assert!(possible.contains(action), "{action:?} is not possible, only {possible:?}");
+        world = scope.next_state(&world, action.clone()).expect("the action is possible");
         assert!(world.valid().count() <= 1, "two leases are valid");
     }
     assert_eq!(world.valid().map(|held| held.token).collect::<Vec<_>>(), [2]);

@@ -1,4 +1,4 @@
-//! What has to happen somewhere in a search, so that the claims are not about nothing.
+//! Events that a search must reach at least once, so that its claims do not hold vacuously.
 
 use super::scope::Happens;
 use super::settings::NODES;
@@ -21,11 +21,12 @@ pub(super) const FENCE_IS_RAISED: Happens = ("a fence is raised", |_, world| {
 pub(super) const UNDONE: Happens = ("a round is undone", |_, world| {
     requested(world, |request| matches!(request, Request::Release { is_undo: true, .. }))
 });
-pub(super) const HEALED: Happens = ("a node is healed", |_, world| {
+pub(super) const HEALED: Happens = ("a node is repaired", |_, world| {
     requested(world, |request| matches!(request, Request::Heal { .. }))
 });
-pub(super) const OVERTAKEN: Happens = ("a request comes late", |_, world| world.overtaken);
-/// Whether this ACQUIRE is on the way, and its round is over.
+pub(super) const OVERTAKEN: Happens = ("a request arrives late", |_, world| world.overtaken);
+/// Whether this request is an ACQUIRE in flight whose round is decided in this way, and whose token is
+/// not held any more.
 fn is_overtaken(client: &Client, request: Option<&Request>, how: Decided) -> bool {
     let Some(Request::Acquire { token, .. }) = request else { return false };
     client.held.as_ref().is_none_or(|held| held.token != *token)
@@ -45,7 +46,7 @@ pub(super) const LATE: Happens = ("an undo overtakes an ACQUIRE that was given u
         links.any(|link| is_overtaken(client, link.old.first(), Decided::Lost))
     })
 });
-pub(super) const EXTENDED: Happens = ("a lease lives longer than its ttl", |_, world| {
+pub(super) const EXTENDED: Happens = ("a lease is valid for longer than its ttl", |_, world| {
     world.valid().any(|held| held.token == 1) && world.tick >= 2
 });
 pub(super) const SPLIT: Happens = ("three tokens on three nodes", |_, world| {
@@ -56,7 +57,7 @@ pub(super) const SPLIT: Happens = ("three tokens on three nodes", |_, world| {
 });
 pub(super) const OVERLAP: Happens = ("two leases are valid", |_, world| world.valid().count() == 2);
 pub(super) const FORGOTTEN: Happens =
-    ("a node that gave out a fence has forgotten it when another lease is won", |_, world| {
+    ("a node has forgotten the fence it granted when another lease is won", |_, world| {
         let lost = |node: &usize| {
             let wall = world.node_time(*node).wall;
             world.nodes[*node].entry.has_forgotten(wall)
@@ -64,6 +65,6 @@ pub(super) const FORGOTTEN: Happens =
         world.last_token >= 2 && world.valid().next().is_some() && (0..NODES).any(|n| lost(&n))
     });
 pub(super) const REMEMBERED: Happens =
-    ("a lease outlives the restart of a node that grants it", |_, world| {
+    ("a lease survives the restart of a node that granted it", |_, world| {
         world.valid().any(|held| held.token == 1) && world.nodes.iter().any(|node| node.memory > 0)
     });

@@ -1,14 +1,18 @@
-//! Model checking: every order of events, up to a bound, of the production state machines.
+//! Model checking: runs the production state machines through every order of events, up to a bound.
 //!
-//! The state of the model is made of the very types that the driver runs: [`Round`], [`Lease`],
-//! [`Extension`], [`Release`] and [`Guard`] on the clients, [`Entry`] on the nodes. What is modelled is
-//! only what surrounds them: a network that delays messages at will, loses them with their
-//! connection, and delivers some of them after the connection was replaced; clocks that run at
-//! different rates; nodes that restart, with their memory or without; clients that give up on a node,
-//! cancel, crash, or stop for a while (which is the same as that all their messages are slow).
+//! The state of the model consists of the types that the driver runs: [`Round`], [`Lease`],
+//! [`Extension`], [`Release`] and [`Guard`] on the clients, [`Entry`] on the nodes. Only their
+//! surroundings are modelled:
 //!
-//! [stateright](https://docs.rs/stateright) does the search. `make model` runs all of it and prints
-//! the figures; `docs/verification.md` has them.
+//! - a network that delays messages, loses them with their connection, and delivers some of them after
+//!   the connection was replaced;
+//! - clocks that run at different rates;
+//! - nodes that restart, with or without their memory;
+//! - clients that give up on a node, cancel or crash. (A paused client needs no event of its own: it is
+//!   the same as slow messages.)
+//!
+//! [stateright](https://docs.rs/stateright) performs the search. `make model` runs all searches and
+//! prints their sizes; `docs/verification.md` lists them. A test only: nothing else calls this module.
 //!
 //! [`Round`]: crate::Round
 //! [`Lease`]: crate::Lease

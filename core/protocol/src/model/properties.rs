@@ -1,4 +1,4 @@
-//! What is claimed of every state.
+//! The claims that must hold in every state.
 
 use super::scope::Scope;
 use super::settings::{Claim, NODES, TERM};
@@ -7,19 +7,17 @@ use crate::node::entry::acquire;
 use crate::{Event, Moment, NodeSet, Outcome, Round, Vote};
 use stateright::Property;
 
-/// After so many ticks every key has expired by every clock, and every guard is over.
+/// The number of ticks after which every key has expired by every clock and no guard applies.
 const LONG: u8 = 8;
 
 impl Scope {
     pub(super) fn claims(&self) -> Vec<Property<Self>> {
         let mut claims = vec![
-            Property::always("nothing goes wrong in a step", |_, world: &World| {
-                world.wrong.is_none()
-            }),
-            Property::always("what is taken back is gone", |_, world: &World| {
+            Property::always("no step violates a rule", |_, world: &World| world.wrong.is_none()),
+            Property::always("undone and released keys are gone", |_, world: &World| {
                 world.overtaken || world.is_clean()
             }),
-            Property::always("free after the ttl, whatever happened", |_, world: &World| {
+            Property::always("the resource is free after the ttl", |_, world: &World| {
                 !world.is_quiet() || world.can_be_won_later()
             }),
         ];
@@ -28,7 +26,7 @@ impl Scope {
                 world.valid().count() <= 1
             }));
             claims.push(Property::always(
-                "a majority keeps what is valid",
+                "a majority holds the key of every valid lease",
                 |scope: &Self, world: &World| scope.memory_is_lost() || world.is_kept(),
             ));
         }
@@ -40,24 +38,24 @@ impl Scope {
 }
 
 impl World {
-    /// Looks at what a single state does not show.
+    /// Checks rules about the history, which a single state does not show.
     pub(super) fn observe(&mut self) {
         for number in 0..self.clients.len() {
             let now = self.now(number);
             let Some(held) = &mut self.clients[number].held else { continue };
             let is_valid = held.lease.is_valid(now);
             if is_valid && held.was_over {
-                self.wrong = Some("a lease that was over is valid again");
+                self.wrong = Some("a lease that had ended is valid again");
             }
             held.was_over |= !is_valid;
         }
     }
 
-    /// A round was won with this fence.
+    /// Checks the fence of a round that was won.
     pub(super) fn fence_granted(&mut self, fence: u64) {
         match self.claim {
             Claim::Exclusion if fence <= self.last_fence => {
-                self.wrong = Some("a fence is not larger than all before");
+                self.wrong = Some("a fence is not larger than all earlier ones");
             }
             Claim::Uniqueness => {
                 if self.fences.contains(&fence) {
@@ -70,7 +68,7 @@ impl World {
         self.last_fence = fence.max(self.last_fence);
     }
 
-    /// Nothing is on its way, and nobody waits.
+    /// Whether no message is in flight and no client waits for an answer.
     pub(super) fn is_quiet(&self) -> bool {
         self.clients.iter().all(|client| {
             let is_empty = |link: &Link| {
@@ -80,7 +78,8 @@ impl World {
         })
     }
 
-    /// No node has anything but what is held, or was held by a client that crashed.
+    /// Whether every key on a node belongs to a client that holds it. Always true while messages are in
+    /// flight and after a crash, which may leave keys.
     fn is_clean(&self) -> bool {
         if !self.is_quiet() || self.clients.iter().any(|client| client.crashed) {
             return true;
@@ -92,7 +91,7 @@ impl World {
         (0..NODES).filter_map(|node| self.token_on(node)).all(held)
     }
 
-    /// A majority of the nodes has the token of each valid lease.
+    /// Whether a majority of the nodes has the token of each valid lease.
     fn is_kept(&self) -> bool {
         self.valid().all(|held| {
             let keeps = |node: &usize| self.token_on(*node) == Some(held.token);
@@ -100,17 +99,18 @@ impl World {
         })
     }
 
-    /// When all keys have expired, anybody who is alone gets the lock, with any majority.
+    /// Whether a client without contention can win the lock with any majority of nodes once all keys
+    /// have expired.
     fn can_be_won_later(&self) -> bool {
         let mut later = self.clone();
         later.tick += LONG;
         let all_but =
             |down: usize| -> NodeSet { (0..NODES).filter(|node| *node != down).collect() };
-        // The last one is all nodes.
+        // The last of these sets contains all nodes.
         (0..=NODES).map(all_but).all(|up| later.clone().win(up))
     }
 
-    /// Whether a round that only these nodes answer is won, with a larger fence than all before.
+    /// Whether a round that only the nodes `up` answer is won, with a larger fence than all before.
     fn win(mut self, up: NodeSet) -> bool {
         let now = Moment::from_origin(TERM.ttl);
         let mut round = Round::new(Self::quorum(), now, TERM);

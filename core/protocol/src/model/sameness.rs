@@ -1,8 +1,8 @@
-//! Which states are the same: those that differ only in the numbers of their nodes.
+//! Symmetry reduction: states that differ only in the numbering of their nodes count as the same.
 //!
-//! The search compares states by this hash. So a part that is left out here would be overlooked by
-//! it. Of the protocol's types, those that say something of single nodes are left out for what they
-//! were told, which is all that they know: [`Attempt`] and [`Extending`] have it node by node.
+//! The search compares states by this hash, so it would not see a difference that the hash leaves out.
+//! Protocol types with per-node state, such as `Round` and `Lease`, are hashed by their inputs instead,
+//! which determine their state: [`Attempt`] and [`Extending`] store those inputs node by node.
 
 use super::settings::NODES;
 use super::world::{Attempt, Client, Extending, Held, World};
@@ -22,7 +22,7 @@ impl Hash for World {
 }
 
 impl World {
-    /// All there is about one node, with the clients and on the way to them.
+    /// Everything about one node: its own state, the clients' views of it and the messages in flight.
     fn digest(&self, node: usize) -> u64 {
         let mut hasher = DefaultHasher::new();
         (self.node_rates[node], self.node_clocks[node], &self.nodes[node]).hash(&mut hasher);

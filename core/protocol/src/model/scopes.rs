@@ -1,4 +1,4 @@
-//! What is searched, and how far.
+//! The searches and their bounds.
 
 use super::happens;
 use super::scope::Scope;
@@ -8,11 +8,11 @@ use super::settings::{
 
 /// A clock that is far behind.
 const BEHIND: i64 = i64::MIN / 2;
-/// A clock that is further ahead than a counter is kept, but for what is ahead.
+/// A clock that is ahead by more than the time for which nodes keep a counter that is not ahead.
 const AHEAD: i64 = 100_000_000;
-/// A proposal that a node still follows.
+/// A proposal that is ahead, but that nodes still accept.
 const NEAR: i64 = 1_500_000;
-/// One node's clock is so far ahead that it never follows a proposal that the others follow.
+/// The clock of one node is so far ahead that it rejects every proposal that the others accept.
 const SKEWED: [i64; NODES] = [AHEAD, 0, 0];
 
 const NONE: Faults = Faults {
@@ -49,7 +49,8 @@ impl Scope {
     }
 }
 
-/// All searches, the quicker ones first. A deep one takes some minutes, instead of one.
+/// Returns all searches, the quicker ones first. With `deep`, a search takes minutes instead of one
+/// minute.
 pub(super) fn scopes(deep: bool) -> Vec<Scope> {
     let further = u8::from(deep);
     let odd_proposals = [0, BEHIND, NEAR];
@@ -60,7 +61,7 @@ pub(super) fn scopes(deep: bool) -> Vec<Scope> {
             faults: Faults { cancels: further, ..NONE },
             wall_clocks: odd_proposals,
             happens: vec![happens::THIRD_WINS, happens::FENCE_IS_RAISED],
-            ..Scope::new("rounds: clients try again, proposals are wrong")
+            ..Scope::new("rounds: clients retry, proposals are wrong")
         },
         Scope {
             releases: deep,
@@ -95,7 +96,7 @@ pub(super) fn scopes(deep: bool) -> Vec<Scope> {
             counters: [1, 0, 0],
             claim: Claim::Uniqueness,
             happens: vec![happens::SECOND_WINS, happens::OVERLAP],
-            ..Scope::new("broken clocks: nodes forget much too early")
+            ..Scope::new("broken clocks: nodes expire keys far too early")
         },
         Scope {
             guard: true,
@@ -104,14 +105,14 @@ pub(super) fn scopes(deep: bool) -> Vec<Scope> {
             ticks: 3 + further,
             faults: Faults { memory_losses: 1 + further, ..NONE },
             happens: vec![happens::HEALED, happens::EXTENDED],
-            ..Scope::new("alone: nodes restart empty, and a lease heals them until it is over")
+            ..Scope::new("alone: nodes restart empty, a lease repairs them until it ends")
         },
         Scope {
             rounds: &[2, 1],
             ticks: further,
             faults: Faults { refusals: 2, cancels: further, ..NONE },
             happens: vec![happens::SECOND_WINS, happens::THIRD_WINS, happens::UNDONE],
-            ..Scope::new("queues: nodes refuse whom they like")
+            ..Scope::new("queues: nodes refuse arbitrary clients")
         },
         Scope {
             ticks: 1 + further,
@@ -124,25 +125,25 @@ pub(super) fn scopes(deep: bool) -> Vec<Scope> {
             ticks: further,
             faults: Faults { unknowns: 1 + further, ..NONE },
             happens: vec![happens::SECOND_WINS, happens::SENT_AGAIN],
-            ..Scope::new("scripts: nodes do not know a script, and get the request again")
+            ..Scope::new("scripts: nodes do not know a script, requests are sent again")
         },
         Scope {
             ticks: further,
             faults: Faults { timeouts: 1 + further, replacements: 1, ..NONE },
             happens: vec![happens::SECOND_WINS, happens::UNDONE, happens::LATE],
-            ..Scope::new("silence: connections are replaced, and what was sent on them comes late")
+            ..Scope::new("silence: connections are replaced, their requests arrive late")
         },
         Scope {
             ticks: 1 + further,
             faults: Faults { breaks: 1, ..NONE },
             happens: vec![happens::OVERTAKEN],
-            ..Scope::new("breaks: connections break, requests are lost or late")
+            ..Scope::new("breaks: connections break, requests are lost or arrive late")
         },
         Scope {
             faults: Faults { crashes: 1, cancels: 1, ..NONE },
             clocks: if deep { ALL_CLOCKS } else { NODES_FAST },
             happens: vec![happens::SECOND_WINS, happens::UNDONE],
-            ..Scope::new("crashes: clients crash, callers go away")
+            ..Scope::new("crashes: clients crash, callers cancel")
         },
         Scope {
             releases: false,
@@ -154,7 +155,7 @@ pub(super) fn scopes(deep: bool) -> Vec<Scope> {
         Scope {
             clocks: ALL_CLOCKS,
             happens: vec![happens::SECOND_WINS, happens::UNDONE],
-            ..Scope::new("clocks: two clients, clocks as far apart as may be")
+            ..Scope::new("clocks: two clients, clock rates differ as far as allowed")
         },
         Scope {
             guard: true,
@@ -164,7 +165,7 @@ pub(super) fn scopes(deep: bool) -> Vec<Scope> {
             faults: Faults { memory_losses: 1, ..NONE },
             happens: vec![happens::HEALED],
             repairs: 1,
-            ..Scope::new("healing: nodes restart empty, a lease is extended and heals them")
+            ..Scope::new("healing: nodes restart empty, a lease is extended and repairs them")
         },
         Scope {
             extensions: 1,
@@ -174,7 +175,7 @@ pub(super) fn scopes(deep: bool) -> Vec<Scope> {
             faults: Faults { memory_losses: 1, ..NONE },
             claim: Claim::Truth,
             happens: vec![happens::HEALED, happens::OVERLAP],
-            ..Scope::new("takeover: a node forgets, without a guard")
+            ..Scope::new("takeover: a node restarts empty without a guard")
         },
         Scope {
             extensions: 1,

@@ -1,4 +1,4 @@
-//! What can happen next, and what becomes of the world then.
+//! The steps: which actions are possible in a state, and the state that follows each of them.
 
 use super::client::Awaited;
 use super::scope::Scope;
@@ -8,7 +8,7 @@ use crate::Vote;
 use crate::node::entry::acquire;
 use stateright::{Model, Property};
 
-/// One step. Clients and nodes are named by their numbers.
+/// One step. Fields are the number of the client and the number of the node, in this order.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Action {
     /// Time passes.
@@ -21,32 +21,33 @@ pub(super) enum Action {
     Repair(usize),
     /// A client sends RELEASE to all nodes.
     Release(usize),
-    /// The caller of an acquire goes away.
+    /// The caller of an acquire cancels it.
     Cancel(usize),
-    /// A client ends without a word; what it has sent is still on its way.
+    /// A client stops without cleaning up; its requests stay in flight.
     Crash(usize),
     /// The next request of a client reaches a node.
     Request(usize, usize),
-    /// The next request of a client, an ACQUIRE, is refused by a node, since its queue says so.
+    /// A node refuses the next request of a client, an ACQUIRE, because of its queue.
     Refuse(usize, usize),
     /// The next reply of a node reaches a client.
     Reply(usize, usize),
-    /// The next request of a client, an ACQUIRE or a HEAL, is sent again: the node does not know its script.
+    /// A node does not know the script of the next request, an ACQUIRE or a HEAL; the client sends it
+    /// again.
     Again(usize, usize),
-    /// The next request on a connection that was replaced, but stands, reaches a node.
+    /// The next request on a replaced connection that is still open reaches a node.
     Old(usize, usize),
-    /// A request of a connection that broke reaches a node.
+    /// The next request of a broken connection reaches a node.
     Late(usize, usize),
     /// A client gives up on a request.
     TimeOut(usize, usize, Awaited),
-    /// A client uses another connection to a node that was silent. What was sent on the old one is
-    /// answered when the node goes on.
+    /// A client replaces the connection to an unresponsive node. Requests sent on the old connection
+    /// are answered when the node resumes.
     Replace(usize, usize),
-    /// A connection breaks; `true` if what was sent on it may come late, instead of never.
+    /// A connection breaks. `true`: the requests sent on it arrive late; `false`: they are lost.
     Break(usize, usize, bool),
     /// A node restarts; `true` if it forgets everything.
     Restart(usize, bool),
-    /// A client learns of a restart, and is connected again.
+    /// A client learns of a restart and reconnects.
     Reconnect(usize, usize),
 }
 
@@ -233,7 +234,8 @@ impl Model for Scope {
 }
 
 impl World {
-    /// A request reaches a node; its reply goes to the client, if that waits for it.
+    /// Delivers a request to a node, and sends the reply if the client waits for it. `is_current` is
+    /// `false` for a replaced connection.
     fn reach(&mut self, number: usize, node: usize, request: &Request, is_current: bool) {
         let reply = self.answer(node, request).map(|reply| match reply {
             Reply::Vote(token, vote, in_order) => Reply::Vote(token, vote, in_order && is_current),
@@ -248,7 +250,7 @@ impl World {
         }
     }
 
-    /// What a node does with a request, and its reply if somebody may wait for it.
+    /// Applies a request on a node and returns its reply, if the request has one.
     fn answer(&mut self, node: usize, request: &Request) -> Option<Reply> {
         let time = self.node_time(node);
         let entry = &mut self.nodes[node].entry;
@@ -256,7 +258,7 @@ impl World {
             Request::Acquire { token, proposal, is_again } => {
                 let vote = acquire(&mut [entry], time, &token, TERM.ttl, proposal);
                 let vote = match vote {
-                    // When it expires matters to waiting only, which is not searched.
+                    // The expiry matters only for waiting, which these searches do not cover.
                     Some(Vote::Held { .. }) => Vote::Held { expires_in: None },
                     other => other.unwrap_or(Vote::Refused),
                 };
@@ -278,7 +280,7 @@ impl World {
         }
     }
 
-    /// Does at once what makes no difference whenever it is done, so that less is to be searched.
+    /// Performs steps whose timing makes no difference at once, to reduce the number of states.
     fn settle(&mut self) {
         for number in 0..self.clients.len() {
             for node in 0..NODES {
@@ -288,7 +290,7 @@ impl World {
     }
 
     fn settle_link(&mut self, number: usize, node: usize) {
-        // A release of what is not there, and can't come any more.
+        // A release of a token that is not on the node and cannot arrive any more.
         while let Some(&Request::Release { token, .. }) =
             self.clients[number].links[node].up.first()
         {
@@ -301,8 +303,8 @@ impl World {
             }
             link.up.remove(0);
         }
-        // A refusal that comes when the round is lost already, and what comes after its deadline: that
-        // may be undone once more if it comes later.
+        // A refusal of a round that is already lost, or an answer after its deadline. Delivering the
+        // latter later could at most add another undo.
         while let Some(Reply::Vote(token, vote, _)) = self.clients[number].links[node].down.first()
         {
             let mut attempts = self.clients[number].attempts.iter();
@@ -334,7 +336,7 @@ impl World {
         self.hear_of_the_end(number, node);
     }
 
-    /// The old connection stands, and what is to be undone is sent on both.
+    /// The old connection stays open. Undos and releases are sent on both connections.
     fn replace(&mut self, number: usize, node: usize) {
         self.left.replacements -= 1;
         let link = &mut self.clients[number].links[node];
@@ -349,7 +351,7 @@ impl World {
         }
     }
 
-    /// What was on the way is lost or late, but what is to be undone is sent again.
+    /// Breaks the connections: requests in flight are lost or late, undos and releases are sent again.
     fn cut(&mut self, number: usize, node: usize, late: bool) {
         let link = &mut self.clients[number].links[node];
         let lost = std::mem::take(&mut link.up);
@@ -361,7 +363,7 @@ impl World {
         link.up.extend(lost.into_iter().filter(is_release));
     }
 
-    /// Nothing that the client waits for comes any more.
+    /// The client learns that the connection ended: every answer it waits for is lost.
     fn hear_of_the_end(&mut self, number: usize, node: usize) {
         self.clients[number].links[node].down.clear();
         for awaited in self.awaited(number, node) {

@@ -1,9 +1,9 @@
-//! Turns: every order of events between waiters and the nodes' queues.
+//! Turns: runs waiters and the nodes' queues through every order of events.
 //!
-//! That queues and calls cannot break exclusion is shown by the search in which nodes refuse whom they
-//! like, whenever clients try (`scopes.rs`). Here the queues themselves are searched, as long as nothing
-//! goes wrong: that nobody is forgotten, and nothing stays. Time stands still, so no call is over, and
-//! nobody tries because it has waited for long enough, unless the search permits it.
+//! That queues and notifications cannot break exclusion is shown by the search "queues" in `scopes.rs`,
+//! in which nodes refuse arbitrary clients. These searches check the queues themselves, without faults:
+//! no waiter is forgotten and no key or queue entry is left behind. Time stands still, so notifications
+//! do not expire and waiters do not poll, except as often as the search permits (`tries`).
 
 use super::settings::{NODES, TERM};
 use crate::node::entry::Time;
@@ -25,13 +25,13 @@ type Token = u8;
 #[derive(Clone)]
 struct Scope {
     name: &'static str,
-    /// How often each client takes the lock.
+    /// How often each client acquires the lock.
     turns: &'static [u8],
-    /// How often a client tries that nobody called.
+    /// How often clients may try without a notification.
     tries: u8,
-    /// How many callers go away while they wait.
+    /// How many waiters cancel.
     cancels: u8,
-    /// Whether the first of them holds it in the beginning.
+    /// Whether the first client holds the lock initially.
     is_held: bool,
 }
 
@@ -49,9 +49,9 @@ struct World {
 struct Client {
     turns_left: u8,
     phase: Phase,
-    /// Requests on the way to each node, in order.
+    /// Requests in flight to each node, in order.
     up: [Vec<Request>; NODES],
-    /// Replies on the way from each node, in order.
+    /// Replies in flight from each node, in order.
     down: [Vec<Reply>; NODES],
 }
 
@@ -63,12 +63,13 @@ enum Phase {
     Holding(Waiter, Token),
 }
 
-/// Its ticket is the number of its arrival.
+/// A waiter, with the number of its arrival as its ticket.
 #[derive(Clone, Debug, PartialEq)]
 struct Waiter {
     number: u64,
     calls: Calls,
-    /// The nodes that have called since its last round began, which is all that `calls` knows.
+    /// The nodes that have notified it since its last round began. Hashed in place of `calls`, which is
+    /// determined by it.
     called: [bool; NODES],
 }
 
@@ -79,7 +80,7 @@ struct Attempt {
     votes: [Option<bool>; NODES],
 }
 
-/// States that differ only in the numbers of their nodes are the same, as in `sameness.rs`.
+/// States that differ only in the numbering of their nodes count as the same, as in `sameness.rs`.
 impl Hash for World {
     fn hash<H: Hasher>(&self, hasher: &mut H) {
         (self.arrived, self.last_token, self.tries_left, self.cancels_left).hash(hasher);
@@ -117,7 +118,7 @@ impl Phase {
         }
     }
 
-    /// Whether the node called, and how it voted.
+    /// Whether the node has notified the waiter, and how it voted.
     fn about(&self, node: usize) -> (bool, Option<bool>) {
         match self {
             Self::Trying(waiter, attempt) => (waiter.called[node], attempt.votes[node]),
@@ -141,13 +142,13 @@ enum Reply {
 
 #[derive(Clone, Debug, PartialEq)]
 enum Action {
-    /// A client wants the lock, and tries.
+    /// A client begins to acquire the lock.
     Arrive(usize),
-    /// A client tries, though nobody called it.
+    /// A waiter tries without a notification.
     Try(usize),
-    /// A client that waits goes away.
+    /// A waiter cancels.
     Cancel(usize),
-    /// A holder releases.
+    /// A holder releases its lease.
     Release(usize),
     /// The next request of a client reaches a node.
     Request(usize, usize),
@@ -156,7 +157,7 @@ enum Action {
 }
 
 fn quorum() -> Quorum {
-    Quorum::over(NODES).expect("it is a number of nodes")
+    Quorum::over(NODES).expect("NODES is a valid number of nodes")
 }
 
 fn name(client: usize, number: u64) -> Arc<str> {
@@ -249,19 +250,19 @@ impl Model for Scope {
 
     fn properties(&self) -> Vec<Property<Self>> {
         vec![
-            Property::always("at most one holds it", |_, world: &World| {
+            Property::always("at most one client holds the lock", |_, world: &World| {
                 world.clients.iter().filter(|client| client.holds()).count() <= 1
             }),
-            Property::always("nobody is forgotten", |_, world: &World| {
+            Property::always("no waiter is forgotten", |_, world: &World| {
                 !world.is_quiet() || world.waiting().next().is_none()
             }),
-            Property::always("nothing stays", |_, world: &World| {
+            Property::always("no key or queue entry is left behind", |_, world: &World| {
                 !world.is_quiet() || world.waiting().next().is_some() || world.is_clean()
             }),
-            Property::sometimes("a client that was called has the lock", |_, world: &World| {
+            Property::sometimes("a notified client holds the lock", |_, world: &World| {
                 world.clients.iter().any(|client| client.holds()) && world.arrived > 1
             }),
-            Property::sometimes("somebody waits", |_, world: &World| {
+            Property::sometimes("a client waits", |_, world: &World| {
                 world.waiting().next().is_some()
             }),
         ]
@@ -300,14 +301,14 @@ impl World {
         self.clients[client].up.iter_mut().for_each(|up| up.push(request.clone()));
     }
 
-    /// What a node does with a request.
+    /// A node receives and answers its next request from a client.
     fn receive(&mut self, client: usize, node: usize) {
         let request = self.clients[client].up[node].remove(0);
         let turns = Turns::new(DELAY);
         let called = std::cell::RefCell::new(Vec::new());
         let call = |_, waiter: &str| {
             called.borrow_mut().extend(queue::parts(waiter).map(|(name, number)| {
-                (name.parse::<usize>().expect("clients have numbers for names"), number)
+                (name.parse::<usize>().expect("a client's name is its number"), number)
             }));
             true
         };
@@ -344,7 +345,7 @@ impl World {
         }
         attempt.votes[node] = Some(granted);
         let vote = match granted {
-            // Which fence it is does not matter here.
+            // Fences do not matter in these searches.
             true => Vote::Granted { fence: 1 },
             false => Vote::Held { expires_in: None },
         };
@@ -370,7 +371,7 @@ impl World {
         }
     }
 
-    /// The vote of a round that is decided. A grant is undone, unless it joins the lease.
+    /// Handles a vote of an earlier round. A grant is undone unless it joins the lease.
     fn late(&mut self, client: usize, node: usize, token: Token, granted: bool) {
         let (number, stays) = match &self.clients[client].phase {
             Phase::Holding(_, held) if *held == token => return,
@@ -400,7 +401,7 @@ impl World {
         }
     }
 
-    /// Nothing is on its way, and nobody will do anything but try after a while.
+    /// Whether no message is in flight and every client is idle or waits.
     fn is_quiet(&self) -> bool {
         self.clients.iter().all(|client| {
             client.up.iter().all(Vec::is_empty)
@@ -436,18 +437,14 @@ impl Client {
 }
 
 #[test]
-fn nobody_is_forgotten_in_any_order_of_events() {
+fn no_waiter_is_forgotten_in_any_order_of_events() {
     let two =
         Scope { name: "turns: two clients", turns: &[1, 1], tries: 0, cancels: 0, is_held: false };
-    let again = Scope { name: "turns: one comes again", turns: &[2, 1], ..two };
-    let impatient = Scope {
-        name: "turns: clients also try by themselves, and go away",
-        tries: 1,
-        cancels: 1,
-        ..two
-    };
+    let again = Scope { name: "turns: one client acquires twice", turns: &[2, 1], ..two };
+    let impatient =
+        Scope { name: "turns: waiters also poll, and cancel", tries: 1, cancels: 1, ..two };
     let three =
-        Scope { name: "turns: one holds, two come", turns: &[1, 1, 1], is_held: true, ..two };
+        Scope { name: "turns: one holds, two arrive", turns: &[1, 1, 1], is_held: true, ..two };
     for scope in [two, again, impatient, three] {
         let threads = std::thread::available_parallelism().map_or(1, usize::from);
         let began = std::time::Instant::now();
@@ -462,10 +459,10 @@ fn nobody_is_forgotten_in_any_order_of_events() {
             let found = searched.discovery(property.name);
             match (property.expectation, found) {
                 (Expectation::Always, Some(path)) => {
-                    panic!("{}: it is not true that {}:\n{path:?}", scope.name, property.name)
+                    panic!("{}: violated: {}:\n{path:?}", scope.name, property.name)
                 }
                 (Expectation::Sometimes, None) => {
-                    panic!("{}: it never happens that {}", scope.name, property.name)
+                    panic!("{}: never reached: {}", scope.name, property.name)
                 }
                 _ => {}
             }

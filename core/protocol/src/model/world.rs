@@ -8,40 +8,40 @@ use std::time::Duration;
 /// A round's token.
 pub(super) type Token = u8;
 
-/// Everything there is at one moment.
+/// The whole state at one moment.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct World {
-    /// The time that has passed.
+    /// The number of ticks that have passed.
     pub(super) tick: u8,
     /// See [`Rates`](super::settings::Rates).
     pub(super) client_rates: [u64; 3],
     pub(super) node_rates: [u64; NODES],
-    /// How far wall clocks go in a tick, in microseconds.
+    /// The microseconds that pass on wall clocks in a tick.
     pub(super) wall_tick: u64,
-    /// By how much each node's wall clock is ahead, in microseconds.
+    /// How far each node's wall clock is ahead of the true time, in microseconds.
     pub(super) node_clocks: [i64; NODES],
     pub(super) nodes: [Node; NODES],
     pub(super) clients: Vec<Client>,
-    /// What may still go wrong.
+    /// The faults that may still happen.
     pub(super) left: Faults,
     pub(super) last_token: Token,
     /// The largest fence of all leases so far.
     pub(super) last_fence: u64,
-    /// The fences of all leases, if they are claimed to be different but not to grow.
+    /// The fences of all leases, for [`Claim::Uniqueness`] only.
     pub(super) fences: Vec<u64>,
     pub(super) claim: Claim,
-    /// A request that can leave a key was delivered on a connection that had broken already.
+    /// Whether a request that can leave a key was delivered after its connection had broken.
     pub(super) overtaken: bool,
-    /// What went wrong in a step, as opposed to what is wrong with a state.
+    /// A violation that a step found and that is not visible in a single state.
     pub(super) wrong: Option<&'static str>,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Hash)]
 pub(super) struct Node {
     pub(super) entry: Entry<Token>,
-    /// Grows when the memory is lost.
+    /// Incremented when the memory is lost.
     pub(super) memory: u8,
-    /// The tick in which it was started; long ago in the beginning.
+    /// The tick in which the node was started; initially long ago.
     pub(super) started: i8,
 }
 
@@ -51,42 +51,42 @@ pub(super) struct Client {
     pub(super) rounds_left: u8,
     pub(super) extensions_left: u8,
     pub(super) repairs_left: u8,
-    /// Rounds that not all votes are in of, oldest first.
+    /// Rounds that are undecided or still lack answers, oldest first.
     pub(super) attempts: Vec<Attempt>,
     pub(super) held: Option<Held>,
     pub(super) links: [Link; NODES],
 }
 
-/// A client's way to a node.
+/// The connections between a client and a node.
 #[derive(Clone, Debug, Default, PartialEq, Hash)]
 pub(super) struct Link {
-    /// Requests on the way, in order.
+    /// Requests in flight, in order.
     pub(super) up: Vec<Request>,
-    /// Replies on the way, in order; only those that somebody waits for.
+    /// Replies in flight, in order; only those that the client waits for.
     pub(super) down: Vec<Reply>,
-    /// Requests on a connection that is replaced but stands, in order. They are answered, too.
+    /// Requests in flight on a replaced connection that is still open, in order. They are answered too.
     pub(super) old: Vec<Request>,
-    /// Requests of connections that broke, on the way still. Nobody hears what becomes of them.
+    /// Requests still in flight from broken connections. Their answers are lost.
     pub(super) late: Vec<Request>,
-    /// The node has restarted, and the client does not know yet. What it has to deliver meanwhile, it
-    /// delivers when it is connected again.
+    /// Whether the node has restarted and the client does not know yet. Undos and releases sent
+    /// meanwhile are delivered after the reconnect.
     pub(super) broken: bool,
     /// `None` if the restart guard is off.
     pub(super) guard: Option<Guard>,
 }
 
-/// A round, and what it was told.
+/// A round and the events that it has handled.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Attempt {
     pub(super) token: Token,
     pub(super) round: Round,
     pub(super) began: Moment,
     pub(super) decided: Option<Decided>,
-    /// `None` while the vote is awaited.
+    /// `None` while the vote is pending.
     pub(super) votes: [Option<Vote>; NODES],
-    /// Whether the answer is still awaited, after its deadline.
+    /// Whether the answer is still pending after its deadline.
     pub(super) late: [bool; NODES],
-    /// Whether all votes were in once, when it was known where to spread to.
+    /// The state of RAISE on each node.
     pub(super) raises: [Raise; NODES],
 }
 
@@ -97,7 +97,7 @@ pub(super) enum Decided {
     Abandoned,
 }
 
-/// Whether a node was told to raise the fence.
+/// The state of a RAISE on one node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Raise {
     Unasked,
@@ -105,35 +105,35 @@ pub(super) enum Raise {
     Answered { stored: bool },
 }
 
-/// A lease, from when it was won.
+/// A lease and its history since it was won.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Held {
     pub(super) token: Token,
     pub(super) fence: u64,
     pub(super) lease: Lease,
     pub(super) extending: Option<Extending>,
-    /// All votes of its round are in: nodes that lack it can be healed.
+    /// Whether all votes of its round have arrived, so that nodes that lack the key can be repaired.
     pub(super) is_complete: bool,
-    /// Nodes whose answer to HEAL is awaited.
+    /// Nodes whose answer to HEAL is pending.
     pub(super) healing: NodeSet,
-    /// The last round that had begun when it was won.
+    /// The token of the last round that had begun when the lease was won.
     pub(super) last_token: Token,
-    /// A round that began later is won, too.
+    /// Whether a round that began after the lease was won has been won too.
     pub(super) is_overtaken: bool,
-    /// It was seen not to be valid.
+    /// Whether the lease was invalid in an earlier state.
     pub(super) was_over: bool,
 }
 
-/// An extension, and what it was told.
+/// An extension and the answers that it has received.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Extending {
     pub(super) number: u8,
     pub(super) extension: Extension,
     pub(super) began: Moment,
     pub(super) is_confirmed: bool,
-    /// Somebody else had won the resource before it was sent.
+    /// Whether another client had won the resource before the extension was sent.
     pub(super) is_overtaken: bool,
-    /// `None` while the answer is awaited.
+    /// `None` while the answer is pending.
     pub(super) answers: [Option<Answer>; NODES],
 }
 
@@ -142,14 +142,14 @@ pub(super) enum Request {
     Acquire {
         token: Token,
         proposal: u64,
-        /// It was sent a second time, behind what was sent meanwhile.
+        /// Whether it is sent a second time, after requests that were sent meanwhile.
         is_again: bool,
     },
     Raise {
         token: Token,
         fence: u64,
     },
-    /// With the extension's number.
+    /// `number` identifies the extension.
     Extend {
         token: Token,
         ttl: Duration,
@@ -160,7 +160,7 @@ pub(super) enum Request {
         ttl: Duration,
         fence: u64,
     },
-    /// RELEASE, and UNDO. What the holder learns of it changes nothing, so it is not answered.
+    /// RELEASE or UNDO. Not answered, because the answer changes nothing in the model.
     Release {
         token: Token,
         is_undo: bool,
@@ -169,7 +169,7 @@ pub(super) enum Request {
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Reply {
-    /// With whether the request was in order.
+    /// The last field is [`Event::Vote::in_order`](crate::Event::Vote::in_order).
     Vote(Token, Vote, bool),
     Raised(Token, bool),
     Extended(u8, bool),
@@ -177,7 +177,7 @@ pub(super) enum Reply {
 }
 
 impl Link {
-    /// The requests on the way, of each connection.
+    /// The requests in flight, by kind of connection.
     pub(super) fn ways(&self) -> impl Iterator<Item = &Vec<Request>> {
         [&self.up, &self.old, &self.late].into_iter()
     }
@@ -185,17 +185,17 @@ impl Link {
 
 impl World {
     pub(super) fn quorum() -> Quorum {
-        Quorum::over(NODES).expect("a valid number")
+        Quorum::over(NODES).expect("NODES is a valid number of nodes")
     }
 
-    /// Whether any client has done anything. Before, time makes no difference.
+    /// Whether any round has begun. Before that, time makes no difference.
     pub(super) fn has_begun(&self) -> bool {
         self.last_token > 0
     }
 
     /// The time by a client's clock.
     pub(super) fn now(&self, client: usize) -> Moment {
-        // Later than any uptime, so that no moment is before the origin.
+        // Starts later than any uptime, so that no moment is before the origin.
         let milliseconds = 1_000_000 + u64::from(self.tick) * self.client_rates[client];
         Moment::from_origin(Duration::from_millis(milliseconds))
     }
@@ -205,35 +205,35 @@ impl World {
         Moment::from_origin(Duration::from_millis(u64::from(self.tick) * self.node_rates[node]))
     }
 
-    /// The right time, in microseconds.
+    /// The true time, in microseconds since the Unix epoch.
     pub(super) fn wall_clock(&self) -> u64 {
         EPOCH + u64::from(self.tick) * self.wall_tick
     }
 
-    /// The time at a node.
+    /// The time by both clocks of a node.
     pub(super) fn node_time(&self, node: usize) -> Time {
         let wall = self.wall_clock().saturating_add_signed(self.node_clocks[node]);
         Time { now: self.node_now(node), wall }
     }
 
-    /// A client has connected to a node, and looks at it.
+    /// A client has connected to a node and reads its memory identity and uptime.
     pub(super) fn look(&mut self, client: usize, node: usize) {
         let now = self.now(client);
         let Node { memory, started, .. } = self.nodes[node];
-        let uptime = u64::try_from(self.tick as i8 - started).expect("it was started before");
+        let uptime = u64::try_from(self.tick as i8 - started).expect("a node starts in the past");
         let uptime = Duration::from_secs(uptime);
         if let Some(guard) = &mut self.clients[client].links[node].guard {
-            // A restart also changes the name of the memory that was kept.
+            // A restart changes the identity even if the memory was kept.
             guard.looked(now, Some((&format!("{memory} {started}"), uptime)));
         }
     }
 
-    /// The token that a node has.
+    /// The token that holds the resource on a node.
     pub(super) fn token_on(&self, node: usize) -> Option<Token> {
         self.nodes[node].entry.token(self.node_now(node)).copied()
     }
 
-    /// The leases that their holders may rely on.
+    /// The leases that are valid by their holders' clocks.
     pub(super) fn valid(&self) -> impl Iterator<Item = &Held> {
         let held = self.clients.iter().enumerate().filter(|(_, client)| !client.crashed);
         held.filter_map(|(number, client)| {

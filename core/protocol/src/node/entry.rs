@@ -1,5 +1,7 @@
-//! What a node keeps of one resource, and what it does with it. A server does the same by the
-//! scripts (`script.rs`); in-memory nodes, the simulation and the model checker do it by this.
+//! The lock and the fence counter of one resource on a node, and each request's effect on them.
+//!
+//! Decides the answers to ACQUIRE, RAISE, EXTEND, HEAL, RELEASE and UNDO without regard to the queue of
+//! waiters. Called by `record.rs`, which adds the queue, and by the model.
 
 use crate::fence::{FENCE_MEMORY, fence_memory, next_fence};
 use crate::round::Vote;
@@ -7,29 +9,29 @@ use crate::tally::Healed;
 use crate::term::Moment;
 use std::time::Duration;
 
-/// The time at a node.
+/// The time by the clocks of a node.
 #[derive(Clone, Copy, Debug)]
 pub struct Time {
-    /// By the clock that expires lock keys.
+    /// The time by the clock that expires lock keys.
     pub now: Moment,
-    /// By its wall clock, in microseconds since the Unix epoch. It expires fence counters, and is the
+    /// The wall clock, in microseconds since the Unix epoch. It expires fence counters and gives the
     /// floor of fences.
     pub wall: u64,
 }
 
-/// The lock key and the fence key of one resource. `T` is what tells tokens apart.
+/// The lock key and the fence key of one resource. `T` is the type of tokens.
 #[derive(Clone, Debug, PartialEq, Hash)]
 pub struct Entry<T> {
-    /// The token, and when it expires by the node's own clock.
+    /// The token and when it expires by the node's own clock. May have expired already.
     lock: Option<(T, Moment)>,
     counter: Counter,
 }
 
-/// The last fence that the node gave out, 0 if none.
+/// The last fence that the node granted, 0 if none.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Hash)]
 struct Counter {
     fence: u64,
-    /// When it is forgotten, by the node's wall clock.
+    /// When the node forgets it, by its wall clock in microseconds.
     expires: u64,
 }
 
@@ -43,7 +45,7 @@ impl Counter {
         self.keep(fence_memory(fence, ttl, wall), wall);
     }
 
-    /// Keeps it for at least so long from now on, if it is still there.
+    /// Keeps the counter for at least `memory` from now on.
     fn keep(&mut self, memory: Duration, wall: u64) {
         let memory = u64::try_from(memory.as_micros()).unwrap_or(u64::MAX);
         self.expires = self.expires.max(wall.saturating_add(memory));
@@ -57,7 +59,7 @@ impl<T> Default for Entry<T> {
 }
 
 impl<T: Clone + PartialEq> Entry<T> {
-    /// The token that is there.
+    /// The token that holds the resource; `None` if it is free.
     pub fn token(&self, now: Moment) -> Option<&T> {
         self.lock.as_ref().filter(|(_, expires)| now < *expires).map(|(token, _)| token)
     }
@@ -66,12 +68,12 @@ impl<T: Clone + PartialEq> Entry<T> {
         self.token(now) == Some(token)
     }
 
-    /// When what is there expires; `None` if it is free.
+    /// The time until the lock expires; `None` if the resource is free.
     pub fn expires_in(&self, now: Moment) -> Option<Duration> {
         self.lock.as_ref().filter(|(_, expires)| now < *expires).map(|(_, end)| end.since(now))
     }
 
-    /// The last fence that was given out, if it is still known.
+    /// The last fence that the node granted; `None` if there is none or it is forgotten.
     pub fn last_fence(&self, wall: u64) -> Option<u64> {
         Some(self.counter.get(wall)).filter(|fence| *fence > 0)
     }
@@ -81,7 +83,7 @@ impl<T: Clone + PartialEq> Entry<T> {
         self.lock = Some((token.clone(), time.now.plus(ttl)));
     }
 
-    /// The counter as a lease of old left it.
+    /// An entry with a counter that an earlier lease left behind. No counter if `fence` is 0.
     #[cfg(test)]
     pub fn with_counter(time: Time, fence: u64) -> Self {
         let mut entry = Self::default();
@@ -91,13 +93,14 @@ impl<T: Clone + PartialEq> Entry<T> {
         entry
     }
 
-    /// Whether it had a counter that is forgotten.
+    /// Whether the entry had a counter that the node has forgotten.
     #[cfg(test)]
     pub fn has_forgotten(&self, wall: u64) -> bool {
         self.counter.fence > 0 && self.counter.get(wall) == 0
     }
 
-    /// RAISE: whether the fence is stored.
+    /// RAISE: stores the fence if `token` holds the resource. Returns whether a fence at least as large
+    /// is stored now.
     pub fn raise(&mut self, time: Time, token: &T, ttl: Duration, fence: u64) -> bool {
         let is_held = self.is_held_by(time.now, token);
         if is_held && self.counter.get(time.wall) < fence {
@@ -106,7 +109,8 @@ impl<T: Clone + PartialEq> Entry<T> {
         is_held
     }
 
-    /// EXTEND: whether the key is there. Neither it nor the counter is ever kept for less long.
+    /// EXTEND: whether `token` holds the resource. Prolongs the lock and the counter, never shortens
+    /// them.
     pub fn extend(&mut self, time: Time, token: &T, ttl: Duration) -> bool {
         let is_held = self.is_held_by(time.now, token);
         if let Some((_, expires)) = self.lock.as_mut().filter(|_| is_held) {
@@ -118,7 +122,8 @@ impl<T: Clone + PartialEq> Entry<T> {
         is_held
     }
 
-    /// HEAL: whether the key is there now. `fence` is the lease's own.
+    /// HEAL: whether the key could be repaired. Sets it if the resource is free. `fence` is the fence of
+    /// the lease.
     pub fn heal(&mut self, time: Time, token: &T, ttl: Duration, fence: u64) -> Healed {
         let last = self.counter.get(time.wall);
         if self.token(time.now).is_none() {
@@ -132,7 +137,7 @@ impl<T: Clone + PartialEq> Entry<T> {
         if last > fence { Healed::Passed } else { Healed::Clean }
     }
 
-    /// RELEASE and UNDO: whether the key was there.
+    /// RELEASE and UNDO: deletes the key if `token` holds the resource, and returns whether it did.
     pub fn release(&mut self, now: Moment, token: &T) -> bool {
         let is_held = self.is_held_by(now, token);
         if is_held {
@@ -142,14 +147,14 @@ impl<T: Clone + PartialEq> Entry<T> {
     }
 }
 
-/// What tests look at, and change as a program other than quorlock might.
+/// Direct access for tests, also to make changes as a program other than quorlock might.
 impl<T: Clone + PartialEq> Entry<T> {
-    /// The lock key: the token, and when it expires.
+    /// The lock key: the token and the time until it expires.
     pub fn stored_lock(&self, now: Moment) -> Option<(&T, Duration)> {
         self.token(now).zip(self.expires_in(now))
     }
 
-    /// The fence key: the last fence, and when it expires.
+    /// The fence key: the last fence and the time until it expires.
     pub fn stored_fence(&self, wall: u64) -> Option<(u64, Duration)> {
         let left = Duration::from_micros(self.counter.expires.saturating_sub(wall));
         self.last_fence(wall).map(|fence| (fence, left))
@@ -160,15 +165,15 @@ impl<T: Clone + PartialEq> Entry<T> {
         self.lock = lock;
     }
 
-    /// Sets or deletes the fence key: the fence, and when it expires by the wall clock.
+    /// Sets or deletes the fence key: the fence and when it expires, by the wall clock in microseconds.
     pub fn store_fence(&mut self, counter: Option<(u64, u64)>) {
         let counter = counter.map(|(fence, expires)| Counter { fence, expires });
         self.counter = counter.unwrap_or_default();
     }
 }
 
-/// ACQUIRE of all of these together; `None` if the fences are used up. All get the same fence, which
-/// is larger than the last of each.
+/// ACQUIRE of all entries or none; `None` if the fences are used up. All entries get the same fence,
+/// which is larger than the last fence of each.
 pub fn acquire<T: Clone + PartialEq>(
     entries: &mut [&mut Entry<T>],
     time: Time,

@@ -1,7 +1,8 @@
-//! The node's side: what a node keeps of each resource, and what it does with a request.
+//! The node's side: what a node stores for each resource and how it answers each request.
 //!
-//! A server does the same by Lua scripts, which a test of the crate `quorlock` compares with this. In-memory
-//! nodes, the simulation and the model checker run this code itself.
+//! Servers do the same in Lua scripts; a test of the crate `quorlock` (`testing/scripts/comparison.rs`)
+//! compares the two. In-memory nodes, the simulation and the model checker run this code. It performs no
+//! IO: the caller passes in the node's clocks and delivers notifications.
 
 pub mod entry;
 pub mod queue;

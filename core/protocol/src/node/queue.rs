@@ -1,8 +1,9 @@
-//! The queue that a node keeps of those who wait for one resource. A server does the same by
-//! `scripts/queue.lua`; in-memory nodes and the simulation do it by this.
+//! The queue of waiters that a node keeps for one resource. A server does the same in
+//! `scripts/queue.lua`.
 //!
-//! It decides nothing but who is notified when the resource becomes free, and that others let this one
-//! go first for a moment. It can be lost, or be nonsense, and costs no more than time then.
+//! The queue decides only which waiter is notified when the resource becomes free, and that this waiter
+//! goes before others for a short time. A lost or corrupted queue costs time, never safety. Called by
+//! `record.rs`.
 
 use crate::term::Moment;
 use crate::turns::{LONGEST_CALL, Turns};
@@ -10,24 +11,25 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// A node skips so many waiters that are gone when it looks for one to call.
+/// The most absent waiters that a node skips when it looks for one to notify.
 pub const MOST_GONE: usize = 16;
 
-/// A waiter with its score in a server's sorted set.
+/// A waiter's name with its score in a server's sorted set.
 pub type Scored = (Arc<str>, i64);
 
 /// The waiters for one resource, in the order of their tickets.
 #[derive(Clone, Debug, Default, PartialEq, Hash)]
 pub struct Queue {
     waiting: BTreeSet<(u64, Arc<str>)>,
-    /// The waiter that was notified last, and until when it goes before all others.
+    /// The waiter that was notified last and until when it goes before all others.
     notified: Option<(Arc<str>, Moment)>,
-    /// When all of this is forgotten.
+    /// When the node forgets the whole queue.
     kept_until: Option<Moment>,
 }
 
 impl Queue {
-    /// Whom a waiter has to let go first, and for how long.
+    /// How much longer another, notified waiter goes before this client; `None` if none does. `waiter` is
+    /// `None` for a client that has no place in the queue.
     pub fn is_blocked(&mut self, now: Moment, waiter: Option<&str>) -> Option<Duration> {
         self.forget(now);
         let (notified, until) = self.notified.as_ref()?;
@@ -39,21 +41,21 @@ impl Queue {
         self.notified.as_ref().is_some_and(|(notified, _)| &**notified == waiter)
     }
 
-    /// The waiter takes its place, also if it was notified.
+    /// Puts the waiter at the place of its ticket. A notified waiter loses its precedence.
     pub fn join(&mut self, now: Moment, waiter: &Arc<str>, ticket: u64, turns: Turns) {
         self.leave(now, waiter);
         self.waiting.insert((ticket, Arc::clone(waiter)));
         self.kept_until = Some(now.plus(turns.memory));
     }
 
-    /// The waiter leaves, if it is in the queue.
+    /// Removes the waiter, if it is in the queue.
     pub fn leave(&mut self, now: Moment, waiter: &str) {
         self.forget(now);
         self.waiting.retain(|(_, other)| &**other != waiter);
         self.notified.take_if(|(notified, _)| &**notified == waiter);
     }
 
-    /// The waiter, which was notified, keeps the others away for longer.
+    /// Prolongs the precedence of a notified waiter by `turns.keep` from now.
     pub fn keep(&mut self, now: Moment, waiter: &Arc<str>, turns: Turns) {
         self.go_first(now, waiter, turns.keep, turns);
     }
@@ -63,14 +65,17 @@ impl Queue {
         self.kept_until = Some(now.plus(turns.memory));
     }
 
-    /// How many waiters are before this one.
+    /// The number of waiters before this one; `None` if it is not in the queue.
     pub fn rank(&self, waiter: &str) -> Option<u64> {
         let before = self.waiting.iter().position(|(_, other)| &**other == waiter)?;
         Some((before + usize::from(self.notified.is_some())) as u64)
     }
 
-    /// Calls the first waiter that listens, unless one was notified already. Who does not listen is
-    /// gone. `is_new`: the resource has just become free. `call` tells whether somebody heard it.
+    /// Notifies the first waiter that is subscribed, unless one was notified already. A waiter without
+    /// a subscriber is removed.
+    ///
+    /// `is_new` says that the resource has just become free, so a waiter that was notified before is
+    /// notified again. `call` sends the notification and returns whether a subscriber received it.
     pub fn notify_next(
         &mut self,
         now: Moment,
@@ -88,7 +93,7 @@ impl Queue {
                     }
                     Some(notified)
                 }
-                // It did not come.
+                // It did not try in time.
                 Some(_) => continue,
                 None => self.waiting.pop_first().map(|(_, waiter)| waiter),
             };
@@ -99,19 +104,19 @@ impl Queue {
         }
     }
 
-    /// How many are in it.
+    /// The number of waiters, including a notified one.
     pub fn len(&mut self, now: Moment) -> usize {
         self.forget(now);
         self.waiting.len() + usize::from(self.notified.is_some())
     }
 
-    /// The queue as a server keeps it, if it does: every waiter with its score, in order, and when all of
-    /// this expires.
+    /// The queue as a server stores it: every waiter with its score, in order, and the time until the
+    /// queue expires. `None` if a server would have no queue.
     pub fn stored(&mut self, now: Moment) -> Option<(Vec<Scored>, Duration)> {
         self.forget(now);
         let score = |until: &Moment| {
             let microseconds = until.since(Moment::from_origin(Duration::ZERO)).as_micros();
-            -i64::try_from(microseconds).expect("clocks show less")
+            -i64::try_from(microseconds).expect("microseconds fit into i64")
         };
         let notified =
             self.notified.iter().map(|(waiter, until)| (Arc::clone(waiter), score(until)));
@@ -122,7 +127,7 @@ impl Queue {
         Some((all, kept_until.since(now)))
     }
 
-    /// Makes nonsense of it.
+    /// Corrupts the queue at random, for tests.
     pub fn forge<'a>(
         &mut self,
         now: Moment,
@@ -144,7 +149,7 @@ impl Queue {
         }
     }
 
-    /// Whether nobody is in it.
+    /// Whether the queue has no waiter, notified or not.
     pub fn is_empty(&mut self, now: Moment) -> bool {
         self.forget(now);
         self.waiting.is_empty() && self.notified.is_none()
@@ -157,17 +162,18 @@ impl Queue {
     }
 }
 
-/// Whether one that was notified goes first until then. Where that is too far away, the clock was set back.
+/// Whether a notified waiter has precedence at `now`. An `until` too far ahead does not count: the clock
+/// was set back.
 fn stands(now: Moment, until: Moment) -> bool {
     now < until && until <= now.plus(LONGEST_CALL)
 }
 
-/// A waiter's name in queues: its client's channel, and the number by which the client knows it.
+/// Returns a waiter's name in queues: its client's channel and its number within the client.
 pub fn name(channel: &str, number: u64) -> Arc<str> {
     format!("{channel}#{number}").into()
 }
 
-/// The channel and the number in a waiter's name.
+/// Returns the channel and the number in a waiter's name; `None` if it is not such a name.
 pub fn parts(waiter: &str) -> Option<(&str, u64)> {
     let (channel, number) = waiter.rsplit_once('#')?;
     Some((channel, number.parse().ok()?))

@@ -1,5 +1,7 @@
-//! The lock record: what a node keeps of one resource. A request about several resources changes all of
-//! their records or none.
+//! The lock record: everything that a node stores for one resource, and the effect of each request.
+//!
+//! ACQUIRE, RAISE, EXTEND and HEAL of several resources change all of their records or none. Called by
+//! the in-memory nodes (`command/memory.rs` of the crate `quorlock`), the simulation and the model.
 
 use crate::node::entry::{self, Entry, Time};
 use crate::node::queue::Queue;
@@ -10,7 +12,7 @@ use crate::turns::Turns;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// The state of one lock on a node. `T` tells tokens apart.
+/// The lock record of one resource. `T` is the type of tokens.
 #[derive(Clone, Debug, PartialEq, Hash)]
 pub struct Record<T> {
     /// The lock and its fence counter.
@@ -25,7 +27,7 @@ impl<T> Default for Record<T> {
     }
 }
 
-/// What ACQUIRE asks for.
+/// The arguments of ACQUIRE.
 #[derive(Clone, Copy)]
 pub struct Wanted<'a, T> {
     /// The round's token.
@@ -38,7 +40,8 @@ pub struct Wanted<'a, T> {
     pub waiter: Option<&'a str>,
 }
 
-/// ACQUIRE, but for the place of who is refused, see [`join`]; `None` if the fences are used up.
+/// ACQUIRE of all records or none; `None` if the fences are used up. If it is refused and the round is
+/// for a waiter, call [`join`] next.
 pub fn acquire<T: Clone + PartialEq>(
     records: &mut [&mut Record<T>],
     time: Time,
@@ -60,8 +63,10 @@ pub fn acquire<T: Clone + PartialEq>(
     vote
 }
 
-/// A waiter that was refused takes its place. Returns how many are before it. `call` calls a waiter for
-/// the resource in this position, and tells whether it listens.
+/// Puts a waiter whose ACQUIRE was refused into the queues. Returns how many waiters are before it.
+///
+/// `call` notifies a waiter about the resource at this position and returns whether the waiter is
+/// subscribed.
 pub fn join<T: Clone + PartialEq>(
     records: &mut [&mut Record<T>],
     now: Moment,
@@ -75,7 +80,8 @@ pub fn join<T: Clone + PartialEq>(
         } else if !turns.keep.is_zero() {
             record.queue.keep(now, waiter, turns);
         } else {
-            // It cannot use its turn, for want of another resource. It comes back when it tries again.
+            // Another resource is not free, so the waiter cannot use its turn. It joins again when it
+            // tries again.
             record.queue.leave(now, waiter);
             record.queue.notify_next(now, false, turns, |next| call(position, next));
         }
@@ -83,7 +89,8 @@ pub fn join<T: Clone + PartialEq>(
     records.iter().filter_map(|record| record.queue.rank(waiter)).max()
 }
 
-/// RELEASE and UNDO: whether this token held all. With a ticket, the waiter stays in the queues.
+/// RELEASE and UNDO: deletes every key that `token` holds, and returns whether it held all of them. With
+/// a ticket, the waiter stays in the queues.
 pub fn release<T: Clone + PartialEq>(
     records: &mut [&mut Record<T>],
     now: Moment,
@@ -108,7 +115,8 @@ pub fn release<T: Clone + PartialEq>(
     done
 }
 
-/// RAISE and EXTEND: whether this token holds all, and `act` has done it to each.
+/// RAISE and EXTEND: applies `act` to every entry if `token` holds all of them. Returns whether all of
+/// them were changed.
 pub fn act_on_held<T: Clone + PartialEq>(
     records: &mut [&mut Record<T>],
     now: Moment,
@@ -119,7 +127,7 @@ pub fn act_on_held<T: Clone + PartialEq>(
         && records.iter_mut().all(|record| act(&mut record.entry))
 }
 
-/// HEAL of all of these together.
+/// HEAL of all records, or of none if another token holds one of them.
 pub fn heal<T: Clone + PartialEq>(
     records: &mut [&mut Record<T>],
     time: Time,

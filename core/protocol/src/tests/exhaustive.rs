@@ -1,10 +1,10 @@
-//! Every combination of what can happen at each of up to seven nodes.
+//! Rounds with every combination of node behaviours, for up to seven nodes.
 
 use super::{END, TERM, at, digits, orders};
 use crate::{Event, Loss, NodeSet, Outcome, Quorum, Round, Vote};
 use std::time::Duration;
 
-/// What can be wrong with a node, and what the driver reports of it.
+/// The behaviour of a node. [`Kind::vote`] is the vote that the driver reports for it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
     Free,
@@ -12,11 +12,11 @@ enum Kind {
     Down,
     /// Never answers, so its deadline passes.
     Hung,
-    /// Grants, but after all others.
+    /// Grants after all prompt nodes.
     Slow,
     /// Grants, but the answer is lost, so its deadline passes.
     ReplyLost,
-    /// Grants, but has just restarted.
+    /// Grants, but has just restarted, so it is guarded.
     Young,
 }
 
@@ -38,8 +38,8 @@ impl Kind {
         !matches!(self, Kind::Taken | Kind::Down)
     }
 
-    /// The order in which answers and deadlines come: prompt ones, deadlines, slow ones; or the
-    /// slow ones before the deadlines.
+    /// Sort key of the vote: prompt answers first, then deadlines, then slow answers if `slow_last`;
+    /// otherwise slow answers before deadlines.
     fn turn(self, slow_last: bool) -> usize {
         match self {
             Kind::Free | Kind::Taken | Kind::Down | Kind::Young => 0,
@@ -50,7 +50,7 @@ impl Kind {
     }
 }
 
-/// What must be decided, worked out from the definition and not from the code.
+/// The expected decision, computed from the definition and not with the code under test.
 #[derive(Debug, PartialEq, Eq)]
 enum Expected {
     Won { after: usize },
@@ -82,13 +82,13 @@ fn expected(kinds: &[Kind], order: &[usize], late_from: usize) -> Expected {
             return Expected::Lost { after, named_after: index, contended: false };
         }
     }
-    panic!("{kinds:?} is not decided by all votes");
+    panic!("all votes do not decide {kinds:?}");
 }
 
-/// Plays one combination and checks all that the round does, from its first event to its last.
-/// Events from the index `late_from` on come after the validity end.
+/// Plays one combination and checks every action of the round. Events from the index `late_from` on
+/// arrive after the validity end.
 fn play(kinds: &[Kind], order: &[usize], late_from: usize) {
-    let quorum = Quorum::over(kinds.len()).expect("a valid number");
+    let quorum = Quorum::over(kinds.len()).expect("valid number of nodes");
     let expected = expected(kinds, order, late_from);
     let mut round = Round::new(quorum, at(0), TERM);
     let mut undone = NodeSet::EMPTY;
@@ -127,7 +127,7 @@ fn play(kinds: &[Kind], order: &[usize], late_from: usize) {
     undone_when_abandoned(kinds, order);
 }
 
-/// Abandons the round after each of its votes.
+/// Checks which nodes are undone if the round is abandoned after each of its votes.
 fn undone_when_abandoned(kinds: &[Kind], order: &[usize]) {
     for abandoned_after in 0..order.len() {
         let mut round = Round::new(Quorum::over(kinds.len()).expect("valid"), at(0), TERM);
@@ -139,8 +139,8 @@ fn undone_when_abandoned(kinds: &[Kind], order: &[usize]) {
             let actions = round.handle(at(1), Event::Vote { node, vote, in_order: true });
             actions.undo.iter().for_each(|node| undone.insert(node));
             won |= matches!(actions.outcome, Some(Outcome::Won { .. }));
-            // What a won round is granted is released with the lease, also if that is known later. What
-            // is not known to be granted may come after the release.
+            // Grants of a won round are released with the lease, even if they arrive later. A request
+            // with an unknown result may be applied after the release.
             let is_released =
                 won && (index <= abandoned_after || matches!(vote, Vote::Granted { .. }));
             if kinds[node].may_have_token() && !is_released {
@@ -170,7 +170,7 @@ fn sorted(kinds: &[Kind], slow_last: bool, reverse: bool) -> Vec<usize> {
 }
 
 #[test]
-fn every_combination_of_up_to_seven_nodes_is_decided_as_soon_as_it_is_fixed() {
+fn every_combination_of_up_to_seven_nodes_is_decided_as_early_as_possible() {
     for nodes in 1..=7 {
         for combination in digits(KINDS.len(), nodes) {
             let kinds: Vec<Kind> = combination.iter().map(|kind| KINDS[*kind]).collect();
@@ -186,7 +186,7 @@ fn every_combination_of_up_to_seven_nodes_is_decided_as_soon_as_it_is_fixed() {
 }
 
 #[test]
-fn every_order_of_answers_from_up_to_four_nodes_is_decided_as_soon_as_it_is_fixed() {
+fn every_order_of_answers_from_up_to_four_nodes_is_decided_as_early_as_possible() {
     for nodes in 1..=4 {
         for combination in digits(KINDS.len(), nodes) {
             let kinds: Vec<Kind> = combination.iter().map(|kind| KINDS[*kind]).collect();
@@ -213,7 +213,7 @@ fn an_even_split_is_lost_and_undone() {
 }
 
 #[test]
-fn the_last_instant_before_the_end_wins_and_the_end_does_not() {
+fn a_round_is_won_just_before_the_validity_end_but_not_at_it() {
     for (now, wins) in [(END - 1, true), (END, false), (END + 1, false)] {
         let mut round = Round::new(Quorum::over(1).expect("valid"), at(0), TERM);
         let vote = Vote::Granted { fence: 7 };
@@ -224,7 +224,7 @@ fn the_last_instant_before_the_end_wins_and_the_end_does_not() {
 }
 
 #[test]
-fn a_contended_round_knows_when_enough_keys_have_expired() {
+fn a_contended_round_reports_when_enough_keys_will_have_expired() {
     let held = |milliseconds: Option<u64>| Vote::Held {
         expires_in: milliseconds.map(Duration::from_millis),
     };
@@ -236,7 +236,7 @@ fn a_contended_round_knows_when_enough_keys_have_expired() {
     for (votes, expires) in cases {
         let mut round = Round::new(Quorum::over(3).expect("valid"), at(0), TERM);
         let mut outcome = None;
-        // The last two decide, so all three are known.
+        // Nodes 2 and 1 decide.
         for (node, vote) in votes.into_iter().enumerate().rev() {
             let seen = round.handle(at(1), Event::Vote { node, vote, in_order: true }).outcome;
             outcome = outcome.or(seen);
@@ -259,13 +259,13 @@ fn quorums_are_majorities() {
     assert!(Quorum::over(0).is_none());
     assert!(Quorum::over(33).is_none());
     for quorum in (1..=32).filter_map(Quorum::over) {
-        assert!(2 * quorum.size() > quorum.nodes(), "two majorities share a node");
+        assert!(2 * quorum.size() > quorum.nodes(), "two majorities must share a node");
         assert_eq!(quorum.size() + quorum.tolerated(), quorum.nodes());
     }
 }
 
 #[test]
-fn node_sets_hold_what_was_put_into_them() {
+fn node_sets_contain_the_inserted_nodes() {
     let set: NodeSet = [0, 3, 31].into_iter().collect();
     assert_eq!(set.iter().collect::<Vec<_>>(), [0, 3, 31]);
     assert!(set.contains(31) && !set.contains(1));

@@ -1,4 +1,4 @@
-//! Fences: which number a node gives out, and when a majority stores the lease's.
+//! Fences: which fence a node grants, and when a majority stores the fence of the lease.
 
 use super::{END, TERM, at, digits};
 use crate::node::entry::{Entry, Time, acquire};
@@ -13,7 +13,7 @@ fn grant(round: &mut Round, node: usize, fence: u64) -> Actions {
 }
 
 #[test]
-fn a_fence_round_is_held_exactly_when_no_majority_stores_the_largest() {
+fn a_fence_is_raised_exactly_if_no_majority_stores_the_largest() {
     for nodes in 1..=6 {
         let quorum = Quorum::over(nodes).expect("valid");
         for fences in digits(3, nodes) {
@@ -41,7 +41,7 @@ fn a_fence_round_is_held_exactly_when_no_majority_stores_the_largest() {
     }
 }
 
-/// A round over five nodes in which the first three granted 10, 11 and 10.
+/// A round over five nodes, of which the first three granted the fences 10, 11 and 10.
 fn raising() -> Round {
     let mut round = Round::new(Quorum::over(5).expect("valid"), at(0), TERM);
     let _ = grant(&mut round, 0, 10);
@@ -117,7 +117,7 @@ fn the_holders_are_all_nodes_that_may_have_the_token() {
 }
 
 #[test]
-fn a_node_never_gives_out_a_fence_twice() {
+fn a_node_never_grants_a_fence_twice() {
     for last in 0..50 {
         for proposal in 0..50 {
             for clock in 0..50 {
@@ -129,7 +129,7 @@ fn a_node_never_gives_out_a_fence_twice() {
 }
 
 #[test]
-fn a_node_takes_its_own_clock_where_the_proposal_is_far_from_it() {
+fn a_node_uses_its_own_clock_if_the_proposal_is_far_from_it() {
     let (clock, window) = (1_000_000_000, FENCE_WINDOW.as_micros() as u64);
     for last in [0, 5] {
         for near in [clock - window, clock, clock + window] {
@@ -142,7 +142,7 @@ fn a_node_takes_its_own_clock_where_the_proposal_is_far_from_it() {
     assert_eq!(next_fence(2 * clock, clock, clock), Some(2 * clock + 1));
 }
 
-/// Whatever is stored, by whichever proposals: when it is forgotten, every later fence is larger.
+/// When a counter is forgotten, every later fence is larger than it, whatever the proposal.
 #[test]
 fn a_counter_is_forgotten_only_when_every_later_floor_is_larger() {
     let clock = 1_000_000_000_000_u64;
@@ -159,15 +159,15 @@ fn a_counter_is_forgotten_only_when_every_later_floor_is_larger() {
 }
 
 #[test]
-fn fences_end_before_numbers_become_inexact() {
+fn fences_stay_below_the_largest_exact_number() {
     assert_eq!(next_fence(FENCE_LIMIT - 2, 0, 0), Some(FENCE_LIMIT - 1));
     assert_eq!(next_fence(FENCE_LIMIT - 1, 0, 0), None);
     assert_eq!((FENCE_LIMIT - 1) as f64 as u64, FENCE_LIMIT - 1);
 }
 
-/// Two leases in turn, with every choice of majorities and of counters that the nodes begin with.
+/// Two successive leases, with every choice of majorities and initial counters.
 #[test]
-fn whoever_wins_next_has_a_larger_fence() {
+fn the_next_winner_has_a_larger_fence() {
     let quorum = Quorum::over(3).expect("valid");
     for counters in digits(4, 3) {
         for (first_out, second_out) in (0..9).map(|pair| (pair / 3, pair % 3)) {
@@ -199,8 +199,9 @@ fn whoever_wins_next_has_a_larger_fence() {
     }
 }
 
-/// Two leases in turn of three nodes: with nodes' clocks and proposals that are wrong, with every choice
-/// of majorities, after every pause, and where a node forgets everything in between and is guarded.
+/// Two successive leases on three nodes, with wrong clocks and proposals, every choice of majorities,
+/// several pauses between the leases, and optionally a node that forgets everything in between and is
+/// guarded.
 #[test]
 fn fences_grow_across_wrong_clocks_forgotten_counters_and_guarded_restarts() {
     const NEAR: i64 = 2_000_000;
@@ -216,7 +217,7 @@ fn fences_grow_across_wrong_clocks_forgotten_counters_and_guarded_restarts() {
         let guard = 2 * NEAR + apart + 1;
         for (case, pause) in [1, NEAR, MINUTE, 2 * MINUTE, 20 * MINUTE, guard].iter().enumerate() {
             for forgetful in [None, Some(0), Some(1), Some(2)] {
-                // The restart guard keeps a node that has forgotten away for so long.
+                // The restart guard ignores a node that has forgotten for this time.
                 if forgetful.is_some() && (case != 5 && *pause < guard) {
                     continue;
                 }

@@ -1,4 +1,4 @@
-//! Nodes that forget: the restart guard, and healing.
+//! Nodes that forget: the restart guard and repair.
 
 use super::{END, TERM, at, granted_by_all};
 use crate::{
@@ -7,7 +7,7 @@ use crate::{
 };
 use std::time::Duration;
 
-/// A guard of 10 s, of which 102 ms more are needed for clocks.
+/// The duration of a guard of 10 s, in milliseconds, with 102 ms of drift.
 const LENGTH: u64 = 10_102;
 
 fn seconds(seconds: u64) -> Duration {
@@ -15,9 +15,9 @@ fn seconds(seconds: u64) -> Duration {
 }
 
 #[test]
-fn a_node_counts_from_the_moment_in_which_it_is_certainly_old_enough() {
+fn a_node_counts_once_it_is_certainly_old_enough() {
     for (uptime, from) in [
-        // At the time of the look it is between zero and one second younger than it says.
+        // The reported uptime may be up to a second too long.
         (0, 50_000 + LENGTH),
         (1, 50_000 + LENGTH),
         (2, 50_000 + LENGTH - 1_000),
@@ -26,7 +26,7 @@ fn a_node_counts_from_the_moment_in_which_it_is_certainly_old_enough() {
         (1_000_000, 0),
     ] {
         let mut guard = Guard::new(TERM);
-        assert!(!guard.counts(at(1 << 40)), "nobody has looked at it yet");
+        assert!(!guard.counts(at(1 << 40)), "it has not been examined yet");
         guard.looked(at(50_000), Some(("a", seconds(uptime))));
         assert_eq!(guard.counts_from(), at(from), "{uptime}");
         assert!(guard.counts(at(from)));
@@ -35,48 +35,48 @@ fn a_node_counts_from_the_moment_in_which_it_is_certainly_old_enough() {
 }
 
 #[test]
-fn what_was_begun_before_a_node_counts_never_counts() {
+fn a_vote_in_a_round_begun_before_the_node_counts_never_counts() {
     let mut guard = Guard::new(TERM);
     guard.looked(at(50_000), Some(("a", seconds(0))));
-    // However late the answer comes: only the beginning matters.
+    // Only the beginning of the round matters, not when the answer arrives.
     assert!(!guard.counts(at(50_000 + LENGTH - 1)));
     assert!(guard.counts(at(50_000 + LENGTH)));
 }
 
 #[test]
-fn a_connection_that_breaks_is_no_restart() {
+fn a_broken_connection_is_not_a_restart() {
     let mut guard = Guard::new(TERM);
     guard.looked(at(50_000), Some(("a", seconds(1_000))));
     guard.looked(at(60_000), Some(("a", seconds(1_010))));
     assert!(guard.counts(at(50_001)));
-    // A restart seen late does not begin anew with every look.
+    // Further examinations after a restart do not prolong the guard.
     guard.looked(at(70_000), Some(("b", seconds(0))));
     guard.looked(at(75_000), Some(("b", seconds(5))));
     assert_eq!(guard.counts_from(), at(70_000 + LENGTH));
 }
 
 #[test]
-fn what_takes_the_place_of_a_node_is_guarded_however_old_it_is() {
+fn a_replacement_server_is_guarded_whatever_its_uptime() {
     let mut guard = Guard::new(TERM);
     guard.looked(at(50_000), Some(("a", seconds(1_000))));
     guard.looked(at(60_000), Some(("b", seconds(1_000_000))));
     assert_eq!(guard.counts_from(), at(60_000 + LENGTH));
-    // And so is the first one, when it comes back.
+    // The original node is guarded too when it comes back.
     guard.looked(at(80_000), Some(("a", seconds(1_000))));
     assert_eq!(guard.counts_from(), at(80_000 + LENGTH));
 }
 
 #[test]
-fn a_node_that_does_not_tell_is_guarded_after_every_connection() {
+fn a_node_that_reports_no_identity_is_guarded_after_every_connect() {
     let mut guard = Guard::new(TERM);
     for connected in [50_000, 90_000] {
         guard.looked(at(connected), None);
         assert_eq!(guard.counts_from(), at(connected + LENGTH));
     }
-    // It tells now, but who knows what was there before.
+    // It now reports an identity, but the earlier one is unknown.
     guard.looked(at(95_000), Some(("a", seconds(1_000))));
     assert_eq!(guard.counts_from(), at(95_000 + LENGTH));
-    // And the other way round: also if it is, or says that it is, the one that was there before.
+    // After a connection without a report, a known identity does not help either.
     for (came, name) in [(120_000, "a"), (160_000, "b")] {
         guard.looked(at(came), None);
         guard.looked(at(came + 20_000), Some((name, seconds(1_000))));
@@ -85,16 +85,16 @@ fn a_node_that_does_not_tell_is_guarded_after_every_connection() {
 }
 
 #[test]
-fn a_node_in_doubt_is_guarded_anew() {
+fn a_doubted_node_is_guarded_again() {
     let mut guard = Guard::new(TERM);
     guard.looked(at(50_000), Some(("a", seconds(1_000))));
     guard.doubted(at(60_000));
     guard.looked(at(61_000), Some(("a", seconds(1_011))));
-    assert_eq!(guard.counts_from(), at(60_000 + LENGTH), "a look does not end the doubt");
+    assert_eq!(guard.counts_from(), at(60_000 + LENGTH), "an unchanged identity must not help");
 }
 
 #[test]
-fn a_longer_guard_is_longer_by_what_clocks_may_differ() {
+fn a_guard_includes_the_allowance_for_drift() {
     let term = Term { ttl: seconds(100), drift_factor: 0.1 };
     let mut guard = Guard::new(term);
     guard.looked(at(1_000), None);
@@ -119,12 +119,12 @@ fn guarded_votes_win_nothing_and_are_undone() {
         actions.undo.iter().for_each(|node| undone.insert(node));
         outcome = outcome.or(actions.outcome);
     }
-    assert_eq!(outcome, None, "the last one could still grant it");
+    assert_eq!(outcome, None, "the last node could still grant");
     let actions = round.handle(at(1), Event::Vote { node: 4, vote: Vote::Guarded, in_order: true });
     assert_eq!(actions.outcome, Some(Outcome::Lost(Loss::NoQuorum)));
     assert_eq!(actions.undo, (0..5).collect());
 
-    // A guarded node costs nothing where a majority is not.
+    // A guarded minority does not prevent a win.
     let mut round = Round::new(Quorum::over(3).expect("valid"), at(0), TERM);
     for (node, vote) in [(0, Vote::Guarded), (1, granted)] {
         assert_eq!(
@@ -134,7 +134,7 @@ fn guarded_votes_win_nothing_and_are_undone() {
     }
     let actions = round.handle(at(1), Event::Vote { node: 2, vote: granted, in_order: true });
     assert_eq!(actions.outcome, Some(Outcome::Won { fence: 7, end: at(END) }));
-    assert!(actions.undo.is_empty(), "what a guarded node granted joins the lease");
+    assert!(actions.undo.is_empty(), "a guarded node's grant must join the lease");
     assert_eq!(round.holders(), (0..3).collect());
 }
 
@@ -149,20 +149,20 @@ fn lease() -> Lease {
     granted_by_all(Quorum::over(5).expect("valid"), at(END), None)
 }
 
-/// The nodes to heal after each of these answers.
-fn healed(lease: &mut Lease, sent: Moment, answers: [Answer; 5]) -> Vec<Vec<usize>> {
+/// The nodes to repair after each of these answers.
+fn repaired(lease: &mut Lease, sent: Moment, answers: [Answer; 5]) -> Vec<Vec<usize>> {
     let mut extension = lease.extend(sent, TERM).expect("valid");
     let now = sent.plus(Duration::from_millis(1));
-    let mut healed = Vec::new();
+    let mut repaired = Vec::new();
     for (node, answer) in answers.into_iter().enumerate() {
         lease.extended(now, &mut extension, node, answer);
-        healed.push(extension.take_missing().iter().collect());
+        repaired.push(extension.take_missing().iter().collect());
     }
-    healed
+    repaired
 }
 
 #[test]
-fn nodes_are_healed_once_a_majority_has_confirmed_and_never_before() {
+fn nodes_are_repaired_only_after_a_majority_has_confirmed() {
     use Answer::{No, Unknown, Yes};
     let none = Vec::new;
     for (answers, expected) in [
@@ -170,27 +170,27 @@ fn nodes_are_healed_once_a_majority_has_confirmed_and_never_before() {
         ([No, Yes, No, Yes, Yes], [none(), none(), none(), none(), vec![0, 2]]),
         ([Yes, Yes, Yes, No, No], [none(), none(), none(), vec![3], vec![4]]),
         ([No, Yes, Yes, Yes, No], [none(), none(), none(), vec![0], vec![4]]),
-        // What did not answer is not known to lack it.
+        // A node that did not answer is not known to lack the key.
         ([Unknown, Yes, Yes, Yes, No], [none(), none(), none(), none(), vec![4]]),
-        // No majority, or a majority against it.
+        // No majority confirmed, or a majority refused.
         ([No, Yes, Yes, Unknown, Unknown], [none(), none(), none(), none(), none()]),
         ([No, No, No, Yes, Yes], [none(), none(), none(), none(), none()]),
     ] {
-        assert_eq!(healed(&mut lease(), at(5_000), answers), expected, "{answers:?}");
+        assert_eq!(repaired(&mut lease(), at(5_000), answers), expected, "{answers:?}");
     }
 }
 
 #[test]
-fn a_lease_that_is_over_heals_nothing() {
+fn an_ended_lease_repairs_nothing() {
     let mut lease = lease();
     assert!(lease.heal(at(END - 1), TERM).is_some());
-    assert!(lease.heal(at(END), TERM).is_none(), "it has expired");
+    assert!(lease.heal(at(END), TERM).is_none(), "the lease has expired");
     let _ = lease.release(at(5_002));
-    assert!(lease.heal(at(5_003), TERM).is_none(), "it was released");
+    assert!(lease.heal(at(5_003), TERM).is_none(), "the lease was released");
 }
 
 #[test]
-fn a_healed_key_lasts_as_long_as_the_others() {
+fn a_repaired_key_expires_with_the_others() {
     let mut lease = lease();
     assert_eq!(lease.heal(at(600), TERM), Some(Duration::from_millis(9_400)));
     let mut extension = lease.extend(at(5_000), TERM).expect("valid");
@@ -202,7 +202,7 @@ fn a_healed_key_lasts_as_long_as_the_others() {
 }
 
 #[test]
-fn a_round_knows_which_nodes_have_granted_it() {
+fn a_round_reports_the_nodes_that_granted_it() {
     let granted = Vote::Granted { fence: 7 };
     let held = Vote::Held { expires_in: None };
     let mut round = Round::new(Quorum::over(5).expect("valid"), at(0), TERM);
@@ -212,12 +212,12 @@ fn a_round_knows_which_nodes_have_granted_it() {
     assert_eq!(round.granted(), NodeSet::from_iter([1, 2, 3]));
 }
 
-/// A lease of fence 7 that the first three of five nodes have granted.
+/// A lease with fence 7 that the first three of five nodes granted.
 fn bare_majority() -> Lease {
     Lease::new(Quorum::over(5).expect("valid"), NodeSet::from_iter(0..3), 7, at(END), None)
 }
 
-/// What comes of an extension that is sent then, and its extension.
+/// Sends an extension at `sent` and returns its result after these answers.
 fn extend(lease: &mut Lease, sent: u64, answers: [Answer; 5]) -> Option<Extended> {
     let mut extension = lease.extend(at(sent), TERM).expect("valid");
     let mut decided = None;
@@ -229,7 +229,7 @@ fn extend(lease: &mut Lease, sent: u64, answers: [Answer; 5]) -> Option<Extended
 }
 
 #[test]
-fn late_grants_and_healed_nodes_are_no_longer_missing() {
+fn late_grants_and_repaired_nodes_are_no_longer_missing() {
     let mut lease = bare_majority();
     assert_eq!(lease.missing(), NodeSet::from_iter([3, 4]));
     lease.granted(3, 7);
@@ -246,10 +246,11 @@ fn late_grants_and_healed_nodes_are_no_longer_missing() {
     );
 }
 
-/// Three nodes hold it; the third forgets, somebody else wins with it and the last two, and releases.
-/// Then these are healed, or grant late. They hold the key again, and must not hide what happened.
+/// Nodes 0 to 2 hold the key. Node 2 forgets it, and another client wins with nodes 2 to 4 and releases.
+/// Then nodes 3 and 4 are repaired or grant late. They hold the key again, but must not confirm the
+/// lease.
 #[test]
-fn a_lease_that_somebody_else_took_over_is_lost_though_all_nodes_hold_it_again() {
+fn a_lease_that_another_client_took_over_is_lost_even_if_all_nodes_hold_it_again() {
     use Answer::{No, Yes};
     for is_healed in [true, false] {
         let mut lease = bare_majority();
@@ -272,29 +273,29 @@ fn a_lease_that_somebody_else_took_over_is_lost_though_all_nodes_hold_it_again()
     }
 }
 
-/// A contender that lost has left its fence on the last two nodes. A majority stands by the lease, so
-/// nobody else has won in between, and they count again.
+/// A contender that lost has left a larger fence on nodes 3 and 4. A majority of sound nodes confirms
+/// the lease, so no other client has won in between, and the two nodes count again.
 #[test]
-fn nodes_that_a_contender_had_count_again_when_a_majority_has_confirmed() {
+fn repaired_nodes_count_again_after_a_majority_has_confirmed() {
     use Answer::{No, Unknown, Yes};
     let mut lease = bare_majority();
     lease.healed(3, Healed::Passed);
     lease.healed(3, Healed::Clean);
-    assert!(lease.has_passed(), "that it is clean now says nothing");
+    assert!(lease.has_passed(), "a later clean answer must not make it count");
     let mut early = lease.extend(at(100), TERM).expect("valid");
     lease.healed(4, Healed::Passed);
     for node in 0..3 {
         let _ = lease.extended(at(101), &mut early, node, Yes);
     }
     assert_eq!(lease.standing(3), (true, false));
-    assert_eq!(lease.standing(4), (false, true), "it was healed after the extension was sent");
+    assert_eq!(lease.standing(4), (false, true), "it was repaired after the extension was sent");
     assert_eq!(extend(&mut lease, 200, [No, Yes, Yes, Yes, Unknown]), Some(Extended::Confirmed));
     assert_eq!(lease.standing(4), (true, false));
     assert!(!lease.has_passed());
 }
 
 #[test]
-fn a_node_that_was_never_heard_to_hold_it_does_not_confirm() {
+fn a_node_whose_grant_is_unknown_does_not_confirm() {
     use Answer::{Unknown, Yes};
     let mut lease = bare_majority();
     let undecided = extend(&mut lease, 100, [Yes, Yes, Unknown, Yes, Yes]);
@@ -303,11 +304,11 @@ fn a_node_that_was_never_heard_to_hold_it_does_not_confirm() {
     for node in 0..4 {
         let _ = lease.extended(at(201), &mut extension, node, Yes);
     }
-    assert_eq!(extension.take_missing(), NodeSet::from_iter([3]), "HEAL tells how it came to");
+    assert_eq!(extension.take_missing(), NodeSet::from_iter([3]), "node 3 must be sent HEAL");
 }
 
 #[test]
-fn a_verification_leaves_the_end_where_it_is() {
+fn a_verification_does_not_move_the_validity_end() {
     let mut lease = bare_majority();
     let end = lease.end();
     let mut verification = lease.verify(at(5_000), TERM).expect("valid");

@@ -1,4 +1,4 @@
-//! Answers to ACQUIRE that come after the node's deadline, or out of order.
+//! Answers to ACQUIRE that arrive after the node's deadline or out of order.
 
 use super::{TERM, at};
 use crate::{Actions, Event, NodeSet, Outcome, Quorum, Round, Vote};
@@ -6,7 +6,7 @@ use crate::{Actions, Event, NodeSet, Outcome, Quorum, Round, Vote};
 const GRANTED: Vote = Vote::Granted { fence: 7 };
 const HELD: Vote = Vote::Held { expires_in: None };
 
-/// A round over three nodes with these votes, the last of which decides it.
+/// A round over three nodes after these votes, and its outcome if it is decided.
 fn round(votes: &[Vote]) -> (Round, Option<Outcome>) {
     let mut round = Round::new(Quorum::over(3).expect("valid"), at(0), TERM);
     let mut outcome = None;
@@ -68,7 +68,7 @@ fn grant_out_of_order_is_undone_after_release() {
         let (mut released, _) = round(&[GRANTED, GRANTED]);
         let mut held = released.clone();
         let event = Event::Vote { node: 2, vote: GRANTED, in_order };
-        assert_eq!(held.handle(at(2), event), undo(&[]), "the release is behind it");
+        assert_eq!(held.handle(at(2), event), undo(&[]), "the release will follow it");
 
         assert_eq!(released.handle(at(2), Event::Abandon), undo(&[]));
         let undone: &[usize] = if in_order { &[] } else { &[2] };

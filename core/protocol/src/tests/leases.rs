@@ -1,4 +1,4 @@
-//! Leases: validity, extension, release, a look.
+//! Leases: validity, extension and release.
 
 use super::{END, TERM, at, digits, granted_by_all, is_lost, orders};
 use crate::{Answer, Ended, Extended, Lease, Quorum, Term};
@@ -11,8 +11,8 @@ fn lease(nodes: usize) -> (Quorum, Lease) {
     (quorum, granted_by_all(quorum, at(END), None))
 }
 
-/// Feeds the answers in the order to `decide`, and returns its first decision and the index of the
-/// answer that brought it.
+/// Passes the answers in this order to `decide`. Returns its first decision and the index of the answer
+/// that led to it.
 fn first<T>(
     order: &[usize],
     answers: &[usize],
@@ -23,7 +23,7 @@ fn first<T>(
     })
 }
 
-/// For all answers of up to five nodes in all orders: after which answer so many are of the kind.
+/// Calls `check` with all answers of up to five nodes in all orders.
 fn for_all(check: impl Fn(Quorum, &[usize], &[usize])) {
     for nodes in 1..=5 {
         let quorum = Quorum::over(nodes).expect("valid");
@@ -35,13 +35,13 @@ fn for_all(check: impl Fn(Quorum, &[usize], &[usize])) {
     }
 }
 
-/// The index of the `count`-th answer of this kind.
+/// The index of the `count`-th answer of this kind, counted from 1.
 fn nth(order: &[usize], answers: &[usize], kind: usize, count: usize) -> Option<usize> {
     let of_kind = (0..order.len()).filter(|index| answers[order[*index]] == kind);
     of_kind.skip(count - 1).take(1).next()
 }
 
-/// Which of the candidates, each with the index of the answer that brings it, is first.
+/// The candidate with the smallest index; `last` if no candidate has one.
 fn earliest<T: Copy, const N: usize>(
     candidates: [(Option<usize>, T); N],
     last: (usize, T),
@@ -52,7 +52,7 @@ fn earliest<T: Copy, const N: usize>(
 }
 
 #[test]
-fn an_extension_is_decided_by_the_answer_that_fixes_it() {
+fn an_extension_is_decided_by_the_earliest_possible_answer() {
     for_all(|quorum, answers, order| {
         let (_, mut lease) = lease(quorum.nodes());
         let mut extension = lease.extend(at(5_000), TERM).expect("valid");
@@ -112,7 +112,7 @@ fn an_extension_never_makes_a_lease_shorter() {
 }
 
 #[test]
-fn a_lease_is_over_when_it_is_released() {
+fn a_released_lease_is_not_valid() {
     let (_, mut lease) = lease(3);
     let mut extension = lease.extend(at(1), TERM).expect("valid");
     assert!(lease.release(at(2)).was_valid());
@@ -120,13 +120,13 @@ fn a_lease_is_over_when_it_is_released() {
     assert!(lease.extend(at(3), TERM).is_none());
     let decided = lease.extended(at(3), &mut extension, 0, Answer::Yes);
     assert_eq!(decided, Some(Extended::Lost));
-    assert!(!lease.release(at(4)).was_valid(), "a second release finds nothing");
+    assert!(!lease.release(at(4)).was_valid(), "a second release must find no valid lease");
     let (_, mut expired) = self::lease(3);
     assert!(!expired.release(at(END)).was_valid());
 }
 
 #[test]
-fn a_release_is_decided_by_the_answer_that_fixes_it() {
+fn a_release_is_decided_by_the_earliest_possible_answer() {
     for_all(|quorum, answers, order| {
         let (_, mut lease) = lease(quorum.nodes());
         let mut release = lease.release(at(1));
@@ -143,12 +143,12 @@ fn a_release_is_decided_by_the_answer_that_fixes_it() {
 }
 
 #[test]
-fn the_drift_is_taken_off_the_ttl() {
+fn drift_is_subtracted_from_the_ttl() {
     assert_eq!(TERM.drift(), Duration::from_millis(102));
     assert_eq!(TERM.end(at(1_000)), at(1_000 + END));
     assert_eq!(TERM.gone(at(1_000)), at(1_000 + 10_102));
     let tiny = Term { ttl: Duration::from_millis(1), drift_factor: 0.0 };
-    assert!(tiny.end(at(10)) < at(10), "a ttl within the drift is over before it begins");
+    assert!(tiny.end(at(10)) < at(10), "a ttl shorter than the drift ends before it begins");
 }
 
 #[test]

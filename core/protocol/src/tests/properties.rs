@@ -1,4 +1,4 @@
-//! Properties of times, numbers and sequences of events that are too many to go through.
+//! Randomized property tests, for times, numbers and sequences of events that are too many to enumerate.
 
 mod guarding;
 mod leasing;
@@ -12,12 +12,12 @@ use std::time::Duration;
 
 const DAY: Duration = Duration::from_secs(24 * 3600);
 
-/// How many cases of each property are tried; a failure prints the smallest one that was found.
+/// Tries this many cases of each property. A failure prints the smallest failing case found.
 fn cases(cases: u32) -> ProptestConfig {
     ProptestConfig { cases, failure_persistence: None, ..ProptestConfig::default() }
 }
 
-/// From zero to `longest`, which itself is likely, as is what is near to zero.
+/// A duration from zero to `longest`. Zero, `longest` and short durations are more likely.
 fn up_to(longest: Duration) -> impl Strategy<Value = Duration> {
     let most = u64::try_from(longest.as_nanos()).expect("less than five centuries");
     prop_oneof![
@@ -29,7 +29,7 @@ fn up_to(longest: Duration) -> impl Strategy<Value = Duration> {
     .prop_map(Duration::from_nanos)
 }
 
-/// Any duration, however absurd.
+/// Any duration, up to `Duration::MAX`.
 fn any_duration() -> impl Strategy<Value = Duration> {
     prop_oneof![
         1 => Just(Duration::MAX),
@@ -38,12 +38,12 @@ fn any_duration() -> impl Strategy<Value = Duration> {
     ]
 }
 
-/// A moment in the life of a machine.
+/// A moment within 1000 days of the clock's origin.
 fn moment() -> impl Strategy<Value = Moment> {
     up_to(1000 * DAY).prop_map(Moment::from_origin)
 }
 
-/// A term as the options permit it.
+/// A term within the ranges of the options.
 fn term() -> impl Strategy<Value = Term> {
     let drift_factor = prop_oneof![Just(0.0), Just(0.01), Just(0.5), 0.0..=0.5];
     let ttl = up_to(DAY).prop_map(|ttl| ttl.max(Duration::from_millis(10)));

@@ -1,4 +1,4 @@
-//! Turns: calls, tickets, and the line within a client.
+//! Turns: notifications, tickets, and the local wait queue of a client.
 
 use super::{at, digits, orders};
 use crate::{Calls, LONGEST_CALL, Line, NodeClocks, Quorum, RetryDelay, Turns};
@@ -6,7 +6,7 @@ use std::time::Duration;
 
 const DELAY: RetryDelay =
     RetryDelay { shortest: Duration::from_millis(50), longest: Duration::from_millis(200) };
-/// Later than anything that is tested.
+/// Later than every moment in these tests, in milliseconds.
 const FAR: u64 = 1_000_000;
 
 fn calls(nodes: usize) -> Calls {
@@ -14,18 +14,18 @@ fn calls(nodes: usize) -> Calls {
 }
 
 #[test]
-fn a_majority_of_different_nodes_calls_for_one_resource() {
-    // Each digit is a call, of one of three nodes for one of two resources.
-    for told in digits(6, 4) {
+fn a_turn_needs_notifications_from_a_majority_for_the_same_resource() {
+    // Each digit is a notification, from one of three nodes for one of two resources.
+    for notifications in digits(6, 4) {
         let mut calls = calls(3);
         let mut heard = [[false; 3]; 2];
-        for (time, call) in told.iter().enumerate() {
-            let (node, resource, now) = (call % 3, call / 3, at(time as u64));
+        for (time, digit) in notifications.iter().enumerate() {
+            let (node, resource, now) = (digit % 3, digit / 3, at(time as u64));
             let next = calls.add(now, node, resource, at(FAR), DELAY, 0);
             heard[resource][node] = true;
             let is_turn = heard.iter().any(|nodes| nodes.iter().filter(|n| **n).count() >= 2);
-            assert_eq!(calls.is_turn(now), is_turn, "{told:?}");
-            // With less than a majority it tries soon, but not again and again.
+            assert_eq!(calls.is_turn(now), is_turn, "{notifications:?}");
+            // With less than a majority it hurries, but only once.
             let pause = if time == 0 { DELAY.shortest / 16 } else { DELAY.shortest };
             assert_eq!(next, if is_turn { now } else { now.plus(pause) });
         }
@@ -33,18 +33,18 @@ fn a_majority_of_different_nodes_calls_for_one_resource() {
 }
 
 #[test]
-fn a_call_is_over_when_others_may_go() {
+fn a_notification_expires_with_its_precedence() {
     let mut calls = calls(3);
     calls.add(at(0), 0, 0, at(FAR), DELAY, 0);
     assert_eq!(calls.add(at(49), 1, 0, at(FAR), DELAY, 0), at(49));
     assert!(!calls.is_turn(at(50)));
     assert_eq!(calls.add(at(210), 2, 0, at(FAR), DELAY, 0), at(210).plus(DELAY.shortest / 16));
-    // It does not put off what is due already.
+    // A notification does not delay a try that is due earlier.
     assert_eq!(calls.add(at(299), 2, 0, at(300), DELAY, u32::MAX), at(300));
 }
 
 #[test]
-fn a_round_uses_its_calls_up() {
+fn a_round_consumes_its_notifications() {
     let mut calls = calls(1);
     calls.add(at(0), 0, 0, at(FAR), DELAY, 0);
     let _ = calls.begin(at(1));
@@ -52,12 +52,12 @@ fn a_round_uses_its_calls_up() {
 }
 
 #[test]
-fn what_cannot_be_used_is_kept_from_others_for_a_small_part_of_the_time() {
+fn an_unusable_resource_is_reserved_for_a_small_part_of_the_time() {
     let mut calls = calls(1);
     let mut kept = Duration::ZERO;
     let mut longest = Duration::ZERO;
     for now in 0..100_000 {
-        // It is called all the time.
+        // The waiter is notified all the time.
         calls.add(at(now), 0, 0, at(FAR), DELAY, 0);
         let Turns { keep, .. } = calls.begin(at(now));
         assert!(keep.is_zero() || keep >= DELAY.shortest);
@@ -69,14 +69,14 @@ fn what_cannot_be_used_is_kept_from_others_for_a_small_part_of_the_time() {
     let mut waits_for_long = super::turns::calls(1);
     waits_for_long.add(at(FAR), 0, 0, at(FAR), DELAY, 0);
     assert_eq!(waits_for_long.begin(at(FAR)).keep, LONGEST_CALL);
-    // Long enough for ever longer turns of others, up to a limit.
+    // The reservations grow with the wait, so that they outlast longer turns of other clients.
     assert!(longest >= Duration::from_secs(100) / 20, "{longest:?}");
-    // Who was not called has nothing to keep.
+    // A waiter that was not notified reserves nothing.
     assert!(super::turns::calls(1).begin(at(0)).keep.is_zero());
 }
 
 #[test]
-fn a_queue_outlives_the_pause_between_two_tries() {
+fn a_queue_is_kept_longer_than_the_pause_between_two_tries() {
     for longest in [200, 60_000] {
         let delay = RetryDelay { longest: Duration::from_millis(longest), ..DELAY };
         let pause = delay.longest + Duration::from_secs(2);
@@ -85,27 +85,27 @@ fn a_queue_outlives_the_pause_between_two_tries() {
 }
 
 #[test]
-fn tickets_are_in_the_order_of_arrival_whatever_clocks_say() {
-    let told = [7_000_000, 1_000_000, 9_000_000];
+fn tickets_follow_the_order_of_arrival_whatever_the_clocks_show() {
+    let clock_times = [7_000_000, 1_000_000, 9_000_000];
     for order in orders(3) {
-        // Two clients see the clocks at different times, and arrive at different times.
+        // The ticket of a client that reads the clocks at `seen` and arrives at `arrived`.
         let ticket = |seen: u64, arrived: u64| {
             let mut clocks = NodeClocks::new(3);
             assert_eq!(clocks.at(at(arrived)), None);
             for node in &order {
-                clocks.saw(at(seen), *node, told[*node] + seen * 1_000);
+                clocks.saw(at(seen), *node, clock_times[*node] + seen * 1_000);
             }
-            clocks.at(at(arrived)).expect("the time is known")
+            clocks.at(at(arrived)).expect("a clock has been read")
         };
         for seen in [0, 500, 1_000] {
-            assert_eq!(ticket(seen, 600), 7_600_000, "the median, when it arrived");
+            assert_eq!(ticket(seen, 600), 7_600_000, "the median at the arrival");
         }
         assert!(ticket(1_000, 599) < ticket(0, 600));
     }
 }
 
 #[test]
-fn no_minority_moves_a_ticket_by_more_than_the_others_differ() {
+fn a_minority_cannot_move_a_ticket_beyond_the_other_clocks() {
     for lies in digits(3, 2) {
         let mut clocks = NodeClocks::new(5);
         for node in 0..3 {
@@ -114,19 +114,19 @@ fn no_minority_moves_a_ticket_by_more_than_the_others_differ() {
         for (node, lie) in lies.iter().enumerate() {
             clocks.saw(at(0), 3 + node, [0, 5_000_001, u64::MAX][*lie]);
         }
-        let ticket = clocks.at(at(0)).expect("the time is known");
+        let ticket = clocks.at(at(0)).expect("a clock has been read");
         assert!((5_000_000..=5_000_002).contains(&ticket), "{ticket}");
     }
     let mut clocks = NodeClocks::new(1);
     for (micros, ticket) in [(0, 1), (u64::MAX, (1 << 53) - 1)] {
         clocks.saw(at(0), 0, micros);
-        assert_eq!(clocks.at(at(0)), Some(ticket), "servers know it exactly");
+        assert_eq!(clocks.at(at(0)), Some(ticket), "tickets must be exact on servers");
     }
 }
 
 #[test]
-fn one_at_a_time_is_first_and_they_go_in_order() {
-    // In every order in which five waiters for two resources may leave.
+fn local_waiters_become_first_one_at_a_time_and_in_order() {
+    // Five waiters for two resources leave in every order.
     for order in orders(5) {
         let mut line = Line::default();
         let joined: Vec<_> = (0..5).map(|waiter| line.join(&(waiter % 2), waiter)).collect();
@@ -138,12 +138,12 @@ fn one_at_a_time_is_first_and_they_go_in_order() {
         for leaves in order {
             let resource = leaves % 2;
             let first = waiting.iter().position(|waiter| waiter % 2 == resource);
-            let was_first = waiting[first.expect("it waits")] == leaves;
+            let was_first = waiting[first.expect("the waiter is in the queue")] == leaves;
             waiting.retain(|waiter| *waiter != leaves);
             let next = waiting.iter().find(|waiter| **waiter % 2 == resource && was_first);
-            let told = line.leave(&resource, joined[leaves].0).map(|waiter| *waiter);
-            assert_eq!(told, next.copied());
-            assert_eq!(line.leave(&resource, joined[leaves].0), None, "it has left");
+            let notified = line.leave(&resource, joined[leaves].0).map(|waiter| *waiter);
+            assert_eq!(notified, next.copied());
+            assert_eq!(line.leave(&resource, joined[leaves].0), None, "it has left already");
             let left: Vec<_> = line.waiters(&resource).copied().collect();
             let expected = waiting.iter().copied().filter(|waiter| waiter % 2 == resource);
             assert_eq!(left, expected.collect::<Vec<_>>());
@@ -152,13 +152,13 @@ fn one_at_a_time_is_first_and_they_go_in_order() {
 }
 
 #[test]
-fn the_reading_whose_answer_was_quickest_is_kept_for_a_moment() {
+fn the_reading_with_the_fastest_answer_is_kept_for_100_ms() {
     let mut clocks = NodeClocks::new(1);
     clocks.saw(at(1_000), 0, 5_000_000);
     clocks.saw(at(1_050), 0, 5_020_000);
     assert_eq!(clocks.at(at(1_050)), Some(5_050_000), "the second answer took 30 ms longer");
     clocks.saw(at(1_060), 0, 5_065_000);
-    assert_eq!(clocks.at(at(1_060)), Some(5_065_000), "the third was quicker");
+    assert_eq!(clocks.at(at(1_060)), Some(5_065_000), "the third answer was faster");
     clocks.saw(at(1_200), 0, 5_100_000);
-    assert_eq!(clocks.at(at(1_200)), Some(5_100_000), "the clock may run slower, or was set");
+    assert_eq!(clocks.at(at(1_200)), Some(5_100_000), "an old reading must be replaced");
 }

@@ -1,4 +1,4 @@
-//! Automatic extension and the limit of a lease.
+//! The renewal schedule and the limit of a lease.
 
 use super::{END, TERM, at, granted_by_all, is_lost};
 use crate::{Answer, Ended, Extended, Lease, Moment, Quorum, Term, Upkeep};
@@ -14,9 +14,9 @@ fn confirm(lease: &mut Lease, sent: Moment, term: Term) {
     assert_eq!(decided, Some(Extended::Confirmed));
 }
 
-/// Runs the upkeep of a lease from `start` until it is over or was held for `held`: nodes answer
-/// after `delay`, a majority of them if `answers` says so for the number of the extension. Returns
-/// the number of extensions, and when the lease ended.
+/// Renews a lease from `start` until it ends or has been held for `held`. The node answers after `delay`
+/// if `answers` returns `true` for the number of the extension. Returns the number of extensions and,
+/// if the lease ended, when.
 fn keep(
     start: Moment,
     term: Term,
@@ -38,7 +38,7 @@ fn keep(
         let mut extension = lease.extend(due, upkeep.term()).expect("valid");
         let answer = if answers(extensions) { Answer::Yes } else { Answer::Unknown };
         extensions += 1;
-        assert!(extensions < 1_000, "it is extended without end");
+        assert!(extensions < 1_000, "too many extensions");
         let answered =
             due.plus(if answer == Answer::Yes { delay } else { upkeep.term().patience() });
         now = answered;
@@ -56,7 +56,7 @@ fn term(milliseconds: u64, drift_factor: f64) -> Term {
 }
 
 #[test]
-fn a_lease_is_held_with_few_extensions_whatever_the_ttl() {
+fn a_lease_is_kept_with_few_renewals_at_any_ttl() {
     for milliseconds in [10, 11, 13, 50, 64, 100, 333, 1_000, 10_000, 3_600_000, 86_400_000] {
         for drift_factor in [0.0, 0.01, 0.1] {
             for offset in [0, 1, 7, 12_345] {
@@ -64,7 +64,7 @@ fn a_lease_is_held_with_few_extensions_whatever_the_ttl() {
                 let held = term.ttl * 100;
                 let delay = term.ttl / 50;
                 let (extensions, end) = keep(at(offset), term, None, held, delay, |_| true);
-                assert_eq!(end, None, "{term:?} is held throughout");
+                assert_eq!(end, None, "{term:?} must be held throughout");
                 let most = held.as_secs_f64() / (term.ttl.as_secs_f64() / 3.0) + 1.0;
                 assert!(f64::from(extensions) <= most, "{term:?}: {extensions}");
                 assert!(f64::from(extensions) >= 0.8 * most, "{term:?}: {extensions}");
@@ -74,7 +74,7 @@ fn a_lease_is_held_with_few_extensions_whatever_the_ttl() {
 }
 
 #[test]
-fn every_other_extension_may_fail() {
+fn a_lease_survives_if_every_other_renewal_fails() {
     let held = TERM.ttl * 50;
     let (extensions, end) =
         keep(at(5), TERM, None, held, Duration::from_millis(10), |number| number % 2 == 1);
@@ -83,7 +83,7 @@ fn every_other_extension_may_fail() {
 }
 
 #[test]
-fn a_lease_whose_extensions_fail_ends_when_it_would_have_ended() {
+fn a_lease_whose_renewals_fail_ends_at_its_last_confirmed_end() {
     let (extensions, end) =
         keep(at(0), TERM, None, TERM.ttl * 50, Duration::ZERO, |number| number < 3);
     let last = at(0).plus((TERM.ttl / 3 + TERM.ttl / 32) * 3);
@@ -92,7 +92,7 @@ fn a_lease_whose_extensions_fail_ends_when_it_would_have_ended() {
 }
 
 #[test]
-fn an_extension_that_failed_at_once_is_tried_again_soon_but_not_at_once() {
+fn a_failed_renewal_is_retried_after_a_twelfth_of_the_ttl() {
     let lease = lease(at(END), None);
     let mut upkeep = Upkeep::new(TERM);
     let first = upkeep.due(&lease).expect("not at its limit");
@@ -101,18 +101,18 @@ fn an_extension_that_failed_at_once_is_tried_again_soon_but_not_at_once() {
     let second = upkeep.due(&lease).expect("there is time");
     assert!(first.plus(TERM.ttl / 12) <= second && second <= first.plus(TERM.ttl / 6));
     upkeep.undecided(at(END - 100));
-    assert_eq!(upkeep.due(&lease), None, "it would be over by then");
+    assert_eq!(upkeep.due(&lease), None, "the lease ends before the next renewal");
 }
 
 #[test]
-fn leases_won_at_different_times_are_extended_together() {
+fn leases_won_at_different_times_are_renewed_together() {
     let due = |start: u64| Upkeep::new(TERM).due(&lease(TERM.end(at(start)), None));
     let all: std::collections::BTreeSet<_> = (0..1_000).map(due).collect();
     assert!(all.len() <= 5, "{all:?}");
 }
 
 #[test]
-fn a_longer_extension_by_hand_puts_the_next_one_off() {
+fn a_longer_extension_by_hand_delays_the_next_renewal() {
     let mut lease = lease(at(END), None);
     let upkeep = Upkeep::new(TERM);
     confirm(&mut lease, at(1_000), term(60_000, 0.01));
@@ -136,7 +136,7 @@ fn no_extension_goes_beyond_the_limit_and_the_last_one_reaches_it() {
 }
 
 #[test]
-fn what_the_nodes_keep_lasts_until_the_limit() {
+fn keys_on_the_nodes_last_until_the_limit() {
     let limit = at(12_000);
     let mut lease = lease(at(END), Some(limit));
     let mut extension = lease.extend(at(6_000), TERM).expect("valid");
@@ -149,7 +149,7 @@ fn what_the_nodes_keep_lasts_until_the_limit() {
 }
 
 #[test]
-fn a_limit_below_the_first_end_changes_nothing_but_the_reason() {
+fn a_limit_below_the_first_end_changes_only_the_reason() {
     let mut lease = lease(at(END), Some(at(100)));
     assert_eq!(Upkeep::new(TERM).due(&lease), None);
     confirm(&mut lease, at(5_000), TERM);

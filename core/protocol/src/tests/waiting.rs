@@ -1,4 +1,4 @@
-//! Waiting between rounds.
+//! The delays between rounds and the end of a wait.
 
 use super::at;
 use crate::{Loss, Next, RetryDelay, Waiting};
@@ -29,7 +29,7 @@ fn the_last_round_is_at_the_deadline() {
 }
 
 #[test]
-fn contention_can_be_waited_out_for_ever() {
+fn contention_can_be_waited_out_without_limit() {
     let mut waiting = waiting(None);
     for round in 0..1_000_000 {
         let now = at(round * 1_000);
@@ -38,7 +38,7 @@ fn contention_can_be_waited_out_for_ever() {
 }
 
 #[test]
-fn an_outage_is_waited_out_for_so_long_only() {
+fn an_outage_is_waited_out_only_for_the_patience() {
     for wait in [None, Some(60_000)] {
         let mut waiting = waiting(wait);
         assert_eq!(waiting.after(at(10), at(0), Loss::NoQuorum, 0), Next::TryAt(at(60)));
@@ -48,7 +48,7 @@ fn an_outage_is_waited_out_for_so_long_only() {
 }
 
 #[test]
-fn an_answer_in_between_begins_the_patience_anew() {
+fn contention_between_outages_restarts_the_patience() {
     let mut waiting = waiting(None);
     assert_eq!(waiting.after(at(10), at(0), Loss::NoQuorum, 0), Next::TryAt(at(60)));
     assert_eq!(waiting.after(at(900), at(900), HELD, 0), Next::TryAt(at(950)));
@@ -70,7 +70,7 @@ fn a_key_that_expires_soon_is_tried_soon_but_never_at_once() {
     for random in [0, u32::MAX / 2, u32::MAX] {
         let soon = Loss::Contended { free_in: Some(Duration::ZERO) };
         let Next::TryAt(moment) = waiting(None).after(at(0), at(0), soon, random) else {
-            panic!("given up");
+            panic!("gave up");
         };
         assert!(
             at(1) <= moment && moment <= at(0).plus(DELAY.shortest).plus(Duration::from_millis(1))
@@ -78,11 +78,11 @@ fn a_key_that_expires_soon_is_tried_soon_but_never_at_once() {
     }
     let late = Loss::Contended { free_in: Some(Duration::from_secs(100)) };
     let next = waiting(None).after(at(0), at(0), late, u32::MAX);
-    assert_eq!(next, Next::TryAt(at(200)), "another holder may release before");
+    assert_eq!(next, Next::TryAt(at(200)), "the holder may release before the key expires");
 }
 
 #[test]
-fn every_wait_that_has_an_end_ends() {
+fn every_bounded_wait_ends() {
     let mut random = 12_345_u32;
     let mut draw = || {
         random = random.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
@@ -110,13 +110,13 @@ fn every_wait_that_has_an_end_ends() {
 }
 
 #[test]
-fn the_more_are_before_a_waiter_the_longer_it_sleeps_up_to_a_limit() {
+fn a_waiter_sleeps_longer_the_more_waiters_are_before_it() {
     let next = |before, loss, random| {
         let mut waiting = waiting(None);
         waiting.stands_behind(before);
         match waiting.after(at(0), at(0), loss, random) {
             Next::TryAt(moment) => moment,
-            Next::GiveUp => panic!("given up"),
+            Next::GiveUp => panic!("gave up"),
         }
     };
     assert_eq!(next(None, HELD, 0), at(50));
@@ -126,9 +126,9 @@ fn the_more_are_before_a_waiter_the_longer_it_sleeps_up_to_a_limit() {
     for before in [100, u64::MAX] {
         assert_eq!(next(Some(before), HELD, u32::MAX), at(2_200));
     }
-    // An outage concerns all of them.
+    // The place in the queue does not matter in an outage.
     assert_eq!(next(Some(9), Loss::NoQuorum, 0), at(50));
-    // When the key of a dead holder expires, they try in their order, and not together.
+    // When the key of a crashed holder expires, waiters try one after the other, in queue order.
     let soon = Loss::Contended { free_in: Some(Duration::from_millis(20)) };
     for before in 0..8 {
         let (one, other) = (next(Some(before), soon, u32::MAX), next(Some(before + 1), soon, 0));
@@ -138,7 +138,7 @@ fn the_more_are_before_a_waiter_the_longer_it_sleeps_up_to_a_limit() {
 }
 
 #[test]
-fn an_outage_that_others_met_is_not_waited_out_again() {
+fn an_outage_found_by_other_waiters_is_not_waited_out_again() {
     let mut waiting = waiting(None);
     waiting.met_outage(at(0));
     assert_eq!(waiting.after(at(1_000), at(990), Loss::NoQuorum, 0), Next::GiveUp);

@@ -1,17 +1,23 @@
--- ACQUIRE: {1, fence, the time in microseconds} if all resources were free; {2, 0} if this very token
--- holds one; else {0, for how many milliseconds (-1: for ever), the time in microseconds, how many waiters
--- are before (-1: none is known)}.
+-- ACQUIRE: locks all resources for a token, or none. Returns one of:
+--   {1, fence, time}                granted
+--   {2, 0}                          this very token already holds a resource
+--   {0, expires_in, time, rank}     refused
 --
--- KEYS: of each resource the lock key, the fence key and the queue.
--- ARGV: the token, its ttl, the proposal, the ttl of the fence key at least. If a waiter tries, also: for how many
--- microseconds a waiter that is called goes first, for how many milliseconds a queue is kept, the
--- waiter, its ticket (or '', if it does not join), and for how many microseconds it keeps what is free.
+-- `time` is the node's clock in microseconds, `expires_in` is in milliseconds (-1: never), and
+-- `rank` is the number of waiters ahead in the queue (-1: not in a queue).
+--
+-- KEYS: for each resource the lock key, the fence key and the queue.
+-- ARGV: the token, the ttl of the lock, the proposed fence, the minimum ttl of the fence key. For a
+-- round of a waiter also: how long a notified waiter goes first (microseconds), how long a queue is
+-- kept (milliseconds), the waiter, its ticket ('' if it does not join), and how long it keeps its
+-- turn if another resource is held (microseconds). All ttls are in milliseconds.
 
 local token, ttl, proposal, memory = ARGV[1], ARGV[2], tonumber(ARGV[3]), ARGV[4]
 local time = redis.call('TIME')
 local now = time[1] * 1000000 + time[2]
 
--- Everything that can fail is read before the first write, so an error means that nothing was done.
+-- Everything that can fail is read before the first write, so an error means that nothing was
+-- changed.
 local fence, is_queued = 0, false
 for i = 1, #KEYS, 3 do
   local last = redis.pcall('GET', KEYS[i + 1]) or '0'
@@ -23,18 +29,19 @@ for i = 1, #KEYS, 3 do
   if last >= fence then fence = last + 1 end
   is_queued = redis.pcall('EXISTS', KEYS[i + 2]) == 1 or is_queued
 end
--- A node does not follow a proposal that is far from its own clock, and never falls back to a small number.
+-- A proposal far from the node's own clock is ignored; the clock then takes its place, so fences
+-- never fall back to a small number.
 local floor = math.abs(proposal - now) <= FENCE_WINDOW and proposal or now
 if floor > fence then fence = floor end
 if fence >= FENCE_LIMIT then
   return redis.error_reply('ERR the fence key ' .. KEYS[2] .. ' is used up')
 end
 
--- A counter is forgotten only when the clock has passed it.
+-- The counter must not expire before the clock has passed it.
 if fence - now > FENCE_WINDOW then memory = memory + math.ceil((fence - now) / 1000) end
 
--- Mostly it is one, nobody waits, and the fence is the proposal, whose text need not be made anew. Nil for
--- a key of any type, so a foreign value is simply held.
+-- Fast path: one resource, no waiters. If the fence is the proposal, its text is reused. A key of
+-- any type makes SET NX return nil, so a foreign value counts as held.
 if #KEYS == 3 and not is_queued and redis.call('SET', KEYS[1], token, 'NX', 'PX', ttl) then
   local text = fence == proposal and ARGV[3] or string.format('%.0f', fence)
   redis.call('SET', KEYS[2], text, 'PX', memory)
@@ -43,15 +50,15 @@ end
 
 --- queue.lua
 
-local call, kept, waiter = tonumber(ARGV[5]), ARGV[6], ARGV[7]
+local turn, kept, waiter = tonumber(ARGV[5]), ARGV[6], ARGV[7]
 local ticket, keep = tonumber(ARGV[8]), tonumber(ARGV[9])
-local longest, is_own, is_called, is_held = 0, false, {}, {}
+local longest, is_own, is_notified, is_held = 0, false, {}, {}
 for i = 1, #KEYS, 3 do
   local wait = 0
   local first = redis.pcall('ZRANGE', KEYS[i + 2], 0, 0, 'WITHSCORES')
   local score = tonumber(first[2] or 0)
   if score < 0 and first[1] == waiter then
-    is_called[i] = true
+    is_notified[i] = true
   else
     wait = math.ceil(left(score, now) / 1000)
   end
@@ -59,14 +66,14 @@ for i = 1, #KEYS, 3 do
   if pttl ~= -2 then
     is_held[i] = true
     is_own = is_own or redis.pcall('GET', KEYS[i]) == token
-    -- A key may expire within a millisecond.
+    -- A key may expire within the current millisecond.
     wait = pttl < 0 and math.huge or math.max(wait, pttl, 1)
   end
   longest = math.max(longest, wait)
 end
 if is_own then return {2, 0} end
 
--- All or none.
+-- Lock all or none.
 if longest == 0 then
   for i = 1, #KEYS, 3 do
     redis.call('SET', KEYS[i], token, 'PX', ttl)
@@ -80,14 +87,15 @@ local rank = -1
 if ticket then
   for i = 1, #KEYS, 3 do
     local lock, queue = KEYS[i], KEYS[i + 2]
-    if not is_called[i] or is_held[i] then
+    if not is_notified[i] or is_held[i] then
       put(queue, ticket, waiter, kept)
     elseif keep > 0 then
       put(queue, -(now + keep), waiter, kept)
     else
-      -- It cannot use its turn, for want of another resource. It comes back when it tries again.
+      -- It cannot use its turn while another resource is held, so the next waiter gets it. This one
+      -- rejoins when it tries again.
       redis.pcall('ZREM', queue, waiter)
-      call_next(lock, queue, false, call, kept)
+      notify_next(lock, queue, false, turn, kept)
     end
     local before = redis.pcall('ZRANK', queue, waiter)
     if type(before) == 'number' then rank = math.max(rank, before) end

@@ -1,9 +1,11 @@
--- EXTEND: for each lease 1 if its token holds all its resources, which are then kept for its ttl or
--- longer; else 0. No key is kept for less long than before: an EXTEND that arrives late, after a longer
--- one, must not undo it, and a fence counter may have to stay until the clock has passed it.
+-- EXTEND: returns for each lease 1 if its token holds all its resources, which are then kept for at
+-- least its ttl; else 0. No key's ttl is shortened: an EXTEND that arrives late, after a longer
+-- one, must not undo it, and a fence counter may have to outlive its ttl until the clock has passed
+-- it.
 --
--- KEYS: of each resource of each lease the lock key and the fence key.
--- ARGV: of each lease how many resources it has, its token, its ttl, and the ttl of its fence keys.
+-- KEYS: for each resource of each lease the lock key and the fence key.
+-- ARGV: for each lease the number of its resources, its token, its ttl, and the ttl of its fence
+-- keys. All ttls are in milliseconds.
 
 local done, at = {}, 1
 for i = 1, #ARGV, 4 do

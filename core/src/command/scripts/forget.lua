@@ -1,4 +1,5 @@
--- FORGET: 1 if nothing is kept of the resource any more; 0 if somebody holds it or waits for it.
+-- FORGET: deletes the fence counter of an unused resource. Returns 1; or 0 if the resource is held
+-- or has waiters.
 --
 -- KEYS: the lock key, the fence key, the queue.
 

@@ -1,10 +1,11 @@
--- HEAL: for each lease 1 if its token holds all its resources now, 2 if it does, but a fence counter has
--- passed the lease's fence, and 0 if others hold some. Foreign values under the names of the fence keys are
--- not touched, and then neither are the locks.
+-- HEAL: repairs leases, by locking their missing resources again. Returns for each lease 1 if its
+-- token now holds all its resources, 2 if it does but a fence counter has passed the lease's fence,
+-- and 0 if another token holds one. If a fence key holds a foreign value, nothing of the lease is
+-- changed.
 --
--- KEYS: of each resource of each lease the lock key and the fence key.
--- ARGV: of each lease how many resources it has, its token, its ttl, its fence, and the ttl of its fence
--- keys at least.
+-- KEYS: for each resource of each lease the lock key and the fence key.
+-- ARGV: for each lease the number of its resources, its token, its ttl, its fence, and the minimum
+-- ttl of its fence keys. All ttls are in milliseconds.
 
 local time = redis.call('TIME')
 local now = time[1] * 1000000 + time[2]
@@ -12,7 +13,7 @@ local done, at = {}, 1
 for i = 1, #ARGV, 5 do
   local token, ttl, fence, memory = unpack(ARGV, i + 1, i + 4)
   local last, is_possible, is_passed, old = at + 2 * ARGV[i] - 1, true, false, {}
-  -- A counter is forgotten only when the clock has passed it.
+  -- The counter must not expire before the clock has passed it.
   if fence - now > FENCE_WINDOW then memory = memory + math.ceil((fence - now) / 1000) end
   for k = at, last, 2 do
     local holder = redis.pcall('GET', KEYS[k])

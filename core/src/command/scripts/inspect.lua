@@ -1,6 +1,7 @@
--- INSPECT: what is kept of a resource: {what the lock key holds (0: nothing, 1: a token, 2: anything else),
--- the token, for how many milliseconds (-1: for ever), the last fence (-1: none), how many wait (-1: not
--- known)}. It writes nothing.
+-- INSPECT: returns what is stored about a resource: {kind, token, expires_in, fence, waiters}.
+-- `kind` is 0 if there is no lock key, 1 if it holds a token, 2 if it holds a value of another
+-- type. `expires_in` is in milliseconds, -1 if never. `fence` is the last fence, `waiters` the
+-- length of the queue; each is -1 if unknown. Writes nothing.
 --
 -- KEYS: the lock key, the fence key, the queue.
 
@@ -8,7 +9,7 @@ local token, kind = redis.pcall('GET', KEYS[1]), 0
 if type(token) == 'string' then
   kind = 1
 elseif token then
-  -- Not of a value of another type, but of a user who may not look.
+  -- A missing permission is an error; a value of another type is not.
   if not string.find(token.err, 'WRONGTYPE', 1, true) then return token end
   kind, token = 2, ''
 end

@@ -1,12 +1,13 @@
--- RAISE: 1 if this token holds all resources, and each stores a fence that is at least this; else 0.
+-- RAISE: returns 1 if the token holds all resources, after making each store at least this fence;
+-- else 0.
 --
--- KEYS: of each resource the lock key and the fence key.
--- ARGV: the token, the fence, the ttl of the fence key at least.
+-- KEYS: for each resource the lock key and the fence key.
+-- ARGV: the token, the fence, the minimum ttl of the fence key in milliseconds.
 
 for i = 1, #KEYS, 2 do
   if redis.pcall('GET', KEYS[i]) ~= ARGV[1] then return 0 end
 end
--- A counter is forgotten only when the clock has passed it.
+-- The counter must not expire before the clock has passed it.
 local time = redis.call('TIME')
 local ahead = ARGV[2] - (time[1] * 1000000 + time[2])
 local memory = ahead > FENCE_WINDOW and ARGV[3] + math.ceil(ahead / 1000) or ARGV[3]

@@ -36,7 +36,7 @@ fn release() -> Request {
     Request::release(&subject(), turns())
 }
 
-/// A connection that only stays open.
+/// A connection that does nothing but stay open.
 struct Connection;
 
 impl Route for Connection {
@@ -45,7 +45,7 @@ impl Route for Connection {
     }
 }
 
-/// A node that keeps the sinks of what it is sent.
+/// A node that collects the sinks of the requests sent to it.
 #[derive(Default)]
 struct Node {
     connection: Mutex<Option<Arc<Connection>>>,
@@ -57,7 +57,7 @@ impl Node {
         Arc::new(Self { connection: Mutex::new(Some(Arc::new(Connection))), ..Self::default() })
     }
 
-    /// Its connection, if it is open.
+    /// Its connection, which must be open.
     fn open(&self) -> Arc<Connection> {
         self.connection.lock().unwrap().clone().unwrap()
     }
@@ -98,13 +98,13 @@ fn run(test: impl Future<Output = ()>) {
 }
 
 #[test]
-fn request_that_may_create_keys_keeps_its_connection_until_it_is_answered() {
+fn request_that_may_create_keys_keeps_its_connection_until_answered() {
     enum End {
         Answer,
         LoseSink,
-        DropAsking,
+        DropFanOut,
     }
-    for end in [End::Answer, End::LoseSink, End::DropAsking] {
+    for end in [End::Answer, End::LoseSink, End::DropFanOut] {
         let node = Node::connected();
         let link = Arc::downgrade(&node.open());
         run(async {
@@ -112,14 +112,14 @@ fn request_that_may_create_keys_keeps_its_connection_until_it_is_answered() {
                 FanOut::new(&Arc::default(), clock::now(), Duration::from_millis(1), 2);
             let created = sink(&mut fan_out, &node, acquire());
             let released = sink(&mut fan_out, &node, release());
-            assert!(created.goes_on(node.open()) && released.goes_on(node.open()));
+            assert!(created.mark_sent(node.open()) && released.mark_sent(node.open()));
             for _ in 0..2 {
-                let told = fan_out.received().await.unwrap();
-                assert_eq!(told.answered.unwrap_err().outcome, NodeOutcome::Timeout);
-                assert!(!told.in_order);
+                let received = fan_out.received().await.unwrap();
+                assert_eq!(received.answered.unwrap_err().outcome, NodeOutcome::Timeout);
+                assert!(!received.in_order);
             }
             assert!(fan_out.received().await.is_none() && fan_out.has_late());
-            // The node uses another connection now, or none.
+            // The node now uses another connection, or none.
             node.close();
             assert!(link.strong_count() > 0, "it was closed before the answer");
             assert!(fan_out.late().now_or_never().is_none());
@@ -139,9 +139,9 @@ fn request_that_may_create_keys_keeps_its_connection_until_it_is_answered() {
                     drop(created);
                     assert!(fan_out.late().await.is_none());
                 }
-                End::DropAsking => drop(fan_out),
+                End::DropFanOut => drop(fan_out),
             }
-            assert_eq!(link.strong_count(), 0, "nobody needs it any more");
+            assert_eq!(link.strong_count(), 0, "nothing needs the connection any more");
         });
     }
 }
@@ -154,7 +154,7 @@ fn answer_is_in_order_if_the_request_was_sent_once_on_the_connection_in_use() {
             let node = Node::connected();
             let mut fan_out = FanOut::new(&Arc::default(), clock::now(), PATIENCE, 1);
             let sink = sink(&mut fan_out, &node, acquire());
-            (0..sent).for_each(|_| assert!(sink.goes_on(node.open())));
+            (0..sent).for_each(|_| assert!(sink.mark_sent(node.open())));
             if is_replaced {
                 node.close();
             }
@@ -164,15 +164,14 @@ fn answer_is_in_order_if_the_request_was_sent_once_on_the_connection_in_use() {
     });
 }
 
-/// What could not be put on a connection was not sent there.
 #[test]
-fn request_that_found_no_room_was_not_sent() {
+fn request_that_found_no_room_counts_as_unsent() {
     let node = Node::connected();
     run(async {
         let mut fan_out = FanOut::new(&Arc::default(), clock::now(), Duration::from_millis(1), 1);
         let sink = sink(&mut fan_out, &node, acquire());
-        assert!(sink.goes_on(node.open()));
-        sink.comes_back();
+        assert!(sink.mark_sent(node.open()));
+        sink.mark_unsent();
         let failure = fan_out.received().await.unwrap().answered.unwrap_err();
         assert!(!failure.sent && !fan_out.has_late());
     });

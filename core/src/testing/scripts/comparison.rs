@@ -376,7 +376,7 @@ const EXPECTED: &[&str] = &[
     "Release: No",
     "Release: No, half held",
     "Inspect: Seen",
-    "Look: Yes",
+    "Exists: Yes",
     "Forget: Yes",
     "Forget: No",
 ];

@@ -1,6 +1,6 @@
 #![allow(clippy::unwrap_used, reason = "tests")]
 
-use super::{Master, Named, Sentinels, Word, elect};
+use super::{Master, Named, Report, Sentinels, elect};
 use crate::config::server::{Login, Place, Server};
 use crate::runtime::{self, Pending};
 use crate::transport::connection::Nobody;
@@ -19,48 +19,48 @@ fn place(port: u16) -> Place {
     Place::tcp("127.0.0.1".to_owned(), port)
 }
 
-fn word(port: u16, epoch: u64, age: u64) -> Option<Word> {
-    Some(Word { place: place(port), epoch, age: Duration::from_secs(age) })
+fn report(port: u16, epoch: u64, age: u64) -> Option<Report> {
+    Some(Report { place: place(port), epoch, age: Duration::from_secs(age) })
 }
 
-fn elected(words: &[Option<Word>], current: Option<u16>) -> Option<(Place, u64, bool)> {
+fn elected(reports: &[Option<Report>], current: Option<u16>) -> Option<(Place, u64, bool)> {
     let current = current.map(place);
-    let Named { place, age, is_agreed } = elect(words, current.as_ref())?;
+    let Named { place, age, is_agreed } = elect(reports, current.as_ref())?;
     Some((place, age.as_secs(), is_agreed))
 }
 
 #[test]
-fn a_minority_names_no_master() {
+fn minority_of_sentinels_names_no_master() {
     assert_eq!(elected(&[None], None), None);
-    assert_eq!(elected(&[word(1, 0, 9)], None), Some((place(1), 9, true)));
-    assert_eq!(elected(&[word(1, 0, 9), None], None), None);
-    assert_eq!(elected(&[None, None, word(1, 7, 9)], None), None);
-    assert_eq!(elected(&[word(1, 7, 9), None, None, word(1, 7, 9)], None), None);
+    assert_eq!(elected(&[report(1, 0, 9)], None), Some((place(1), 9, true)));
+    assert_eq!(elected(&[report(1, 0, 9), None], None), None);
+    assert_eq!(elected(&[None, None, report(1, 7, 9)], None), None);
+    assert_eq!(elected(&[report(1, 7, 9), None, None, report(1, 7, 9)], None), None);
 }
 
 #[test]
-fn the_highest_epoch_counts_and_then_the_most_sentinels() {
-    // One that missed a failover, or has heard of the next one first.
-    let stale = [word(1, 3, 500), word(2, 4, 9), word(2, 4, 7)];
+fn highest_epoch_wins_then_the_most_sentinels() {
+    // One sentinel missed a failover, or was the first to learn of the next one.
+    let stale = [report(1, 3, 500), report(2, 4, 9), report(2, 4, 7)];
     assert_eq!(elected(&stale, Some(1)), Some((place(2), 7, true)));
     assert_eq!(elected(&stale[..2], Some(1)), Some((place(2), 0, false)));
-    let ahead = [word(1, 3, 500), word(1, 3, 500), word(2, 4, 9)];
+    let ahead = [report(1, 3, 500), report(1, 3, 500), report(2, 4, 9)];
     assert_eq!(elected(&ahead, Some(1)), Some((place(2), 0, false)));
-    // Without epochs.
-    let most = [word(1, 0, 500), word(2, 0, 9), word(2, 0, 7)];
+    // Sentinels that report no epochs.
+    let most = [report(1, 0, 500), report(2, 0, 9), report(2, 0, 7)];
     assert_eq!(elected(&most, Some(1)), Some((place(2), 7, true)));
-    // One server under two names: the connection is kept.
-    let tie = [word(1, 0, 9), word(2, 0, 9), None];
+    // One server under two names: the current connection is kept.
+    let tie = [report(1, 0, 9), report(2, 0, 9), None];
     assert_eq!(elected(&tie, None), Some((place(1), 0, false)));
     assert_eq!(elected(&tie, Some(2)), Some((place(2), 0, false)));
 }
 
 #[test]
-fn the_age_is_that_which_a_majority_confirms() {
-    // One of them has restarted, or one of them is wrong.
-    let words = [word(1, 4, 100), word(1, 4, 2), word(1, 4, 50)];
-    assert_eq!(elected(&words, None), Some((place(1), 50, true)));
-    assert_eq!(elected(&words[..2], None), Some((place(1), 2, true)));
+fn age_is_what_a_majority_confirms() {
+    // One sentinel has restarted, or one is wrong.
+    let reports = [report(1, 4, 100), report(1, 4, 2), report(1, 4, 50)];
+    assert_eq!(elected(&reports, None), Some((place(1), 50, true)));
+    assert_eq!(elected(&reports[..2], None), Some((place(1), 2, true)));
 }
 
 /// How a fake sentinel behaves.
@@ -71,7 +71,8 @@ enum Habit {
     NeverAnswers,
 }
 
-/// A server that names this port, its own if it is 0, with this epoch. It is a master if somebody asks.
+/// Starts a server that answers as a sentinel, and as a master if it is asked for its ROLE. It
+/// names `port`, or its own port if that is 0, with this epoch. Returns its own port.
 fn fake(port: u16, epoch: u64, habit: Habit) -> u16 {
     let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
     let own = listener.local_addr().unwrap().port();
@@ -132,7 +133,7 @@ fn read_request(reader: &mut impl BufRead) -> Option<Vec<String>> {
 fn sentinels(ports: &[u16]) -> Arc<Sentinels> {
     let server = |port: &u16| {
         let login = Login::default();
-        Server { place: place(*port), login, tls: None, is_found: false }
+        Server { place: place(*port), login, tls: None, is_discovered: false }
     };
     let sentinels = ports.iter().map(server).collect();
     let (service, login) = ("orders".to_owned(), Login::default());
@@ -146,7 +147,7 @@ fn run<T: Send + 'static>(work: impl Future<Output = T> + Send + 'static) -> T {
     Pending::new(receiver).wait(PATIENCE).expect("it hangs")
 }
 
-/// The master and its age, or why there is none.
+/// The place of the master and its age, or why there is none.
 fn open(ports: &[u16]) -> Result<(Place, Duration), String> {
     let sentinels = sentinels(ports);
     run(async move {
@@ -161,13 +162,13 @@ fn still_name(ports: &[u16], port: u16) -> Option<bool> {
     run(async move { sentinels.still_name(&place(port)).await })
 }
 
-/// A port at which nothing listens.
+/// A port on which nothing listens.
 fn closed_port() -> u16 {
     TcpListener::bind(("127.0.0.1", 0)).unwrap().local_addr().unwrap().port()
 }
 
 #[test]
-fn a_stale_sentinel_that_answers_first_names_no_master() {
+fn stale_sentinel_that_answers_first_is_not_followed() {
     let [old, new] = [0, 0].map(|port| fake(port, 0, Habit::Answers));
     for epochs in [(3, 4), (0, 0)] {
         let stale = fake(old, epochs.0, Habit::Answers);
@@ -180,17 +181,17 @@ fn a_stale_sentinel_that_answers_first_names_no_master() {
 }
 
 #[test]
-fn the_newer_of_two_words_counts_if_the_third_sentinel_hangs() {
+fn newer_of_two_reports_wins_if_the_third_sentinel_hangs() {
     let [old, new] = [0, 0].map(|port| fake(port, 0, Habit::Answers));
     let hangs = fake(old, 9, Habit::NeverAnswers);
     let all = [fake(old, 3, Habit::Answers), fake(new, 4, Habit::IsLate), hangs];
-    // No majority tells for how long it has been the master.
+    // No majority confirms how long it has been the master.
     assert_eq!(open(&all), Ok((place(new), Duration::ZERO)));
     assert_eq!(still_name(&all, old), Some(false));
 }
 
 #[test]
-fn without_a_majority_of_the_sentinels_there_is_no_master() {
+fn no_master_without_a_majority_of_the_sentinels() {
     let master = fake(0, 0, Habit::Answers);
     let sentinel = fake(master, 4, Habit::Answers);
     let (one, other) = (closed_port(), closed_port());

@@ -1,4 +1,4 @@
-//! The cycles that are in flight, and the loop that drives them.
+//! The client: the cycles in flight, and the loop that drives them.
 
 use crate::node::{Node, Ticket};
 use crate::requests::{Keys, acquire, encode, release, scripts, token};
@@ -7,22 +7,22 @@ use rustix::event::{PollFd, PollFlags, poll};
 use std::io::Result;
 use std::time::Instant;
 
-/// A node that owes so many answers, beside those of the cycles in flight, is left out until it has
-/// caught up: it is frozen.
+/// A node with more unanswered requests than this, in addition to those in flight, is considered frozen. It
+/// gets no requests until it has caught up.
 const BACKLOG: usize = 1000;
 
 pub struct Client {
     nodes: Vec<Node>,
     acquire: String,
     release: String,
-    /// Whether all nodes are waited for, not only a majority.
+    /// Whether a cycle waits for all nodes, not only for a majority.
     all: bool,
-    /// How many requests were made so far.
+    /// The number of requests made so far.
     requests: u64,
     buffer: Vec<u8>,
 }
 
-/// One key, which is acquired and released again and again.
+/// A key that is acquired and released repeatedly.
 struct Cycle {
     keys: Keys,
     token: String,
@@ -31,7 +31,7 @@ struct Cycle {
     /// The request whose answers are counted.
     request: u64,
     answers: usize,
-    /// The nodes that got the acquire, one bit each: they get the release, too.
+    /// The nodes to which the acquire was sent, one bit each. The release goes to the same nodes.
     asked: u32,
     is_held: bool,
 }
@@ -51,7 +51,7 @@ impl Client {
         Ok(Self { nodes, acquire, release, all, requests: 0, buffer })
     }
 
-    /// Runs so many cycles on each of so many keys at once.
+    /// Runs `cycles` cycles on each of `concurrency` keys, all keys concurrently.
     pub fn run(&mut self, Request { cycles, concurrency }: Request) -> Micros {
         let name = if self.all { "floor, all" } else { "floor" };
         let limit = BACKLOG + 4 * concurrency;
@@ -76,7 +76,7 @@ impl Client {
             self.nodes.iter_mut().for_each(Node::flush);
             self.receive(&mut answered)?;
             for ticket in answered.drain(..) {
-                // Late answers are of another request, perhaps of an earlier run.
+                // Ignore late answers to an earlier request, perhaps of an earlier run.
                 let Some(cycle) = running.get_mut(ticket.cycle) else { continue };
                 if cycle.request != ticket.request {
                     continue;
@@ -99,7 +99,7 @@ impl Client {
                 }
             }
         }
-        // The last releases go to the nodes that nobody waits for, too.
+        // Send the last releases also to nodes whose answers were not needed.
         self.nodes.iter_mut().for_each(Node::flush);
         Ok(micros)
     }
@@ -133,7 +133,7 @@ impl Client {
         }
     }
 
-    /// Waits until a node has answered, and reads what there is.
+    /// Waits until a node has answered, and reads all available answers.
     fn receive(&mut self, answered: &mut Vec<Ticket>) -> std::result::Result<(), String> {
         let present = self.nodes.iter_mut().filter(|node| !node.gone).collect::<Vec<_>>();
         let mut ready: Vec<_> = present

@@ -1,8 +1,8 @@
-//! The floor: what the lock costs on raw sockets, in one thread, without a library.
+//! The floor: the cost of the lock on raw sockets, in one thread, without a library.
 //!
-//! It sends what quorlock sends, its scripts with the same parameters, to all nodes, and waits for the
-//! answers of a majority; with `--all`, of all. It has no timeouts, no undo and no reconnects, and nobody
-//! ever waits for its locks. `bench/README.md` says what a contender does.
+//! It sends the same requests as quorlock to all nodes, and waits for the answers of a majority, or of all
+//! nodes with `--all`. It has no timeouts, no undo, no reconnects and no waiters. `bench/README.md` describes
+//! the protocol of contenders.
 
 mod client;
 mod node;

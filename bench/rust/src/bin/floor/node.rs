@@ -1,11 +1,11 @@
-//! One node: its connection, and the answers that it owes.
+//! One node: its connection, and the requests without an answer.
 
 use crate::reply;
 use std::collections::VecDeque;
 use std::io::{ErrorKind, Read, Result, Write};
 use std::net::TcpStream;
 
-/// Which answer something is: of which cycle, and to which of all requests that were ever sent.
+/// Identifies the request of an answer: the index of the cycle, and the number of the request.
 #[derive(Clone, Copy)]
 pub struct Ticket {
     pub cycle: usize,
@@ -16,15 +16,15 @@ pub struct Node {
     pub stream: TcpStream,
     /// Whether the connection is closed.
     pub gone: bool,
-    /// What is not written yet.
+    /// Requests that are not yet written.
     output: Vec<u8>,
-    /// An answer that is not complete yet.
+    /// The beginning of an incomplete answer.
     input: Vec<u8>,
     owed: VecDeque<Ticket>,
 }
 
 impl Node {
-    /// Connects, and loads the scripts; returns their hashes, too.
+    /// Connects and loads the scripts. Returns the node and the hashes of the scripts.
     pub fn connect(address: &str, scripts: &[Vec<u8>]) -> Result<(Self, Vec<String>)> {
         let mut stream = TcpStream::connect(address)?;
         stream.set_nodelay(true)?;
@@ -32,7 +32,7 @@ impl Node {
         for script in scripts {
             stream.write_all(script)?;
             let mut input = Vec::new();
-            // Two lines: a length, and a hash of as many letters.
+            // The answer has two lines: the length of the hash, and the hash.
             let hash = loop {
                 let mut buffer = [0; 256];
                 let size = stream.read(&mut buffer)?;
@@ -50,23 +50,23 @@ impl Node {
         Ok((Self { stream, gone: false, output, input, owed }, hashes))
     }
 
-    /// How many answers it owes.
+    /// The number of requests without an answer.
     pub fn owes(&self) -> usize {
         self.owed.len()
     }
 
-    /// Whether something is left to write, because the connection took no more.
+    /// Whether requests are left to write, because the connection accepted no more.
     pub fn is_full(&self) -> bool {
         !self.output.is_empty()
     }
 
-    /// Puts a request behind those that are to be written together with it.
+    /// Appends a request. `flush` writes all appended requests together.
     pub fn push(&mut self, message: &[u8], ticket: Ticket) {
         self.output.extend_from_slice(message);
         self.owed.push_back(ticket);
     }
 
-    /// Writes as much as the connection takes.
+    /// Writes as much as the connection accepts.
     pub fn flush(&mut self) {
         while !self.output.is_empty() && !self.gone {
             match self.stream.write(&self.output) {
@@ -77,7 +77,7 @@ impl Node {
         }
     }
 
-    /// Reads what is there; calls `answered` for each answer. An answer other than 1 is an error.
+    /// Reads available answers, and calls `answered` for each. Returns an error for an answer other than 1.
     pub fn receive(
         &mut self,
         buffer: &mut [u8],

@@ -1,6 +1,7 @@
-//! The answers of the scripts: an integer, or a list of integers, or an error.
+//! Parses the answers of the scripts: an integer, a list of integers, or an error.
 
-/// The first answer in `data`, if it is complete: its length, and the first number in it, or the error.
+/// Returns the length of the first answer in `data`, and its first number or the error. Returns `None` if the
+/// answer is incomplete.
 pub fn first(data: &[u8]) -> Option<(usize, Result<i64, String>)> {
     let (text, mut end) = line(data, 0)?;
     let parts = match (data[0], number(text)) {
@@ -19,7 +20,7 @@ pub fn first(data: &[u8]) -> Option<(usize, Result<i64, String>)> {
     Some((end, result))
 }
 
-/// The line that begins at `start`, and where the next one does.
+/// Returns the line that begins at `start`, and the start of the next line.
 pub fn line(data: &[u8], start: usize) -> Option<(&str, usize)> {
     let length = data[start..].windows(2).position(|two| two == b"\r\n")?;
     let text = str::from_utf8(&data[start..start + length]).unwrap_or("not UTF-8");

@@ -1,7 +1,7 @@
-//! What is sent: the scripts of the core with the parameters of `core/src/command/script.rs`.
+//! The requests: the scripts of the core, with the parameters of `core/src/command/script.rs`.
 //!
-//! They are written twice, since the floor must not depend on what it measures; `bench/commands.py`
-//! compares them with what quorlock sends.
+//! The parameters are repeated here, because the floor must not depend on the code that it is compared with.
+//! `bench/commands.py` checks that quorlock sends the same.
 
 use std::fmt::Write;
 use std::time::SystemTime;
@@ -15,14 +15,14 @@ const CONSTANTS: [(&str, &str); 4] = [
     ("MOST_GONE", "16"),
     ("LONGEST_CALL", "60000000"),
 ];
-/// In milliseconds; and for how long the fence counter is kept.
+/// The ttl of the lock and of the fence counter, in milliseconds.
 const TTL: &str = "10000";
 const FENCE_MEMORY: &str = "86410000";
-/// Of a release: for how long a waiter that it calls goes first (µs), and a queue is kept (ms).
+/// Parameters of a release: how long a notified waiter has priority (µs), and the ttl of the queue (ms).
 const CALL: &str = "50000";
 const QUEUE_MEMORY: &str = "5200";
 
-/// The scripts for acquire and for release.
+/// Returns the scripts of acquire and release.
 pub fn scripts() -> [String; 2] {
     [ACQUIRE, RELEASE].map(|source| {
         let source = source.replace("--- queue.lua\n", QUEUE);
@@ -30,7 +30,7 @@ pub fn scripts() -> [String; 2] {
     })
 }
 
-/// A command as the server expects it.
+/// Encodes a command in the protocol of the server.
 pub fn encode(words: &[&str]) -> Vec<u8> {
     let mut text = format!("*{}\r\n", words.len());
     for word in words {
@@ -40,7 +40,7 @@ pub fn encode(words: &[&str]) -> Vec<u8> {
     text.into_bytes()
 }
 
-/// A resource's keys.
+/// The keys of a resource.
 pub struct Keys {
     lock: String,
     fence: String,
@@ -64,7 +64,7 @@ pub fn release(hash: &str, keys: &Keys, token: &str) -> Vec<u8> {
     encode(&["EVALSHA", hash, "2", &keys.lock, &keys.queue, token, CALL, QUEUE_MEMORY])
 }
 
-/// 20 random bytes, as hexadecimal digits.
+/// Returns 20 random bytes as hexadecimal digits.
 pub fn token() -> String {
     let mut bytes = [0; 20];
     getrandom::fill(&mut bytes).expect("random numbers");

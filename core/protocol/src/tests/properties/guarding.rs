@@ -1,4 +1,4 @@
-//! The restart guard, with a server whose true history is known.
+//! The restart guard, tested against a server whose true history is known.
 
 use super::{cases, moment, term, up_to};
 use crate::{Guard, Moment, Term};
@@ -8,21 +8,22 @@ use std::time::Duration;
 
 #[derive(Clone, Copy, Debug)]
 enum Change {
-    /// It is the server that it was.
+    /// The same server process.
     None,
-    /// It restarted this long ago.
+    /// The server restarted this long ago.
     Restarted(Duration),
-    /// Another one stands in its place, which has been up for so long and knows nothing.
+    /// Another server has taken its place: up for this long, but without its memory.
     Replaced(Duration),
 }
 
 #[derive(Clone, Copy, Debug)]
 struct Step {
     change: Change,
-    /// How long after the step before.
+    /// The time since the previous step.
     after: Duration,
+    /// Whether the server reports its identity and uptime.
     tells: bool,
-    /// Whether it says that its memory is being exchanged.
+    /// Whether the server reports that its memory is being replaced.
     doubted: bool,
 }
 
@@ -37,7 +38,7 @@ fn step() -> impl Strategy<Value = Step> {
         .prop_map(|(change, after, tells, doubted)| Step { change, after, tells, doubted })
 }
 
-/// From when on the lease that was granted last before `forgot` is over on every node.
+/// When a lease granted just before `forgot` has expired on every node.
 fn safe(term: Term, forgot: Moment) -> Moment {
     forgot.plus(term.ttl).plus(term.drift())
 }
@@ -46,29 +47,30 @@ proptest! {
     #![proptest_config(cases(2_000))]
 
     #[test]
-    fn a_node_does_not_count_before_what_it_forgot_is_over(
+    fn a_node_does_not_count_before_its_forgotten_leases_have_expired(
         term in term(), start in moment(), uptime in up_to(Duration::from_secs(36_000)),
         steps in vec(step(), 1..12),
     ) {
         let mut guard = Guard::new(term);
-        prop_assert!(!guard.counts(start), "nobody has looked at it");
+        prop_assert!(!guard.counts(start), "it has not been examined");
         let mut now = start.plus(uptime);
-        // The server process, and when it began to know what it grants.
+        // The number of the server process, its start, and when grants were last forgotten.
         let (mut server, mut up_since, mut forgot) = (0, start, start);
-        let (mut told, mut was_told) = (None, false);
+        // The server reported in the last step, and whether one was ever reported.
+        let (mut reported, mut was_reported) = (None, false);
         for (number, step) in steps.into_iter().enumerate() {
             let before = guard.counts_from();
             let last = now;
             now = now.plus(step.after);
             match step.change {
                 Change::None => {}
-                // Not before the step before, in which it was the one that it was.
+                // The restart is not earlier than the previous step, in which the old process ran.
                 Change::Restarted(ago) => {
                     (server, up_since) = (number + 1, now.minus(ago).max(last));
                     forgot = up_since;
                 }
-                // What is not known of a server that nobody has looked at cannot be guarded.
-                Change::Replaced(_) if !was_told => {}
+                // The guard cannot detect the replacement of a server that never reported.
+                Change::Replaced(_) if !was_reported => {}
                 Change::Replaced(age) => {
                     (server, up_since) = (number + 1, now.minus(age));
                     forgot = now;
@@ -77,15 +79,15 @@ proptest! {
             let memory = server.to_string();
             let seconds = Duration::from_secs(now.since(up_since).as_secs());
             guard.looked(now, step.tells.then_some((&*memory, seconds)));
-            if step.tells && told == Some(server) {
+            if step.tells && reported == Some(server) {
                 prop_assert_eq!(guard.counts_from(), before, "it has forgotten nothing");
             }
-            // Who knows what was there while it did not tell.
-            told = step.tells.then_some(server);
-            was_told |= step.tells;
+            // Without a report, the server may have been any other in between.
+            reported = step.tells.then_some(server);
+            was_reported |= step.tells;
             let from = guard.counts_from();
             prop_assert!(from >= safe(term, forgot), "it forgot at {:?}", forgot);
-            prop_assert!(guard.counts(from), "nor is it away for ever");
+            prop_assert!(guard.counts(from), "the guard must end");
             if step.doubted {
                 guard.doubted(now);
                 prop_assert!(guard.counts_from() >= from.max(safe(term, now)));

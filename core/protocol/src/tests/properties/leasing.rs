@@ -1,4 +1,4 @@
-//! Leases, with any sequence of extensions, answers and ends.
+//! Leases, with random sequences of extensions, answers and ends.
 
 use super::super::granted_by_all;
 use super::{cases, moment, term, up_to};
@@ -9,10 +9,10 @@ use std::time::Duration;
 
 #[derive(Clone, Copy, Debug)]
 enum Step {
-    /// Time passes: this part of the ttl.
+    /// This part of the ttl passes.
     Pass(f64),
     Extend(Term),
-    /// A node answers the extension so many before the latest, if it has not yet.
+    /// A node answers the extension that is `back` before the latest, if it has not done so yet.
     Answer {
         back: usize,
         node: usize,
@@ -35,7 +35,7 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// An extension under way, and what is known of it besides.
+/// An extension in progress, with its parameters and answers.
 struct Asked {
     extension: Extension,
     sent: Moment,
@@ -53,7 +53,7 @@ proptest! {
     #![proptest_config(cases(2_000))]
 
     #[test]
-    fn what_was_lost_is_never_valid_again(
+    fn a_lost_lease_is_never_valid_again(
         term in term(), sent in moment(), nodes in 1..=8_usize,
         max_hold in proptest::option::of(up_to(Duration::from_secs(3600))),
         steps in vec(step(), 1..80),
@@ -64,7 +64,7 @@ proptest! {
         let mut now = sent;
         let mut asked: Vec<Asked> = Vec::new();
         let mut over = !lease.is_valid(now);
-        // A node that turned out not to hold it counts no more, before it is healed.
+        // A node that refused no longer counts, because it is never repaired here.
         let mut sound = vec![true; nodes];
         for step in steps {
             let end = lease.end();
@@ -107,7 +107,7 @@ proptest! {
                         let missing = asked.extension.take_missing();
                         prop_assert!(missing.iter().all(|n| asked.answers[n] != Some(Answer::Yes)));
                     } else {
-                        prop_assert_eq!(lease.end(), end, "nothing else moves the end");
+                        prop_assert_eq!(lease.end(), end, "only a confirmation may move the end");
                     }
                 }
                 Step::Release => drop(lease.release(now)),
@@ -118,7 +118,7 @@ proptest! {
                 prop_assert!(lease.end() == end || lease.end() <= limit);
             }
             let valid = lease.is_valid(now);
-            prop_assert!(!(over && valid), "it came back");
+            prop_assert!(!(over && valid), "an ended lease became valid again");
             prop_assert!(!valid || now < lease.end());
             prop_assert_eq!(lease.heal(now, term).is_some(), valid);
             over |= !valid;
@@ -141,14 +141,14 @@ proptest! {
         let mut decided = None;
         for (node, answer) in answers.into_iter().enumerate() {
             let decision = lease.released(&mut release, node, answer);
-            prop_assert!(decided.is_none() || decision == decided, "it changed its mind");
+            prop_assert!(decided.is_none() || decision == decided, "the decision changed");
             decided = decision;
         }
         prop_assert_eq!(decided, Some(was_valid && confirmed >= quorum.size()));
     }
 
     #[test]
-    fn what_is_due_is_due_in_time(term in term(), sent in moment(), max_hold in up_to(Duration::from_secs(3600))) {
+    fn a_renewal_is_due_before_the_validity_end(term in term(), sent in moment(), max_hold in up_to(Duration::from_secs(3600))) {
         let quorum = Quorum::over(1).expect("within the range");
         let upkeep = Upkeep::new(term);
         let lease = granted_by_all(quorum, term.end(sent), Some(sent.plus(max_hold)));

@@ -1,4 +1,4 @@
-//! Quorums, fences, delays, and how long is waited.
+//! Quorums, node sets, fences, delays and waits.
 
 use super::{cases, moment, up_to};
 use crate::fence::{Settlement, settle};
@@ -131,8 +131,8 @@ proptest! {
                     break;
                 }
                 Next::TryAt(at) => {
-                    prop_assert!(!last, "there is but one round at the deadline");
-                    // Each round is later than the one before, so that there are not infinitely many.
+                    prop_assert!(!last, "only one round may begin at the deadline");
+                    // Each round begins later than the previous one ended, so the wait is finite.
                     prop_assert!(now < at && at <= limit);
                     last = at == deadline;
                     began = at;

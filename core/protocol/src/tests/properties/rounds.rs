@@ -1,4 +1,4 @@
-//! Rounds, with any votes in any order at any time.
+//! Rounds, with random votes in random order at random times.
 
 use super::{cases, moment, term, up_to};
 use crate::{Actions, Event, Loss, Moment, NodeSet, Outcome, Quorum, Round, Term, Vote};
@@ -21,8 +21,7 @@ fn may_be_applied(vote: Vote) -> bool {
     matches!(vote, Vote::Granted { .. } | Vote::Unknown | Vote::Guarded)
 }
 
-/// What happens to one node: its vote, whether it stores a raised fence, and numbers by which the
-/// order of events is drawn.
+/// One node's vote, whether it stores a raised fence, and the sort keys of these two events.
 #[derive(Clone, Debug)]
 struct Fate {
     vote: Vote,
@@ -38,7 +37,7 @@ fn fate() -> impl Strategy<Value = Fate> {
     })
 }
 
-/// When the events happen, as parts of the ttl; several may happen at a time.
+/// The pauses before the events, as parts of the ttl. A pause may be zero.
 fn pauses() -> impl Strategy<Value = Vec<f64>> {
     vec(prop_oneof![4 => Just(0.0), 2 => 0.0..0.05, 1 => 0.0..1.0], 1..8)
 }
@@ -54,7 +53,7 @@ struct Watched {
 }
 
 impl Watched {
-    /// Takes in what the round wants done, and checks that it is wanted once.
+    /// Records the actions of the round and checks that none is repeated.
     fn take(&mut self, actions: Actions) -> Result<(), TestCaseError> {
         if let Some(outcome) = actions.outcome {
             prop_assert!(self.outcome.replace(outcome).is_none(), "decided twice");
@@ -83,7 +82,7 @@ impl Watched {
         nodes.filter(|node| self.voted[*node].is_some_and(may_be_applied)).collect()
     }
 
-    /// Checks a decision by what has happened by then.
+    /// Checks the decision against the events so far.
     fn check_outcome(&self, in_time: bool) -> Result<(), TestCaseError> {
         let (granted, majority) = (self.granted(), self.quorum.size());
         let silent = |vote: &&Vote| !matches!(vote, Vote::Granted { .. } | Vote::Held { .. });
@@ -119,7 +118,7 @@ impl Watched {
     }
 }
 
-/// Plays one round. `abandon`: after so many events the caller goes away.
+/// Plays one round. With `abandon`, the round is abandoned after this many events.
 fn play(
     sent: Moment,
     term: Term,
@@ -167,7 +166,7 @@ fn play(
             watched.check_outcome(now < term.end(sent))?;
         }
         if abandoned && decided.is_none() {
-            prop_assert!(watched.outcome.is_none(), "nobody asked");
+            prop_assert!(watched.outcome.is_none(), "an abandoned round reports no outcome");
         }
         if asked.is_none()
             && let Some((nodes, fence)) = watched.raised
@@ -202,7 +201,7 @@ proptest! {
     }
 
     #[test]
-    fn a_round_that_nobody_waits_for_leaves_nothing_behind(
+    fn an_abandoned_round_leaves_nothing_behind(
         term in term(), sent in moment(), fates in vec(fate(), 1..=8), pauses in pauses(),
         abandon in 0..16_usize,
     ) {

@@ -32,12 +32,12 @@ proptest! {
     }
 
     #[test]
-    fn no_node_forgets_before_the_end_nor_keeps_beyond_gone(
+    fn no_node_expires_a_key_before_end_or_keeps_it_beyond_gone(
         term in term(), sent in moment(), late in up_to(DAY)
     ) {
         let drift = term.ttl.as_secs_f64() * term.drift_factor;
         let (end, gone) = (term.end(sent), term.gone(sent.plus(late)));
-        // An end before the sending would be no lease at all; it is cut off at the origin only.
+        // `end` saturates at the clock's origin.
         prop_assert!(end <= sent.plus(term.ttl).minus(ALLOWANCE));
         prop_assert!(end.plus(Duration::from_secs_f64(drift)).minus(Duration::from_nanos(2))
             <= sent.plus(term.ttl).minus(ALLOWANCE).max(Moment::from_origin(ALLOWANCE + term.drift())));
@@ -45,7 +45,7 @@ proptest! {
     }
 
     #[test]
-    fn what_is_asked_later_or_for_longer_does_not_end_earlier(
+    fn a_later_or_longer_term_does_not_end_earlier(
         term in term(), sent in moment(), later in up_to(DAY), longer in up_to(DAY)
     ) {
         prop_assert!(term.end(sent.plus(later)) >= term.end(sent));

@@ -1,4 +1,4 @@
-"""Reminds of unpaid orders, once a day. Every host may start it: one of them does the work."""
+"""Sends reminders of unpaid orders once a day. If all hosts start it, one of them does the work."""
 
 from typing import Any
 
@@ -21,12 +21,12 @@ class Command(BaseCommand):
         except quorlock.LockTimeoutError:
             self.stdout.write("another host is at it")
         except (quorlock.QuorumError, quorlock.LeaseLostError) as error:
-            # The next run goes on where this one stopped.
+            # The next run continues where this one stopped.
             raise CommandError(str(error)) from error
 
     def remind(self, lease: quorlock.Lease) -> int:
-        """Returns of how many. What is done is written down, since a lock does not remember that
-        the work was done: a host that comes when it is free again finds nothing to do."""
+        """Returns the number of reminders sent. Each is recorded, because a free lock does not mean
+        that the work is not done: a host that starts late finds nothing to do."""
         today = timezone.localdate()
         reminded = 0
         for order in Order.objects.filter(paid=False).exclude(reminded_on=today):

@@ -19,7 +19,7 @@ import org.redisson.api.RLock;
 import org.redisson.api.RedissonClient;
 import org.redisson.config.Config;
 
-/** The peer from Maven Central: {@code Peer NAME URL...}, a contender as README.md tells. */
+/** The contender Redisson: {@code Peer NAME URL...}. README.md describes the protocol. */
 public final class Peer {
     private static final long TTL = 10;
     private static final OperatingSystemMXBean SYSTEM =
@@ -41,7 +41,7 @@ public final class Peer {
         for (String line; (line = lines.readLine()) != null; ) {
             System.out.println(peer.answer(line));
         }
-        // Clients that wait for a frozen node would be waited for.
+        // Do not wait for clients that wait for a frozen node.
         Runtime.getRuntime().halt(0);
     }
 
@@ -51,7 +51,7 @@ public final class Peer {
         return Redisson.create(config);
     }
 
-    /** Runs the cycles on each key in a thread of its own. */
+    /** Runs the cycles of each key in a thread. */
     private String answer(String request) throws InterruptedException {
         int cycles = field(request, "cycles");
         var locks = IntStream.range(0, field(request, "concurrency")).mapToObj(this::lock).toList();
@@ -67,7 +67,7 @@ public final class Peer {
             try {
                 micros.addAll(loop.get());
             } catch (ExecutionException error) {
-                // The others are waited for: what is not cut short leaves no keys behind.
+                // Wait for the other loops: interrupting them would leave keys on the nodes.
                 failure = error.getCause();
             }
         }
@@ -81,7 +81,7 @@ public final class Peer {
 
     private RLock lock(int number) {
         var locks = clients.stream().map(client -> client.getLock(name + "-" + number));
-        // With one node there is nothing that a lock over several is needed for.
+        // RedissonRedLock is for several nodes; a single node needs a plain lock.
         return clients.size() == 1
                 ? locks.findFirst().orElseThrow()
                 : new RedissonRedLock(locks.toArray(RLock[]::new));
@@ -91,7 +91,7 @@ public final class Peer {
         var micros = new ArrayList<Double>(cycles);
         for (int number = 0; number < cycles; number++) {
             long start = System.nanoTime();
-            // Given how long it is held, the lock is not extended by the watchdog.
+            // With an explicit lease time, the watchdog does not renew the lock.
             if (!lock.tryLock(TTL, TTL, TimeUnit.SECONDS)) {
                 throw new IllegalStateException("not acquired");
             }
@@ -101,7 +101,7 @@ public final class Peer {
         return micros;
     }
 
-    /** A number in a request, which is too simple for a JSON parser to be needed. */
+    /** Returns a number in a request. The format is simple enough to do without a JSON parser. */
     private static int field(String request, String field) {
         Matcher found = Pattern.compile("\"" + field + "\":\\s*(\\d+)").matcher(request);
         if (!found.find()) {

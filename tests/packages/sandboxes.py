@@ -1,5 +1,5 @@
-"""Places where packages are installed as users install them: without Rust, without a compiler, and
-without anything of the checkout."""
+"""Sandboxes in which packages are installed like on a user's machine: without Rust, without a
+compiler and without files of the checkout."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ ROOT = Path(__file__).resolve().parent.parent.parent
 
 
 @dataclass(frozen=True)
-class Place:
-    """A directory, and programs that are all that can be run there."""
+class Sandbox:
+    """A directory, and the only programs that can be run there."""
 
     directory: Path
     programs: dict[str, str]
 
     def run(self, *command: str | Path, stdin: str = "") -> subprocess.CompletedProcess[str]:
-        """Runs a program with its output caught."""
+        """Runs a program and captures its output."""
         return subprocess.run(
             [self.programs.get(str(command[0]), command[0]), *command[1:]],
             input=stdin,
@@ -40,24 +40,24 @@ class Place:
         return done.stdout
 
 
-def place(directory: Path, **programs: str) -> Place:
-    """An empty place; the programs are on its PATH by these names, and nothing else is."""
+def sandbox(directory: Path, **programs: str) -> Sandbox:
+    """Creates an empty sandbox. Only these programs are on its PATH, under these names."""
     (directory / "bin").mkdir(parents=True)
     for name, path in programs.items():
         (directory / "bin" / name).symlink_to(path)
-    return Place(directory, {name: str(directory / "bin" / name) for name in programs})
+    return Sandbox(directory, {name: str(directory / "bin" / name) for name in programs})
 
 
 def program(name: str) -> str:
-    """Where a program is."""
+    """Returns the path of a program that must be installed."""
     path = shutil.which(name)
     assert path, f"{name} is needed"
     return str(Path(path).resolve())
 
 
-def new_project(directory: Path, npm_registry: str, *options: str) -> Place:
-    """An empty project in which the npm package is installed."""
-    found = place(directory, node=program("node"), npm=program("npm"), sh=program("sh"))
+def new_project(directory: Path, npm_registry: str, *options: str) -> Sandbox:
+    """Creates an empty project and installs the npm package in it."""
+    found = sandbox(directory, node=program("node"), npm=program("npm"), sh=program("sh"))
     (directory / "package.json").write_text(json.dumps({"name": "project", "private": True}))
     common = [f"--registry={npm_registry}", "--no-audit", "--no-fund", "--no-update-notifier"]
     found.succeed("npm", "install", "quorlock", *common, *options)
@@ -65,7 +65,7 @@ def new_project(directory: Path, npm_registry: str, *options: str) -> Place:
 
 
 def quick_start(language: str, url: str) -> str:
-    """The first program on the page that the registry shows, with this node."""
+    """Returns the first program on the package's registry page, with the URL of this node."""
     part = {"python": "bindings-python", "js": "bindings-node"}[language]
     page = (ROOT / part / "README.md").read_text()
     text: str = re.findall(rf"```{language}\n(.*?)```", page, re.DOTALL)[0]

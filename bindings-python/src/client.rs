@@ -1,0 +1,86 @@
+//! The native part of `quorlock.Client`.
+//!
+//! This module owns the conversion of a client's options and reports. It must not hold state of its own beside
+//! the observer. `_client.py` subclasses [`Client`].
+
+use crate::completion::Pending;
+use crate::convert::{self, error, value, values};
+use crate::exit;
+use crate::logging;
+use crate::observer::Observer;
+use pyo3::prelude::*;
+use pyo3::types::{PyDict, PyTuple};
+use quorlock::Dialect;
+
+/// The native part of `quorlock.Client`.
+#[pyclass(frozen, module = "quorlock._quorlock")]
+pub(crate) struct Client {
+    pub(crate) client: quorlock::Client,
+    pub(crate) observer: Observer,
+}
+
+#[pymethods]
+impl Client {
+    #[new]
+    fn new(nodes: &Bound<'_, PyAny>, options: &Bound<'_, PyDict>) -> PyResult<Self> {
+        let py = nodes.py();
+        let _entered = exit::enter(py);
+        let mut builder = quorlock::Client::builder();
+        if !nodes.is_none() {
+            builder = match convert::texts(nodes) {
+                Some(urls) => builder.nodes(urls),
+                None => builder.option(Dialect::Python, "nodes", &value(nodes)),
+            };
+        }
+        for (name, value) in values(options)? {
+            builder = builder.option(Dialect::Python, &name, &value);
+        }
+        let client = builder.build().map_err(|e| error(py, &e))?;
+        logging::read_levels(py)?;
+        Ok(Self { client, observer: Observer::default() })
+    }
+
+    #[getter]
+    fn addresses<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
+        PyTuple::new(py, self.client.addresses().collect::<Vec<_>>())
+    }
+
+    #[getter]
+    fn closed(&self) -> bool {
+        self.client.is_closed()
+    }
+
+    /// Returns the diagnosis as text and as JSON.
+    fn doctor(&self, py: Python<'_>) -> PyResult<Pending> {
+        let _entered = exit::enter(py);
+        logging::prepare(py)?;
+        Ok(Pending::of(self.client.doctor(), |py, diagnosis| {
+            let diagnosis = diagnosis.map_err(|e| error(py, &e))?;
+            let forms = (diagnosis.to_string(), diagnosis.to_json());
+            Ok(forms.into_pyobject(py)?.into_any().unbind())
+        }))
+    }
+
+    /// Returns the statistics as JSON.
+    fn stats(&self) -> String {
+        self.client.stats().to_json()
+    }
+
+    /// Returns the statistics in the form of metric families, as JSON.
+    fn metrics(&self) -> String {
+        self.client.stats().metrics_to_json()
+    }
+
+    /// Sets the observer of all acquires of this client; `None` removes it.
+    ///
+    /// `observe` is called with the resources of an acquire and returns a context manager, which is
+    /// exited when the acquire ends. Entering it returns a function, which is called with the lease.
+    fn observe(&self, py: Python<'_>, observe: Option<Py<PyAny>>) {
+        let _entered = exit::enter(py);
+        drop(self.observer.replace(observe));
+    }
+
+    fn close(&self) -> Pending {
+        Pending::of(self.client.close(), |py, ()| Ok(py.None()))
+    }
+}

@@ -1,0 +1,110 @@
+//! The native part of `quorlock.Lease`.
+//!
+//! This module owns the conversion of a lease's properties and results. It must not decide whether a lease is
+//! valid, which the core does. `_lease.py` wraps [`Lease`].
+
+use crate::completion::{self, Pending};
+use crate::convert::{error, value};
+use crate::exit;
+use crate::inbox::Inbox;
+use pyo3::exceptions::PyBaseException;
+use pyo3::prelude::*;
+use pyo3::types::{PyDict, PyTuple};
+use quorlock::Dialect;
+use std::time::Duration;
+
+/// The native part of `quorlock.Lease`.
+#[pyclass(frozen, module = "quorlock._quorlock")]
+pub(crate) struct Lease(pub(crate) quorlock::Lease);
+
+#[pymethods]
+impl Lease {
+    #[getter]
+    fn resources<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
+        PyTuple::new(py, self.0.resources())
+    }
+
+    #[getter]
+    fn token(&self) -> &str {
+        self.0.token()
+    }
+
+    #[getter]
+    fn fence(&self, py: Python<'_>) -> PyResult<u64> {
+        self.0.only_fence().map_err(|e| error(py, &e))
+    }
+
+    #[getter]
+    fn fences<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        let fences = PyDict::new(py);
+        for (resource, fence) in self.0.fences() {
+            fences.set_item(resource, fence)?;
+        }
+        Ok(fences)
+    }
+
+    #[getter]
+    fn valid(&self) -> bool {
+        self.0.is_valid()
+    }
+
+    #[getter]
+    fn remaining(&self) -> f64 {
+        self.0.remaining().as_secs_f64()
+    }
+
+    fn check(&self, py: Python<'_>) -> PyResult<()> {
+        let _entered = exit::enter(py);
+        self.0.check().map_err(|e| error(py, &e))
+    }
+
+    /// The reason why the lease was lost; `None` if it was not lost.
+    #[getter]
+    fn loss<'py>(&self, py: Python<'py>) -> Option<Bound<'py, PyBaseException>> {
+        let _entered = exit::enter(py);
+        self.0.loss().map(|loss| error(py, &loss).into_value(py).into_bound(py))
+    }
+
+    /// Registers a function that is called when the lease is lost: in the event loop of `inbox`, or
+    /// on a Python thread if `inbox` is `None`.
+    fn on_lost(&self, py: Python<'_>, inbox: Option<&Inbox>, function: Py<PyAny>) -> PyResult<()> {
+        let _entered = exit::enter(py);
+        completion::on_lost(py, &self.0, inbox, function)
+    }
+
+    fn lost(&self) -> Pending {
+        Pending::of(self.0.lost(), |py, loss| {
+            Ok(loss.is_some().into_pyobject(py)?.to_owned().into_any().unbind())
+        })
+    }
+
+    /// Waits until the lease is lost, for at most `timeout` seconds. Returns whether it is lost.
+    fn wait_lost(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<bool> {
+        let _entered = exit::enter(py);
+        let timeout = timeout.map(Duration::from_secs_f64);
+        let is_lost = self.lost().wait_here(py, timeout)?;
+        is_lost.map_or(Ok(false), |is_lost| is_lost.extract(py))
+    }
+
+    fn extend(&self, ttl: &Bound<'_, PyAny>) -> Pending {
+        let _entered = exit::enter(ttl.py());
+        let ttl = (!ttl.is_none()).then(|| value(ttl));
+        Pending::of(self.0.extend_by(Dialect::Python, ttl.as_ref()), |py, extended| {
+            extended.map_err(|e| error(py, &e))?;
+            Ok(py.None())
+        })
+    }
+
+    /// Abandons a lease that is garbage-collected: renewal stops, the keys stay until they expire.
+    ///
+    /// Returns whether the lease was still valid.
+    fn abandon(&self) -> bool {
+        self.0.abandon()
+    }
+
+    pub(crate) fn release(&self) -> Pending {
+        Pending::of(self.0.release(), |py, released| {
+            Ok(released.into_pyobject(py)?.to_owned().into_any().unbind())
+        })
+    }
+}

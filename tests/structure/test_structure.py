@@ -1,0 +1,113 @@
+"""No import circle anywhere, and twelve rooms in core/src that import only rooms below them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from structure import imports, rooms
+
+SOURCE = rooms.ROOT / "core/src"
+
+
+def test_no_file_imports_itself_through_others() -> None:
+    for part, graph in rooms.graphs().items():
+        found = imports.circles(graph)
+        assert not found, (part, [imports.ties(graph, circle) for circle in found])
+
+
+def test_core_has_only_its_rooms() -> None:
+    assert rooms.strangers(SOURCE) == []
+    assert len(list(SOURCE.iterdir())) <= 12
+
+
+def test_rooms_import_only_rooms_below() -> None:
+    assert rooms.upward(rooms.core(), SOURCE) == []
+
+
+def test_core_has_at_most_ten_floors() -> None:
+    assert max(rooms.floors(rooms.core(), SOURCE).values()) <= rooms.MOST_FLOORS
+
+
+def write(directory: Path, **files: str) -> Path:
+    """Writes files, whose names have `__` for a slash and end in `_rs`, `_py` or `_js`."""
+    for name, text in files.items():
+        stem, _, suffix = name.rpartition("_")
+        file = directory / f"{stem.replace('__', '/')}.{suffix}"
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text)
+    return directory
+
+
+@pytest.mark.parametrize(
+    "use",
+    [
+        "use crate::node::Node;",
+        "use crate::{error, node::{self, Node}};",
+        "pub(crate) use crate::node::link::*;",
+        "use super::node::Node as Other;",
+        "fn f() { crate::node::f() }",
+        "mod inner {\n    use crate::node::Node;\n}",
+    ],
+)
+def test_rust_circle_is_found_however_it_is_written(tmp_path: Path, use: str) -> None:
+    write(
+        tmp_path,
+        lib_rs="mod error;\nmod lock;\nmod node;",
+        error_rs="",
+        lock_rs=use,
+        node__mod_rs="mod link;\nuse crate::lock::Lock;",
+        node__link_rs="use super::Node;",
+    )
+    graph = imports.rust(tmp_path)
+    assert [tmp_path / "lock.rs" in circle for circle in imports.circles(graph)] == [True]
+
+
+def test_rust_declarations_comments_and_test_modules_are_no_imports(tmp_path: Path) -> None:
+    write(
+        tmp_path,
+        lib_rs="mod node;",
+        node__mod_rs="mod link;\n// use link::Link;\nmod tests {\n    use super::*;\n}",
+        node__link_rs="use super::Node;",
+    )
+    assert imports.circles(imports.rust(tmp_path)) == []
+
+
+def test_python_circle_is_found_also_within_a_function(tmp_path: Path) -> None:
+    write(
+        tmp_path,
+        package____init___py="from .a import A",
+        package__a_py="def f():\n    from . import b",
+        package__b_py="from package.a import A",
+    )
+    files = sorted(tmp_path.rglob("*.py"))
+    graph = imports.python(files, [tmp_path])
+    a, b = (tmp_path / "package" / name for name in ("a.py", "b.py"))
+    assert imports.circles(graph) == [[a, b]]
+
+
+@pytest.mark.parametrize(
+    "statement", ["import './b.js'", "export * from './b.js'", "require('./b.js')"]
+)
+def test_javascript_circle_is_found(tmp_path: Path, statement: str) -> None:
+    write(tmp_path, a_js=statement, b_js="import { a } from './a.js'")
+    files = sorted(tmp_path.glob("*.js"))
+    assert imports.circles(imports.javascript(files)) == [files]
+
+
+def test_upward_import_stranger_and_floors_are_found(tmp_path: Path) -> None:
+    write(
+        tmp_path,
+        lib_rs="use lock::Lock;",
+        error__mod_rs="use crate::lock::Lock;",
+        lock__mod_rs="use crate::runtime::Runtime;",
+        runtime__mod_rs="",
+        attic__mod_rs="",
+    )
+    assert rooms.strangers(tmp_path) == ["attic"]
+    graph = imports.rust(tmp_path)
+    del graph[tmp_path / "attic/mod.rs"]
+    upward = rooms.upward(graph, tmp_path)
+    assert len(upward) == 1
+    assert "error/mod.rs imports Lock from a higher room, lock/mod.rs" in upward[0]
+    assert rooms.floors(graph, tmp_path)["lib.rs"] == 1 + rooms.floors(graph, tmp_path)["lock"]
