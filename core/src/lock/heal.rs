@@ -77,7 +77,7 @@ fn wait_for_late(
                     lease.finish_repair(node, ttl, None).await;
                     continue;
                 }
-                // Only a released lease is dropped.
+                // The lease is gone: it was released, or it expired after its handle was dropped.
                 let Some(driver) = driver.upgrade() else { return };
                 let request = Request::release(&grant.subject, driver.turns());
                 driver.deliver(node, request, patience, grant.key_gone_by(ttl));

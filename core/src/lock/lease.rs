@@ -135,8 +135,8 @@ impl Lease {
         state.lease.ended(now).map_or(Ok(()), |ended| Err(held.end_error(&state, now, ended)))
     }
 
-    /// Returns why the lease was lost: it ended before it was released, or a majority of the nodes answered the
-    /// release that it does not hold the key. `None` if it is valid or was released in time.
+    /// Returns why the lease was lost: it ended before it was released, or the release found that a majority of
+    /// the nodes does not hold the key. `None` if it is valid or was released in time.
     pub fn loss(&self) -> Option<Error> {
         let Some(held) = self.held() else { return Some(self.forked_error()) };
         held.state().loss(held, clock::now())

@@ -1,4 +1,4 @@
-//! Reports whether a lock is held: the nodes' side of `Lock::locked`.
+//! Implements `Lock::locked`: asks the nodes whether a lock is held.
 //!
 //! Read-only: it creates no key and joins no queue. The result may be outdated on return, so no other code of
 //! quorlock may depend on it. `client/lock.rs` calls it.

@@ -4,9 +4,9 @@
 //! GIL nor a stalled event loop delays it. The task restarts after a panic, and a panic over one lease does not
 //! affect the others.
 //!
-//! The renewer schedules; the protocol's `Upkeep` decides when an extension is due. The mutex of the schedule
-//! may be held while a lease's state is locked, never the reverse, and not while watchers run. `lease.rs` adds
-//! and removes leases; `client/` closes them.
+//! The renewer schedules; the protocol's `Upkeep` decides when an extension is due. Lock order: the schedule's
+//! mutex, then the state of a lease. Neither may be held while watchers run. `lease.rs` adds and removes
+//! leases; `client/` closes them.
 
 use crate::command::keys::Keys;
 use crate::lock::driver::Driver;
@@ -226,7 +226,7 @@ impl Renewer {
             let (later_ids, later) = (ids.split_off(batch), items.split_off(batch));
             let renewal = renew_batch(Arc::downgrade(self), ids, items);
             // Not tracked, so that `close` does not wait for it: the RELEASE follows the EXTEND on each
-            // connection.
+            // connection and deletes the keys anyway.
             let renewal = self.driver.closing.clone().run_until_cancelled_owned(renewal);
             runtime::detach(async { renewal.await.unwrap_or_default() });
             (ids, items) = (later_ids, later);

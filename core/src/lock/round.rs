@@ -112,7 +112,7 @@ impl RunningRound {
         self.round.holders()
     }
 
-    /// Returns the refusals of the nodes where another lease holds the resource.
+    /// Returns the refusals received so far, with the rank of the waiter in each node's queue.
     pub(crate) fn refusals(&self) -> impl Iterator<Item = Refusal> {
         self.answers.iter().flatten().filter_map(|answered| match answered {
             Ok(Reply::Held(refusal)) => Some(*refusal),
@@ -162,7 +162,7 @@ impl RunningRound {
                 stop_late.run_until_cancelled(votes.late()).await
             {
                 let held = lease.as_ref().and_then(Weak::upgrade);
-                // Only a released lease is dropped.
+                // The lease is gone: it was released, or it expired after its handle was dropped.
                 let is_released = match &held {
                     Some(held) => held.wait_if_released().await,
                     None => true,
@@ -214,7 +214,7 @@ impl RunningRound {
         }
     }
 
-    /// Waits for one answer; `None` if no node has one left to give.
+    /// Waits for one answer; `None` once every node has answered or timed out.
     async fn next_event(&mut self) -> Option<Event> {
         tokio::select! {
             biased;
