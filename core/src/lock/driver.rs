@@ -1,4 +1,7 @@
-//! What runs a client's requests in one process: its nodes and its background tasks.
+//! The shared state of one client in one process: its nodes, options and background tasks.
+//!
+//! Everything in `lock/` sends its requests through the [`Driver`]. It knows no rule of the lock.
+//! `client/setup.rs` creates one for each client, and a new one after a fork.
 
 use crate::command::answer::{self, Answered};
 use crate::command::request::Request;
@@ -28,7 +31,7 @@ use tokio::sync::{OnceCell, oneshot};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-/// A client's way to its nodes. Its leases and its background tasks share it.
+/// A client's nodes and background tasks. Leases and tasks of the client share it.
 pub(crate) struct Driver {
     pub(crate) options: Options,
     pub(crate) quorum: Quorum,
@@ -37,21 +40,21 @@ pub(crate) struct Driver {
     pub(crate) clocks: Arc<Clocks>,
     pub(crate) waiters: Arc<Waiters>,
     pub(crate) closing: CancellationToken,
-    /// Ends the wait for late answers: cancelled with `closing`, and when the driver is dropped.
+    /// Ends the waits for late answers. Cancelled with `closing`, and when the driver is dropped.
     pub(crate) stop_late: CancellationToken,
     pub(crate) totals: Totals,
     deadlines: Arc<Deadlines>,
     tasks: TaskTracker,
     has_run_tasks: AtomicBool,
-    /// Whether requests must be about one slot of a Redis Cluster each.
+    /// Whether any node is a Redis Cluster, where each request may only contain keys of one slot.
     pub(crate) has_cluster: bool,
-    /// Set when all nodes had their chance to be met, before the first lock is granted.
+    /// Set once every node had time to connect. No lock is granted before.
     first_connections: OnceCell<()>,
 }
 
 impl Drop for Driver {
     fn drop(&mut self) {
-        // What waits for late answers does not keep the driver.
+        // The tasks that wait for late answers do not keep the driver alive.
         self.stop_late.cancel();
     }
 }
@@ -91,24 +94,25 @@ impl Driver {
         self.totals.read(self.waiters.count(), nodes)
     }
 
-    /// Runs a task in the background, which `close` waits for.
+    /// Runs a task in the background. [`Driver::close`] waits for it. Fails if the runtime cannot be started.
     pub(crate) fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) -> Result<()> {
         self.has_run_tasks.store(true, Ordering::Release);
         runtime::spawn(self.tasks.track_future(task)).map(drop)
     }
 
-    /// Runs a task as [`Driver::spawn`] does. Called on the runtime, which therefore is there.
+    /// Runs a task in the background, as [`Driver::spawn`] does. Must be called on the runtime.
     pub(crate) fn detach(&self, task: impl Future<Output = ()> + Send + 'static) {
         runtime::detach(self.tasks.track_future(task));
     }
 
-    /// Runs a task as [`Driver::spawn`] does, beginning on this thread: for what its caller waits for.
+    /// Runs a task as [`Driver::spawn`] does, but polls it first on this thread. This saves a thread switch
+    /// before the first request of an operation.
     pub(crate) fn begin(&self, task: impl Future<Output = ()> + Send + 'static) -> Result<()> {
         self.has_run_tasks.store(true, Ordering::Release);
         runtime::begin(self.tasks.track_future(task))
     }
 
-    /// Lets the tasks end, for at most `connect_timeout`, and then closes the connections.
+    /// Waits until the background tasks have ended, but at most `connect_timeout`, then closes the connections.
     pub(crate) fn close(self: &Arc<Self>) -> Pending<()> {
         if !self.has_run_tasks.load(Ordering::Acquire) {
             return Pending::ready(());
@@ -127,11 +131,11 @@ impl Driver {
         }
     }
 
-    /// Waits until a majority is connected, or until every node is connected or known to be down:
-    /// for at most `connect_timeout`, and not at all in the normal case. The first time, the others
-    /// get a chance, too, so that two nodes that are one server are found before a lock is granted.
+    /// Waits until a majority of the nodes is connected, or every node is connected or known to be down. Takes
+    /// at most `connect_timeout`, and no time if a majority is connected already.
     ///
-    /// Fails if two nodes are known to be one server.
+    /// The first call also gives the other nodes time to connect, so that duplicate nodes are found before a
+    /// lock is granted. Fails if duplicate nodes are known.
     pub(crate) async fn ready(&self) -> Result<()> {
         let up = |node: &&Arc<Node>| node.start_connecting() == Some(true);
         if self.nodes.iter().filter(up).count() < self.quorum.size()
@@ -160,18 +164,18 @@ impl Driver {
         self.first_connections.get_or_init(|| others).await;
     }
 
-    /// What nodes are told about turns by those who wait for none.
+    /// The turn settings for requests that reserve no resource for a waiter.
     pub(crate) fn turns(&self) -> Turns {
         Turns::new(self.options.retry_delay)
     }
 
-    /// Requests, one to each of some nodes, that are part of something begun at `began`, and are to be
-    /// answered within `patience`.
+    /// Returns an empty fan-out for an operation that began at `began`. Each request added to it times out
+    /// `patience` from now.
     pub(crate) fn fan_out(&self, began: Moment, patience: Duration) -> FanOut {
         FanOut::new(&self.deadlines, began, patience, self.nodes.len())
     }
 
-    /// Sends one request to all nodes at once.
+    /// Sends one request to all nodes at once. See [`Driver::fan_out`] for the arguments.
     pub(crate) fn broadcast(&self, request: Request, began: Moment, patience: Duration) -> FanOut {
         let mut fan_out = self.fan_out(began, patience);
         let packed_request = PackedRequest::from(request);
@@ -179,7 +183,8 @@ impl Driver {
         fan_out
     }
 
-    /// Sends one request, which is part of something begun at `began`, to one node.
+    /// Sends one request to one node, and returns its answer or a timeout. See [`Driver::fan_out`] for the
+    /// arguments.
     pub(crate) fn call(
         &self,
         node: usize,
@@ -190,8 +195,8 @@ impl Driver {
         self.nodes[node].call(request, began, patience)
     }
 
-    /// Sends one request to one node in the background, again and again until it is answered, or
-    /// until `horizon`. Called on the runtime.
+    /// Sends one request to one node in the background and retries until the node answers, `horizon` has passed
+    /// or the client is closed. Each try waits `patience`. Must be called on the runtime.
     pub(crate) fn deliver(
         &self,
         node: usize,
@@ -204,13 +209,13 @@ impl Driver {
         self.detach(task);
     }
 
-    /// The nodes' parts in an error.
+    /// Returns each node's answer in the form that errors carry.
     pub(crate) fn reports(&self, answers: &[Option<Answered>]) -> Vec<NodeReport> {
         let nodes = self.nodes.iter().zip(answers);
         nodes.map(|(node, answer)| answer::report(node.address(), answer.as_ref())).collect()
     }
 
-    /// The error for a request that too few nodes answered.
+    /// Returns the `NoQuorum` error for an operation with these answers.
     pub(crate) fn no_quorum(&self, resources: &Resources, answers: &[Option<Answered>]) -> Error {
         let answered = answers.iter().flatten().filter(|answer| answer::is_counted(answer)).count();
         let guarded = |answer: &&Answered| answer::outcome(answer) == NodeOutcome::Guarded;

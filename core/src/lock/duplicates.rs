@@ -1,4 +1,7 @@
-//! Finds out which two nodes are one server, where the servers do not tell who they are.
+//! Finds out which node is a duplicate of another, when the servers do not report an identity.
+//!
+//! Two nodes that are one server would have two votes but one memory. An acquire calls this when a node answers
+//! that it already holds a token that was sent to it once. The result goes to `node/identity.rs`.
 
 use crate::command::reply::Reply;
 use crate::command::request::{Request, Subject};
@@ -10,8 +13,11 @@ use quorlock_protocol::Term;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// `node` answered that it holds the token of `subject`, which was sent to it but once: another one
-/// is the same server. Takes the lock there once more, and sees which other node knows of it.
+/// Searches for the node that is the same server as `node`, and records both as duplicates. `node` answered
+/// that it holds the token of `subject` before it was asked to store it.
+///
+/// Acquires a fresh token on `node`, then on all nodes: a duplicate answers that it holds the token already.
+/// Releases the token everywhere before it returns. Fails only if no random token can be generated.
 pub(crate) async fn find_duplicate(
     driver: &Arc<Driver>,
     node: usize,
@@ -29,7 +35,7 @@ pub(crate) async fn find_duplicate(
     let request = Request::Acquire { subject: Arc::clone(&subject), ttl, proposal, ticket, turns };
     let first = driver.call(node, request.clone(), now, patience).await;
     let mut duplicate = None;
-    // Others may have been quicker. Then the one stays unnamed until the next time.
+    // Another client may have taken the resource. Then the duplicate stays unnamed until the next attempt.
     if let Ok(Reply::Granted { .. } | Reply::Uncounted(..)) = first {
         let mut fan_out = driver.broadcast(request, now, patience);
         while let Some((other, answered)) = fan_out.next().await {

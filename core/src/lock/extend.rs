@@ -1,4 +1,7 @@
-//! Extensions on the wire: one EXTEND to all nodes, for one lease or for many.
+//! Sends EXTEND: one request to all nodes, for one lease or for many.
+//!
+//! The protocol decides whether an extension is confirmed; `held/extension.rs` records it. The renewer sends
+//! batches for automatic extension, `Lease::extend` one lease at a time, and `repair.rs` verifications.
 
 use crate::command::answer::{Answered, about, answer};
 use crate::command::request::Request;
@@ -15,21 +18,25 @@ use quorlock_protocol::{Answer, Extended, Loss, Next, Term, Waiting};
 use std::sync::Arc;
 use tokio::sync::oneshot;
 
-/// Extensions under way that share their requests.
+/// Extensions of leases of one client that share one EXTEND to each node.
 pub(crate) struct ExtensionBatch {
     driver: Arc<Driver>,
     items: Vec<PendingExtension>,
     fan_out: FanOut,
     answers: Vec<Option<Answered>>,
-    /// Which of them are decided.
+    /// For each item, whether it is decided.
     is_decided: Vec<bool>,
     decided: Vec<(usize, Arc<HeldLease>, Extended)>,
-    /// Whether any node lacks any of the keys.
+    /// Whether any node has answered that it lacks a key.
     some_missing: bool,
 }
 
 impl ExtensionBatch {
-    /// Sends them. They are at least one, and all of one client.
+    /// Sends EXTEND to all nodes. The items belong to one client.
+    ///
+    /// # Panics
+    ///
+    /// If `items` is empty.
     pub(crate) fn start(items: Vec<PendingExtension>) -> Self {
         let driver = Arc::clone(items[0].lease.driver());
         let locks = items
@@ -49,14 +56,14 @@ impl ExtensionBatch {
         }
     }
 
-    /// Takes in one node's answer; `false` if there is none to come.
+    /// Waits for one node's answer and records it for each item; `false` if no answer is left to wait for.
     pub(crate) async fn step(&mut self) -> bool {
         let Some((node, answered)) = self.fan_out.next().await else { return false };
         self.answers[node] = Some(answered.clone());
         for position in 0..self.items.len() {
             let answer = answer(&about(&answered, position));
             self.some_missing |= answer == Answer::No;
-            // Of what is decided, only what there is to heal matters.
+            // After the decision, only missing keys are of interest: they get repaired.
             if self.is_decided[position] && answer != Answer::No {
                 continue;
             }
@@ -78,6 +85,7 @@ impl ExtensionBatch {
         true
     }
 
+    /// Starts repairs of the nodes that lack keys of confirmed extensions.
     fn repair_missing(&mut self) {
         let mut batches = vec![Vec::new(); self.driver.nodes.len()];
         for PendingExtension { lease, extension, .. } in &mut self.items {
@@ -95,19 +103,20 @@ impl ExtensionBatch {
         }
     }
 
-    /// The leases whose extensions were decided since this was called last, with their positions.
+    /// Returns the items decided since the last call: position, lease and decision.
     pub(crate) fn take_decided(&mut self) -> Vec<(usize, Arc<HeldLease>, Extended)> {
         std::mem::take(&mut self.decided)
     }
 
-    /// The nodes' answers so far about the lease at this position.
+    /// Returns the nodes' answers so far for the item at this position.
     pub(crate) fn answers(&self, position: usize) -> Vec<Option<Answered>> {
         let about = |answered: &Option<Answered>| answered.as_ref().map(|a| about(a, position));
         self.answers.iter().map(about).collect()
     }
 }
 
-/// Extends a lease by hand, and tells the caller.
+/// Extends a lease once for a caller, and retries for `connect_timeout` while too few nodes confirm. Sends the
+/// result to `caller`.
 pub(crate) async fn extend(lease: Arc<HeldLease>, term: Term, caller: oneshot::Sender<Result<()>>) {
     let mut caller = Some(caller);
     let driver = lease.driver();
@@ -143,7 +152,8 @@ pub(crate) async fn extend(lease: Arc<HeldLease>, term: Term, caller: oneshot::S
             }
         };
         answer_caller(&mut caller, result);
-        // The nodes that the decision did not wait for are extended as well.
+        // The remaining nodes must get the extension, too; dropping the batch would cancel requests that are
+        // not sent yet.
         while extending.step().await {}
         return;
     }

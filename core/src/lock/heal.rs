@@ -1,5 +1,7 @@
-//! Healing: the nodes that lack a held lease's key get it, so that the lease is on all nodes that can be
-//! reached and not on a bare majority, and survives when they forget it one after the other.
+//! Sends HEAL, which sets the keys of held leases on one node that lacks them.
+//!
+//! `repair.rs` and `extend.rs` call this; they choose the nodes. HEAL never overwrites another holder's key,
+//! and the protocol decides whether the node counts again.
 
 use crate::command::reply::Reply;
 use crate::command::request::Request;
@@ -14,8 +16,11 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Sets the keys of these leases again on one node, where they are free, each for so long. Returns whether
-/// the node has granted any of the resources to somebody else since the lease was won.
+/// Sets the keys of these leases on one node wherever they are free, each for the given ttl. All leases belong
+/// to one client.
+///
+/// Returns whether another client holds any of the resources on the node, or may have held it since the lease
+/// was won. Without an answer in time it returns `false`; the next extension or repair tries again.
 pub(crate) async fn send_heal(
     driver: Arc<Driver>,
     node: usize,
@@ -36,7 +41,6 @@ pub(crate) async fn send_heal(
     let answered = fan_out.next().await.map(|(_, answered)| answered);
     let healed = match answered {
         Some(Ok(Reply::Healed(healed))) => healed,
-        // The next extension or repair tries again.
         _ => Vec::new(),
     };
     let is_doubtful = healed.iter().any(|healed| *healed != Healed::Clean);
@@ -49,8 +53,10 @@ pub(crate) async fn send_heal(
     is_doubtful
 }
 
-/// Takes back what a node sets after its deadline if the lease is released by then, until the client is
-/// closed or gone. It may wait for ever, and so keeps neither the driver nor the leases.
+/// Waits for the answer of a HEAL that missed its deadline, and deletes the keys of leases that were released
+/// meanwhile. Ends when the client is closed or dropped.
+///
+/// A frozen node may never answer, so the task holds only weak references to the driver and the leases.
 fn wait_for_late(
     driver: &Arc<Driver>,
     node: usize,
@@ -67,11 +73,11 @@ fn wait_for_late(
         if let Some(Some(_)) = stop_late.run_until_cancelled(fan_out.late()).await {
             for (lease, grant, ttl) in leases {
                 if let Some(lease) = lease.upgrade() {
-                    // Whether the node counts is for a HEAL to tell that is answered in time.
+                    // Too late to count towards the majority: only an answer to HEAL in time may do that.
                     lease.finish_repair(node, ttl, None).await;
                     continue;
                 }
-                // It was released.
+                // The lease is gone: it was released, or it expired after its handle was dropped.
                 let Some(driver) = driver.upgrade() else { return };
                 let request = Request::release(&grant.subject, driver.turns());
                 driver.deliver(node, request, patience, grant.key_gone_by(ttl));

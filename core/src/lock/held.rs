@@ -1,4 +1,9 @@
-//! What a lease shares with the tasks that work for it: its state, its extension, its release.
+//! A lease in the process that holds it: the state that its handle shares with background tasks.
+//!
+//! `held/extension.rs` has its extension and repair, `held/ending.rs` its loss and release. The protocol's
+//! `Lease` decides whether it is valid; the code here protects that with a mutex and acts on its decisions. The
+//! mutex must not be held across an `await` or while a watcher runs. Acquires create [`HeldLease`]s; the
+//! renewer, the round's late votes and the public `Lease` use them.
 
 mod ending;
 pub(crate) mod extension;
@@ -19,65 +24,69 @@ use std::time::Duration;
 use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
 
-/// What a round won.
+/// What a won round was granted. Does not change while the lease is held.
 pub(crate) struct Grant {
     pub(crate) resources: Resources,
     pub(crate) subject: Arc<Subject>,
     pub(crate) fence: u64,
     pub(crate) term: Term,
+    /// When the first ACQUIRE was sent, from which `max_hold` counts.
     pub(crate) sent: Moment,
+    /// The first validity end, before any extension.
     pub(crate) end: Moment,
     pub(crate) max_hold: Option<Duration>,
     pub(crate) auto_extend: bool,
-    /// The thread or task that acquired it, if it is known.
+    /// The thread or task that called the acquire, if known.
     pub(crate) owner: Option<Owner>,
 }
 
-/// What a lease shares with the tasks that work for it.
+/// A lease and its state. Shared by its handle, the renewer and the tasks that extend, repair or release it.
 pub(crate) struct HeldLease {
     pub(crate) grant: Arc<Grant>,
     driver: Arc<Driver>,
     state: Mutex<LeaseState>,
-    /// Cancelled when all nodes have answered to the release, or had their time to.
+    /// Cancelled once every node has answered the release or reached its deadline.
     release_done: CancellationToken,
 }
 
+/// The mutable state of a lease, behind [`HeldLease::state`].
 pub(crate) struct LeaseState {
     pub(crate) lease: protocol::Lease,
-    /// `None` if the lease is not extended automatically.
+    /// The schedule of automatic extensions; `None` if the lease is not renewed.
     upkeep: Option<Upkeep>,
-    /// When the automatic extension that is under way was sent.
+    /// When the automatic extension under way was sent; `None` if there is none.
     renewal_sent: Option<Moment>,
-    /// What became of the last extension at each node, unless it was confirmed.
+    /// Each node's part in the last extension; empty if that was confirmed.
     failure_reports: Vec<NodeReport>,
-    /// By when every node has forgotten the key of itself.
+    /// When the last key of this lease expires on the nodes, even if no request reaches them any more.
     keys_gone_by: Moment,
-    /// The nodes that have the key of the round that won it, or may come to have it.
+    /// The nodes that hold, or may hold, the key of the winning round.
     holders: NodeSet,
-    /// The nodes that the key was or may have been set on later.
+    /// The nodes that HEAL was sent to: they may hold the key, too.
     repaired: NodeSet,
-    /// Who wants to know of the loss.
+    /// Notified when the lease is lost.
     watchers: Vec<Watcher>,
-    /// Whether its end was counted and told.
+    /// Whether the end is recorded in statistics and events.
     end_recorded: bool,
-    /// Whether its holder dropped it without releasing it.
+    /// Whether the handle was dropped without a release: see [`HeldLease::abandon`].
     is_dropped: bool,
 }
 
 impl Grant {
-    /// By when a node has forgotten a key that it was asked to set for this `ttl` and has set by now.
+    /// When a key expires that a node has set by now for this `ttl`.
     pub(crate) fn key_gone_by(&self, ttl: Duration) -> Moment {
         Term { ttl, ..self.term }.gone(clock::now())
     }
 }
 
 impl LeaseState {
-    /// When the renewer has to look at the lease.
+    /// When the renewer must handle the lease next: to extend it or, at the validity end, to report its loss.
     pub(crate) fn wake(&self) -> Moment {
         let upkeep = self.upkeep.filter(|_| self.renewal_sent.is_none());
         upkeep.and_then(|upkeep| upkeep.due(&self.lease)).unwrap_or(self.lease.end())
     }
 
+    /// Returns the error if the lease is lost; `None` while it is valid or if it was released first.
     pub(crate) fn loss(&self, held: &HeldLease, now: Moment) -> Option<Error> {
         let ended = self.lease.ended(now).filter(|ended| *ended != Ended::Released);
         ended.map(|ended| held.end_error(self, now, ended))
@@ -85,8 +94,8 @@ impl LeaseState {
 }
 
 impl HeldLease {
-    /// The lease of a round that was won. `granted` are the nodes that have granted it so far, `holders`
-    /// those that may have the key.
+    /// Creates the lease of a won round and counts it as held. `granted` are the nodes that have granted it so
+    /// far; `holders` those that hold or may hold the key.
     pub(crate) fn new(
         driver: &Arc<Driver>,
         grant: Grant,
@@ -120,13 +129,13 @@ impl HeldLease {
         &self.driver
     }
 
-    /// The slot of its keys in a Redis Cluster.
+    /// Returns the Redis Cluster slot of the first key; all keys of a lease are in one slot there.
     pub(crate) fn slot(&self) -> u16 {
         self.grant.subject.keys.first().map_or(0, Keys::slot)
     }
 
-    /// Whether the lease is released. If so, waits until all nodes have answered to that, or had
-    /// their time to: what is taken back from a node before would not be found by the release.
+    /// Returns whether the lease is released, but not before the release has finished. An earlier undo would
+    /// delete the key first, and the node would answer the release that it holds no key.
     pub(crate) async fn wait_if_released(&self) -> bool {
         let released = self.state().lease.is_released();
         if released {
@@ -135,7 +144,7 @@ impl HeldLease {
         released
     }
 
-    /// A node voted after the round was won; `holders` may have the key now.
+    /// Records a vote that arrived after the round was won. `holders` are the nodes that may hold the key now.
     pub(crate) fn record_vote(&self, event: Event, holders: NodeSet) {
         let mut state = self.state();
         state.holders = holders;
@@ -146,7 +155,8 @@ impl HeldLease {
         }
     }
 
-    /// Waits for so long; returns whether the lease is still held, and its client open.
+    /// Waits for `pause`, or until the lease is released or the client closed. Returns whether the lease is
+    /// still held and the client open.
     pub(crate) async fn is_held_after(&self, pause: Duration) -> bool {
         tokio::select! {
             biased;
@@ -156,12 +166,13 @@ impl HeldLease {
         }
     }
 
-    /// The nodes that lack the key, as far as this client knows.
+    /// Returns the nodes that lack the key, as far as this client knows.
     pub(crate) fn missing(&self) -> NodeSet {
         self.state().lease.missing()
     }
 
-    /// Whether some nodes hold the key and do not count yet.
+    /// Whether nodes hold the key but do not count, because they granted the resource to another lease in
+    /// between. A verification makes them count again.
     pub(crate) fn has_uncounted_nodes(&self) -> bool {
         self.state().lease.has_passed()
     }
@@ -170,7 +181,7 @@ impl HeldLease {
         Request::release(&self.grant.subject, self.driver.turns())
     }
 
-    /// The error for a lease that is over.
+    /// Returns the error for a lease that ended for this reason. `state` is this lease's.
     pub(crate) fn end_error(&self, state: &LeaseState, now: Moment, ended: Ended) -> Error {
         let ago = HumanDuration(now.since(state.lease.end()));
         let why = match ended {
@@ -208,7 +219,7 @@ impl HeldLease {
         self.state().is_dropped
     }
 
-    /// The error for a lease that is found to be over.
+    /// Returns the error for this lease, whose end was just noticed.
     pub(crate) fn lost_error(&self) -> Error {
         let state = self.state();
         let now = clock::now();
@@ -216,10 +227,10 @@ impl HeldLease {
     }
 }
 
-/// Tells the caller, once.
+/// Sends `result` to the caller, unless it was sent before.
 pub(crate) fn answer_caller<T>(caller: &mut Option<oneshot::Sender<T>>, result: T) {
     if let Some(caller) = caller.take() {
-        // An error means that nobody waits any more.
+        // Fails only if the caller has stopped waiting.
         let _ = caller.send(result);
     }
 }

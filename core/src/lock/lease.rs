@@ -1,4 +1,7 @@
-//! The lease that a won acquire hands out.
+//! The public handle of a lease.
+//!
+//! A thin layer over [`HeldLease`]: it adds what happens on drop and after a fork. Acquires create leases;
+//! programs and the bindings use them. No rule of the lock belongs here.
 
 use crate::config::options::{Dialect, OptionValue};
 use crate::error::{Error, ErrorCode, Result};
@@ -16,11 +19,11 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::oneshot;
 
-/// A held lock. Whoever has the lease owns it: any thread or task may use it.
+/// A held lock. The lease belongs to the code that has the handle: any thread or task may use it.
 ///
-/// It is extended automatically (unless `auto_extend` is off) until it is released, or has been held
-/// for `max_hold`. Dropping a lease releases it in the background, so keep it for as long as the work
-/// takes. The compiler warns of a lease that is dropped at once:
+/// Unless `auto_extend` is off, the lease is renewed until it is released or has been held for `max_hold`.
+/// Dropping the handle releases the lease in the background, so keep it until the work is done. The compiler
+/// warns about a lease that is dropped at once:
 ///
 /// ```compile_fail
 /// # #![deny(unused_must_use)]
@@ -31,15 +34,15 @@ use tokio::sync::oneshot;
 /// # }
 /// ```
 ///
-/// In a forked child, a lease of the parent is over: it is not valid, is not extended, and is not
-/// released there. The parent still holds it.
+/// In a forked child process, a lease of the parent is not valid, and is neither renewed nor released. The
+/// parent still holds it.
 #[must_use = "dropping a lease releases it"]
 pub struct Lease {
     grant: Arc<Grant>,
     tracked: Owned<Tracked>,
 }
 
-/// What a lease is in the process that holds it.
+/// The part of a lease that only exists in the process that acquired it.
 struct Tracked {
     held: Arc<HeldLease>,
     renewer: Arc<Renewer>,
@@ -47,43 +50,43 @@ struct Tracked {
 }
 
 impl Lease {
-    /// Called on the runtime.
+    /// Adds the lease to the renewer. Must be called on the runtime.
     pub(crate) fn new(renewer: &Arc<Renewer>, held: Arc<HeldLease>) -> Self {
         let (grant, id) = (Arc::clone(&held.grant), renewer.add(&held));
         Self { grant, tracked: Owned::new(Tracked { held, renewer: Arc::clone(renewer), id }) }
     }
 
-    /// `None` in a process that inherited the lease.
+    /// Returns the shared state; `None` in a forked child process.
     pub(crate) fn held(&self) -> Option<&Arc<HeldLease>> {
         self.tracked.get().map(|tracked| &tracked.held)
     }
 
-    /// What is locked.
+    /// The locked resources, in the order in which they were given.
     pub fn resources(&self) -> &[String] {
         &self.grant.resources
     }
 
-    /// The value of the key on the nodes: 40 hexadecimal digits, different for every lease, and the same
-    /// for all of its resources.
+    /// The value of the key on the nodes: 40 hexadecimal digits. Each lease has its own token, which is the
+    /// same for all of its resources.
     pub fn token(&self) -> &str {
         &self.grant.subject.token
     }
 
-    /// The fencing token: larger than that of every earlier lease of the resource, and below 2^53.
-    /// Send it with every write, and let the storage refuse a smaller one than it has seen.
+    /// The fencing token: larger than the fence of every earlier lease of the resource, and below 2^53. Send it
+    /// with every write, and let the storage reject a fence smaller than the largest it has seen.
     ///
     /// # Panics
     ///
-    /// If it is a lease of several resources: see [`Lease::fences`].
+    /// If the lease has several resources: use [`Lease::fences`].
     pub fn fence(&self) -> u64 {
         self.only_fence().unwrap_or_else(|error| panic!("{error}"))
     }
 
-    /// [`Lease::fence`]; an error with [`ErrorCode::Config`] for a lease of several resources.
+    /// Returns the fencing token, like [`Lease::fence`], but does not panic.
     ///
     /// # Errors
     ///
-    /// See above.
+    /// [`ErrorCode::Config`] if the lease has several resources.
     pub fn only_fence(&self) -> Result<u64> {
         let resources = &self.grant.resources;
         match resources.len() {
@@ -95,19 +98,19 @@ impl Lease {
         }
     }
 
-    /// The fencing token of each resource.
+    /// Returns each resource with its fencing token.
     pub fn fences(&self) -> impl Iterator<Item = (&str, u64)> {
-        // One number serves for all: it is larger than the last one of each.
+        // One number serves all resources: it is larger than the last fence of each.
         self.grant.resources.iter().map(|resource| (&**resource, self.grant.fence))
     }
 
-    /// Whether the lock is held now. Decided by the local clock, without fan_out the nodes; once
-    /// `false`, it stays so.
+    /// Whether the lease is valid now. Decided by the local clock, without asking the nodes. Once `false`, it
+    /// never becomes `true` again.
     pub fn is_valid(&self) -> bool {
         self.held().is_some_and(|held| held.state().lease.is_valid(clock::now()))
     }
 
-    /// How much longer the lease is valid, if it is not extended; zero if it is not valid.
+    /// How long the lease stays valid without a further extension; zero if it is not valid.
     pub fn remaining(&self) -> Duration {
         let Some(held) = self.held() else { return Duration::ZERO };
         let state = held.state();
@@ -115,16 +118,16 @@ impl Lease {
         if state.lease.is_valid(now) { state.lease.end().since(now) } else { Duration::ZERO }
     }
 
-    /// Whether [`Lease::release`] was called, or the client was closed.
+    /// Whether the lease was released, or its client closed.
     pub fn is_released(&self) -> bool {
         self.held().is_some_and(|held| held.state().lease.is_released())
     }
 
-    /// `Ok` while the lease is valid.
+    /// Returns `Ok` while the lease is valid.
     ///
     /// # Errors
     ///
-    /// [`ErrorCode::LeaseLost`] from its end on, with the reason.
+    /// [`ErrorCode::LeaseLost`] with the reason, once the lease has ended.
     pub fn check(&self) -> Result<()> {
         let Some(held) = self.held() else { return Err(self.forked_error()) };
         let state = held.state();
@@ -132,15 +135,15 @@ impl Lease {
         state.lease.ended(now).map_or(Ok(()), |ended| Err(held.end_error(&state, now, ended)))
     }
 
-    /// Why the lease was lost: the error if it ended before it was released, or if a majority of
-    /// the nodes turned out, at the release, not to hold it; `None` otherwise.
+    /// Returns why the lease was lost: it ended before it was released, or the release found that a majority of
+    /// the nodes does not hold the key. `None` if it is valid or was released in time.
     pub fn loss(&self) -> Option<Error> {
         let Some(held) = self.held() else { return Some(self.forked_error()) };
         held.state().loss(held, clock::now())
     }
 
-    /// Waits for the loss of the lease: the error as soon as it is lost, at its validity end at
-    /// the latest; `None` as soon as it is released. Any number of callers may wait.
+    /// Waits until the lease ends. Returns the error if it is lost, at its validity end at the latest, and
+    /// `None` if it is released. Any number of callers may wait; dropping the result stops the wait.
     pub fn lost(&self) -> Pending<Option<Error>> {
         let Some(held) = self.held() else { return Pending::ready(Some(self.forked_error())) };
         let (sender, receiver) = oneshot::channel();
@@ -148,9 +151,11 @@ impl Lease {
         Pending::new(receiver)
     }
 
-    /// Calls `callback` with the error when the lease is lost, on the thread of quorlock's runtime,
-    /// where it must not block; at once, on this thread, if it is lost already. It is dropped when
-    /// the lease is released. A panic of it is reported by the panic hook, and has no other effect. For language bindings; [`Lease::lost`] is for programs.
+    /// Calls `callback` with the error when the lease is lost. If it is lost already, calls it at once, on this
+    /// thread. Otherwise the callback runs on the thread of quorlock's runtime and must not block.
+    ///
+    /// The callback is dropped without a call when the lease is released. If it panics, the panic hook reports
+    /// that; there is no other effect. This method is for language bindings; programs use [`Lease::lost`].
     pub fn on_lost(&self, callback: impl FnOnce(Error) + Send + 'static) {
         match self.held() {
             Some(held) => held.watch(Watcher::Callback(Box::new(callback))),
@@ -158,18 +163,18 @@ impl Lease {
         }
     }
 
-    /// Extends the lease to `ttl` from now, or by the ttl it was acquired with. It is never made
-    /// shorter, and never extended beyond `max_hold`.
+    /// Extends the lease to `ttl` from now; `None` uses the ttl of the acquire. Never shortens the lease, and
+    /// never extends it beyond `max_hold`.
     ///
-    /// The result is an error with [`ErrorCode::LeaseLost`] if the lease is over, and with
-    /// [`ErrorCode::NoQuorum`] if too few nodes confirm, and still do not after `connect_timeout`;
-    /// the lease then stands as it was.
+    /// The result is an error with [`ErrorCode::LeaseLost`] if the lease has ended. It is an error with
+    /// [`ErrorCode::NoQuorum`] if too few nodes confirm within `connect_timeout`; the validity end is then
+    /// unchanged. [`ErrorCode::Config`] reports a `ttl` out of range.
     pub fn extend(&self, ttl: Option<Duration>) -> Pending<Result<()>> {
         let seconds = ttl.map(|ttl| OptionValue::Number(ttl.as_secs_f64()));
         self.extend_by(Dialect::Rust, seconds.as_ref())
     }
 
-    /// [`Lease::extend`] with a ttl as a language binding received it.
+    /// Like [`Lease::extend`], with a ttl as a language binding received it.
     pub fn extend_by(&self, dialect: Dialect, ttl: Option<&OptionValue>) -> Pending<Result<()>> {
         let Some(held) = self.held() else {
             return Pending::ready(Err(self.forked_error()));
@@ -190,12 +195,13 @@ impl Lease {
         }
     }
 
-    /// Releases the lock. It is not valid from this call on, whatever the nodes answer, and nodes
-    /// that cannot be reached are told later, in the background.
+    /// Releases the lock. The lease is not valid after this call, whatever the nodes answer. Nodes that cannot
+    /// be reached are released later, in the background.
     ///
-    /// `true` if the lease was valid until now and a majority of the nodes confirms it; `false`
-    /// if it was lost or released before, or if too few nodes confirm within a third of the ttl (at
-    /// most 10 s, at least `node_timeout`). Never an error: the lock is given up in any case.
+    /// The result is `true` if the lease was valid until now and a majority of the nodes confirms the release.
+    /// It is `false` if the lease had ended before, or if too few nodes confirm within a third of the ttl (at
+    /// most 10 s, at least `node_timeout`). It is never an error. Dropping the result does not cancel the
+    /// release.
     pub fn release(&self) -> Pending<bool> {
         let Some(Tracked { held, renewer, id }) = self.tracked.get() else {
             return Pending::ready(false);
@@ -204,15 +210,16 @@ impl Lease {
         held.release()
     }
 
-    /// Gives up a lease that nothing refers to any more, without releasing it: renewal stops, and the nodes
-    /// keep the key until it expires, at [`Lease::remaining`] from now. Dropping the lease does not release it
-    /// from then on. For bindings of languages whose garbage collector may take a lease while the work under
-    /// it goes on; in Rust, dropping a lease means to release it.
+    /// Gives up a lease without releasing it: renewal stops, and the nodes keep the key until it expires, at
+    /// [`Lease::remaining`] from now. Dropping the handle after that does not release it either.
     ///
-    /// Returns whether the lease was valid until now. If so, it is counted as `dropped` in
-    /// [`Stats`](crate::Stats), the event `lease.dropped` warns of it, and the callbacks of
-    /// [`Lease::on_lost`] and waiters of [`Lease::lost`] hear of the loss when it expires. Otherwise
-    /// nothing is done. Closing the client, and [`release_all`](crate::release_all), still release it.
+    /// For bindings of languages whose garbage collector may collect the handle while the work still runs. In
+    /// Rust, dropping the handle releases the lease.
+    ///
+    /// Returns whether the lease was valid until now; if not, the call has no effect. If so,
+    /// [`Stats`](crate::Stats) counts the lease as `dropped`, and the event `lease.dropped` warns about it.
+    /// Callbacks of [`Lease::on_lost`] and waiters of [`Lease::lost`] are notified when it expires. Closing the
+    /// client and [`release_all`](crate::release_all) still release it.
     pub fn abandon(&self) -> bool {
         let Some(Tracked { held, renewer, id }) = self.tracked.get() else { return false };
         let is_dropped = held.abandon();

@@ -1,4 +1,4 @@
-//! Reports whether a lock is held: the nodes' side of `Lock::locked`.
+//! Implements `Lock::locked`: asks the nodes whether a lock is held.
 //!
 //! Read-only: it creates no key and joins no queue. The result may be outdated on return, so no other code of
 //! quorlock may depend on it. `client/lock.rs` calls it.
@@ -63,7 +63,7 @@ impl HolderTally {
     /// Returns `Some(Some(locked))` once further answers cannot change the result, and `Some(None)` once too
     /// many nodes are unknown to decide. `None` means that more answers are needed.
     ///
-    /// The lock is held if so many nodes hold a key that no majority is free.
+    /// `locked` is `true` if no majority of the nodes is free.
     fn decide(&self, quorum: Quorum) -> Option<Option<bool>> {
         let all = self.held + self.free + self.unknown == quorum.nodes();
         if self.free >= quorum.size() {

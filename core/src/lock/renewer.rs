@@ -1,8 +1,12 @@
-//! Looks after all leases of a client: extends them in time, and tells when one is lost.
+//! The renewer of one client: extends all of its leases in time, and reports each loss at the validity end.
 //!
-//! One task with one timer does it for any number of leases. It runs on quorlock's own runtime, so
-//! neither Python's GIL nor a stalled event loop can hold it up. It is a service that begins again after a
-//! panic, and a panic over one lease keeps none of the others from being extended.
+//! One task with one timer serves any number of leases. It runs on quorlock's own runtime, so neither Python's
+//! GIL nor a stalled event loop delays it. The task restarts after a panic, and a panic over one lease does not
+//! affect the others.
+//!
+//! The renewer schedules; the protocol's `Upkeep` decides when an extension is due. Lock order: the schedule's
+//! mutex, then the state of a lease. Neither may be held while watchers run. `lease.rs` adds and removes
+//! leases; `client/` closes them.
 
 use crate::command::keys::Keys;
 use crate::lock::driver::Driver;
@@ -21,40 +25,42 @@ use std::time::{Duration, Instant};
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
-/// The renewers of this process, for [`release_all`].
+/// All renewers of this process, for [`release_all`].
 static RENEWERS: PerProcess<Mutex<Renewers>> = PerProcess::new();
 
 #[derive(Default)]
 struct Renewers {
     all: Vec<Weak<Renewer>>,
-    /// Whether the process is about to end, so that nothing is acquired any more.
+    /// Set by [`release_all`]: a client created after that is closed at once.
     process_is_ending: bool,
 }
 
-/// So many leases are extended by one request. It keeps a server busy for a fraction of a
+/// The most leases that one EXTEND may contain. A server processes such a request in a fraction of a
 /// millisecond.
 const BATCH: usize = 64;
 
-/// The longest sleep while a lease is held. Timers stand still while the machine is suspended, and
-/// leases do not; after it resumes, the loss of a lease is told within this time.
+/// The longest sleep of the task while a lease is held. The timer stands still while the machine is suspended, but leases expire; a
+/// loss is reported within this time after resume.
 const LONGEST_SLEEP: Duration = Duration::from_secs(1);
 
-/// When a lease is looked at again after a panic, which is a mistake in quorlock.
+/// When to retry a lease whose handling panicked, which is a bug in quorlock.
 const AFTER_PANIC: Duration = Duration::from_millis(10);
 
+/// The leases of one client, and the task that renews them.
 pub(crate) struct Renewer {
     schedule: Mutex<Schedule>,
-    /// Notified when something is to be done earlier than the task expects, and in the end.
+    /// Notified when an earlier wake-up was scheduled, and when the renewer is dropped.
     rescheduled: Arc<Notify>,
     driver: Arc<Driver>,
 }
 
+/// When to handle which lease.
 #[derive(Default)]
 struct Schedule {
-    /// Leases that are not released.
+    /// The leases to renew or watch, by their numbers.
     leases: BTreeMap<u64, Entry>,
     wakes: BTreeSet<(Moment, u64)>,
-    /// When the task will wake up by itself; `None` while there is nothing to wait for.
+    /// When the task's timer fires; `None` if it waits for `rescheduled` only.
     next_wake: Option<Moment>,
     last_id: u64,
     is_running: bool,
@@ -62,10 +68,10 @@ struct Schedule {
 
 struct Entry {
     lease: Arc<HeldLease>,
-    /// When to look at it; `None` once it is lost.
+    /// When to handle the lease next; `None` once it is lost.
     wake: Option<Moment>,
-    /// Set once the lease is dropped. Nothing else may keep the renewer alive then, and the watchers
-    /// still have to hear when the lease expires.
+    /// Set when the handle of the lease was dropped. Keeps the renewer alive until the lease expires, so that
+    /// its watchers are notified.
     dropped: Option<Arc<Renewer>>,
 }
 
@@ -79,8 +85,8 @@ impl Schedule {
         self.wakes.extend(wake.map(|moment| (moment, id)));
     }
 
-    /// The leases to look at now. Until their next moment is set, they are to be looked at again soon: a
-    /// panic meanwhile must not make anybody forget them.
+    /// Returns the leases to handle now. Each is scheduled again shortly, so that a panic does not lose it; its
+    /// real next moment replaces that.
     fn due(&mut self, now: Moment) -> Vec<(u64, Arc<HeldLease>)> {
         let mut due = Vec::new();
         while let Some(&(moment, id)) = self.wakes.first()
@@ -111,7 +117,7 @@ impl Renewer {
         &self.driver
     }
 
-    /// Begins to look after a lease; returns its number. Called on the runtime.
+    /// Starts to renew a lease, and returns its number. Must be called on the runtime.
     pub(crate) fn add(self: &Arc<Self>, lease: &Arc<HeldLease>) -> u64 {
         let wake = lease.state().wake();
         let mut schedule = lock(&self.schedule);
@@ -136,21 +142,22 @@ impl Renewer {
         id
     }
 
-    /// Stops looking after a lease, because it is released, or was dropped and has expired.
+    /// Stops renewing a lease that was released, or whose handle was dropped and that has expired.
     pub(crate) fn remove(&self, id: u64) {
         let mut schedule = lock(&self.schedule);
         schedule.set_wake(id, None);
         schedule.leases.remove(&id);
     }
 
-    /// Looks after a lease that was dropped until it expires.
+    /// Keeps watching a lease whose handle was dropped, until it expires.
     pub(crate) fn abandon(self: &Arc<Self>, id: u64) {
         if let Some(entry) = lock(&self.schedule).leases.get_mut(&id) {
             entry.dropped = Some(Arc::clone(self));
         }
     }
 
-    /// A lease that holds one of these resources and for which `matches` is true.
+    /// Returns a valid lease of this client that holds any of these keys and for which `matches` returns
+    /// `true`.
     pub(crate) fn find(
         &self,
         keys: &[Keys],
@@ -164,33 +171,34 @@ impl Renewer {
         found.map(Arc::clone)
     }
 
-    /// Ends and releases all leases, because their client is closed.
+    /// Releases all leases because their client is closed. Their watchers are notified of a loss.
     pub(crate) fn close(&self) {
         for lease in self.take_all() {
             drop(lease.close());
         }
     }
 
-    /// All leases, which are to be released now.
+    /// Removes and returns all leases.
     fn take_all(&self) -> Vec<Arc<HeldLease>> {
         let mut schedule = lock(&self.schedule);
         schedule.wakes.clear();
         std::mem::take(&mut schedule.leases).into_values().map(|entry| entry.lease).collect()
     }
 
+    /// Wakes the task if `wake` is earlier than its timer.
     fn wake_for(&self, schedule: &Schedule, wake: Moment) {
         if schedule.next_wake.is_none_or(|next_wake| wake < next_wake) {
             self.rescheduled.notify_one();
         }
     }
 
-    /// Does what is due, and returns when to come back.
+    /// Handles all leases that are due. Returns when to run again; `None` if nothing is scheduled.
     fn renew_if_due(self: &Arc<Self>) -> Option<Moment> {
         let now = clock::now();
         let due = lock(&self.schedule).due(now);
         let (mut ids, mut items) = (Vec::new(), Vec::new());
         for (id, lease) in due {
-            // The others are looked after, whatever this one does.
+            // A panic over this lease must not keep the others from being renewed.
             let Some(step) = panics::contain(|| lease.renew_if_due(now)) else { continue };
             let wake = match step {
                 RenewalStep::Ended if lease.is_dropped() => {
@@ -208,7 +216,7 @@ impl Renewer {
             lock(&self.schedule).set_wake(id, wake);
         }
         while !items.is_empty() {
-            // On a Redis Cluster, a request is about one slot.
+            // On a Redis Cluster, all keys of a request must be in one slot.
             let slot = |item: &PendingExtension| {
                 item.lease.driver().has_cluster.then(|| item.lease.slot())
             };
@@ -217,7 +225,8 @@ impl Renewer {
             let batch = same_slot.min(BATCH);
             let (later_ids, later) = (ids.split_off(batch), items.split_off(batch));
             let renewal = renew_batch(Arc::downgrade(self), ids, items);
-            // Not for `close` to wait for: the release comes behind the extension, and is enough.
+            // Not tracked, so that `close` does not wait for it: the RELEASE follows the EXTEND on each
+            // connection and deletes the keys anyway.
             let renewal = self.driver.closing.clone().run_until_cancelled_owned(renewal);
             runtime::detach(async { renewal.await.unwrap_or_default() });
             (ids, items) = (later_ids, later);
@@ -230,15 +239,16 @@ impl Renewer {
 
 impl Drop for Renewer {
     fn drop(&mut self) {
-        // The task finds out that it has nothing to keep any more.
+        // Wakes the task, which then finds the renewer gone and ends.
         self.rescheduled.notify_one();
     }
 }
 
+/// The renewer's task. Ends when the renewer is dropped or the client is closed.
 async fn run(renewer: Weak<Renewer>, rescheduled: Arc<Notify>, closing: CancellationToken) {
     while let Some(strong) = renewer.upgrade() {
         let next = strong.renew_if_due();
-        // The task must not keep alive what nobody uses any more.
+        // Must not hold a strong reference while it sleeps: the renewer would never be dropped.
         drop(strong);
         let pause = async {
             match next {
@@ -255,7 +265,7 @@ async fn run(renewer: Weak<Renewer>, rescheduled: Arc<Notify>, closing: Cancella
     }
 }
 
-/// Sends automatic extensions, and sees them through.
+/// Sends one batch of automatic extensions, and schedules the next step of each lease.
 async fn renew_batch(renewer: Weak<Renewer>, ids: Vec<u64>, items: Vec<PendingExtension>) {
     let leases: Vec<_> = items.iter().map(|item| Arc::clone(&item.lease)).collect();
     let renewed = |position: usize, extended| {
@@ -274,17 +284,18 @@ async fn renew_batch(renewer: Weak<Renewer>, ids: Vec<u64>, items: Vec<PendingEx
         }
     });
     if extending.await.is_none() {
-        // A mistake in quorlock. What it left undecided is tried again, before the leases end.
+        // A bug in quorlock. Treat the extensions as undecided, so that they are retried before the leases end.
         (0..leases.len()).for_each(|position| renewed(position, Extended::Undecided));
     }
 }
 
-/// For the end of a process: closes all clients of this process, and releases every lease that is held,
-/// so that others need not wait for the leases to expire. Waits until the nodes have confirmed that, for at
-/// most `patience` in all.
+/// Closes all clients of this process and releases every lease they hold. For the end of a process: other
+/// clients can acquire the locks at once and need not wait for the leases to expire.
 ///
-/// Acquires under way, and later ones, end with [`ErrorCode::Closed`](crate::ErrorCode::Closed). Holders are
-/// not told of a loss: this counts as a release by each of them.
+/// Blocks until the nodes have confirmed the releases, for at most `patience` in total.
+///
+/// Acquires that are under way or start later fail with [`ErrorCode::Closed`](crate::ErrorCode::Closed).
+/// Holders are not notified of a loss: each lease counts as released by its holder.
 pub fn release_all(patience: Duration) {
     let began = Instant::now();
     let renewers: Vec<_> = {
@@ -292,7 +303,7 @@ pub fn release_all(patience: Duration) {
         renewers.process_is_ending = true;
         renewers.all.iter().filter_map(Weak::upgrade).collect()
     };
-    // Before any release: it notifies the waiters of this process, too, and none of them may win.
+    // Must precede the releases: they notify waiters of this process, and none of these may win a lock now.
     renewers.iter().for_each(|renewer| renewer.driver.closing.cancel());
     for lease in renewers.iter().flat_map(|renewer| renewer.take_all()) {
         drop(lease.release());

@@ -1,4 +1,8 @@
-//! Repair: a lease that was won on a bare majority gets its key on the other nodes, too.
+//! Repairs new leases: puts the key on the nodes that did not grant it to the winning round.
+//!
+//! A lease on a bare majority is lost when one of its nodes loses its memory. A finished round starts this;
+//! later, each extension repairs the nodes that report the key missing. Which nodes count towards the majority
+//! is decided by the protocol alone.
 
 use crate::lock::driver::Driver;
 use crate::lock::extend::ExtensionBatch;
@@ -7,9 +11,10 @@ use crate::lock::held::HeldLease;
 use futures_util::future::join_all;
 use std::sync::Arc;
 
-/// Heals the nodes that lack a new lease's key, again and again until all of them have it or the lease is
-/// over: those where a contender was first, as soon as it has left, and those that did not answer. A
-/// lease that a bare majority holds is lost when one more node forgets it.
+/// Sends HEAL to the nodes that lack the lease's key, until all of them count for it, the lease ends or the
+/// client is closed. The pause between two tries doubles, from the shortest retry delay to a third of the ttl.
+///
+/// Such a node may hold another waiter's key, which is about to be undone, or may not have answered.
 pub(crate) async fn repair(driver: &Arc<Driver>, lease: Arc<HeldLease>) {
     let mut pause = driver.options.retry_delay.shortest;
     let longest = (lease.grant.term.ttl / 3).max(pause);
@@ -21,7 +26,8 @@ pub(crate) async fn repair(driver: &Arc<Driver>, lease: Arc<HeldLease>) {
         let Some(ttl) = lease.begin_repair(missing) else { return };
         let requests = |node| send_heal(Arc::clone(driver), node, vec![(Arc::clone(&lease), ttl)]);
         let is_doubtful = join_all(missing.iter().map(requests)).await.contains(&true);
-        // Somebody else had a node in between, or still has it: does a majority stand by this lease?
+        // Another client may have held the resource on a majority meanwhile: check that one confirms this
+        // lease.
         if (is_doubtful || lease.has_uncounted_nodes())
             && let Some(item) = lease.begin_verification()
         {

@@ -1,4 +1,8 @@
-//! One round of an acquire on the wire.
+//! One round of an acquire: sends ACQUIRE and RAISE, counts the votes, and undoes a lost round.
+//!
+//! The protocol's `Round` decides; this code turns answers into its events and its actions into requests. A
+//! lost round leaves no key on a node that can be reached, so every running round must be finished with
+//! [`RunningRound::finish`]. `acquire.rs` is the only caller.
 
 use crate::command::answer::{Answered, is_counted, vote};
 use crate::command::keys::Keys;
@@ -20,17 +24,17 @@ use std::future::Future;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-/// What a round is for.
+/// The settings of a round.
 pub(crate) struct RoundOptions<'a> {
     pub(crate) keys: &'a Arc<[Keys]>,
     pub(crate) term: Term,
     pub(crate) node_timeout: Duration,
     pub(crate) turns: Turns,
-    /// The waiter, if it listens for calls.
+    /// Queues the waiter on the nodes that refuse; `None` if it is not registered for notifications.
     pub(crate) queue_entry: Option<QueueEntry>,
 }
 
-/// A round on the wire.
+/// A round under way.
 pub(crate) struct RunningRound {
     driver: Arc<Driver>,
     pub(crate) subject: Arc<Subject>,
@@ -42,7 +46,7 @@ pub(crate) struct RunningRound {
     raises: FuturesUnordered<BoxFuture<'static, (usize, Answered)>>,
 }
 
-/// What it takes to undo a round.
+/// The settings needed to undo a round.
 struct Undo {
     subject: Arc<Subject>,
     term: Term,
@@ -51,16 +55,17 @@ struct Undo {
 }
 
 impl RunningRound {
-    /// Sends ACQUIRE to all nodes.
+    /// Sends ACQUIRE with a fresh token to all nodes. Fails only if no random token can be generated.
     pub(crate) fn start(driver: &Arc<Driver>, options: RoundOptions<'_>) -> Result<Self> {
         let RoundOptions { keys, term, node_timeout, turns, queue_entry } = options;
         let driver = Arc::clone(driver);
         let waiter = queue_entry.as_ref().map(|entry| Arc::clone(&entry.waiter));
         let subject = Arc::new(Subject { keys: Arc::clone(keys), token: random::token()?, waiter });
         let sent = clock::now();
-        // After `sent`: a node that counts from a moment on is met by later proposals only.
+        // Must be read after `sent`. The restart guard counts rounds sent after a moment, and their proposals
+        // must be later than that moment.
         let proposal = driver.clocks.proposal(clock::now());
-        // An answer after the end of the validity would be of no use.
+        // A vote after the validity end is of no use.
         let node_timeout = node_timeout.min(term.end(sent).since(sent));
         let acquire = |ticket| {
             let (subject, ttl) = (Arc::clone(&subject), term.ttl);
@@ -86,28 +91,28 @@ impl RunningRound {
         })
     }
 
-    /// Runs the round until it is decided. Can be dropped and called again.
+    /// Runs the round until it is decided. Cancel-safe: a later call continues.
     pub(crate) async fn decide(&mut self) -> Outcome {
         while let Some(event) = self.next_event().await {
             if let Some(outcome) = self.handle(event) {
                 return outcome;
             }
         }
-        // Every node votes by its deadline, and then the protocol has decided.
+        // Every node has voted by its deadline, and the last vote decides at the latest.
         Outcome::Lost(Loss::NoQuorum)
     }
 
-    /// The nodes that have granted this round's token so far.
+    /// Returns the nodes that have granted this round's token so far.
     pub(crate) fn granted(&self) -> NodeSet {
         self.round.granted()
     }
 
-    /// The nodes that have this round's token, or may come to have it.
+    /// Returns the nodes that hold, or may hold, this round's token.
     pub(crate) fn holders(&self) -> NodeSet {
         self.round.holders()
     }
 
-    /// What those nodes told that refused.
+    /// Returns the refusals received so far, with the rank of the waiter in each node's queue.
     pub(crate) fn refusals(&self) -> impl Iterator<Item = Refusal> {
         self.answers.iter().flatten().filter_map(|answered| match answered {
             Ok(Reply::Held(refusal)) => Some(*refusal),
@@ -115,8 +120,8 @@ impl RunningRound {
         })
     }
 
-    /// Sees the round to its end after the decision: late votes join `lease` while it is held,
-    /// and are undone otherwise. For votes after the nodes' deadlines, that goes on in the background.
+    /// Handles the votes after the decision. They join `lease` while it is held; otherwise they are undone.
+    /// Votes that miss their deadline are handled in the background. With a lease, also repairs it.
     pub(crate) async fn finish(mut self, lease: Option<Arc<HeldLease>>) {
         while let Some(event) = self.next_event().await {
             let is_released = match &lease {
@@ -140,9 +145,10 @@ impl RunningRound {
         }
     }
 
-    /// Takes in the votes that come after the nodes' deadlines, until there are none to come or the
-    /// client is closed or gone. It may wait for ever, for a node that is frozen, and so keeps neither the driver
-    /// nor the lease.
+    /// Handles the votes that arrive after their deadline, until none is left or the client is closed or
+    /// dropped.
+    ///
+    /// A frozen node may never answer, so the task holds only weak references to the driver and the lease.
     fn collect_late_votes(
         self,
         lease: Option<Arc<HeldLease>>,
@@ -156,7 +162,7 @@ impl RunningRound {
                 stop_late.run_until_cancelled(votes.late()).await
             {
                 let held = lease.as_ref().and_then(Weak::upgrade);
-                // A lease that is gone was released.
+                // The lease is gone: it was released, or it expired after its handle was dropped.
                 let is_released = match &held {
                     Some(held) => held.wait_if_released().await,
                     None => true,
@@ -177,22 +183,22 @@ impl RunningRound {
         }
     }
 
-    /// Waits for the answers that the decision did not wait for.
+    /// Waits for the votes that the decision did not need.
     pub(crate) async fn collect_remaining_votes(&mut self) {
         while let Some(event) = self.next_event().await {
             self.handle(event);
         }
     }
 
-    /// The node that answered that it holds this round's token already, if there is one, with the subject
-    /// of the round.
+    /// Returns a node that already held this round's token before it was asked, and the round's subject. Such a
+    /// node is a duplicate of another one.
     pub(crate) fn duplicate(&self) -> Option<(usize, Arc<Subject>)> {
         let is_duplicate = |answer: &Option<Answered>| matches!(answer, Some(Ok(Reply::Own)));
         let node = self.answers.iter().position(is_duplicate)?;
         Some((node, Arc::clone(&self.subject)))
     }
 
-    /// Nodes that granted this round's token are different servers.
+    /// Records that the nodes whose votes count are different servers.
     pub(crate) fn mark_distinct(&self) {
         for (node, answer) in self.answers.iter().enumerate() {
             if answer.as_ref().is_some_and(is_counted) {
@@ -201,14 +207,14 @@ impl RunningRound {
         }
     }
 
-    /// Takes in the answers that are there already, so that an error names them too.
+    /// Handles the answers that have already arrived, so that an error contains them.
     pub(crate) fn take_ready_answers(&mut self) {
         while let Some(Some(event)) = self.next_event().now_or_never() {
             self.handle(event);
         }
     }
 
-    /// Waits for one answer; `None` if there is none to come.
+    /// Waits for one answer; `None` once every node has answered or timed out.
     async fn next_event(&mut self) -> Option<Event> {
         tokio::select! {
             biased;
@@ -233,7 +239,7 @@ impl RunningRound {
         }
     }
 
-    /// Takes in one event; returns the decision when it is made.
+    /// Passes one event to the protocol and carries out its actions. Returns the decision when it is made.
     pub(crate) fn handle(&mut self, event: Event) -> Option<Outcome> {
         let actions = self.round.handle(clock::now(), event);
         self.apply(actions)
@@ -256,8 +262,8 @@ impl RunningRound {
 }
 
 impl Undo {
-    /// Takes this round's token back from nodes that may have it. An UNDO is sent when the node
-    /// has voted or its deadline has passed, so it is behind the ACQUIRE on their connection.
+    /// Deletes this round's token on nodes that may hold it. The protocol asks for that only after a node has
+    /// voted or reached its deadline, so the request follows the ACQUIRE on the connection.
     fn undo(&self, driver: &Driver, nodes: NodeSet) {
         let horizon = self.term.gone(clock::now());
         for node in nodes.iter() {
@@ -268,8 +274,8 @@ impl Undo {
         }
     }
 
-    /// A node has answered an ACQUIRE behind what was sent to it later. If it refused, the waiter joined
-    /// its queue, perhaps after it had left.
+    /// Handles the vote of a node that processed its ACQUIRE after later requests. If the node refused, the
+    /// ACQUIRE may have queued the waiter again after it left.
     fn leave_if_joined_late(&self, driver: &Driver, node: usize, vote: Vote) {
         let is_gone = |entry: &QueueEntry| entry.alive.strong_count() == 0;
         if matches!(vote, Vote::Held { .. }) && self.queue_entry.as_ref().is_some_and(is_gone) {
@@ -278,6 +284,7 @@ impl Undo {
     }
 }
 
+/// Returns the ticket to send to a node; `None` if the waiter does not queue there or has left.
 fn ticket(queue_entry: Option<&QueueEntry>, node: usize) -> Option<Ticket> {
     let is_queued =
         |entry: &&QueueEntry| entry.nodes.contains(node) && entry.alive.strong_count() > 0;

@@ -140,7 +140,7 @@ impl Subscriber {
         }
     }
 
-    /// Waits until there has been no guard for [`IDLE`].
+    /// Waits until there has been no [`ConnectionsGuard`] for [`IDLE`].
     async fn wait_until_idle(&self) {
         let mut waiting = self.waiting.subscribe();
         loop {

@@ -1,4 +1,6 @@
-//! One acquire, from its call to what becomes of it, as it is counted and told.
+//! Records one acquire in the statistics and events of its client.
+//!
+//! An acquire calls this at each step. It only reports: nothing here may influence the acquire.
 
 use crate::config::resources::Resources;
 use crate::error::{Error, ErrorCode};
@@ -9,21 +11,23 @@ use quorlock_protocol::{Loss, Moment};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// An acquire. When it is dropped before it has ended, it was cancelled.
+/// The statistics and the tracing span of one acquire. Dropping it before [`AcquireTrace::win`] or
+/// [`AcquireTrace::fail`] records a cancelled acquire.
 pub(crate) struct AcquireTrace {
     driver: Arc<Driver>,
     resources: Resources,
     arrived: Moment,
     rounds: u64,
-    /// Whether others keep it waiting, or did.
+    /// Whether other holders or waiters delayed it.
     is_contended: bool,
     has_ended: bool,
-    /// What it is told in, until it has ended.
+    /// Contains the acquire's events, until it has ended.
     span: Scope,
 }
 
 impl AcquireTrace {
-    /// Called by the caller, whose span it is in.
+    /// Counts an attempt and opens its span. Must run in the caller's context: the current span becomes the
+    /// parent.
     pub(crate) fn begin(driver: &Arc<Driver>, resources: &Resources, arrived: Moment) -> Self {
         driver.totals.attempts.up();
         Self {
@@ -42,7 +46,7 @@ impl AcquireTrace {
         self.driver.totals.rounds.up();
     }
 
-    /// Others have it, or are before it. Returns whether it begins to wait now.
+    /// Records that other holders or waiters delay the acquire. Returns `true` the first time.
     pub(crate) fn begin_waiting(&mut self) -> bool {
         let begins = !std::mem::replace(&mut self.is_contended, true);
         if begins {
@@ -51,7 +55,7 @@ impl AcquireTrace {
         begins
     }
 
-    /// A node has called it.
+    /// Records a notification from the node with this address.
     pub(crate) fn notified(&self, node: &str) {
         self.span.within(|| events::called(&self.resources, node));
     }
@@ -60,15 +64,16 @@ impl AcquireTrace {
         self.span.within(|| events::round_lost(&self.resources, loss));
     }
 
-    /// It has won a lease with this fence.
+    /// Records that the acquire has won a lease with this fence.
     pub(crate) fn win(&mut self, fence: u64) {
         let took = self.end(Ok(()));
-        // Its span ends here. Requests that are still under way do not belong to it.
+        // Closes the span now: requests that are still under way do not belong to the acquire.
         let span = std::mem::replace(&mut self.span, Scope::none());
         events::acquired(&span, &self.resources, fence, self.rounds, took);
     }
 
-    /// It has ended in an error; `None` if it was cancelled.
+    /// Records that the acquire has failed with `error`; `None` if it was cancelled or its client is closed. No
+    /// effect if it has already ended.
     pub(crate) fn fail(&mut self, error: Option<&Error>) {
         if self.has_ended {
             return;
@@ -78,6 +83,7 @@ impl AcquireTrace {
         events::not_acquired(&span, &self.resources, error, self.rounds, took);
     }
 
+    /// Counts the result, and returns how long the acquire took.
     fn end(&mut self, result: Result<(), ErrorCode>) -> Duration {
         self.has_ended = true;
         let took = clock::now().since(self.arrived);

@@ -1,22 +1,25 @@
-//! Those who are notified when a lease is lost.
+//! A watcher of a lease: a callback or a waiting caller that is notified when the lease is lost.
+//!
+//! `lease.rs` creates watchers. `held/ending.rs` stores them and notifies each of them once.
 
 use crate::error::Error;
 use crate::runtime::panics;
 use tokio::sync::oneshot;
 
-/// Somebody who wants to know of the loss of a lease.
+/// Receives the loss of one lease.
 pub(crate) enum Watcher {
-    /// Gets the error, or nothing if the lease is released first.
+    /// Receives the error if the lease is lost, and `None` if it is released.
     Waiting(oneshot::Sender<Option<Error>>),
-    /// Is called with the error, or dropped if the lease is released first.
+    /// Called with the error if the lease is lost; dropped without a call if it is released.
     Callback(Box<dyn FnOnce(Error) + Send>),
 }
 
 impl Watcher {
-    /// Must be called without a lock held: the callback may use the lease.
+    /// Notifies the watcher; `None` means that the lease was released. Must be called without a mutex held: the
+    /// callback may use the lease.
     pub(crate) fn notify(self, loss: Option<Error>) {
         panics::contain(|| match (self, loss) {
-            // An error means that nobody waits any more.
+            // Fails only if the caller has stopped waiting.
             (Self::Waiting(waiting), loss) => drop(waiting.send(loss)),
             (Self::Callback(call), Some(loss)) => call(loss),
             (Self::Callback(_), None) => {}

@@ -1,4 +1,7 @@
-//! How a held lease ends: its loss, its release, and who is notified of it.
+//! How a held lease ends: by loss, release or close, or dropped by its holder.
+//!
+//! The protocol decides why and when a lease ended. This code notifies watchers, records the end once, and
+//! sends RELEASE. `lease.rs` and `renewer.rs` call it.
 
 use super::{Grant, HeldLease, answer_caller};
 use crate::command::answer::answer;
@@ -13,7 +16,7 @@ use std::time::Duration;
 use tokio::sync::oneshot;
 
 impl HeldLease {
-    /// Tells the watcher of the loss of the lease, now or later.
+    /// Notifies `watcher` when the lease is lost or released; at once if that has happened.
     pub(crate) fn watch(&self, watcher: Watcher) {
         let loss = {
             let mut state = self.state();
@@ -32,7 +35,7 @@ impl HeldLease {
         watcher.notify(loss);
     }
 
-    /// Tells those who wait for the loss, if the lease is over.
+    /// Notifies all watchers and records the end, if the lease has ended.
     pub(super) fn notify_watchers(&self, now: Moment) {
         let (watchers, loss) = {
             let mut state = self.state();
@@ -47,7 +50,7 @@ impl HeldLease {
         }
     }
 
-    /// Counts and tells the end of the lease, once.
+    /// Records the end in statistics and events, the first time it is called after the end.
     fn record_end(&self, now: Moment) {
         let Grant { resources, fence, sent, .. } = &*self.grant;
         let (ended, loss, until) = {
@@ -71,8 +74,8 @@ impl HeldLease {
         }
     }
 
-    /// Stops renewing a lease that its holder dropped; the nodes keep the key until it expires. Returns
-    /// whether the lease was valid until now.
+    /// Stops renewing a lease whose handle was dropped; the nodes keep the key until it expires. Returns
+    /// whether the lease was valid until now; otherwise it does nothing.
     pub(crate) fn abandon(&self) -> bool {
         let Grant { resources, fence, sent, .. } = &*self.grant;
         let now = clock::now();
@@ -83,7 +86,7 @@ impl HeldLease {
             }
             state.upkeep = None;
             state.is_dropped = true;
-            // This is its end for the counts. Its watchers still hear when it expires.
+            // The statistics count this as the end. Watchers are still notified when the lease expires.
             state.end_recorded = true;
         }
         let totals = &self.driver.totals;
@@ -94,7 +97,7 @@ impl HeldLease {
         true
     }
 
-    /// What came of the release of a lease that was valid until then.
+    /// Reports the result of releasing a lease that was valid until then.
     fn record_release(&self, confirmed: bool) {
         let Grant { resources, fence, .. } = &*self.grant;
         let (ended, loss) = {
@@ -103,7 +106,7 @@ impl HeldLease {
             (state.lease.ended(now), state.loss(self, now))
         };
         match (ended, loss) {
-            // It turns out to have been lost before.
+            // A majority does not hold the key, so the lease was lost before the release.
             (Some(Ended::Taken), Some(loss)) => {
                 self.driver.totals.losses.up();
                 events::lost(resources, *fence, Ended::Taken, &loss);
@@ -112,16 +115,19 @@ impl HeldLease {
         }
     }
 
-    /// Releases the lease for its holder.
+    /// Releases the lease for its holder. Returns what [`Lease::release`](crate::Lease::release) documents.
     pub(crate) fn release(self: &Arc<Self>) -> Pending<bool> {
         self.start_release(protocol::Lease::release)
     }
 
-    /// Releases the lease because its client is closed.
+    /// Releases the lease because its client is closed. Unlike [`HeldLease::release`], this counts as a loss
+    /// for its watchers.
     pub(crate) fn close(self: &Arc<Self>) -> Pending<bool> {
         self.start_release(protocol::Lease::close)
     }
 
+    /// Ends the lease with `begin`, then sends RELEASE to all nodes in the background. Returns whether the
+    /// lease was valid until now and a majority confirms the release.
     fn start_release(
         self: &Arc<Self>,
         begin: impl FnOnce(&mut protocol::Lease, Moment) -> Release,
@@ -171,7 +177,7 @@ impl HeldLease {
         }
     }
 
-    /// Keeps on releasing a node that did not answer, until its key has expired of itself.
+    /// Retries the release of a node that did not answer, until its key has expired.
     pub(super) fn deliver_release(&self, node: usize, request: &Request, patience: Duration) {
         let (holds, keys_gone_by) = {
             let state = self.state();

@@ -1,4 +1,7 @@
-//! How a held lease is extended and healed: what is to be sent, and what follows from the answers.
+//! How a held lease is extended and repaired: what to send, and what the answers change.
+//!
+//! The protocol decides when an extension is due and whether it is confirmed. Sending is not done here:
+//! `extend.rs`, `heal.rs` and `renewer.rs` send the requests and pass the answers to these methods.
 
 use super::{HeldLease, LeaseState};
 use crate::command::request::Subject;
@@ -9,28 +12,29 @@ use quorlock_protocol::{Answer, Extended, Extension, Healed, Moment, NodeSet, Te
 use std::sync::Arc;
 use std::time::Duration;
 
-/// An extension that is to be sent.
+/// An extension that the protocol has begun and that is not sent yet.
 pub(crate) struct PendingExtension {
     pub(crate) lease: Arc<HeldLease>,
     pub(crate) extension: Extension,
     pub(crate) sent: Moment,
-    /// How long to wait for the nodes' answers.
+    /// How long to wait for each node's answer.
     pub(crate) patience: Duration,
 }
 
-/// What the renewer has to do for a lease.
+/// The renewer's next step for a lease.
 pub(crate) enum RenewalStep {
-    /// Nothing any more.
+    /// The lease has ended: stop renewing it.
     Ended,
-    /// Nothing until then.
+    /// Nothing is due before this moment.
     Wait(Moment),
-    /// Extend it, and look again at this moment, its validity end.
+    /// Send this extension. Unless its decision changes that, the next step is due at this moment, the validity
+    /// end.
     Extend(PendingExtension, Moment),
 }
 
 impl HeldLease {
-    /// Begins to ask the nodes whether they hold the key, without moving the validity end; `None` if the
-    /// lease is over.
+    /// Begins a verification: an EXTEND that checks which nodes hold the key and does not move the validity
+    /// end. `None` if the lease has ended.
     pub(crate) fn begin_verification(self: &Arc<Self>) -> Option<PendingExtension> {
         let mut state = self.state();
         let now = clock::now();
@@ -39,11 +43,12 @@ impl HeldLease {
         Some(self.pending(&mut state, now, extension, patience))
     }
 
+    /// Returns what EXTEND names: the keys and token of the lease, and the ttl to set.
     pub(crate) fn extend_target(&self, extension: &Extension) -> (Arc<Subject>, Duration) {
         (Arc::clone(&self.grant.subject), extension.term().ttl)
     }
 
-    /// Looks after the lease, for the renewer.
+    /// Returns the next step for the lease, and notifies its watchers if it has ended.
     pub(crate) fn renew_if_due(self: &Arc<Self>, now: Moment) -> RenewalStep {
         let mut state = self.state();
         if state.lease.ended(now).is_some() {
@@ -65,7 +70,7 @@ impl HeldLease {
         }
     }
 
-    /// Begins an extension by hand; `None` if the lease is over.
+    /// Begins an extension for a caller; `None` if the lease has ended.
     pub(crate) fn begin_manual_extension(
         self: &Arc<Self>,
         now: Moment,
@@ -75,7 +80,7 @@ impl HeldLease {
         self.begin_extension(&mut self.state(), now, term, patience)
     }
 
-    /// An automatic extension was decided. Returns when to look at the lease again.
+    /// Ends an automatic extension. Returns when the renewer must handle the lease next; `None` if it is lost.
     pub(crate) fn finish_renewal(&self, extended: Extended) -> Option<Moment> {
         let mut state = self.state();
         let sent = state.renewal_sent.take();
@@ -86,7 +91,7 @@ impl HeldLease {
         (extended != Extended::Lost).then(|| state.wake())
     }
 
-    /// Begins an extension that waits so long for the nodes' answers; `None` if the lease is over.
+    /// Begins an extension with this timeout for each node; `None` if the lease has ended.
     fn begin_extension(
         self: &Arc<Self>,
         state: &mut LeaseState,
@@ -98,6 +103,7 @@ impl HeldLease {
         Some(self.pending(state, now, extension, patience))
     }
 
+    /// Limits `patience` to the validity end, and extends `keys_gone_by` to what the nodes may set.
     fn pending(
         self: &Arc<Self>,
         state: &mut LeaseState,
@@ -110,7 +116,7 @@ impl HeldLease {
         PendingExtension { lease: Arc::clone(self), extension, sent: now, patience }
     }
 
-    /// Takes in one node's answer to an extension.
+    /// Passes one node's answer to the protocol. Returns the decision when this answer makes it.
     pub(crate) fn record_answer(
         &self,
         extension: &mut Extension,
@@ -120,8 +126,7 @@ impl HeldLease {
         self.state().lease.extended(clock::now(), extension, node, answer)
     }
 
-    /// For how long these nodes, which are to be healed now, are to keep the key; `None` if the
-    /// lease is over.
+    /// Begins the repair of these nodes. Returns the ttl for HEAL; `None` if the lease has ended.
     pub(crate) fn begin_repair(&self, nodes: NodeSet) -> Option<Duration> {
         let mut state = self.state();
         let ttl = state.lease.heal(clock::now(), self.grant.term)?;
@@ -129,8 +134,8 @@ impl HeldLease {
         Some(ttl)
     }
 
-    /// Takes in a node's answer to HEAL, which was for this ttl, `None` if there is none in time; and if the
-    /// lease was released before the node was healed, takes the key back.
+    /// Records a node's answer to a HEAL with this ttl; `None` if it did not answer in time. If the lease was
+    /// released meanwhile, releases the node again.
     pub(crate) async fn finish_repair(&self, node: usize, ttl: Duration, healed: Option<Healed>) {
         if let Some(healed) = healed {
             self.state().lease.healed(node, healed);
@@ -146,8 +151,8 @@ impl HeldLease {
         }
     }
 
-    /// An extension that was sent at this moment is decided; `failure_reports` is what became of it at the
-    /// nodes, unless it is confirmed.
+    /// Reports a decided extension that was sent at `sent`. `failure_reports` has each node's part; it is empty
+    /// if the extension was confirmed.
     pub(crate) fn record_decision(
         &self,
         extended: Extended,
@@ -167,7 +172,7 @@ impl HeldLease {
             totals.extending.add(took);
             return;
         }
-        // One that a release overtook has not failed.
+        // An extension that fails because of a release is not counted as a failure.
         if !is_released {
             totals.extension_failures.up();
         }
