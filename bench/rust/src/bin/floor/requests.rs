@@ -11,13 +11,13 @@ const RELEASE: &str = include_str!("../../../../../core/src/command/scripts/rele
 const QUEUE: &str = include_str!("../../../../../core/src/command/scripts/queue.lua");
 const CONSTANTS: [(&str, &str); 4] = [
     ("FENCE_LIMIT", "9007199254740992"),
-    ("MAX_CLOCK_LEAD", "60000000"),
+    ("FENCE_WINDOW", "2000000"),
     ("MOST_GONE", "16"),
     ("LONGEST_CALL", "60000000"),
 ];
-/// The ttl of the lock and of the fence counter, in milliseconds.
+/// The ttl of the lock and the minimum ttl of the fence counter, in milliseconds.
 const TTL: &str = "10000";
-const FENCE_MEMORY: &str = "86410000";
+const FENCE_MEMORY: &str = "70000";
 /// Parameters of a release: how long a notified waiter has priority (µs), and the ttl of the queue (ms).
 const CALL: &str = "50000";
 const QUEUE_MEMORY: &str = "5200";
