@@ -132,6 +132,9 @@ print(len(os.listdir("/proc/self/task")))
     assert run(program, dict(os.environ)).stdout == "1\n"
 
 
+EXIT_LIMIT = 1.0
+"""For how many seconds the exit of a process waits until the nodes have answered."""
+
 BUSY = """
 import asyncio, sys, threading, time, quorlock
 
@@ -167,11 +170,16 @@ def test_a_process_exits_with_held_leases_and_running_threads(
     servers: Servers, environment: dict[str, str]
 ) -> None:
     for _ in range(10):
-        ended = run(BUSY, environment)
-        assert (ended.returncode, ended.stdout, ended.stderr) == (0, "leaving\n", "")
+        ended = run(BUSY + "print(time.monotonic())", environment)
+        leaving, began = ended.stdout.splitlines()
+        assert (ended.returncode, leaving, ended.stderr) == (0, "leaving", "")
         # At exit, held leases are released, no waiting thread acquires them, and all waiters leave
         # the queues.
-        assert keys(servers) == []
+        left = keys(servers)
+        if time.monotonic() - float(began) > EXIT_LIMIT:
+            # The machine is so loaded that the exit did not wait for all answers.
+            left = [key for key in left if not key.endswith(":queue")]
+        assert left == []
 
 
 def test_a_process_exits_when_no_node_answers(
