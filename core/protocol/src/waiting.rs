@@ -1,6 +1,6 @@
 //! When a waiter tries again after a lost round, and when it gives up.
 //!
-//! Decides moments only. The acquires of the driver, the simulation and the model wait and send.
+//! Decides moments only. The driver waits and sends (`lock/acquire.rs` of the crate `quorlock`).
 
 use crate::round::Loss;
 use crate::term::Moment;
