@@ -91,7 +91,7 @@ impl Waiting {
         self.outage_since = Some(since);
     }
 
-    /// When the outage began to which the last round was lost; `None` if it was not lost to an outage.
+    /// When the current outage began; `None` if the last round was not lost to an outage.
     pub fn outage(&self) -> Option<Moment> {
         self.outage_since
     }

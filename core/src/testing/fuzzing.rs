@@ -113,7 +113,7 @@ pub fn options(bytes: &[u8]) {
             (name, options.set(dialect, name, &value)),
             ("timeout", options::timeout(dialect, &value).map(drop)),
         ];
-        // Otherwise no client can have these options.
+        // A client with other options cannot be built.
         if options.check_guard(dialect, options.ttl).is_ok() {
             outcomes.push((name, options.clone().set_per_lock(dialect, name, &value)));
             outcomes.push(("ttl", options.extension_ttl(dialect, &value).map(drop)));

@@ -31,7 +31,7 @@ const RECONNECTED: Duration = Duration::from_millis(2_500);
 /// How much longer than the guard's duration a node may be guarded, since uptimes are in whole seconds.
 const GUARDED: Duration = Duration::from_millis(2_500);
 
-/// How long after the end of a suspension a loss may be reported.
+/// The longest time from the end of a suspension to the report of a loss.
 const REPORTED: Duration = Duration::from_secs(2);
 
 /// One task of a process.
