@@ -1,7 +1,7 @@
 //! The nodes' clocks as one client last read them. Used for fence proposals and for waiters' tickets.
 //!
-//! Never used for validity: only local [`Moment`]s decide when a lease ends. The client feeds in every
-//! reading that an answer of a node carries.
+//! Never used for validity: only local [`Moment`]s decide when a lease ends. The client
+//! (`node/clocks.rs` of the crate `quorlock`) records every reading that an answer of a node carries.
 
 use crate::fence::FENCE_LIMIT;
 use crate::quorum::MAX_NODES;
@@ -31,8 +31,8 @@ impl NodeClocks {
     /// Records a reading of a node's clock: `micros` since the Unix epoch, in an answer that arrived at
     /// `now`.
     ///
-    /// The reading lags by the time the answer was under way. A reading of the last 100 ms that now
-    /// shows a later time had a faster answer and is more accurate, so it is kept.
+    /// The reading lags behind by the travel time of the answer. If an earlier reading, at most 100 ms
+    /// old, shows a later time by now, its answer was faster. It is more accurate and is kept.
     ///
     /// # Panics
     ///

@@ -2,7 +2,8 @@
 //!
 //! A node that restarts may have forgotten what it granted. The Redlock specification asks operators
 //! to keep it down until the forgotten leases have expired ("delayed restarts"). The guard instead
-//! ignores its votes for that time. The node still gets all requests.
+//! ignores its votes for that time. The node still gets all requests. The client's nodes (`node/` of the
+//! crate `quorlock`) and the model use this module.
 
 use crate::round::Vote;
 use crate::tally::Answer;

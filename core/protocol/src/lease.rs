@@ -1,7 +1,7 @@
 //! The lease of a won round: its validity, extension, repair and release.
 //!
-//! Owns the validity end; nothing else may declare a lease valid. The driver, the simulation and the
-//! model feed in the nodes' answers and send the requests that follow.
+//! Owns the validity end; nothing else may declare a lease valid. The driver (`lock/held.rs` of the crate
+//! `quorlock`) and the model pass in the nodes' answers and send the requests that follow.
 
 use crate::quorum::{NodeSet, Quorum};
 use crate::tally::{Answer, Healed, Tally};
@@ -188,7 +188,7 @@ impl Lease {
             Answer::Yes if self.sound.contains(node) => Answer::Yes,
             Answer::Yes if self.passed.contains(node) => Answer::No,
             Answer::Yes => {
-                // It is unknown how the node came to hold the key. The answer to HEAL tells.
+                // It is unknown how the node came to hold the key. Its answer to HEAL shows it.
                 missing.insert(node);
                 Answer::Unknown
             }

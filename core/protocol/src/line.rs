@@ -1,9 +1,8 @@
-//! The local wait queue: the waiters of one client, in FIFO order per resource.
+//! The local wait queue: the waiters of one client, in FIFO order for the same resources.
 //!
 //! Of the waiters for the same resources, only the first contends on the network. So any number of
-//! local waiters costs the nodes no more than one. Called by the client's acquires (`lock/waiters.rs`
-//! of the crate `quorlock`) and by the simulation. It wakes nobody: the caller notifies the waiter that
-//! [`Line::leave`] returns.
+//! local waiters costs the nodes no more than one. The driver calls this module (`lock/waiters.rs` of the
+//! crate `quorlock`). It does not wake waiters: the caller notifies the one that [`Line::leave`] returns.
 
 use std::collections::{BTreeMap, HashMap};
 use std::hash::Hash;

@@ -1,7 +1,7 @@
 //! When to renew a lease (`auto_extend`).
 //!
-//! Decides the moments only. The renewer of the driver (`lock/renewer.rs` of the crate `quorlock`), the
-//! simulation and the model send the extensions.
+//! Decides the moments only. The driver's renewer (`lock/renewer.rs` of the crate `quorlock`) sends the
+//! extensions.
 
 use crate::lease::Lease;
 use crate::term::{Moment, Term};

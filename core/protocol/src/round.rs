@@ -1,7 +1,7 @@
 //! One round of an acquire: collects the nodes' votes on one ACQUIRE and decides.
 //!
-//! Owns the outcome and the list of nodes to undo. It sends nothing: the driver, the simulation and the
-//! model carry out the returned [`Actions`].
+//! Owns the outcome and the list of nodes to undo. It sends nothing: the driver (`lock/round.rs` of the
+//! crate `quorlock`) and the model carry out the returned [`Actions`].
 
 use crate::fence::{Settlement, settle};
 use crate::quorum::{NodeSet, Quorum};

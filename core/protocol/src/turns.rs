@@ -5,8 +5,8 @@
 //! else: a round is won by the votes of a majority only. A notification that is lost, late or forged
 //! costs a round, or the time until the waiter tries anyway ([`Waiting`](super::Waiting)).
 //!
-//! Public names say `call` for "notification". Called by the acquires of the driver, the simulation and
-//! the model.
+//! Public names say `call` for "notification". The driver (`lock/acquire.rs` of the crate `quorlock`) and
+//! the model use this module.
 
 use crate::quorum::{NodeSet, Quorum};
 use crate::term::Moment;

@@ -1,6 +1,6 @@
 //! When a waiter tries again after a lost round, and when it gives up.
 //!
-//! Decides moments only. The acquires of the driver, the simulation and the model wait and send.
+//! Decides moments only. The driver waits and sends (`lock/acquire.rs` of the crate `quorlock`).
 
 use crate::round::Loss;
 use crate::term::Moment;
@@ -91,7 +91,7 @@ impl Waiting {
         self.outage_since = Some(since);
     }
 
-    /// When the outage began to which the last round was lost; `None` if it was not lost to an outage.
+    /// When the current outage began; `None` if the last round was not lost to an outage.
     pub fn outage(&self) -> Option<Moment> {
         self.outage_since
     }

@@ -113,7 +113,7 @@ pub fn options(bytes: &[u8]) {
             (name, options.set(dialect, name, &value)),
             ("timeout", options::timeout(dialect, &value).map(drop)),
         ];
-        // Otherwise no client can have these options.
+        // A client with other options cannot be built.
         if options.check_guard(dialect, options.ttl).is_ok() {
             outcomes.push((name, options.clone().set_per_lock(dialect, name, &value)));
             outcomes.push(("ttl", options.extension_ttl(dialect, &value).map(drop)));
@@ -175,13 +175,16 @@ pub fn reply(bytes: &[u8]) {
 
 /// Checks for every request that any reply either is understood literally or counts as no answer.
 pub(crate) fn value(value: Value) {
-    let told = server_info(vec![value.clone(), value.clone()]);
+    let info = server_info(vec![value.clone(), value.clone()]);
     let short = server_info(vec![value.clone()]);
-    assert!(short.is_none() && told.is_none_or(|info| info.memory.starts_with(&info.run_id)));
+    assert!(short.is_none() && info.is_none_or(|info| info.memory.starts_with(&info.run_id)));
     for request in requests() {
         let understood = request.understand(&value);
         if let Some(reply) = &understood {
-            assert!(says(&value, &request, reply), "{value:?} was taken for {reply:?}");
+            assert!(
+                is_encoding_of(&value, &request, reply),
+                "{value:?} was understood as {reply:?}"
+            );
         }
         let answered: Answered =
             understood.ok_or(Failure::timeout("no answer", Duration::ZERO, true));
@@ -224,7 +227,7 @@ fn harmless(answered: &Answered, value: &Value, confirms: bool) {
 }
 
 /// Whether `value` is exactly how the scripts encode `reply`.
-fn says(value: &Value, request: &Request, reply: &Reply) -> bool {
+fn is_encoding_of(value: &Value, request: &Request, reply: &Reply) -> bool {
     let array = |numbers: &[i64]| Value::Array(numbers.iter().copied().map(Value::Int).collect());
     let signed = |number: u64| i64::try_from(number).unwrap_or(i64::MIN);
     let number = |at: usize| match value {
@@ -239,10 +242,10 @@ fn says(value: &Value, request: &Request, reply: &Reply) -> bool {
             *fence < FENCE_LIMIT && *value == array(&[1, signed(*fence), signed(*clock)])
         }
         Reply::Held(Refusal { expires_in, clock, rank }) => {
-            let told = u64::try_from(number(1)).ok().map(Duration::from_millis);
+            let left = u64::try_from(number(1)).ok().map(Duration::from_millis);
             let before = u64::try_from(number(3)).ok();
             *value == array(&[0, number(1), signed(*clock), number(3)])
-                && *expires_in == told
+                && *expires_in == left
                 && *rank == before
         }
         Reply::Own => *value == array(&[2, 0]),
@@ -251,8 +254,8 @@ fn says(value: &Value, request: &Request, reply: &Reply) -> bool {
                 Request::Extend(locks) => locks.len(),
                 _ => 0,
             };
-            let said = done.iter().map(|done| Value::Int((*done).into())).collect();
-            done.len() == asked && *value == Value::Array(said)
+            let encoded = done.iter().map(|done| Value::Int((*done).into())).collect();
+            done.len() == asked && *value == Value::Array(encoded)
         }
         Reply::Healed(healed) => {
             let asked = match request {
@@ -264,8 +267,8 @@ fn says(value: &Value, request: &Request, reply: &Reply) -> bool {
                 Healed::Clean => 1,
                 Healed::Passed => 2,
             };
-            let said: Vec<_> = healed.iter().map(number).collect();
-            healed.len() == asked && *value == array(&said)
+            let encoded: Vec<_> = healed.iter().map(number).collect();
+            healed.len() == asked && *value == array(&encoded)
         }
         Reply::Yes => match request {
             Request::Release { ticket: Some(_), .. } => {
@@ -283,13 +286,13 @@ fn says(value: &Value, request: &Request, reply: &Reply) -> bool {
                     _ => Value::Nil,
                 },
             };
-            let told = |at: usize| u64::try_from(number(at)).ok();
+            let decoded = |at: usize| u64::try_from(number(at)).ok();
             let rest = [number(2), number(3), number(4)].map(Value::Int);
-            let said = [Value::Int(number(0)), token].into_iter().chain(rest).collect();
-            *value == Value::Array(said)
+            let encoded = [Value::Int(number(0)), token].into_iter().chain(rest).collect();
+            *value == Value::Array(encoded)
                 && (0..=2).contains(&number(0))
-                && *expires_in == told(2).map(Duration::from_millis)
-                && (*fence, *waiters) == (told(3), told(4))
+                && *expires_in == decoded(2).map(Duration::from_millis)
+                && (*fence, *waiters) == (decoded(3), decoded(4))
         }
         Reply::Uncounted(..) => false,
     }

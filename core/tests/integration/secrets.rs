@@ -10,7 +10,7 @@ use std::time::Duration;
 
 const MARK: &str = "MARK";
 
-/// Checks that [`MARK`] is not shown, in upper or lower case: hosts are shown in lower case.
+/// Checks that [`MARK`] is not shown. Ignores case, because hosts are shown in lower case.
 fn assert_hidden(shown: impl Debug) {
     let text = format!("{shown:?} {shown:#?}");
     assert!(!text.to_uppercase().contains(MARK), "{text}");

@@ -15,12 +15,12 @@ const NOW: Duration = Duration::ZERO;
 
 /// Collects the records of all tests that run at the same time. It takes them at once, so that none is
 /// dropped.
-struct Heard {
+struct Recorder {
     _listener: Arc<Listener>,
     records: Arc<Mutex<Vec<Arc<Record>>>>,
 }
 
-impl Heard {
+impl Recorder {
     fn begin() -> Self {
         let own = Arc::new(OnceLock::<Weak<Listener>>::new());
         let records = Arc::<Mutex<Vec<_>>>::default();
@@ -49,30 +49,30 @@ impl Heard {
 
 #[test]
 fn a_node_outage_is_logged_once() {
-    let heard = Heard::begin();
+    let recorder = Recorder::begin();
     let servers = Servers::start(3);
     let client = Client::builder().nodes(&servers.urls).build().unwrap();
     let cycle = || assert!(wait(wait(client.lock("outage").acquire()).unwrap().release()));
     cycle();
     let url = servers.urls[0].clone();
     servers.ask(json!({"kill": 0}));
-    wait_until("the outage is logged", || !heard.about("node.down", &url).is_empty());
+    wait_until("the outage is logged", || !recorder.about("node.down", &url).is_empty());
     (0..20).for_each(|_| cycle());
     assert_eq!(client.stats().nodes[0].state, NodeState::Down);
     servers.ask(json!({"restart": 0}));
-    wait_until("the recovery is logged", || !heard.about("node.up", &url).is_empty());
+    wait_until("the recovery is logged", || !recorder.about("node.up", &url).is_empty());
     let stats = client.stats();
     assert_eq!((stats.nodes[0].state, stats.nodes[0].reconnects), (NodeState::Up, 1));
-    let down = heard.about("node.down", &url);
+    let down = recorder.about("node.down", &url);
     assert_eq!((down.len(), down[0].level, down[0].target), (1, 2, "quorlock::node"));
-    assert_eq!(heard.about("node.up", &url)[0].level, 3);
+    assert_eq!(recorder.about("node.up", &url)[0].level, 3);
 }
 
 #[test]
 fn acquires_and_lease_ends_are_logged_and_counted() {
-    let heard = Heard::begin();
-    let client = Client::builder().nodes(["memory://told"]).build().unwrap();
-    let lock = client.lock("told");
+    let recorder = Recorder::begin();
+    let client = Client::builder().nodes(["memory://logged"]).build().unwrap();
+    let lock = client.lock("logged");
     let lease = wait(lock.acquire()).unwrap();
     assert_eq!(client.stats().held, 1);
     let late = wait(lock.clone().wait(Duration::from_millis(50)).acquire()).unwrap_err();
@@ -81,22 +81,22 @@ fn acquires_and_lease_ends_are_logged_and_counted() {
     drop(lock.acquire());
     wait_until("the acquire is cancelled", || client.stats().cancelled == 1);
     assert!(wait(lease.release()));
-    wait_until("the release is logged", || !heard.about("lease.released", "told").is_empty());
+    wait_until("the release is logged", || !recorder.about("lease.released", "logged").is_empty());
 
     let short = lock.ttl(Duration::from_millis(20)).auto_extend(false);
     let lost = wait(short.acquire()).unwrap();
     assert!(lost.lost().wait(TIMEOUT).unwrap().is_some());
-    wait_until("the loss is logged", || !heard.about("lease.lost", "told").is_empty());
+    wait_until("the loss is logged", || !recorder.about("lease.lost", "logged").is_empty());
 
     let level =
-        |name| heard.about(name, "told").iter().map(|record| record.level).collect::<Vec<_>>();
+        |name| recorder.about(name, "logged").iter().map(|record| record.level).collect::<Vec<_>>();
     assert_eq!(level("lease.acquired"), [4, 4]);
     assert_eq!(level("lease.extended"), [4]);
     assert_eq!(level("acquire.failed"), [4, 4]);
     assert_eq!(level("lease.lost"), [2]);
-    let acquired = &heard.about("lease.acquired", "told")[0];
+    let acquired = &recorder.about("lease.acquired", "logged")[0];
     assert!(acquired.fields.contains(&("fence", Detail::Whole(lease.fence()))));
-    assert!(!format!("{:?}", heard.records).contains(lease.token()));
+    assert!(!format!("{:?}", recorder.records).contains(lease.token()));
 
     let stats = client.stats();
     assert_eq!((stats.attempts, stats.wins, stats.timeouts, stats.cancelled), (4, 2, 1, 1));
@@ -114,7 +114,7 @@ fn ends(client: &Client) -> [u64; 5] {
 
 #[test]
 fn an_abandoned_lease_is_not_released_and_expires_with_a_warning() {
-    let heard = Heard::begin();
+    let recorder = Recorder::begin();
     let client = Client::builder().nodes(["memory://abandoned"]).build().unwrap();
     let lock = client.lock("abandoned").wait(NOW);
     let short = lock.clone().ttl(Duration::from_secs(2));
@@ -131,10 +131,10 @@ fn an_abandoned_lease_is_not_released_and_expires_with_a_warning() {
     // A watcher of the lease learns of its end, which is not counted again.
     let loss = wait(lost).expect("the lease is lost");
     assert!(loss.to_string().contains("dropped without being released"), "{loss}");
-    let [dropped] = &heard.about("lease.dropped", "abandoned")[..] else { panic!("not once") };
+    let [dropped] = &recorder.about("lease.dropped", "abandoned")[..] else { panic!("not once") };
     assert_eq!((dropped.level, dropped.target), (2, "quorlock::lease"));
     assert!(dropped.fields.contains(&("fence", Detail::Whole(fence))));
-    assert!(heard.about("lease.lost", "abandoned").is_empty());
+    assert!(recorder.about("lease.lost", "abandoned").is_empty());
     assert_eq!(ends(&client), [1, 0, 1, 0, 0]);
 }
 
@@ -172,9 +172,9 @@ fn stats_count_how_leases_ended() {
 #[test]
 fn an_acquire_that_waits_for_its_own_thread_is_logged() {
     const WAIT: Duration = Duration::from_millis(1500);
-    let heard = Heard::begin();
+    let recorder = Recorder::begin();
     let client = Client::builder().nodes(["memory://reentrant"]).wait(WAIT).build().unwrap();
-    let told = || heard.about("acquire.reentrant", "reentrant");
+    let events = || recorder.about("acquire.reentrant", "reentrant");
     let lease = wait(client.lock(["other", "reentrant"]).acquire()).unwrap();
     let fence = lease.fences().next().unwrap().1;
     let lock = client.lock("reentrant");
@@ -189,12 +189,12 @@ fn an_acquire_that_waits_for_its_own_thread_is_logged() {
     for error in foreign.map(refused).into_iter().chain([elsewhere.join().unwrap()]) {
         assert!(error.contains(&format!("{own} after 1.5 s")), "{error}");
     }
-    assert!(told().is_empty(), "none of them waits for itself");
+    assert!(events().is_empty(), "none of them waits for itself");
 
     let waiting = lock.wait_forever().acquire();
-    wait_until("the wait is logged", || !told().is_empty());
+    wait_until("the wait is logged", || !events().is_empty());
     drop(waiting);
-    let [event] = &told()[..] else { panic!("{:?}", told()) };
+    let [event] = &events()[..] else { panic!("{:?}", events()) };
     assert_eq!((event.level, event.target), (2, "quorlock::acquire"));
     assert!(event.fields.contains(&("fence", Detail::Whole(fence))));
 
@@ -205,16 +205,16 @@ fn an_acquire_that_waits_for_its_own_thread_is_logged() {
     let waiting = client.lock("short").acquire();
     assert!(wait(short.release()));
     assert!(wait(waiting).is_ok());
-    assert_eq!(told().len(), 1);
+    assert_eq!(events().len(), 1);
 }
 
 #[test]
 fn leases_belong_to_the_tokio_task_that_acquired_them() {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-    let heard = Heard::begin();
+    let recorder = Recorder::begin();
     let client = Client::builder().nodes(["memory://tasks"]).build().unwrap();
     let lock = client.lock("tasks");
-    let told = || heard.about("acquire.reentrant", "tasks").len();
+    let events = || recorder.about("acquire.reentrant", "tasks").len();
     runtime.block_on(async {
         let own = lock.clone();
         let holder = tokio::spawn(async move { own.acquire().await.unwrap() });
@@ -223,14 +223,14 @@ fn leases_belong_to_the_tokio_task_that_acquired_them() {
         let short = lock.clone().wait(Duration::from_millis(1500));
         let waiting = tokio::spawn(async move { short.acquire().await.map(drop) });
         assert!(waiting.await.unwrap().is_err());
-        assert_eq!(told(), 0);
+        assert_eq!(events(), 0);
         assert!(lease.release().await);
 
         let itself = tokio::spawn(async move {
             let _lease = lock.acquire().await.unwrap();
             lock.wait_forever().acquire().await.map(drop)
         });
-        while told() == 0 {
+        while events() == 0 {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
         itself.abort();

@@ -53,7 +53,7 @@ impl World {
             for client in 0..world.clients.len() {
                 for node in 0..NODES {
                     world.clients[client].links[node].guard = Some(Guard::new(TERM));
-                    world.look(client, node);
+                    world.examine(client, node);
                 }
             }
         }

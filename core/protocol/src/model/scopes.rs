@@ -49,8 +49,8 @@ impl Scope {
     }
 }
 
-/// Returns all searches, the quicker ones first. With `deep`, a search takes minutes instead of one
-/// minute.
+/// Returns all searches, the quicker ones first. With `deep`, they go further and take several times as
+/// long.
 pub(super) fn scopes(deep: bool) -> Vec<Scope> {
     let further = u8::from(deep);
     let odd_proposals = [0, BEHIND, NEAR];

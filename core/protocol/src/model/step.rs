@@ -394,6 +394,6 @@ impl World {
     fn reconnect(&mut self, number: usize, node: usize) {
         self.clients[number].links[node].broken = false;
         self.hear_of_the_end(number, node);
-        self.look(number, node);
+        self.examine(number, node);
     }
 }

@@ -217,7 +217,7 @@ impl World {
     }
 
     /// A client has connected to a node and reads its memory identity and uptime.
-    pub(super) fn look(&mut self, client: usize, node: usize) {
+    pub(super) fn examine(&mut self, client: usize, node: usize) {
         let now = self.now(client);
         let Node { memory, started, .. } = self.nodes[node];
         let uptime = u64::try_from(self.tick as i8 - started).expect("a node starts in the past");

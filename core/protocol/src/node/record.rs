@@ -1,7 +1,8 @@
 //! The lock record: everything that a node stores for one resource, and the effect of each request.
 //!
 //! ACQUIRE, RAISE, EXTEND and HEAL of several resources change all of their records or none. Called by
-//! the in-memory nodes (`command/memory.rs` of the crate `quorlock`), the simulation and the model.
+//! the in-memory nodes (`command/memory.rs` of the crate `quorlock`), which the simulation uses too, and
+//! by the model.
 
 use crate::node::entry::{self, Entry, Time};
 use crate::node::queue::Queue;

@@ -38,8 +38,8 @@ impl Kind {
         !matches!(self, Kind::Taken | Kind::Down)
     }
 
-    /// Sort key of the vote: prompt answers first, then deadlines, then slow answers if `slow_last`;
-    /// otherwise slow answers before deadlines.
+    /// The sort key of the vote. Prompt answers come first. Slow answers come after deadlines if
+    /// `slow_last`, else before them.
     fn turn(self, slow_last: bool) -> usize {
         match self {
             Kind::Free | Kind::Taken | Kind::Down | Kind::Young => 0,

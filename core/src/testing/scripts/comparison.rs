@@ -182,7 +182,7 @@ fn keyspace(memory: &mut Entries, time: Time) -> Keyspace {
 }
 
 /// The reply of the in-memory node as a server would give it.
-fn told(reply: Reply) -> Reply {
+fn as_server(reply: Reply) -> Reply {
     let known = |left: Option<Duration>| left.filter(|left| *left < FOR_EVER / 2);
     match reply {
         Reply::Held(refusal) => {
@@ -251,7 +251,7 @@ impl Pair {
         match step {
             Step::Ask(request) => {
                 let (replied, kept) = self.server.ask(request).await;
-                let expected = self.memory.answer(time, request).map(told);
+                let expected = self.memory.answer(time, request).map(as_server);
                 let expected = expected.map_err(str::to_owned);
                 let expected = (Some(expected), keyspace(&mut self.memory, time));
                 return [(Some(replied), kept), expected];

@@ -44,7 +44,7 @@ pub(super) async fn run(
         match world.random(0..100) {
             0..5 => {
                 world.count("faults: queues forged");
-                world.tell(format!("the queues of node {node} are forged"));
+                world.log(format!("the queues of node {node} are forged"));
                 world.nodes[node].forge_queues();
                 continue;
             }
@@ -59,7 +59,7 @@ pub(super) async fn run(
                 let error = scenario.wall_clock_error;
                 let error = world.random(0..2 * error as u64 + 1) as i64 - error;
                 world.count("faults: wall clocks set");
-                world.tell(format!("the wall clock of {} is set", process.name));
+                world.log(format!("the wall clock of {} is set", process.name));
                 process.step_wall_clock(error);
                 continue;
             }
@@ -80,7 +80,7 @@ async fn disturb(world: Arc<World>, process: Arc<Process>, node: usize, lasts: D
         3 | 4 => {
             let is_lost = kind == 3;
             world.count("faults: connections cut");
-            world.tell(format!("{name}: connection to node {node} is cut, lost: {is_lost}"));
+            world.log(format!("{name}: connection to node {node} is cut, lost: {is_lost}"));
             let trouble = world.evidence.begin(node, Some(name));
             world.evidence.end(world.elapsed(), trouble);
             return link.cut(is_lost);
@@ -88,7 +88,7 @@ async fn disturb(world: Arc<World>, process: Arc<Process>, node: usize, lasts: D
         _ => world.count("faults: partitions"),
     }
     let (up, down) = (kind != 0, kind != 1);
-    world.tell(format!("{name}: node {node} is cut off for {lasts:?}: to {up}, from {down}"));
+    world.log(format!("{name}: node {node} is cut off for {lasts:?}: to {up}, from {down}"));
     let trouble = world.evidence.begin(node, Some(name));
     if up {
         link.up.send_replace(false);
@@ -100,13 +100,13 @@ async fn disturb(world: Arc<World>, process: Arc<Process>, node: usize, lasts: D
     link.up.send_replace(true);
     link.down.send_replace(true);
     world.evidence.end(world.elapsed(), trouble);
-    world.tell(format!("{name}: node {node} can be reached again"));
+    world.log(format!("{name}: node {node} can be reached again"));
 }
 
 /// Notifications are lost.
 async fn silence(world: Arc<World>, process: Arc<Process>, node: usize, lasts: Duration) {
     world.count("faults: notifications lost");
-    world.tell(format!("{}: notifications of node {node} are lost for {lasts:?}", process.name));
+    world.log(format!("{}: notifications of node {node} are lost for {lasts:?}", process.name));
     process.links[node].loses_calls.store(true, Ordering::Relaxed);
     sleep(lasts).await;
     process.links[node].loses_calls.store(false, Ordering::Relaxed);
@@ -114,7 +114,7 @@ async fn silence(world: Arc<World>, process: Arc<Process>, node: usize, lasts: D
 
 async fn slow_down(world: Arc<World>, process: Arc<Process>, node: usize, lasts: Duration) {
     world.count("faults: slow links");
-    world.tell(format!("{}: node {node} is slow for {lasts:?}", process.name));
+    world.log(format!("{}: node {node} is slow for {lasts:?}", process.name));
     let trouble = world.evidence.begin(node, Some(&process.name));
     process.links[node].set_delay(0..world.random(5..200));
     sleep(lasts).await;
@@ -124,13 +124,13 @@ async fn slow_down(world: Arc<World>, process: Arc<Process>, node: usize, lasts:
 
 async fn freeze(world: Arc<World>, node: usize, lasts: Duration) {
     world.count("faults: nodes frozen");
-    world.tell(format!("node {node} is frozen for {lasts:?}"));
+    world.log(format!("node {node} is frozen for {lasts:?}"));
     let trouble = world.evidence.begin(node, None);
     world.nodes[node].freeze();
     sleep(lasts).await;
     world.nodes[node].thaw();
     world.evidence.end(world.elapsed(), trouble);
-    world.tell(format!("node {node} runs again"));
+    world.log(format!("node {node} runs again"));
 }
 
 async fn restart(world: Arc<World>, node: usize, lasts: Duration, may_forget: bool) {
@@ -139,13 +139,13 @@ async fn restart(world: Arc<World>, node: usize, lasts: Duration, may_forget: bo
     }
     let forgets = may_forget && world.chance(70);
     world.count(if forgets { "faults: nodes emptied" } else { "faults: nodes restarted" });
-    world.tell(format!("node {node} is down for {lasts:?}, forgets: {forgets}"));
+    world.log(format!("node {node} is down for {lasts:?}, forgets: {forgets}"));
     let trouble = world.evidence.begin(node, None);
     world.nodes[node].kill();
     sleep(lasts).await;
     world.nodes[node].start(forgets);
     world.evidence.end(world.elapsed(), trouble);
-    world.tell(format!("node {node} is up again"));
+    world.log(format!("node {node} is up again"));
 }
 
 /// All nodes restart at once.
@@ -166,18 +166,18 @@ async fn stop(world: Arc<World>, process: Arc<Process>, lasts: Duration) {
     match world.random(0..4) {
         0 => {
             world.count("faults: processes killed");
-            world.tell(format!("{name} is killed"));
+            world.log(format!("{name} is killed"));
             process.kill();
         }
         kind => {
             let suspended = kind == 1;
             let what = if suspended { "faults: suspensions" } else { "faults: processes stopped" };
             world.count(what);
-            world.tell(format!("{name} is stopped for {lasts:?}, suspended: {suspended}"));
+            world.log(format!("{name} is stopped for {lasts:?}, suspended: {suspended}"));
             process.stop();
             sleep(lasts).await;
             process.go_on(if suspended { lasts } else { Duration::ZERO });
-            world.tell(format!("{name} resumes"));
+            world.log(format!("{name} resumes"));
         }
     }
 }

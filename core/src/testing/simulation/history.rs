@@ -147,7 +147,7 @@ impl History {
     }
 
     /// Adds an event to the history.
-    pub(super) fn tell(&self, what: String) {
+    pub(super) fn log(&self, what: String) {
         let now = self.elapsed();
         self.state().story.push((now, what));
     }
@@ -155,13 +155,13 @@ impl History {
     /// Adds a detailed event to the history, only if a single seed is run.
     pub(super) fn trace(&self, what: impl FnOnce() -> String) {
         if self.is_traced {
-            self.tell(what());
+            self.log(what());
         }
     }
 
     /// Records a violation of a guarantee.
     pub(super) fn violation(&self, what: String) {
-        self.tell(format!("VIOLATION: {what}"));
+        self.log(format!("VIOLATION: {what}"));
         let now = self.elapsed();
         self.state().violations.push((now, what));
     }

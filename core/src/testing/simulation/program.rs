@@ -31,7 +31,7 @@ const RECONNECTED: Duration = Duration::from_millis(2_500);
 /// How much longer than the guard's duration a node may be guarded, since uptimes are in whole seconds.
 const GUARDED: Duration = Duration::from_millis(2_500);
 
-/// How long after the end of a suspension a loss may be reported.
+/// The longest time from the end of a suspension to the report of a loss.
 const REPORTED: Duration = Duration::from_secs(2);
 
 /// One task of a process.
@@ -198,7 +198,7 @@ impl Program {
         let longest = [2, 20, (self.scenario.ttl.as_millis() as u64 / 2 + 2).min(1_500)];
         for _ in 0..self.random(0..4) {
             truly(self.milliseconds(0..longest[self.random(0..3) as usize])).await;
-            self.look(&lease, &mut was_lost);
+            self.check_validity(&lease, &mut was_lost);
             if self.chance(15) {
                 let began = self.process.world.elapsed();
                 let extended = lease.extend(None).await;
@@ -234,7 +234,7 @@ impl Program {
             1 => return world.count("leases dropped"),
             _ => {}
         }
-        self.look(&lease, &mut was_lost);
+        self.check_validity(&lease, &mut was_lost);
         let was_valid = lease.is_valid();
         let began = world.elapsed();
         let released = lease.release();
@@ -250,11 +250,11 @@ impl Program {
             self.wrong(&lease, "was not released, although there was no fault");
         }
         let fence = lease.fences().next().map(|(_, fence)| fence);
-        world.tell(format!("{}: {fence:?} released: {released}", self.process.name));
+        world.log(format!("{}: {fence:?} released: {released}", self.process.name));
         world.count(if was_valid { "leases released" } else { "leases lost" });
     }
 
-    fn look(&self, lease: &Lease, was_lost: &mut bool) {
+    fn check_validity(&self, lease: &Lease, was_lost: &mut bool) {
         let is_valid = lease.is_valid();
         if is_valid && *was_lost {
             self.wrong(lease, "is valid again after it was lost");

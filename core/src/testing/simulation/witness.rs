@@ -114,7 +114,7 @@ impl Witness {
         let world = &process.world;
         let fence = lease.fences().find(|(resource, _)| *resource == number.to_string());
         let (name, (_, fence)) = (&process.name, fence.expect("the lease has this resource"));
-        world.tell(format!(
+        world.log(format!(
             "{name}: granted {number} with fence {fence}, valid for {:?}",
             lease.remaining()
         ));

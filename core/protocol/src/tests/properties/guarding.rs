@@ -22,7 +22,7 @@ struct Step {
     /// The time since the previous step.
     after: Duration,
     /// Whether the server reports its identity and uptime.
-    tells: bool,
+    reports: bool,
     /// Whether the server reports that its memory is being replaced.
     doubted: bool,
 }
@@ -35,7 +35,7 @@ fn step() -> impl Strategy<Value = Step> {
         time().prop_map(Change::Replaced),
     ];
     (change, time(), any::<bool>(), any::<bool>())
-        .prop_map(|(change, after, tells, doubted)| Step { change, after, tells, doubted })
+        .prop_map(|(change, after, reports, doubted)| Step { change, after, reports, doubted })
 }
 
 /// When a lease granted just before `forgot` has expired on every node.
@@ -78,13 +78,13 @@ proptest! {
             }
             let memory = server.to_string();
             let seconds = Duration::from_secs(now.since(up_since).as_secs());
-            guard.looked(now, step.tells.then_some((&*memory, seconds)));
-            if step.tells && reported == Some(server) {
+            guard.looked(now, step.reports.then_some((&*memory, seconds)));
+            if step.reports && reported == Some(server) {
                 prop_assert_eq!(guard.counts_from(), before, "it has forgotten nothing");
             }
             // Without a report, the server may have been any other in between.
-            reported = step.tells.then_some(server);
-            was_reported |= step.tells;
+            reported = step.reports.then_some(server);
+            was_reported |= step.reports;
             let from = guard.counts_from();
             prop_assert!(from >= safe(term, forgot), "it forgot at {:?}", forgot);
             prop_assert!(guard.counts(from), "the guard must end");
