@@ -1,6 +1,5 @@
-//! What a client has in every process, and what works for it in one.
-//!
-//! Makes a client usable after a fork: the child starts a renewer and connections of its own.
+//! The configuration of a client, shared by all processes, and the renewer and driver that each process
+//! starts for it. A forked child thus gets connections of its own on first use.
 
 use crate::command::script;
 use crate::config::endpoint::Endpoint;

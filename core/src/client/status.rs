@@ -73,7 +73,7 @@ pub struct NodeStatus {
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct Status {
-    /// The resource.
+    /// The name of the resource.
     pub resource: String,
     /// Whether it is held.
     pub state: State,
@@ -94,7 +94,7 @@ pub struct Status {
 impl Status {
     /// The status as JSON, with the names of the fields.
     pub fn to_json(&self) -> String {
-        serde_json::to_string(self).expect("there is nothing in it that JSON can't hold")
+        serde_json::to_string(self).expect("it contains only values that JSON can represent")
     }
 
     pub(crate) fn of(resource: &str, quorum: Quorum, nodes: Vec<NodeStatus>) -> Self {

@@ -128,7 +128,7 @@ impl Entries {
                 let released = self.with(subject, |records, notify| {
                     record::release(records, now, &subject.token, place, *turns, notify)
                 });
-                // A round that joins a queue holds nothing, so it has nothing to release.
+                // With a ticket, the round was refused and holds nothing, so nothing is left to release.
                 released || ticket.is_some()
             }
             Request::Exists(keys) => {

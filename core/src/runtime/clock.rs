@@ -65,7 +65,7 @@ pub(crate) mod suspended {
     }
 
     pub(crate) fn suspend(time: Duration) {
-        let milliseconds = u64::try_from(time.as_millis()).expect("it is short");
+        let milliseconds = u64::try_from(time.as_millis()).expect("it fits");
         MILLISECONDS.fetch_add(milliseconds, Ordering::SeqCst);
     }
 }

@@ -223,21 +223,21 @@ mod tests {
     /// Runs `work` on a thread of low priority.
     fn nicely<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
         let nice = thread::spawn(move || {
-            rustix::process::nice(5).expect("it only becomes nicer");
+            rustix::process::nice(5).expect("raising the nice value is permitted");
             work()
         });
-        nice.join().expect("it does not panic")
+        nice.join().expect("the thread does not panic")
     }
 
     #[test]
-    fn a_thread_of_low_priority_does_no_work_for_others() {
+    fn low_priority_thread_does_not_drive() {
         let executor = Executor::start().expect("a thread");
         assert!(executor.may_drive());
         let nice = Arc::clone(&executor);
         let (may_drive, task_thread) = nicely(move || {
             let (sender, receiver) = std::sync::mpsc::channel();
             let task = nice.begin(async move {
-                sender.send(thread::current().id()).expect("somebody listens");
+                sender.send(thread::current().id()).expect("the receiver exists");
             });
             task.detach();
             let began_on = receiver.recv_timeout(PATIENCE).expect("the runtime is driven");
@@ -247,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn a_fallback_driver_of_low_priority_is_replaced() {
+    fn low_priority_fallback_driver_is_replaced() {
         let executor = nicely(|| Executor::start().expect("a thread"));
         let own = Priority::read();
         let began = Instant::now();

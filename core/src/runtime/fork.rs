@@ -48,8 +48,8 @@ fn generation() -> u64 {
 pub struct PerProcess<T> {
     generation: u64,
     cell: OnceCell<T>,
-    /// The cell of a forked child, which holds that of its own child, and so on. Each process walks
-    /// past those of its ancestors to reach its own.
+    /// The value of a forked child, which in turn holds that of its own child, and so on. A process
+    /// follows this list to the entry of its own generation.
     next: OnceBox<PerProcess<T>>,
 }
 

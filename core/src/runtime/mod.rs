@@ -79,7 +79,7 @@ pub(crate) fn spawn<T: Send + 'static>(
 
 /// Runs a task in the background. Must be called from code that runs on the runtime.
 pub(crate) fn detach(task: impl Future<Output = ()> + Send + 'static) {
-    spawn(task).map(drop).expect("whoever runs on the runtime has one");
+    spawn(task).map(drop).expect("code that runs on the runtime has one");
 }
 
 /// Runs a service in the background until it returns. If it panics, which is a bug in quorlock,
@@ -179,8 +179,8 @@ impl<T> Pending<T> {
         {
             while executor.may_drive() {
                 let turn = left().min(LONGEST_TURN);
-                let looking = poll_fn(|context| self.poll_result(context));
-                let done = executor.drive(async { tokio::time::timeout(turn, looking).await.ok() });
+                let polling = poll_fn(|context| self.poll_result(context));
+                let done = executor.drive(async { tokio::time::timeout(turn, polling).await.ok() });
                 if done.is_some() || left().is_zero() {
                     return done;
                 }
@@ -197,8 +197,8 @@ impl<T> Pending<T> {
     /// Polls without tokio's task budget. If the calling thread runs a tokio task whose budget is
     /// spent, a normal poll would keep returning `Pending` although the result is available.
     fn poll_unconstrained(&mut self, context: &mut Context<'_>) -> Option<T> {
-        let looking = poll_fn(|context| self.poll_result(context));
-        match pin!(unconstrained(looking)).poll(context) {
+        let polling = poll_fn(|context| self.poll_result(context));
+        match pin!(unconstrained(polling)).poll(context) {
             Poll::Ready(value) => Some(value),
             Poll::Pending => None,
         }

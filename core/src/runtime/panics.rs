@@ -77,7 +77,7 @@ mod tests {
     }
 
     #[test]
-    fn a_panic_ends_here() {
+    fn panic_is_contained() {
         assert_eq!(contain(|| 1), Some(1));
         assert_eq!(contain::<()>(|| panic!("foreign code panics")), None);
         assert_eq!(contain::<()>(|| std::panic::panic_any(PanicsAgain)), None);

@@ -10,8 +10,8 @@ use std::time::{Duration, Instant};
 /// time.
 const FRESH: Duration = Duration::from_millis(100);
 
-/// A priority on the scale of the system's scheduler; a smaller value runs first. All values at or
-/// above the default priority are equal.
+/// A priority on the scale of the system's scheduler; a smaller value runs first. Priorities above
+/// the default are treated as the default, 0.
 #[derive(Clone, Copy, Debug, Default, Eq, Ord, PartialEq, PartialOrd)]
 pub(crate) struct Priority(pub(crate) u8);
 
@@ -92,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn the_priority_is_read_from_the_line_of_the_thread() {
+    fn priority_is_parsed_from_proc_stat() {
         for (nice, policy, expected) in
             [(0, 0, 0), (-20, 0, 0), (19, 0, 19), (0, 3, 1), (0, 5, IDLE), (0, 1, 0), (0, 2, 0)]
         {
@@ -104,14 +104,14 @@ mod tests {
     }
 
     #[test]
-    fn a_thread_of_higher_niceness_has_a_lower_priority() {
+    fn higher_nice_value_is_lower_priority() {
         let ordinary = Priority::read();
         let nice = std::thread::spawn(|| {
             let before = Priority::of_this_thread();
-            rustix::process::nice(1).expect("it only becomes nicer");
+            rustix::process::nice(1).expect("raising the nice value is permitted");
             (before, Priority::read())
         });
-        let (before, after) = nice.join().expect("it does not panic");
+        let (before, after) = nice.join().expect("the thread does not panic");
         assert_eq!(before, ordinary);
         assert!(after > before, "{after:?} {before:?}");
     }

@@ -71,7 +71,7 @@ mod tests {
     }
 
     #[test]
-    fn bounds_rise() {
+    fn bucket_bounds_increase() {
         assert!(BOUNDS.is_sorted_by(|one, next| one < next));
     }
 }

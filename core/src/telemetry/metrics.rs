@@ -194,7 +194,8 @@ impl Stats {
 
     /// The metrics as JSON.
     pub fn metrics_to_json(&self) -> String {
-        serde_json::to_string(&self.metrics()).expect("there is nothing in it that JSON can't hold")
+        serde_json::to_string(&self.metrics())
+            .expect("it contains only values that JSON can represent")
     }
 
     /// The metrics in the text format of Prometheus (0.0.4), for programs without a client library.

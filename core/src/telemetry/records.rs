@@ -131,7 +131,7 @@ impl Listener {
     pub fn take_json(&self) -> String {
         let records = self.take();
         let records: Vec<&Record> = records.iter().map(|record| &**record).collect();
-        serde_json::to_string(&records).expect("there is nothing in it that JSON can't hold")
+        serde_json::to_string(&records).expect("it contains only values that JSON can represent")
     }
 
     fn put(&self, record: &Arc<Record>) {

@@ -93,7 +93,7 @@ pub enum NodeState {
 impl Stats {
     /// The counts as JSON, with the names of the fields.
     pub fn to_json(&self) -> String {
-        serde_json::to_string(self).expect("there is nothing in it that JSON can't hold")
+        serde_json::to_string(self).expect("it contains only values that JSON can represent")
     }
 }
 

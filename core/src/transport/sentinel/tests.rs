@@ -144,7 +144,7 @@ fn run<T: Send + 'static>(work: impl Future<Output = T> + Send + 'static) -> T {
     let (sender, receiver) = oneshot::channel();
     let task = async move { drop(sender.send(work.await)) };
     runtime::begin(task).unwrap();
-    Pending::new(receiver).wait(PATIENCE).expect("it hangs")
+    Pending::new(receiver).wait(PATIENCE).expect("done before the deadline")
 }
 
 /// The place of the master and its age, or why there is none.
