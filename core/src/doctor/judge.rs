@@ -1,17 +1,19 @@
-//! Turns what was examined into findings. No IO.
+//! Turns what was seen of one node into findings. Pure, without IO.
 //!
-//! Every threshold and every text of the doctor is here.
+//! The thresholds and texts of these findings are here and nowhere else. Called by `diagnose` in this room;
+//! `together.rs` has the findings about all nodes.
 
-use super::diagnosis::{Finding, Level, NodeDiagnosis, Permission, tenths};
+use super::diagnosis::{
+    Finding, Level, NodeDiagnosis, Permission, error, ok, tenths, unseen, warning,
+};
 use super::examine::{Examined, Membership};
 use crate::config::options::Options;
+use crate::error::NodeOutcome;
 use crate::error::duration::HumanDuration;
-use crate::error::{NodeOutcome, same_server};
-use quorlock_protocol::{FENCE_WINDOW, Quorum};
 use std::time::Duration;
 
 /// A larger offset is reported. Clocks with NTP are much closer.
-const USUAL_CLOCK_ERROR_MS: f64 = 1_000.0;
+pub(super) const USUAL_CLOCK_ERROR_MS: f64 = 1_000.0;
 /// A node that uses more than this fraction of its memory limit will soon refuse writes.
 const NEARLY_FULL: f64 = 0.9;
 /// Commands that quorlock can do without, and what it loses without them.
@@ -22,25 +24,6 @@ const OPTIONAL: [(&str, &[&str]); 2] = [
         &["PUBLISH", "SUBSCRIBE", "ZADD", "ZRANGE", "ZRANK", "ZREM"],
     ),
 ];
-
-/// The message if the user is not permitted to run the commands for a check.
-const NOT_PERMITTED: &str = "not permitted to look";
-
-fn ok(check: &'static str, message: impl Into<String>) -> Finding {
-    Finding { level: Level::Ok, check, message: message.into(), advice: String::new() }
-}
-
-fn warning(check: &'static str, message: impl Into<String>, advice: impl Into<String>) -> Finding {
-    Finding { level: Level::Warning, check, message: message.into(), advice: advice.into() }
-}
-
-fn error(check: &'static str, message: impl Into<String>, advice: impl Into<String>) -> Finding {
-    Finding { level: Level::Error, check, message: message.into(), advice: advice.into() }
-}
-
-fn unseen(check: &'static str, command: &str) -> Finding {
-    warning(check, NOT_PERMITTED, format!("allow the user of this client to run {command}"))
-}
 
 /// Judges a node, which consists of these servers. The fields of the result describe a server that
 /// could be reached, if there is one.
@@ -168,13 +151,13 @@ fn latency(node: &NodeDiagnosis, options: &Options) -> Finding {
 }
 
 /// The denied commands of this kind, separated by commas.
-fn denied(node: &NodeDiagnosis, kind: impl Fn(&str) -> bool) -> String {
+pub(super) fn denied(node: &NodeDiagnosis, kind: impl Fn(&str) -> bool) -> String {
     let denied = node.permissions.iter().filter(|(_, given)| **given == Permission::Denied);
     let denied: Vec<_> = denied.map(|(name, _)| *name).filter(|name| kind(name)).collect();
     denied.join(", ")
 }
 
-fn is_needed(name: &str) -> bool {
+pub(super) fn is_needed(name: &str) -> bool {
     OPTIONAL.iter().all(|(_, names)| !names.contains(&name))
 }
 
@@ -361,7 +344,7 @@ fn persistence(node: &NodeDiagnosis, options: &Options) -> Finding {
 }
 
 /// Whether the restart guard keeps the node from voting because of its uptime.
-fn is_young(node: &NodeDiagnosis, options: &Options) -> bool {
+pub(super) fn is_young(node: &NodeDiagnosis, options: &Options) -> bool {
     let uptime = node.uptime_seconds.map(Duration::from_secs);
     options.restart_guard.zip(uptime).is_some_and(|(guard, uptime)| uptime <= guard)
 }
@@ -398,139 +381,5 @@ fn clock(node: &NodeDiagnosis) -> Finding {
             advice,
         ),
         _ => ok("clock", shown),
-    }
-}
-
-/// The findings about the nodes as a whole. Each node consists of one or more servers.
-pub(super) fn judge_together(nodes: &[Vec<Examined>], options: &Options) -> Vec<Finding> {
-    let quorum = Quorum::over(nodes.len()).expect("the number of nodes was checked");
-    let mut findings = vec![size(quorum), majority(quorum, nodes, options)];
-    findings.extend(duplicates(nodes));
-    findings.extend(clocks(nodes, options));
-    findings
-}
-
-fn size(quorum: Quorum) -> Finding {
-    let (nodes, tolerated) = (quorum.nodes(), quorum.tolerated());
-    match nodes {
-        1 => warning(
-            "nodes",
-            "a single node: when it is down, nothing can be locked",
-            "use three or five independent masters if that matters",
-        ),
-        _ if nodes % 2 == 0 => warning(
-            "nodes",
-            format!("{nodes} nodes tolerate the loss of {tolerated}, as {} would", nodes - 1),
-            "use an odd number of nodes",
-        ),
-        _ => ok("nodes", format!("{nodes} nodes tolerate the loss of {tolerated}")),
-    }
-}
-
-fn majority(quorum: Quorum, nodes: &[Vec<Examined>], options: &Options) -> Finding {
-    let can_vote = |server: &Examined| {
-        let denied = !denied(&server.diagnosis, is_needed).is_empty();
-        let young = is_young(&server.diagnosis, options);
-        server.trouble.is_none() && server.refusal.is_none() && !denied && !young
-    };
-    // Duplicate nodes have one vote together.
-    let is_first = |node: usize| duplicate_of(nodes, node).is_none();
-    let able = nodes.iter().enumerate().filter(|(_, servers)| servers.iter().all(can_vote));
-    let able = able.filter(|(node, _)| is_first(*node)).count();
-    let shown =
-        format!("{able} of {} nodes can vote, {} are needed", quorum.nodes(), quorum.size());
-    match able {
-        able if able < quorum.size() => {
-            let is_split = |servers: &Vec<Examined>| {
-                servers.iter().any(can_vote) && !servers.iter().all(can_vote)
-            };
-            let what = match nodes.iter().any(is_split) {
-                true => "only resources on the cluster's other masters",
-                false => "nothing",
-            };
-            error("majority", format!("{shown}: {what} can be locked"), "see the nodes' findings")
-        }
-        able if able == quorum.size() && able < quorum.nodes() => warning(
-            "majority",
-            format!("{shown}: nothing can be locked when one more fails"),
-            "see the nodes' findings",
-        ),
-        _ => ok("majority", shown),
-    }
-}
-
-/// The first node before `node` that shares a server with it.
-fn duplicate_of(nodes: &[Vec<Examined>], node: usize) -> Option<usize> {
-    let run_ids =
-        |node: usize| nodes[node].iter().filter_map(|server| server.diagnosis.run_id.as_ref());
-    (0..node).find(|first| run_ids(*first).any(|run_id| run_ids(node).any(|other| other == run_id)))
-}
-
-fn duplicates(nodes: &[Vec<Examined>]) -> Option<Finding> {
-    let pair = |second| duplicate_of(nodes, second).map(|first| (first, second));
-    let pair = (0..nodes.len()).find_map(pair);
-    if let Some((first, second)) = pair {
-        let node = |node: usize| (node, &*nodes[node][0].diagnosis.address);
-        return Some(error(
-            "duplicates",
-            same_server(node(first), node(second)),
-            "list every server only once",
-        ));
-    }
-    let mut seen = nodes
-        .iter()
-        .flatten()
-        .map(|server| &server.diagnosis)
-        .filter(|server| server.reachable && server.kind.as_deref() != Some("memory"));
-    match seen.all(|server| server.run_id.is_some()) {
-        _ if nodes.len() == 1 => None,
-        true => Some(ok("duplicates", "no server is listed twice")),
-        false => Some(unseen("duplicates", "INFO")),
-    }
-}
-
-/// The offsets between the nodes' clocks. If a node loses its fence counter, fences still grow if
-/// `restart_guard` exceeds these offsets: see `protocol::fence`.
-fn clocks(nodes: &[Vec<Examined>], options: &Options) -> Option<Finding> {
-    let offsets: Vec<(f64, f64)> = nodes
-        .iter()
-        .flatten()
-        .filter_map(|node| Some((node.diagnosis.clock_offset_ms?, node.clock_error_ms)))
-        .collect();
-    let ends = |sign: f64| {
-        let ends = offsets.iter().map(|(offset, error)| sign * (offset - sign * error));
-        ends.fold(f64::NEG_INFINITY, f64::max)
-    };
-    // The difference that measurement errors cannot explain.
-    let apart = (ends(1.0) + ends(-1.0)).max(0.0);
-    let needed = 2 * FENCE_WINDOW + Duration::from_secs_f64(apart / 1e3);
-    if offsets.is_empty() {
-        return None;
-    }
-    if apart > FENCE_WINDOW.as_secs_f64() * 1e3 {
-        let message = format!(
-            "the nodes' clocks are {apart:.0} ms apart: acquires need a second round trip, and fences may \
-             go back after restarts unless restart_guard is longer than {}",
-            HumanDuration(needed)
-        );
-        return Some(error("clocks", message, "run NTP on all of them"));
-    }
-    let is_short = options.restart_guard.is_some_and(|guard| guard <= needed);
-    let limit = match is_short {
-        true => format!(
-            ": fences may go back after a restart that is misjudged, unless restart_guard is \
-             longer than {}",
-            HumanDuration(needed)
-        ),
-        false => String::new(),
-    };
-    match offsets.len() {
-        1 => None,
-        _ if apart > USUAL_CLOCK_ERROR_MS => Some(warning(
-            "clocks",
-            format!("the nodes' clocks are {apart:.0} ms apart{limit}"),
-            "run NTP on all of them",
-        )),
-        _ => Some(ok("clocks", format!("the nodes' clocks agree{limit}"))),
     }
 }

@@ -4,11 +4,12 @@
 //! uses connections of its own. `Client::doctor` calls it.
 //!
 //! Reading order: `diagnosis.rs` (the report), `examine.rs` (queries the servers), `judge.rs`
-//! (turns what was seen into findings).
+//! (findings about one node), `together.rs` (findings about all nodes).
 
 mod diagnosis;
 mod examine;
 mod judge;
+mod together;
 
 pub use diagnosis::{Diagnosis, Finding, Level, NodeDiagnosis, Permission};
 
@@ -16,7 +17,8 @@ use crate::config::endpoint::Endpoint;
 use crate::config::options::Options;
 use examine::examine;
 use futures_util::future::join_all;
-use judge::{judge, judge_together};
+use judge::judge;
+use together::judge_together;
 
 /// Examines all nodes at once.
 pub(crate) async fn diagnose(endpoints: &[Endpoint], options: &Options) -> Diagnosis {
