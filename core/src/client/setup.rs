@@ -1,5 +1,5 @@
-//! The configuration of a client, shared by all processes, and the renewer and driver that each process
-//! starts for it. A forked child thus gets connections of its own on first use.
+//! The configuration of a client, shared by all processes, and the renewer and driver that each
+//! process starts for it. A forked child thus gets connections of its own on first use.
 
 use crate::command::script;
 use crate::config::endpoint::Endpoint;

@@ -128,7 +128,7 @@ impl Entries {
                 let released = self.with(subject, |records, notify| {
                     record::release(records, now, &subject.token, place, *turns, notify)
                 });
-                // With a ticket, the round was refused and holds nothing, so nothing is left to release.
+                // With a ticket, the request joins the queue, and is done even if the token held nothing.
                 released || ticket.is_some()
             }
             Request::Exists(keys) => {

@@ -187,7 +187,7 @@ impl Request {
             }
             (Self::Inspect(_), Value::Array(parts)) => stored_lock(parts).map(Reply::Seen),
             (Self::Acquire { .. } | Self::Extend(_) | Self::Heal(_) | Self::Inspect(_), _) => None,
-            // With a ticket, the round was refused and holds nothing, so nothing is left to release.
+            // With a ticket, the request joins the queue, and is done even if the token held nothing.
             (Self::Release { ticket: Some(_), .. }, Value::Int(0)) => Some(Reply::Yes),
             (Self::Exists(_), Value::Int(2..)) => Some(Reply::Yes),
             (_, Value::Int(1)) => Some(Reply::Yes),

@@ -1,8 +1,8 @@
 //! Every `tracing` event and span of quorlock, with its level, target, name and fields. No other
 //! module uses `tracing` to report anything.
 //!
-//! Names, targets and fields are part of the public interface. None of them contains a password or a
-//! token: anyone who has a token can release the lock. A node is named by its address.
+//! Names, targets and fields are part of the public interface. None of them contains a password or
+//! a token: anyone who has a token can release the lock. A node is named by its address.
 //!
 //! Waiting is not an error, so contention is reported at DEBUG at most. The exception is a thread
 //! or task that waits for a lock it holds itself, which is reported as a warning.
