@@ -1,5 +1,5 @@
-// Builds the addon in release mode and puts it beside index.js, where native.js finds it. Needs nothing
-// but Node.js and Rust.
+// Builds the addon in release mode and copies it next to index.js, where native.js finds it. Needs only
+// Node.js and Rust.
 
 import { spawnSync } from 'node:child_process'
 import { copyFileSync, renameSync } from 'node:fs'
@@ -22,6 +22,6 @@ const library = cargo.stdout
   .map((line) => JSON.parse(line))
   .find((message) => message.reason === 'compiler-artifact' && message.target.name === 'quorlock_node')
   .filenames.find((name) => /\.(so|dylib|dll)$/.test(name))
-// In one step: a process that has the old one loaded keeps it.
+// Renaming replaces the addon atomically, and a process that has loaded the old one keeps it.
 copyFileSync(library, here('quorlock.node.new'))
 renameSync(here('quorlock.node.new'), here('quorlock.node'))

@@ -1,4 +1,4 @@
-//! Sets what the linker needs for a Node.js addon.
+//! Sets the linker options that a Node.js addon needs.
 
 fn main() {
     napi_build::setup();

@@ -1,5 +1,5 @@
 #!/usr/bin/env node
-// The `quorlock` command: the native part does all of it, in this process.
+// The `quorlock` command. It runs entirely in the addon, within this process.
 
 import native from './native.js'
 

@@ -1,4 +1,4 @@
-// The error classes, and how a failure of the core becomes an error.
+// The error classes, and the conversion of a failure object from the addon to an error with the caller's stack.
 
 export class QuorlockError extends Error {
   constructor(message = '', { resources = [], nodes = [] } = {}) {
@@ -12,7 +12,7 @@ export class QuorlockError extends Error {
   }
 }
 
-// Shared by all instances, as the name of an error is.
+// Sets properties that all instances share, on the prototype, as built-in errors do with `name`.
 function describe(kind, name, code) {
   Object.defineProperty(kind.prototype, 'name', { value: name, configurable: true, writable: true })
   Object.defineProperty(kind.prototype, 'code', { value: code, configurable: true, writable: true })
@@ -35,14 +35,14 @@ const classes = { ConfigError, LockTimeoutError, QuorumError, LeaseLostError, Cl
 
 export const errorOf = (failure) => new classes[failure.class](failure.message, failure)
 
-/** How many stacks may be captured now: a burst of 100, and another one in each millisecond. */
+/** How many stacks may be captured now: up to 100, refilled at one per millisecond. */
 let budget = 100
 let counted = 0
 
 /**
- * The stack of a call, for the error that its operation may end with: by then the caller has left the
- * stack. Capturing it costs as much as a tenth of a lock, so a program that locks all the time is spared most
- * of that. Without it a stack shows callers that await the promise, which V8 finds, but no others.
+ * Captures the stack of a call, for an error that its operation may end with later, when the caller is no longer
+ * on the stack. Returns undefined if the budget is used up: capturing costs about a tenth of an acquire and
+ * release. Without it, an error's stack shows only callers that await the promise, which V8 finds itself.
  */
 export function callSite() {
   const now = performance.now()
@@ -55,11 +55,11 @@ export function callSite() {
   return site
 }
 
-/** Returns a result of the core; throws if it is a failure, with the stack of the call if there is one. */
+/** Returns the result of an operation, or throws its failure as an error, with the stack of the call if given. */
 export function unwrap(result, site) {
   if (result?.code === undefined) return result
   const error = errorOf(result)
-  // Not a string if the program formats stacks itself.
+  // It is not a string if the program has set Error.prepareStackTrace.
   if (typeof site?.stack === 'string') {
     const frames = site.stack.indexOf('\n')
     if (frames >= 0) error.stack = `${error}${site.stack.slice(frames)}`

@@ -1,4 +1,5 @@
-// The JavaScript form of the lock: promises, errors, signals. The native part is bindings-node/src.
+// The JavaScript API of the lock: turns operations of the addon (bindings-node/src) into promises, errors, signals and
+// diagnostics channels. The lock itself is in the addon: nothing here decides who holds it. index.d.ts documents it.
 
 import { channel, tracingChannel } from 'node:diagnostics_channel'
 import { setInterval } from 'node:timers'
@@ -17,10 +18,10 @@ export {
   QuorumError,
 } from './errors.js'
 
-/** What is to be called with the results of the operations under way, by their numbers. */
+/** The callback for the result of each operation under way, by the operation's number. */
 const underWay = new Map()
 
-/** Keeps the event loop alive while operations are under way, which the mailbox does not. */
+/** Keeps the event loop alive while operations are under way, because the mailbox does not. */
 const alive = setInterval(() => {}, 2 ** 31 - 1).unref()
 
 const mailbox = new native.Mailbox((numbers, results) => {
@@ -39,10 +40,10 @@ function take(number) {
   return then
 }
 
-/** The result of an operation of the core. */
+/** Resolves with the result of an operation. */
 const resultOf = (number) => new Promise((resolve) => expect(number, resolve))
 
-/** The result of an operation of the core, unless the signal aborts it. */
+/** Resolves with the result of an operation; cancels it and rejects with the signal's reason if the signal aborts. */
 function resultUnlessAborted(number, signal) {
   return new Promise((resolve, reject) => {
     const abort = () => {
@@ -58,7 +59,7 @@ function resultUnlessAborted(number, signal) {
   })
 }
 
-/** What is told, from the least to the most: a channel for each level. */
+/** The log levels, from the most to the least severe. Each has a channel. */
 const levels = ['error', 'warn', 'info', 'debug', 'trace']
 const channels = levels.map((level) => channel(`quorlock:${level}`))
 const acquiring = tracingChannel('quorlock:acquire')
@@ -71,17 +72,17 @@ const log = new native.Log((records) => {
 })
 let listening = 0
 
-/** Whether somebody traces acquires. */
+/** Whether the tracing channel of acquires has subscribers. */
 const isObserved = () => acquiring.start.hasSubscribers || acquiring.asyncEnd.hasSubscribers
 
-/** Hears of as much as somebody subscribes to. So nothing is told where nobody does. */
+/** Sets the core to the least severe level that has a subscriber. Events below it are not recorded. */
 function listen() {
   let level = channels.length
   while (level > 0 && !channels[level - 1].hasSubscribers) level--
   if (level !== listening) log.listen((listening = level))
 }
 
-/** Gives up leases that were garbage-collected. One that is valid is not released: the work may still go on. */
+/** Abandons leases that were garbage-collected. A valid one is not released, because the work may still be running. */
 const collected = new FinalizationRegistry((lease) => {
   if (!lease.abandon()) return
   const names = lease.resources.map((resource) => JSON.stringify(resource))
@@ -119,7 +120,7 @@ export class Lease {
   }
 
   get fences() {
-    // Without a prototype a resource may have any name, such as `__proto__`.
+    // Without a prototype, a resource may have any name, such as `__proto__`.
     const fences = Object.create(null)
     const numbers = this.#native.fences()
     for (const [index, resource] of this.resources.entries()) fences[resource] = numbers[index]
@@ -158,7 +159,7 @@ export class Lease {
     unwrap(this.#native.loss())
   }
 
-  /** Why the lease was lost, if it was; always the same error. */
+  /** Returns the error of the loss, always the same object, or undefined if the lease was not lost. */
   #loss() {
     const loss = this.#error ? undefined : this.#native.loss()
     if (loss) this.#error = errorOf(loss)
@@ -166,24 +167,24 @@ export class Lease {
   }
 
   #watch() {
-    // The core keeps this function, and so the lease and its signal, until the lease is lost or released. A
-    // signal that nothing but its listeners refers to would be garbage-collected, and never call them.
+    // The core keeps this callback, and with it the lease and its signal, until the lease is lost or released.
+    // Otherwise a signal that is only used through its listeners would be garbage-collected, and never call them.
     this.#native.onLost(() => this.#end())
     return new LossSignal(() => this.#loss())
   }
 
-  /** The lease is over. A release may be what finds out that it was lost. */
+  /** Aborts the signal if the lease was lost. Called when it is over: a release may be what detects the loss. */
   #end() {
     if (this.#signal && this.#loss()) this.#signal.abort()
   }
 }
 
-/** The names of the core's JSON as JavaScript writes them. Those of commands and outcomes stay. */
-function camelCase(told) {
-  if (Array.isArray(told)) return told.map(camelCase)
-  if (told === null || typeof told !== 'object') return told
+/** Converts the property names of JSON from the core to camelCase. Commands and outcomes have no `_`, and stay. */
+function camelCase(json) {
+  if (Array.isArray(json)) return json.map(camelCase)
+  if (json === null || typeof json !== 'object') return json
   const camel = (name) => name.replace(/_[a-z]/g, (letter) => letter[1].toUpperCase())
-  return Object.fromEntries(Object.entries(told).map(([name, value]) => [camel(name), camelCase(value)]))
+  return Object.fromEntries(Object.entries(json).map(([name, value]) => [camel(name), camelCase(value)]))
 }
 
 export class Diagnosis {
@@ -200,15 +201,15 @@ export class Diagnosis {
 }
 
 /**
- * Closes all clients at the end of the process, and releases what is still held, so that others need not wait
- * for it to expire. There is one listener for all copies of this module: Node.js warns of a leak at the eleventh.
+ * Registers a listener that closes all clients when the process exits, and releases their leases, so that others need
+ * not wait for them to expire. All copies of this module share one listener: Node.js warns of a leak at the eleventh.
  */
 function releaseAtExit() {
   const key = Symbol.for('quorlock.exit')
   if (!process[key]) {
     const releases = new Set()
     const listener = () => {
-      // In ms, for all leases together.
+      // All releases together may take 1,000 ms.
       const end = performance.now() + 1_000
       for (const release of releases) release(Math.max(0, end - performance.now()))
     }
@@ -219,7 +220,7 @@ function releaseAtExit() {
   if (!process.listeners('exit').includes(listener)) process.on('exit', listener)
 }
 
-// What is no proper string gets the same error as an empty one.
+// A resource that is not a well-formed string becomes the empty string, which the core refuses.
 const nameOf = (resource) => (typeof resource === 'string' && resource.isWellFormed() ? resource : '')
 const namesOf = (resources) => (Array.isArray(resources) ? Array.from(resources, nameOf) : [nameOf(resources)])
 
@@ -229,7 +230,7 @@ export class Client {
   constructor(nodes, options) {
     listen()
     this.#native = unwrap(mailbox.open(nodes, optionsOf(options)))
-    // The leases of a worker thread are released when its objects are finalized.
+    // In a worker thread, leases are released when the thread's objects are finalized.
     if (isMainThread) releaseAtExit()
   }
 
@@ -250,7 +251,7 @@ export class Client {
       result = await work(lease)
       checkResult(result)
     } catch (error) {
-      // Never an error, so it takes the place of none.
+      // `release` never rejects, so the error of the work is never replaced.
       await lease.release()
       throw error
     }

@@ -1,5 +1,5 @@
-// Finds the addon. In a checkout `make build` puts it beside this file; who installs the package gets it
-// as one of its optional dependencies, which are packages with nothing but the addon of one platform.
+// Finds and loads the addon. In a checkout, `make build` puts it next to this file. An installed package gets it
+// from one of its optional dependencies, each of which contains the addon for one platform.
 
 import { existsSync } from 'node:fs'
 import { createRequire } from 'node:module'
@@ -19,7 +19,7 @@ const missing = (name) =>
 function load() {
   if (existsSync(local)) return require('./quorlock.node')
   const platform = `${process.platform}-${process.arch}`
-  // Package managers that know nothing of libc install both of Linux, of which one can be loaded.
+  // Package managers that ignore the `libc` field install both Linux packages, of which only one can be loaded.
   const variants = { linux: ['-gnu', '-musl'], win32: ['-msvc'] }[process.platform] ?? ['']
   const names = variants.map((variant) => `@quorlock/${platform}${variant}`)
   const errors = []

@@ -1,4 +1,4 @@
-// A client's counts and acquires for OpenTelemetry.
+// Exports a client's counts and its acquires to OpenTelemetry, as metrics and trace spans.
 
 import { SpanKind, SpanStatusCode, metrics, trace } from '@opentelemetry/api'
 import { tracingChannel } from 'node:diagnostics_channel'
@@ -20,10 +20,10 @@ export function instrument(client, options) {
   }
 }
 
-/** Has what the client counts read when it is asked for. */
+/** Registers observable instruments that read the client's counts at each collection. Returns their removal. */
 function observe(client, meter) {
-  const read = (told, part) => (result) => {
-    const { samples } = client.metrics().find(({ name }) => name === told)
+  const read = (metricName, part) => (result) => {
+    const { samples } = client.metrics().find(({ name }) => name === metricName)
     for (const { labels, value } of samples) result.observe(part ? value[part] : value, attributesOf(labels))
   }
   const stops = []
@@ -31,16 +31,16 @@ function observe(client, meter) {
     instrument.addCallback(callback)
     stops.push(() => instrument.removeCallback(callback))
   }
-  for (const { name: told, kind, help: description } of client.metrics()) {
-    const name = told.replaceAll('_', '.').replace(/\.seconds$/, '')
+  for (const { name: metricName, kind, help: description } of client.metrics()) {
+    const name = metricName.replaceAll('_', '.').replace(/\.seconds$/, '')
     if (kind === 'counter') {
-      add(meter.createObservableCounter(name, { description, unit: '1' }), read(told))
+      add(meter.createObservableCounter(name, { description, unit: '1' }), read(metricName))
     } else if (kind === 'gauge') {
-      add(meter.createObservableGauge(name, { description, unit: '1' }), read(told))
+      add(meter.createObservableGauge(name, { description, unit: '1' }), read(metricName))
     } else {
-      // There are no observable histograms. Both together give the mean.
-      add(meter.createObservableCounter(`${name}.time`, { description, unit: 's' }), read(told, 'sum'))
-      add(meter.createObservableCounter(`${name}.count`, { description, unit: '1' }), read(told, 'count'))
+      // OpenTelemetry has no observable histograms. The sum and the count give the mean.
+      add(meter.createObservableCounter(`${name}.time`, { description, unit: 's' }), read(metricName, 'sum'))
+      add(meter.createObservableCounter(`${name}.count`, { description, unit: '1' }), read(metricName, 'count'))
     }
   }
   return () => stops.forEach((stop) => stop())
@@ -48,7 +48,7 @@ function observe(client, meter) {
 
 const attributesOf = (labels) => Object.fromEntries(labels.map(([name, value]) => [`quorlock.${name}`, value]))
 
-/** Makes a span of each acquire, and counts how long it takes. */
+/** Starts a span for each acquire, and records its duration. Returns a function that stops this. */
 function follow(client, meter, tracer) {
   const durations = meter.createHistogram('quorlock.acquire.duration', {
     description: 'How long acquires took, by what became of them.',
@@ -69,7 +69,7 @@ function follow(client, meter, tracer) {
       const outcome = outcomeOf(context)
       if (context.result) span.setAttribute('quorlock.fence', Math.max(...Object.values(context.result.fences)))
       if (context.error instanceof QuorlockError) span.setAttribute('error.type', outcome)
-      // That others have the lock is no failure of anything.
+      // A timeout only means that others held the lock, so the span is not marked as failed.
       if (context.error instanceof QuorlockError && outcome !== 'timeout') {
         span.setStatus({ code: SpanStatusCode.ERROR, message: context.error.message })
       }

@@ -1,8 +1,9 @@
-// Checks what never reaches the core: whether arguments are options, functions, signals and clients at all.
+// Checks the types of arguments before they reach the core: plain objects, functions, signals and clients. The core
+// checks the names and values of options.
 
 import { ConfigError } from './errors.js'
 
-/** A value in an error. Never the text of a string, which may be a secret. */
+/** Describes a value for an error message. Never includes the text of a string, which may be a secret. */
 function shown(given) {
   if (given === null || given === undefined || typeof given === 'boolean') return String(given)
   if (typeof given === 'number') return String(given)
@@ -12,14 +13,14 @@ function shown(given) {
 
 const className = (object) => Object.getPrototypeOf(object)?.constructor?.name || 'Object'
 
-/** Whether it is an object literal, of any realm. In others, such as a Map or a promise of options, no option would be found. */
+/** Whether it is a plain object, of any realm. Others, such as a Map or a promise, have no options as properties. */
 function isPlain(given) {
   if (typeof given !== 'object' || given === null || Array.isArray(given)) return false
   const prototype = Object.getPrototypeOf(given)
   return prototype === null || (Object.hasOwn(prototype, 'hasOwnProperty') && Object.getPrototypeOf(prototype) === null)
 }
 
-/** What a caller may have meant by something else than an object. */
+/** Suggests what the caller may have meant by an argument that is not an object. */
 function advice(given) {
   if (typeof given === 'number') return `; if it is the ttl in ms, write { ttl: ${given} }`
   if (typeof given === 'function') return '; `using` takes a function, as its last argument'
@@ -27,14 +28,14 @@ function advice(given) {
   return ''
 }
 
-/** Returns the options, an empty object if they are undefined. Their names and values are for the core to check. */
+/** Returns the options, or an empty object if they are undefined. The core checks their names and values. */
 export function optionsOf(given) {
   if (given === undefined) return {}
   if (isPlain(given)) return given
   throw new ConfigError(`options must be a plain object, such as { ttl: 10000 }, not ${shown(given)}${advice(given)}`)
 }
 
-/** Returns options that the core does not know, which can have these names. */
+/** Returns options that are not for the core. Throws ConfigError for any name that is not in `names`. */
 export function optionsNamed(names, given) {
   if (given === undefined) return {}
   if (!isPlain(given)) throw new ConfigError(`options must be a plain object, not ${shown(given)}`)
@@ -43,30 +44,30 @@ export function optionsNamed(names, given) {
   throw new ConfigError(`${unknown} is not an option here; it can be ${names.join(', ')}`)
 }
 
-/** Returns a client, of any copy of this package. */
+/** Returns the client, which may come from another copy of this package. Throws ConfigError for anything else. */
 export function clientOf(given) {
   if (typeof given?.metrics === 'function' && typeof given.stats === 'function') return given
   throw new ConfigError(`a Client is needed, not ${shown(given)}`)
 }
 
-/** Also of another realm, and of a library that does without the global class. */
+/** Whether it is an AbortSignal. Accepts signals of another realm, and of libraries with a class of their own. */
 function isSignal(given) {
   return typeof given?.aborted === 'boolean' && typeof given.addEventListener === 'function'
 }
 
-/** Returns the signal, if there is one. */
+/** Returns the signal, or undefined or null if none is given. Throws ConfigError for anything else. */
 export function signalOf(given) {
   if (given === undefined || given === null || isSignal(given)) return given
   throw new ConfigError(`signal must be an AbortSignal, not ${shown(given)}`)
 }
 
-/** Checks the function that `using` is to call. */
+/** Checks that the argument of `using` is a function. */
 export function checkWork(given) {
   if (typeof given === 'function') return
   throw new ConfigError(`using needs a function to run under the lock, as its last argument, not ${shown(given)}`)
 }
 
-/** Checks what the function returned. The body of a generator runs only when it is iterated: without the lock. */
+/** Rejects a generator as the result of `using`: its body runs when it is iterated, after the lock is released. */
 export function checkResult(result) {
   const kind = result?.[Symbol.toStringTag]
   if (kind !== 'Generator' && kind !== 'AsyncGenerator') return

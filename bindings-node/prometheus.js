@@ -1,4 +1,4 @@
-// A client's counts for Prometheus, through prom-client.
+// Exports the counts of clients to Prometheus, through prom-client.
 
 import { ConfigError } from './errors.js'
 import { Client } from './index.js'
@@ -14,21 +14,21 @@ export function register(registry, clients) {
 
 const labelled = ([name, client]) => [{ client: name }, clientOf(client)]
 
-/** What a registry asks of a metric. */
+/** A metric with the interface that a registry of prom-client calls. */
 class Metric {
   aggregator = 'sum'
-  #told
+  #source
   #clients
 
-  constructor(name, told, type, help, clients) {
+  constructor(name, source, type, help, clients) {
     Object.assign(this, { name, type, help })
-    this.#told = told
+    this.#source = source
     this.#clients = clients
   }
 
   async get() {
     const values = this.#clients.flatMap(([labels, client]) => {
-      const { samples } = client.metrics().find(({ name }) => name === this.#told)
+      const { samples } = client.metrics().find(({ name }) => name === this.#source)
       return samples.flatMap((sample) => this.#values({ ...labels, ...Object.fromEntries(sample.labels) }, sample.value))
     })
     return { name: this.name, help: this.help, type: this.type, values, aggregator: this.aggregator }
@@ -49,6 +49,6 @@ class Metric {
     ]
   }
 
-  /** The counts are the client's. */
+  /** Does nothing: the counts belong to the client, and are never reset. */
   reset() {}
 }

@@ -1,19 +1,19 @@
-// Abort signals: those that end an acquire, and those that tell of a loss.
+// Abort signals: those that cancel an acquire, and those that report the loss of a lease.
 
-/** The calls that an acquire's signal is to make, and its one listener. */
-const calls = new WeakMap()
+/** For each signal given to an acquire: its callbacks, and its one listener. */
+const entries = new WeakMap()
 
 /**
- * Calls back when the signal aborts; returns a function that takes this back. A signal has one listener for
- * all calls: Node.js warns of a leak at the eleventh, and one signal may end all acquires of a program.
+ * Calls `callback` when the signal aborts; returns a function that unregisters it. All callbacks of a signal share
+ * one listener: Node.js warns of a leak at the eleventh, and a program may use one signal for all its acquires.
  */
 export function onAbort(signal, callback) {
-  const { callbacks, listener } = calls.get(signal) ?? listen(signal)
+  const { callbacks, listener } = entries.get(signal) ?? listen(signal)
   callbacks.add(callback)
   return () => {
     callbacks.delete(callback)
     if (callbacks.size > 0) return
-    calls.delete(signal)
+    entries.delete(signal)
     signal.removeEventListener('abort', listener)
   }
 }
@@ -21,22 +21,22 @@ export function onAbort(signal, callback) {
 function listen(signal) {
   const callbacks = new Set()
   const listener = () => {
-    calls.delete(signal)
+    entries.delete(signal)
     for (const callback of callbacks) callback()
   }
   const entry = { callbacks, listener }
-  calls.set(signal, entry)
+  entries.set(signal, entry)
   signal.addEventListener('abort', listener, { once: true })
   return entry
 }
 
 /**
- * The signal of a loss. `reason` returns the error of the loss once there is one; `abort` is to be called in a
- * turn of the event loop of its own.
+ * A signal that reports the loss of a lease. `reason` returns the error of the loss once the lease is lost. `abort`
+ * dispatches the event, and must be called in a turn of the event loop of its own.
  *
- * `aborted` must tell the truth at once, also while the event loop is held up. A signal that aborted in that
- * moment would not call a listener that is added after it, in the same turn. So until the event comes,
- * the signal looks at the lease, and only the event waits for its turn.
+ * `aborted` must be correct at once, even while the event loop is blocked. But if the signal really aborted at that
+ * moment, a listener added later in the same turn would never be called. So until `abort` is called, the properties
+ * of the signal read the state of the lease, and the event itself follows in a later turn.
  */
 export class LossSignal {
   #controller = new AbortController()
@@ -60,7 +60,7 @@ export class LossSignal {
   }
 
   abort() {
-    // Node.js does not abort a signal that says it is aborted.
+    // Node.js does not abort a signal whose `aborted` is already true.
     for (const name of ['aborted', 'reason', 'throwIfAborted']) delete this.signal[name]
     this.#controller.abort(this.#reason())
   }

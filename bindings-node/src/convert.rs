@@ -1,11 +1,14 @@
-//! JavaScript values to options, errors to plain objects of which `index.js` makes errors.
+//! Converts JavaScript values to options of the core, and errors of the core to plain objects.
+//!
+//! It checks the types of values only: the core decides which values are valid. `index.js` makes JavaScript
+//! errors of the plain objects. Called by `lib.rs`.
 
 use napi::bindgen_prelude::{Array, Either, FromNapiValue, JsObjectValue, Object, Unknown};
 use napi::{JsString, JsValue, Result, ValueType};
 use napi_derive::napi;
 use quorlock::{Error, OptionValue};
 
-/// An error of the core.
+/// An error of the core, as a plain object.
 #[napi(object)]
 pub struct Failure {
     pub code: String,
@@ -15,7 +18,7 @@ pub struct Failure {
     pub nodes: Vec<NodeReport>,
 }
 
-/// One node's part in it.
+/// The outcome of a failed operation at one node.
 #[napi(object)]
 pub struct NodeReport {
     pub address: String,
@@ -40,7 +43,7 @@ impl From<Error> for Failure {
     }
 }
 
-/// A result of the core as JavaScript gets it.
+/// Returns the value, or the error as a plain object for JavaScript.
 pub(crate) fn settle<T>(result: quorlock::Result<T>) -> Either<T, Failure> {
     match result {
         Ok(value) => Either::A(value),
@@ -48,12 +51,12 @@ pub(crate) fn settle<T>(result: quorlock::Result<T>) -> Either<T, Failure> {
     }
 }
 
-/// The value, unless it is `undefined`.
+/// Returns the value, or `None` if it is `undefined`.
 pub(crate) fn given(given: Unknown<'_>) -> Result<Option<Unknown<'_>>> {
     Ok((given.get_type()? != ValueType::Undefined).then_some(given))
 }
 
-/// The options in an object.
+/// Returns the names and values of an options object, without those that are `undefined`.
 pub(crate) fn values(options: Object<'_>) -> Result<Vec<(String, OptionValue)>> {
     let mut values = Vec::new();
     for name in Object::keys(&options)? {
@@ -64,7 +67,7 @@ pub(crate) fn values(options: Object<'_>) -> Result<Vec<(String, OptionValue)>> 
     Ok(values)
 }
 
-/// A JavaScript value as the core takes it. Whether it is acceptable is for the core to say.
+/// Converts a JavaScript value for the core, which decides whether the value is valid.
 pub(crate) fn value(given: Unknown<'_>) -> Result<OptionValue> {
     let name = match given.get_type()? {
         ValueType::Null => return Ok(OptionValue::Null),
@@ -99,7 +102,7 @@ fn pair(array: &Array<'_>) -> Result<Option<(f64, f64)>> {
     Ok(number(0)?.zip(number(1)?))
 }
 
-/// An array of strings.
+/// Returns the strings of an array; `None` if it is not an array, or an item is not a well-formed string.
 pub(crate) fn texts(given: Unknown<'_>) -> Result<Option<Vec<String>>> {
     if !given.is_array()? {
         return Ok(None);
@@ -118,10 +121,10 @@ pub(crate) fn texts(given: Unknown<'_>) -> Result<Option<Vec<String>>> {
     Ok(Some(texts))
 }
 
-/// A string, unless it has lone surrogates. Nothing takes their place: two strings would become one.
+/// Returns a string, or `None` if it has lone surrogates. Replacing them could make two strings equal.
 fn text(given: Unknown<'_>) -> Result<Option<String>> {
     let units = convert::<JsString<'_>>(given)?.into_utf16()?;
-    // The last one ends the string.
+    // The last code unit is a terminating zero.
     let units = units.as_slice().split_last().map_or(&[][..], |(_, units)| units);
     Ok(String::from_utf16(units).ok())
 }

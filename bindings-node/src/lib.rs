@@ -1,5 +1,9 @@
-//! The Node.js binding: it converts values, and hands results to the event loop. What a lock does is
-//! in the `quorlock` crate, what JavaScript makes of it (promises, errors, signals) in `index.js`.
+//! The Node.js binding: converts values, starts operations of the core, and delivers their results to the
+//! event loop.
+//!
+//! It holds no lock logic: that is in the `quorlock` crate. Promises, errors and signals are made in
+//! `index.js`, which is the only caller. No function here may block the event loop, except `release_all` and
+//! `command_line`.
 
 mod convert;
 mod log;
@@ -19,19 +23,20 @@ use std::time::Duration;
 /// The outcome of an operation.
 type Outcome = Either5<Lease, bool, Vec<String>, Failure, ()>;
 
-/// Gets the results of all operations of its environment. Methods that begin one return its number.
+/// Collects the results of all operations of one environment: the main thread, or a worker thread. Methods
+/// that start an operation return its number.
 #[napi]
 pub struct Mailbox(Arc<mailbox::Mailbox<Outcome>>);
 
 #[napi]
 impl Mailbox {
-    /// `deliver` is called with the numbers of operations that are done, and with their results.
+    /// `deliver` is called on the event loop with the numbers of finished operations, and their results.
     #[napi(constructor, catch_unwind)]
     pub fn new(deliver: Deliver<'_, Outcome>) -> Result<Self> {
         mailbox::Mailbox::new(&deliver).map(Self)
     }
 
-    /// Makes a client.
+    /// Creates a client. Returns a failure if the nodes or the options are invalid.
     #[napi(catch_unwind)]
     pub fn open(&self, nodes: Unknown<'_>, options: Object<'_>) -> Result<Either<Client, Failure>> {
         let mut builder = quorlock::Client::builder();
@@ -48,7 +53,7 @@ impl Mailbox {
         Ok(settle(builder.build().map(|client| Client { client, mailbox })))
     }
 
-    /// Cancels an operation, unless its result is delivered already.
+    /// Cancels an operation. Does nothing if its result was already delivered.
     #[napi(catch_unwind)]
     pub fn cancel(&self, operation: f64) {
         self.0.cancel(operation);
@@ -64,7 +69,7 @@ pub struct Client {
 
 #[napi]
 impl Client {
-    /// Acquires a lock.
+    /// Starts an acquire. The result is a lease.
     #[napi(catch_unwind)]
     pub fn acquire(&self, resources: Vec<String>, options: Option<Object<'_>>) -> Result<f64> {
         let mut lock = self.client.lock(resources);
@@ -73,11 +78,11 @@ impl Client {
         }
         let mailbox = Weak::clone(&self.mailbox);
         let lease = |lease| Either5::A(Lease { lease, mailbox });
-        // Asynchronous functions share a thread, so who acquires is not known.
+        // All asynchronous functions run on one thread, so the caller cannot be identified.
         begin(&self.mailbox, lock.acquire_as(None), |acquired| outcome(acquired, lease))
     }
 
-    /// Whether somebody holds a lock.
+    /// Starts a check whether any of the resources is locked. The result is a boolean.
     #[napi(catch_unwind)]
     pub fn locked(&self, resources: Vec<String>) -> Result<f64> {
         let locked = self.client.lock(resources).locked();
@@ -90,7 +95,7 @@ impl Client {
         self.client.addresses().map(str::to_owned).collect()
     }
 
-    /// The diagnosis as text and as JSON.
+    /// Starts a diagnosis of all nodes. The result is an array of two strings: text and JSON.
     #[napi(catch_unwind)]
     pub fn doctor(&self) -> Result<f64> {
         let forms = |diagnosis: quorlock::Diagnosis| {
@@ -99,19 +104,19 @@ impl Client {
         begin(&self.mailbox, self.client.doctor(), move |diagnosis| outcome(diagnosis, forms))
     }
 
-    /// The counts as JSON.
+    /// Returns the client's counts as JSON.
     #[napi(catch_unwind)]
     pub fn stats(&self) -> String {
         self.client.stats().to_json()
     }
 
-    /// The counts as metrics, as JSON.
+    /// Returns the client's counts as a list of metrics, as JSON.
     #[napi(catch_unwind)]
     pub fn metrics(&self) -> String {
         self.client.stats().metrics_to_json()
     }
 
-    /// Closes the client.
+    /// Starts to close the client. The result is `undefined`.
     #[napi(catch_unwind)]
     pub fn close(&self) -> Result<f64> {
         begin(&self.mailbox, self.client.close(), Either5::E)
@@ -122,72 +127,73 @@ impl Client {
 #[napi]
 pub struct Lease {
     lease: quorlock::Lease,
-    // Weak: results that wait in the mailbox are leases.
+    // Weak, to avoid a reference cycle: undelivered results in the mailbox may be leases.
     mailbox: Weak<mailbox::Mailbox<Outcome>>,
 }
 
 #[napi]
 impl Lease {
-    /// What is locked.
+    /// The locked resources, in the order given.
     #[napi(getter, catch_unwind)]
     pub fn resources(&self) -> Vec<String> {
         self.lease.resources().to_vec()
     }
 
-    /// The value of the key.
+    /// The value of the key on the nodes.
     #[napi(getter, catch_unwind)]
     pub fn token(&self) -> &str {
         self.lease.token()
     }
 
-    /// The fencing token; below 2^53, so exact. A failure if there are several resources.
+    /// Returns the fencing token: below 2^53, so the conversion is exact. Returns a failure if the lease has
+    /// several resources.
     #[napi(catch_unwind)]
     pub fn fence(&self) -> Either<f64, Failure> {
         settle(self.lease.only_fence().map(|fence| fence as f64))
     }
 
-    /// The fencing tokens, in the order of the resources.
+    /// Returns the fencing tokens, in the order of the resources.
     #[napi(catch_unwind)]
     pub fn fences(&self) -> Vec<f64> {
         self.lease.fences().map(|(_, fence)| fence as f64).collect()
     }
 
-    /// Whether the lock is held now.
+    /// Whether the lock is held now, by the local clock.
     #[napi(getter, catch_unwind)]
     pub fn valid(&self) -> bool {
         self.lease.is_valid()
     }
 
-    /// For how many more milliseconds.
+    /// How many more milliseconds the lease is valid without another extension; 0 once it is over.
     #[napi(getter, catch_unwind)]
     pub fn remaining(&self) -> f64 {
         self.lease.remaining().as_secs_f64() * 1e3
     }
 
-    /// Why the lease is over; undefined while it is valid.
+    /// Returns why the lease is over, or `undefined` while it is valid.
     #[napi(catch_unwind)]
     pub fn check(&self) -> Option<Failure> {
         self.lease.check().err().map(Failure::from)
     }
 
-    /// Why the lease was lost, if it was.
+    /// Returns why the lease was lost, or `undefined` if it was not lost.
     #[napi(catch_unwind)]
     pub fn loss(&self) -> Option<Failure> {
         self.lease.loss().map(Failure::from)
     }
 
-    /// Calls back when the lease is lost. That alone does not keep the process from exiting.
+    /// Calls `done` on the event loop when the lease is lost. Does not keep the process alive.
     #[napi(catch_unwind)]
     pub fn on_lost(&self, done: Function<'_, Failure, ()>) -> Result<()> {
         let done = done.build_threadsafe_function::<Failure>().weak::<true>().build()?;
         self.lease.on_lost(move |loss| {
-            // An environment that was torn down meanwhile refuses the call.
+            // The call fails if the environment has been torn down, which needs no handling.
             let _: Status = done.call(loss.into(), NonBlocking);
         });
         Ok(())
     }
 
-    /// Extends it.
+    /// Starts an extension to `ttl` ms from now, or by the ttl of the acquire if it is `undefined`.
     #[napi(catch_unwind)]
     pub fn extend(&self, ttl: Unknown<'_>) -> Result<f64> {
         let ttl = convert::given(ttl)?.map(value).transpose()?;
@@ -195,20 +201,21 @@ impl Lease {
         begin(&self.mailbox, extended, |extended| outcome(extended, Either5::E))
     }
 
-    /// Gives it up without releasing it, for a lease that was garbage-collected. Returns whether it was valid.
+    /// Stops renewing a lease that was garbage-collected, without releasing it. Returns whether it was valid.
     #[napi(catch_unwind)]
     pub fn abandon(&self) -> bool {
         self.lease.abandon()
     }
 
-    /// Releases it.
+    /// Starts the release. The result is whether the lease was valid and a majority confirmed the release.
     #[napi(catch_unwind)]
     pub fn release(&self) -> Result<f64> {
         begin(&self.mailbox, self.lease.release(), Either5::B)
     }
 }
 
-/// Has the result of an operation delivered; returns the operation's number.
+/// Registers an operation, whose result the mailbox will deliver. Returns the operation's number. Fails if the
+/// environment is being torn down.
 fn begin<T: Send + 'static>(
     mailbox: &Weak<mailbox::Mailbox<Outcome>>,
     pending: Pending<T>,
@@ -222,20 +229,20 @@ fn outcome<T>(result: quorlock::Result<T>, convert: impl FnOnce(T) -> Outcome) -
     result.map_or_else(|error| Either5::D(error.into()), convert)
 }
 
-/// For the end of the process: closes all clients, releases what is held, and waits for at most so many
-/// milliseconds.
+/// Closes all clients and releases all leases, for the exit of the process. Blocks for at most `milliseconds`.
 #[napi(catch_unwind)]
 pub fn release_all(milliseconds: u32) {
     quorlock::release_all(Duration::from_millis(milliseconds.into()));
 }
 
-/// The command line with these arguments; returns the exit status.
+/// Runs the `quorlock` command line with these arguments, and returns its exit status. Blocks until it ends.
 #[napi(catch_unwind)]
 pub fn command_line(given: Vec<String>) -> u32 {
-    // What is no Unicode, Node.js has replaced. Where the system tells the arguments, they are the last ones.
-    let told: Vec<_> = std::env::args_os().collect();
-    let arguments = match told.len().checked_sub(given.len()) {
-        Some(others) if others > 0 => told[others..].to_vec(),
+    // Node.js has replaced bytes that are not Unicode. Where the system provides the original arguments of the
+    // process, the command's own are the last of them.
+    let original: Vec<_> = std::env::args_os().collect();
+    let arguments = match original.len().checked_sub(given.len()) {
+        Some(others) if others > 0 => original[others..].to_vec(),
         _ => given.into_iter().map(OsString::from).collect(),
     };
     let program = std::iter::once("quorlock".into());

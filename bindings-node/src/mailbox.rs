@@ -1,6 +1,8 @@
-//! How results get to the event loop: all operations of an environment (the main thread, or a worker
-//! thread) put them into its mailbox, and wake the event loop when it was empty. So results that come
-//! together are handed over together, and nothing has to be made for each of them.
+//! Delivers results of operations to the event loop of one environment (the main thread, or a worker thread).
+//!
+//! Operations put their results into the mailbox, and wake the event loop if it was empty. Results that arrive
+//! together are therefore delivered in one call, and no threadsafe function is created per operation. The
+//! mailbox must not keep the process alive. Used by `lib.rs`.
 
 use napi::bindgen_prelude::{FnArgs, Function, JsValuesTupleIntoVec};
 use napi::threadsafe_function::ThreadsafeFunction;
@@ -10,21 +12,22 @@ use quorlock::{Operation, Pending};
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// Called with the numbers of operations that are done, and with the outcome of each.
+/// Called with the numbers of finished operations, and the outcome of each.
 pub(crate) type Deliver<'a, O> = Function<'a, Delivery<O>, ()>;
 type Delivery<O> = FnArgs<(Vec<f64>, Vec<O>)>;
 
-/// It does not keep the process from exiting; `index.js` does so while operations are under way.
+/// Does not keep the process alive; `index.js` does that while operations are under way.
 type Wake<O> = ThreadsafeFunction<(), (), Delivery<O>, Status, false, true>;
 
-/// The operations of one environment. Dropped with it: then those under way are cancelled, and the
-/// results that are still here are dropped, of which leases are released.
+/// The operations of one environment. Dropping it, at the end of the environment, cancels the operations under
+/// way and drops undelivered results, which releases the leases among them.
 pub(crate) struct Mailbox<O>
 where
     O: Send + 'static,
     Delivery<O>: JsValuesTupleIntoVec,
 {
-    // What is queued for a thread that is terminated is never dropped, so the results are not queued.
+    // Results are kept here, not in the queue of `wake`: Node.js never drops what is queued for a thread that
+    // is terminated, so leases there would not be released.
     mail: Arc<Mutex<Mail<O>>>,
     wake: Wake<O>,
 }
@@ -37,7 +40,7 @@ struct Mail<O> {
     done: Done<O>,
 }
 
-/// Exact: nobody counts to 2^53.
+/// The conversion is exact: operation numbers never reach 2^53.
 fn to_js(number: u64) -> f64 {
     number as f64
 }
@@ -56,7 +59,8 @@ where
         let weak = Arc::downgrade(&mail);
         let wake = deliver.build_threadsafe_function::<()>().weak::<true>();
         let wake = wake.build_callback(move |_| {
-            // A lease that is dropped begins its release, so with the mail not open.
+            // Cancelled results are dropped only after the mutex is unlocked, because dropping a lease starts
+            // its release.
             let (done, _cancelled) =
                 weak.upgrade().map(|mail| open(&mail).take()).unwrap_or_default();
             let numbered = |(number, outcome)| (to_js(number), outcome);
@@ -66,7 +70,7 @@ where
         Ok(Arc::new(Self { mail, wake }))
     }
 
-    /// Delivers the result when it is there. Returns the operation's number.
+    /// Registers an operation, whose result is delivered when it is ready. Returns the operation's number.
     pub(crate) fn expect<T: Send + 'static>(
         self: &Arc<Self>,
         pending: Pending<T>,
@@ -78,7 +82,7 @@ where
             mail.last
         };
         let mailbox = Arc::downgrade(self);
-        // May be called at once, so with the mail not open.
+        // The mutex must be unlocked here: the callback may run at once, and locks it.
         let operation = pending.on_ready(move |value| {
             if let Some(mailbox) = mailbox.upgrade() {
                 mailbox.put(number, convert(value));
@@ -88,7 +92,7 @@ where
         to_js(number)
     }
 
-    /// Cancels an operation: its result is not delivered, even if it is here by now.
+    /// Cancels an operation. Its result is not delivered, even if it is already in the mailbox.
     pub(crate) fn cancel(&self, number: f64) {
         let operation = open(&self.mail).under_way.remove(&(number as u64));
         if let Some(operation) = operation {
@@ -103,7 +107,7 @@ where
             mail.done.len() == 1
         };
         if was_empty {
-            // An environment that is torn down meanwhile refuses the call.
+            // The call fails if the environment has been torn down; dropping the mailbox then drops the result.
             let _: Status = self.wake.call((), NonBlocking);
         }
     }
@@ -116,7 +120,7 @@ impl<O> Default for Mail<O> {
 }
 
 impl<O> Mail<O> {
-    /// What is done, and what was cancelled when it was about to be done.
+    /// Takes all results: those to deliver, and those of operations cancelled after they had finished.
     fn take(&mut self) -> (Done<O>, Done<O>) {
         let done = std::mem::take(&mut self.done).into_iter();
         done.partition(|(number, _)| self.under_way.remove(number).is_some())
