@@ -1,12 +1,14 @@
-/** One node's part in an error. */
+/** The outcome of a failed operation at one node. */
 export interface NodeReport {
   /** The node's URL, without user and password. */
   readonly address: string
   /**
-   * `pending`: it had not answered when the decision was made without it. `unreachable`: there was
-   * no connection. `disconnected`: the connection broke before the answer came. `guarded`: it may
-   * have restarted not long ago, see `restartGuard`. `duplicate`: it is the same server as another
-   * node. From `loading` to `refused`: it answered with an error, `refused` being any other one.
+   * `granted`, `confirmed`: it agreed. `held`: others hold the lock there. `missing`: it does not have
+   * the lease's key. `timeout`: it did not answer within `nodeTimeout`. `pending`: it had not answered
+   * when the result was already decided. `unreachable`: there was no connection. `disconnected`: the
+   * connection broke before the answer came. `guarded`: it may have restarted recently, see
+   * `restartGuard`. `duplicate`: it is the same server as another node. `loading` to `refused`: it
+   * answered with an error; `refused` is any error without a name of its own here.
    */
   readonly outcome:
     | 'granted'
@@ -26,23 +28,23 @@ export interface NodeReport {
     | 'noperm'
     | 'refused'
     | 'pending'
-  /** More about it, such as the server's error text; may be empty. */
+  /** Details, such as the server's error text; may be empty. */
   readonly detail: string
 }
 
-/** The base of all errors of quorlock. */
+/** The base class of all errors of quorlock. */
 export class QuorlockError extends Error {
   /** What kind of error it is, such as `NO_QUORUM`: the same in every language. */
   readonly code: string
   /** The first of `resources`. */
   readonly resource: string | undefined
-  /** The resources it is about; empty if it is about none. */
+  /** The resources that the error is about; may be empty. */
   readonly resources: readonly string[]
-  /** What became of the request at each node; empty if none was asked. */
+  /** The outcome at each node; empty if no node was asked. */
   readonly nodes: readonly NodeReport[]
 }
 
-/** A bad URL, option or node list. */
+/** A URL, option, node list, resource or argument is invalid. */
 export class ConfigError extends QuorlockError {
   readonly code: 'CONFIG'
 }
@@ -52,12 +54,12 @@ export class LockTimeoutError extends QuorlockError {
   readonly code: 'TIMEOUT'
 }
 
-/** Too few nodes could vote: unreachable, timed out, guarded or refusing. */
+/** Too few nodes could vote: the others were unreachable, timed out, were guarded or refused. */
 export class QuorumError extends QuorlockError {
   readonly code: 'NO_QUORUM'
 }
 
-/** The lease ended before the work did. */
+/** The lease was lost or is over. */
 export class LeaseLostError extends QuorlockError {
   readonly code: 'LEASE_LOST'
 }
@@ -68,26 +70,26 @@ export class ClosedError extends QuorlockError {
 }
 
 /**
- * What is locked: a string of Unicode characters that is not empty, or 1 to 64 different ones. Several
- * are locked all or none, by one request to each node. Their order does not matter: locks that overlap
- * cannot block one another for ever.
+ * What to lock: a non-empty string without lone surrogates, or an array of 1 to 64 different ones. Several
+ * resources are locked all or none, with one request to each node. Their order does not matter: locks that
+ * overlap cannot deadlock.
  */
 type Resources = string | readonly string[]
 
-/** What a client sets for all its locks, and a lock for itself. */
+/** Options that a client sets for all its locks, and that a lock may override. Durations in milliseconds. */
 interface SharedOptions {
-  /** How long the nodes keep a lock that is not extended, in ms: 10 to 86,400,000. 10,000 by default. */
+  /** How long the nodes keep a lock that is not extended, in ms: 10 to 86,400,000. Default: 10,000. */
   ttl?: number | undefined
   /**
-   * How long an acquire waits while others hold the lock, in ms: 0 for one try, `null` or `Infinity`
-   * for ever. 10,000 by default.
+   * How long an acquire waits while others hold the lock, in ms: 0 for a single attempt, `null` or
+   * `Infinity` for no limit. Default: 10,000.
    */
   wait?: number | null | undefined
-  /** Whether the lease is extended, at each third of the ttl, until it is released. True by default. */
+  /** Whether the lease is renewed, every third of the ttl, until it is released. Default: true. */
   autoExtend?: boolean | undefined
   /**
-   * How long a lease can be held at most, however it is extended, in ms: 10 or more, `null` or
-   * `Infinity` for ever. 3,600,000 by default. The first `ttl` is not cut short by it.
+   * The longest time a lease can be held, including all extensions, in ms: 10 or more, `null` or
+   * `Infinity` for no limit. Default: 3,600,000. It does not shorten the first `ttl`.
    */
   maxHold?: number | null | undefined
 }
@@ -95,240 +97,244 @@ interface SharedOptions {
 /** Options of a client. Durations in milliseconds. */
 export interface ClientOptions extends SharedOptions {
   /**
-   * How long one node may take to answer one request: 1 to 3,600,000. By default (`null`) a
+   * How long one node may take to answer one request: 1 to 3,600,000. Default (`null`): a
    * twentieth of the ttl, but at least 10 and at most 200.
    */
   nodeTimeout?: number | null | undefined
   /**
-   * How long connecting to a node may take, and for how long an acquire or extension that meets too
-   * few nodes tries again: 1 to 3,600,000. 1,000 by default.
+   * How long connecting to a node may take, and how long an acquire or extension is retried when too
+   * few nodes can vote: 1 to 3,600,000. Default: 1,000.
    */
   connectTimeout?: number | undefined
-  /** By how much clocks may differ in rate: 0 to 0.5. 0.01 (one per cent) by default. */
+  /** By how much the rates of clocks may differ: 0 to 0.5. Default: 0.01 (one per cent). */
   driftFactor?: number | undefined
   /**
-   * The range of the random delay between two tries of a waiter that no node calls: 1 to 3,600,000.
-   * [50, 200] by default. The shorter one is also for how long a waiter that is called goes first.
+   * The range of the random delay between two attempts of a waiter that no node notifies: 1 to
+   * 3,600,000. Default: [50, 200]. For the shorter one, a notified waiter has priority over others.
    */
   retryDelay?: readonly [shortest: number, longest: number] | undefined
   /**
-   * For how long a node that has restarted does not count: 10 to 86,400,000, and not shorter than any
-   * ttl that any client uses; `null` or 0 for off, the default.
+   * How long a node has no vote after a restart: 10 to 86,400,000, and not shorter than any ttl that
+   * any client uses; `null` or 0 for off. Default: off.
    */
   restartGuard?: number | null | undefined
-  /** What the keys on the nodes begin with, before the resource. Nothing by default. */
+  /** The prefix of the keys on the nodes, before the resource. Default: empty. */
   keyPrefix?: string | undefined
 }
 
 /** Options of a lock. Durations in milliseconds. */
 export interface LockOptions extends SharedOptions {
-  /** Aborts the waiting: the promise is rejected with the signal's reason, and no key stays behind. */
+  /** Cancels the acquire: the promise rejects with the signal's reason, and no key is left on the nodes. */
   signal?: AbortSignal | undefined
 }
 
 /**
- * A held lock. Whoever has the lease owns it. It is extended automatically (unless `autoExtend` is
- * off) until it is released, or has been held for `maxHold`. A lease does not keep the process alive.
+ * A held lock. Any code that has the lease can use, extend and release it. It is renewed automatically
+ * (unless `autoExtend` is false) until it is released, or has been held for `maxHold`. A lease does not
+ * keep the process alive.
  *
- * One that is garbage-collected while it is valid is not released: it is extended no more, its key stays
- * on the nodes until it expires, and `process.emitWarning` is called with a {@link DroppedWarning}. Once
- * `signal` was read, the lease is kept until it is lost or released.
+ * A lease that is garbage-collected while valid is not released: renewal stops, its key stays on the nodes
+ * until it expires, and `process.emitWarning` is called with a {@link DroppedWarning}. Once `signal` has
+ * been read, the lease is not garbage-collected until it is lost or released.
  */
 export class Lease implements AsyncDisposable {
   private constructor()
-  /** What is locked, in the order given. */
+  /** The locked resources, in the order given. */
   readonly resources: readonly string[]
   /**
-   * The value of the key on the nodes: 40 hexadecimal digits, different for every lease, and the same
-   * for all of its resources.
+   * The value of the key on the nodes: 40 hexadecimal digits, unique to the lease, and the same for all
+   * of its resources.
    */
   readonly token: string
   /**
    * The fencing token: larger than that of every earlier lease of the resource, below 2^53. Send it
    * with every write, and let the storage refuse a smaller one than it has seen. Throws
-   * {@link ConfigError} for a lease of several resources: they have `fences`.
+   * {@link ConfigError} for a lease of several resources: use `fences`.
    */
   readonly fence: number
   /**
    * The fencing token of each resource; see `fence`. A frozen object without a prototype, so that a
-   * resource may have any name, such as `__proto__`; a new one each time.
+   * resource may have any name, such as `__proto__`. Each read returns a new object.
    */
   readonly fences: Readonly<Record<string, number>>
-  /** Whether the lock is held now, by the local clock. Once `false`, it stays so. */
+  /** Whether the lock is held now, by the local clock. Once `false`, it never becomes `true` again. */
   readonly valid: boolean
-  /** How many more milliseconds the lease is valid, if it is not extended; 0 if it is not. */
+  /** For how many more milliseconds the lease is valid without another extension; 0 once it is over. */
   readonly remaining: number
   /**
    * Aborts when the lease is lost, at its validity end at the latest, with the {@link LeaseLostError} as
-   * its reason. Not when it is released. `aborted` is true as soon as the lease is lost, also while the
-   * event loop is held up; the event follows in a later turn of the event loop, so a listener that is
-   * added in the turn in which the signal was read is always called.
+   * its reason. Does not abort when the lease is released. `aborted` is true as soon as the lease is lost,
+   * even while the event loop is blocked. The event follows in a later turn of the event loop, so a
+   * listener added in the turn in which the signal was read is always called.
    */
   readonly signal: AbortSignal
-  /** Throws {@link LeaseLostError}, with the reason, unless the lease is valid. */
+  /** Throws {@link LeaseLostError} with the reason unless the lease is valid. */
   check(): void
   /**
-   * Extends the lease to `ttl` ms from now (10 to 86,400,000), or by the ttl it was acquired with.
-   * It is never made shorter, and never extended beyond `maxHold`. Rejects with
-   * {@link LeaseLostError} if the lease is over, and with {@link QuorumError} if too few nodes
-   * confirm, and still do not after `connectTimeout`: the lease then stands as it was.
+   * Extends the lease to `ttl` ms from now (10 to 86,400,000); by default, the ttl it was acquired with.
+   * Never shortens it, and never extends it beyond `maxHold`. Rejects with {@link LeaseLostError} if the
+   * lease is over, and with {@link QuorumError} if too few nodes confirm within `connectTimeout`: the
+   * validity of the lease is then unchanged.
    */
   extend(ttl?: number): Promise<void>
   /**
-   * Releases the lock; it is not valid from this call on. `true` if it was valid until now and a
-   * majority of the nodes confirms it; `false` if it was lost or released before, or if too few
-   * nodes confirm within a third of the ttl (at most 10 s, at least `nodeTimeout`). Never rejects: the
-   * lock is given up in any case.
+   * Releases the lock. The lease is not valid from this call on. Resolves to `true` if it was valid until
+   * now and a majority of the nodes confirms the release; to `false` if it was lost or released before, or
+   * if too few nodes confirm within a third of the ttl (at most 10 s, at least `nodeTimeout`). Never
+   * rejects: the lease ends in any case.
    */
   release(): Promise<boolean>
-  /** Releases the lock. Rejects with {@link LeaseLostError} if the lease was lost meanwhile. */
+  /**
+   * Releases the lock, at the end of an `await using` block. Rejects with {@link LeaseLostError} if the lease
+   * was lost.
+   */
   [Symbol.asyncDispose](): Promise<void>
 }
 
-/** The warning of a lease that was garbage-collected while it was valid: see {@link Lease}. */
+/** The warning emitted when a lease is garbage-collected while valid: see {@link Lease}. */
 export interface DroppedWarning extends Error {
   readonly name: 'QuorlockWarning'
   readonly code: 'LEASE_DROPPED'
   /** The first of `resources`. */
   readonly resource: string
-  /** What is locked. */
+  /** The locked resources, in the order given. */
   readonly resources: readonly string[]
   /** The fencing token of the first resource. */
   readonly fence: number
 }
 
-/** One thing that the doctor looked at. */
+/** The result of one check of the doctor. */
 export interface Finding {
   /**
-   * `warning`: the lock works, but a promise hangs on something that may fail, or it was not
-   * permitted to look. `error`: the node cannot vote, or a promise of the lock does not hold.
+   * `warning`: the lock works, but a guarantee depends on something that may fail, or the check was not
+   * permitted. `error`: the node cannot vote, or a guarantee of the lock does not hold.
    */
   readonly level: 'ok' | 'warning' | 'error'
-  /** What was looked at, in a word, such as `eviction`. */
+  /** The name of the check, such as `eviction`. */
   readonly check: string
   /** What was found, and what can go wrong. */
   readonly message: string
-  /** What to do; empty where nothing is to be done. */
+  /** What to do about it; empty if nothing needs to be done. */
   readonly advice: string
 }
 
 /**
- * What the doctor found at one node. What could not be seen is `null`. Of a cluster, the findings are those at
- * all masters that the client has keys on, the rest is told of one of them.
+ * What the doctor found at one node. A value that could not be read is `null`. For a Redis Cluster, the findings
+ * cover all masters on which the client has keys; the other fields describe one of them.
  */
 export interface NodeDiagnosis {
   /** The node's URL, without user and password. */
   readonly address: string
   /** Whether it answered. */
   readonly reachable: boolean
-  /** The median of a few round trips. */
+  /** The median of a few round trips, in milliseconds. */
   readonly latencyMs: number | null
-  /** `Redis`, `Valkey`, or whatever else it calls itself; `memory` for a node in this process. */
+  /** `Redis`, `Valkey` or another name that the server reports; `memory` for a node in this process. */
   readonly kind: string | null
-  /** Of the server. */
+  /** The version of the server. */
   readonly version: string | null
-  /** Names the server process. */
+  /** The server's `run_id`, which identifies the server process. */
   readonly runId: string | null
-  /** How long the server process has been up, by its own account. */
+  /** How long the server process has been up, in seconds, as it reports. */
   readonly uptimeSeconds: number | null
   /** `master` or `slave`. */
   readonly role: string | null
-  /** How many are connected to it. */
+  /** How many replicas are connected to it. */
   readonly replicas: number | null
   /** Whether it is a node of a Redis Cluster. */
   readonly cluster: boolean | null
-  /** In bytes; 0 for no limit. */
+  /** The server's memory limit, in bytes; 0 for no limit. */
   readonly maxmemory: number | null
-  /** In bytes. */
+  /** The memory that the server uses, in bytes. */
   readonly usedMemory: number | null
-  /** What it does when its memory is used up; a lock needs `noeviction`. */
+  /** What the server does when it reaches `maxmemory`; a lock needs `noeviction`. */
   readonly maxmemoryPolicy: string | null
-  /** Whether it writes to a file what it is told. */
+  /** Whether the server writes every change to its append-only file. */
   readonly appendonly: boolean | null
-  /** `always`, `everysec` or `no`. */
+  /** When the server syncs that file to disk: `always`, `everysec` or `no`. */
   readonly appendfsync: string | null
-  /** How far its clock is ahead of that of this machine. */
+  /** How far its clock is ahead of this machine's clock, in milliseconds; negative if it is behind. */
   readonly clockOffsetMs: number | null
   /** The number of the database that is used. */
   readonly database: number
   /** Whether the connection is encrypted. */
   readonly tls: boolean
-  /** The commands that quorlock uses. */
+  /** Whether the user of the connection may run each command that quorlock uses. */
   readonly permissions: Readonly<Record<string, 'allowed' | 'denied'>>
   readonly findings: readonly Finding[]
 }
 
-/** What the doctor found. `String()` of it is a readable text. */
+/** What the doctor found at all nodes. `String(diagnosis)` is a readable report. */
 export class Diagnosis {
   private constructor()
   /** The worst level of all findings. */
   readonly level: Finding['level']
-  /** What concerns the nodes together. */
+  /** Findings about the nodes as a whole. */
   readonly findings: readonly Finding[]
   /** The nodes, in the order in which the client was given them. */
   readonly nodes: readonly NodeDiagnosis[]
-  /** A readable text. */
+  /** Returns a readable report of several lines. */
   toString(): string
 }
 
-/** How often something took how long. */
+/** A histogram of durations. */
 export interface Histogram {
-  /** How often. */
+  /** The number of durations. */
   readonly count: number
-  /** How long all together, in seconds. */
+  /** The sum of the durations, in seconds. */
   readonly sum: number
-  /** The upper bound of each bucket but the last, in seconds: the same for all histograms. */
+  /** The upper bound of each bucket but the last, in seconds. All histograms have the same bounds. */
   readonly bounds: readonly number[]
   /**
-   * How often it took as long as this bucket says, which means longer than the bound before it, and not
-   * longer than its own. The last one has no bound.
+   * The number of durations in each bucket: longer than the previous bucket's bound, and not longer than
+   * its own. The last bucket has no upper bound, so there is one more of them than there are bounds.
    */
   readonly counts: readonly number[]
 }
 
-/** What became of the requests to one node. */
+/** Counts of the requests to one node, and the state of its connection. */
 export interface NodeStats {
   /** The node's URL, without user and password. */
   readonly address: string
   /**
-   * Its connection, now: `idle` before anything was asked of it, `connecting` with a chance of success,
-   * `up`, `down` (it is tried again), or `closed` with the client.
+   * The state of its connection now: `idle` before the first request, `connecting`, `up`, `down` (the
+   * last attempt failed, and it is retried), or `closed` with the client.
    */
   readonly state: 'idle' | 'connecting' | 'up' | 'down' | 'closed'
-  /** How often it was connected again after a connection had broken or was given up. */
+  /** How often the client reconnected after a connection broke or was given up. */
   readonly reconnects: number
   /**
-   * How many requests had this outcome; those that none had are left out. An extension of many
-   * leases is one request.
+   * How many requests had each outcome; outcomes that did not occur are left out. An extension of
+   * several leases in one request counts once.
    */
   readonly outcomes: Readonly<Partial<Record<NodeReport['outcome'], number>>>
-  /** How long answers took. Requests that had none are in `outcomes` only. */
+  /** How long answers took. Requests without an answer are counted in `outcomes` only. */
   readonly answerSeconds: Histogram
 }
 
 /**
- * What a client has counted in this process since it was first used here. The counts are read one after
- * the other while others go on, so they need not add up to the last one.
+ * The counts of a client in this process, since its first use in it. They are read one after the other while
+ * operations go on, so sums that relate several counts may be off by the operations under way.
  */
 export interface Stats {
-  /** Acquires that were begun. */
+  /** Acquires that were started. */
   readonly attempts: number
-  /** Acquires that won: leases. */
+  /** Acquires that succeeded. */
   readonly wins: number
   /** Acquires that ended with {@link LockTimeoutError}: others held it for the whole `wait`. */
   readonly timeouts: number
   /** Acquires that ended with {@link QuorumError}. */
   readonly noQuorum: number
-  /** Acquires that ended otherwise: cancelled, by the end of the client, or by a mistake in its nodes. */
+  /** Acquires that ended otherwise: cancelled, the client was closed, or its nodes are misconfigured. */
   readonly cancelled: number
-  /** Rounds of requests that acquires took. As many as attempts if nobody had to wait. */
+  /** Rounds of requests that acquires took: one each if no acquire had to wait. */
   readonly rounds: number
   /** Leases that were valid until they were released. */
   readonly releases: number
   /** Leases that were valid until their client was closed. */
   readonly closed: number
   /**
-   * Leases that were garbage-collected while valid, without being released. Their keys stay on the nodes
+   * Leases that were garbage-collected while valid. Their keys stay on the nodes
    * until they expire.
    */
   readonly dropped: number
@@ -336,22 +342,22 @@ export interface Stats {
   readonly losses: number
   /** Extensions that a majority confirmed. */
   readonly extensions: number
-  /** Extensions that a majority did not confirm. Another one may have been tried. */
+  /** Extensions that a majority did not confirm. Each may have been followed by another attempt. */
   readonly extensionFailures: number
   /** Leases that are held now. */
   readonly held: number
   /**
-   * Acquires that are under way now and wait for others, or will if they do not win at once: the length
-   * of all lines together.
+   * Acquires that are under way now and wait for other holders, or will wait if the first round fails: the
+   * length of all local wait queues together.
    */
   readonly waiting: number
-  /** How long acquires that won took, in all. */
+  /** How long successful acquires took, including any waiting. */
   readonly acquireSeconds: Histogram
-  /** How long acquires took that others kept waiting, won or not. */
+  /** How long acquires that had to wait took, successful or not. */
   readonly waitSeconds: Histogram
-  /** How long leases were held, until they were released, dropped or lost. */
+  /** How long leases were held until they were released, dropped or lost. */
   readonly holdSeconds: Histogram
-  /** How long extensions took that a majority confirmed. */
+  /** How long the extensions took that a majority confirmed. */
   readonly extensionSeconds: Histogram
   /** The nodes, in the order in which the client was given them. */
   readonly nodes: readonly NodeStats[]
@@ -359,68 +365,69 @@ export interface Stats {
 
 /** A metric, for exporters; see `quorlock/prometheus` and `quorlock/opentelemetry`. */
 export interface Metric {
-  /** Its name by the conventions of Prometheus, but without the `_total` of a counter. */
+  /** Its name by the conventions of Prometheus, but without the suffix `_total` of a counter. */
   readonly name: string
   readonly kind: 'counter' | 'gauge' | 'histogram'
-  /** What it says. */
+  /** A description of the metric, in one sentence. */
   readonly help: string
   readonly samples: readonly {
-    /** What tells it from the others: names and values. */
+    /** The names and values of the sample's labels. */
     readonly labels: readonly (readonly [name: string, value: string])[]
     readonly value: number | Histogram
   }[]
 }
 
 /**
- * What is published on the diagnostics channels `quorlock:error`, `:warn`, `:info`, `:debug` and `:trace`:
- * what happened to nodes and leases. The further fields depend on the `name`.
+ * A record published on the diagnostics channels `quorlock:error`, `:warn`, `:info`, `:debug` and `:trace`, about
+ * an event of a node or a lease. Which further fields there are depends on the `name`.
  */
 export interface LogRecord {
   readonly level: 'error' | 'warn' | 'info' | 'debug' | 'trace'
-  /** What it is about: `quorlock::node`, `quorlock::lease`, `quorlock::acquire` or `quorlock::waiting`. */
+  /** The source of the event: `quorlock::node`, `quorlock::lease`, `quorlock::acquire` or `quorlock::waiting`. */
   readonly target: string
-  /** What kind of event it is, such as `node.down`. */
+  /** The kind of event, such as `node.down`. */
   readonly name: string
-  /** What happened, with the fields, in one line. */
+  /** What happened, including the fields, in one line. */
   readonly message: string
   readonly time: Date
   /** The node's URL, without user and password. */
   readonly node?: string
-  /** What is locked. */
+  /** The locked resource. */
   readonly resource?: string
   readonly fence?: number
-  /** What became of it, in a word. */
+  /** How it ended, in a word, such as `taken`. */
   readonly outcome?: string
   readonly [field: string]: unknown
 }
 
 /**
- * A client of N independent Redis or Valkey masters. Nothing is connected, and no thread is started,
- * before the first lock. An idle client does not keep the process alive.
+ * A client of N independent Redis or Valkey masters. It opens no connection and starts no thread before the
+ * first operation. An idle client does not keep the process alive.
  */
 export class Client implements AsyncDisposable {
   /**
    * `nodes` are URLs: `redis://[user:password@]host[:port][/database]`, `rediss://…` with TLS,
    * `redis-sentinel://host,…/service`, `redis-cluster://host,…`, `unix:///path[?db=…]`, or
-   * `memory://name` for a node in this process, which is for tests. Without it they are taken from
-   * the environment variable `QUORLOCK_NODES`, separated by commas.
+   * `memory://name` for a node in this process, for tests. Without `nodes`, the URLs are read from the
+   * environment variable `QUORLOCK_NODES`, separated by commas.
    *
-   * Throws {@link ConfigError} for a bad URL, option or node list, and for options that are not a plain
-   * object.
+   * Throws {@link ConfigError} for an invalid URL, option or node list, and for options that are not a
+   * plain object.
    */
   constructor(nodes?: readonly string[], options?: ClientOptions)
   /**
    * Acquires the lock, waiting for up to `wait` while others hold it. Rejects with
-   * {@link LockTimeoutError} if they held it for all of it, and with {@link QuorumError} if too few
-   * nodes can vote, and still cannot after `connectTimeout`, and with {@link ConfigError} for no
-   * resource, one that is empty or named twice, a bad option, or options that are not a plain object.
+   * {@link LockTimeoutError} if they still hold it after `wait`, with {@link QuorumError} if too few nodes
+   * can vote and still cannot after `connectTimeout`, with {@link ClosedError} if the client is closed, and
+   * with {@link ConfigError} for no resource, an empty or repeated resource, an invalid option, options
+   * that are not a plain object, or duplicate nodes.
    */
   lock(resources: Resources, options?: LockOptions): Promise<Lease>
   /**
-   * Holds the lock while `work` runs, and returns its result. Rejects with {@link LeaseLostError} if
-   * the lease was lost meanwhile, unless `work` threw: its error is never replaced. Rejects with
-   * {@link ConfigError} if `work` is not a function, or returns a generator: that would run after the lock
-   * is released.
+   * Holds the lock while `work` runs, and resolves to its result. Rejects like `lock` if the acquire fails;
+   * with the error of `work` if it throws; with {@link LeaseLostError} if the lease was lost before `work`
+   * ended; and with {@link ConfigError} if `work` is not a function, or returns a generator, which would run
+   * after the lock is released. The error of `work` is never replaced by another one.
    */
   using<T>(resources: Resources, work: (lease: Lease) => T | PromiseLike<T>): Promise<T>
   using<T>(
@@ -429,26 +436,26 @@ export class Client implements AsyncDisposable {
     work: (lease: Lease) => T | PromiseLike<T>,
   ): Promise<T>
   /**
-   * Whether somebody holds so many nodes that the lock could not be acquired now; of several
-   * resources, any of them. Rejects with {@link QuorumError} if too few nodes answer to tell.
+   * Resolves to whether the lock is held on so many nodes that it could not be acquired now; for several
+   * resources, whether any of them is. Rejects with {@link QuorumError} if too few nodes answer to decide.
    */
   locked(resources: Resources): Promise<boolean>
-  /** What became of locks, and of the requests to each node, counted in this process. */
+  /** Returns the counts of locks, and of the requests to each node, in this process. */
   stats(): Stats
-  /** The same as metrics, for exporters. */
+  /** Returns the counts of `stats` as metrics, for exporters. */
   metrics(): Metric[]
   /**
-   * Looks at all nodes, and says what is amiss with them: what cannot vote, and what may break a
-   * promise of the lock. It changes nothing on them, and takes at most `connectTimeout` to connect
-   * and as long again to look. Rejects with {@link ClosedError} on a closed client, and nothing else.
+   * Checks all nodes, and reports which cannot vote, and what may break a guarantee of the lock. Changes
+   * nothing on them. Takes at most `connectTimeout` to connect, and at most the same again for the checks.
+   * Rejects only with {@link ClosedError}, if the client is closed.
    */
   doctor(): Promise<Diagnosis>
   /**
-   * Closes the client: leases that are still held end and are released, acquires under way end with
-   * {@link ClosedError}, the connections are closed. Waits for the nodes for at most
+   * Closes the client: leases that are still held are lost and their keys released, acquires under way
+   * reject with {@link ClosedError}, and connections are closed. Waits for the nodes for at most
    * `connectTimeout`. May be called again.
    */
   close(): Promise<void>
-  /** {@link Client.close}, at the end of an `await using` block. */
+  /** Calls {@link Client.close}, at the end of an `await using` block. */
   [Symbol.asyncDispose](): Promise<void>
 }

@@ -2,11 +2,11 @@ import type { MeterProvider, TracerProvider } from '@opentelemetry/api'
 import type { Client } from 'quorlock'
 
 /**
- * Tells OpenTelemetry of a client: a span `quorlock.acquire` for each acquire, within the span in which
- * it is made; how long it took, as the histogram `quorlock.acquire.duration`; and what the client counts.
+ * Exports a client's telemetry to OpenTelemetry: a span `quorlock.acquire` for each acquire, as a child of the
+ * active span; its duration in seconds, as the histogram `quorlock.acquire.duration`; and the client's counts.
  *
- * The providers are the global ones unless they are given. To be called once for a client, which it keeps;
- * what it returns ends it.
+ * The default providers are the global ones. Call it once per client: it keeps a reference to the client. It
+ * returns a function that stops the export. Throws `ConfigError` for another option, or if `client` is no client.
  */
 export function instrument(
   client: Client,

@@ -1,13 +1,13 @@
 import type { Client } from 'quorlock'
 
-/** A registry of prom-client, as far as it is needed. */
+/** The part of prom-client's registry that is used here. */
 interface Registry {
   registerMetric(metric: never): void
 }
 
 /**
- * Registers what a client has counted in this process, or several, with a registry of prom-client:
- * `register(promClient.register, client)` is of one client, and `register(promClient.register, { orders, users })`
- * of several, which the label `client` tells apart.
+ * Registers the counts of one client, or of several, with a registry of prom-client.
+ * `register(promClient.register, client)` registers one client. `register(promClient.register, { orders, users })`
+ * registers several; their names become the label `client`. Throws `ConfigError` if there is no client.
  */
 export function register(registry: Registry, clients: Client | Readonly<Record<string, Client>>): void

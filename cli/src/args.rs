@@ -1,4 +1,6 @@
-//! The arguments, and what the help says about them.
+//! The definition of the command line: arguments, environment variables and help texts.
+//!
+//! It parses only: `connect` and the commands check values. Doc comments here are the help texts that users see.
 
 use crate::duration;
 use clap::{Args, CommandFactory, Parser, Subcommand};
@@ -41,7 +43,7 @@ pub(crate) struct Arguments {
     pub(crate) command: Command,
 }
 
-/// Which nodes, and how to deal with them.
+/// The options for the nodes, common to all commands.
 #[derive(Args, Debug)]
 #[command(next_help_heading = "Nodes")]
 pub(crate) struct Nodes {
@@ -72,7 +74,7 @@ pub(crate) struct Nodes {
     pub(crate) ttl: OptionValue,
 }
 
-/// What is shown, and how.
+/// The options for the output, common to all commands.
 #[derive(Args, Debug)]
 #[command(next_help_heading = "Output")]
 pub(crate) struct Shown {
@@ -92,7 +94,7 @@ pub(crate) enum Command {
     Run(Run),
     Status(Status),
     Release(Release),
-    /// Look whether the nodes are fit for a lock. Changes nothing on them
+    /// Check whether the nodes are fit for a lock. Changes nothing on them
     Doctor,
     Bench(Bench),
     /// Print a completion script for a shell
@@ -131,7 +133,7 @@ pub(crate) struct Run {
     pub(crate) command: Vec<OsString>,
 }
 
-/// Tell who holds a lock. Changes nothing
+/// Show who holds a lock. Changes nothing
 #[derive(Args, Debug)]
 pub(crate) struct Status {
     /// What may be locked
@@ -139,10 +141,10 @@ pub(crate) struct Status {
     pub(crate) resources: Vec<String>,
 }
 
-/// Take a lock away from whoever holds it, and let the next one have it
+/// Take a lock away from its holder, so that the next waiter gets it
 ///
-/// The holder learns of it when it next extends its lease, after a third of its ttl, and may work on until
-/// then, beside the next holder. Only what was shown is deleted: a lock that has changed hands meanwhile stays.
+/// The holder notices when it next extends its lease, within a third of its ttl. Until then it may work at the
+/// same time as the next holder. A lock that has changed hands since it was shown is not released.
 #[derive(Args, Debug)]
 pub(crate) struct Release {
     /// What is locked
@@ -163,7 +165,8 @@ pub(crate) struct Bench {
     pub(crate) concurrency: u16,
 }
 
-/// The definition of all arguments. What the environment holds is nobody's business.
+/// Returns the definition of all arguments. The help does not show values of environment variables, which may
+/// be secrets.
 pub(crate) fn command() -> clap::Command {
     let hide = |arg: clap::Arg| arg.hide_env_values(true);
     Arguments::command().mut_args(hide).mut_subcommands(|command| command.mut_args(hide))

@@ -1,4 +1,6 @@
-//! `quorlock bench`: how long an acquire and a release take on the user's own nodes.
+//! `quorlock bench`: measures how long an acquire and a release take on the user's own nodes.
+//!
+//! It uses resources with random names only, and deletes all their keys at the end.
 
 use crate::args::{self, Nodes};
 use crate::connect::client;
@@ -12,21 +14,21 @@ use std::fmt::Write as _;
 use std::time::{Duration, Instant};
 use tokio::task::JoinSet;
 
-/// What was measured.
+/// The result of a measurement.
 #[derive(Serialize)]
 struct Measured {
     concurrency: u16,
     seconds: f64,
-    /// How often a lock was acquired and released.
+    /// The number of times a lock was acquired and released.
     cycles: usize,
     per_second: f64,
     acquire_ms: Times,
     release_ms: Times,
-    /// Both together.
+    /// An acquire and the following release together.
     cycle_ms: Times,
 }
 
-/// How long it took, in milliseconds.
+/// Percentiles of durations, in milliseconds.
 #[derive(Serialize)]
 struct Times {
     median: f64,
@@ -35,7 +37,7 @@ struct Times {
     max: f64,
 }
 
-/// How long each acquire and each release took.
+/// The durations of each acquire and of the following release.
 type Cycles = Vec<(Duration, Duration)>;
 
 pub(crate) async fn bench(
@@ -68,12 +70,12 @@ pub(crate) async fn bench(
     match ended {
         Err(signal) => return Ok(exit::SIGNAL + signal),
         Ok(Err(error)) => return Err(error.into()),
-        Ok(Ok(cycles)) => tell(&Measured::of(wanted.concurrency, seconds, &cycles), output),
+        Ok(Ok(cycles)) => print(&Measured::of(wanted.concurrency, seconds, &cycles), output),
     }
     Ok(exit::OK)
 }
 
-/// Acquires and releases, one after the other.
+/// Acquires and releases one lock in a loop, at least once.
 async fn work(client: Client, resource: String, until: Instant) -> Result<Cycles, Error> {
     let (lock, mut cycles) = (client.lock(resource), Cycles::new());
     while cycles.is_empty() || Instant::now() < until {
@@ -120,11 +122,11 @@ impl Measured {
 }
 
 impl Times {
-    /// Of at least one.
+    /// Panics if `times` is empty.
     fn of(times: impl Iterator<Item = Duration>) -> Self {
         let mut times: Vec<_> = times.collect();
         times.sort_unstable();
-        // The smallest that so many per cent do not exceed.
+        // The smallest duration that at least `part` per cent of all durations do not exceed.
         let percentile = |part: usize| {
             let at = (times.len() * part).div_ceil(100).max(1) - 1;
             times[at].as_secs_f64() * 1e3
@@ -138,7 +140,7 @@ impl Times {
     }
 }
 
-fn tell(measured: &Measured, output: &Output) {
+fn print(measured: &Measured, output: &Output) {
     if output.json {
         return output.print_json(measured);
     }
@@ -165,7 +167,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn percentiles_are_of_what_was_measured() {
+    fn percentiles_are_measured_values() {
         let times = |count: u64| Times::of((1..=count).rev().map(Duration::from_millis));
         let all = |times: Times| {
             [times.median, times.p90, times.p99, times.max].map(|ms| ms.round() as u64)

@@ -1,10 +1,10 @@
-//! The client that the arguments describe.
+//! Builds the client that the arguments describe. Called by every command that uses nodes.
 
 use crate::args::Nodes;
 use crate::output::Failure;
 use quorlock::{Client, ClientBuilder, Dialect, NODES_VARIABLE, OptionValue};
 
-/// The client. Does no IO but reading the file of nodes.
+/// Returns the client. Reads the file of nodes if one is given, and does no other IO.
 pub(crate) fn client(nodes: &Nodes) -> Result<Client, Failure> {
     let options = [
         ("--ttl", &Some(nodes.ttl.clone())),
@@ -23,7 +23,7 @@ pub(crate) fn client(nodes: &Nodes) -> Result<Client, Failure> {
     builder.build().map_err(Failure::Quorlock)
 }
 
-/// A client of the nodes that were named: by flags, else by a file, else in the environment.
+/// Returns a builder with the nodes from flags, else from a file, else from the environment.
 fn located(nodes: &Nodes) -> Result<ClientBuilder, Failure> {
     let named = if !nodes.urls.is_empty() {
         Some(nodes.urls.join(","))

@@ -1,4 +1,4 @@
-//! `quorlock doctor`.
+//! `quorlock doctor`: checks whether the nodes are fit for a lock.
 
 use crate::args::Nodes;
 use crate::connect::client;

@@ -1,13 +1,13 @@
-//! Durations as they are written on a command line. Which are accepted where, the core decides.
+//! Parses and prints durations as command lines write them. The core decides which values an option accepts.
 
 use quorlock::OptionValue;
 use std::time::Duration;
 
-/// The units, and how many seconds they are.
+/// The units, and their length in seconds.
 const UNITS: [(&str, f64); 5] =
     [("ms", 0.001), ("s", 1.0), ("m", 60.0), ("h", 3600.0), ("d", 86400.0)];
 
-/// The value of an option: seconds, or nothing for `forever` and `off`.
+/// Parses the value of an option: a number of seconds, or `Null` for `forever` and `off`.
 pub(crate) fn parse(text: &str) -> Result<OptionValue, String> {
     if ["forever", "off"].contains(&text) {
         return Ok(OptionValue::Null);
@@ -23,7 +23,7 @@ pub(crate) fn parse(text: &str) -> Result<OptionValue, String> {
     })
 }
 
-/// The duration that a value is, where it is one that can be waited for.
+/// Returns the duration of a value, or `None` if it is negative, not finite or not a number.
 pub(crate) fn of(value: &OptionValue) -> Option<Duration> {
     match value {
         OptionValue::Number(seconds) => Duration::try_from_secs_f64(*seconds).ok(),
@@ -31,7 +31,7 @@ pub(crate) fn of(value: &OptionValue) -> Option<Duration> {
     }
 }
 
-/// A duration as a person reads it.
+/// Formats a duration for people.
 pub(crate) fn show(duration: Duration) -> String {
     match duration.as_secs_f64() {
         seconds if seconds < 0.0995 => format!("{:.2} ms", seconds * 1e3),
@@ -72,13 +72,13 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_time_to_wait_for_is_refused_later() {
+    fn negative_and_missing_durations_are_none() {
         assert_eq!(of(&parse("-1s").expect("a number")), None);
         assert_eq!(of(&OptionValue::Null), None);
     }
 
     #[test]
-    fn durations_are_short_to_read() {
+    fn durations_are_shown_with_few_digits() {
         let shown = |micros| show(Duration::from_micros(micros));
         assert_eq!(
             [shown(88), shown(5_000_000), shown(3_600_000_000)],

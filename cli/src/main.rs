@@ -1,4 +1,4 @@
-//! The `quorlock` program. The Python and Node.js packages run the same without it.
+//! The `quorlock` program. The Python and Node.js packages call `quorlock_cli::main` themselves.
 
 use std::process::ExitCode;
 

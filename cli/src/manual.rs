@@ -1,4 +1,4 @@
-//! `quorlock completions` and `quorlock man`.
+//! `quorlock completions` and `quorlock man`: print completion scripts and manual pages. Neither needs nodes.
 
 use crate::args;
 use crate::exit;
@@ -12,10 +12,10 @@ pub(crate) fn completions(shell: Shell, output: &Output) {
     output.print(String::from_utf8_lossy(&script));
 }
 
-/// The page of the program, or of a command, as man(1) reads it.
+/// Prints the manual page of the program or of a command, in the format of man(1).
 pub(crate) fn page(command: Option<&str>, output: &Output) -> Result<u8, Failure> {
     let mut all = args::command();
-    // The global flags become those of each command.
+    // Adds the global flags to each command.
     all.build();
     let wanted = match command {
         None => all,

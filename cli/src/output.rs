@@ -1,4 +1,7 @@
-//! What is said, and where: results on stdout, everything else on stderr.
+//! Prints results on stdout, and everything else on stderr. Maps failures to exit statuses.
+//!
+//! Only this module writes to the standard streams. It must never print a URL from the arguments, which may
+//! contain a password.
 
 use crate::args::Shown;
 use crate::exit;
@@ -11,20 +14,20 @@ use std::io::{self, IsTerminal, Write};
 /// Why a command failed.
 #[derive(Debug)]
 pub(crate) enum Failure {
-    /// The lock did.
+    /// An operation of the client failed.
     Quorlock(Error),
     /// A mistake in the arguments or the environment.
     Usage(String),
-    /// Others held the lock; the status is the user's choice.
+    /// Others held the lock. The exit status is the user's choice.
     Conflict(Error, u8),
-    /// The lease would have ended before the command.
+    /// The command was stopped, because the lease would have ended before it.
     Lost(String),
     /// Something else, with the exit status.
     Other(String, u8),
 }
 
 impl Failure {
-    /// Something of the system.
+    /// Returns the failure of an operation of the system. `what` names it.
     pub(crate) fn own(what: &str, error: &io::Error) -> Self {
         Self::Other(format!("{what}: {error}"), exit::FAILED)
     }
@@ -74,9 +77,9 @@ impl From<Error> for Failure {
     }
 }
 
-/// How a failure looks in JSON.
+/// A failure, as JSON.
 #[derive(Serialize)]
-struct Told<'a> {
+struct FailureReport<'a> {
     error: &'static str,
     exit_status: u8,
     message: &'a str,
@@ -84,10 +87,10 @@ struct Told<'a> {
     nodes: &'a [NodeReport],
 }
 
-/// How things are shown.
+/// The standard streams, and the options for the output.
 #[derive(Debug)]
 pub(crate) struct Output {
-    /// As JSON.
+    /// Whether results and errors are printed as JSON.
     pub(crate) json: bool,
     quiet: bool,
     verbose: bool,
@@ -103,17 +106,17 @@ impl Output {
         Self { json, quiet, verbose, colours }
     }
 
-    /// A text on stdout. Nobody is told if nobody reads it.
+    /// Prints a text on stdout. Ignores errors, such as a closed pipe.
     pub(crate) fn print(&self, text: impl Display) {
         write(&mut io::stdout().lock(), &text.to_string());
     }
 
-    /// A value on stdout, as JSON.
+    /// Prints a value on stdout, as one line of JSON.
     pub(crate) fn print_json(&self, value: &impl Serialize) {
         self.print(format_args!("{}\n", json(value)));
     }
 
-    /// A word in the colour of what it says.
+    /// Returns the word in the colour of its meaning, or unchanged if there are no colours.
     pub(crate) fn paint(&self, word: &str) -> String {
         let colour = match word {
             "free" | "ok" => 32,
@@ -124,33 +127,34 @@ impl Output {
         if self.colours { format!("\x1b[{colour}m{word}\x1b[0m") } else { word.to_owned() }
     }
 
-    /// A message for those who want to know all.
+    /// Prints a message on stderr if `--verbose` is given.
     pub(crate) fn detail(&self, message: impl Display) {
         if self.verbose {
             self.note(message);
         }
     }
 
-    /// A message on stderr.
+    /// Prints a message on stderr, unless `--quiet` or `--json` is given.
     pub(crate) fn note(&self, message: impl Display) {
         if !self.quiet && !self.json {
             write(&mut io::stderr().lock(), &format!("quorlock: {message}\n"));
         }
     }
 
-    /// A question on stderr.
+    /// Prints a question on stderr, also with `--quiet` and `--json`.
     pub(crate) fn ask(&self, question: impl Display) {
         write(&mut io::stderr().lock(), &question.to_string());
     }
 
-    /// Tells of a failure on stderr; returns the exit status.
+    /// Reports a failure on stderr, and returns its exit status.
     pub(crate) fn fail(&self, failure: &Failure) -> u8 {
         let (message, nodes) = (failure.message(), failure.error().map_or(&[][..], Error::nodes));
         let exit_status = failure.status();
         if self.json && !self.quiet {
             let resources = failure.error().map_or(&[][..], Error::resources);
-            let told = Told { error: failure.code(), exit_status, message, resources, nodes };
-            write(&mut io::stderr().lock(), &format!("{}\n", json(&told)));
+            let error = failure.code();
+            let report = FailureReport { error, exit_status, message, resources, nodes };
+            write(&mut io::stderr().lock(), &format!("{}\n", json(&report)));
         } else {
             let nodes: String = nodes.iter().map(|node| format!("\n  {node}")).collect();
             self.note(format_args!("{message}{nodes}"));
@@ -163,15 +167,15 @@ fn json(value: &impl Serialize) -> String {
     serde_json::to_string(value).expect("there is nothing in it that JSON can't hold")
 }
 
-/// With one call, so that lines of several processes do not mix.
+/// Writes the text with one system call where possible, so that lines of several processes do not mix.
 fn write(to: &mut impl Write, text: &str) {
     let _ = to.write_all(text.as_bytes()).and_then(|()| to.flush());
 }
 
-/// Tells of a mistake in the usage, or the help or the version that was asked for; returns the exit status.
+/// Prints what clap reports: an error in the usage, or the requested help or version. Returns the exit status.
 pub(crate) fn usage(error: &clap::Error, arguments: &[OsString]) -> u8 {
     let mut text = error.render().to_string();
-    // What stands in the wrong place may be a URL, with a password.
+    // A misplaced argument may be a URL with a password.
     for argument in arguments.iter().filter_map(|argument| argument.to_str()) {
         if argument.contains("://") && argument.contains('@') {
             text = text.replace(argument, "***");

@@ -1,4 +1,6 @@
-//! `quorlock release`: takes a lock away from whoever holds it.
+//! `quorlock release`: takes a lock away from its holder.
+//!
+//! It deletes only what it has shown: a lock acquired in the meantime stays.
 
 use crate::args::{self, Nodes};
 use crate::connect::client;
@@ -9,13 +11,13 @@ use quorlock::{NodeReport, State, Status};
 use serde::Serialize;
 use std::io::{self, IsTerminal};
 
-/// What became of it, as JSON.
+/// The result, as JSON.
 #[derive(Serialize)]
 struct Released<'a> {
     resource: &'a str,
-    /// Before.
+    /// The state before the release.
     was: State,
-    /// After.
+    /// The state after the release.
     state: State,
     nodes: &'a [NodeReport],
 }
@@ -32,7 +34,7 @@ pub(crate) async fn release(
         output.note("nothing was released");
         return Ok(exit::NO);
     }
-    // Just what was seen: what somebody else has got meanwhile is not touched.
+    // Releases only the token that was seen, so a lock acquired in the meantime is not touched.
     let nodes = client.force_release(&seen).await?;
     let after = client.status(&wanted.resource).await?;
     client.close().await;
@@ -46,13 +48,13 @@ pub(crate) async fn release(
     Ok(match after.state {
         State::Free => exit::OK,
         State::Unknown => exit::NO_QUORUM,
-        // The next one has it already, or a value is in the way that is no lock's.
+        // The next holder has acquired it already, or the key has a value that is not a lock's.
         _ if after.token != seen.token => exit::OK,
         _ => exit::NO,
     })
 }
 
-/// Asks whoever is at the terminal.
+/// Asks the user at the terminal for confirmation. Fails if stdin or stderr is not a terminal.
 fn agrees(seen: &Status, output: &Output) -> Result<bool, Failure> {
     if !io::stdin().is_terminal() || !io::stderr().is_terminal() {
         return Err(Failure::Usage(format!(
@@ -62,7 +64,7 @@ fn agrees(seen: &Status, output: &Output) -> Result<bool, Failure> {
         )));
     }
     output.ask(format_args!(
-        "{} is {}{}. Its holder may work on for a third of its ttl, beside the next one. Release it? [y/N] ",
+        "{} is {}{}. Its holder may go on working for a third of its ttl, at the same time as the next holder. Release it? [y/N] ",
         printable(&seen.resource),
         seen.state.as_str(),
         summary(seen),

@@ -1,4 +1,6 @@
-//! The signals that the process gets.
+//! The signals that this process receives: `run` passes them on to its command, other commands end.
+//!
+//! Only this module changes signal handlers.
 
 #[cfg(not(unix))]
 pub(crate) use other::{Signals, reset};
@@ -13,7 +15,7 @@ mod unix {
     use std::task::Poll;
     use tokio::signal::unix::{self, SignalKind};
 
-    /// Those that are passed on to the command.
+    /// The signals that `run` passes on to its command.
     const PASSED_ON: [Signal; 9] = [
         Signal::HUP,
         Signal::INT,
@@ -26,24 +28,24 @@ mod unix {
         Signal::WINCH,
     ];
 
-    /// Does away with the handlers of an interpreter that this runs in: they would be called beside ours, and
-    /// an interrupt would be handled a second time. What is ignored stays so, as nohup(1) means it.
+    /// Removes the signal handlers of the interpreter this runs in. Otherwise they would be called in addition to
+    /// ours, and handle an interrupt a second time. Ignored signals stay ignored, as nohup(1) requires.
     pub(crate) fn reset() {
         for signal in PASSED_ON.into_iter().filter(|signal| !is_ignored(*signal)) {
             set_default(signal);
         }
     }
 
-    /// Gives the signal its default action. May be called between fork and exec.
+    /// Restores the default action of a signal. May be called between fork and exec.
     #[expect(unsafe_code, reason = "signal(2)")]
     pub(crate) fn set_default(signal: Signal) {
-        // SAFETY: no handler of ours is replaced: tokio's are set up later, and exec removes them.
+        // SAFETY: this replaces no handler of ours: tokio installs its handlers later, and exec removes them.
         unsafe { libc::signal(signal.as_raw(), libc::SIG_DFL) };
     }
 
     #[expect(unsafe_code, reason = "sigaction(2)")]
     fn is_ignored(signal: Signal) -> bool {
-        // SAFETY: all zeros are a valid sigaction, which the call just fills in.
+        // SAFETY: all zeros are a valid sigaction, and the call only writes to it.
         unsafe {
             let mut action: libc::sigaction = std::mem::zeroed();
             libc::sigaction(signal.as_raw(), std::ptr::null(), &raw mut action) == 0
@@ -51,11 +53,11 @@ mod unix {
         }
     }
 
-    /// The signals to this process, from now on.
+    /// The signals that this process receives from now on.
     pub(crate) struct Signals(Vec<(Signal, unix::Signal)>);
 
     impl Signals {
-        /// Those that are passed on, but for those that are ignored.
+        /// Installs handlers for the signals that are passed on, except those that are ignored.
         pub(crate) fn new() -> io::Result<Self> {
             let listen =
                 |signal: Signal| Ok((signal, unix::signal(SignalKind::from_raw(signal.as_raw()))?));
@@ -63,7 +65,7 @@ mod unix {
             signals.map(listen).collect::<io::Result<_>>().map(Self)
         }
 
-        /// The next one.
+        /// Waits for the next signal. Cancelling it loses no signal.
         pub(crate) async fn next(&mut self) -> Signal {
             poll_fn(|context| {
                 for (signal, stream) in &mut self.0 {
@@ -76,12 +78,12 @@ mod unix {
             .await
         }
 
-        /// The number of the next one that would end the process.
+        /// Waits for the next signal that ends a process by default, and returns its number.
         pub(crate) async fn end(&mut self) -> u8 {
             loop {
                 match self.next().await {
                     Signal::WINCH => {}
-                    // As it would without us.
+                    // Stop, as the default action does.
                     Signal::TSTP => {
                         let _ =
                             rustix::process::kill_process(rustix::process::getpid(), Signal::STOP);
@@ -100,7 +102,7 @@ pub(crate) use unix::set_default;
 mod other {
     use std::io;
 
-    /// Ctrl-C, as it is on other systems.
+    /// Ctrl-C, the only signal on systems other than Unix.
     pub(crate) struct Signals;
 
     const INTERRUPT: u8 = 2;

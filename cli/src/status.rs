@@ -1,4 +1,4 @@
-//! `quorlock status`.
+//! `quorlock status`: shows the state of locks. `release` uses its texts too.
 
 use crate::args::{self, Nodes};
 use crate::connect::client;
@@ -8,7 +8,7 @@ use crate::output::{Failure, Output};
 use quorlock::{NodeStatus, State, Status};
 use std::time::Duration;
 
-/// So much of a token tells it from others.
+/// The number of characters of a token that are shown: enough to distinguish tokens.
 const SHORT_TOKEN: usize = 12;
 
 pub(crate) async fn status(
@@ -37,7 +37,7 @@ pub(crate) async fn status(
     })
 }
 
-/// The status in lines: what the nodes say together, and each of them.
+/// Returns the status as lines of text: one for the lock, and one for each node.
 pub(crate) fn describe(status: &Status, output: &Output) -> String {
     let state = output.paint(status.state.as_str());
     let mut text = format!("{}: {state}{}\n", printable(&status.resource), summary(status));
@@ -47,7 +47,7 @@ pub(crate) fn describe(status: &Status, output: &Output) -> String {
     text
 }
 
-/// What is known beside the state, to be added to it.
+/// Returns further details of the status, to be appended to the state.
 pub(crate) fn summary(status: &Status) -> String {
     let token = status.token.as_ref().map(|token| format!("token {}", short(token)));
     let fence = status.fence.filter(|_| status.state == State::Held);
@@ -92,7 +92,7 @@ fn short(token: &str) -> String {
     }
 }
 
-/// Without what a terminal would obey.
+/// Replaces control characters, which a terminal would interpret.
 pub(crate) fn printable(text: &str) -> String {
     text.chars().map(|letter| if letter.is_control() { '\u{fffd}' } else { letter }).collect()
 }

@@ -1,4 +1,7 @@
-//! `quorlock run`: a command that runs while a lock is held, and no longer.
+//! `quorlock run`: runs a command while a lock is held, and stops it before the lease ends.
+//!
+//! This module owns the course of events: acquire, run, stop if the lease is lost, release. `unix` and `other`
+//! own the process of the command. The command and its process group must never outlive the lease.
 
 #[cfg(not(unix))]
 mod other;
@@ -25,8 +28,8 @@ use std::io;
 use std::time::Duration;
 use tokio::time::{Instant, sleep, sleep_until};
 
-/// Once a lease is lost: how often it is looked whether the command's process group is gone.
-const LOOK: Duration = Duration::from_millis(10);
+/// How often to check whether the command's process group is gone, once the lease is lost.
+const POLL_INTERVAL: Duration = Duration::from_millis(10);
 
 pub(crate) async fn run(nodes: &Nodes, wanted: &Run, output: &Output) -> Result<u8, Failure> {
     let client = client(nodes)?;
@@ -47,8 +50,8 @@ fn lock(client: &Client, wanted: &Run) -> Result<Lock, Failure> {
     Ok(lock.option(Dialect::CommandLine, "--max-hold", max_hold).checked()?)
 }
 
-/// How much of the lease is kept for the end of a command that does not heed SIGTERM. The rest of it must
-/// leave time to try an extension again, which is due at each third.
+/// Returns how much of the lease is reserved for stopping a command that ignores SIGTERM. At most half of the
+/// ttl, so that there is time to retry a renewal, which is due every third of the ttl.
 fn kill_after(ttl: &OptionValue, wanted: Option<&OptionValue>) -> Result<Duration, Failure> {
     let ttl = duration::of(ttl).unwrap_or_default();
     match wanted {
@@ -92,7 +95,7 @@ async fn hold(
     }
     let Ended { status, stopped } = ended?;
     match lease.loss() {
-        // What a command says that failed by itself is worth more.
+        // The status of a command that failed by itself takes precedence over the loss of the lease.
         Some(loss) if stopped || status == 0 => Err(loss.into()),
         None if stopped => Err(Failure::Lost(
             "the lease could not be extended, and the command was stopped before its end"
@@ -102,7 +105,7 @@ async fn hold(
     }
 }
 
-/// What the command finds in its environment; `None` is removed from it.
+/// Returns the environment variables to set for the command, or to remove where the value is `None`.
 fn environment(lease: &Lease) -> Vec<(&'static str, Option<String>)> {
     let fences: BTreeMap<_, _> = lease.fences().collect();
     let json = serde_json::to_string(&fences).expect("there is nothing in it that JSON can't hold");
@@ -122,7 +125,7 @@ fn environment(lease: &Lease) -> Vec<(&'static str, Option<String>)> {
 fn cannot_run(command: &OsString, error: &io::Error) -> Failure {
     let status = match error.kind() {
         io::ErrorKind::NotFound => exit::NOT_FOUND,
-        // The system has no room for another process.
+        // The system has no resources for another process.
         io::ErrorKind::WouldBlock | io::ErrorKind::OutOfMemory => exit::FAILED,
         _ => exit::CANNOT_RUN,
     };
@@ -132,11 +135,11 @@ fn cannot_run(command: &OsString, error: &io::Error) -> Failure {
 struct Ended {
     /// The command's exit status.
     status: u8,
-    /// Whether it was stopped, for want of the lease.
+    /// Whether it was stopped because the lease was lost or about to end.
     stopped: bool,
 }
 
-/// Waits for the end of the command, and brings it about when the lease is lost.
+/// Waits until the command ends. Stops it if the lease is lost, or cannot be extended in time.
 async fn supervise(
     mut child: Child,
     lease: &Lease,
@@ -152,13 +155,13 @@ async fn supervise(
         let running = kill_at.is_none();
         tokio::select! {
             status = child.wait(signals, || lease.is_valid()) => break status,
-            // It was taken away; or it ended, since this process stood still.
+            // The lease was taken away, or it ended because this process was suspended.
             _ = &mut lost, if running => {
                 output.note("the lease is lost: stopping the command");
                 kill_at = Some(Instant::now() + kill_after);
                 child.stop();
             }
-            // It was not extended, unless this is about an end that has moved meanwhile.
+            // The lease was not extended in time, unless its end has moved during the sleep.
             () = sleep(spare), if running => {
                 let left = lease.remaining();
                 if left <= kill_after {
@@ -176,10 +179,10 @@ async fn supervise(
             }
         }
     };
-    // What it has started must not go on without the lock either.
+    // Processes that the command has started must not run without the lock either.
     if let Some(kill_at) = kill_at {
         while child.is_group_left() && Instant::now() < kill_at {
-            sleep(LOOK).await;
+            sleep(POLL_INTERVAL).await;
         }
         child.kill();
     }

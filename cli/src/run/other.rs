@@ -1,4 +1,4 @@
-//! The command, on systems that have neither signals nor process groups.
+//! The process of the command, on systems that have neither signals nor process groups. Used by `run`.
 
 use crate::signals::Signals;
 use std::ffi::OsString;
@@ -7,10 +7,10 @@ use std::process::{self, Command};
 use std::time::Duration;
 use tokio::time::sleep;
 
-/// How often it is looked whether it has ended.
-const LOOK: Duration = Duration::from_millis(20);
+/// How often to check whether the command has ended.
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
-/// The command.
+/// The running command.
 pub(crate) struct Child(process::Child);
 
 impl Child {
@@ -29,7 +29,8 @@ impl Child {
         command.spawn().map(Self)
     }
 
-    /// Waits for its end, and returns its exit status. The console tells it of Ctrl-C by itself.
+    /// Waits until the command ends, and returns its exit status. Does not pass on Ctrl-C, because the console
+    /// itself sends it to the command.
     pub(crate) async fn wait(
         &mut self,
         signals: &mut Signals,
@@ -41,19 +42,19 @@ impl Child {
                 return Ok(status.unwrap_or(u8::MAX));
             }
             tokio::select! {
-                () = sleep(LOOK) => {}
+                () = sleep(POLL_INTERVAL) => {}
                 _ = signals.end() => {}
             }
         }
     }
 
-    /// There is no way to ask it.
+    /// Kills the command: these systems have no way to ask it to end.
     pub(crate) fn stop(&mut self) {
         self.kill();
     }
 
     pub(crate) fn kill(&mut self) {
-        // It is no matter if it has ended.
+        // Fails only if the command has ended.
         let _ = self.0.kill();
     }
 

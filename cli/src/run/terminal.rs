@@ -1,11 +1,12 @@
-//! The terminal, and who may read from it: job control, as between a shell and its jobs.
+//! Job control: decides which process group is in the foreground of the terminal, as a shell does for its jobs.
+//! Used by `unix`.
 
 use rustix::process::{Pid, getpgrp, getppid, getsid};
 use rustix::termios::{isatty, tcgetpgrp, tcsetpgrp};
 use std::fs::File;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 
-/// The terminal that controls this process.
+/// The controlling terminal of this process.
 pub(crate) struct Terminal(File);
 
 impl Terminal {
@@ -18,7 +19,8 @@ impl Terminal {
         tcgetpgrp(&self.0).is_ok_and(|group| group == getpgrp())
     }
 
-    /// Whether whoever sits there deals with this process alone: no other part of a pipeline has a claim.
+    /// Whether this process alone uses the terminal: its group is in the foreground, and neither stdin nor stdout
+    /// is connected to another part of a pipeline.
     pub(crate) fn is_for_us_alone(&self) -> bool {
         self.is_ours() && isatty(std::io::stdin()) && isatty(std::io::stdout())
     }
@@ -32,7 +34,7 @@ impl Terminal {
         give(self.0.as_fd(), group);
     }
 
-    /// Puts this process's group in the foreground, if that group is there.
+    /// Puts this process's group in the foreground, if the group `from` is there now.
     pub(crate) fn take_back(&self, from: Pid) {
         if tcgetpgrp(&self.0).is_ok_and(|group| group == from) {
             self.give(getpgrp());
@@ -40,20 +42,20 @@ impl Terminal {
     }
 }
 
-/// Whether there is a shell that would let this process go on if it were stopped.
+/// Whether this process has a parent in its session, such as a shell, that could resume it after a stop.
 pub(crate) fn has_shell() -> bool {
     let session = |process| getsid(process).ok();
     getppid().is_some_and(|parent| session(Some(parent)) == session(None))
 }
 
-/// Puts the calling process's own group in the foreground. Called between fork and exec.
+/// Puts the group of the calling process in the foreground. Called between fork and exec.
 #[expect(unsafe_code, reason = "a file by its number")]
 pub(crate) fn take(terminal: RawFd) {
-    // SAFETY: the file is open: the parent has it open while it forks.
+    // SAFETY: the file is open, because the parent keeps it open while it forks.
     give(unsafe { BorrowedFd::borrow_raw(terminal) }, getpgrp());
 }
 
-/// It is no matter if it fails: then the terminal is gone, or the group.
+/// Puts a group in the foreground of a terminal. Ignores errors: they mean that the terminal or the group is gone.
 #[expect(unsafe_code, reason = "sigprocmask(2)")]
 fn give(terminal: BorrowedFd<'_>, group: Pid) {
     // SAFETY: the sets are initialized by sigemptyset and by the first pthread_sigmask.
@@ -61,7 +63,7 @@ fn give(terminal: BorrowedFd<'_>, group: Pid) {
         let (mut stop, mut before) = (std::mem::zeroed(), std::mem::zeroed());
         libc::sigemptyset(&raw mut stop);
         libc::sigaddset(&raw mut stop, libc::SIGTTOU);
-        // Whoever is in the background would be stopped for this.
+        // A process in the background would be stopped by SIGTTOU for this.
         libc::pthread_sigmask(libc::SIG_BLOCK, &raw const stop, &raw mut before);
         let _ = tcsetpgrp(terminal, group);
         libc::pthread_sigmask(libc::SIG_SETMASK, &raw const before, std::ptr::null_mut());

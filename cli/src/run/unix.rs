@@ -1,4 +1,4 @@
-//! The command as a process group of its own.
+//! The process of the command on Unix: a process group of its own, and a job of this process. Used by `run`.
 
 use super::terminal::{self, Terminal};
 use crate::exit;
@@ -15,17 +15,17 @@ use std::os::unix::process::CommandExt;
 use std::process::Command;
 use tokio::signal::unix::{self, SignalKind};
 
-/// The command.
+/// The running command, and its process group.
 pub(crate) struct Child {
-    /// Of the process and of its group.
+    /// The id of the process, and of its group.
     id: Pid,
-    /// Tells when something has become of it.
+    /// SIGCHLD: the command has ended or was stopped.
     changes: unix::Signal,
     terminal: Option<Terminal>,
 }
 
 impl Child {
-    /// Starts it, with these changes to the environment.
+    /// Starts the command with these changes to the environment.
     pub(crate) fn spawn(
         arguments: &[OsString],
         environment: &[(&str, Option<String>)],
@@ -44,13 +44,13 @@ impl Child {
         }
         let parent = getpid();
         #[expect(unsafe_code, reason = "what is to be done between fork and exec")]
-        // SAFETY: it makes system calls, and nothing else.
+        // SAFETY: the closure only makes system calls that are safe between fork and exec.
         unsafe {
             command.pre_exec(move || before_exec(parent, given));
         }
         let spawned = command.spawn();
         if let (Err(_), Some(terminal), Some(_)) = (&spawned, &terminal, given) {
-            // The group that it was given to is gone.
+            // The process group that was put in the foreground is gone.
             terminal.give(rustix::process::getpgrp());
         }
         let id = i32::try_from(spawned?.id()).ok().and_then(Pid::from_raw);
@@ -58,8 +58,9 @@ impl Child {
         Ok(Self { id, changes, terminal })
     }
 
-    /// Waits for its end, and returns its exit status. Passes signals on meanwhile. May be called again if it
-    /// was cancelled. A command that was stopped from the terminal goes on only if `may_go_on` then.
+    /// Waits until the command ends, and returns its exit status. Passes signals on to its group. May be called
+    /// again after it was cancelled. A command that was stopped from the terminal is resumed only if `may_go_on`
+    /// returns true at that time.
     pub(crate) async fn wait(
         &mut self,
         signals: &mut Signals,
@@ -79,10 +80,10 @@ impl Child {
         }
     }
 
-    /// Asks it to end.
+    /// Asks the command's process group to end, with SIGTERM.
     pub(crate) fn stop(&self) {
         self.signal(Signal::TERM);
-        // It may be stopped.
+        // A stopped process handles SIGTERM only after it is resumed.
         self.signal(Signal::CONT);
     }
 
@@ -90,13 +91,13 @@ impl Child {
         self.signal(Signal::KILL);
     }
 
-    /// Whether there is anything left of its group, once it has ended.
+    /// Whether any process of its group is left, after the command itself has ended.
     pub(crate) fn is_group_left(&self) -> bool {
         test_kill_process_group(self.id).is_ok()
     }
 
     fn signal(&self, signal: Signal) {
-        // It is no matter if nobody is left.
+        // Fails only if no process of the group is left.
         let _ = kill_process_group(self.id, signal);
     }
 
@@ -117,13 +118,13 @@ impl Child {
         Ok(None)
     }
 
-    /// It was stopped. Where there is a terminal, this is a job of a shell, and is stopped as well.
+    /// Handles that the command was stopped. On a terminal this process is a job of a shell, and stops as well.
     fn stopped(&self, signal: i32, may_go_on: &impl Fn() -> bool) {
         let Some(terminal) = &self.terminal else { return };
         let wants_terminal = [Signal::TTIN.as_raw(), Signal::TTOU.as_raw()].contains(&signal);
         if !(wants_terminal && terminal.is_ours()) && terminal::has_shell() {
             terminal.take_back(self.id);
-            // Nobody extends the lease now. It returns when the shell lets the job go on.
+            // This call returns when the shell resumes the job. Until then, the lease is not renewed.
             let _ = kill_current_process_group(Signal::STOP);
         }
         if may_go_on() {
@@ -135,9 +136,10 @@ impl Child {
     }
 }
 
-/// In the child.
+/// Prepares the child process, between fork and exec.
 fn before_exec(parent: Pid, terminal: Option<RawFd>) -> io::Result<()> {
-    // Nobody would extend its lease. This is forgotten when it runs a program as another user.
+    // The child must not outlive this process, which renews its lease. The kernel clears this setting if the
+    // child executes a program as another user.
     #[cfg(target_os = "linux")]
     {
         rustix::process::set_parent_process_death_signal(Some(Signal::KILL))?;
@@ -148,13 +150,13 @@ fn before_exec(parent: Pid, terminal: Option<RawFd>) -> io::Result<()> {
     #[cfg(not(target_os = "linux"))]
     let _ = parent;
     for number in 0..=2 {
-        // SAFETY: a number that is no open file is an error, which is no matter.
+        // SAFETY: if the number is not an open file, the call fails, and the error is ignored.
         #[expect(unsafe_code, reason = "the standard streams by their numbers")]
         let stream = unsafe { BorrowedFd::borrow_raw(number) };
-        // Node.js does not let them be inherited.
+        // Node.js sets close-on-exec on them.
         let _ = fcntl_setfd(stream, FdFlags::empty());
     }
-    // Python and Node.js ignore it, and SIGPIPE, which the standard library takes care of.
+    // Python and Node.js ignore SIGXFSZ and SIGPIPE. The standard library restores SIGPIPE.
     set_default(Signal::XFSZ);
     if let Some(terminal) = terminal {
         terminal::take(terminal);
