@@ -9,6 +9,7 @@ mod bench;
 mod connect;
 mod doctor;
 mod duration;
+mod exit;
 mod manual;
 mod output;
 mod release;
@@ -20,29 +21,6 @@ use args::{Arguments, Command};
 use clap::FromArgMatches;
 use output::{Failure, Output};
 use std::ffi::OsString;
-
-/// The exit statuses of `quorlock` itself. `run` otherwise returns the status of its command.
-mod exit {
-    pub(crate) const OK: u8 = 0;
-    /// `status`: the lock is held; `release`: the answer to the question was no, or the lock is still held.
-    pub(crate) const NO: u8 = 1;
-    /// `EX_USAGE` of sysexits.h: an invalid flag, option, URL or list of nodes.
-    pub(crate) const USAGE: u8 = 64;
-    /// `EX_UNAVAILABLE`: too few nodes could vote.
-    pub(crate) const NO_QUORUM: u8 = 69;
-    /// `EX_TEMPFAIL`: others held the lock for the whole wait.
-    pub(crate) const CONFLICT: u8 = 75;
-    /// The lease was lost while the command ran. No status of sysexits.h fits; they end at 78.
-    pub(crate) const LOST: u8 = 79;
-    /// As in timeout(1), env(1) and others: something else failed.
-    pub(crate) const FAILED: u8 = 125;
-    /// As in the shell: the command was found but cannot be run.
-    pub(crate) const CANNOT_RUN: u8 = 126;
-    /// As in the shell: there is no such command.
-    pub(crate) const NOT_FOUND: u8 = 127;
-    /// As in the shell: the number of the signal is added to it.
-    pub(crate) const SIGNAL: u8 = 128;
-}
 
 /// Runs the command line and returns its exit status. The first of the arguments is the program's name.
 ///

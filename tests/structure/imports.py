@@ -37,7 +37,9 @@ def rust(source: Path, crates: dict[str, Path] | None = None) -> Graph:
 
 def _module(file: Path, source: Path) -> tuple[str, ...]:
     parts = file.relative_to(source).with_suffix("").parts
-    return parts[:-1] if parts[-1] in ("mod", "lib", "main") else parts
+    # A program beside a library is a crate of its own, which no module can import.
+    roots = ("mod", "lib") if (source / "lib.rs").exists() else ("mod", "main")
+    return parts[:-1] if parts[-1] in roots else parts
 
 
 def _without_comments(text: str) -> str:
