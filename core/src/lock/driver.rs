@@ -48,7 +48,7 @@ pub(crate) struct Driver {
     has_run_tasks: AtomicBool,
     /// Whether any node is a Redis Cluster, where each request may only contain keys of one slot.
     pub(crate) has_cluster: bool,
-    /// Set once every node had time to connect. No lock is granted before.
+    /// Set after every node has had time to connect. No lock is granted before that.
     first_connections: OnceCell<()>,
 }
 
@@ -164,7 +164,7 @@ impl Driver {
         self.first_connections.get_or_init(|| others).await;
     }
 
-    /// The turn settings for requests that reserve no resource for a waiter.
+    /// Returns the turn settings of requests that do not keep a resource reserved while another one is held.
     pub(crate) fn turns(&self) -> Turns {
         Turns::new(self.options.retry_delay)
     }
@@ -209,7 +209,7 @@ impl Driver {
         self.detach(task);
     }
 
-    /// Returns each node's answer in the form that errors carry.
+    /// Returns each node's answer as a report for an error.
     pub(crate) fn reports(&self, answers: &[Option<Answered>]) -> Vec<NodeReport> {
         let nodes = self.nodes.iter().zip(answers);
         nodes.map(|(node, answer)| answer::report(node.address(), answer.as_ref())).collect()

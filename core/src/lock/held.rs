@@ -24,7 +24,7 @@ use std::time::Duration;
 use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
 
-/// What a won round was granted. Does not change while the lease is held.
+/// The result of a won round. Does not change while the lease is held.
 pub(crate) struct Grant {
     pub(crate) resources: Resources,
     pub(crate) subject: Arc<Subject>,
@@ -58,7 +58,8 @@ pub(crate) struct LeaseState {
     renewal_sent: Option<Moment>,
     /// Each node's part in the last extension; empty if that was confirmed.
     failure_reports: Vec<NodeReport>,
-    /// When the last key of this lease expires on the nodes, even if no request reaches them any more.
+    /// The time by which the last key of this lease expires on the nodes, even if no further request reaches
+    /// them.
     keys_gone_by: Moment,
     /// The nodes that hold, or may hold, the key of the winning round.
     holders: NodeSet,
@@ -73,14 +74,15 @@ pub(crate) struct LeaseState {
 }
 
 impl Grant {
-    /// When a key expires that a node has set by now for this `ttl`.
+    /// Returns the time by which any key that was set with this `ttl` until now has expired on the nodes.
     pub(crate) fn key_gone_by(&self, ttl: Duration) -> Moment {
         Term { ttl, ..self.term }.gone(clock::now())
     }
 }
 
 impl LeaseState {
-    /// When the renewer must handle the lease next: to extend it or, at the validity end, to report its loss.
+    /// Returns when the renewer must handle the lease next: to extend it or, at the validity end, to report
+    /// its loss.
     pub(crate) fn wake(&self) -> Moment {
         let upkeep = self.upkeep.filter(|_| self.renewal_sent.is_none());
         upkeep.and_then(|upkeep| upkeep.due(&self.lease)).unwrap_or(self.lease.end())

@@ -1,6 +1,6 @@
 //! The public handle of a lease.
 //!
-//! A thin layer over [`HeldLease`]: it adds what happens on drop and after a fork. Acquires create leases;
+//! A thin layer over [`HeldLease`]: it adds the behaviour on drop and after a fork. Acquires create leases;
 //! programs and the bindings use them. No rule of the lock belongs here.
 
 use crate::config::options::{Dialect, OptionValue};
@@ -110,7 +110,7 @@ impl Lease {
         self.held().is_some_and(|held| held.state().lease.is_valid(clock::now()))
     }
 
-    /// How long the lease stays valid without a further extension; zero if it is not valid.
+    /// Returns the time for which the lease stays valid without a further extension; zero if it is not valid.
     pub fn remaining(&self) -> Duration {
         let Some(held) = self.held() else { return Duration::ZERO };
         let state = held.state();
@@ -151,8 +151,8 @@ impl Lease {
         Pending::new(receiver)
     }
 
-    /// Calls `callback` with the error when the lease is lost. If it is lost already, calls it at once, on this
-    /// thread. Otherwise the callback runs on the thread of quorlock's runtime and must not block.
+    /// Calls `callback` with the error when the lease is lost: immediately and on this thread if it is lost
+    /// already, otherwise on the thread of quorlock's runtime, where the callback must not block.
     ///
     /// The callback is dropped without a call when the lease is released. If it panics, the panic hook reports
     /// that; there is no other effect. This method is for language bindings; programs use [`Lease::lost`].

@@ -39,11 +39,11 @@ struct Renewers {
 /// millisecond.
 const BATCH: usize = 64;
 
-/// The longest sleep of the task while a lease is held. The timer stands still while the machine is suspended, but leases expire; a
-/// loss is reported within this time after resume.
+/// The longest sleep of the task while a lease is held. The timer stands still while the machine is
+/// suspended, but leases expire; a loss is reported within this time after resume.
 const LONGEST_SLEEP: Duration = Duration::from_secs(1);
 
-/// When to retry a lease whose handling panicked, which is a bug in quorlock.
+/// The delay before retrying a lease whose handling panicked, which is a bug in quorlock.
 const AFTER_PANIC: Duration = Duration::from_millis(10);
 
 /// The leases of one client, and the task that renews them.
@@ -54,7 +54,7 @@ pub(crate) struct Renewer {
     driver: Arc<Driver>,
 }
 
-/// When to handle which lease.
+/// The times at which to handle the leases of one client.
 #[derive(Default)]
 struct Schedule {
     /// The leases to renew or watch, by their numbers.
@@ -85,8 +85,8 @@ impl Schedule {
         self.wakes.extend(wake.map(|moment| (moment, id)));
     }
 
-    /// Returns the leases to handle now. Each is scheduled again shortly, so that a panic does not lose it; its
-    /// real next moment replaces that.
+    /// Returns the leases to handle now. Each is scheduled again shortly, so that a panic does not lose it.
+    /// Handling the lease without a panic replaces that time with the time of its next step.
     fn due(&mut self, now: Moment) -> Vec<(u64, Arc<HeldLease>)> {
         let mut due = Vec::new();
         while let Some(&(moment, id)) = self.wakes.first()

@@ -39,13 +39,13 @@ struct Waiter {
 pub(crate) struct RoundReport {
     /// Each node's answer in that round.
     pub(crate) answers: Arc<[Option<Answered>]>,
-    /// Since when too few nodes can vote; `None` if enough can.
+    /// The time since which too few nodes can vote; `None` if enough can.
     pub(crate) outage: Option<Moment>,
     /// When that round ended; `None` before the first round.
     pub(crate) at: Option<Moment>,
 }
 
-/// Ends the wait of a waiter in the local queue.
+/// The message that ends the wait of a waiter in the local queue.
 enum Turn {
     First,
     /// Too few nodes can vote, and the waiters before this one have retried for long enough. It fails without a
@@ -157,9 +157,9 @@ impl Place {
         !matches!((&mut self.turn).await, Ok(Turn::NoQuorum))
     }
 
-    /// For a waiter whose wait has ended in the local queue. Waits for a report of a round that ended at
-    /// `since` or later, and returns `None`. If its turn comes earlier, returns what [`Place::wait_for_turn`]
-    /// returns.
+    /// Waits for a report of a round that ended at `since` or later, and returns `None`. If this waiter's
+    /// turn comes earlier, returns the result of [`Place::wait_for_turn`]. Called when the `wait` of an
+    /// acquire ends while it is still in the local queue.
     ///
     /// It asks the first waiter to start a round now, so that one round serves all waits that end at the same
     /// time.

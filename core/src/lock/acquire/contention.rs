@@ -21,7 +21,7 @@ use tokio_util::sync::CancellationToken;
 /// Delay before joining a node's queue again after the request failed.
 const JOIN_AGAIN: Duration = Duration::from_millis(100);
 
-/// How long a caller may wait for a lease of its own before an event warns about it.
+/// The time that a caller waits for a lease of its own before an event warns about it.
 const REENTRANT_AFTER: Duration = Duration::from_secs(1);
 
 impl Acquire {
@@ -156,7 +156,7 @@ impl Acquire {
             return;
         }
         if self.queue_subject.is_none() {
-            // The join is a RELEASE with a ticket. A fresh token, so that it releases nothing.
+            // The join is a RELEASE with a ticket, and with a fresh token so that it releases nothing.
             let Ok(token) = random::token() else { return };
             let keys = Arc::clone(&self.keys);
             self.queue_subject = Some(Arc::new(Subject { keys, token, waiter: Some(waiter) }));

@@ -17,7 +17,7 @@ pub(crate) struct PendingExtension {
     pub(crate) lease: Arc<HeldLease>,
     pub(crate) extension: Extension,
     pub(crate) sent: Moment,
-    /// How long to wait for each node's answer.
+    /// The time limit for each node's answer.
     pub(crate) patience: Duration,
 }
 
@@ -43,7 +43,7 @@ impl HeldLease {
         Some(self.pending(&mut state, now, extension, patience))
     }
 
-    /// Returns what EXTEND names: the keys and token of the lease, and the ttl to set.
+    /// Returns the arguments of EXTEND: the lease's keys and token, and the new ttl.
     pub(crate) fn extend_target(&self, extension: &Extension) -> (Arc<Subject>, Duration) {
         (Arc::clone(&self.grant.subject), extension.term().ttl)
     }
@@ -103,7 +103,8 @@ impl HeldLease {
         Some(self.pending(state, now, extension, patience))
     }
 
-    /// Limits `patience` to the validity end, and extends `keys_gone_by` to what the nodes may set.
+    /// Limits `patience` to the validity end, and moves `keys_gone_by` to at least the expiry of the keys that this
+    /// extension sets.
     fn pending(
         self: &Arc<Self>,
         state: &mut LeaseState,
