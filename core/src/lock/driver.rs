@@ -112,7 +112,8 @@ impl Driver {
         runtime::begin(self.tasks.track_future(task))
     }
 
-    /// Waits until the background tasks have ended, but at most `connect_timeout`, then closes the connections.
+    /// Waits until the background tasks have ended, but at most `connect_timeout`, then closes the
+    /// connections.
     pub(crate) fn close(self: &Arc<Self>) -> Pending<()> {
         if !self.has_run_tasks.load(Ordering::Acquire) {
             return Pending::ready(());
@@ -131,8 +132,8 @@ impl Driver {
         }
     }
 
-    /// Waits until a majority of the nodes is connected, or every node is connected or known to be down. Takes
-    /// at most `connect_timeout`, and no time if a majority is connected already.
+    /// Waits until a majority of the nodes is connected, or every node is connected or known to be
+    /// down. Takes at most `connect_timeout`, and no time if a majority is connected already.
     ///
     /// The first call also gives the other nodes time to connect, so that duplicate nodes are found before a
     /// lock is granted. Fails if duplicate nodes are known.
@@ -195,8 +196,9 @@ impl Driver {
         self.nodes[node].call(request, began, patience)
     }
 
-    /// Sends one request to one node in the background and retries until the node answers, `horizon` has passed
-    /// or the client is closed. Each try waits `patience`. Must be called on the runtime.
+    /// Sends one request to one node in the background and retries until the node answers,
+    /// `horizon` has passed or the client is closed. Each try waits `patience`. Must be called on
+    /// the runtime.
     pub(crate) fn deliver(
         &self,
         node: usize,

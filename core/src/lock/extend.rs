@@ -116,8 +116,8 @@ impl ExtensionBatch {
     }
 }
 
-/// Extends a lease once for a caller, and retries for `connect_timeout` while too few nodes confirm. Sends the
-/// result to `caller`.
+/// Extends a lease once for a caller, and retries for `connect_timeout` while too few nodes
+/// confirm. Sends the result to `caller`.
 pub(crate) async fn extend(lease: Arc<HeldLease>, term: Term, caller: oneshot::Sender<Result<()>>) {
     let mut caller = Some(caller);
     let driver = lease.driver();

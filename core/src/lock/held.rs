@@ -1,9 +1,10 @@
 //! A lease in the process that holds it: the state that its handle shares with background tasks.
 //!
-//! `held/extension.rs` has its extension and repair, `held/ending.rs` its loss and release. The protocol's
-//! `Lease` decides whether it is valid; the code here protects that with a mutex and acts on its decisions. The
-//! mutex must not be held across an `await` or while a watcher runs. Acquires create [`HeldLease`]s; the
-//! renewer, the round's late votes and the public `Lease` use them.
+//! `held/extension.rs` has its extension and repair, `held/ending.rs` its loss and release. The
+//! protocol's `Lease` decides whether it is valid; the code here protects that with a mutex and
+//! acts on its decisions. The mutex must not be held across an `await` or while a watcher runs.
+//! Acquires create [`HeldLease`]s; the renewer, the round's late votes and the public `Lease` use
+//! them.
 
 mod ending;
 pub(crate) mod extension;
@@ -96,8 +97,8 @@ impl LeaseState {
 }
 
 impl HeldLease {
-    /// Creates the lease of a won round and counts it as held. `granted` are the nodes that have granted it so
-    /// far; `holders` those that hold or may hold the key.
+    /// Creates the lease of a won round and counts it as held. `granted` are the nodes that have
+    /// granted it so far; `holders` those that hold or may hold the key.
     pub(crate) fn new(
         driver: &Arc<Driver>,
         grant: Grant,
@@ -146,7 +147,8 @@ impl HeldLease {
         released
     }
 
-    /// Records a vote that arrived after the round was won. `holders` are the nodes that may hold the key now.
+    /// Records a vote that arrived after the round was won. `holders` are the nodes that may hold
+    /// the key now.
     pub(crate) fn record_vote(&self, event: Event, holders: NodeSet) {
         let mut state = self.state();
         state.holders = holders;

@@ -1,12 +1,12 @@
 //! The renewer of one client: extends all of its leases in time, and reports each loss at the validity end.
 //!
-//! One task with one timer serves any number of leases. It runs on quorlock's own runtime, so neither Python's
-//! GIL nor a stalled event loop delays it. The task restarts after a panic, and a panic over one lease does not
-//! affect the others.
+//! One task with one timer serves any number of leases. It runs on quorlock's own runtime, so
+//! neither Python's GIL nor a stalled event loop delays it. The task restarts after a panic, and a
+//! panic over one lease does not affect the others.
 //!
-//! The renewer schedules; the protocol's `Upkeep` decides when an extension is due. Lock order: the schedule's
-//! mutex, then the state of a lease. Neither may be held while watchers run. `lease.rs` adds and removes
-//! leases; `client/` closes them.
+//! The renewer schedules; the protocol's `Upkeep` decides when an extension is due. Lock order: the
+//! schedule's mutex, then the state of a lease. Neither may be held while watchers run. `lease.rs`
+//! adds and removes leases; `client/` closes them.
 
 use crate::command::keys::Keys;
 use crate::lock::driver::Driver;
@@ -284,7 +284,8 @@ async fn renew_batch(renewer: Weak<Renewer>, ids: Vec<u64>, items: Vec<PendingEx
         }
     });
     if extending.await.is_none() {
-        // A bug in quorlock. Treat the extensions as undecided, so that they are retried before the leases end.
+        // A bug in quorlock. Treat the extensions as undecided, so that they are retried before the
+        // leases end.
         (0..leases.len()).for_each(|position| renewed(position, Extended::Undecided));
     }
 }

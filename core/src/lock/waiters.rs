@@ -1,8 +1,8 @@
 //! Waiting for a lock: the local queue of each resource, and a waiter's entry in the nodes' queues.
 //!
-//! Waiters of one client for the same resources form a FIFO queue, and only the first contends on the network.
-//! Queues decide who tries next, never who holds a lock. An acquire joins with [`Waiters::join`] and leaves by
-//! dropping its [`Place`].
+//! Waiters of one client for the same resources form a FIFO queue, and only the first contends on
+//! the network. Queues decide who tries next, never who holds a lock. An acquire joins with
+//! [`Waiters::join`] and leaves by dropping its [`Place`].
 
 use crate::command::answer::Answered;
 use crate::command::keys::Keys;
@@ -48,8 +48,8 @@ pub(crate) struct RoundReport {
 /// The message that ends the wait of a waiter in the local queue.
 enum Turn {
     First,
-    /// Too few nodes can vote, and the waiters before this one have retried for long enough. It fails without a
-    /// round of its own.
+    /// Too few nodes can vote, and the waiters before this one have retried for long enough. It
+    /// fails without a round of its own.
     NoQuorum,
 }
 
@@ -150,8 +150,9 @@ impl Place {
         self.joined_behind_others
     }
 
-    /// Waits until this waiter is first in the local queue, and returns `true`. Returns `false` if it must fail
-    /// instead because too few nodes can vote. Not to be awaited again after it returned.
+    /// Waits until this waiter is first in the local queue, and returns `true`. Returns `false` if
+    /// it must fail instead because too few nodes can vote. Not to be awaited again after it
+    /// returned.
     pub(crate) async fn wait_for_turn(&mut self) -> bool {
         // The sender cannot be dropped before it is used: it is in the queue until `self` is dropped.
         !matches!((&mut self.turn).await, Ok(Turn::NoQuorum))
@@ -217,8 +218,8 @@ impl Place {
         self.connections.get_or_insert_with(|| subscriber.keep_open());
     }
 
-    /// Registers for notifications if other waiters have subscriptions open. Does not keep these open, because
-    /// this waiter may win its first round.
+    /// Registers for notifications if other waiters have subscriptions open. Does not keep these
+    /// open, because this waiter may win its first round.
     pub(crate) fn subscribe_if_connected(&mut self) {
         if !self.waiters.subscriber.connected().is_empty() {
             self.register();

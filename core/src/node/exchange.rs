@@ -4,9 +4,9 @@
 //! it. So the connection is kept open until the request is answered, even if the node uses another
 //! connection by then.
 //!
-//! This module owns the table of requests in flight, and sees nodes and connections only as [`Peer`]
-//! and [`Route`]. It must not send, wake a task or drop a connection with the table locked.
-//! `fanout.rs` calls it.
+//! This module owns the table of requests in flight, and sees nodes and connections only as
+//! [`Peer`] and [`Route`]. It must not send, wake a task or drop a connection with the table
+//! locked. `fanout.rs` calls it.
 
 use crate::command::answer::{Answered, Failure};
 use crate::command::request::Request;
