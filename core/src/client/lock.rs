@@ -1,5 +1,4 @@
-//! [`Lock`]: which resources to lock, and with which options. It checks them, and starts acquires
-//! in `lock`.
+//! [`Lock`]: the resources to lock, and the options. It checks both, and starts acquires in `lock`.
 
 use crate::client::setup::Setup;
 use crate::command::keys::Keys;
@@ -37,32 +36,33 @@ impl Lock {
         Self { setup, resources, options, mistake }
     }
 
-    /// How long the nodes keep this lock if it is not extended: 10 ms to 24 h.
+    /// Sets the time that the nodes keep this lock if it is not extended: 10 ms to 24 h.
     pub fn ttl(self, ttl: Duration) -> Self {
         self.option(Dialect::Rust, "ttl", &OptionValue::Number(ttl.as_secs_f64()))
     }
 
-    /// How long an acquire waits while others hold the lock. Zero means a single attempt.
+    /// Sets the maximum time that an acquire waits while others hold the lock. Zero means a single
+    /// attempt.
     pub fn wait(self, wait: Duration) -> Self {
         self.option(Dialect::Rust, "wait", &OptionValue::Number(wait.as_secs_f64()))
     }
 
-    /// Acquires wait without a limit while others hold the lock.
+    /// Makes acquires wait without a limit while others hold the lock.
     pub fn wait_forever(self) -> Self {
         self.option(Dialect::Rust, "wait", &OptionValue::Null)
     }
 
-    /// Whether leases are extended automatically until they are released.
+    /// Sets whether leases are extended automatically until they are released.
     pub fn auto_extend(self, auto_extend: bool) -> Self {
         self.option(Dialect::Rust, "auto_extend", &OptionValue::Bool(auto_extend))
     }
 
-    /// How long a lease can be held at most, despite extensions: 10 ms or more.
+    /// Sets the maximum time that a lease can be held, despite extensions: 10 ms or more.
     pub fn max_hold(self, max_hold: Duration) -> Self {
         self.option(Dialect::Rust, "max_hold", &OptionValue::Number(max_hold.as_secs_f64()))
     }
 
-    /// Leases can be held without a limit.
+    /// Allows leases to be held without a limit.
     pub fn unlimited_hold(self) -> Self {
         self.option(Dialect::Rust, "max_hold", &OptionValue::Null)
     }
@@ -76,8 +76,8 @@ impl Lock {
         self
     }
 
-    /// The lock, or the first error in its resources and options. Without this call, the acquire
-    /// returns that error.
+    /// Returns the lock, or the first error in its resources and options. Without this call, the
+    /// acquire returns that error.
     ///
     /// # Errors
     ///
@@ -119,12 +119,12 @@ impl Lock {
         started.unwrap_or_else(|error| Pending::ready(Err(error)))
     }
 
-    /// Whether the lock could not be acquired now, because others hold it on too many nodes. With
-    /// several resources: whether that is so for any of them. It may be out of date when it
-    /// returns.
+    /// Whether an acquire would fail now because others hold the lock on too many nodes. With
+    /// several resources: whether that is so for any of them. The result may be out of date on
+    /// return.
     ///
     /// The result is [`ErrorCode::NoQuorum`](crate::ErrorCode::NoQuorum) if too few nodes answer to
-    /// tell.
+    /// decide.
     pub fn locked(&self) -> Pending<Result<bool>> {
         let started = self.prepare().and_then(|keys| {
             let (sender, receiver) = oneshot::channel();

@@ -1,8 +1,8 @@
 //! The public API: [`Client`], its builder, locks and status queries.
 //!
-//! This room owns what a client consists of, in each process, and turns calls into operations of
-//! `lock`, `doctor` and `node`. It contains no rule of the lock. Nothing in the crate depends on
-//! it, apart from tests; language bindings call it.
+//! This room owns the parts of a client in each process, and turns calls into operations of `lock`,
+//! `doctor` and `node`. It contains no rule of the lock. Nothing in the crate depends on it, apart
+//! from tests; language bindings call it.
 //!
 //! Reading order: `mod.rs`, `lock.rs`, `setup.rs` (what belongs to one process), `status.rs`.
 
@@ -79,82 +79,84 @@ impl ClientBuilder {
         self.nodes(url::split(urls))
     }
 
-    /// How long the nodes keep a lock that is not extended: 10 ms to 24 h, 10 s by default.
+    /// Sets the time that the nodes keep a lock that is not extended: 10 ms to 24 h, 10 s by
+    /// default.
     #[must_use]
     pub fn ttl(self, ttl: Duration) -> Self {
         self.duration("ttl", ttl)
     }
 
-    /// How long an acquire waits while others hold the lock: 10 s by default. Zero means a single
-    /// attempt.
+    /// Sets the maximum time that an acquire waits while others hold the lock: 10 s by default.
+    /// Zero means a single attempt.
     #[must_use]
     pub fn wait(self, wait: Duration) -> Self {
         self.duration("wait", wait)
     }
 
-    /// Acquires wait without a limit while others hold the lock.
+    /// Makes acquires wait without a limit while others hold the lock.
     #[must_use]
     pub fn wait_forever(self) -> Self {
         self.option(Dialect::Rust, "wait", &OptionValue::Null)
     }
 
-    /// Whether leases are extended automatically until they are released: true by default.
+    /// Sets whether leases are extended automatically until they are released: true by default.
     #[must_use]
     pub fn auto_extend(self, auto_extend: bool) -> Self {
         self.option(Dialect::Rust, "auto_extend", &OptionValue::Bool(auto_extend))
     }
 
-    /// How long a lease can be held at most, despite extensions: 10 ms or more, 1 h by default. It
-    /// does not shorten the first `ttl` of a lease.
+    /// Sets the maximum time that a lease can be held, despite extensions: 10 ms or more, 1 h by
+    /// default. It does not shorten the first `ttl` of a lease.
     #[must_use]
     pub fn max_hold(self, max_hold: Duration) -> Self {
         self.duration("max_hold", max_hold)
     }
 
-    /// Leases can be held without a limit.
+    /// Allows leases to be held without a limit.
     #[must_use]
     pub fn unlimited_hold(self) -> Self {
         self.option(Dialect::Rust, "max_hold", &OptionValue::Null)
     }
 
-    /// How long a node may take to answer a request: 1 ms to 1 h. By default a twentieth of the
-    /// ttl, but at least 10 ms and at most 200 ms.
+    /// Sets the maximum time that a node may take to answer a request: 1 ms to 1 h. By default a
+    /// twentieth of the ttl, but at least 10 ms and at most 200 ms.
     #[must_use]
     pub fn node_timeout(self, timeout: Duration) -> Self {
         self.duration("node_timeout", timeout)
     }
 
-    /// How long connecting to a node may take, and how long an acquire or extension keeps trying
-    /// while too few nodes can vote: 1 ms to 1 h, 1 s by default.
+    /// Sets the maximum time for connecting to a node. An acquire or extension also keeps trying
+    /// for this time while too few nodes can vote. 1 ms to 1 h, 1 s by default.
     #[must_use]
     pub fn connect_timeout(self, timeout: Duration) -> Self {
         self.duration("connect_timeout", timeout)
     }
 
-    /// The relative difference in rate that clocks may have: 0 to 0.5, 0.01 (1 %) by default.
+    /// Sets the maximum relative difference in rate between two clocks: 0 to 0.5, 0.01 (1 %) by
+    /// default.
     #[must_use]
     pub fn drift_factor(self, factor: f64) -> Self {
         self.option(Dialect::Rust, "drift_factor", &OptionValue::Number(factor))
     }
 
-    /// The range of the random delay between two attempts of a waiter that is not notified: 1 ms to
-    /// 1 h, 50 ms to 200 ms by default. `shortest` is also how long a notified waiter goes before
-    /// others.
+    /// Sets the range of the random delay between two attempts of a waiter that is not notified: 1
+    /// ms to 1 h, 50 ms to 200 ms by default. `shortest` is also the time for which a notified
+    /// waiter goes before others.
     #[must_use]
     pub fn retry_delay(self, shortest: Duration, longest: Duration) -> Self {
         let pair = OptionValue::Pair(shortest.as_secs_f64(), longest.as_secs_f64());
         self.option(Dialect::Rust, "retry_delay", &pair)
     }
 
-    /// How long a node that has restarted does not count: 10 ms to 24 h, and at least the longest
-    /// ttl of any client. Off by default: a node that loses its data in a restart may then grant a
-    /// lock while an earlier lease for it is still valid.
+    /// Sets the time for which a restarted node cannot vote: 10 ms to 24 h, and at least the
+    /// longest ttl of any client. Off by default: a node that loses its data in a restart may then
+    /// grant a lock while an earlier lease for it is still valid.
     #[must_use]
     pub fn restart_guard(self, guard: Duration) -> Self {
         self.duration("restart_guard", guard)
     }
 
-    /// The prefix of all keys on the nodes: empty by default.
+    /// Sets the prefix of all keys on the nodes: empty by default.
     #[must_use]
     pub fn key_prefix(self, prefix: impl Into<String>) -> Self {
         self.option(Dialect::Rust, "key_prefix", &OptionValue::Text(prefix.into()))
@@ -198,24 +200,24 @@ impl fmt::Debug for ClientBuilder {
 }
 
 impl Client {
-    /// A builder with default options.
+    /// Returns a builder with default options.
     pub fn builder() -> ClientBuilder {
         ClientBuilder::default()
     }
 
-    /// The lock on a resource, or on several that are locked together or not at all. A [`Lock`]
-    /// holds nothing; each acquire creates a lease of its own. Errors in the names are returned by
-    /// the acquire.
+    /// Returns the lock on a resource, or on several that are locked together or not at all. A
+    /// [`Lock`] holds nothing; each acquire creates a lease of its own. Errors in the names are
+    /// returned by the acquire.
     pub fn lock(&self, resources: impl Into<Resources>) -> Lock {
         Lock::new(Arc::clone(&self.setup), resources.into())
     }
 
-    /// The nodes' addresses: their URLs without user, password and query.
+    /// Returns the nodes' addresses: their URLs without user, password and query.
     pub fn addresses(&self) -> impl Iterator<Item = &str> {
         self.setup.endpoints.iter().map(|endpoint| &*endpoint.address)
     }
 
-    /// Statistics about locks and about the requests to each node, counted in this process.
+    /// Returns statistics about locks and about the requests to each node, counted in this process.
     pub fn stats(&self) -> Stats {
         self.setup.driver().stats()
     }
@@ -243,8 +245,8 @@ impl Client {
         }
     }
 
-    /// Queries all nodes for the holder and the waiters of a resource. It changes nothing, and may
-    /// be out of date when it returns.
+    /// Queries all nodes for the holder and the waiters of a resource. The query changes nothing;
+    /// the result may be out of date on return.
     ///
     /// Nodes that do not answer are not an error: see [`State::Unknown`](crate::State::Unknown).
     pub fn status(&self, resource: impl Into<String>) -> Pending<Result<Status>> {

@@ -1,6 +1,6 @@
 //! The status of a resource, node by node, for operators and tools. No lock relies on it.
 //!
-//! Also the two operations that operators run on what they see: force-release and forget.
+//! Also the two operations that operators run in response: force-release and forget.
 
 use crate::client::lock::Lock;
 use crate::client::setup::Setup;
@@ -21,7 +21,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::oneshot;
 
-/// What the nodes together report about a resource.
+/// The state of a resource, derived from the reports of all nodes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 #[non_exhaustive]
@@ -30,8 +30,8 @@ pub enum State {
     Free,
     /// A majority of the nodes holds the same token.
     Held,
-    /// Neither: several clients are trying to acquire it, or the keys of an attempt that failed
-    /// have not expired.
+    /// Neither free nor held on a majority: several clients are trying to acquire it, or the keys
+    /// of an attempt that failed have not expired.
     Contested,
     /// Too few nodes answered to tell.
     Unknown,
@@ -61,7 +61,8 @@ pub struct NodeStatus {
     pub detail: String,
     /// The token in the lock key; `None` if there is no key, or its value is not text.
     pub token: Option<String>,
-    /// When the key expires, in milliseconds from now; `None` if never, or if there is no key.
+    /// The time until the key expires, in milliseconds; `None` if it never does, or if there is no
+    /// key.
     pub expires_in_ms: Option<u64>,
     /// The last fencing token that the node granted; `None` if it has been forgotten.
     pub fence: Option<u64>,
@@ -82,17 +83,17 @@ pub struct Status {
     /// The largest fencing token that was granted: the holder's, if the resource is held; otherwise
     /// that of the last holder or of an attempt that failed.
     pub fence: Option<u64>,
-    /// When enough keys will have expired for a majority to be free, in milliseconds from now,
-    /// unless they are extended. `None` if the resource is free, or if that is unknown.
+    /// The time until enough keys expire for a majority to be free, in milliseconds, unless they
+    /// are extended. `None` if the resource is free, or if the time is unknown.
     pub expires_in_ms: Option<u64>,
-    /// The number of clients that wait for it: the length of the longest queue.
+    /// The number of clients that wait for the resource: the length of the longest queue.
     pub waiters: u64,
     /// The nodes, in the order of the client's list.
     pub nodes: Vec<NodeStatus>,
 }
 
 impl Status {
-    /// The status as JSON, with the names of the fields.
+    /// Returns the status as JSON. The keys are the names of the fields.
     pub fn to_json(&self) -> String {
         serde_json::to_string(self).expect("it contains only values that JSON can represent")
     }
@@ -125,8 +126,8 @@ impl Status {
     }
 }
 
-/// The value that most nodes hold, and on how many; a value of `None` stands for any that is not
-/// text.
+/// Returns the value that most nodes hold, and the number of these nodes. A value of `None` stands
+/// for any value that is not text.
 fn most_held(nodes: &[NodeStatus]) -> Option<(Option<&str>, usize)> {
     let mut holders = HashMap::<_, usize>::new();
     for node in nodes.iter().filter(|node| node.outcome == NodeOutcome::Held) {

@@ -25,18 +25,19 @@ impl Failure {
         Self { outcome: NodeOutcome::Unreachable, detail: detail.into(), sent: false }
     }
 
-    /// The node answered with an error.
+    /// Creates the failure of a request that the node answered with an error.
     pub(crate) fn refused(detail: impl Into<String>) -> Self {
         Self { outcome: NodeOutcome::Refused, detail: detail.into(), sent: true }
     }
 
-    /// `what` was not done within `limit`. `sent`: whether the node may have received a request.
+    /// Creates the failure of an action (`what`) that was not done within `limit`. `sent`: whether
+    /// the node may have received a request.
     pub(crate) fn timeout(what: &str, limit: Duration, sent: bool) -> Self {
         let detail = format!("{what} within {} ms", limit.as_millis());
         Self { outcome: NodeOutcome::Timeout, detail, sent }
     }
 
-    /// What to do about a common mistake in setting up a node; `None` for any other failure.
+    /// Returns advice for a common mistake in setting up a node; `None` for any other failure.
     fn advice(&self) -> Option<&'static str> {
         let detail = &*self.detail;
         match self.outcome {
@@ -68,7 +69,7 @@ impl Failure {
     }
 }
 
-/// The vote that an answer to ACQUIRE stands for.
+/// Returns the vote in an answer to ACQUIRE.
 pub(crate) fn vote(answered: &Answered) -> Vote {
     match answered {
         Ok(Reply::Uncounted(reply, _)) => reply.vote().uncounted(),
@@ -78,7 +79,7 @@ pub(crate) fn vote(answered: &Answered) -> Vote {
     }
 }
 
-/// The protocol's view of an answer to EXTEND or RELEASE for one lock.
+/// Converts an answer to EXTEND or RELEASE for one lock to the type of the protocol.
 pub(crate) fn answer(answered: &Answered) -> Answer {
     match answered {
         Ok(Reply::Uncounted(reply, _)) => reply.answer().uncounted(),
@@ -87,7 +88,7 @@ pub(crate) fn answer(answered: &Answered) -> Answer {
     }
 }
 
-/// The part of an answer about many locks that concerns the lock at this position.
+/// Returns the part of an answer about many locks that concerns the lock at this position.
 pub(crate) fn about(answered: &Answered, position: usize) -> Answered {
     answered.as_ref().map(|reply| reply.about(position)).map_err(Clone::clone)
 }
@@ -97,7 +98,7 @@ pub(crate) fn is_counted(answered: &Answered) -> bool {
     !matches!(answered, Err(_) | Ok(Reply::Uncounted(..) | Reply::Own))
 }
 
-/// The outcome as it appears in errors and counters.
+/// Returns the outcome as it appears in errors and counters.
 pub(crate) fn outcome(answered: &Answered) -> NodeOutcome {
     match answered {
         Ok(reply) => reply.outcome(),
@@ -105,7 +106,7 @@ pub(crate) fn outcome(answered: &Answered) -> NodeOutcome {
     }
 }
 
-/// What a node contributes to an error; `None` if it has not answered yet.
+/// Returns a node's report for an error. `answered` is `None` if the node has not answered yet.
 pub(crate) fn report(address: &str, answered: Option<&Answered>) -> NodeReport {
     let detail = match answered {
         Some(Ok(Reply::Held(Refusal { expires_in: Some(left), .. }))) => {

@@ -1,9 +1,8 @@
 //! In-memory nodes (`memory://name`), for users' unit tests and for simulations. They answer the
 //! same requests as a server, and expire keys by the clock that lease validity is measured with.
 //!
-//! This module owns the nodes of the process and who listens to them; the rules for each lock
-//! record are in `quorlock_protocol::node`. `node/connection.rs` and `transport/subscription.rs`
-//! call it.
+//! This module owns the nodes of the process and their listeners; the rules for each lock record
+//! are in `quorlock_protocol::node`. `node/connection.rs` and `transport/subscription.rs` call it.
 
 use crate::command::keys::Keys;
 use crate::command::reply::{Holder, Refusal, Reply, StoredLock};
@@ -128,7 +127,8 @@ impl Entries {
                 let released = self.with(subject, |records, notify| {
                     record::release(records, now, &subject.token, place, *turns, notify)
                 });
-                // With a ticket, the request joins the queue, and is done even if the token held nothing.
+                // A request with a ticket joins the queue, so it succeeds even if the token held
+                // nothing.
                 released || ticket.is_some()
             }
             Request::Exists(keys) => {

@@ -30,22 +30,22 @@ pub(crate) enum Reply {
     Uncounted(Box<Reply>, Moment),
 }
 
-/// Why a lock was refused: a key exists, or a notified waiter still has its turn.
+/// A refused lock: a key exists, or a notified waiter still has its turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Refusal {
-    /// When that ends; `None` if never.
+    /// The time until the key expires or the turn ends; `None` if the key never expires.
     pub(crate) expires_in: Option<Duration>,
     /// The node's time in microseconds since the Unix epoch.
     pub(crate) clock: u64,
-    /// How many waiters are ahead in the queue; `None` if the requesting waiter is not in it.
+    /// The number of waiters ahead in the queue; `None` if the requesting waiter is not in it.
     pub(crate) rank: Option<u64>,
 }
 
-/// What a node stores about a resource.
+/// The stored state of a resource on one node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct StoredLock {
     pub(crate) holder: Holder,
-    /// When the key expires; `None` if never, or if there is no key.
+    /// The time until the key expires; `None` if it never does, or if there is no key.
     pub(crate) expires_in: Option<Duration>,
     /// The last fence that was granted; `None` if it has been forgotten.
     pub(crate) fence: Option<u64>,
@@ -63,7 +63,7 @@ pub(crate) enum Holder {
 }
 
 impl Reply {
-    /// The vote that a reply to ACQUIRE stands for.
+    /// Returns the vote in a reply to ACQUIRE.
     pub(crate) fn vote(&self) -> Vote {
         match *self {
             Self::Granted { fence, .. } => Vote::Granted { fence },
@@ -79,7 +79,7 @@ impl Reply {
         }
     }
 
-    /// The protocol's view of a reply about one lock.
+    /// Converts a reply about one lock to the type of the protocol.
     pub(crate) fn answer(&self) -> Answer {
         match self {
             Self::Yes => Answer::Yes,
@@ -88,7 +88,7 @@ impl Reply {
         }
     }
 
-    /// The part of a reply about many locks that concerns the lock at this position.
+    /// Returns the part of a reply about many locks that concerns the lock at this position.
     pub(crate) fn about(&self, position: usize) -> Self {
         match self {
             Self::Each(all) if all.get(position) == Some(&true) => Self::Yes,
@@ -103,7 +103,7 @@ impl Reply {
         }
     }
 
-    /// The outcome as it appears in errors and counters.
+    /// Returns the outcome as it appears in errors and counters.
     pub(crate) fn outcome(&self) -> NodeOutcome {
         match self {
             Self::Granted { .. } => NodeOutcome::Granted,

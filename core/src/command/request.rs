@@ -6,7 +6,7 @@ use quorlock_protocol::Turns;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// What a request is about: resources that are locked together, and the token of one round for
+/// The subject of a request: resources that are locked together, and the token of one round for
 /// them.
 #[derive(Debug)]
 pub(crate) struct Subject {
@@ -73,8 +73,8 @@ impl Request {
         keys.map_or(0, Keys::slot)
     }
 
-    /// Whether the answer relies on what the node remembers, so that a guarded node's answer must
-    /// not count.
+    /// Whether the answer relies on what the node remembers. If so, the answer of a guarded node
+    /// must not count.
     pub(crate) fn is_vote(&self) -> bool {
         matches!(self, Self::Acquire { .. } | Self::Extend(_) | Self::Exists(_) | Self::Inspect(_))
     }

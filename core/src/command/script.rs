@@ -30,7 +30,7 @@ impl Script {
     }
 
     /// Inserts the constants, and the queue functions at the marker `--- queue.lua`. The marker
-    /// stands behind the fast path, because defining a function costs time on every call.
+    /// follows the fast path, because defining a function costs time on every call.
     fn with_constants(source: &str) -> Self {
         let source = source.replace("--- queue.lua\n", include_str!("scripts/queue.lua"));
         let constants = [
@@ -81,7 +81,7 @@ fn microseconds(duration: Duration) -> u64 {
     u64::try_from(duration.as_micros()).unwrap_or(u64::MAX)
 }
 
-/// How a command names its script.
+/// How a command refers to its script.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum By {
     /// EVALSHA: short, but fails if the server has not loaded the script.
@@ -187,7 +187,8 @@ impl Request {
             }
             (Self::Inspect(_), Value::Array(parts)) => stored_lock(parts).map(Reply::Seen),
             (Self::Acquire { .. } | Self::Extend(_) | Self::Heal(_) | Self::Inspect(_), _) => None,
-            // With a ticket, the request joins the queue, and is done even if the token held nothing.
+            // A request with a ticket joins the queue, so it succeeds even if the token held
+            // nothing.
             (Self::Release { ticket: Some(_), .. }, Value::Int(0)) => Some(Reply::Yes),
             (Self::Exists(_), Value::Int(2..)) => Some(Reply::Yes),
             (_, Value::Int(1)) => Some(Reply::Yes),

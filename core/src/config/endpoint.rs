@@ -21,7 +21,7 @@ pub(crate) struct Endpoint {
     /// The URL without user, password and query, which is safe to show.
     pub(crate) address: String,
     pub(crate) target: Target,
-    /// What identifies the node's servers, as far as the URL shows it. Two nodes that share an
+    /// The identities of the node's servers, as far as the URL shows them. Two nodes that share an
     /// entry are duplicate nodes.
     identities: Vec<String>,
 }
@@ -52,7 +52,7 @@ pub(crate) struct Sentinels {
     pub(crate) sentinels: Vec<Server>,
     /// The name of the master in the sentinels' configuration.
     pub(crate) service: String,
-    /// How the client logs in at the master.
+    /// The client's credentials for the master.
     pub(crate) login: Login,
     pub(crate) tls: Option<Tls>,
 }
@@ -74,8 +74,8 @@ impl Target {
 }
 
 impl Endpoint {
-    /// Parses a node URL. `position` is its place in the client's list, from 1, and appears in
-    /// errors.
+    /// Parses a node URL. `position` is the node's position in the client's list, from 1; errors
+    /// contain it.
     pub(crate) fn parse(position: usize, url: &str) -> Result<Self> {
         let url = url.trim();
         let parsed = match url.split_once("://") {
@@ -179,7 +179,7 @@ impl Endpoint {
         })
     }
 
-    /// One server of the cluster with this address.
+    /// Creates an endpoint for one server of the cluster with this address.
     pub(crate) fn of_cluster(address: &str, server: Server) -> Self {
         let target = Target::Server(Arc::new(server));
         Self { address: address.to_owned(), identities: Vec::new(), target }
@@ -208,8 +208,8 @@ impl Endpoint {
     }
 }
 
-/// The places of `hosts`; `port` applies to those without a port of their own. Fails if there is
-/// none.
+/// Converts hosts to places; `port` applies to hosts without a port of their own. Fails if there
+/// are no hosts.
 fn places(hosts: &[(String, Option<u16>)], port: u16) -> std::result::Result<Vec<Place>, String> {
     let place = |(host, own): &(String, Option<u16>)| Place::tcp(host, own.unwrap_or(port));
     let places: Vec<_> = hosts.iter().map(place).collect();
@@ -220,8 +220,8 @@ fn joined(places: &[Place]) -> String {
     places.iter().map(Place::to_string).collect::<Vec<_>>().join(",")
 }
 
-/// The TLS configuration if the URL asks for encryption. `others` are the parameters that the URL
-/// may have besides those for TLS. Fails if any other parameter is left.
+/// Returns the TLS configuration if the URL asks for encryption. `others` are the parameters that
+/// the URL may have besides those for TLS. Fails if any other parameter is left.
 fn encryption(
     url: &mut Url,
     encrypts: bool,

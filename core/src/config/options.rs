@@ -24,11 +24,11 @@ const MAX_TTL: Duration = Duration::from_secs(24 * 3600);
 const MAX_WAIT: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
 /// The upper limit of the default `node_timeout`, which is a twentieth of the ttl.
 const NODE_TIMEOUT: Duration = Duration::from_millis(200);
-/// The lower limit of the default `node_timeout`. A shorter one would take an ordinary pause of a
-/// busy machine for a dead node.
+/// The lower limit of the default `node_timeout`. With a shorter one, an ordinary pause of a busy
+/// machine would look like a dead node.
 const MIN_DEFAULT_NODE_TIMEOUT: Duration = Duration::from_millis(10);
 
-/// How a language writes option names and durations. Error messages follow it.
+/// A language's form of option names and durations. Error messages use it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Dialect {
@@ -274,7 +274,7 @@ impl Setting<'_> {
         format!("{number} {unit}")
     }
 
-    /// `number` as a duration; `None` if it is outside the range.
+    /// Returns `number` as a duration; `None` if it is outside the range.
     fn within(&self, number: f64, least: Duration, most: Duration) -> Option<Duration> {
         let nanoseconds = number * self.dialect.unit();
         let range = least.as_nanos() as f64..=most.as_nanos() as f64;
@@ -319,7 +319,7 @@ impl Setting<'_> {
         }
     }
 
-    /// A duration of at least `least`; `None` if there is no limit.
+    /// Returns a duration of at least `least`; `None` if there is no limit.
     fn unless_for_ever(&self, least: Duration, accepted: &str) -> Result<Option<Duration>> {
         match self.value {
             OptionValue::Null => Some(None),

@@ -1,12 +1,12 @@
-//! The resources of one lock: their number and names. `command/keys.rs` checks what their names
-//! mean as keys.
+//! The resources of one lock: their number and names. `command/keys.rs` checks the keys that follow
+//! from the names.
 
 use crate::error::{Error, Result};
 use std::fmt;
 use std::ops::Deref;
 use std::sync::Arc;
 
-/// The limit for one lock. A server runs nothing else while it locks them.
+/// The maximum number of resources of one lock. A server runs no other command while it locks them.
 const MAX_RESOURCES: usize = 64;
 
 /// The resources of one lock: 1 to 64 different, non-empty strings. Convertible from a string or
@@ -49,7 +49,7 @@ impl Deref for Resources {
 }
 
 impl fmt::Display for Resources {
-    /// Quoted, with commas in between, for messages.
+    /// Writes the names in quotes, separated by commas, for messages.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (index, resource) in self.0.iter().enumerate() {
             let separator = if index > 0 { ", " } else { "" };

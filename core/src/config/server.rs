@@ -14,11 +14,12 @@ pub(crate) struct Server {
     pub(crate) login: Login,
     /// `None` if the connection is not encrypted.
     pub(crate) tls: Option<Tls>,
-    /// Whether the place comes from a sentinel or a cluster, not from the URL. Errors then name it.
+    /// Whether a sentinel or a cluster reported the place. If so, errors contain it, since the URL
+    /// does not.
     pub(crate) is_discovered: bool,
 }
 
-/// Where a server listens.
+/// The network address or socket path of a server.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Place {
     Tcp { host: String, port: u16 },

@@ -22,7 +22,7 @@ use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
-/// How long a reachable server may take for the TLS handshake.
+/// The maximum time that the TLS handshake may take with a reachable server.
 const HANDSHAKE: Duration = Duration::from_secs(5);
 
 /// The URL parameters for encryption, named as in redis-cli.
@@ -100,7 +100,7 @@ impl Tls {
                 Err(io::Error::new(error.kind(), no_answer))
             }
             Ok(connected) => connected.map_err(|error| explained(error, host)),
-            // A server without TLS takes the handshake for the start of a command and waits for the
+            // A server without TLS treats the handshake as the start of a command and waits for the
             // rest.
             Err(_) => Err(io::Error::new(io::ErrorKind::TimedOut, no_answer)),
         }

@@ -13,17 +13,18 @@ pub(crate) struct Url {
     pub(crate) password: Option<String>,
     /// Hosts with their ports, if given. IPv6 addresses are without brackets.
     pub(crate) hosts: Vec<(String, Option<u16>)>,
-    /// What follows the hosts, without the leading slash.
+    /// The part after the hosts, without the leading slash.
     pub(crate) path: String,
     parameters: Vec<(String, String)>,
 }
 
 impl Url {
-    /// Parses what follows `scheme://`. Fails with the reason, which contains no secret.
+    /// Parses the part of a URL after `scheme://`. Fails with the reason, which contains no secret.
     pub(crate) fn parse(rest: &str) -> Result<Self, String> {
         let end = rest.find(['/', '?', '#']).unwrap_or(rest.len());
         let (authority, rest) = rest.split_at(end);
-        // A raw character of these in a password would end the URL, or start its host, too early.
+        // If a password contains one of these characters unescaped, the host ends or starts at the
+        // wrong place.
         if rest.contains('@') && !authority.is_empty() {
             return Err(
                 "the characters @ / ? # must be percent-encoded in a name, a password or a \
@@ -137,8 +138,8 @@ fn decoded(text: &str) -> Result<String, String> {
     decoded.map(Into::into).map_err(|_| "what is percent-encoded must be UTF-8".to_owned())
 }
 
-/// The part of an invalid URL that is safe to show. A password may precede the last `@` or follow
-/// the first `?`; if these overlap, only the scheme is shown.
+/// Returns the part of an invalid URL that is safe to show. A password may precede the last `@` or
+/// follow the first `?`; if these overlap, only the scheme is shown.
 pub(crate) fn redacted(url: &str) -> String {
     let (scheme, rest) = url.split_once("://").unwrap_or(("", url));
     let known = |byte: u8| byte.is_ascii_alphanumeric() || b"+-.".contains(&byte);

@@ -72,26 +72,26 @@ pub struct NodeDiagnosis {
     pub version: Option<String>,
     /// The id of the server process.
     pub run_id: Option<String>,
-    /// How long the server has been up, in whole seconds.
+    /// The uptime of the server, in whole seconds.
     pub uptime_seconds: Option<u64>,
     /// `master` or `slave`.
     pub role: Option<String>,
-    /// How many replicas are connected to it.
+    /// The number of connected replicas.
     pub replicas: Option<u64>,
-    /// Whether it is a node of a Redis Cluster.
+    /// Whether the server is a node of a Redis Cluster.
     pub cluster: Option<bool>,
-    /// Its memory limit in bytes; 0 if there is none.
+    /// The server's memory limit in bytes; 0 if there is none.
     pub maxmemory: Option<u64>,
-    /// The memory in use, in bytes.
+    /// The server's memory in use, in bytes.
     pub used_memory: Option<u64>,
-    /// What it does at the memory limit, such as `noeviction`.
+    /// The server's policy at the memory limit, such as `noeviction`.
     pub maxmemory_policy: Option<String>,
-    /// Whether it keeps an append-only file.
+    /// Whether the server keeps an append-only file.
     pub appendonly: Option<bool>,
-    /// When it syncs that file to disk: `always`, `everysec` or `no`.
+    /// The server's policy for syncing that file to disk: `always`, `everysec` or `no`.
     pub appendfsync: Option<String>,
-    /// How far its clock is ahead of this machine's clock, in milliseconds; negative if it is
-    /// behind.
+    /// The offset of the server's clock from this machine's clock, in milliseconds; positive if the
+    /// server's clock is ahead.
     pub clock_offset_ms: Option<f64>,
     /// The number of the database that the client uses.
     pub database: i64,
@@ -123,7 +123,7 @@ impl Diagnosis {
         Self { level, findings, nodes }
     }
 
-    /// The diagnosis as JSON, with the names of the fields.
+    /// Returns the diagnosis as JSON. The keys are the names of the fields.
     pub fn to_json(&self) -> String {
         serde_json::to_string(self).expect("it contains only values that JSON can represent")
     }
@@ -167,7 +167,7 @@ impl fmt::Display for NodeDiagnosis {
     }
 }
 
-/// Writes errors first, then warnings. Checks without a problem are only named.
+/// Writes errors first, then warnings, then the names of the checks without a problem.
 fn write_findings(f: &mut fmt::Formatter<'_>, findings: &[Finding]) -> fmt::Result {
     for level in [Level::Error, Level::Warning] {
         for finding in findings.iter().filter(|finding| finding.level == level) {

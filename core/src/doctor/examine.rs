@@ -25,10 +25,11 @@ use tokio::time::timeout;
 /// The number of round trips that are timed. Odd, so that the median is one of them.
 const ROUND_TRIPS: usize = 7;
 
-/// Among this many random keys, at least one has any given slot of a cluster, with near certainty.
+/// This many random keys almost certainly include one in any given slot of a cluster.
 const ENOUGH_KEYS: usize = 100_000;
 
-/// What was seen at one server: the public diagnosis, and more that the judgement needs.
+/// The observations at one server: the public diagnosis, and details for `judge.rs` and
+/// `together.rs`.
 #[derive(Default)]
 pub(super) struct Examined {
     pub(super) diagnosis: NodeDiagnosis,
@@ -36,12 +37,13 @@ pub(super) struct Examined {
     pub(super) trouble: Option<Failure>,
     /// Why the server would refuse a write, other than because of missing permissions.
     pub(super) refusal: Option<Failure>,
-    /// Whether it is known which server it is. Unknown if sentinels or a cluster do not name it.
+    /// Whether the server's address is known. It is not if the sentinels or the cluster did not
+    /// report one.
     pub(super) is_known: bool,
     pub(super) is_local: bool,
     /// Whether the server's certificate is not verified.
     pub(super) skips_verification: bool,
-    /// Whether sentinels named the server, so that it may be replaced.
+    /// Whether the server was found through sentinels, which may later report another one.
     pub(super) has_sentinels: bool,
     /// If the node is a cluster: the position of this master in it.
     pub(super) membership: Option<Membership>,
@@ -59,7 +61,7 @@ pub(super) struct Membership {
 }
 
 /// Examines one node. Returns an entry for each of its servers, at least one. Connecting to a
-/// server may take `connect_timeout`, and examining it as long again.
+/// server may take `connect_timeout`, and so may examining it.
 pub(super) async fn examine(endpoint: &Endpoint, options: &Options) -> Vec<Examined> {
     let mut examined = Examined::of(endpoint);
     match &endpoint.target {
@@ -125,7 +127,7 @@ fn keys_on(shard: &Shard, options: &Options) -> Option<Keys> {
 }
 
 impl Examined {
-    /// Nothing has been examined yet.
+    /// Creates the entry for a node that has not been examined yet.
     fn of(endpoint: &Endpoint) -> Self {
         let mut examined = Self::default();
         examined.diagnosis.address.clone_from(&endpoint.address);
@@ -143,7 +145,7 @@ impl Examined {
     /// Examines one server.
     async fn examine(&mut self, target: &Target, options: &Options, keys: &Keys) {
         if let Target::Server(server) = target {
-            // Known even if it cannot be reached.
+            // The address is known even if the server cannot be reached.
             self.is_at(server);
         }
         let limit = options.connect_timeout;
@@ -198,7 +200,7 @@ async fn query(
 }
 
 fn fill(node: &mut NodeDiagnosis, info: &InfoDict) {
-    // These report a Redis version too, for old clients.
+    // These servers also report a Redis version, for old clients.
     let others = ["valkey", "dragonfly", "garnet", "kvrocks"];
     let other = others.iter().find_map(|kind| {
         let version: String = info.get(&format!("{kind}_version"))?;
@@ -287,7 +289,7 @@ async fn try_commands(
         let failure = failure(&error, true);
         match failure.outcome {
             NodeOutcome::Noperm => *permission = Permission::Denied,
-            // If the user may not load scripts, EVALSHA cannot know them.
+            // A user who may not load scripts gets NOSCRIPT from EVALSHA, which is not a problem.
             _ if error.code() == Some("NOSCRIPT") => {}
             _ if examined.refusal.is_none() => examined.refusal = Some(failure),
             _ => {}

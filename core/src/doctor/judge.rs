@@ -1,7 +1,7 @@
-//! Turns what was seen of one node into findings. Pure, without IO.
+//! Turns the observations of one node into findings. Pure, without IO.
 //!
-//! The thresholds and texts of these findings are here and nowhere else. Called by `diagnose` in this room;
-//! `together.rs` has the findings about all nodes.
+//! The thresholds and texts of these findings are here and nowhere else. Called by `diagnose` in
+//! this room; `together.rs` has the findings about all nodes.
 
 use super::diagnosis::{
     Finding, Level, NodeDiagnosis, Permission, error, ok, tenths, unseen, warning,
@@ -12,7 +12,7 @@ use crate::error::NodeOutcome;
 use crate::error::duration::HumanDuration;
 use std::time::Duration;
 
-/// A larger offset is reported. Clocks with NTP are much closer.
+/// Larger clock offsets are reported. Clocks with NTP differ much less.
 pub(super) const USUAL_CLOCK_ERROR_MS: f64 = 1_000.0;
 /// A node that uses more than this fraction of its memory limit will soon refuse writes.
 const NEARLY_FULL: f64 = 0.9;
@@ -39,8 +39,8 @@ pub(super) fn judge(servers: Vec<Examined>, options: &Options) -> NodeDiagnosis 
     NodeDiagnosis { findings, ..one.diagnosis }
 }
 
-/// Combines the findings at the masters of a cluster. A problem that only some of them have names
-/// those.
+/// Combines the findings at the masters of a cluster. If only some masters have a problem, its
+/// message names them.
 fn combined(judged: &[(&Membership, Vec<Finding>)]) -> Vec<Finding> {
     let mut combined: Vec<(Finding, Vec<&str>)> = Vec::new();
     for (member, finding) in
@@ -150,7 +150,7 @@ fn latency(node: &NodeDiagnosis, options: &Options) -> Finding {
     )
 }
 
-/// The denied commands of this kind, separated by commas.
+/// Returns the denied commands for which `kind` returns `true`, separated by commas.
 pub(super) fn denied(node: &NodeDiagnosis, kind: impl Fn(&str) -> bool) -> String {
     let denied = node.permissions.iter().filter(|(_, given)| **given == Permission::Denied);
     let denied: Vec<_> = denied.map(|(name, _)| *name).filter(|name| kind(name)).collect();
@@ -219,7 +219,7 @@ fn server(node: &NodeDiagnosis) -> Finding {
     }
 }
 
-/// What a promoted replica lacks.
+/// The part of a message that explains the risk of a failover.
 const LACKS: &str = "a replica that is promoted lacks locks that were not replicated yet, and would \
                      grant them again";
 
@@ -235,7 +235,8 @@ fn replication(examined: &Examined, options: &Options) -> Finding {
                 false => format!("a master with replicas ({replicas})"),
             };
             match options.restart_guard {
-                // Sentinels report since when it has been the master.
+                // Sentinels report the time of the last failover, so the restart guard takes it
+                // into account.
                 Some(guard) if examined.has_sentinels => ok(
                     "replication",
                     format!(

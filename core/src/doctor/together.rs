@@ -1,4 +1,4 @@
-//! Turns what was seen of all nodes into findings about the nodes as a whole. Pure, without IO.
+//! Turns the observations of all nodes into findings about the nodes as a whole. Pure, without IO.
 //!
 //! Findings about a single node are in `judge.rs`. Called by `diagnose` in this room.
 
@@ -43,7 +43,7 @@ fn majority(quorum: Quorum, nodes: &[Vec<Examined>], options: &Options) -> Findi
         let young = is_young(&server.diagnosis, options);
         server.trouble.is_none() && server.refusal.is_none() && !denied && !young
     };
-    // Duplicate nodes have one vote together.
+    // Duplicate nodes count as one vote.
     let is_first = |node: usize| duplicate_of(nodes, node).is_none();
     let able = nodes.iter().enumerate().filter(|(_, servers)| servers.iter().all(can_vote));
     let able = able.filter(|(node, _)| is_first(*node)).count();
@@ -69,7 +69,7 @@ fn majority(quorum: Quorum, nodes: &[Vec<Examined>], options: &Options) -> Findi
     }
 }
 
-/// The first node before `node` that shares a server with it.
+/// Returns the first node before `node` that shares a server with it.
 fn duplicate_of(nodes: &[Vec<Examined>], node: usize) -> Option<usize> {
     let run_ids =
         |node: usize| nodes[node].iter().filter_map(|server| server.diagnosis.run_id.as_ref());
@@ -99,8 +99,8 @@ fn duplicates(nodes: &[Vec<Examined>]) -> Option<Finding> {
     }
 }
 
-/// The offsets between the nodes' clocks. If a node loses its fence counter, fences still grow if
-/// `restart_guard` exceeds these offsets: see `protocol::fence`.
+/// Judges the offsets between the nodes' clocks. Even if a node loses its fence counter, fences
+/// still grow if `restart_guard` exceeds these offsets: see `protocol::fence`.
 fn clocks(nodes: &[Vec<Examined>], options: &Options) -> Option<Finding> {
     let offsets: Vec<(f64, f64)> = nodes
         .iter()
@@ -111,7 +111,7 @@ fn clocks(nodes: &[Vec<Examined>], options: &Options) -> Option<Finding> {
         let ends = offsets.iter().map(|(offset, error)| sign * (offset - sign * error));
         ends.fold(f64::NEG_INFINITY, f64::max)
     };
-    // The difference that measurement errors cannot explain.
+    // The part of the difference that measurement errors cannot explain.
     let apart = (ends(1.0) + ends(-1.0)).max(0.0);
     let needed = 2 * FENCE_WINDOW + Duration::from_secs_f64(apart / 1e3);
     if offsets.is_empty() {

@@ -141,7 +141,7 @@ impl NodeOutcome {
     }
 }
 
-/// What one node contributed to an error.
+/// The outcome of an operation at one node, as part of an error.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct NodeReport {

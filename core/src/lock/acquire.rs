@@ -1,7 +1,8 @@
 //! One acquire: runs rounds until one is won or the caller must get an error, and answers exactly once.
 //!
-//! [`Acquire::run`] shows all the steps; `contention.rs` has those of waiting. The protocol decides who wins a
-//! round and when the next one begins, so no rule of the lock belongs here. `client/lock.rs` starts acquires.
+//! [`Acquire::run`] shows all the steps; `contention.rs` has those of waiting. The protocol decides
+//! who wins a round and when the next one begins, so no rule of the lock belongs here.
+//! `client/lock.rs` starts acquires.
 
 mod contention;
 
@@ -90,9 +91,9 @@ impl Acquire {
         }
     }
 
-    /// Runs rounds until one is won, `wait` is over, too few nodes can vote for too long, or the acquire is
-    /// stopped. It is stopped when the client is closed or the caller drops its `Pending`. Answers the caller,
-    /// then finishes the last round.
+    /// Runs rounds until one is won, `wait` is over, too few nodes can vote for too long, or the
+    /// acquire is stopped. It is stopped when the client is closed or the caller drops its
+    /// `Pending`. Answers the caller, then finishes the last round.
     pub(crate) async fn run(mut self, mut caller: Caller) {
         if let Err(end) = self.wait_for_turn(&mut caller).await {
             return self.end(caller, end);
@@ -186,8 +187,8 @@ impl Acquire {
         round.finish(Some(held)).await;
     }
 
-    /// Checks that the lease may be handed out: no two nodes are duplicates, the client is open, and the caller
-    /// still waits.
+    /// Checks that the lease may be handed out: no two nodes are duplicates, the client is open,
+    /// and the caller still waits.
     async fn verify(&self, caller: &mut Caller, round: &mut RunningRound) -> Result<(), End> {
         if self.driver.identities.needs_proof() {
             unless_stopped(&self.driver, caller, round.collect_remaining_votes()).await?;
@@ -252,8 +253,8 @@ impl Acquire {
         }
     }
 
-    /// Returns the error for a lost round. On contention it says whether another lease of this client holds the
-    /// resource.
+    /// Returns the error for a lost round. On contention it says whether another lease of this
+    /// client holds the resource.
     fn loss_error(&self, loss: Loss, answers: &[Option<Answered>]) -> Error {
         if loss == Loss::NoQuorum {
             return self.driver.no_quorum(&self.resources, answers);

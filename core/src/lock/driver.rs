@@ -48,7 +48,7 @@ pub(crate) struct Driver {
     has_run_tasks: AtomicBool,
     /// Whether any node is a Redis Cluster, where each request may only contain keys of one slot.
     pub(crate) has_cluster: bool,
-    /// Set once every node had time to connect. No lock is granted before.
+    /// Set after every node has had time to connect. No lock is granted before that.
     first_connections: OnceCell<()>,
 }
 
@@ -112,7 +112,8 @@ impl Driver {
         runtime::begin(self.tasks.track_future(task))
     }
 
-    /// Waits until the background tasks have ended, but at most `connect_timeout`, then closes the connections.
+    /// Waits until the background tasks have ended, but at most `connect_timeout`, then closes the
+    /// connections.
     pub(crate) fn close(self: &Arc<Self>) -> Pending<()> {
         if !self.has_run_tasks.load(Ordering::Acquire) {
             return Pending::ready(());
@@ -131,8 +132,8 @@ impl Driver {
         }
     }
 
-    /// Waits until a majority of the nodes is connected, or every node is connected or known to be down. Takes
-    /// at most `connect_timeout`, and no time if a majority is connected already.
+    /// Waits until a majority of the nodes is connected, or every node is connected or known to be
+    /// down. Takes at most `connect_timeout`, and no time if a majority is connected already.
     ///
     /// The first call also gives the other nodes time to connect, so that duplicate nodes are found before a
     /// lock is granted. Fails if duplicate nodes are known.
@@ -164,7 +165,7 @@ impl Driver {
         self.first_connections.get_or_init(|| others).await;
     }
 
-    /// The turn settings for requests that reserve no resource for a waiter.
+    /// Returns the turn settings of requests that do not keep a resource reserved while another one is held.
     pub(crate) fn turns(&self) -> Turns {
         Turns::new(self.options.retry_delay)
     }
@@ -195,8 +196,9 @@ impl Driver {
         self.nodes[node].call(request, began, patience)
     }
 
-    /// Sends one request to one node in the background and retries until the node answers, `horizon` has passed
-    /// or the client is closed. Each try waits `patience`. Must be called on the runtime.
+    /// Sends one request to one node in the background and retries until the node answers,
+    /// `horizon` has passed or the client is closed. Each try waits `patience`. Must be called on
+    /// the runtime.
     pub(crate) fn deliver(
         &self,
         node: usize,
@@ -209,7 +211,7 @@ impl Driver {
         self.detach(task);
     }
 
-    /// Returns each node's answer in the form that errors carry.
+    /// Returns each node's answer as a report for an error.
     pub(crate) fn reports(&self, answers: &[Option<Answered>]) -> Vec<NodeReport> {
         let nodes = self.nodes.iter().zip(answers);
         nodes.map(|(node, answer)| answer::report(node.address(), answer.as_ref())).collect()

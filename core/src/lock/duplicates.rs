@@ -1,7 +1,8 @@
-//! Finds out which node is a duplicate of another, when the servers do not report an identity.
+//! Searches for the duplicate of a node when the servers do not report an identity.
 //!
-//! Two nodes that are one server would have two votes but one memory. An acquire calls this when a node answers
-//! that it already holds a token that was sent to it once. The result goes to `node/identity.rs`.
+//! Two nodes that are one server would have two votes but one memory. An acquire calls this when a node
+//! answers that it already holds a token that was sent to it only once. The result goes to
+//! `node/identity.rs`.
 
 use crate::command::reply::Reply;
 use crate::command::request::{Request, Subject};

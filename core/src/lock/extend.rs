@@ -56,7 +56,8 @@ impl ExtensionBatch {
         }
     }
 
-    /// Waits for one node's answer and records it for each item; `false` if no answer is left to wait for.
+    /// Waits for one node's answer and records it for each item. Returns `false` once all answers have
+    /// arrived or timed out.
     pub(crate) async fn step(&mut self) -> bool {
         let Some((node, answered)) = self.fan_out.next().await else { return false };
         self.answers[node] = Some(answered.clone());
@@ -115,8 +116,8 @@ impl ExtensionBatch {
     }
 }
 
-/// Extends a lease once for a caller, and retries for `connect_timeout` while too few nodes confirm. Sends the
-/// result to `caller`.
+/// Extends a lease once for a caller, and retries for `connect_timeout` while too few nodes
+/// confirm. Sends the result to `caller`.
 pub(crate) async fn extend(lease: Arc<HeldLease>, term: Term, caller: oneshot::Sender<Result<()>>) {
     let mut caller = Some(caller);
     let driver = lease.driver();

@@ -16,8 +16,8 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Sets the keys of these leases on one node wherever they are free, each for the given ttl. All leases belong
-/// to one client.
+/// Sets the keys of these leases on one node wherever they are free, each for the given ttl. All
+/// leases belong to one client.
 ///
 /// Returns whether another client holds any of the resources on the node, or may have held it since the lease
 /// was won. Without an answer in time it returns `false`; the next extension or repair tries again.

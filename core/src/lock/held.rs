@@ -1,9 +1,10 @@
 //! A lease in the process that holds it: the state that its handle shares with background tasks.
 //!
-//! `held/extension.rs` has its extension and repair, `held/ending.rs` its loss and release. The protocol's
-//! `Lease` decides whether it is valid; the code here protects that with a mutex and acts on its decisions. The
-//! mutex must not be held across an `await` or while a watcher runs. Acquires create [`HeldLease`]s; the
-//! renewer, the round's late votes and the public `Lease` use them.
+//! `held/extension.rs` has its extension and repair, `held/ending.rs` its loss and release. The
+//! protocol's `Lease` decides whether it is valid; the code here protects that with a mutex and
+//! acts on its decisions. The mutex must not be held across an `await` or while a watcher runs.
+//! Acquires create [`HeldLease`]s; the renewer, the round's late votes and the public `Lease` use
+//! them.
 
 mod ending;
 pub(crate) mod extension;
@@ -24,7 +25,7 @@ use std::time::Duration;
 use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
 
-/// What a won round was granted. Does not change while the lease is held.
+/// The result of a won round. Does not change while the lease is held.
 pub(crate) struct Grant {
     pub(crate) resources: Resources,
     pub(crate) subject: Arc<Subject>,
@@ -58,7 +59,8 @@ pub(crate) struct LeaseState {
     renewal_sent: Option<Moment>,
     /// Each node's part in the last extension; empty if that was confirmed.
     failure_reports: Vec<NodeReport>,
-    /// When the last key of this lease expires on the nodes, even if no request reaches them any more.
+    /// The time by which the last key of this lease expires on the nodes, even if no further request reaches
+    /// them.
     keys_gone_by: Moment,
     /// The nodes that hold, or may hold, the key of the winning round.
     holders: NodeSet,
@@ -73,14 +75,15 @@ pub(crate) struct LeaseState {
 }
 
 impl Grant {
-    /// When a key expires that a node has set by now for this `ttl`.
+    /// Returns the time by which any key that was set with this `ttl` until now has expired on the nodes.
     pub(crate) fn key_gone_by(&self, ttl: Duration) -> Moment {
         Term { ttl, ..self.term }.gone(clock::now())
     }
 }
 
 impl LeaseState {
-    /// When the renewer must handle the lease next: to extend it or, at the validity end, to report its loss.
+    /// Returns when the renewer must handle the lease next: to extend it or, at the validity end, to report
+    /// its loss.
     pub(crate) fn wake(&self) -> Moment {
         let upkeep = self.upkeep.filter(|_| self.renewal_sent.is_none());
         upkeep.and_then(|upkeep| upkeep.due(&self.lease)).unwrap_or(self.lease.end())
@@ -94,8 +97,8 @@ impl LeaseState {
 }
 
 impl HeldLease {
-    /// Creates the lease of a won round and counts it as held. `granted` are the nodes that have granted it so
-    /// far; `holders` those that hold or may hold the key.
+    /// Creates the lease of a won round and counts it as held. `granted` are the nodes that have
+    /// granted it so far; `holders` those that hold or may hold the key.
     pub(crate) fn new(
         driver: &Arc<Driver>,
         grant: Grant,
@@ -144,7 +147,8 @@ impl HeldLease {
         released
     }
 
-    /// Records a vote that arrived after the round was won. `holders` are the nodes that may hold the key now.
+    /// Records a vote that arrived after the round was won. `holders` are the nodes that may hold
+    /// the key now.
     pub(crate) fn record_vote(&self, event: Event, holders: NodeSet) {
         let mut state = self.state();
         state.holders = holders;

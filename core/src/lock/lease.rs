@@ -1,6 +1,6 @@
 //! The public handle of a lease.
 //!
-//! A thin layer over [`HeldLease`]: it adds what happens on drop and after a fork. Acquires create leases;
+//! A thin layer over [`HeldLease`]: it adds the behaviour on drop and after a fork. Acquires create leases;
 //! programs and the bindings use them. No rule of the lock belongs here.
 
 use crate::config::options::{Dialect, OptionValue};
@@ -72,8 +72,9 @@ impl Lease {
         &self.grant.subject.token
     }
 
-    /// The fencing token: larger than the fence of every earlier lease of the resource, and below 2^53. Send it
-    /// with every write, and let the storage reject a fence smaller than the largest it has seen.
+    /// The fencing token: larger than the fence of every earlier lease of the resource, and below
+    /// 2^53. Send it with every write, and let the storage reject a fence smaller than the largest
+    /// it has seen.
     ///
     /// # Panics
     ///
@@ -110,7 +111,7 @@ impl Lease {
         self.held().is_some_and(|held| held.state().lease.is_valid(clock::now()))
     }
 
-    /// How long the lease stays valid without a further extension; zero if it is not valid.
+    /// Returns the time for which the lease stays valid without a further extension; zero if it is not valid.
     pub fn remaining(&self) -> Duration {
         let Some(held) = self.held() else { return Duration::ZERO };
         let state = held.state();
@@ -135,8 +136,8 @@ impl Lease {
         state.lease.ended(now).map_or(Ok(()), |ended| Err(held.end_error(&state, now, ended)))
     }
 
-    /// Returns why the lease was lost: it ended before it was released, or the release found that a majority of
-    /// the nodes does not hold the key. `None` if it is valid or was released in time.
+    /// Returns why the lease was lost: it ended before it was released, or the release found that a
+    /// majority of the nodes does not hold the key. `None` if it is valid or was released in time.
     pub fn loss(&self) -> Option<Error> {
         let Some(held) = self.held() else { return Some(self.forked_error()) };
         held.state().loss(held, clock::now())
@@ -151,11 +152,12 @@ impl Lease {
         Pending::new(receiver)
     }
 
-    /// Calls `callback` with the error when the lease is lost. If it is lost already, calls it at once, on this
-    /// thread. Otherwise the callback runs on the thread of quorlock's runtime and must not block.
+    /// Calls `callback` with the error when the lease is lost: immediately and on this thread if it is lost
+    /// already, otherwise on the thread of quorlock's runtime, where the callback must not block.
     ///
-    /// The callback is dropped without a call when the lease is released. If it panics, the panic hook reports
-    /// that; there is no other effect. This method is for language bindings; programs use [`Lease::lost`].
+    /// The callback is dropped without a call when the lease is released. If it panics, the panic
+    /// hook reports that; there is no other effect. This method is for language bindings; programs
+    /// use [`Lease::lost`].
     pub fn on_lost(&self, callback: impl FnOnce(Error) + Send + 'static) {
         match self.held() {
             Some(held) => held.watch(Watcher::Callback(Box::new(callback))),
@@ -195,13 +197,13 @@ impl Lease {
         }
     }
 
-    /// Releases the lock. The lease is not valid after this call, whatever the nodes answer. Nodes that cannot
-    /// be reached are released later, in the background.
+    /// Releases the lock. The lease is not valid after this call, whatever the nodes answer. Nodes
+    /// that cannot be reached are released later, in the background.
     ///
-    /// The result is `true` if the lease was valid until now and a majority of the nodes confirms the release.
-    /// It is `false` if the lease had ended before, or if too few nodes confirm within a third of the ttl (at
-    /// most 10 s, at least `node_timeout`). It is never an error. Dropping the result does not cancel the
-    /// release.
+    /// The result is `true` if the lease was valid until now and a majority of the nodes confirms
+    /// the release. It is `false` if the lease had ended before, or if too few nodes confirm within
+    /// a third of the ttl (at most 10 s, at least `node_timeout`). It is never an error. Dropping
+    /// the result does not cancel the release.
     pub fn release(&self) -> Pending<bool> {
         let Some(Tracked { held, renewer, id }) = self.tracked.get() else {
             return Pending::ready(false);
@@ -217,9 +219,9 @@ impl Lease {
     /// Rust, dropping the handle releases the lease.
     ///
     /// Returns whether the lease was valid until now; if not, the call has no effect. If so,
-    /// [`Stats`](crate::Stats) counts the lease as `dropped`, and the event `lease.dropped` warns about it.
-    /// Callbacks of [`Lease::on_lost`] and waiters of [`Lease::lost`] are notified when it expires. Closing the
-    /// client and [`release_all`](crate::release_all) still release it.
+    /// [`Stats`](crate::Stats) counts the lease as `dropped`, and the event `lease.dropped` warns
+    /// about it. Callbacks of [`Lease::on_lost`] and waiters of [`Lease::lost`] are notified when
+    /// it expires. Closing the client and [`release_all`](crate::release_all) still release it.
     pub fn abandon(&self) -> bool {
         let Some(Tracked { held, renewer, id }) = self.tracked.get() else { return false };
         let is_dropped = held.abandon();

@@ -42,7 +42,7 @@ pub(crate) async fn locked(
     Err(driver.no_quorum(resources, &answers))
 }
 
-/// Number of nodes per answer.
+/// The number of nodes for each kind of answer.
 #[derive(Default)]
 struct HolderTally {
     held: usize,

@@ -7,8 +7,8 @@
 use std::thread::{self, ThreadId};
 use tokio::task;
 
-/// The thread or task that calls an acquire. Only used to detect a caller that waits for its own lease; it does
-/// not restrict who may use or release the lease.
+/// The thread or task that calls an acquire. Only used to detect a caller that waits for its own
+/// lease; it does not restrict who may use or release the lease.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Owner {
     /// A tokio task.

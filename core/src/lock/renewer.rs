@@ -1,12 +1,12 @@
 //! The renewer of one client: extends all of its leases in time, and reports each loss at the validity end.
 //!
-//! One task with one timer serves any number of leases. It runs on quorlock's own runtime, so neither Python's
-//! GIL nor a stalled event loop delays it. The task restarts after a panic, and a panic over one lease does not
-//! affect the others.
+//! One task with one timer serves any number of leases. It runs on quorlock's own runtime, so
+//! neither Python's GIL nor a stalled event loop delays it. The task restarts after a panic, and a
+//! panic over one lease does not affect the others.
 //!
-//! The renewer schedules; the protocol's `Upkeep` decides when an extension is due. Lock order: the schedule's
-//! mutex, then the state of a lease. Neither may be held while watchers run. `lease.rs` adds and removes
-//! leases; `client/` closes them.
+//! The renewer schedules; the protocol's `Upkeep` decides when an extension is due. Lock order: the
+//! schedule's mutex, then the state of a lease. Neither may be held while watchers run. `lease.rs`
+//! adds and removes leases; `client/` closes them.
 
 use crate::command::keys::Keys;
 use crate::lock::driver::Driver;
@@ -39,11 +39,11 @@ struct Renewers {
 /// millisecond.
 const BATCH: usize = 64;
 
-/// The longest sleep of the task while a lease is held. The timer stands still while the machine is suspended, but leases expire; a
-/// loss is reported within this time after resume.
+/// The longest sleep of the task while a lease is held. The timer stands still while the machine is
+/// suspended, but leases expire; a loss is reported within this time after resume.
 const LONGEST_SLEEP: Duration = Duration::from_secs(1);
 
-/// When to retry a lease whose handling panicked, which is a bug in quorlock.
+/// The delay before retrying a lease whose handling panicked, which is a bug in quorlock.
 const AFTER_PANIC: Duration = Duration::from_millis(10);
 
 /// The leases of one client, and the task that renews them.
@@ -54,7 +54,7 @@ pub(crate) struct Renewer {
     driver: Arc<Driver>,
 }
 
-/// When to handle which lease.
+/// The times at which to handle the leases of one client.
 #[derive(Default)]
 struct Schedule {
     /// The leases to renew or watch, by their numbers.
@@ -85,8 +85,8 @@ impl Schedule {
         self.wakes.extend(wake.map(|moment| (moment, id)));
     }
 
-    /// Returns the leases to handle now. Each is scheduled again shortly, so that a panic does not lose it; its
-    /// real next moment replaces that.
+    /// Returns the leases to handle now. Each is scheduled again shortly, so that a panic does not lose it.
+    /// Handling the lease without a panic replaces that time with the time of its next step.
     fn due(&mut self, now: Moment) -> Vec<(u64, Arc<HeldLease>)> {
         let mut due = Vec::new();
         while let Some(&(moment, id)) = self.wakes.first()
@@ -284,7 +284,8 @@ async fn renew_batch(renewer: Weak<Renewer>, ids: Vec<u64>, items: Vec<PendingEx
         }
     });
     if extending.await.is_none() {
-        // A bug in quorlock. Treat the extensions as undecided, so that they are retried before the leases end.
+        // A bug in quorlock. Treat the extensions as undecided, so that they are retried before the
+        // leases end.
         (0..leases.len()).for_each(|position| renewed(position, Extended::Undecided));
     }
 }

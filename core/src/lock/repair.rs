@@ -1,8 +1,8 @@
 //! Repairs new leases: puts the key on the nodes that did not grant it to the winning round.
 //!
-//! A lease on a bare majority is lost when one of its nodes loses its memory. A finished round starts this;
-//! later, each extension repairs the nodes that report the key missing. Which nodes count towards the majority
-//! is decided by the protocol alone.
+//! A lease on a bare majority is lost when one of its nodes loses its memory. A finished round
+//! starts this; later, each extension repairs the nodes that report the key missing. Which nodes
+//! count towards the majority is decided by the protocol alone.
 
 use crate::lock::driver::Driver;
 use crate::lock::extend::ExtensionBatch;
@@ -11,10 +11,12 @@ use crate::lock::held::HeldLease;
 use futures_util::future::join_all;
 use std::sync::Arc;
 
-/// Sends HEAL to the nodes that lack the lease's key, until all of them count for it, the lease ends or the
-/// client is closed. The pause between two tries doubles, from the shortest retry delay to a third of the ttl.
+/// Sends HEAL to the nodes that lack the lease's key, until all of them count for it, the lease
+/// ends or the client is closed. The pause between two tries doubles, from the shortest retry delay
+/// to a third of the ttl.
 ///
-/// Such a node may hold another waiter's key, which is about to be undone, or may not have answered.
+/// A node that lacks the key may hold another waiter's key, which is about to be undone, or may not have
+/// answered.
 pub(crate) async fn repair(driver: &Arc<Driver>, lease: Arc<HeldLease>) {
     let mut pause = driver.options.retry_delay.shortest;
     let longest = (lease.grant.term.ttl / 3).max(pause);
@@ -26,8 +28,8 @@ pub(crate) async fn repair(driver: &Arc<Driver>, lease: Arc<HeldLease>) {
         let Some(ttl) = lease.begin_repair(missing) else { return };
         let requests = |node| send_heal(Arc::clone(driver), node, vec![(Arc::clone(&lease), ttl)]);
         let is_doubtful = join_all(missing.iter().map(requests)).await.contains(&true);
-        // Another client may have held the resource on a majority meanwhile: check that one confirms this
-        // lease.
+        // Another client may have held the resource on a majority meanwhile: check that a majority confirms
+        // this lease.
         if (is_doubtful || lease.has_uncounted_nodes())
             && let Some(item) = lease.begin_verification()
         {

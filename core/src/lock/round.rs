@@ -98,7 +98,7 @@ impl RunningRound {
                 return outcome;
             }
         }
-        // Every node has voted by its deadline, and the last vote decides at the latest.
+        // A fallback: the last node's vote or timeout decides the round at the latest.
         Outcome::Lost(Loss::NoQuorum)
     }
 
@@ -190,8 +190,8 @@ impl RunningRound {
         }
     }
 
-    /// Returns a node that already held this round's token before it was asked, and the round's subject. Such a
-    /// node is a duplicate of another one.
+    /// Returns a node that already held this round's token before it received the ACQUIRE, and the round's
+    /// subject. Such a node is a duplicate of another one.
     pub(crate) fn duplicate(&self) -> Option<(usize, Arc<Subject>)> {
         let is_duplicate = |answer: &Option<Answered>| matches!(answer, Some(Ok(Reply::Own)));
         let node = self.answers.iter().position(is_duplicate)?;

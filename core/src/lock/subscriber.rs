@@ -18,7 +18,7 @@ use std::time::Duration;
 use tokio::sync::{mpsc, watch};
 use tokio_util::sync::CancellationToken;
 
-/// How long the connections stay open after the last waiter has left.
+/// The time for which the connections stay open after the last waiter has left.
 const IDLE: Duration = Duration::from_secs(5);
 /// First and longest delay between two attempts to connect.
 const RECONNECT_DELAY: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(2));

@@ -72,8 +72,8 @@ impl AcquireTrace {
         events::acquired(&span, &self.resources, fence, self.rounds, took);
     }
 
-    /// Records that the acquire has failed with `error`; `None` if it was cancelled or its client is closed. No
-    /// effect if it has already ended.
+    /// Records that the acquire has failed with `error`; `None` if it was cancelled or its client
+    /// is closed. No effect if it has already ended.
     pub(crate) fn fail(&mut self, error: Option<&Error>) {
         if self.has_ended {
             return;

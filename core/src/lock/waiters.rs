@@ -1,8 +1,8 @@
 //! Waiting for a lock: the local queue of each resource, and a waiter's entry in the nodes' queues.
 //!
-//! Waiters of one client for the same resources form a FIFO queue, and only the first contends on the network.
-//! Queues decide who tries next, never who holds a lock. An acquire joins with [`Waiters::join`] and leaves by
-//! dropping its [`Place`].
+//! Waiters of one client for the same resources form a FIFO queue, and only the first contends on
+//! the network. Queues decide who tries next, never who holds a lock. An acquire joins with
+//! [`Waiters::join`] and leaves by dropping its [`Place`].
 
 use crate::command::answer::Answered;
 use crate::command::keys::Keys;
@@ -39,17 +39,17 @@ struct Waiter {
 pub(crate) struct RoundReport {
     /// Each node's answer in that round.
     pub(crate) answers: Arc<[Option<Answered>]>,
-    /// Since when too few nodes can vote; `None` if enough can.
+    /// The time since which too few nodes can vote; `None` if enough can.
     pub(crate) outage: Option<Moment>,
     /// When that round ended; `None` before the first round.
     pub(crate) at: Option<Moment>,
 }
 
-/// Ends the wait of a waiter in the local queue.
+/// The message that ends the wait of a waiter in the local queue.
 enum Turn {
     First,
-    /// Too few nodes can vote, and the waiters before this one have retried for long enough. It fails without a
-    /// round of its own.
+    /// Too few nodes can vote, and the waiters before this one have retried for long enough. It
+    /// fails without a round of its own.
     NoQuorum,
 }
 
@@ -150,16 +150,17 @@ impl Place {
         self.joined_behind_others
     }
 
-    /// Waits until this waiter is first in the local queue, and returns `true`. Returns `false` if it must fail
-    /// instead because too few nodes can vote. Not to be awaited again after it returned.
+    /// Waits until this waiter is first in the local queue, and returns `true`. Returns `false` if
+    /// it must fail instead because too few nodes can vote. Not to be awaited again after it
+    /// returned.
     pub(crate) async fn wait_for_turn(&mut self) -> bool {
         // The sender cannot be dropped before it is used: it is in the queue until `self` is dropped.
         !matches!((&mut self.turn).await, Ok(Turn::NoQuorum))
     }
 
-    /// For a waiter whose wait has ended in the local queue. Waits for a report of a round that ended at
-    /// `since` or later, and returns `None`. If its turn comes earlier, returns what [`Place::wait_for_turn`]
-    /// returns.
+    /// Waits for a report of a round that ended at `since` or later, and returns `None`. If this waiter's
+    /// turn comes earlier, returns the result of [`Place::wait_for_turn`]. Called when the `wait` of an
+    /// acquire ends while it is still in the local queue.
     ///
     /// It asks the first waiter to start a round now, so that one round serves all waits that end at the same
     /// time.
@@ -217,8 +218,8 @@ impl Place {
         self.connections.get_or_insert_with(|| subscriber.keep_open());
     }
 
-    /// Registers for notifications if other waiters have subscriptions open. Does not keep these open, because
-    /// this waiter may win its first round.
+    /// Registers for notifications if other waiters have subscriptions open. Does not keep these
+    /// open, because this waiter may win its first round.
     pub(crate) fn subscribe_if_connected(&mut self) {
         if !self.waiters.subscriber.connected().is_empty() {
             self.register();

@@ -15,8 +15,8 @@ pub(crate) enum Watcher {
 }
 
 impl Watcher {
-    /// Notifies the watcher; `None` means that the lease was released. Must be called without a mutex held: the
-    /// callback may use the lease.
+    /// Notifies the watcher; `None` means that the lease was released. Must be called without a
+    /// mutex held: the callback may use the lease.
     pub(crate) fn notify(self, loss: Option<Error>) {
         panics::contain(|| match (self, loss) {
             // Fails only if the caller has stopped waiting.

@@ -9,7 +9,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 pub(crate) struct Clocks(Mutex<NodeClocks>);
 
 impl Clocks {
-    /// The clocks of this many nodes, all unread.
+    /// Creates the clocks of `nodes` nodes, none of which has been read yet.
     pub(crate) fn new(nodes: usize) -> Self {
         Self(Mutex::new(NodeClocks::new(nodes)))
     }
@@ -23,15 +23,15 @@ impl Clocks {
         self.lock().saw(clock::now(), node, micros);
     }
 
-    /// The time at `moment` by the nodes' clocks, in microseconds since the Unix epoch; `None`
-    /// while no clock has been read.
+    /// Returns the nodes' time at `moment`, in microseconds since the Unix epoch; `None` until a
+    /// clock has been read.
     pub(crate) fn at(&self, moment: Moment) -> Option<u64> {
         self.lock().at(moment)
     }
 
-    /// The fence to propose in a round that begins at `moment`. It is 0 while no clock has been
-    /// read; nodes ignore that and use their own clocks, and the round then raises the fence to the
-    /// largest.
+    /// Returns the fence to propose in a round that begins at `moment`; 0 until a clock has been
+    /// read. Nodes ignore a proposal of 0 and use their own clocks; the round then raises all
+    /// fences to the largest.
     pub(crate) fn proposal(&self, moment: Moment) -> u64 {
         self.at(moment).unwrap_or(0)
     }

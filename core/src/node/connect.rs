@@ -39,7 +39,7 @@ impl Node {
         }
     }
 
-    /// The server is a replica now. The URL may lead to a master, so reconnect.
+    /// Reconnects because the server is a replica now: the URL may lead to the new master.
     pub(super) fn demoted(self: &Arc<Self>, link: &Link) {
         // The minimum age limits how often this happens if there is no master.
         if clock::now().since(link.since) >= self.connect_timeout {
@@ -161,7 +161,7 @@ impl Node {
             }
         }
         if self.owner.is_some() {
-            // The cluster as a whole has reported its servers.
+            // `routing.rs` records the ids of all servers of a cluster.
             return Ok(());
         }
         let ids = info.map(|info| info.run_id).into_iter().collect();
@@ -185,7 +185,7 @@ async fn keep_checking(node: Weak<Node>, link: Weak<Link>) {
         if !node.state.borrow().is(&link) {
             return;
         }
-        // If there is no answer, the requests will notice that.
+        // No answer is not an error here: the requests on the connection detect and report that.
         let info = timeout(node.connect_timeout, link.connection.fetch_info()).await;
         if let Ok(Ok(Some(info))) = info
             && node.record_server_info(Some(info)).is_err()

@@ -36,13 +36,14 @@ pub(crate) enum NodeConnection {
 pub(crate) struct Redis {
     connection: Connection<ReplySink>,
     server: Arc<Server>,
-    /// How sentinels named the server, if they did.
+    /// `Some` if the server was found through sentinels.
     named: Option<Named>,
 }
 
 struct Named {
     by: Arc<Sentinels>,
-    /// How long a majority of them had named it when it was opened.
+    /// The time for which a majority of the sentinels had reported this master when the connection
+    /// was opened.
     age: Duration,
 }
 
@@ -108,15 +109,14 @@ impl NodeConnection {
         }
         let Some(mut info) = server_info(infos) else { return Ok(None) };
         if let Some(Named { age, .. }) = redis.named {
-            // Before it became the master it may have missed writes, so only the time since then
-            // counts.
+            // The server may have missed writes before it became the master, so only the time since
+            // then counts.
             info.uptime = info.uptime.min(age);
         }
         Ok(Some(info))
     }
 
-    /// Whether this still is the server that the node's URL stands for; `None` if that cannot be
-    /// determined now.
+    /// Whether the node's URL still leads to this server; `None` if that cannot be determined now.
     pub(crate) async fn is_current(&self) -> Option<bool> {
         match self {
             Self::Redis(redis) => match &redis.named {
@@ -127,7 +127,7 @@ impl NodeConnection {
         }
     }
 
-    /// Whether sentinels named the server, so that it may change.
+    /// Whether the server was found through sentinels, which may later report another one.
     pub(crate) fn uses_sentinels(&self) -> bool {
         matches!(self, Self::Redis(redis) if redis.named.is_some())
     }
@@ -152,7 +152,7 @@ impl NodeConnection {
         }
     }
 
-    /// Sends a request. Returns the sink if there is no room for it now.
+    /// Sends a request. Returns the sink if the connection has no room for the request now.
     pub(crate) fn send(
         &self,
         packed_request: &PackedRequest,
@@ -173,7 +173,7 @@ impl NodeConnection {
     }
 
     /// Sends a request with ASKING, for keys that are being migrated to this server. Returns the
-    /// sink if there is no room for it now.
+    /// sink if the connection has no room for the request now.
     pub(crate) fn send_asking(&self, request: &Request, sink: ReplySink) -> Result<(), ReplySink> {
         let Self::Redis(redis) = self else { return Err(sink) };
         let packed = request.command(By::Source).get_packed_command();
@@ -181,13 +181,13 @@ impl NodeConnection {
     }
 
     /// Sends a request again with the source of its script, which the server did not know. Returns
-    /// the sink if there is no room for it now.
+    /// the sink if the connection has no room for the request now.
     pub(crate) fn send_source(&self, request: &Request, sink: ReplySink) -> Result<(), ReplySink> {
         let Self::Redis(redis) = self else { return Err(sink) };
         redis.connection.send(&request.command(By::Source).get_packed_command(), sink)
     }
 
-    /// The failure that an error of the server stands for.
+    /// Converts an error of this connection to a failure.
     pub(crate) fn failure(&self, error: &RedisError) -> Failure {
         match self {
             Self::Redis(redis) => redis.failure(error),
@@ -204,7 +204,7 @@ impl NodeConnection {
 }
 
 impl Redis {
-    /// The failure that an error of the server stands for.
+    /// Converts an error of this connection to a failure.
     fn failure(&self, error: &RedisError) -> Failure {
         let mut failure = failure(error, true);
         let is_elsewhere = matches!(error.code(), Some("MOVED" | "ASK"));

@@ -1,12 +1,12 @@
-//! Requests in flight: which connection each was sent on, and what became of it.
+//! Requests in flight: the connection that each was sent on, and its outcome.
 //!
 //! A request that may create keys matters even after its deadline, because the node may still apply
-//! it. So its connection is kept open until it is answered, even if the node uses another one by
-//! then.
+//! it. So the connection is kept open until the request is answered, even if the node uses another
+//! connection by then.
 //!
-//! This module owns the table of requests in flight, and sees nodes and connections only as [`Peer`]
-//! and [`Route`]. It must not send, wake a task or drop a connection with the table locked.
-//! `fanout.rs` calls it.
+//! This module owns the table of requests in flight, and sees nodes and connections only as
+//! [`Peer`] and [`Route`]. It must not send, wake a task or drop a connection with the table
+//! locked. `fanout.rs` calls it.
 
 use crate::command::answer::{Answered, Failure};
 use crate::command::request::Request;
@@ -28,10 +28,10 @@ const MAX_HOPS: u8 = 8;
 
 /// What this module needs to know of a node.
 pub(crate) trait Peer: Send + Sync {
-    /// Its position in the client's list, from 0.
+    /// The node's position in the client's list, from 0.
     fn position(&self) -> usize;
 
-    /// Sends a request at once, if the node is connected and no request waits ahead of it.
+    /// Sends a request immediately if the node is connected and no request waits ahead of it.
     /// Otherwise returns a future that sends it, to be run by the caller.
     fn send(
         self: Arc<Self>,
@@ -49,11 +49,11 @@ pub(crate) trait Peer: Send + Sync {
 /// The outcome of a request.
 pub(crate) struct Done<'a> {
     pub(crate) request: &'a Request,
-    /// When the operation that it is part of began.
+    /// The start of the operation that the request belongs to.
     pub(crate) began: Moment,
     /// The latency of the answer; `None` if there is none, or if the request was not sent.
     pub(crate) took: Option<Duration>,
-    /// The connection it was sent on.
+    /// The connection that the request was sent on.
     pub(crate) route: Option<&'a Weak<dyn Route>>,
     pub(crate) answered: Answered,
 }
@@ -101,14 +101,14 @@ struct Entries {
 struct Entry {
     node: Arc<dyn Peer>,
     request: Arc<Request>,
-    /// The connection it was sent on. It keeps the sink, which keeps this table, until it is
-    /// answered.
+    /// The connection that the request was sent on. A weak reference: until the answer arrives, the
+    /// connection keeps the sink, which keeps this table.
     route: Option<Weak<dyn Route>>,
     /// A strong reference to the connection, if the request may create keys and is not answered
-    /// yet. The fan-out breaks this cycle when it is dropped.
+    /// yet. This is a reference cycle, which the fan-out breaks when it is dropped.
     kept: Option<Arc<dyn Route>>,
     was_sent: bool,
-    /// Whether it was sent exactly once.
+    /// Becomes `false` when the request is sent a second time.
     in_order: bool,
     /// Whether its sink still exists, so that an answer can arrive.
     has_sink: bool,
@@ -121,7 +121,7 @@ impl Entry {
         matches!(self.state, RequestState::Open)
     }
 
-    /// Whether the node may still apply it and answer.
+    /// Whether the node may still apply the request and answer it.
     fn may_come_late(&self) -> bool {
         self.was_sent && self.has_sink && self.request.creates()
     }
@@ -130,14 +130,15 @@ impl Entry {
 enum RequestState {
     Open,
     Answered(Answered),
-    /// Its deadline has passed, but the node may still apply it. Holds the answer once it has
-    /// arrived.
+    /// The deadline has passed, but the node may still apply the request. Holds the answer once it
+    /// has arrived.
     Late(Option<Answered>),
-    /// Its answer was taken, or its deadline has passed.
+    /// The answer was taken, or the deadline has passed.
     Closed,
 }
 
-/// A request that is over. There is no answer if its deadline has passed.
+/// A request that was answered, or whose deadline has passed. In the latter case there is no
+/// answer.
 pub(crate) struct Finished {
     pub(crate) node: Arc<dyn Peer>,
     pub(crate) request: Arc<Request>,
@@ -210,7 +211,7 @@ impl InFlight {
 
     pub(crate) fn clear(&self) {
         let entries = mem::take(&mut *self.lock());
-        // May close connections, so the table must not be locked.
+        // Dropping the entries may close connections, so the table must not be locked here.
         drop(entries);
     }
 }
@@ -248,7 +249,7 @@ impl Entries {
 pub(crate) struct ReplySink {
     in_flight: Arc<InFlight>,
     entry: usize,
-    /// How often it was redirected.
+    /// The number of times the request was redirected.
     hops: u8,
     has_answered: bool,
 }
@@ -268,14 +269,14 @@ impl ReplySink {
     }
 
     /// Marks the request as sent on this connection; must be called right before sending it.
-    /// Returns whether anyone still waits for the answer. If not, it must not be sent: the request
-    /// that undoes it may have been sent already.
+    /// Returns whether the fan-out still waits for the answer. If not, the request must not be
+    /// sent: the request that undoes it may have been sent already.
     #[must_use]
     pub(crate) fn mark_sent(&self, route: Arc<dyn Route>) -> bool {
         let mut in_flight = self.in_flight.lock();
         let entry = in_flight.entries.get_mut(self.entry).filter(|entry| entry.is_open());
         let Some(entry) = entry else { return false };
-        // Requests that were sent since the first time are ahead of it.
+        // A request that is sent again is behind those that were sent after its first time.
         entry.in_order &= !entry.was_sent;
         (entry.route, entry.was_sent) = (Some(Arc::downgrade(&route)), true);
         entry.kept = entry.request.creates().then_some(route);
@@ -289,7 +290,7 @@ impl ReplySink {
         }
     }
 
-    /// The connection and the request, while the answer is awaited.
+    /// Returns the connection and the request while the answer is awaited.
     fn open_request(&self) -> Option<(Arc<dyn Route>, Arc<Request>)> {
         let in_flight = self.in_flight.lock();
         let entry = in_flight.entries.get(self.entry).filter(|entry| entry.is_open())?;
@@ -316,7 +317,7 @@ impl ReplySink {
             }
             (entry.kept.take(), in_flight.waker.take())
         };
-        // May close the connection, so the table must not be locked.
+        // Dropping this reference may close the connection, so the table must not be locked here.
         drop(kept);
         if let Some(waker) = waker {
             waker.wake();
@@ -360,7 +361,7 @@ impl Receive for ReplySink {
             }),
             Err(error) => match self.open_request() {
                 Some((route, request)) => route.refused(&request, &error, self),
-                // The connection has been given up already.
+                // The request is no longer open, or its connection is gone.
                 None => self.answer(Err(failure(&error, true))),
             },
         }

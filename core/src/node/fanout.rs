@@ -36,14 +36,15 @@ pub(crate) struct Received {
     /// The node's position in the client's list, from 0.
     pub(crate) node: usize,
     pub(crate) answered: Answered,
-    /// Whether the node processed it before every later request to the same node. Unknown, and so
-    /// `false`, if it was sent twice or if the node uses another connection by now.
+    /// Whether the node processed this request before every later request to the same node.
+    /// Unknown, and so `false`, if the request was sent twice or if the node uses another
+    /// connection by now.
     pub(crate) in_order: bool,
 }
 
 impl FanOut {
     /// Starts a fan-out to up to `nodes` nodes. All answers are due within `patience` from now.
-    /// `began` is when the operation that the requests are part of began.
+    /// `began` is the start of the operation that the requests belong to.
     pub(crate) fn new(
         deadlines: &Arc<Deadlines>,
         began: Moment,
@@ -61,7 +62,7 @@ impl FanOut {
         }
     }
 
-    /// Sends a request to a node, at once if it is connected.
+    /// Sends a request to a node, immediately if the node is connected.
     pub(crate) fn send<P: Peer + 'static>(
         &mut self,
         node: &Arc<P>,
@@ -88,8 +89,8 @@ impl FanOut {
         self.in_flight.has_late()
     }
 
-    /// Waits for a late answer to such a request, or for the failure of its connection. Returns
-    /// `None` when none can arrive any more. Has no deadline.
+    /// Waits for a late answer to a request that may create keys, or for the failure of its
+    /// connection. Returns `None` when no late answer can arrive any more. Has no deadline.
     pub(crate) async fn late(&mut self) -> Option<(usize, Answered)> {
         poll_fn(|context| self.in_flight.take_late(context.waker())).await
     }
@@ -103,11 +104,11 @@ impl FanOut {
                 return Poll::Pending;
             }
             Poll::Pending => {
-                // Requests that are not sent by now never will be.
+                // Requests that are still unsent must not be sent after the deadline.
                 self.unsent.clear();
                 match self.in_flight.take_unanswered() {
                     Some(taken) => taken,
-                    // The last answer arrived just now.
+                    // The last answer has arrived in the meantime.
                     None => return self.poll_next(context),
                 }
             }
@@ -127,7 +128,8 @@ impl FanOut {
 
 impl Drop for FanOut {
     fn drop(&mut self) {
-        // Late sinks keep the table alive, and the table keeps the connections of late requests.
+        // Breaks a reference cycle: late sinks keep the table alive, and the table keeps the
+        // connections of late requests.
         self.in_flight.clear();
     }
 }

@@ -11,12 +11,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-/// How long until a refusal is reported again. What a node refuses may depend on the key.
+/// The minimum time between two reports of refusals by one node. A node may refuse some keys and
+/// accept others.
 const REFUSED_AGAIN: Duration = Duration::from_secs(60);
 
 #[derive(Debug, Default)]
 pub(crate) struct Health {
-    /// Whether it was reported that the node is guarded.
+    /// Whether the node was last reported as guarded.
     guarded: AtomicBool,
     state: Mutex<HealthState>,
 }
@@ -24,9 +25,9 @@ pub(crate) struct Health {
 #[derive(Debug, Default)]
 struct HealthState {
     was_connected: bool,
-    /// Since when the node is down; `None` if it is not.
+    /// The time at which the node went down; `None` if it is not down.
     down: Option<Moment>,
-    /// When a refusal was last reported.
+    /// The time of the last report of a refusal.
     refused: Option<Moment>,
 }
 
@@ -35,7 +36,7 @@ impl Health {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The node was connected. Returns whether it had been connected before.
+    /// Records that the node is connected. Returns whether it had been connected before.
     pub(crate) fn connected(&self, node: &str) -> bool {
         let (was_connected, down) = {
             let mut state = self.state();
@@ -48,7 +49,7 @@ impl Health {
         was_connected
     }
 
-    /// An attempt to connect failed, or the node does not answer any more.
+    /// Records that an attempt to connect failed, or that the node stopped answering.
     pub(crate) fn failed(&self, node: &str, failure: &Failure) {
         let is_new = {
             let mut state = self.state();
@@ -62,7 +63,7 @@ impl Health {
         }
     }
 
-    /// The node answered a request for its vote, or failed to.
+    /// Records the node's answer to a request for its vote, or the failure of that request.
     pub(crate) fn voted(&self, node: &str, answered: &Answered) {
         match answered {
             Ok(Reply::Uncounted(_, from)) => {

@@ -77,7 +77,8 @@ impl Identities {
         self.check(node)
     }
 
-    /// Records that a node already held a token that was sent to it only once, as `duplicate` did.
+    /// Records that `node` is the same server as `duplicate`, if that node is known: `node` already
+    /// held a token that was sent to it only once.
     pub(crate) fn found_duplicate(&self, node: usize, duplicate: Option<usize>) {
         self.change(|known| known[node] = Identity::Duplicate { of: duplicate, by_id: false });
     }

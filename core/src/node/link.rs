@@ -54,11 +54,13 @@ impl Route for Link {
     fn refused(self: Arc<Self>, request: &Arc<Request>, error: &RedisError, mut sink: ReplySink) {
         let is_unknown = error.kind() == ErrorKind::Server(ServerErrorKind::NoScript);
         let unsent = match Redirect::of(error) {
-            // The script is unknown. Sending again loses the order, which `mark_sent` records.
+            // The server does not know the script, so send its source. This changes the order of
+            // requests, which `mark_sent` records.
             _ if is_unknown && sink.mark_sent(Arc::<Self>::clone(&self)) => {
                 self.connection.send_source(request, sink).err()
             }
-            // While a slot is being migrated, requests that create keys do not follow.
+            // While a slot is being migrated (ASK), requests that may create keys are not
+            // redirected.
             Some(redirect) if redirect.has_moved() || !request.creates() => {
                 match self.owner.as_ref().and_then(Weak::upgrade) {
                     Some(cluster) if sink.hop() => cluster.redirect(redirect, request, sink),

@@ -15,8 +15,8 @@ pub(crate) struct Map<N> {
 }
 
 impl<N: Peer + 'static> Map<N> {
-    /// A map of these masters. Masters that are in `before` keep their nodes; `make` creates the
-    /// others.
+    /// Creates a map of these masters. Masters that are in `before` keep their nodes; `make`
+    /// creates the others.
     pub(crate) fn new(
         shards: Vec<Shard>,
         before: Option<&Self>,
@@ -47,8 +47,8 @@ impl<N: Peer + 'static> Map<N> {
         self.shards.iter().find(|(shard, _)| shard.place == *place).map(|(_, node)| node)
     }
 
-    /// Sends a request to the master that has its slot. Returns a future that sends it if that
-    /// cannot be done at once.
+    /// Sends a request to the master that serves its slot. If the request cannot be sent
+    /// immediately, returns a future that sends it.
     pub(crate) fn send(
         &self,
         packed_request: &PackedRequest,

@@ -49,8 +49,8 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
-/// With a restart guard, a node is checked again after this fraction of the guard, within these
-/// limits: a proxy may have replaced the server without breaking the connection.
+/// The number of times a node is checked per length of the restart guard, because a proxy may have
+/// replaced the server without breaking the connection. [`CHECK_INTERVAL`] limits the pause.
 const CHECKS_PER_GUARD: u32 = 4;
 const CHECK_INTERVAL: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(10));
 /// The pause between attempts to connect grows from the first to the second value.
@@ -68,7 +68,8 @@ pub(crate) struct Node {
     /// The longest lease that a restarted node may have forgotten; `None` if the restart guard is
     /// off.
     term: Option<Term>,
-    /// `None` if the restart guard is off, and for a cluster, whose servers have one each.
+    /// `None` if the restart guard is off, or if the node is a cluster: each of its servers has its
+    /// own.
     guard: Option<Mutex<Guard>>,
     check_interval: Duration,
     counters: Arc<Counters>,
@@ -77,16 +78,16 @@ pub(crate) struct Node {
     /// For a cluster: notified when its masters may have changed.
     stale: watch::Sender<()>,
     health: Health,
-    /// How many requests wait because they could not be sent at once.
+    /// The number of requests that wait because they could not be sent immediately.
     unsent: AtomicUsize,
-    /// Held while one of them is sent, so that requests reach the node in the order in which they
-    /// were made, even if they had to wait for the connection. A RELEASE that overtook its ACQUIRE
-    /// would find nothing to delete.
+    /// Held while one of the waiting requests is sent, so that requests reach the node in the order
+    /// in which they were made, even if they had to wait for the connection. A RELEASE that
+    /// overtook its ACQUIRE would find nothing to delete.
     turn: tokio::sync::Mutex<()>,
     state: watch::Sender<LinkState<Node>>,
 }
 
-/// Counts one of these requests while it exists.
+/// Counts one request in `Node::unsent` while it exists.
 struct Unsent(Arc<Node>);
 
 impl Unsent {
@@ -111,7 +112,7 @@ impl Node {
         deadlines: &Arc<Deadlines>,
         clocks: &Arc<Clocks>,
     ) -> Arc<Self> {
-        // The servers of a cluster have a guard each.
+        // Each server of a cluster has a guard of its own.
         let guard = options.restart_guard.filter(|_| !endpoint.is_cluster());
         let (often, seldom) = CHECK_INTERVAL;
         Arc::new(Self {
@@ -173,8 +174,9 @@ impl Node {
         settled.is_ok_and(|state| state.is_open())
     }
 
-    /// Sends one request and waits for its answer, for at most `patience`. `began` is when the
-    /// operation that the request is part of began; the restart guard judges the answer by it.
+    /// Sends one request and waits for its answer, for at most `patience`. `began` is the start of
+    /// the operation that the request belongs to; the restart guard decides by it whether the
+    /// answer counts.
     pub(crate) fn call(
         self: &Arc<Self>,
         request: Request,
@@ -209,7 +211,7 @@ impl Node {
         link.connection.send(packed_request, sink).inspect_err(ReplySink::mark_unsent)
     }
 
-    /// The current connection, if `route` is this one.
+    /// Returns the current connection if it is `route`.
     fn link(&self, route: &Weak<dyn Route>) -> Option<Arc<Link>> {
         let link = self.state.borrow().link()?;
         ptr::addr_eq(Arc::as_ptr(&link), route.as_ptr()).then_some(link)
@@ -222,7 +224,7 @@ impl Node {
         if doubtful.contains(&outcome(&answered)) {
             guard.doubted(clock::now());
         }
-        // A node is certainly a duplicate even if it is guarded.
+        // An answer that proves a duplicate counts even if the node is guarded.
         let is_duplicate = matches!(answered, Ok(Reply::Own));
         if !request.is_vote() || guard.counts(began) || is_duplicate {
             return answered;
@@ -230,8 +232,8 @@ impl Node {
         answered.map(|reply| Reply::Uncounted(Box::new(reply), guard.counts_from()))
     }
 
-    /// Sends a request until the node has answered it, or until `horizon`, when it would have no
-    /// effect any more. Once `closing` is cancelled, it is sent at most once more. Only for
+    /// Sends a request until the node has answered it, or until `horizon`, after which the request
+    /// would have no effect. Once `closing` is cancelled, sends it at most once more. Only for
     /// requests that may be repeated: RELEASE and UNDO.
     pub(crate) async fn deliver(
         self: &Arc<Self>,
@@ -245,7 +247,7 @@ impl Node {
             if self.call(request.clone(), clock::now(), patience).await.is_ok() {
                 return;
             }
-            // By the next attempt, its waiter may have left.
+            // The waiter may have left before the next attempt, which therefore carries no ticket.
             if let Request::Release { ticket, .. } = &mut request {
                 *ticket = None;
             }

@@ -45,13 +45,13 @@ impl Node {
         Ok(map)
     }
 
-    /// Creates the node for a server of this cluster. `is_late`: it became a master while this
-    /// client was running.
+    /// Creates the node for a server of this cluster. `is_late`: the server became a master while
+    /// this client was running.
     fn member(self: &Arc<Self>, server: Server, is_late: bool) -> Arc<Self> {
         let guard = self.term.map(|term| {
             let mut guard = Guard::new(term);
             if is_late {
-                // It lacks whatever had not been replicated when it was promoted.
+                // A promoted replica lacks writes that had not been replicated to it.
                 guard.looked(clock::now(), None);
             }
             Mutex::new(guard)

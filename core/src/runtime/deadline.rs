@@ -34,7 +34,7 @@ struct DeadlineState {
 }
 
 impl Deadlines {
-    /// A future that completes at `at`.
+    /// Returns a future that completes at `at`.
     pub(crate) fn alarm(self: &Arc<Self>, at: Moment) -> Alarm {
         Alarm { deadlines: Arc::clone(self), at, id: None }
     }
@@ -104,7 +104,7 @@ async fn run(deadlines: Weak<Deadlines>, sooner: Arc<Notify>) {
     }
 }
 
-/// Completes at a moment.
+/// A future that completes at a given moment.
 pub(crate) struct Alarm {
     deadlines: Arc<Deadlines>,
     at: Moment,

@@ -38,8 +38,8 @@ pub(crate) struct Drivers {
 struct DriversState {
     /// Threads that drive the runtime, or will as soon as the current one stops.
     callers: usize,
-    /// How many callers have left so far. A change tells the fallback driver that callers are
-    /// active.
+    /// The number of callers that have left so far. A change tells the fallback driver that callers
+    /// are active.
     left: u64,
     /// The number of the current fallback driver. A thread with a smaller number was replaced, and
     /// ends.
@@ -139,7 +139,7 @@ impl Drivers {
                 return true;
             }
             if state.callers > 0 && is_quiet {
-                // The same callers all the time: they may stay for long, so do not poll.
+                // The same callers are still here and may stay for long, so do not poll.
                 state.fallback_sleeps = true;
                 while state.callers > 0 && state.fallback == fallback {
                     state = wait(&self.changed, state);

@@ -32,13 +32,13 @@ use tokio::sync::Notify;
 use tokio::sync::mpsc::{self, UnboundedReceiver, UnboundedSender};
 use tokio::task::unconstrained;
 
-/// How long a caller drives before it checks its priority again.
+/// The longest time that a caller drives before it checks its priority again.
 pub(crate) const LONGEST_TURN: Duration = Duration::from_millis(250);
 
 /// The pause of the fallback driver after a panic, which is a bug in quorlock.
 const AFTER_PANIC: Duration = Duration::from_millis(10);
 
-/// How many ready tasks run before the requests they produced are written.
+/// The number of ready tasks that run before the requests they produced are written.
 const BATCH: usize = 64;
 
 /// A runtime and the state that decides which thread drives it.
@@ -48,8 +48,8 @@ pub(crate) struct Executor {
     drivers: Drivers,
     /// Notified when the fallback driver must stop.
     wanted: Notify,
-    /// The priority of the fallback driver. Only a hint: a thread that reads an old value drives,
-    /// or does not drive, for one turn.
+    /// The priority of the fallback driver. Only a hint: a thread that reads an old value may make
+    /// the wrong decision, for up to [`LONGEST_TURN`].
     priority: AtomicU8,
     /// Whether a fallback driver is being replaced.
     is_replacing: AtomicBool,
@@ -116,7 +116,8 @@ impl Executor {
             self.need_driver();
         } else {
             let _entered = self.runtime.enter();
-            // If this thread runs a task of another runtime, that task's budget must not count.
+            // If this thread runs a task of another runtime, that task's budget must not limit this
+            // one.
             unconstrained(async { run_one(runnable) }).now_or_never();
         }
         task
@@ -173,7 +174,7 @@ impl Executor {
     }
 
     /// Starts a fallback driver with the priority of the calling thread. If that fails, the next
-    /// operation of such a thread tries again.
+    /// operation on a thread of higher priority tries again.
     fn replace_fallback(self: &Arc<Self>) {
         if self.is_replacing.swap(true, Ordering::AcqRel) {
             return;
@@ -251,7 +252,7 @@ mod tests {
         let executor = nicely(|| Executor::start().expect("a thread"));
         let own = Priority::read();
         let began = Instant::now();
-        // It is replaced in the background.
+        // The fallback driver is replaced in the background.
         while !executor.may_drive() || executor.priority.load(Ordering::Relaxed) != own.0 {
             assert!(began.elapsed() < PATIENCE, "it is not replaced");
             thread::sleep(Duration::from_millis(1));

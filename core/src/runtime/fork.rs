@@ -1,4 +1,4 @@
-//! What belongs to one process, and survives a fork of it.
+//! Values that belong to one process, and their handling in a forked child.
 //!
 //! A forked child has a copy of its parent's memory but none of its threads: an inherited runtime
 //! does nothing, a mutex that another thread held stays locked forever, and dropping either can
@@ -54,7 +54,7 @@ pub struct PerProcess<T> {
 }
 
 impl<T> PerProcess<T> {
-    /// A cell that is empty in every process.
+    /// Creates a cell that is empty in every process.
     pub const fn new() -> Self {
         Self::of(0)
     }

@@ -26,7 +26,7 @@ pub(crate) trait Machine: Any + Send + Sync {
     /// The clock that timers use. It stands still while the machine is suspended.
     fn running(&self) -> Duration;
 
-    /// How long a duration on the machine's clock takes in simulation time.
+    /// Converts a duration on the machine's clock to simulation time.
     fn in_true_time(&self, duration: Duration) -> Duration;
 
     /// Fills `bytes` with random values.

@@ -36,7 +36,8 @@ pub(crate) trait Pipelined: Send + Sync + Sized + 'static {
     /// Writes as many bytes as the socket accepts now.
     fn try_write(&self, bytes: &[u8]) -> io::Result<usize>;
 
-    /// Whether a task encrypts and writes `bytes`; if so, notifies that task.
+    /// Whether the connection is encrypted. If so, a task encrypts and writes `bytes`, and this
+    /// call notifies that task.
     fn is_encrypted(&self) -> bool;
 
     /// Makes the runtime call [`flush`] soon.

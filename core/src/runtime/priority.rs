@@ -6,8 +6,8 @@
 use std::cell::Cell;
 use std::time::{Duration, Instant};
 
-/// How long a thread reuses the priority that it has read. Another thread may change it at any
-/// time.
+/// The time for which a thread reuses the priority that it has read. Another thread may change the
+/// priority at any time.
 const FRESH: Duration = Duration::from_millis(100);
 
 /// A priority on the scale of the system's scheduler; a smaller value runs first. Priorities above
@@ -68,7 +68,7 @@ fn parse(stat: &str) -> Option<Priority> {
     // The thread name, in parentheses, may contain any character.
     let (_, fields) = stat.rsplit_once(')')?;
     let mut fields = fields.split_ascii_whitespace();
-    // proc(5) counts fields from 1, and two of them stand before these.
+    // proc(5) counts fields from 1; the first one after the thread name is field 3.
     let nice: i8 = fields.nth(19 - 3)?.parse().ok()?;
     let policy: u32 = fields.nth(41 - 19 - 1)?.parse().ok()?;
     let nice = nice.max(0).unsigned_abs();

@@ -81,7 +81,7 @@ pub(crate) fn acquiring(resources: &Resources) -> Scope {
     Scope(span.unwrap_or_else(Span::none))
 }
 
-/// An acquire succeeded after `took`.
+/// Reports that an acquire succeeded after `took`.
 pub(crate) fn acquired(
     span: &Scope,
     resources: &Resources,
@@ -101,7 +101,7 @@ pub(crate) fn acquired(
     });
 }
 
-/// An acquire failed with this error; `None` if its caller cancelled it.
+/// Reports that an acquire failed with this error; `None` if its caller cancelled it.
 pub(crate) fn not_acquired(
     span: &Scope,
     resources: &Resources,
@@ -126,7 +126,7 @@ pub(crate) fn not_acquired(
     });
 }
 
-/// An acquire lost a round.
+/// Reports that an acquire lost a round.
 pub(crate) fn round_lost(resources: &Resources, loss: Loss) {
     let outcome = match loss {
         Loss::Contended { .. } => "held",
@@ -138,7 +138,7 @@ pub(crate) fn round_lost(resources: &Resources, loss: Loss) {
     );
 }
 
-/// An acquire starts to wait for another holder.
+/// Reports that an acquire starts to wait for another holder.
 pub(crate) fn waits(resources: &Resources) {
     event!(
         name: "waiting.begun", target: WAITING, Level::DEBUG,
@@ -146,7 +146,8 @@ pub(crate) fn waits(resources: &Resources) {
     );
 }
 
-/// A thread or task waits for a resource that it holds itself, with a lease of this fence.
+/// Reports that a thread or task waits for a resource that it holds itself, with a lease of this
+/// fence.
 pub(crate) fn reentrant(resources: &Resources, fence: u64) {
     event!(
         name: "acquire.reentrant", target: ACQUIRE, Level::WARN,
@@ -155,7 +156,7 @@ pub(crate) fn reentrant(resources: &Resources, fence: u64) {
     );
 }
 
-/// A node has notified a waiter.
+/// Reports that a node has notified a waiter.
 pub(crate) fn called(resources: &Resources, node: &str) {
     event!(
         name: "waiting.called", target: WAITING, Level::TRACE,
@@ -163,8 +164,8 @@ pub(crate) fn called(resources: &Resources, node: &str) {
     );
 }
 
-/// A lease was extended, or an attempt to extend it failed. `trouble`: the previous attempt failed,
-/// too.
+/// Reports that a lease was extended, or that an attempt to extend it failed. `trouble`: the
+/// previous attempt failed, too.
 pub(crate) fn extended(
     resources: &Resources,
     fence: u64,
@@ -177,7 +178,7 @@ pub(crate) fn extended(
             name: "lease.extended", target: LEASE, Level::DEBUG,
             resource = %Names(resources), fence, seconds = took.as_secs_f64(), "lease extended"
         ),
-        // Reported as the loss of the lease.
+        // The event `lease.lost` reports this.
         Extended::Lost => {}
         Extended::Undecided if trouble => event!(
             name: "lease.extension_failed", target: LEASE, Level::DEBUG,
@@ -191,7 +192,7 @@ pub(crate) fn extended(
     }
 }
 
-/// A node that lacks the key of a lease is being repaired.
+/// Reports that a node that lacks the key of a lease is being repaired.
 pub(crate) fn healing(resources: &Resources, fence: u64, node: &str) {
     event!(
         name: "lease.healed", target: LEASE, Level::DEBUG,
@@ -199,7 +200,7 @@ pub(crate) fn healing(resources: &Resources, fence: u64, node: &str) {
     );
 }
 
-/// A lease ended that was not released.
+/// Reports that a lease ended without being released.
 pub(crate) fn lost(resources: &Resources, fence: u64, ended: Ended, error: &Error) {
     let outcome = match ended {
         Ended::Expired => "expired",
@@ -220,7 +221,7 @@ pub(crate) fn lost(resources: &Resources, fence: u64, ended: Ended, error: &Erro
     }
 }
 
-/// A valid lease was dropped by its holder without being released.
+/// Reports that the holder of a valid lease dropped it without releasing it.
 pub(crate) fn dropped(resources: &Resources, fence: u64) {
     event!(
         name: "lease.dropped", target: LEASE, Level::WARN,
@@ -229,7 +230,8 @@ pub(crate) fn dropped(resources: &Resources, fence: u64) {
     );
 }
 
-/// A lease was released while it was valid. `confirmed`: whether a majority has confirmed that.
+/// Reports that a lease was released while it was valid. `confirmed`: whether a majority has
+/// confirmed the release.
 pub(crate) fn released(resources: &Resources, fence: u64, confirmed: bool) {
     event!(
         name: "lease.released", target: LEASE, Level::DEBUG,
@@ -237,23 +239,23 @@ pub(crate) fn released(resources: &Resources, fence: u64, confirmed: bool) {
     );
 }
 
-/// A node is connected, for the first time or after its connection broke.
+/// Reports that a node is connected, for the first time or after its connection broke.
 pub(crate) fn connected(node: &str) {
     event!(name: "node.connected", target: NODE, Level::DEBUG, node, "node connected");
 }
 
-/// A connection broke. If reconnecting succeeds at once, no `down` follows.
+/// Reports that a connection broke. If reconnecting succeeds immediately, no `down` follows.
 pub(crate) fn disconnected(node: &str) {
     event!(name: "node.disconnected", target: NODE, Level::DEBUG, node, "node disconnected");
 }
 
-/// A node cannot be reached or does not answer any more. Reported once, until it is up again.
+/// Reports, once per outage, that a node cannot be reached or stopped answering.
 pub(crate) fn down(node: &str, outcome: NodeOutcome, detail: &str) {
     let outcome = outcome.as_str();
     event!(name: "node.down", target: NODE, Level::WARN, node, outcome, detail, "node down");
 }
 
-/// A node that was down is connected again.
+/// Reports that a node that was down is connected again.
 pub(crate) fn up(node: &str, down: Duration) {
     event!(
         name: "node.up", target: NODE, Level::INFO,
@@ -261,7 +263,7 @@ pub(crate) fn up(node: &str, down: Duration) {
     );
 }
 
-/// A node may have restarted; its votes do not count for a while.
+/// Reports that a node may have restarted, so its votes do not count for a while.
 pub(crate) fn guarded(node: &str, left: Duration) {
     event!(
         name: "node.guarded", target: NODE, Level::WARN,
@@ -270,18 +272,18 @@ pub(crate) fn guarded(node: &str, left: Duration) {
     );
 }
 
-/// The votes of a guarded node count again.
+/// Reports that the votes of a guarded node count again.
 pub(crate) fn counts(node: &str) {
     event!(name: "node.counts", target: NODE, Level::INFO, node, "node has a vote again");
 }
 
-/// A node answers with errors. Reported at most once a minute.
+/// Reports that a node answers with errors. Called at most once a minute per node.
 pub(crate) fn refused(node: &str, outcome: NodeOutcome, detail: &str) {
     let outcome = outcome.as_str();
     event!(name: "node.refused", target: NODE, Level::WARN, node, outcome, detail, "node refuses");
 }
 
-/// A node is the same server as another node.
+/// Reports that a node is the same server as another node.
 pub(crate) fn duplicate(node: &str, other: &str) {
     event!(
         name: "node.duplicate", target: NODE, Level::ERROR,

@@ -16,12 +16,12 @@ const BOUNDS: [f64; 20] = [
 pub struct Histogram {
     /// The number of durations.
     pub count: u64,
-    /// Their sum, in seconds.
+    /// The sum of the durations, in seconds.
     pub sum: f64,
     /// The upper bound of each bucket but the last, in seconds. The same for all histograms.
     pub bounds: &'static [f64],
-    /// The number of durations in each bucket: above the previous bound, and at most its own. The
-    /// last bucket has no upper bound.
+    /// The number of durations in each bucket: those above the previous bucket's bound and up to
+    /// its own. The last bucket has no upper bound.
     pub counts: Vec<u64>,
 }
 

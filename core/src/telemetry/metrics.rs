@@ -75,7 +75,8 @@ fn times(histogram: &Histogram) -> Vec<Sample> {
 }
 
 impl Stats {
-    /// The statistics as metrics, for exporters: each metric once, always in the same order.
+    /// Returns the statistics as metrics, for exporters: each metric once, always in the same
+    /// order.
     pub fn metrics(&self) -> Vec<Family> {
         use Kind::{Counter, Gauge, Histogram};
         let acquires = [
@@ -192,13 +193,14 @@ impl Stats {
         ]
     }
 
-    /// The metrics as JSON.
+    /// Returns the metrics as JSON.
     pub fn metrics_to_json(&self) -> String {
         serde_json::to_string(&self.metrics())
             .expect("it contains only values that JSON can represent")
     }
 
-    /// The metrics in the text format of Prometheus (0.0.4), for programs without a client library.
+    /// Returns the metrics in the text format of Prometheus (0.0.4), for programs without a client
+    /// library.
     pub fn to_prometheus(&self) -> String {
         let mut text = String::new();
         for family in self.metrics() {
@@ -210,7 +212,7 @@ impl Stats {
 }
 
 impl Display for Family {
-    /// The text format of Prometheus.
+    /// Writes the metric in the text format of Prometheus.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (kind, suffix) = match self.kind {
             Kind::Counter => ("counter", "_total"),

@@ -22,10 +22,10 @@ use tracing::{Event, Level, Metadata, Subscriber, callsite};
 /// The targets of the events, by which a [`Listener`] sets its levels.
 pub const TARGETS: [&str; 4] = [events::ACQUIRE, events::LEASE, events::NODE, events::WAITING];
 
-/// The target of the record that says that records were dropped.
+/// The target of the record that reports dropped records.
 const DROPPED: &str = "quorlock";
 
-/// How many records a queue holds; further ones are dropped and counted.
+/// The maximum number of records in a queue; further ones are dropped and counted.
 const CAPACITY: usize = 4096;
 
 /// For each target, the highest level that any listener wants: 0 for nothing, 1 for errors, up to 5

@@ -8,8 +8,8 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-/// What a client has counted in this process since its first use there. The counters are read one
-/// after another while others may change, so related ones need not match exactly.
+/// The counts of a client in this process, since the client was first used there. The counters are
+/// read one after another while others may change, so related ones need not match exactly.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct Stats {
@@ -48,7 +48,7 @@ pub struct Stats {
     pub acquire_seconds: Histogram,
     /// The latency of acquires that had to wait for others, whether they succeeded or not.
     pub wait_seconds: Histogram,
-    /// How long leases were held until they were released, dropped or lost.
+    /// The times for which leases were held until they were released, dropped or lost.
     pub hold_seconds: Histogram,
     /// The latency of extensions that a majority confirmed.
     pub extension_seconds: Histogram,
@@ -56,7 +56,7 @@ pub struct Stats {
     pub nodes: Vec<NodeStats>,
 }
 
-/// What a client has counted for one node.
+/// The counts of a client for one node.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct NodeStats {
@@ -64,7 +64,7 @@ pub struct NodeStats {
     pub address: String,
     /// The current state of its connection.
     pub state: NodeState,
-    /// How often the node was connected again after a connection was lost.
+    /// The number of times the node was connected again after its connection was lost.
     pub reconnects: u64,
     /// The number of requests by outcome, as in [`NodeOutcome::as_str`]; outcomes that have not
     /// occurred are omitted. An extension of many leases is one request.
@@ -91,7 +91,7 @@ pub enum NodeState {
 }
 
 impl Stats {
-    /// The counts as JSON, with the names of the fields.
+    /// Returns the statistics as JSON. The keys are the names of the fields.
     pub fn to_json(&self) -> String {
         serde_json::to_string(self).expect("it contains only values that JSON can represent")
     }

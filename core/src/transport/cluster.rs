@@ -126,7 +126,7 @@ fn parse_shards(reply: &Value, queried: &Place) -> Option<Vec<Shard>> {
             (Value::BulkString(host), _) if !host.is_empty() && host != b"?" => {
                 String::from_utf8(host.clone()).ok()?
             }
-            // A server that does not know its own name is named as it was reached.
+            // If a server does not know its own host name, use the host that was queried.
             (_, Place::Tcp { host, .. }) => host.clone(),
             _ => return None,
         };

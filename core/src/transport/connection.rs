@@ -33,7 +33,7 @@ const MAX_IN_FLIGHT: usize = 4096;
 /// many callers then go out in one write, which saves more than the delay costs.
 const IMMEDIATE_LIMIT: usize = 4;
 
-/// How many bytes are read at once.
+/// The initial size of the read buffer, in bytes.
 const CHUNK: usize = 16 * 1024;
 
 type Reply = Result<Value, RedisError>;
@@ -44,7 +44,8 @@ pub(crate) trait Receive: Send + 'static {
     fn receive(self, reply: Result<Value, RedisError>);
 }
 
-/// For connections that only send commands with [`Connection::query`].
+/// The recipient of a connection that only sends commands with [`Connection::query`]; never
+/// created.
 pub(crate) enum Nobody {}
 
 impl Receive for Nobody {
@@ -347,8 +348,8 @@ impl<R: Receive> Shared<R> {
         }
     }
 
-    /// Marks the connection as closed. Returns the recipients in flight, and what must be called
-    /// first.
+    /// Marks the connection as closed. Returns the recipients in flight, and the callback to call
+    /// before they get their errors.
     fn close(&self) -> (VecDeque<Recipient<R>>, Option<OnBroken>) {
         let mut out = self.out();
         out.is_closed = true;

@@ -90,7 +90,8 @@ pub(crate) fn server_info(replies: Vec<Value>) -> Option<ServerInfo> {
     })
 }
 
-/// The failure that stands for an error. `sent`: whether a request was in flight at that time.
+/// Converts an error to a failure. `sent`: whether a request was in flight at the time of the
+/// error.
 pub(crate) fn failure(error: &RedisError, sent: bool) -> Failure {
     let detail = match (error.code(), error.detail()) {
         (Some(code), Some(detail)) => format!("{code} {detail}"),

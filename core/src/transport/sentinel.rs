@@ -1,4 +1,4 @@
-//! Finds a master through sentinels, and connects to the server that a majority of them names.
+//! Finds a master through sentinels, and connects to the server that a majority of them reports.
 //!
 //! A single sentinel may be out of date: frozen, or cut off from the others during a failover. So a
 //! minority of the sentinels is never followed. `node/connection.rs` and `subscription.rs` call
@@ -18,14 +18,14 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How long to wait for the remaining sentinels once a majority has answered but does not agree.
+/// The time to wait for the remaining sentinels once a majority has answered but does not agree.
 const STRAGGLERS: Duration = Duration::from_millis(100);
 
 /// A connection to the master.
 pub(crate) struct Master<R: Receive> {
     pub(crate) connection: Connection<R>,
     pub(crate) server: Arc<Server>,
-    /// How long a majority of the sentinels has named it; zero if unknown.
+    /// The time for which a majority of the sentinels has reported this master; zero if unknown.
     pub(crate) age: Duration,
 }
 
@@ -38,27 +38,27 @@ struct Report {
     age: Duration,
 }
 
-/// The server that the sentinels name together.
+/// The master elected from the sentinels' reports.
 #[derive(Debug, PartialEq)]
 struct Named {
     place: Place,
-    /// How long a majority of the sentinels has named it; zero if unknown.
+    /// The time for which a majority of the sentinels has reported this master; zero if unknown.
     age: Duration,
-    /// Whether a majority of the sentinels names it, rather than a minority with a higher epoch.
+    /// Whether a majority of the sentinels reports it, rather than a minority with a higher epoch.
     is_agreed: bool,
 }
 
-/// How many of this many sentinels must answer.
+/// Returns the number of sentinels that must answer.
 fn majority(sentinels: usize) -> usize {
     sentinels / 2 + 1
 }
 
-/// Decides which server the sentinels name. `reports` has one entry per sentinel, in the order of
-/// the URL. Returns `None` if no majority has answered: a minority may be out of date.
+/// Elects the master from the sentinels' reports. `reports` has one entry per sentinel, in the
+/// order of the URL. Returns `None` if no majority has answered: a minority may be out of date.
 ///
 /// Only reports with the highest epoch count: once a majority of the sentinels knows of a failover,
 /// every majority includes one that does. Among servers with that epoch, the one that most
-/// sentinels name wins, then `current`, then the first in the list.
+/// sentinels report wins, then `current`, then the first in the list.
 fn elect(reports: &[Option<Report>], current: Option<&Place>) -> Option<Named> {
     let majority = majority(reports.len());
     let received = || reports.iter().flatten();
@@ -83,14 +83,14 @@ fn elect(reports: &[Option<Report>], current: Option<&Place>) -> Option<Named> {
 }
 
 impl Sentinels {
-    /// Connects to the master. The server that the sentinels name must confirm that it is a master.
-    /// Has no time limit.
+    /// Connects to the master. The server that the sentinels report must confirm that it is a
+    /// master. Has no time limit.
     pub(crate) async fn open<R: Receive>(&self) -> Result<Master<R>, Failure> {
         let named = self.named(None).await.map_err(Failure::unreachable)?;
         self.connect_to(named).await
     }
 
-    /// Whether the sentinels still name this server; `None` if too few of them answer.
+    /// Whether the sentinels still report this master; `None` if too few of them answer.
     pub(crate) async fn still_name(&self, place: &Place) -> Option<bool> {
         let named = self.named(Some(place)).await.ok()?;
         Some(named.place == *place)

@@ -46,7 +46,7 @@ pub(crate) trait Connection: Send + Sync {
 /// Set by the simulation before its first process connects.
 pub(crate) static CONNECT: OnceLock<Connect> = OnceLock::new();
 
-/// How to connect, if the running code belongs to a simulated process.
+/// Returns the function that connects, if the running code belongs to a simulated process.
 pub(crate) fn network() -> Option<Connect> {
     machine::current()?;
     CONNECT.get().copied()

@@ -109,7 +109,7 @@ async fn look_up(host: &str, port: u16) -> io::Result<Vec<SocketAddr>> {
     receiver.await.unwrap_or_else(|_| Err(io::Error::other("the look-up of the host panicked")))
 }
 
-/// A TLS stream whose read errors explain themselves: a server may reject the client's certificate
+/// A TLS stream that adds advice to its read errors: a server may reject the client's certificate
 /// only after the handshake.
 struct Explained<S> {
     stream: S,

@@ -86,8 +86,7 @@ impl Subscription {
     }
 }
 
-/// Opens a connection to the one server that a target stands for now, and authenticates. Has no
-/// time limit.
+/// Opens a connection to the current server of a target, and authenticates. Has no time limit.
 pub(crate) async fn reach(target: &Target) -> Result<(Connection<Nobody>, Arc<Server>), Failure> {
     match target {
         Target::Server(server) => Ok((open(server).await?, Arc::clone(server))),

@@ -1,16 +1,17 @@
 -- ACQUIRE: locks all resources for a token, or none. Returns one of:
 --   {1, fence, time}                granted
---   {2, 0}                          this very token already holds a resource
+--   {2, 0}                          the token already holds a resource
 --   {0, expires_in, time, rank}     refused
 --
 -- `time` is the node's clock in microseconds, `expires_in` is in milliseconds (-1: never), and
 -- `rank` is the number of waiters ahead in the queue (-1: not in a queue).
 --
 -- KEYS: for each resource the lock key, the fence key and the queue.
--- ARGV: the token, the ttl of the lock, the proposed fence, the minimum ttl of the fence key. For a
--- round of a waiter also: how long a notified waiter goes first (microseconds), how long a queue is
--- kept (milliseconds), the waiter, its ticket ('' if it does not join), and how long it keeps its
--- turn if another resource is held (microseconds). All ttls are in milliseconds.
+-- ARGV: the token, the ttl of the lock, the proposed fence, and the minimum ttl of the fence key.
+-- For a round of a waiter also: the length of a notified waiter's turn (microseconds; see
+-- queue.lua), the ttl of the queue, the waiter, its ticket ('' if it does not join), and the length
+-- of the turn that a notified waiter keeps if another resource is held (microseconds). All ttls are
+-- in milliseconds.
 
 local token, ttl, proposal, memory = ARGV[1], ARGV[2], tonumber(ARGV[3]), ARGV[4]
 local time = redis.call('TIME')
@@ -37,7 +38,7 @@ if fence >= FENCE_LIMIT then
   return redis.error_reply('ERR the fence key ' .. KEYS[2] .. ' is used up')
 end
 
--- The counter must not expire before the clock has passed it.
+-- The fence counter must not expire before the clock has passed its value.
 if fence - now > FENCE_WINDOW then memory = memory + math.ceil((fence - now) / 1000) end
 
 -- Fast path: one resource, no waiters. If the fence is the proposal, its text is reused. A key of

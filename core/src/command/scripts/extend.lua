@@ -1,7 +1,7 @@
--- EXTEND: returns for each lease 1 if its token holds all its resources, which are then kept for at
--- least its ttl; else 0. No key's ttl is shortened: an EXTEND that arrives late, after a longer
--- one, must not undo it, and a fence counter may have to outlive its ttl until the clock has passed
--- it.
+-- EXTEND: keeps all resources of each lease for at least its ttl, if its token holds all of them.
+-- Returns for each lease 1 if that is the case; else 0. Never shortens the ttl of a key: an EXTEND
+-- that arrives late must not undo a longer one that arrived before it, and a fence counter may have
+-- to outlive the ttl until the clock has passed its value.
 --
 -- KEYS: for each resource of each lease the lock key and the fence key.
 -- ARGV: for each lease the number of its resources, its token, its ttl, and the ttl of its fence

@@ -13,7 +13,7 @@ local done, at = {}, 1
 for i = 1, #ARGV, 5 do
   local token, ttl, fence, memory = unpack(ARGV, i + 1, i + 4)
   local last, is_possible, is_passed, old = at + 2 * ARGV[i] - 1, true, false, {}
-  -- The counter must not expire before the clock has passed it.
+  -- The fence counter must not expire before the clock has passed its value.
   if fence - now > FENCE_WINDOW then memory = memory + math.ceil((fence - now) / 1000) end
   for k = at, last, 2 do
     local holder = redis.pcall('GET', KEYS[k])

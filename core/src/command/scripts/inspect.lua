@@ -1,4 +1,4 @@
--- INSPECT: returns what is stored about a resource: {kind, token, expires_in, fence, waiters}.
+-- INSPECT: returns the stored state of a resource: {kind, token, expires_in, fence, waiters}.
 -- `kind` is 0 if there is no lock key, 1 if it holds a token, 2 if it holds a value of another
 -- type. `expires_in` is in milliseconds, -1 if never. `fence` is the last fence, `waiters` the
 -- length of the queue; each is -1 if unknown. Writes nothing.

@@ -1,5 +1,5 @@
--- RAISE: returns 1 if the token holds all resources, after making each store at least this fence;
--- else 0.
+-- RAISE: raises the stored fence of each resource to at least the given fence, if the token holds
+-- all resources. Returns 1 if it does; else 0.
 --
 -- KEYS: for each resource the lock key and the fence key.
 -- ARGV: the token, the fence, the minimum ttl of the fence key in milliseconds.
@@ -7,7 +7,7 @@
 for i = 1, #KEYS, 2 do
   if redis.pcall('GET', KEYS[i]) ~= ARGV[1] then return 0 end
 end
--- The counter must not expire before the clock has passed it.
+-- The fence counter must not expire before the clock has passed its value.
 local time = redis.call('TIME')
 local ahead = ARGV[2] - (time[1] * 1000000 + time[2])
 local memory = ahead > FENCE_WINDOW and ARGV[3] + math.ceil(ahead / 1000) or ARGV[3]

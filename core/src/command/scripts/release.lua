@@ -2,9 +2,9 @@
 -- that is free now. Returns 1 if the token held all resources; else 0.
 --
 -- KEYS: for each resource the lock key and the queue.
--- ARGV: the token, how long a notified waiter goes first (microseconds), and how long a queue is
--- kept (milliseconds). For a round of a waiter also: the waiter, and its ticket ('' if it does not
--- wait any more).
+-- ARGV: the token, the length of a notified waiter's turn (microseconds; see queue.lua), and the
+-- ttl of the queue (milliseconds). For a round of a waiter also: the waiter, and its ticket ('' if
+-- it does not wait any more).
 
 -- Fast path: one resource, no waiters.
 if #KEYS == 2 and not ARGV[4] and redis.pcall('EXISTS', KEYS[2]) ~= 1 then

@@ -21,7 +21,7 @@ use tokio_util::sync::CancellationToken;
 /// Delay before joining a node's queue again after the request failed.
 const JOIN_AGAIN: Duration = Duration::from_millis(100);
 
-/// How long a caller may wait for a lease of its own before an event warns about it.
+/// The time that a caller waits for a lease of its own before an event warns about it.
 const REENTRANT_AFTER: Duration = Duration::from_secs(1);
 
 impl Acquire {
@@ -38,8 +38,8 @@ impl Acquire {
             match end {
                 Some(end) => {
                     sleep(end.since(clock::now())).await;
-                    // An older report may name a holder that has left or miss an outage. Measured from now, not
-                    // from `end`: the timer is late if the machine was suspended.
+                    // An older report may name a holder that has left or miss an outage. Measured
+                    // from now, not from `end`: the timer is late if the machine was suspended.
                     clock::now().minus(retry_delay).max(self.arrived)
                 }
                 None => std::future::pending().await,
@@ -63,8 +63,8 @@ impl Acquire {
         }
     }
 
-    /// Records that the acquire is kept waiting. The first time, schedules the warning for a caller that waits
-    /// for its own lease.
+    /// Records that the acquire is kept waiting. The first time, schedules the warning for a caller
+    /// that waits for its own lease.
     fn begin_to_wait(&mut self) {
         if !self.trace.begin_waiting() || self.owner.is_none() {
             return;
@@ -88,7 +88,8 @@ impl Acquire {
 
     /// Records a lost round, shares its result with the local queue, and returns what to do next.
     pub(super) fn after_loss(&mut self, round: &RunningRound, loss: Loss) -> Next {
-        // Each ACQUIRE carried the queue ticket, so the waiter is in a node's queue unless the request failed.
+        // Each ACQUIRE carried the queue ticket, so the waiter is in a node's queue unless the
+        // request failed.
         let failed = |answer: &Option<Answered>| matches!(answer, Some(Err(_)));
         let nodes = 0..round.answers.len();
         nodes.filter(|node| failed(&round.answers[*node])).for_each(|node| {
@@ -156,7 +157,7 @@ impl Acquire {
             return;
         }
         if self.queue_subject.is_none() {
-            // The join is a RELEASE with a ticket. A fresh token, so that it releases nothing.
+            // The join is a RELEASE with a ticket, and with a fresh token so that it releases nothing.
             let Ok(token) = random::token() else { return };
             let keys = Arc::clone(&self.keys);
             self.queue_subject = Some(Arc::new(Subject { keys, token, waiter: Some(waiter) }));

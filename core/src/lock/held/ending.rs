@@ -1,4 +1,4 @@
-//! How a held lease ends: by loss, release or close, or dropped by its holder.
+//! How a held lease ends: it is lost, released, closed, or dropped by its holder.
 //!
 //! The protocol decides why and when a lease ended. This code notifies watchers, records the end once, and
 //! sends RELEASE. `lease.rs` and `renewer.rs` call it.
@@ -115,7 +115,7 @@ impl HeldLease {
         }
     }
 
-    /// Releases the lease for its holder. Returns what [`Lease::release`](crate::Lease::release) documents.
+    /// Releases the lease for its holder. The result is that of [`Lease::release`](crate::Lease::release).
     pub(crate) fn release(self: &Arc<Self>) -> Pending<bool> {
         self.start_release(protocol::Lease::release)
     }

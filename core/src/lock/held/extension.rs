@@ -17,7 +17,7 @@ pub(crate) struct PendingExtension {
     pub(crate) lease: Arc<HeldLease>,
     pub(crate) extension: Extension,
     pub(crate) sent: Moment,
-    /// How long to wait for each node's answer.
+    /// The time limit for each node's answer.
     pub(crate) patience: Duration,
 }
 
@@ -27,8 +27,8 @@ pub(crate) enum RenewalStep {
     Ended,
     /// Nothing is due before this moment.
     Wait(Moment),
-    /// Send this extension. Unless its decision changes that, the next step is due at this moment, the validity
-    /// end.
+    /// Send this extension. Unless its decision changes that, the next step is due at this moment,
+    /// the validity end.
     Extend(PendingExtension, Moment),
 }
 
@@ -43,7 +43,7 @@ impl HeldLease {
         Some(self.pending(&mut state, now, extension, patience))
     }
 
-    /// Returns what EXTEND names: the keys and token of the lease, and the ttl to set.
+    /// Returns the arguments of EXTEND: the lease's keys and token, and the new ttl.
     pub(crate) fn extend_target(&self, extension: &Extension) -> (Arc<Subject>, Duration) {
         (Arc::clone(&self.grant.subject), extension.term().ttl)
     }
@@ -80,7 +80,8 @@ impl HeldLease {
         self.begin_extension(&mut self.state(), now, term, patience)
     }
 
-    /// Ends an automatic extension. Returns when the renewer must handle the lease next; `None` if it is lost.
+    /// Ends an automatic extension. Returns when the renewer must handle the lease next; `None` if
+    /// it is lost.
     pub(crate) fn finish_renewal(&self, extended: Extended) -> Option<Moment> {
         let mut state = self.state();
         let sent = state.renewal_sent.take();
@@ -103,7 +104,8 @@ impl HeldLease {
         Some(self.pending(state, now, extension, patience))
     }
 
-    /// Limits `patience` to the validity end, and extends `keys_gone_by` to what the nodes may set.
+    /// Limits `patience` to the validity end, and moves `keys_gone_by` to at least the expiry of
+    /// the keys that this extension sets.
     fn pending(
         self: &Arc<Self>,
         state: &mut LeaseState,
@@ -151,8 +153,8 @@ impl HeldLease {
         }
     }
 
-    /// Reports a decided extension that was sent at `sent`. `failure_reports` has each node's part; it is empty
-    /// if the extension was confirmed.
+    /// Reports a decided extension that was sent at `sent`. `failure_reports` has each node's part;
+    /// it is empty if the extension was confirmed.
     pub(crate) fn record_decision(
         &self,
         extended: Extended,

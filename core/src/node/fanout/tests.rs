@@ -57,7 +57,7 @@ impl Node {
         Arc::new(Self { connection: Mutex::new(Some(Arc::new(Connection))), ..Self::default() })
     }
 
-    /// Its connection, which must be open.
+    /// Returns the node's connection, which must be open.
     fn open(&self) -> Arc<Connection> {
         self.connection.lock().unwrap().clone().unwrap()
     }

@@ -63,7 +63,7 @@ fn age_is_what_a_majority_confirms() {
     assert_eq!(elected(&reports[..2], None), Some((place(1), 2, true)));
 }
 
-/// How a fake sentinel behaves.
+/// The behaviour of a fake sentinel.
 #[derive(Clone, Copy)]
 enum Habit {
     Answers,
@@ -72,7 +72,7 @@ enum Habit {
 }
 
 /// Starts a server that answers as a sentinel, and as a master if it is asked for its ROLE. It
-/// names `port`, or its own port if that is 0, with this epoch. Returns its own port.
+/// reports `port`, or its own port if that is 0, with this epoch. Returns its own port.
 fn fake(port: u16, epoch: u64, habit: Habit) -> u16 {
     let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
     let own = listener.local_addr().unwrap().port();
@@ -147,7 +147,7 @@ fn run<T: Send + 'static>(work: impl Future<Output = T> + Send + 'static) -> T {
     Pending::new(receiver).wait(PATIENCE).expect("done before the deadline")
 }
 
-/// The place of the master and its age, or why there is none.
+/// Returns the place of the master and its age, or the reason why there is none.
 fn open(ports: &[u16]) -> Result<(Place, Duration), String> {
     let sentinels = sentinels(ports);
     run(async move {
