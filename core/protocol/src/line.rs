@@ -31,7 +31,7 @@ impl<R: Clone + Eq + Hash, W> Line<R, W> {
         (self.last, waiters.len() == 1)
     }
 
-    /// Removes a waiter from any position. Returns the waiter that becomes first through this, if any;
+    /// Removes a waiter from any position. Returns the waiter that thereby becomes first, if any;
     /// the caller must notify it.
     pub fn leave(&mut self, resource: &R, number: u64) -> Option<&mut W> {
         let waiters = self.waiters.get_mut(resource)?;

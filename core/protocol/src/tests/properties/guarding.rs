@@ -56,7 +56,7 @@ proptest! {
         let mut now = start.plus(uptime);
         // The number of the server process, its start, and when grants were last forgotten.
         let (mut server, mut up_since, mut forgot) = (0, start, start);
-        // The server reported in the last step, and whether one was ever reported.
+        // The server that was reported in the last step, and whether any was ever reported.
         let (mut reported, mut was_reported) = (None, false);
         for (number, step) in steps.into_iter().enumerate() {
             let before = guard.counts_from();
