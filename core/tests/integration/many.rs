@@ -111,10 +111,10 @@ fn a_lease_is_renewed_whichever_thread_drives_the_runtime() {
         }
     });
     assert!(held.is_valid());
-    // Then only the fallback driver does.
+    // Then only the fallback driver drives it.
     thread::sleep(TTL);
     assert!(held.is_valid());
-    // Then a thread that waits for long.
+    // Then a thread drives it that waits for a long time.
     assert!(held.lost().wait(TTL).is_none());
     assert!(held.is_valid());
     assert!(wait(held.release()));

@@ -38,7 +38,7 @@ impl Evidence {
         self.state().refusals.insert((process, lock.to_owned()), now);
     }
 
-    /// When one of these locks was last refused to this process.
+    /// Returns when one of these locks was last refused to this process.
     pub(super) fn last_refusal(&self, process: &str, locks: &[String]) -> Option<Duration> {
         let state = self.state();
         let refusal = |lock: &String| state.refusals.get(&(process.to_owned(), lock.clone()));
@@ -56,7 +56,7 @@ impl Evidence {
         self.state().troubles[trouble].to = Some(now);
     }
 
-    /// The number of nodes that were in trouble for this process at any time since `since`.
+    /// Returns the number of nodes that were in trouble for this process at any time since `since`.
     pub(super) fn troubled(&self, process: &str, since: Duration) -> usize {
         let state = self.state();
         let concerns = |trouble: &&Trouble| {
