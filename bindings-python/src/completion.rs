@@ -121,7 +121,7 @@ impl Pending {
 
 /// An operation that an event loop awaits.
 ///
-/// A result that is never taken is dropped with it; dropping a lease releases it.
+/// If the result is never taken, it is dropped together with this object; dropping a lease releases it.
 #[pyclass(frozen, module = "quorlock._quorlock")]
 pub(crate) struct Completing {
     under_way: Arc<dyn UnderWay>,

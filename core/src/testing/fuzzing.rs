@@ -23,8 +23,8 @@ const SECRET: &str = "s3cr3t";
 /// Checks that any text either is a URL or yields an error that names the node, and that passwords are
 /// never shown.
 ///
-/// To check the passwords, the lines of `text` are used as the user, the beginning and the end of the password,
-/// and the rest of a URL.
+/// To check the passwords, the lines of `text` are used as the user, the beginning and the end of the
+/// password, and the rest of a URL.
 pub fn url(text: &str) {
     if text.contains(SECRET) {
         return;

@@ -192,7 +192,8 @@ fn peak_memory() -> u64 {
     line.trim().trim_end_matches(" kB").parse::<u64>().unwrap() * 1024
 }
 
-/// Returns nodes that send these bytes at each stage: the first request, the examination of the node, ACQUIRE.
+/// Returns nodes that send these bytes at each stage: the first request, the examination of the node, and
+/// ACQUIRE.
 fn at_each_stage(bytes: &[u8]) -> Vec<Garbage> {
     let mut all = Vec::new();
     for polite in [0, 3, BEFORE_ACQUIRE] {

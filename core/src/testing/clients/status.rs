@@ -20,8 +20,8 @@ fn node(outcome: NodeOutcome, token: Option<&str>, left: Option<u64>) -> NodeSta
     }
 }
 
-/// Returns the status for one letter per node: `-` is free, `?` does not answer, `!` holds a value that is not a
-/// string, any other letter is a token.
+/// Returns the status for one letter per node: `-` is free, `?` does not answer, `!` holds a value that is
+/// not a string, any other letter is a token.
 fn status(nodes: &str) -> Status {
     let quorum = Quorum::over(nodes.len()).unwrap();
     let node = |(at, letter): (usize, char)| {

@@ -18,8 +18,8 @@ const PATIENCE: Duration = Duration::from_secs(30);
 /// round.
 const CALM_PATIENCE: Duration = Duration::from_millis(100);
 
-/// The maximum number of times that each task may overtake a waiter, without faults. A waiter can be overtaken before it has
-/// joined the queues.
+/// The maximum number of times that each task may overtake a waiter, without faults. A waiter can be
+/// overtaken before it has joined the queues.
 const OVERTAKEN_PER_TASK: usize = 1;
 
 /// The maximum time from the last answer to the report of an error, in addition to the time limits.
