@@ -192,7 +192,7 @@ impl Register {
 }
 
 fn main() {
-    // A panic of any thread, including quorlock's, must end the process at once.
+    // A panic of any thread, including quorlock's, must end the process immediately.
     let report = panic::take_hook();
     panic::set_hook(Box::new(move |info| {
         report(info);

@@ -45,8 +45,8 @@ pub fn next_fence(last: u64, proposal: u64, node_clock: u64) -> Option<u64> {
     (fence < FENCE_LIMIT).then_some(fence)
 }
 
-/// Returns how long a node keeps the counter `fence` that it stores now for a lease of `ttl`: `ttl` +
-/// [`FENCE_MEMORY`]. A counter that is more than [`FENCE_WINDOW`] ahead of the node's clock is kept
+/// Returns the time for which a node keeps the counter `fence` that it stores now for a lease of `ttl`:
+/// `ttl` + [`FENCE_MEMORY`]. A counter that is more than [`FENCE_WINDOW`] ahead of the node's clock is kept
 /// longer, by as much as it is ahead.
 ///
 /// `fence` and `node_clock` are in microseconds. The scripts compute the same on a server.

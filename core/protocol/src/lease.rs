@@ -40,8 +40,8 @@ pub struct Lease {
     /// The nodes whose confirmations count. They hold the key and have not granted the resource to
     /// another client since this lease was won.
     sound: NodeSet,
-    /// Nodes that hold the key again but granted the resource to another client in between. Until they
-    /// are [sound](Self::sound) again, they count against the lease.
+    /// Nodes that hold the key again but granted the resource to another client in the meantime. Until
+    /// they are [sound](Self::sound) again, they count against the lease.
     passed: NodeSet,
 }
 
@@ -188,8 +188,8 @@ impl Lease {
             Answer::Yes if self.sound.contains(node) => Answer::Yes,
             Answer::Yes if self.passed.contains(node) => Answer::No,
             Answer::Yes => {
-                // It is unknown how the node came to hold the key. Its answer to HEAL will decide whether
-                // it counts.
+                // It is unknown how the node came to hold the key. The answer to HEAL will decide whether
+                // the node counts.
                 missing.insert(node);
                 Answer::Unknown
             }

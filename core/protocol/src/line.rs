@@ -23,7 +23,7 @@ impl<R, W> Default for Line<R, W> {
 
 impl<R: Clone + Eq + Hash, W> Line<R, W> {
     /// Adds a waiter at the end. Returns its number, unique within this queue, and whether it is first.
-    /// The first waiter may contend at once.
+    /// The first waiter may contend immediately.
     pub fn join(&mut self, resource: &R, waiter: W) -> (u64, bool) {
         self.last += 1;
         let waiters = self.waiters.entry(resource.clone()).or_default();

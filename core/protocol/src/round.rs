@@ -271,7 +271,7 @@ impl Round {
             State::Voting | State::Raising { .. } => (State::Lost, self.applied()),
             // The driver has sent RELEASE.
             State::Won | State::Released => (State::Released, NodeSet::EMPTY),
-            // Already undone.
+            // The round is already undone.
             State::Losing | State::Lost => (State::Lost, NodeSet::EMPTY),
         };
         self.state = state;

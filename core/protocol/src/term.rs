@@ -85,7 +85,7 @@ impl Term {
     }
 
     /// Returns the moment by which every node that received the request by `received` has expired the
-    /// key: `received + ttl + drift`. The counterpart of [`Term::end`], rounded the other way.
+    /// key: `received + ttl + drift`. The counterpart of [`Term::end`], which subtracts the drift.
     pub fn gone(self, received: Moment) -> Moment {
         received.plus(self.ttl).plus(self.drift())
     }

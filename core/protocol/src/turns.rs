@@ -1,7 +1,7 @@
 //! Turns: which waiter tries next when a resource becomes free.
 //!
 //! Each node keeps a queue of waiters and notifies the first of them when the resource becomes free
-//! there. A waiter that is notified by a majority tries at once. Notifications and queues decide nothing
+//! there. A waiter that is notified by a majority tries immediately. Notifications and queues decide nothing
 //! else: a round is won by the votes of a majority only. A notification that is lost, late or forged
 //! costs a round, or the time until the waiter tries anyway ([`Waiting`](super::Waiting)).
 //!

@@ -286,7 +286,7 @@ fn a_listener_gets_only_the_records_it_asked_for() {
     listener.listen(leases_only);
     // More records than the buffer holds, without taking any.
     (0..3000).for_each(|_| cycle());
-    // One wake-up for all records.
+    // There is one wake-up for all records.
     assert_eq!(woken.load(Ordering::SeqCst), 1);
     let records = listener.take();
     let (last, others) = records.split_last().unwrap();

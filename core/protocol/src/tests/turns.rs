@@ -57,7 +57,7 @@ fn an_unusable_resource_is_reserved_for_a_small_part_of_the_time() {
     let mut kept = Duration::ZERO;
     let mut longest = Duration::ZERO;
     for now in 0..100_000 {
-        // The waiter is notified all the time.
+        // The waiter is notified in every millisecond.
         calls.add(at(now), 0, 0, at(FAR), DELAY, 0);
         let Turns { keep, .. } = calls.begin(at(now));
         assert!(keep.is_zero() || keep >= DELAY.shortest);

@@ -330,7 +330,7 @@ async fn compare() {
             let [(replied, kept), (expected, expected_kept)] = pair.take(&step).await;
             let story = || format!("sequence {sequence}:\n{}", history.join("\n"));
             match (&replied, &expected) {
-                // Their error texts differ.
+                // The error texts of the two differ.
                 (Some(Err(_)), Some(Err(_))) => {}
                 _ => assert_eq!(replied, expected, "{}", story()),
             }

@@ -11,8 +11,8 @@ pub(super) struct Evidence(Mutex<EvidenceState>);
 
 #[derive(Default)]
 struct EvidenceState {
-    /// For each process and lock key, when a node last refused the lock: another token held it, or it was
-    /// another waiter's turn.
+    /// For each process and lock key, when a node last refused the lock: another token held it, or another
+    /// waiter had precedence.
     refusals: HashMap<(String, String), Duration>,
     troubles: Vec<Trouble>,
 }

@@ -84,7 +84,7 @@ impl Scenario {
             wall_clock_error: YEARS,
             node_clock_error: if memory_loss || random.bool() { CLOSE } else { YEARS },
             fences_grow,
-            // Long enough for guarded nodes to count again.
+            // The time must be long enough for guarded nodes to count again.
             length: Duration::from_secs(if memory_loss && fences_grow { 40 } else { 20 }),
         }
     }

@@ -96,7 +96,7 @@ impl Peer {
         assert!(releasing.await, "it is held");
     }
 
-    /// Acquires, holds and releases the lock `turns` times. Returns when it got the lock each time.
+    /// Acquires, holds and releases the lock `turns` times. Returns the moments at which it got the lock.
     async fn work(self, resources: &[&str], turns: usize, hold: Duration) -> Vec<Duration> {
         let mut got = Vec::new();
         for _ in 0..turns {
