@@ -14,7 +14,7 @@ use std::collections::VecDeque;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// A call that runs longer than this no longer delays the next ones, if another thread is idle.
+/// A call that runs for longer than this does not delay the next calls if another thread is idle.
 const SLOW: Duration = Duration::from_millis(50);
 
 /// The maximum number of threads that run `on_lost` callbacks.
@@ -142,7 +142,7 @@ impl Calls {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns a new worker if `is_needed` says so.
+    /// Adds a worker if `is_needed` returns `true`. Returns it; the caller must start its thread.
     fn add_worker_if(&self, kind: Kind, is_needed: impl FnOnce(&State) -> bool) -> Option<Worker> {
         let mut state = self.state();
         is_needed(&state).then(|| {

@@ -1,7 +1,7 @@
 //! The native part of `quorlock.Client`.
 //!
-//! This module owns the conversion of a client's options and reports. It must not hold state of its own beside
-//! the observer. `_client.py` subclasses [`Client`].
+//! This module owns the conversion of a client's options and reports. It must not hold state of its own
+//! except the observer. `_client.py` subclasses [`Client`].
 
 use crate::completion::Pending;
 use crate::convert::{self, error, value, values};

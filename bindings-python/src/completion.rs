@@ -96,7 +96,8 @@ impl Pending {
         let operation = Py::new(py, self)?;
         let seconds = timeout.map(|timeout| timeout.as_secs_f64());
         let completing = exit::switch(|| hub.call_method1("wait", (operation, seconds)))?;
-        // Take the result in native code: in Python code a signal handler could raise in between and lose it.
+        // Take the result in native code: in Python code a signal handler could raise first, and the result
+        // would be lost.
         let completing = completing.extract::<Option<Py<Completing>>>()?;
         completing.map(|completing| completing.get().take(py)).transpose()
     }
@@ -121,7 +122,7 @@ impl Pending {
 
 /// An operation that an event loop awaits.
 ///
-/// A result that is never taken is dropped with it; dropping a lease releases it.
+/// If the result is never taken, it is dropped together with this object; dropping a lease releases it.
 #[pyclass(frozen, module = "quorlock._quorlock")]
 pub(crate) struct Completing {
     under_way: Arc<dyn UnderWay>,

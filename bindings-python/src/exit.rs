@@ -9,8 +9,8 @@
 //! - The exit handler ([`end`]) waits until no other thread holds a guard. A thread that requests a guard
 //!   after that is parked forever, without the GIL.
 //!
-//! The thread that runs the exit handler also finalizes the interpreter. It is never parked. All other modules
-//! of this crate call this one; it depends on none of them.
+//! The thread that runs the exit handler also finalizes the interpreter. It is never parked. All other
+//! modules of this crate call this one; it depends on none of them.
 
 use pyo3::prelude::*;
 use quorlock::PerProcess;
@@ -20,8 +20,8 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread::{self, ThreadId};
 use std::time::{Duration, Instant};
 
-/// How long the exit handler waits for other threads to leave this crate. They run only short code
-/// there: they convert values and call observers of acquires.
+/// The maximum time that the exit handler waits for other threads to leave this crate. They run only short
+/// code there: they convert values and call observers of acquires.
 const LEAVE_TIMEOUT: Duration = Duration::from_secs(5);
 
 static EXIT: PerProcess<Exit> = PerProcess::new();
@@ -140,8 +140,8 @@ pub(crate) fn begin() {
     let _ = Exit::of_process().finalizing.set(thread::current().id());
 }
 
-/// Returns whether the process is exiting and this is another thread than the finalizing one. Only daemon
-/// threads still run then.
+/// Returns whether the process is exiting and this thread is not the finalizing one, so it is a daemon
+/// thread.
 pub(crate) fn outlives_process() -> bool {
     let finalizing = Exit::of_process().finalizing.get();
     finalizing.is_some_and(|finalizing| *finalizing != thread::current().id())

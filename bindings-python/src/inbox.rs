@@ -5,8 +5,8 @@
 //! of them: through a socket if the loop can watch one, else through a function that a Python thread calls.
 //!
 //! An event loop owns its inbox. When the loop is closed or collected, the inbox is dropped: operations in
-//! progress are cancelled, and results that were not taken are dropped, which releases their leases. `completion`
-//! fills inboxes; `_async.py` and `_hubs.py` create and empty them.
+//! progress are cancelled, and results that were not taken are dropped, which releases their leases.
+//! `completion` fills inboxes; `_async.py` and `_hubs.py` create and empty them.
 
 use crate::calls::Kind;
 use crate::exit;
@@ -25,7 +25,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 /// A result for one future or callback of an event loop.
 pub(crate) trait Letter: Send + Sync {
-    /// Returns the future or callback, and the callback's argument. `None` if the result is no longer
+    /// Returns the future or callback, and the callback's argument; `None` if the result is no longer
     /// needed.
     fn open(&self, py: Python<'_>) -> Option<PyResult<(Py<PyAny>, Py<PyAny>)>>;
 }
@@ -121,7 +121,7 @@ impl Inbox {
         let _entered = exit::enter(py);
         #[cfg(unix)]
         if let Some(mut receiver) = self.receiver.as_ref() {
-            // There is at most one wake-up at a time, so this reads all. An error means there was none.
+            // At most one wake-up is pending, so this reads all of it. An error means that there is none.
             let _ = receiver.read(&mut [0; 8]);
         }
         self.shared.is_notified.store(false, Ordering::SeqCst);

@@ -31,7 +31,7 @@ use std::ffi::OsString;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-/// How long [`end`] waits for a running `logging` handler at interpreter exit.
+/// The maximum time that [`end`] waits for a running `logging` handler at interpreter exit.
 const LOGGING_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Converts a timeout option to seconds; `None` waits forever.

@@ -45,7 +45,7 @@ impl Lock {
         options: &Bound<'_, PyDict>,
     ) -> PyResult<Self> {
         let _entered = exit::enter(resources.py());
-        // A name that is not a string becomes an empty one, so that both get the same error.
+        // A name that is not a string is replaced by an empty one, so that the core rejects both alike.
         let names = resources.iter().map(|name| name.extract::<String>().unwrap_or_default());
         let mut lock = client.client.lock(names.collect::<Vec<_>>());
         for (name, value) in values(options)? {
@@ -167,9 +167,9 @@ impl Lock {
     }
 }
 
-// These must not be initialized by waiting for another thread: in a forked child that thread would not exist,
-// and the child would wait forever. PyO3's own cells, including those of `intern!`, release the GIL while they
-// are initialized, so they are not used here.
+// These must not be initialized by waiting for another thread: in a forked child that thread would not
+// exist, and the child would wait forever. PyO3's own cells, including those of `intern!`, release the GIL
+// while they are initialized, so they are not used here.
 static SCOPE: OnceBox<Py<PyAny>> = OnceBox::new();
 static ENTERED: OnceBox<Py<PyAny>> = OnceBox::new();
 static OWNER: OnceBox<Py<PyAny>> = OnceBox::new();

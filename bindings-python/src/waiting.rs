@@ -10,11 +10,11 @@ use pyo3::types::PyDict;
 use quorlock::Pending;
 use std::time::{Duration, Instant};
 
-/// How often a blocking call checks for signals such as Ctrl-C.
+/// The interval at which a blocking call checks for signals such as Ctrl-C.
 const SLICE: Duration = Duration::from_millis(25);
 
-/// Waits for `pending` with the GIL released, for at most `timeout`. Returns `None` if there is no result by
-/// then.
+/// Waits for `pending` with the GIL released, for at most `timeout`. Returns `None` if there is no result
+/// within that time.
 ///
 /// If a signal handler raises an exception, `pending` is dropped, which cancels an acquire.
 pub(crate) fn wait<T: Send + 'static>(

@@ -49,7 +49,7 @@ impl Worker {
         (&self.history).write_all(format!("{entry}\n").as_bytes()).unwrap();
     }
 
-    /// The time before the check and the remaining validity of the lease, both in nanoseconds.
+    /// Returns the time and then the remaining validity of the lease, both in nanoseconds.
     fn look(lease: &Lease) -> (u64, u64) {
         (now(), u64::try_from(lease.remaining().as_nanos()).unwrap())
     }
@@ -59,7 +59,7 @@ impl Worker {
         (below(1_000_000) as f64) < self.settings[probability].as_f64().unwrap() * 1e6
     }
 
-    /// One resource, or two in random order.
+    /// Returns one resource, or two in random order.
     fn some(&self) -> Vec<&str> {
         let all = self.settings["resources"].as_array().unwrap();
         let mut some: Vec<_> = all.iter().map(|resource| resource.as_str().unwrap()).collect();
@@ -103,7 +103,7 @@ impl Worker {
         }
     }
 
-    /// `None` if the wait was cancelled.
+    /// Acquires the lock. Returns `None` if the wait was cancelled.
     fn acquire(&self, ask: u64, lock: &Lock) -> Option<Result<Lease, Error>> {
         let is_cancelled = self.happens("cancelled");
         let patience = is_cancelled.then(|| milliseconds(choose(&self.settings["cancels"])));
@@ -192,7 +192,7 @@ impl Register {
 }
 
 fn main() {
-    // A panic of any thread, including quorlock's, must end the process at once.
+    // A panic of any thread, including quorlock's, must end the process immediately.
     let report = panic::take_hook();
     panic::set_hook(Box::new(move |info| {
         report(info);

@@ -55,7 +55,7 @@ _mailboxes: "WeakKeyDictionary[asyncio.AbstractEventLoop, ref[Mailbox]] | None" 
 
 
 async def result(pending: "Pending[T]") -> T:
-    """Awaits an operation of the core and returns its result. Cancelling it cancels an acquire."""
+    """Awaits an operation of the core and returns its result. Cancellation cancels an acquire."""
     from weakref import ref
 
     loop = _running()

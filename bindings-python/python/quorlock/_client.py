@@ -17,10 +17,11 @@ class LockOptions(TypedDict, total=False):
     """Options of a single lock. Durations are in seconds, or a `timedelta`."""
 
     ttl: Duration
-    """How long the nodes keep the lock if it is not renewed: 10 ms to 24 h. Default: 10."""
+    """The time for which the nodes keep the lock if it is not renewed: 10 ms to 24 h. Default:
+    10."""
     wait: Duration | None
-    """How long an acquire waits while others hold the lock. 0 tries once; None or infinity waits
-    forever. Default: 10."""
+    """The maximum time that an acquire waits while others hold the lock. 0 tries once; None or
+    infinity waits forever. Default: 10."""
     auto_extend: bool
     """Whether the lease is renewed in the background, every third of the ttl, until it is released.
     Default: True."""
@@ -34,20 +35,20 @@ class ClientOptions(LockOptions, total=False):
     `timedelta`."""
 
     node_timeout: Duration | None
-    """How long one node may take to answer one request: 1 ms to 1 h. Default: None, which is a
-    twentieth of the ttl, but at least 10 ms and at most 200 ms."""
+    """The maximum time that one node may take to answer one request: 1 ms to 1 h. Default: None,
+    which is a twentieth of the ttl, but at least 10 ms and at most 200 ms."""
     connect_timeout: Duration
-    """How long connecting to a node may take: 1 ms to 1 h. An acquire or extension that reaches too
-    few nodes also keeps trying for this long. Default: 1."""
+    """The maximum time that connecting to a node may take: 1 ms to 1 h. An acquire or extension
+    that reaches too few nodes also keeps trying for this time. Default: 1."""
     drift_factor: float
-    """How far the rates of clocks may differ, as a fraction: 0 to 0.5. Leases are valid for that
-    much less than their ttl. Default: 0.01 (1 %)."""
+    """The maximum difference between the rates of clocks, as a fraction: 0 to 0.5. The validity of
+    a lease is shorter than its ttl by this fraction. Default: 0.01 (1 %)."""
     retry_delay: tuple[Duration, Duration]
     """The range of the random delay between two attempts of a waiter that no node notifies: 1 ms to
     1 h. A waiter that is notified has priority for the shorter delay. Default: (0.05, 0.2)."""
     restart_guard: Duration | None
-    """How long the votes of a restarted node are not counted: 10 ms to 24 h, at least the largest
-    ttl that any client uses. None or 0 turns it off. Default: None."""
+    """The time for which the votes of a restarted node are not counted: 10 ms to 24 h, at least the
+    largest ttl that any client uses. None or 0 turns it off. Default: None."""
     key_prefix: str
     """The prefix of the keys on the nodes, before the resource. Default: empty."""
 

@@ -1,8 +1,8 @@
 """Waiting in programs where gevent or eventlet has patched `threading`: greenlets replace threads.
 
-A blocking call would block all greenlets of its thread, perhaps also the one that holds the lock.
-So a greenlet waits in the hub, which watches the socket of an inbox like an event loop does. The
-thread pool of the hub cannot be used: a few waiters would occupy all its threads.
+A blocking call would block all greenlets of its thread, perhaps including the one that holds the
+lock. So a greenlet waits in the hub, which watches the socket of an inbox like an event loop does.
+The thread pool of the hub cannot be used: a few waiters would occupy all its threads.
 
 This module owns one `Hub` per gevent or eventlet hub. It must not import gevent or eventlet unless
 the program has imported them. The native `waiting` module and `_threads` call it.
@@ -53,7 +53,7 @@ def current() -> Hub | None:
 
 
 def start_real_thread() -> _Start | None:
-    """Returns a function that starts a real thread, not a greenlet. None if `threading` does."""
+    """Returns a function that starts a real thread, not a greenlet. None if `threading` does so."""
     if (monkey := _gevent()) is not None:
         start: _Start = monkey.get_original("_thread", "start_new_thread")
         return start

@@ -72,7 +72,8 @@ class Lease:
 
     @property
     def remaining(self) -> float:
-        """How many seconds the lease stays valid without renewal. 0.0 if it is not valid."""
+        """The time for which the lease stays valid without renewal, in seconds. 0.0 if it is not
+        valid."""
         return self._native.remaining
 
     def check(self) -> None:

@@ -47,7 +47,7 @@ class NodeDiagnosis:
     run_id: str | None
     """The id of the server process."""
     uptime_seconds: int | None
-    """How long the server process has been up, as the server reports it."""
+    """The uptime of the server process in seconds, as the server reports it."""
     role: str | None
     """`master` or `slave`."""
     replicas: int | None
@@ -65,7 +65,8 @@ class NodeDiagnosis:
     appendfsync: str | None
     """When the append-only file is synced: `always`, `everysec` or `no`."""
     clock_offset_ms: float | None
-    """How far the node's clock is ahead of the clock of this machine, in milliseconds."""
+    """The offset of the node's clock from the clock of this machine, in milliseconds. Positive if
+    the node's clock is ahead."""
     database: int
     """The number of the database in use."""
     tls: bool
@@ -143,7 +144,7 @@ class NodeStats:
     """The current state of the connection: `idle` before the first request, `connecting`, `up`,
     `down` (connecting has failed and is retried), or `closed` with the client."""
     reconnects: int
-    """How often the client reconnected after a connection broke or was given up."""
+    """The number of times that the client reconnected after a connection broke or was given up."""
     outcomes: dict[str, int]
     """The number of requests by outcome; see `NodeReport.outcome`. Outcomes that did not occur are
     left out. An extension of many leases is one request."""
@@ -163,7 +164,7 @@ class Stats:
     wins: int
     """Acquires that succeeded and returned a lease."""
     timeouts: int
-    """Acquires that ended with LockTimeoutError: others held it for the whole `wait`."""
+    """Acquires that ended with LockTimeoutError: others held the lock for the whole `wait`."""
     no_quorum: int
     """Acquires that ended with QuorumError."""
     cancelled: int
@@ -195,7 +196,7 @@ class Stats:
     wait_seconds: Histogram
     """The durations of acquires that had to wait for other holders, successful or not."""
     hold_seconds: Histogram
-    """How long leases were held until they were released, dropped or lost."""
+    """The durations for which leases were held until they were released, dropped or lost."""
     extension_seconds: Histogram
     """The durations of extensions that a majority confirmed."""
     nodes: tuple[NodeStats, ...]

@@ -31,8 +31,9 @@ impl NodeClocks {
     /// Records a reading of a node's clock: `micros` since the Unix epoch, in an answer that arrived at
     /// `now`.
     ///
-    /// The reading lags behind by the travel time of the answer. If an earlier reading, at most 100 ms
-    /// old, shows a later time by now, its answer was faster. It is more accurate and is kept.
+    /// The reading lags behind by the travel time of the answer. If an earlier reading, less than 100 ms
+    /// old, implies a later time at `now`, its answer was faster. The earlier reading is then more accurate
+    /// and is kept.
     ///
     /// # Panics
     ///
@@ -60,7 +61,7 @@ impl NodeClocks {
     }
 }
 
-/// What a clock shows at `moment` if it showed `micros` at `seen`.
+/// Returns the time that a clock shows at `moment` if it showed `micros` at `seen`.
 fn shown((seen, micros): (Moment, u64), moment: Moment) -> u64 {
     let later = micros.saturating_add(microseconds(moment.since(seen)));
     later.saturating_sub(microseconds(seen.since(moment)))

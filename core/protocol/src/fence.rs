@@ -7,7 +7,7 @@
 //! equal, so a majority already stores the fence. If they differ, the largest fence is written back to
 //! a majority (RAISE) before the lease is returned, so every later winner meets a node that stores it.
 //!
-//! No client's clock takes part, so no client can burn the number space. A node forgets a counter only
+//! No client's clock is used, so no client can use up the numbers. A node forgets a counter only
 //! when its own clock has passed it ([`fence_memory`]). Every later floor is then larger, so forgetting
 //! is safe. Fences can repeat or decrease in two cases only, which the documentation names:
 //!
@@ -30,7 +30,7 @@ pub const FENCE_LIMIT: u64 = 1 << 53;
 /// proposal.
 pub const FENCE_WINDOW: Duration = Duration::from_secs(2);
 
-/// How much longer than the ttl of the last lease a node keeps its fence counter.
+/// The time for which a node keeps its fence counter, in addition to the ttl of the last lease.
 pub const FENCE_MEMORY: Duration = Duration::from_secs(60);
 
 /// Returns the fence that a node grants: above `last` and below [`FENCE_LIMIT`]. `None` if that range
@@ -45,8 +45,8 @@ pub fn next_fence(last: u64, proposal: u64, node_clock: u64) -> Option<u64> {
     (fence < FENCE_LIMIT).then_some(fence)
 }
 
-/// Returns how long a node keeps the counter `fence` that it stores now for a lease of `ttl`: `ttl` +
-/// [`FENCE_MEMORY`]. A counter that is more than [`FENCE_WINDOW`] ahead of the node's clock is kept
+/// Returns the time for which a node keeps the counter `fence` that it stores now for a lease of `ttl`:
+/// `ttl` + [`FENCE_MEMORY`]. A counter that is more than [`FENCE_WINDOW`] ahead of the node's clock is kept
 /// longer, by as much as it is ahead.
 ///
 /// `fence` and `node_clock` are in microseconds. The scripts compute the same on a server.
@@ -59,9 +59,9 @@ pub fn fence_memory(fence: u64, ttl: Duration, node_clock: u64) -> Duration {
 /// The fence of a won round, computed from the fences of the counted grants.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Settlement {
-    /// A majority stores it already.
+    /// A majority already stores the fence.
     Stored(u64),
-    /// It must be raised on the counted nodes first.
+    /// The fence must first be raised on the counted nodes.
     Raise(u64),
 }
 

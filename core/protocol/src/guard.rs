@@ -61,15 +61,15 @@ impl Guard {
         self.counts_from
     }
 
-    /// Whether an answer counts that belongs to a round or extension begun at `began`. The moment at
-    /// which the answer arrived does not matter.
+    /// Whether the node's answer counts in a round or extension that began at `began`. The moment at which
+    /// the answer arrived does not matter.
     pub fn counts(&self, began: Moment) -> bool {
         began >= self.counts_from
     }
 }
 
 impl Vote {
-    /// Converts a vote of a node whose votes do not count.
+    /// Converts a vote of a node whose votes do not count: `Granted` and `Held` become `Guarded`.
     pub fn uncounted(self) -> Self {
         match self {
             Self::Granted { .. } | Self::Held { .. } => Self::Guarded,

@@ -15,7 +15,7 @@ pub enum Ended {
     Expired,
     /// Its validity end passed after it had been extended up to its limit.
     AtLimit,
-    /// So many nodes reported that they do not hold its key that no majority can.
+    /// Too many nodes reported the key missing for a majority to hold it.
     Taken,
     /// Its client was closed while it was held.
     ClientClosed,
@@ -25,8 +25,8 @@ pub enum Ended {
 
 /// The validity of one lease.
 ///
-/// A lease is valid until the first of these: its validity end passes, so many nodes report the key
-/// missing that no majority can hold it, or it is released. Only a confirmed extension moves the
+/// A lease is valid until the first of these: its validity end passes, too many nodes report the key
+/// missing for a majority to hold it, or it is released. Only a confirmed extension moves the
 /// validity end, and never beyond the limit. A lease that has ended never becomes valid again.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Lease {
@@ -40,8 +40,8 @@ pub struct Lease {
     /// The nodes whose confirmations count. They hold the key and have not granted the resource to
     /// another client since this lease was won.
     sound: NodeSet,
-    /// Nodes that hold the key again but granted the resource to another client in between. Until they
-    /// are [sound](Self::sound) again, they count against the lease.
+    /// Nodes that hold the key again but granted the resource to another client in the meantime. Until
+    /// they are [sound](Self::sound) again, they count against the lease.
     passed: NodeSet,
 }
 
@@ -182,13 +182,14 @@ impl Lease {
         extension.tally.is_complete(self.quorum).then_some(Extended::Undecided)
     }
 
-    /// What a node's answer to EXTEND counts as. Adds the node to `missing` if it needs HEAL.
+    /// Decides how a node's answer to EXTEND counts. Adds the node to `missing` if it needs HEAL.
     fn weigh(&mut self, node: usize, answer: Answer, missing: &mut NodeSet) -> Answer {
         match answer {
             Answer::Yes if self.sound.contains(node) => Answer::Yes,
             Answer::Yes if self.passed.contains(node) => Answer::No,
             Answer::Yes => {
-                // It is unknown how the node came to hold the key. Its answer to HEAL shows it.
+                // It is unknown how the node came to hold the key. The answer to HEAL will decide whether
+                // the node counts.
                 missing.insert(node);
                 Answer::Unknown
             }
@@ -213,7 +214,7 @@ impl Lease {
         }
     }
 
-    /// The ttl with which to repair a node that lacks the key (HEAL); `None` if the lease has ended. A
+    /// Returns the ttl for repairing a node that lacks the key (HEAL); `None` if the lease has ended. A
     /// repair needs no new majority: while the lease is valid, its majority excludes all other clients.
     pub fn heal(&self, now: Moment, term: Term) -> Option<Duration> {
         self.is_valid(now).then(|| self.end.since(now) + term.drift())

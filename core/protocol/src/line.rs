@@ -23,7 +23,7 @@ impl<R, W> Default for Line<R, W> {
 
 impl<R: Clone + Eq + Hash, W> Line<R, W> {
     /// Adds a waiter at the end. Returns its number, unique within this queue, and whether it is first.
-    /// The first waiter may contend at once.
+    /// The first waiter may contend immediately.
     pub fn join(&mut self, resource: &R, waiter: W) -> (u64, bool) {
         self.last += 1;
         let waiters = self.waiters.entry(resource.clone()).or_default();
@@ -31,7 +31,7 @@ impl<R: Clone + Eq + Hash, W> Line<R, W> {
         (self.last, waiters.len() == 1)
     }
 
-    /// Removes a waiter from any position. Returns the waiter that becomes first through this, if any;
+    /// Removes a waiter from any position. Returns the waiter that thereby becomes first, if any;
     /// the caller must notify it.
     pub fn leave(&mut self, resource: &R, number: u64) -> Option<&mut W> {
         let waiters = self.waiters.get_mut(resource)?;

@@ -25,7 +25,7 @@ impl Quorum {
         self.nodes / 2 + 1
     }
 
-    /// N − q: how many nodes may fail while a majority remains.
+    /// N − q: the number of nodes that may fail while a majority remains.
     pub fn tolerated(self) -> usize {
         self.nodes - self.size()
     }

@@ -13,8 +13,8 @@ const TICKS_PER_TTL: u32 = 32;
 /// The renewal schedule of one lease.
 ///
 /// A renewal is due when a third of the ttl has passed since the last confirmed one. The driver waits
-/// for its answers until the next renewal would be due. Only if no majority can answer is it retried
-/// earlier, a twelfth of the ttl after it began. So a lease held for a time `t` is renewed at most
+/// for its answers until the next renewal would be due. It retries earlier only if no majority can answer:
+/// a twelfth of the ttl after the renewal began. So a lease held for a time `t` is renewed at most
 /// `t / (ttl / 3)` times. During an outage it is renewed up to four times as often, but most of those
 /// requests cannot be sent.
 #[derive(Clone, Copy, Debug)]
@@ -37,7 +37,7 @@ impl Upkeep {
     /// Returns when to renew `lease` next; `None` if no renewal remains, because the lease is at its
     /// limit or ends before one is due.
     pub fn due(&self, lease: &Lease) -> Option<Moment> {
-        // The validity end is the moment at which the last confirmed request was sent, plus this.
+        // The time from the sending of the last confirmed request to the validity end.
         let validity = self.term.ttl.saturating_sub(self.term.drift());
         let due = lease.end().minus(validity).plus(self.term.ttl / 3);
         let due = due.max(self.not_before).ceil(self.term.ttl / TICKS_PER_TTL);

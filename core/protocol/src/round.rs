@@ -132,7 +132,7 @@ enum State {
     Won,
     /// Won, and the lease has been released.
     Released,
-    /// Lost and undone, but it is still open whether to contention or to an outage.
+    /// Lost and undone. Whether contention or an outage is the reason is not known yet.
     Losing,
     Lost,
 }
@@ -214,9 +214,10 @@ impl Round {
     fn late(&mut self, node: usize, vote: Vote) -> Actions {
         debug_assert!(matches!(self.votes[node], Some(Vote::Unknown)), "its vote was Unknown");
         let is_over = match self.state {
-            // It does not count. The undo or release that ends the round reaches the node after it.
+            // The late answer does not count. The undo or release that ends the round reaches the node
+            // after the ACQUIRE.
             State::Voting | State::Raising { .. } => return Actions::default(),
-            // It joins the lease: the release goes to all nodes.
+            // A late grant joins the lease: the release goes to all nodes.
             State::Won => false,
             State::Released | State::Losing | State::Lost => true,
         };
@@ -270,7 +271,7 @@ impl Round {
             State::Voting | State::Raising { .. } => (State::Lost, self.applied()),
             // The driver has sent RELEASE.
             State::Won | State::Released => (State::Released, NodeSet::EMPTY),
-            // Already undone.
+            // The round is already undone.
             State::Losing | State::Lost => (State::Lost, NodeSet::EMPTY),
         };
         self.state = state;

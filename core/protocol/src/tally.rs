@@ -21,7 +21,7 @@ pub enum Healed {
     /// The node holds the key now and has granted no larger fence than the lease's own.
     Clean,
     /// The node holds the key now, but has granted a larger fence than the lease's own: it granted the
-    /// resource to another client in between, which may or may not have won.
+    /// resource to another client in between. That client may or may not have won.
     Passed,
 }
 

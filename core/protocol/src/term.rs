@@ -43,10 +43,10 @@ impl Moment {
     }
 }
 
-/// The time to live that nodes are asked for, and how much clocks may disagree about it.
+/// The time to live of a key, and the clock drift to allow for.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Term {
-    /// How long the nodes keep the key.
+    /// The time for which the nodes keep the key.
     pub ttl: Duration,
     /// The largest relative rate error of the clocks, from 0 to 0.5; 0.01 is one per cent.
     pub drift_factor: f64,
@@ -69,9 +69,9 @@ impl Term {
         sent.plus(self.ttl).minus(self.drift())
     }
 
-    /// Returns how long a renewal or a release waits for a majority's answers: a third of the ttl, at most
-    /// 10 s. A slow node that answers within this time still holds the key; giving up earlier would
-    /// report a loss that did not happen.
+    /// Returns the maximum time that a renewal or a release waits for a majority's answers: a third of the
+    /// ttl, at most 10 s. A slow node that answers within this time still holds the key; giving up
+    /// earlier would report a loss that did not happen.
     pub fn patience(self) -> Duration {
         (self.ttl / 3).min(LONGEST_PATIENCE)
     }
@@ -85,7 +85,7 @@ impl Term {
     }
 
     /// Returns the moment by which every node that received the request by `received` has expired the
-    /// key: `received + ttl + drift`. The counterpart of [`Term::end`], rounded the other way.
+    /// key: `received + ttl + drift`. The counterpart of [`Term::end`], which subtracts the drift.
     pub fn gone(self, received: Moment) -> Moment {
         received.plus(self.ttl).plus(self.drift())
     }

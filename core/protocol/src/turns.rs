@@ -1,7 +1,7 @@
 //! Turns: which waiter tries next when a resource becomes free.
 //!
 //! Each node keeps a queue of waiters and notifies the first of them when the resource becomes free
-//! there. A waiter that is notified by a majority tries at once. Notifications and queues decide nothing
+//! there. A waiter that is notified by a majority tries immediately. Notifications and queues decide nothing
 //! else: a round is won by the votes of a majority only. A notification that is lost, late or forged
 //! costs a round, or the time until the waiter tries anyway ([`Waiting`](super::Waiting)).
 //!
@@ -27,18 +27,18 @@ const HURRY: u32 = 16;
 /// longer by a node's clock is ignored: the clock was set back.
 pub const LONGEST_CALL: Duration = Duration::from_secs(60);
 
-/// How much longer than the longest pause between two tries a node keeps a queue.
+/// The time for which a node keeps a queue, in addition to the longest pause between two tries.
 const QUEUE_MEMORY: Duration = Duration::from_secs(3);
 
-/// What a client asks of a node about turns, in every ACQUIRE, UNDO and RELEASE that concerns a queue.
+/// The settings of a queue, which a client sends in every ACQUIRE, UNDO and RELEASE that concerns a queue.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Turns {
-    /// How long a notified waiter goes before all others; at most [`LONGEST_CALL`].
+    /// The time for which a notified waiter goes before all others; at most [`LONGEST_CALL`].
     pub call: Duration,
-    /// How long a notified waiter that also needs another resource reserves this one; zero if it lets
-    /// other waiters go first.
+    /// The time for which a notified waiter that also needs another resource reserves this one; zero if it
+    /// lets other waiters go first.
     pub keep: Duration,
-    /// How long a node keeps a queue that no waiter joins. Every try of a waiter renews its place.
+    /// The time for which a node keeps a queue that no waiter joins. A waiter joins again with every try.
     pub memory: Duration,
 }
 
@@ -49,7 +49,7 @@ impl Turns {
         Self { call: delay.shortest.min(LONGEST_CALL), keep: Duration::ZERO, memory }
     }
 
-    /// Whether a notification of the moment `called` still gives precedence at `now`.
+    /// Whether a notification that arrived at `called` still gives precedence at `now`.
     fn stands(self, now: Moment, called: Moment) -> bool {
         now < called.plus(self.call)
     }
@@ -77,9 +77,9 @@ impl Calls {
     }
 
     /// Records a notification from `node` for the resource at position `resource`. Returns when to try:
-    /// at `next`, which was planned, or earlier.
+    /// at `next`, the planned moment, or earlier.
     ///
-    /// The waiter tries at once if a majority has notified it. If fewer nodes have, either the other
+    /// The waiter tries immediately if a majority has notified it. If fewer nodes have, either the other
     /// nodes are held by another client, or the nodes notified different waiters. A try resolves the
     /// latter case: the undo of the lost round makes all nodes notify the same waiter. So the waiter
     /// tries soon, but only once per longest delay, because the former case cannot be ruled out.

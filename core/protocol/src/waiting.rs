@@ -6,7 +6,7 @@ use crate::round::Loss;
 use crate::term::Moment;
 use core::time::Duration;
 
-/// The most that a waiter's place in the queue can add to its delay.
+/// The maximum time that the number of waiters before a waiter can add to its delay.
 const LONGEST_PAUSE: Duration = Duration::from_secs(2);
 
 /// The range from which the delay between two rounds is drawn. The delay is random so that contenders
@@ -26,8 +26,8 @@ impl RetryDelay {
         self.shortest + span.mul_f64(f64::from(random) / f64::from(u32::MAX))
     }
 
-    /// [`RetryDelay::draw`] for a waiter that expects a notification and polls in case none comes. The
-    /// delay grows with the number of waiters before it.
+    /// Draws a delay for a waiter that expects a notification and polls in case none arrives. The delay
+    /// grows with the number of waiters before it.
     fn in_queue(self, before: u64, random: u32) -> Duration {
         let delay = self.draw(random);
         let longer = delay.saturating_mul(u32::try_from(before).unwrap_or(u32::MAX));
@@ -39,7 +39,8 @@ impl RetryDelay {
         self.longest + LONGEST_PAUSE
     }
 
-    /// How long after a key's expiry to try: at least 1 ms, spread over the waiters, in queue order.
+    /// Returns the pause between the expiry of a key and the next try: at least 1 ms, and longer with more
+    /// waiters before this one, so that waiters do not all try together.
     fn after_expiry(self, before: Option<u64>, random: u32) -> Duration {
         let chance = f64::from(random) / f64::from(u32::MAX);
         let spread = match before {

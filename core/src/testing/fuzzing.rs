@@ -23,8 +23,8 @@ const SECRET: &str = "s3cr3t";
 /// Checks that any text either is a URL or yields an error that names the node, and that passwords are
 /// never shown.
 ///
-/// For the latter, the lines of `text` are used as the user, the beginning and the end of the password,
-/// and the rest of a URL.
+/// To check the passwords, the lines of `text` are used as the user, the beginning and the end of the
+/// password, and the rest of a URL.
 pub fn url(text: &str) {
     if text.contains(SECRET) {
         return;
@@ -51,7 +51,7 @@ pub fn url(text: &str) {
     }
 }
 
-/// Everything that the crate shows of a URL.
+/// Returns every text in which the crate shows a URL.
 fn shown(url: &str) -> String {
     let builder = Client::builder().nodes([url]);
     let parsed = match Endpoint::parse(7, url) {
@@ -165,7 +165,7 @@ fn within_ranges(options: &Options) {
     assert_eq!(now.plus(latest).since(now), latest);
 }
 
-/// Checks any bytes that a server may answer with: see [`value`].
+/// Checks a server's answer of arbitrary bytes: parses it and checks the reply with [`value`].
 pub fn reply(bytes: &[u8]) {
     match redis::parse_redis_value(bytes) {
         Ok(answer) => value(answer),

@@ -20,13 +20,13 @@ fn wait<T>(mut pending: Pending<T>) -> T {
     pending.wait(TIMEOUT).expect("the operation timed out")
 }
 
-/// How long the client waits for the nodes; some never answer.
+/// The maximum time that the client waits for a node; some nodes never answer.
 const PATIENCE: Duration = Duration::from_millis(100);
 
 /// The behaviour of a node: valid answers first, then `bytes`.
 #[derive(Clone, Debug)]
 struct Garbage {
-    /// How many requests of each connection it first answers like a server.
+    /// The number of requests on each connection that the node first answers like a server.
     polite: usize,
     bytes: Vec<u8>,
     then: Then,
@@ -93,11 +93,11 @@ fn serve(connection: &TcpStream, garbage: &Garbage) -> std::io::Result<()> {
             writer.write_all(polite(&request).as_bytes())?;
         },
     }
-    // Until the client closes the connection.
+    // Discards further requests until the client closes the connection.
     std::io::copy(&mut requests, &mut std::io::sink()).map(drop)
 }
 
-/// The words of the next request.
+/// Reads the words of the next request.
 fn read_request(reader: &mut impl BufRead) -> std::io::Result<Vec<String>> {
     let count = read_number(reader, '*')?;
     let word = |_| {
@@ -192,7 +192,8 @@ fn peak_memory() -> u64 {
     line.trim().trim_end_matches(" kB").parse::<u64>().unwrap() * 1024
 }
 
-/// These bytes at each stage: the first request, the examination of the node, ACQUIRE.
+/// Returns nodes that send these bytes at each stage: the first request, the examination of the node, and
+/// ACQUIRE.
 fn at_each_stage(bytes: &[u8]) -> Vec<Garbage> {
     let mut all = Vec::new();
     for polite in [0, 3, BEFORE_ACQUIRE] {
@@ -207,7 +208,7 @@ fn at_each_stage(bytes: &[u8]) -> Vec<Garbage> {
 fn malicious_replies_do_no_harm() {
     let nested = |kind: &str, depth: usize| kind.repeat(depth).into_bytes();
     let shapes: Vec<Vec<u8>> = [
-        // Announced lengths that are not sent.
+        // Lengths of data that does not follow.
         "$2147483647\r\nx",
         "$9223372036854775807\r\n",
         "*2147483647\r\n:1\r\n",

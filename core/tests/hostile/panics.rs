@@ -90,7 +90,7 @@ fn a_callback_that_panics_harms_no_other_lease() {
         });
     }
     let mut lost = ends.lost();
-    // The renewal that `taken` shares with `kept` finds one loss, the clock the other.
+    // One loss is found by the renewal that `taken` shares with `kept`, the other by the clock.
     (0..3).for_each(|node| drop(servers.command(node, &["DEL", "taken"])));
     wait_until("both are lost", || called.load(Ordering::SeqCst) == 2);
     // Other watchers of the same lease learn of the loss too.

@@ -1,4 +1,4 @@
-//! No thread can be started for a while.
+//! Periods in which no thread can be started.
 //!
 //! The tests limit the process's memory, and `RUST_MIN_STACK` gives threads stacks that do not fit into the
 //! limit. Unlike a limit on the number of threads, this also works for root.
@@ -36,7 +36,7 @@ fn a_node_is_connected_again_once_threads_can_be_started() {
     // Starts the runtime.
     let _ = acquire(&client(&["memory://threads".to_owned()], TIMEOUT).lock("r"));
     let servers = Servers::start(1);
-    // A thread resolves the host name.
+    // To resolve a host name, the client needs another thread.
     let url = servers.urls[0].replace("127.0.0.1", "localhost");
     assert!(url.contains("localhost"), "{url}");
     let lock = client(&[url], TIMEOUT).lock("r");

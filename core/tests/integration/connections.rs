@@ -73,7 +73,7 @@ fn locks_work_over_every_kind_of_connection() {
             use_lock(&builder, case, flush);
             continue;
         }
-        // For a silent server the connect timeout must apply. All other servers must be rejected at once.
+        // For a silent server the connect timeout must apply. All other servers must be rejected immediately.
         let silent = case["silent"] == true;
         let builder = if silent { builder } else { builder.connect_timeout(TIMEOUT) };
         let began = Instant::now();
@@ -116,7 +116,7 @@ fn use_lock(nodes: &ClientBuilder, case: &Value, flush: impl Fn()) {
     assert!(!wait(other.lock(resource).locked()).unwrap());
 }
 
-/// How often nodes have refused this client a lock that was held.
+/// Returns the number of times that nodes refused this client a lock because it was held.
 fn held(client: &Client) -> u64 {
     client.stats().nodes.iter().filter_map(|node| node.outcomes.get("held")).sum()
 }

@@ -49,7 +49,7 @@ fn a_lease_survives_a_sentinel_failover() {
     assert!(wait(following.release()));
 }
 
-/// Makes a sentinel name another server as master, which the other sentinels do not know.
+/// Makes a sentinel report a master that the other sentinels do not know: the server `other`.
 fn mislead(servers: &Servers, sentinel: usize, other: &Servers) {
     let port = other.ports[0].to_string();
     assert_eq!(servers.command(sentinel, &["SENTINEL", "REMOVE", "orders"]), "OK");
@@ -99,11 +99,11 @@ fn the_master_is_the_one_that_a_majority_of_sentinels_names() {
         }
     };
     wait_until("the lock is on the master", || is_locked_on(&servers, 0));
-    // Both servers are masters.
+    // Two sentinels now report the other server. Both servers are masters.
     mislead(&servers, 2, &other);
     mislead(&servers, 3, &other);
     wait_until("the lock is on the new master", || is_locked_on(&other, 0));
-    // The remaining sentinel is out of date.
+    // The remaining sentinel still reports the old master.
     servers.ask(json!({"kill": 2}));
     servers.ask(json!({"kill": 3}));
     wait_until("the master is given up", || {

@@ -158,7 +158,7 @@ fn a_release_that_a_node_missed_is_delivered_later() {
     proxies[2].mode("refuse");
     assert!(wait(lease.release()));
     assert_eq!(servers.keys(2), ["r"]);
-    // The program has dropped every handle of the client.
+    // Drops the last handles of the client.
     drop((lease, client));
     proxies[2].mode("pass");
     wait_until("the release is delivered", || servers.keys(2).is_empty());
@@ -169,7 +169,7 @@ fn a_release_waits_for_nodes_that_are_slow() {
     let servers = Servers::start(3);
     let (client, proxies) = through_proxies(&servers);
     let lease = wait(client.lock("r").acquire()).unwrap();
-    // More than node_timeout.
+    // The delay is longer than `node_timeout`.
     proxies.iter().for_each(|proxy| proxy.delay(1.0));
     assert!(wait(lease.release()));
     wait_until("all nodes are free", || servers.are_empty());

@@ -21,7 +21,7 @@ fn short_lease(client: &Client, resource: &str) -> Lease {
     }
 }
 
-/// Spins until a moment within 100 µs of the lease's end, which depends on `step`.
+/// Spins until a moment less than 100 µs before or after the lease's end. `step` selects the moment.
 fn near_the_end(lease: &Lease, step: u32) {
     let before = Duration::from_micros(u64::from(step * 37 % 100));
     let until = Instant::now() + lease.remaining().saturating_sub(before);

@@ -149,7 +149,7 @@ fn acquire_sent_again_after_the_release_leaves_no_key() {
         proxy.delay(0.1);
         let lease = wait(client.lock("r").wait(NOW).acquire()).unwrap();
         assert!(wait(lease.release()), "{round}");
-        // The three are ACQUIRE, RELEASE and ACQUIRE again.
+        // The three scripts are ACQUIRE, RELEASE and ACQUIRE again.
         wait_until("ACQUIRE was sent again", || scripts(&servers, 1) >= before + 3);
         proxy.delay(0.0);
         wait_until("no key is left", || servers.are_empty());

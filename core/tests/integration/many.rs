@@ -64,7 +64,7 @@ fn threads_and_tasks_share_the_runtime() {
                 while Instant::now() < stop {
                     assert!(wait(wait(lock.acquire()).unwrap().release()));
                     cycles += 1;
-                    // Some threads return at once, others pause for longer than it takes the fallback
+                    // Some threads return immediately, others pause for longer than it takes the fallback
                     // driver to take over.
                     thread::sleep(Duration::from_millis(number * number / 5));
                 }
@@ -97,7 +97,7 @@ fn a_lease_is_renewed_whichever_thread_drives_the_runtime() {
     let client = Client::builder().nodes(&servers.urls).ttl(TTL).build().unwrap();
     let held = wait(client.lock("held").acquire()).unwrap();
     let lock = client.lock("r");
-    // First, short-lived threads drive the runtime, one after another and concurrently.
+    // At first, short-lived threads drive the runtime, one after another and concurrently.
     let stop = Instant::now() + TTL;
     thread::scope(|scope| {
         for _ in 0..2 {
@@ -111,10 +111,10 @@ fn a_lease_is_renewed_whichever_thread_drives_the_runtime() {
         }
     });
     assert!(held.is_valid());
-    // Then only the fallback driver does.
+    // Then only the fallback driver drives it.
     thread::sleep(TTL);
     assert!(held.is_valid());
-    // Then a thread that waits for long.
+    // Then a thread drives it that waits for a long time.
     assert!(held.lost().wait(TTL).is_none());
     assert!(held.is_valid());
     assert!(wait(held.release()));

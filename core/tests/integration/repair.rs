@@ -26,7 +26,7 @@ fn a_lease_is_repaired_until_all_nodes_hold_it() {
     let servers = Servers::start(5);
     let client =
         Client::builder().nodes(&servers.urls).ttl(TTL).auto_extend(false).build().unwrap();
-    // Longer than the pause before the first repair.
+    // The contender's keys last longer than the pause before the first repair.
     contend(&servers, [3, 4], "400");
     let lease = wait(client.lock("r").acquire()).unwrap();
     wait_until("all nodes hold the lease", || holders(&servers, lease.token()) == 5);

@@ -13,8 +13,8 @@ use std::time::Duration;
 
 const NOW: Duration = Duration::ZERO;
 
-/// Collects the records of all tests that run at the same time. It takes them at once, so that none is
-/// dropped.
+/// Collects the records of all tests that run at the same time. It takes each record immediately, so that
+/// none is dropped.
 struct Recorder {
     _listener: Arc<Listener>,
     records: Arc<Mutex<Vec<Arc<Record>>>>,
@@ -181,7 +181,7 @@ fn an_acquire_that_waits_for_its_own_thread_is_logged() {
     let own = format!("\"reentrant\" is held by another lease of this client (fence {fence})");
     let refused = |acquire: Pending<Result<Lease>>| wait(acquire).unwrap_err().to_string();
 
-    // The error names the holding lease at once, for every owner.
+    // The error names the holding lease immediately, for every owner.
     assert!(refused(lock.clone().wait(NOW).acquire()).contains(&own));
     let foreign = [Some(Owner::Foreign(7)), None].map(|owner| lock.acquire_as(owner));
     let other = lock.clone();
@@ -198,7 +198,7 @@ fn an_acquire_that_waits_for_its_own_thread_is_logged() {
     assert_eq!((event.level, event.target), (2, "quorlock::acquire"));
     assert!(event.fields.contains(&("fence", Detail::Whole(fence))));
 
-    // No event for another client's lease, nor for a lease that is released.
+    // There is no event for another client's lease, nor for a lease that is released.
     let other = Client::builder().nodes(["memory://reentrant"]).wait(WAIT).build().unwrap();
     assert!(refused(other.lock("reentrant").acquire()).contains("held by others"));
     let short = wait(client.lock("short").acquire()).unwrap();
@@ -219,7 +219,7 @@ fn leases_belong_to_the_tokio_task_that_acquired_them() {
         let own = lock.clone();
         let holder = tokio::spawn(async move { own.acquire().await.unwrap() });
         let lease = holder.await.unwrap();
-        // Another task of the same thread.
+        // The waiter is another task of the same thread.
         let short = lock.clone().wait(Duration::from_millis(1500));
         let waiting = tokio::spawn(async move { short.acquire().await.map(drop) });
         assert!(waiting.await.unwrap().is_err());
@@ -286,7 +286,7 @@ fn a_listener_gets_only_the_records_it_asked_for() {
     listener.listen(leases_only);
     // More records than the buffer holds, without taking any.
     (0..3000).for_each(|_| cycle());
-    // One wake-up for all records.
+    // There is one wake-up for all records.
     assert_eq!(woken.load(Ordering::SeqCst), 1);
     let records = listener.take();
     let (last, others) = records.split_last().unwrap();

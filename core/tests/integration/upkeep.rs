@@ -93,7 +93,7 @@ fn the_loss_of_one_lease_does_not_affect_others() {
     }
 }
 
-/// How long after `moment` the loss of the lease is reported.
+/// Returns the time from `moment` to the report that the lease is lost.
 fn lost_after(lease: &Lease, moment: Instant) -> Duration {
     assert_eq!(wait(lease.lost()).expect("the lease is lost").code(), ErrorCode::LeaseLost);
     moment.elapsed()
@@ -229,7 +229,7 @@ fn ends_with_held_leases() {
     let client = Client::builder().ttl(Duration::from_secs(600)).build().unwrap();
     let leases: Vec<_> =
         (0..20).map(|i| wait(client.lock(format!("r{i}")).acquire()).unwrap()).collect();
-    // The release notifies these, and they must not win.
+    // The release notifies these waiters, which must not win.
     let waiting: Vec<_> = (0..20).map(|i| client.lock(format!("r{i}")).acquire()).collect();
     let other = Client::builder().build().unwrap();
     let waiting_elsewhere = other.lock("r0").acquire();

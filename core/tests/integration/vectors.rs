@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
-/// A file of vectors.
+/// Reads a file of vectors.
 pub fn read(name: &str) -> Value {
     let path = format!("{}/../tests/vectors/{name}.json", env!("CARGO_MANIFEST_DIR"));
     serde_json::from_str(&std::fs::read_to_string(path).unwrap()).unwrap()
@@ -138,7 +138,7 @@ fn resources() {
     }
 }
 
-/// The resources of a step: one name or a list.
+/// Returns the resources of a step, given as one name or a list.
 fn named(resource: &Value) -> Resources {
     match resource.as_array() {
         Some(several) => several.iter().map(|one| one.as_str().unwrap()).collect::<Vec<_>>().into(),

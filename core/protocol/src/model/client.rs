@@ -91,7 +91,7 @@ impl World {
         awaited
     }
 
-    /// The deadline of this request passes. The client still processes a later answer to an ACQUIRE.
+    /// Handles the end of this request's deadline. The client still processes a later answer to an ACQUIRE.
     pub(super) fn time_out(&mut self, number: usize, node: usize, awaited: Awaited) {
         if let Awaited::Vote(token) = awaited
             && let Some(attempt) = self.clients[number].attempt(token)
@@ -134,7 +134,7 @@ impl World {
         }
     }
 
-    /// A node's vote, or its answer after the deadline.
+    /// Handles a node's vote, or its answer after the deadline.
     fn vote(&mut self, number: usize, node: usize, token: Token, vote: Vote, in_order: bool) {
         // The lease of this round is released already, so a grant must be undone instead of joining it.
         if self.clients[number].attempt(token).is_some_and(|a| a.decided == Some(Decided::Won))

@@ -10,28 +10,28 @@ pub(super) type Happens = (&'static str, fn(&Scope, &World) -> bool);
 #[derive(Clone)]
 pub(super) struct Scope {
     pub(super) name: &'static str,
-    /// How many rounds each client may begin.
+    /// The number of rounds that each client may begin.
     pub(super) rounds: &'static [u8],
-    /// How often the first client may extend its leases.
+    /// The number of times that the first client may extend its leases.
     pub(super) extensions: u8,
-    /// How often each client may repair its leases, not counting repairs after an extension.
+    /// The number of times that each client may repair its leases, not counting repairs after an extension.
     pub(super) repairs: u8,
     /// Whether leases are released. If not, they expire.
     pub(super) releases: bool,
-    /// How many ticks pass; the ttl is three ticks.
+    /// The number of ticks that pass; the ttl is three ticks.
     pub(super) ticks: u8,
     pub(super) faults: Faults,
     /// Whether the restart guard is on.
     pub(super) guard: bool,
     /// The rates of the clients' and the nodes' clocks; the search tries each element.
     pub(super) clocks: &'static [Rates],
-    /// How far each client's proposals are ahead of the true time, in microseconds.
+    /// The error of each client's proposals, in microseconds; positive if they are ahead of the true time.
     pub(super) wall_clocks: [i64; 3],
     /// The microseconds that pass on wall clocks in a tick.
     pub(super) wall_tick: u64,
-    /// How far each node's wall clock is ahead of the true time, in microseconds.
+    /// The error of each node's wall clock, in microseconds; positive if it is ahead of the true time.
     pub(super) node_clocks: [i64; NODES],
-    /// How far each node's counter is ahead of its wall clock, in microseconds; 0 for no counter.
+    /// The microseconds by which each node's counter is ahead of its wall clock; 0 for no counter.
     pub(super) counters: [u64; NODES],
     pub(super) claim: Claim,
     pub(super) happens: Vec<Happens>,

@@ -6,11 +6,11 @@ use super::settings::{
     ALL_CLOCKS, BROKEN_CLOCKS, Claim, Faults, LONG_TICK, NODES, NODES_FAST, SHORT_TICK,
 };
 
-/// A clock that is far behind.
+/// The error of a clock that is far behind, in microseconds.
 const BEHIND: i64 = i64::MIN / 2;
-/// A clock that is ahead by more than the time for which nodes keep a counter that is not ahead.
+/// The error of a clock that is far ahead, in microseconds: more than the ttl plus `FENCE_MEMORY`.
 const AHEAD: i64 = 100_000_000;
-/// A proposal that is ahead, but that nodes still accept.
+/// The error of a proposal that is ahead but within `FENCE_WINDOW`, in microseconds: nodes accept it.
 const NEAR: i64 = 1_500_000;
 /// The clock of one node is so far ahead that it rejects every proposal that the others accept.
 const SKEWED: [i64; NODES] = [AHEAD, 0, 0];

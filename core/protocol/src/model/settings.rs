@@ -25,12 +25,12 @@ pub(super) enum Claim {
     Exclusion,
     /// No two leases have the same fence, however wrong clocks are.
     Uniqueness,
-    /// If nodes forget without a guard: a lease is not confirmed again after another client won the
-    /// resource.
+    /// Nothing more, for nodes that forget without a guard. The common claims include that no extension is
+    /// confirmed that was sent after another client won the resource.
     Truth,
 }
 
-/// How often each fault may still happen.
+/// The number of times that each fault may still happen.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(super) struct Faults {
     /// A client gives up on a request.
@@ -58,13 +58,14 @@ pub(super) type Rates = ([u64; 3], [u64; NODES]);
 
 const ORDINARY: u64 = 1000;
 /// The fastest rate that the drift factor allows. A lease requested at tick t is valid by an ordinary
-/// clock until tick t + 2, which is when a node with this clock expires the key.
+/// clock until tick t + 2. A node with this clock expires the key at the same moment.
 const FAST: u64 = 1500;
 
 /// All nodes expire keys as early as the drift factor allows.
 pub(super) const NODES_FAST: &[Rates] = &[([ORDINARY; 3], [FAST; NODES])];
 
-/// All nodes fast, no difference, one fast node, one fast client, one fast client and two fast nodes.
+/// In this order: all nodes fast; all clocks equal; one fast node; one fast client; one fast client and two
+/// fast nodes.
 pub(super) const ALL_CLOCKS: &[Rates] = &[
     ([ORDINARY; 3], [FAST; NODES]),
     ([ORDINARY; 3], [ORDINARY; NODES]),

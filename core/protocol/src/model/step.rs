@@ -280,7 +280,7 @@ impl World {
         }
     }
 
-    /// Performs steps whose timing makes no difference at once, to reduce the number of states.
+    /// Performs the steps whose timing makes no difference immediately, which reduces the number of states.
     fn settle(&mut self) {
         for number in 0..self.clients.len() {
             for node in 0..NODES {
@@ -290,7 +290,7 @@ impl World {
     }
 
     fn settle_link(&mut self, number: usize, node: usize) {
-        // A release of a token that is not on the node and cannot arrive any more.
+        // Drop releases of tokens that are not on the node and cannot arrive there any more.
         while let Some(&Request::Release { token, .. }) =
             self.clients[number].links[node].up.first()
         {
@@ -303,8 +303,8 @@ impl World {
             }
             link.up.remove(0);
         }
-        // A refusal of a round that is already lost, or an answer after its deadline. Delivering the
-        // latter later could at most add another undo.
+        // Deliver refusals in rounds that are already lost, and answers after their deadline. Delivering a
+        // late answer at another time could at most add another undo.
         while let Some(Reply::Vote(token, vote, _)) = self.clients[number].links[node].down.first()
         {
             let mut attempts = self.clients[number].attempts.iter();
@@ -336,7 +336,7 @@ impl World {
         self.hear_of_the_end(number, node);
     }
 
-    /// The old connection stays open. Undos and releases are sent on both connections.
+    /// Replaces the connection. The old one stays open; undos and releases are sent on both.
     fn replace(&mut self, number: usize, node: usize) {
         self.left.replacements -= 1;
         let link = &mut self.clients[number].links[node];

@@ -25,11 +25,11 @@ type Token = u8;
 #[derive(Clone)]
 struct Scope {
     name: &'static str,
-    /// How often each client acquires the lock.
+    /// The number of times that each client acquires the lock.
     turns: &'static [u8],
-    /// How often clients may try without a notification.
+    /// The number of tries without a notification, over all clients.
     tries: u8,
-    /// How many waiters cancel.
+    /// The maximum number of waiters that cancel.
     cancels: u8,
     /// Whether the first client holds the lock initially.
     is_held: bool,
@@ -68,8 +68,8 @@ enum Phase {
 struct Waiter {
     number: u64,
     calls: Calls,
-    /// The nodes that have notified it since its last round began. Hashed in place of `calls`, which is
-    /// determined by it.
+    /// The nodes that have notified the waiter since its last round began. They determine `calls` and are
+    /// hashed in its place.
     called: [bool; NODES],
 }
 
@@ -118,7 +118,7 @@ impl Phase {
         }
     }
 
-    /// Whether the node has notified the waiter, and how it voted.
+    /// Returns whether the node has notified the waiter, and its vote.
     fn about(&self, node: usize) -> (bool, Option<bool>) {
         match self {
             Self::Trying(waiter, attempt) => (waiter.called[node], attempt.votes[node]),

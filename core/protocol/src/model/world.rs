@@ -18,7 +18,7 @@ pub(super) struct World {
     pub(super) node_rates: [u64; NODES],
     /// The microseconds that pass on wall clocks in a tick.
     pub(super) wall_tick: u64,
-    /// How far each node's wall clock is ahead of the true time, in microseconds.
+    /// The error of each node's wall clock, in microseconds; positive if it is ahead of the true time.
     pub(super) node_clocks: [i64; NODES],
     pub(super) nodes: [Node; NODES],
     pub(super) clients: Vec<Client>,
@@ -195,7 +195,7 @@ impl World {
 
     /// The time by a client's clock.
     pub(super) fn now(&self, client: usize) -> Moment {
-        // Starts later than any uptime, so that no moment is before the origin.
+        // The initial time is later than any uptime, so that no moment is before the origin.
         let milliseconds = 1_000_000 + u64::from(self.tick) * self.client_rates[client];
         Moment::from_origin(Duration::from_millis(milliseconds))
     }
@@ -216,7 +216,7 @@ impl World {
         Time { now: self.node_now(node), wall }
     }
 
-    /// A client has connected to a node and reads its memory identity and uptime.
+    /// A client that has connected to a node reads the identity of its memory and its uptime.
     pub(super) fn examine(&mut self, client: usize, node: usize) {
         let now = self.now(client);
         let Node { memory, started, .. } = self.nodes[node];

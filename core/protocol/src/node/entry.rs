@@ -31,7 +31,7 @@ pub struct Entry<T> {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Hash)]
 struct Counter {
     fence: u64,
-    /// When the node forgets it, by its wall clock in microseconds.
+    /// When the node forgets the fence, by its wall clock in microseconds.
     expires: u64,
 }
 
@@ -83,7 +83,7 @@ impl<T: Clone + PartialEq> Entry<T> {
         self.lock = Some((token.clone(), time.now.plus(ttl)));
     }
 
-    /// An entry with a counter that an earlier lease left behind. No counter if `fence` is 0.
+    /// Creates an entry with the fence counter of an earlier lease; without a counter if `fence` is 0.
     #[cfg(test)]
     pub fn with_counter(time: Time, fence: u64) -> Self {
         let mut entry = Self::default();
@@ -109,8 +109,8 @@ impl<T: Clone + PartialEq> Entry<T> {
         is_held
     }
 
-    /// EXTEND: whether `token` holds the resource. Prolongs the lock and the counter, never shortens
-    /// them.
+    /// EXTEND: prolongs the lock and the counter if `token` holds the resource, and returns whether it
+    /// does. Never shortens them.
     pub fn extend(&mut self, time: Time, token: &T, ttl: Duration) -> bool {
         let is_held = self.is_held_by(time.now, token);
         if let Some((_, expires)) = self.lock.as_mut().filter(|_| is_held) {
@@ -122,8 +122,8 @@ impl<T: Clone + PartialEq> Entry<T> {
         is_held
     }
 
-    /// HEAL: whether the key could be repaired. Sets it if the resource is free. `fence` is the fence of
-    /// the lease.
+    /// HEAL: sets the key if the resource is free. Returns whether `token` holds the resource now, and
+    /// whether the node has granted a larger fence than `fence`, the fence of the lease.
     pub fn heal(&mut self, time: Time, token: &T, ttl: Duration, fence: u64) -> Healed {
         let last = self.counter.get(time.wall);
         if self.token(time.now).is_none() {
@@ -172,8 +172,8 @@ impl<T: Clone + PartialEq> Entry<T> {
     }
 }
 
-/// ACQUIRE of all entries or none; `None` if the fences are used up. All entries get the same fence,
-/// which is larger than the last fence of each.
+/// ACQUIRE: locks all entries or none, and returns the vote; `None` if the fences are used up. All entries
+/// get the same fence, which is larger than the last fence of each.
 pub fn acquire<T: Clone + PartialEq>(
     entries: &mut [&mut Entry<T>],
     time: Time,

@@ -11,7 +11,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// The most absent waiters that a node skips when it looks for one to notify.
+/// The maximum number of waiters that a node tries to notify before it gives up because none is subscribed.
 pub const MOST_GONE: usize = 16;
 
 /// A waiter's name with its score in a server's sorted set.
@@ -28,8 +28,8 @@ pub struct Queue {
 }
 
 impl Queue {
-    /// How much longer another, notified waiter goes before this client; `None` if none does. `waiter` is
-    /// `None` for a client that has no place in the queue.
+    /// Returns the remaining time for which another, notified waiter goes before this client; `None` if
+    /// there is no such waiter. `waiter` is `None` for a client that is not in the queue.
     pub fn is_blocked(&mut self, now: Moment, waiter: Option<&str>) -> Option<Duration> {
         self.forget(now);
         let (notified, until) = self.notified.as_ref()?;
@@ -41,7 +41,7 @@ impl Queue {
         self.notified.as_ref().is_some_and(|(notified, _)| &**notified == waiter)
     }
 
-    /// Puts the waiter at the place of its ticket. A notified waiter loses its precedence.
+    /// Inserts the waiter in the order of its ticket. A notified waiter loses its precedence.
     pub fn join(&mut self, now: Moment, waiter: &Arc<str>, ticket: u64, turns: Turns) {
         self.leave(now, waiter);
         self.waiting.insert((ticket, Arc::clone(waiter)));
@@ -93,7 +93,7 @@ impl Queue {
                     }
                     Some(notified)
                 }
-                // It did not try in time.
+                // The notified waiter did not try in time.
                 Some(_) => continue,
                 None => self.waiting.pop_first().map(|(_, waiter)| waiter),
             };

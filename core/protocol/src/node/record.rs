@@ -33,16 +33,16 @@ impl<T> Default for Record<T> {
 pub struct Wanted<'a, T> {
     /// The round's token.
     pub token: &'a T,
-    /// How long the node keeps the lock.
+    /// The time for which the node keeps the lock.
     pub ttl: Duration,
     /// The fence that the client proposes.
     pub proposal: u64,
-    /// The waiter that the round is for, if it has a place in the queue.
+    /// The waiter that the round is for; `None` if it does not join the queue.
     pub waiter: Option<&'a str>,
 }
 
-/// ACQUIRE of all records or none; `None` if the fences are used up. If it is refused and the round is
-/// for a waiter, call [`join`] next.
+/// ACQUIRE: locks all records or none, and returns the vote; `None` if the fences are used up. If the
+/// request is refused and the round is for a waiter, call [`join`] next.
 pub fn acquire<T: Clone + PartialEq>(
     records: &mut [&mut Record<T>],
     time: Time,
@@ -66,7 +66,7 @@ pub fn acquire<T: Clone + PartialEq>(
 
 /// Puts a waiter whose ACQUIRE was refused into the queues. Returns how many waiters are before it.
 ///
-/// `call` notifies a waiter about the resource at this position and returns whether the waiter is
+/// `call` notifies a waiter about the resource at the given position and returns whether the waiter is
 /// subscribed.
 pub fn join<T: Clone + PartialEq>(
     records: &mut [&mut Record<T>],
@@ -81,8 +81,8 @@ pub fn join<T: Clone + PartialEq>(
         } else if !turns.keep.is_zero() {
             record.queue.keep(now, waiter, turns);
         } else {
-            // Another resource is not free, so the waiter cannot use its turn. It joins again when it
-            // tries again.
+            // The waiter cannot use this resource, because another one is not free. It joins the queue
+            // again when it tries again.
             record.queue.leave(now, waiter);
             record.queue.notify_next(now, false, turns, |next| call(position, next));
         }
@@ -128,7 +128,7 @@ pub fn act_on_held<T: Clone + PartialEq>(
         && records.iter_mut().all(|record| act(&mut record.entry))
 }
 
-/// HEAL of all records, or of none if another token holds one of them.
+/// HEAL: repairs all records, or none if another token holds one of them.
 pub fn heal<T: Clone + PartialEq>(
     records: &mut [&mut Record<T>],
     time: Time,

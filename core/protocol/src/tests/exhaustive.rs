@@ -236,7 +236,7 @@ fn a_contended_round_reports_when_enough_keys_will_have_expired() {
     for (votes, expires) in cases {
         let mut round = Round::new(Quorum::over(3).expect("valid"), at(0), TERM);
         let mut outcome = None;
-        // Nodes 2 and 1 decide.
+        // The votes of nodes 2 and 1 decide the round.
         for (node, vote) in votes.into_iter().enumerate().rev() {
             let seen = round.handle(at(1), Event::Vote { node, vote, in_order: true }).outcome;
             outcome = outcome.or(seen);

@@ -73,7 +73,7 @@ fn a_node_that_reports_no_identity_is_guarded_after_every_connect() {
         guard.looked(at(connected), None);
         assert_eq!(guard.counts_from(), at(connected + LENGTH));
     }
-    // It now reports an identity, but the earlier one is unknown.
+    // The node now reports an identity, but its earlier identity is unknown.
     guard.looked(at(95_000), Some(("a", seconds(1_000))));
     assert_eq!(guard.counts_from(), at(95_000 + LENGTH));
     // After a connection without a report, a known identity does not help either.

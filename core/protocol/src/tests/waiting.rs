@@ -126,7 +126,7 @@ fn a_waiter_sleeps_longer_the_more_waiters_are_before_it() {
     for before in [100, u64::MAX] {
         assert_eq!(next(Some(before), HELD, u32::MAX), at(2_200));
     }
-    // The place in the queue does not matter in an outage.
+    // The position in the queue does not matter in an outage.
     assert_eq!(next(Some(9), Loss::NoQuorum, 0), at(50));
     // When the key of a crashed holder expires, waiters try one after the other, in queue order.
     let soon = Loss::Contended { free_in: Some(Duration::from_millis(20)) };

@@ -20,8 +20,8 @@ fn node(outcome: NodeOutcome, token: Option<&str>, left: Option<u64>) -> NodeSta
     }
 }
 
-/// The status from one letter per node: `-` is free, `?` does not answer, `!` holds a value that is not a
-/// string, any other letter is a token.
+/// Returns the status for one letter per node: `-` is free, `?` does not answer, `!` holds a value that is
+/// not a string, any other letter is a token.
 fn status(nodes: &str) -> Status {
     let quorum = Quorum::over(nodes.len()).unwrap();
     let node = |(at, letter): (usize, char)| {
@@ -81,7 +81,7 @@ fn force_release_deletes_only_the_token_that_was_seen() {
     assert_eq!(held.fence, Some(lease.fence()));
     assert!(held.expires_in_ms.is_some_and(|left| left <= 10_000));
 
-    // The status said that it was free, so nothing is released.
+    // In this status the resource is free, so nothing is released.
     let released = client.force_release(&free).wait(PATIENCE).unwrap().unwrap();
     assert!(released.iter().all(|node| node.outcome == NodeOutcome::Missing));
     assert_eq!(status().state, State::Held);

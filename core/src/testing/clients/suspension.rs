@@ -15,7 +15,7 @@ fn hold() -> Lease {
 
 #[test]
 fn a_suspension_renews_or_ends_a_lease() {
-    // Suspended for a part of the validity: the overdue renewal is sent at once.
+    // A suspension for a part of the validity: the overdue renewal is sent immediately.
     let lease = hold();
     let before = lease.remaining();
     suspend(TTL / 2);
@@ -26,7 +26,7 @@ fn a_suspension_renews_or_ends_a_lease() {
         std::thread::sleep(Duration::from_millis(5));
     }
 
-    // Suspended for longer: `is_valid` is right at once, before any timer has fired.
+    // A suspension beyond the validity end: `is_valid` is correct immediately, before any timer fires.
     let mut lost = lease.lost();
     suspend(TTL);
     assert!(!lease.is_valid());

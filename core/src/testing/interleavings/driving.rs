@@ -25,7 +25,7 @@ struct Runtime {
     ready: usize,
     /// The number of tasks done.
     done: usize,
-    /// How often `Executor::wanted` was notified.
+    /// The number of notifications of `Executor::wanted`.
     wanted: usize,
 }
 

@@ -1,5 +1,5 @@
-//! `runtime/pipeline.rs`: requests put on a connection are written in order, exactly once, without a
-//! remainder.
+//! `runtime/pipeline.rs`: requests put on a connection are written in order, completely and exactly
+//! once.
 
 use super::check;
 use super::pipeline::{self, Pipeline, Pipelined, together};

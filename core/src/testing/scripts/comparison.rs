@@ -105,12 +105,12 @@ impl Steps {
         Duration::from_secs(seconds) + HALF
     }
 
-    /// A duration of a turn: zero, short, within the limit of a minute, or beyond it.
+    /// Draws a duration for `Turns`: zero, short, within the limit of a minute, or beyond it.
     fn turn(&mut self) -> Duration {
         self.one_of(&[Duration::ZERO, 100 * TICK + HALF, 5_000 * TICK + HALF, 10_000 * TICK])
     }
 
-    /// A fence: close to the clock, far from it, or close to the largest possible.
+    /// Draws a fence: close to the clock, far from it, or close to the largest possible.
     fn number(&mut self, wall: u64) -> u64 {
         let apart =
             self.one_of(&[0, 1, 1_999_999, 2_000_000, 2_000_001, 60_000_000, 3_600_000_000]);
@@ -123,7 +123,7 @@ impl Steps {
         number.clamp(1, FENCE_LIMIT - 1)
     }
 
-    /// An earlier subject, if there is one: often a recent one, which may hold a lock.
+    /// Draws an earlier subject, if there is one: often a recent one, which may hold a lock.
     fn subject(&mut self) -> Arc<Subject> {
         let count = self.subjects.len();
         let earliest = if self.random.bool() { count.saturating_sub(3) } else { 0 };
@@ -155,7 +155,7 @@ impl Steps {
     }
 }
 
-/// What the in-memory node stores, in the form of a server's keys.
+/// Returns what the in-memory node stores, in the form of a server's keys.
 fn keyspace(memory: &mut Entries, time: Time) -> Keyspace {
     let mut all = Keyspace::new();
     let mut add = |key, value, expires_in: Duration| {
@@ -181,7 +181,7 @@ fn keyspace(memory: &mut Entries, time: Time) -> Keyspace {
     all
 }
 
-/// The reply of the in-memory node as a server would give it.
+/// Converts a reply of the in-memory node to the reply that a server would send.
 fn as_server(reply: Reply) -> Reply {
     let known = |left: Option<Duration>| left.filter(|left| *left < FOR_EVER / 2);
     match reply {
@@ -193,7 +193,7 @@ fn as_server(reply: Reply) -> Reply {
     }
 }
 
-/// The kind of a request and its reply, to check that all kinds occur.
+/// Returns the kind of a request and its reply, to check that all kinds occur.
 fn kind(request: &Request, reply: &Result<Reply, String>, before: &Keyspace) -> String {
     let subjects: Vec<_> = match request {
         Request::Acquire { subject, .. }
@@ -244,7 +244,7 @@ impl Pair {
         self.server.set_clock(wall);
     }
 
-    /// Applies the step to both. Returns the reply of each and what each stores then.
+    /// Applies the step to both. Returns the reply of each and what each stores afterwards.
     async fn take(&mut self, step: &Step) -> [(Option<Result<Reply, String>>, Keyspace); 2] {
         let time = self.time();
         let in_milliseconds = |ttl: Duration| ttl.as_millis().to_string();
@@ -330,7 +330,7 @@ async fn compare() {
             let [(replied, kept), (expected, expected_kept)] = pair.take(&step).await;
             let story = || format!("sequence {sequence}:\n{}", history.join("\n"));
             match (&replied, &expected) {
-                // Their error texts differ.
+                // The error texts of the two differ.
                 (Some(Err(_)), Some(Err(_))) => {}
                 _ => assert_eq!(replied, expected, "{}", story()),
             }

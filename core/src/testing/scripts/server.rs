@@ -94,7 +94,7 @@ impl Server {
         reply
     }
 
-    /// Sends a request. Returns the reply or the server's error, and what the server stores then.
+    /// Sends a request. Returns the reply or the server's error, and what the server stores afterwards.
     pub(super) async fn ask(&self, request: &Request) -> (Result<Reply, String>, Keyspace) {
         let mut dump = redis::cmd("EVAL");
         dump.arg(DUMP).arg(0);

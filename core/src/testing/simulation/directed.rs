@@ -61,12 +61,12 @@ impl Trio {
     }
 }
 
-/// How long a lease is valid, counted from the moment before its first request is sent.
+/// Returns the validity of a lease, counted from the moment before its first request is sent.
 fn validity(ttl: Duration) -> Duration {
     ttl - Term { ttl, drift_factor: 0.01 }.drift()
 }
 
-/// One round of an acquire, released at once.
+/// Performs one round of an acquire and releases the lease immediately.
 async fn round(process: &Arc<Process>, client: &Client) -> crate::Result<()> {
     let lock = within(process, || client.lock("r").wait(Duration::ZERO));
     let round = async move {
@@ -77,7 +77,7 @@ async fn round(process: &Arc<Process>, client: &Client) -> crate::Result<()> {
     process.spawn(round).await.expect("no panic")
 }
 
-/// Restarts the only node empty, and returns how long the client gets no lock.
+/// Restarts the only node empty, and returns the time for which the client gets no lock.
 async fn guarded_for(world: &World, process: &Arc<Process>, client: &Client) -> Duration {
     let began = world.elapsed();
     world.nodes[0].kill();
@@ -264,7 +264,8 @@ fn a_node_does_not_confirm_an_extension_begun_before_it_counts() {
         trio.world.nodes[0].start(true);
         trio.world.elapsed()
     };
-    // How long a node does not count after a restart. Measured first; the same in all these worlds.
+    // The time for which a node does not count after a restart. It is measured first and is the same in all
+    // these worlds.
     let guarded = Cell::new(Duration::ZERO);
     in_virtual_time(async {
         let trio = new();

@@ -11,8 +11,8 @@ pub(super) struct Evidence(Mutex<EvidenceState>);
 
 #[derive(Default)]
 struct EvidenceState {
-    /// For each process and lock key, when a node last refused the lock: another token held it, or it was
-    /// another waiter's turn.
+    /// For each process and lock key, when a node last refused the lock: another token held it, or another
+    /// waiter had precedence.
     refusals: HashMap<(String, String), Duration>,
     troubles: Vec<Trouble>,
 }
@@ -38,7 +38,7 @@ impl Evidence {
         self.state().refusals.insert((process, lock.to_owned()), now);
     }
 
-    /// When one of these locks was last refused to this process.
+    /// Returns when one of these locks was last refused to this process.
     pub(super) fn last_refusal(&self, process: &str, locks: &[String]) -> Option<Duration> {
         let state = self.state();
         let refusal = |lock: &String| state.refusals.get(&(process.to_owned(), lock.clone()));
@@ -56,7 +56,7 @@ impl Evidence {
         self.state().troubles[trouble].to = Some(now);
     }
 
-    /// The number of nodes that were in trouble for this process at any time since `since`.
+    /// Returns the number of nodes that were in trouble for this process at any time since `since`.
     pub(super) fn troubled(&self, process: &str, since: Duration) -> usize {
         let state = self.state();
         let concerns = |trouble: &&Trouble| {

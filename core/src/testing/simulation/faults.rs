@@ -72,7 +72,7 @@ pub(super) async fn run(
     witness.end();
 }
 
-/// A partition in one direction or both, or a broken connection.
+/// Partitions a process from a node in one direction or both, or breaks their connections.
 async fn disturb(world: Arc<World>, process: Arc<Process>, node: usize, lasts: Duration) {
     let (name, link) = (&process.name, &process.links[node]);
     let kind = world.random(0..5);
@@ -103,7 +103,7 @@ async fn disturb(world: Arc<World>, process: Arc<Process>, node: usize, lasts: D
     world.log(format!("{name}: node {node} can be reached again"));
 }
 
-/// Notifications are lost.
+/// Drops the notifications of a node to a process.
 async fn silence(world: Arc<World>, process: Arc<Process>, node: usize, lasts: Duration) {
     world.count("faults: notifications lost");
     world.log(format!("{}: notifications of node {node} are lost for {lasts:?}", process.name));
@@ -148,16 +148,16 @@ async fn restart(world: Arc<World>, node: usize, lasts: Duration, may_forget: bo
     world.log(format!("node {node} is up again"));
 }
 
-/// All nodes restart at once.
+/// Restarts all nodes at the same time.
 async fn blackout(world: Arc<World>, lasts: Duration, may_forget: bool) {
     world.count("faults: blackouts");
-    // Most are short, as if one command had restarted all nodes.
+    // Most blackouts are short, as if one command had restarted all nodes.
     let lasts = if world.chance(70) { lasts.min(Duration::from_millis(5)) } else { lasts };
     let nodes = 0..world.nodes.len();
     join_all(nodes.map(|node| restart(Arc::clone(&world), node, lasts, may_forget))).await;
 }
 
-/// A process is stopped, its machine is suspended, or the process is killed.
+/// Stops a process, suspends its machine, or kills the process.
 async fn stop(world: Arc<World>, process: Arc<Process>, lasts: Duration) {
     if process.is_stopped() || process.is_dead() {
         return;

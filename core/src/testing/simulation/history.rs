@@ -13,7 +13,8 @@ use tokio::time::Instant;
 /// The initial wall clock, in microseconds since the Unix epoch.
 const EPOCH: u64 = 1_750_000_000_000_000;
 
-/// More polls than any simulation needs. A simulation that reaches it has a task in an endless loop.
+/// More polls than any simulation needs. A simulation that reaches this number has a task in an endless
+/// loop.
 const MOST_STEPS: u64 = 50_000_000;
 
 pub(super) struct History {

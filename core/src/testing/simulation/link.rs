@@ -20,13 +20,13 @@ pub(super) struct Link {
 
 /// The state of a connection that both ends share.
 pub(super) struct Shared {
-    /// Whether it is for notifications only.
+    /// Whether the connection is for notifications only.
     pub(super) is_subscription: bool,
-    /// Cancelled when the connection breaks for the client, which knows it.
+    /// Cancelled when the client learns that the connection is broken.
     pub(super) broken: CancellationToken,
-    /// Whether requests in flight are lost when it breaks. If not, they arrive late.
+    /// Whether requests in flight are lost when the connection breaks. If not, they arrive late.
     pub(super) is_lost: AtomicBool,
-    /// Whether the client has dropped it.
+    /// Whether the client has dropped the connection.
     pub(super) is_abandoned: AtomicBool,
 }
 

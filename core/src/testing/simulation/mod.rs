@@ -5,8 +5,8 @@
 //! random numbers and tasks belong to simulated processes (`process.rs`).
 //!
 //! A seed determines a whole world (`scenario.rs`): the number of nodes and processes, the options, the
-//! rate of each clock, and which faults happen when (`faults.rs`). A witness sees all leases at once
-//! (`witness.rs`). Failed acquires are checked against what the nodes answered (`evidence.rs`).
+//! rate of each clock, and which faults happen when (`faults.rs`). A witness observes the leases of all
+//! processes (`witness.rs`). Failed acquires are checked against what the nodes answered (`evidence.rs`).
 //!
 //! `make simulate` runs some thousand seeds, `make simulate SEED=…` a single one and prints its history.
 //! The same seed always yields the same history, as long as the code is the same.

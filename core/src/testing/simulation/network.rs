@@ -138,7 +138,7 @@ async fn serve(
         open(&link.up).await;
         node.runs().await;
         if !node.is_up() || node.started() != started || shared.is_lost.load(Ordering::Relaxed) {
-            // The client learns of it once it can be reached.
+            // The client learns of the broken connection once messages reach the client again.
             open(&link.down).await;
             shared.broken.cancel();
             return;
@@ -202,7 +202,7 @@ impl Calls {
     }
 }
 
-/// The line of the history for one request.
+/// Returns the line of the history for one request.
 fn trace(
     node: &Node,
     world: &World,

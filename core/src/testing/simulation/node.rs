@@ -25,9 +25,9 @@ pub(super) struct Node {
 struct ServerState {
     entries: Entries,
     is_up: bool,
-    /// How often it has been restarted.
+    /// The number of restarts.
     started: u64,
-    /// When it was last started, by its own clock.
+    /// When the node was last started, by its own clock.
     since: Duration,
     requests: u64,
 }
@@ -120,7 +120,7 @@ impl Node {
         self.history().wall_clock_micros().saturating_add_signed(self.wall_clock_error)
     }
 
-    /// The number of requests that it has received.
+    /// The number of requests that the node has received.
     pub(super) fn requests(&self) -> u64 {
         self.state().requests
     }

@@ -37,7 +37,7 @@ pub(crate) struct Process {
     state: Mutex<ProcessState>,
 }
 
-/// How long the operating system preempts a process at certain points.
+/// The time for which the operating system preempts a process at certain points.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Preemption {
     /// After each reading of its clock.
@@ -50,7 +50,7 @@ pub(super) struct Preemption {
 struct ProcessState {
     /// The error of its wall clock, in microseconds.
     wall_clock_error: i64,
-    /// How long its machine was suspended in total.
+    /// The total time for which its machine was suspended.
     suspended: Duration,
     is_stopped: bool,
     /// The true time at which it last resumed after a stop.
@@ -87,7 +87,7 @@ impl Process {
         self.world.elapsed().max(self.state().preempted_until)
     }
 
-    /// How far the current code is ahead of the world's time.
+    /// The time by which the current code is ahead of the world's time.
     pub(super) fn ahead(&self) -> Duration {
         self.elapsed().saturating_sub(self.world.elapsed())
     }
@@ -134,12 +134,13 @@ impl Process {
         machine::spawn(Arc::<Self>::clone(self), task)
     }
 
-    /// SIGSTOP.
+    /// Stops the process, as SIGSTOP does.
     pub(super) fn stop(&self) {
         self.state().is_stopped = true;
     }
 
-    /// SIGCONT. `suspended` is how long its machine was suspended too; zero if only the process was stopped.
+    /// Resumes the process, as SIGCONT does. `suspended` is the time for which its machine was suspended too;
+    /// zero if only the process was stopped.
     pub(super) fn go_on(&self, suspended: Duration) {
         {
             let mut state = self.state();
@@ -156,7 +157,7 @@ impl Process {
         held.into_iter().for_each(Waker::wake);
     }
 
-    /// SIGKILL. Its connections are closed; requests in flight still arrive.
+    /// Kills the process, as SIGKILL does. Its connections are closed; requests in flight still arrive.
     pub(super) fn kill(&self) {
         self.state().is_dead = true;
         self.world.killed(&self.name);
@@ -167,7 +168,7 @@ impl Process {
         self.state().is_dead
     }
 
-    /// Whether it has not been stopped since `since`.
+    /// Whether the process has not been stopped since `since`.
     pub(super) fn has_run_since(&self, since: Duration) -> bool {
         self.state().last_stop.is_none_or(|stop| stop < since)
     }

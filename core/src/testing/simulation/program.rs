@@ -10,25 +10,27 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::sleep as truly;
 
-/// How much longer than its wait an operation may take with faults: connecting, a last round, the end of
-/// freezes and partitions.
+/// The maximum duration of an operation with faults, in addition to its wait: connecting, a last round, the
+/// end of freezes and partitions.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// How much longer than its wait an operation may take without faults: connecting and a last round.
+/// The maximum duration of an operation without faults, in addition to its wait: connecting and a last
+/// round.
 const CALM_PATIENCE: Duration = Duration::from_millis(100);
 
-/// How often each task may overtake a waiter, without faults. A waiter can be overtaken before it has
-/// joined the queues.
+/// The maximum number of times that each task may overtake a waiter, without faults. A waiter can be
+/// overtaken before it has joined the queues.
 const OVERTAKEN_PER_TASK: usize = 1;
 
-/// How much later than the last answer an error may be reported, beyond the time limits.
+/// The maximum time from the last answer to the report of an error, in addition to the time limits.
 const SLACK: Duration = Duration::from_millis(20);
 
 /// The longest time until a node that is no longer in trouble is connected again: an attempt in progress, the
 /// pause after it, and another attempt.
 const RECONNECTED: Duration = Duration::from_millis(2_500);
 
-/// How much longer than the guard's duration a node may be guarded, since uptimes are in whole seconds.
+/// The maximum time for which a node may be guarded, in addition to the guard's duration: uptimes are in
+/// whole seconds.
 const GUARDED: Duration = Duration::from_millis(2_500);
 
 /// The longest time from the end of a suspension to the report of a loss.
@@ -163,7 +165,7 @@ impl Program {
             return process.world.count("errors not checked: the process was stopped");
         }
         let troubled = process.world.evidence.troubled(&process.name, since);
-        // Raising the fence may need every node that granted.
+        // Raising the fence may need the answers of all nodes that granted.
         let needed =
             if scenario.clocks_are_apart() { 1 } else { scenario.nodes - scenario.nodes / 2 };
         if troubled < needed {
@@ -174,7 +176,7 @@ impl Program {
         }
     }
 
-    /// One resource, or several in random order.
+    /// Returns one resource, or several in random order.
     fn some_resources(&self) -> Vec<usize> {
         let mut all: Vec<_> = (0..self.scenario.resources).collect();
         let several = if self.chance(25) { self.random(1..4) as usize } else { 1 };

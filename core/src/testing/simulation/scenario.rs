@@ -40,7 +40,7 @@ pub(super) struct Scenario {
     pub(super) node_clock_error: i64,
     /// Whether fences must grow. Not claimed if nodes forget and the guard is short.
     pub(super) fences_grow: bool,
-    /// How long faults happen.
+    /// The time for which faults happen.
     pub(super) length: Duration,
 }
 
@@ -84,14 +84,14 @@ impl Scenario {
             wall_clock_error: YEARS,
             node_clock_error: if memory_loss || random.bool() { CLOSE } else { YEARS },
             fences_grow,
-            // Long enough for guarded nodes to count again.
+            // The time must be long enough for guarded nodes to count again.
             length: Duration::from_secs(if memory_loss && fences_grow { 40 } else { 20 }),
         }
     }
 
     /// Draws the rate of a clock. The rates of two clocks differ by at most the drift factor.
     pub(super) fn rate(&self, random: &mut fastrand::Rng) -> f64 {
-        // Often exactly at the limit, where errors show.
+        // Often exactly at the limit, where errors are most likely to show.
         let part = [0.0, 1.0, random.f64()][random.usize(..3)];
         1.0 / (1.0 - self.drift_factor * part)
     }

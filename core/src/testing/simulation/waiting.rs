@@ -96,7 +96,7 @@ impl Peer {
         assert!(releasing.await, "it is held");
     }
 
-    /// Acquires, holds and releases the lock `turns` times. Returns when it got the lock each time.
+    /// Acquires, holds and releases the lock `turns` times. Returns the moments at which it got the lock.
     async fn work(self, resources: &[&str], turns: usize, hold: Duration) -> Vec<Duration> {
         let mut got = Vec::new();
         for _ in 0..turns {
@@ -153,7 +153,7 @@ fn clients_are_served_in_the_order_of_arrival() {
             got.iter().map(|(_, number)| *number).collect::<Vec<_>>(),
             Vec::from_iter(0..16)
         );
-        // The last client waited for 15 others and the time that they held the lock.
+        // The last client waited for 15 notifications and for the time that 15 others held the lock.
         assert!(got[15].0 - got[0].0 < 15 * (AT_ONCE + 2 * MILLISECOND));
         let requests = calm.requests() - before;
         assert!(requests <= 16 * 3, "{requests} requests for 16 locks");
@@ -169,7 +169,7 @@ fn a_returning_client_is_served_after_the_waiters() {
         let peers = calm.peers(8).into_iter();
         let work = peers.map(|peer| tokio::spawn(peer.work(&["r"], turns, MILLISECOND)));
         let got: Vec<_> = join_all(work).await.into_iter().map(|got| got.unwrap()).collect();
-        // Between two turns of a client, every other client has one turn, except at the beginning.
+        // Between two leases of a client, every other client gets one lease, except at the beginning.
         for mine in &got {
             for turn in mine[10..].windows(2) {
                 let between = |at: &&Duration| **at > turn[0] && **at < turn[1];
@@ -203,10 +203,10 @@ fn five_hundred_waiters_of_a_client_cost_no_more_than_one() {
                     }
                 }
             }
-            // They had a second to take the lock one after the other.
+            // The waiters had a second to acquire the lock one after the other.
             assert!(left <= count / 2, "{left} of {count} were not served");
         }
-        // The difference is the requests of the holder's lease.
+        // Only the requests for the holder's lease may make a difference.
         assert!(loads[1] <= loads[0] + 5, "{loads:?}");
         sleep(SECOND).await;
         assert!(!calm.has_waiters());
@@ -383,12 +383,12 @@ fn a_waiter_for_two_resources_does_not_starve() {
                 }
             }
             let both = calm.peer(100);
-            // Enough turns to average out chance.
+            // Enough leases to average out chance.
             let turns = 40;
             let began = calm.now();
             let got = both.work(&["b", "a"], turns, MILLISECOND).await;
             let took = (*got.last().unwrap() - began) / u32::try_from(turns).unwrap();
-            // In each turn, all other clients go first, and then their leases must end.
+            // Before each lease, all other clients go first, and then their leases must end.
             let fair = 4 * (one + other + AT_ONCE);
             assert!(took < fair + SECOND / 4, "{took:?} for one turn; {one:?} and {other:?}");
             others.iter().for_each(|work| work.abort());

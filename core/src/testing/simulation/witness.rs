@@ -1,4 +1,4 @@
-//! The witness sees all leases of a world at once and checks exclusion, fences and the order of waiters.
+//! The witness observes all leases of a world and checks exclusion, fences and the order of waiters.
 
 use super::process::{Process, within};
 use crate::Lease;
@@ -32,7 +32,7 @@ struct Arrivals {
 
 struct Arrival {
     resources: Vec<usize>,
-    /// By how many waiters that arrived later it was overtaken.
+    /// The number of waiters that arrived later and overtook this one.
     overtaken: usize,
 }
 

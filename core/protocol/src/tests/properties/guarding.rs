@@ -12,7 +12,7 @@ enum Change {
     None,
     /// The server restarted this long ago.
     Restarted(Duration),
-    /// Another server has taken its place: up for this long, but without its memory.
+    /// The server was replaced by another one, which has been up for this time and lacks its memory.
     Replaced(Duration),
 }
 
@@ -56,7 +56,7 @@ proptest! {
         let mut now = start.plus(uptime);
         // The number of the server process, its start, and when grants were last forgotten.
         let (mut server, mut up_since, mut forgot) = (0, start, start);
-        // The server reported in the last step, and whether one was ever reported.
+        // The server that was reported in the last step, and whether any was ever reported.
         let (mut reported, mut was_reported) = (None, false);
         for (number, step) in steps.into_iter().enumerate() {
             let before = guard.counts_from();
@@ -82,7 +82,7 @@ proptest! {
             if step.reports && reported == Some(server) {
                 prop_assert_eq!(guard.counts_from(), before, "it has forgotten nothing");
             }
-            // Without a report, the server may have been any other in between.
+            // Without a report, the server may have been any other one in this step.
             reported = step.reports.then_some(server);
             was_reported |= step.reports;
             let from = guard.counts_from();

@@ -9,10 +9,11 @@ use std::time::Duration;
 
 #[derive(Clone, Copy, Debug)]
 enum Step {
-    /// This part of the ttl passes.
+    /// Time passes: this part of the ttl.
     Pass(f64),
     Extend(Term),
-    /// A node answers the extension that is `back` before the latest, if it has not done so yet.
+    /// A node answers an extension, if it has not done so yet: the latest one if `back` is 0, the one before
+    /// it if `back` is 1, and so on.
     Answer {
         back: usize,
         node: usize,
