@@ -32,7 +32,7 @@ class Lease:
     extended: bool
     asked: int
     granted: int
-    """When the acquire had returned. The lease began earlier."""
+    """The time just after the acquire returned. The lease began earlier."""
     seen: int | None = None
     """The last time at which the lease was certainly valid.
 
@@ -42,15 +42,15 @@ class Lease:
     promised: int = 0
     """The earliest time at which the lease can end if it is not released.
 
-    This is all that is known about a holder that was killed or stopped, and no other client may get
-    the lock before. `remaining` is read after the clock, so the real end is a little later.
+    This is all that is known about a holder that was killed or stopped. No other client may get the
+    lock before this time. `remaining` is read after the clock, so the real end is a little later.
     """
     release_began: int | None = None
     """The time just before the call of `release`."""
     lost: bool = False
 
     def apply(self, entry: Entry) -> None:
-        """Updates this from an entry about the lease."""
+        """Updates this lease from an entry of the history."""
         match entry["event"]:
             case "release":
                 self.release_began = entry["at"]
@@ -68,7 +68,7 @@ class Lease:
 
 @dataclass(frozen=True)
 class Violation:
-    """An event that must not happen."""
+    """A violation of a guarantee of the lock, or a client that crashed or hangs."""
 
     kind: str
     at: int
@@ -103,7 +103,7 @@ def leases(histories: Iterable[tuple[str, Iterable[Entry]]]) -> list[Lease]:
 
 
 def by_resource(of: Iterable[Lease]) -> Iterator[tuple[str, list[Lease]]]:
-    """Yields the leases of each resource, in the same order."""
+    """Yields each resource with its leases, in the given order."""
     found: dict[str, list[Lease]] = defaultdict(list)
     for lease in of:
         found[lease.resource].append(lease)
@@ -111,7 +111,7 @@ def by_resource(of: Iterable[Lease]) -> Iterator[tuple[str, list[Lease]]]:
 
 
 def exclusion(of: Iterable[Lease]) -> list[Violation]:
-    """Returns violations of: no two leases of a resource are valid at the same time."""
+    """Returns violations of the rule that two leases of a resource never overlap."""
     found: dict[tuple[str, str], Violation] = {}
     for resource, held in by_resource(lease for lease in of if lease.seen is not None):
         for kind, end in KINDS_OF_OVERLAP.items():
@@ -138,15 +138,15 @@ def overlaps(held: Sequence[Lease], end: Callable[[Lease], int]) -> Iterator[tup
 
 
 def end_seen(lease: Lease) -> int:
-    """Returns the last time at which the holder saw the lease valid. It may have ended later."""
+    """Returns the last time at which the holder saw the lease valid. The lease may end later."""
     return lease.granted if lease.seen is None else lease.seen
 
 
 def end_promised(lease: Lease) -> int:
     """Returns the time until which the lease was promised to be valid, or its release if earlier.
 
-    No other client may get the lock before, not even if most nodes restarted: with the restart
-    guard, these do not vote for at least as long as the lease was promised for.
+    No other client may get the lock before this time, even if most nodes restarted: the restart
+    guard keeps restarted nodes from voting for at least that long.
     """
     if lease.release_began is None:
         return lease.promised
@@ -157,7 +157,7 @@ KINDS_OF_OVERLAP = {"overlap": end_seen, "broken promise": end_promised}
 
 
 def fences(of: Iterable[Lease]) -> list[Violation]:
-    """Returns violations of: every lease has a larger fence than all earlier leases.
+    """Returns violations of the rule that a lease has a larger fence than all earlier leases.
 
     A lease is earlier than another if it was granted before the other acquire was called, or if its
     holder saw it valid before the other holder did: with exclusion, it ended before. The recorded
@@ -187,7 +187,7 @@ def fences(of: Iterable[Lease]) -> list[Violation]:
 
 
 def completeness(histories: Iterable[tuple[str, Iterable[Entry]]]) -> list[Violation]:
-    """Returns violations of: a lease has exactly the requested resources."""
+    """Returns violations of the rule that a lease has exactly the requested resources."""
     return [
         Violation(
             "other resources",
@@ -202,7 +202,7 @@ def completeness(histories: Iterable[tuple[str, Iterable[Entry]]]) -> list[Viola
 
 
 def truth(of: Iterable[Lease], ttl: int) -> list[Violation]:
-    """Returns violations of: a lease without renewal is not valid for longer than its ttl (ns)."""
+    """Returns violations of the rule that a lease that is not renewed ends within its ttl (ns)."""
     return [
         Violation(
             "valid too long",
@@ -217,7 +217,7 @@ def truth(of: Iterable[Lease], ttl: int) -> list[Violation]:
 
 
 def milliseconds(nanoseconds: int) -> str:
-    """Formats a duration."""
+    """Formats a duration in milliseconds."""
     return f"{nanoseconds / 1e6:.3f} ms"
 
 
@@ -245,7 +245,7 @@ def register(entries: Iterable[Entry]) -> list[Violation]:
 def refusals(
     histories: Iterable[tuple[str, Iterable[Entry]]], of: Iterable[Lease]
 ) -> list[Violation]:
-    """Returns violations of: the register refuses no client whose lease is valid.
+    """Returns violations of the rule that the register refuses no client with a valid lease.
 
     The client checks its lease after it was refused. If the lease is still valid, another client
     had already used a larger fence during it: either there were two holders, or the fences of two

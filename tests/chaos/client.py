@@ -24,8 +24,9 @@ closed     the client is closed. at
 The clock is always read before `left`. So a lease with `left` > 0 was valid at `at`, and stays
 valid until at least `at + left` unless it is released.
 
-On input from stdin, it finishes all waits and turns, and closes its client. At the end of stdin, it
-exits with status 0. Unexpected errors end it with another status.
+On input from stdin, each loop finishes its current acquire and its work with the lock; then the
+process closes its client. At the end of stdin, it exits with status 0. After an unexpected error,
+it exits with another status.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ from typing import Any
 import quorlock
 
 STEP = 20
-"""Milliseconds between two checks of a lease."""
+"""The maximum time, in milliseconds, between two checks of a lease."""
 
 settings = json.loads(sys.argv[1])
 client = quorlock.Client(
@@ -61,7 +62,7 @@ asks = count(1)
 
 
 def record(event: str, **entry: Any) -> None:
-    """Appends with a single write: a kill can lose whole lines, but lines never mix."""
+    """Appends an event with a single write: a kill can lose whole lines, but lines never mix."""
     os.write(history, json.dumps({"event": event, **entry}).encode() + b"\n")
 
 
@@ -72,7 +73,7 @@ def look(event: str, lease: quorlock.Lease, **entry: Any) -> None:
 
 
 class Turn:
-    """One turn of a loop: an acquire and requests to the register. Used by threads and tasks."""
+    """One pass of a loop: an acquire and requests to the register. Used by threads and tasks."""
 
     def __init__(self) -> None:
         many = 2 if random.random() < settings["pairs"] else 1

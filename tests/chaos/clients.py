@@ -1,4 +1,4 @@
-"""Starts, kills, stops and ends the client processes of the chaos run."""
+"""Starts, kills, suspends and shuts down the client processes of the chaos run."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ KINDS: dict[str, list[str]] = {
     "Rust 2": [RUST],
 }
 RETRY_DELAYS = [(2, 20), (50, 200)]
-"""Milliseconds. Some clients retry so often that they rarely need a notification; the others use
-the default."""
+"""Minimum and maximum, in milliseconds. Some clients retry so often that they rarely need a
+notification; the others use the default."""
 END_TIMEOUT = 60.0
-"""Seconds that a client may take to exit, on a loaded machine."""
+"""The maximum time, in seconds, that a client may take to exit, on a loaded machine."""
 CLOSED_TIMEOUT = 3.0
-"""Seconds after which a closed client has no connections. Less than the 5 s after which an open
-client closes its subscriptions by itself."""
+"""The maximum time, in seconds, until a closed client has no connections. It is less than the 5 s
+after which an open client closes its subscriptions by itself."""
 
 
 def build_rust() -> Path:
@@ -73,17 +73,17 @@ class Client:
         self._file = name.lower().replace(" ", "-").replace(".", "")
         self._folder = folder
         self.log = folder / f"{self._file}.log"
-        """The standard error of its processes."""
+        """The file with the standard error of all its processes."""
         self._process: subprocess.Popen[bytes] | None = None
         self._closed: float | None = None
-        """When it had closed its client, by time.monotonic()."""
+        """The time of time.monotonic() at which the process was found to have closed its client."""
 
     def start(self) -> None:
         path = self._folder / f"{self._file}-{len(self.histories) + 1}.jsonl"
         self.histories.append(History(path))
         settings = self._settings | {"history": str(path)}
-        # Stdin is used to end the process. It joins the process group of the servers, which is
-        # killed with this process, including stopped members.
+        # Stdin is used to shut down the process. The process joins the process group of the
+        # servers, which is killed when this process ends, including suspended members.
         with self.log.open("ab") as log:
             self._process = subprocess.Popen(
                 [*self._command, json.dumps(settings)],
@@ -110,7 +110,7 @@ class Client:
         self._running.send_signal(signal.SIGCONT)
 
     def end(self) -> None:
-        """Makes the process finish its waits and turns, and close its client."""
+        """Requests the process to finish its waits and its work, and to close its client."""
         assert self._running.stdin
         self.histories[-1].add_action("ending")
         with suppress(BrokenPipeError):
@@ -143,7 +143,10 @@ class Client:
         return False
 
     def wait(self, deadline: float) -> None:
-        """Lets the process exit, unless it was killed, and waits for it."""
+        """Lets the process exit, and waits until it has. Does nothing if it was killed.
+
+        At the deadline, records a violation and kills the process.
+        """
         if self._process is None:
             return
         try:
@@ -160,7 +163,7 @@ class Client:
 
     @property
     def holds(self) -> bool:
-        """Whether it holds a lease that it has not begun to release."""
+        """Whether the client holds a lease that it has not begun to release."""
         self.histories[-1].load()
         return bool(self.histories[-1].held)
 
@@ -170,13 +173,13 @@ class Client:
 
     @property
     def waits_in_progress(self) -> list[Wait]:
-        """The acquires that have not returned."""
+        """The acquires of the current process that have not returned."""
         self.histories[-1].load()
         return waits([(self.name, self.histories[-1].asks.values())])
 
     @property
     def is_running(self) -> bool:
-        """Whether there is a process, stopped or not."""
+        """Whether the process exists, suspended or not."""
         return self._process is not None and self._process.poll() is None
 
     def check_running(self) -> None:
@@ -252,14 +255,14 @@ class Clients:
         return len(self._clients)
 
     def watch(self, until: float) -> None:
-        """Waits until this time of time.monotonic(), and checks that all clients are running."""
+        """Checks that all clients are running, until this time of time.monotonic()."""
         while (left := until - time.monotonic()) > 0:
             for client in self._clients:
                 client.check_running()
             time.sleep(min(left, 0.05))
 
     def close(self) -> None:
-        """Makes all clients finish their waits and close, and waits for it."""
+        """Requests all clients to finish their waits and to close, and waits until they have."""
         for client in self._clients:
             client.end()
         deadline = time.monotonic() + END_TIMEOUT

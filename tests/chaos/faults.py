@@ -53,7 +53,7 @@ same time."""
 HOLDING = 0.8
 """The probability that a fault of a client process waits until the client holds a lease."""
 HOLDER_TIMEOUT = 0.5
-"""The maximum time in seconds that such a fault waits."""
+"""The maximum time, in seconds, that a fault waits for a client to hold a lease."""
 
 MOMENTARY = {"cut", *QUEUE_FAULTS}
 """The kinds of faults without a duration."""
@@ -75,7 +75,7 @@ class Fault:
     delay: float
     """The delay in seconds, for faults of the kind "delay"."""
     holding: bool
-    """Whether the fault waits up to HOLDER_TIMEOUT until the client holds a lease."""
+    """Whether the fault waits, up to HOLDER_TIMEOUT, for the client to hold a lease."""
 
 
 @dataclass(frozen=True)
@@ -105,7 +105,7 @@ def storms(seed: int, nodes: int, clients: int, namespaces: bool) -> Iterator[St
 
 
 def restarts(seed: int, nodes: int) -> Iterator[Storm]:
-    """Yields storms in which only majorities restart, which the restart guard protects against."""
+    """Yields storms whose only faults are restarts of a majority of the nodes."""
     for number in count():
         planner = _Planner(random.Random(f"{seed} {number}"), nodes, 0)
         for _ in range(6):
@@ -130,7 +130,7 @@ class _Planner:
         begins, ends = self._times(lasting)
         all_targets = self._clients if kind in CLIENT_FAULTS else self._nodes
         for _ in range(self.random.randint(all_targets // 2 + 1, all_targets)):
-            # Real failures are not simultaneous to the microsecond either.
+            # Spread the faults over 50 ms: real failures are never exactly simultaneous.
             self._add(kind, begins + self.random.uniform(0, 0.05), ends)
 
     def storm(self) -> Storm:

@@ -12,18 +12,18 @@ from chaos.waits import Wait, waits
 
 
 class History:
-    """The history of one process, as far as it has been written."""
+    """The history of one process, which may still be writing it."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self._read = 0
         self.entries: list[Entry] = []
         self.actions: list[Entry] = []
-        """What the run did to the process, such as killing it; see waits.py."""
+        """The actions of the run on the process, such as a kill; see waits.py."""
         self.asks: dict[int, Entry] = {}
         """The entries of acquires that have not returned, by their numbers."""
         self.held: set[str] = set()
-        """The tokens of leases that are not released."""
+        """The tokens of the leases that the process has not begun to release."""
 
     def load(self) -> list[Entry]:
         """Reads new entries and returns all. Ignores an incomplete last line."""
@@ -60,7 +60,7 @@ class History:
 
 @dataclass
 class InjectedFault:
-    """A fault that was injected. Times are nanoseconds of CLOCK_MONOTONIC, as everywhere."""
+    """A fault that was injected. Times are in nanoseconds of CLOCK_MONOTONIC."""
 
     kind: str
     target: str

@@ -3,8 +3,8 @@
 A proxy breaks the path from all clients to one node; this module breaks the path from one client to
 all nodes, silently, in each direction independently: packets are sent to a hardware address that
 does not exist. It needs Linux, `ip`, `unshare`, `nsenter`, and either root or unprivileged user
-namespaces. The whole run is in a namespace of its own too, so the network of the machine is not
-changed, and nothing is left when the run ends, however it ends.
+namespaces. The whole run has a namespace of its own too: it does not change the network of the
+machine, and leaves nothing behind, even if it is killed.
 """
 
 from __future__ import annotations
@@ -75,11 +75,11 @@ class Network:
             _run(*inside, "ip", "route", "add", "default", "via", near)
 
     def command(self, number: int) -> list[str]:
-        """Returns a prefix for commands that runs them in the client's namespace."""
+        """Returns the command that runs the command appended to it in the client's namespace."""
         return ["nsenter", f"--net=/proc/{self._holders[number].pid}/ns/net"]
 
     def lose(self, number: int, *, requests: bool, replies: bool) -> None:
-        """Starts to drop the packets that the client sends (`requests`) or receives (`replies`)."""
+        """Drops the packets that the client sends (`requests`) or receives (`replies`)."""
         for lost, (command, neighbour) in zip(
             (requests, replies), self._directions(number), strict=True
         ):
@@ -89,7 +89,7 @@ class Network:
     def restore(self, number: int) -> None:
         """Stops dropping packets of this client."""
         for command, neighbour in self._directions(number):
-            # Fails if there is no entry: nothing was dropped, and nothing was sent, this way.
+            # The command fails if no packet was dropped or sent in this direction: no entry exists.
             subprocess.run([*command, "del", *neighbour], check=False, capture_output=True)
 
     def _directions(self, number: int) -> list[tuple[list[str], list[str]]]:

@@ -1,7 +1,7 @@
 """The register that the locks of the chaos run protect.
 
-It holds a number for each resource. It runs in this process, so that it outlives every client. It
-checks fences as any storage behind a lock should: reads and writes carry the fence of the lease,
+It holds a number for each resource. It runs in the process of the run, so it outlives every client.
+It checks fences as any storage behind a lock should: reads and writes carry the fence of the lease,
 and a fence smaller than the largest one seen is refused. The protocol is one JSON object per line,
 over a Unix socket, which network faults cannot affect:
 
@@ -33,7 +33,7 @@ class Register:
         self._values: dict[str, int] = {}
         self._fences: dict[str, int] = {}
         self._history = history.open("a")
-        # The path of a socket must be short; the folder of a test is too long.
+        # The path of a Unix socket must be short, and the path of a test's folder is too long.
         self._folder = tempfile.TemporaryDirectory(prefix="quorlock-")
         self.path = f"{self._folder.name}/register"
         self._listener = socket.socket(socket.AF_UNIX)

@@ -13,7 +13,7 @@ from chaos.history import Run, language
 from chaos.waits import longest_local_queue
 
 BEFORE, AFTER = 500_000_000, 100_000_000
-"""How much is shown before and after a violation, in nanoseconds."""
+"""The time, in nanoseconds, that is shown before and after a violation."""
 
 
 def summary(run: Run) -> dict[str, Any]:
@@ -70,7 +70,7 @@ def summary(run: Run) -> dict[str, Any]:
 
 
 def hits(run: Run) -> dict[str, int]:
-    """Counts the kills and stops of clients that were holding a lease, and that were waiting."""
+    """Counts the kills and stops of a client that held a lease, and of one that was waiting."""
     held, waits = run.leases, run.waits
     found = {"holding": 0, "waiting": 0}
     for fault in run.injected:
@@ -102,7 +102,7 @@ def show(figures: Mapping[str, Any]) -> None:
 
 
 def excerpt(run: Run, violation: Violation) -> str:
-    """Returns the events around a violation: of its resource, and all injected faults."""
+    """Returns the events around a violation as text: those of its resource, and all faults."""
     since, until = violation.at - BEFORE, violation.at + AFTER
     resources: dict[str, set[str]] = defaultdict(set)
     for lease in run.leases:
@@ -150,7 +150,7 @@ def without_looks(entries: list[Entry]) -> Iterator[Entry]:
 
 
 def describe(entry: Entry, run: Run) -> str:
-    """Returns an entry of a history as text."""
+    """Formats an entry of a history as text."""
     left = f"valid for {entry['left'] / 1e6:.3f} ms" if entry.get("left") else "not valid"
     lease = f"lease {entry.get('token', '')[:8]}"
     match entry["event"]:

@@ -51,7 +51,8 @@ from servers import Server, Servers
 
 NODES = 5
 TTL = 1000
-"""Milliseconds. Also the restart guard, which must not be shorter: equal is the hardest case."""
+"""The ttl and the restart guard, in milliseconds. The guard must not be shorter than the ttl; if
+they are equal, violations are most likely."""
 SETTINGS: dict[str, Any] = {
     "resources": RESOURCES,
     # The number of loops per process: enough that several wait for the same resource.
@@ -62,34 +63,35 @@ SETTINGS: dict[str, Any] = {
     "guard": TTL,
     # Long, so that a loaded machine does not cause timeouts.
     "node_timeout": 500,
-    # Milliseconds, from which the clients choose at random. Most turns are short; some holders
-    # pause for longer than the ttl.
+    # The clients choose from these times in milliseconds at random. Most holders pause briefly
+    # ("thinks"); some pause for longer than the ttl.
     "waits": [0, 300, 3000, 10_000, None],
     "thinks": [*[1, 2, 3, 4, 5, 6, 8, 10, 12, 15] * 6, 40, 80, 300, 1400, 2500],
     "pauses": [0, 1, 2, 5, 10, 20],
     "cancels": [0, 1, 5, 50, 500, 2000],
 }
 CONNECT_TIMEOUT = 1000
-"""Milliseconds, the default: how long an acquire tolerates that too few nodes answer."""
+"""The default `connect_timeout` in milliseconds: an acquire without a quorum fails after it."""
 PROGRESS_TIMEOUT = 5 * (
     2 * TTL  # the remaining ttl of killed holders, and the guard of the nodes killed last
     + CONNECT_TIMEOUT
     + len(KINDS) * SETTINGS["loops"] * sum(SETTINGS["thinks"]) / len(SETTINGS["thinks"])
     + 3 * max(SETTINGS["thinks"])  # some long pauses of holders, one after another
 ) / 1000  # fmt: skip
-"""Seconds within which every client must get a lock in a calm period, and all earlier acquires must
-end: five times as long as in an unlucky case, for a loaded machine."""
+"""The maximum time, in seconds, until every client has got a lock in a calm period and all earlier
+acquires have ended: five times as long as in an unlucky case, for a loaded machine."""
 SLACK = 12.0
-"""Seconds by which a wait may end late: `connect_timeout` for an outage, the `node_timeout` of the
-last rounds, and the rest for a loaded machine."""
+"""The maximum delay, in seconds, of the end of a wait: `connect_timeout` for an outage, the
+`node_timeout` of the last rounds, and the rest for a loaded machine."""
 CONNECTIONS_TIMEOUT = 4.0
-"""Seconds within which servers must notice closed connections. Less than the 5 s after which an
-open client closes its subscriptions by itself."""
+"""The maximum time, in seconds, until servers notice closed connections. It is less than the 5 s
+after which an open client closes its subscriptions by itself."""
 LOST_TIMEOUT = 20.0
-"""The same, where the packet that closes a connection may be lost: the proxies then close it after
-15 s."""
+"""The same for runs that drop packets. If the packet that closes a connection is lost, the proxy
+closes the connection after 15 s."""
 QUEUE_LIFETIME = 6.0
-"""Seconds after which a queue that no waiter joins has expired on a node, with a margin."""
+"""The time, in seconds, after which a queue that no waiter joins has expired on a node. It includes
+a margin."""
 
 
 def run(
@@ -141,8 +143,10 @@ def run(
 
 
 def calm(result: Run, clients: Clients, seconds: float) -> None:
-    """Waits without faults for `seconds`, and at least until each client has got a lock and all
-    acquires that began before have ended. Records violations after PROGRESS_TIMEOUT."""
+    """Waits without faults until each client has got a lock and all earlier acquires have ended.
+
+    Records violations after PROGRESS_TIMEOUT. Then waits without faults for `seconds` more.
+    """
     began = time.monotonic_ns()
 
     def without_lock() -> list[str]:
@@ -181,7 +185,7 @@ def check_leftover_keys(result: Run, servers: Servers) -> None:
 
 
 def check_connections(result: Run, servers: Servers, timeout: float) -> None:
-    """Checks that closed clients have no subscriptions and no connections within the timeout."""
+    """Checks that closed clients have no subscriptions and no connections after the timeout."""
 
     def left() -> list[str]:
         found = []
@@ -200,7 +204,7 @@ def check_connections(result: Run, servers: Servers, timeout: float) -> None:
 
 
 def others(server: Server) -> int:
-    """Returns the number of connections to the server, without the one of this request."""
+    """Returns the number of connections to the server, except for the one of this request."""
     listed = str(server.command("CLIENT", "LIST")).splitlines()
     return sum("cmd=client" not in line for line in listed)
 
@@ -208,7 +212,7 @@ def others(server: Server) -> int:
 def report(result: Run) -> bool:
     """Writes summary.json and timeline.html, and prints the figures and the first violations.
 
-    Returns whether there were none.
+    Returns whether there were no violations.
     """
     figures = summary(result)
     (result.folder / "summary.json").write_text(json.dumps(figures, indent=2) + "\n")

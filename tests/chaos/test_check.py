@@ -22,7 +22,7 @@ def granted(
     fences: Mapping[str, int] | None = None,
     **entry: Any,
 ) -> Entry:
-    """Returns the entry of a granted lease: of "r" with `fence`, or of all in `fences`."""
+    """Returns the entry of a granted lease of "r" with `fence`, or of the resources in `fences`."""
     fences = fences or {"r": fence}
     return {
         "event": "granted",

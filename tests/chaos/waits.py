@@ -26,16 +26,16 @@ class Wait:
     cancelled: int | None = None
     """The time just before it was cancelled."""
     ended: int | None = None
-    """When it had returned, or when its process was killed."""
+    """The time just after it returned, or the time at which its process was killed."""
     outcome: str | None = None
     """`granted`, `cancelled`, `killed`, or the code of an error."""
     last: bool = False
-    """Whether it was still in progress when its end was requested, without faults."""
+    """Whether it was in progress when the run, after the last fault, asked its process to end."""
     stops: list[tuple[int, int]] = field(default_factory=list)
     """The periods in which its process was stopped during the wait: start and end."""
 
     def ran(self, since: int, until: int) -> int:
-        """Returns how long its process was running between these times."""
+        """Returns the time that its process ran, and was not stopped, between these times."""
         stopped = (min(until, end) - max(since, begin) for begin, end in self.stops)
         return until - since - sum(max(0, each) for each in stopped)
 
@@ -82,10 +82,10 @@ def _of_client(client: str, entries: Iterable[Entry]) -> Iterator[Wait]:
 def stuck(of: Iterable[Wait], slack: int) -> list[Violation]:
     """Returns the waits that did not end in time.
 
-    Time in which a process is stopped does not count.
     A wait must end at its deadline, soon after its cancellation, and in any case before its process
-    exits. A wait without a limit that is in progress at the end of the run, when there are no more
-    faults, must be granted. `slack` is the allowed delay in nanoseconds.
+    exits. Time in which the process is stopped does not count. A wait without a limit that is in
+    progress at the end of the run, when there are no more faults, must be granted. `slack` is the
+    allowed delay in nanoseconds.
     """
     found = []
     for wait in of:

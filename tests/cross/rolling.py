@@ -1,7 +1,7 @@
 """The Python worker of test_rolling.py; rolling.js does the same.
 
-It holds its own lock all the time, tries to acquire the locks of the other workers, and takes turns
-with them on one more lock. It writes events to its history file, one JSON object per line; times
+It holds its own lock all the time, tries to acquire the locks of the other workers, and competes
+with them for one more lock. It writes events to its history file, one JSON object per line; times
 are nanoseconds of CLOCK_MONOTONIC. It exits when its stdin ends.
 """
 
@@ -38,7 +38,7 @@ async def hold(over: asyncio.Event) -> None:
     record(held=lease.token, at=time.monotonic_ns())
     await over.wait()
     at = time.monotonic_ns()
-    # False if the lease was lost before.
+    # `kept` is False if the lease was lost before this release.
     record(kept=lease.valid and await lease.release_async(), at=at)
 
 

@@ -22,7 +22,7 @@ import quorlock
 
 HERE = Path(__file__).resolve().parent
 SECONDS = float(os.environ.get("ROLLING_SECONDS", "20"))
-"""How long nodes keep losing their data. CI sets two minutes."""
+"""The time, in seconds, during which nodes keep losing their data."""
 WORKERS = {
     "held by Python": [sys.executable, str(HERE / "rolling.py")],
     "held by Node.js": ["node", str(HERE / "rolling.js")],
@@ -57,7 +57,7 @@ class Worker:
 
     @property
     def token(self) -> str | None:
-        """The token of the lease that it holds; None before it has one."""
+        """The token of the lease that the worker holds; None before it has one."""
         return next((entry["held"] for entry in self.entries if "held" in entry), None)
 
     def end(self) -> None:
@@ -67,7 +67,7 @@ class Worker:
 
 
 def granted(client: quorlock.Client, number: int) -> bool:
-    """Tries an acquire, and returns whether the vote of this node counted."""
+    """Acquires and releases a lock, and returns whether the node with this index granted it."""
     before = client.stats().nodes[number].outcomes.get("granted", 0)
     client.lock("probe").acquire().release()
     return client.stats().nodes[number].outcomes.get("granted", 0) > before
@@ -81,7 +81,8 @@ def test_leases_survive_when_nodes_lose_their_data_one_after_another(
     client = quorlock.Client(servers.urls, ttl=TTL, restart_guard=TTL, node_timeout=1)
 
     def all_nodes_vote() -> bool:
-        # The longer guard makes sure that the nodes also vote for workers, which do not retry.
+        # The guard is longer than that of the workers: after a vote for this client, each node also
+        # votes for the workers, which do not retry.
         with quorlock.Client(servers.urls, restart_guard=TTL + 1, ttl=TTL, node_timeout=1) as new:
             try:
                 return all(granted(new, number) for number in range(5))
@@ -120,7 +121,7 @@ def test_leases_survive_when_nodes_lose_their_data_one_after_another(
     entries = [entry for worker in workers for entry in worker.entries]
     kept = [entry for entry in entries if "kept" in entry]
     assert [entry["kept"] for entry in kept] == [True] * len(WORKERS)
-    # Before all workers hold their locks, and after the first release, others can take them.
+    # Check only the period in which all workers hold their own locks.
     since = max(entry["at"] for entry in entries if "held" in entry)
     until = min(entry["at"] for entry in kept)
     assert until - since > SECONDS * 1e9 / 2
@@ -131,8 +132,8 @@ def test_leases_survive_when_nodes_lose_their_data_one_after_another(
     print(f"{how}: {rounds} rounds, {len(turns)} turns in {seconds:.0f} s, {len(lost)} lost")
     assert len(turns) > SECONDS
     # Under contention, a lease may be held by a bare majority for a few milliseconds. A flush can
-    # then leave less than a majority, which is only noticed at the release. Such a lease has no
-    # exclusion, but is reported as lost. A restart is noticed earlier.
+    # then leave less than a majority, which the holder notices only at the release. Such a
+    # lease does not exclude others, but is reported as lost. The holder notices a restart earlier.
     assert len(lost) <= rounds
     for earlier, later in itertools.pairwise(turns):
         assert earlier["ended"] <= later["begun"] or (how != "restart" and earlier["fence"] in lost)

@@ -1,4 +1,4 @@
-"""`make demo`: what it tells about itself, and that its check can fail."""
+"""`make demo`: its output, and its checks, which must fail without the lock."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ PROGRAM = Path(__file__).resolve().parents[2] / "demo" / "run.py"
 
 
 def run_demo(**environment: str) -> subprocess.CompletedProcess[str]:
-    """The demo, in short, as a program whose output is no terminal.
+    """Runs a short demo whose output is not a terminal, and returns the completed process.
 
-    It does not call make, since `make build` was before these tests.
+    Unless the environment sets `MAKE`, `true` replaces make: the tests run after `make build`.
     """
     return subprocess.run(
         [sys.executable, str(PROGRAM)],
@@ -29,7 +29,7 @@ def run_demo(**environment: str) -> subprocess.CompletedProcess[str]:
 
 
 def found(output: str, check: str) -> int:
-    """What the table of checks says, where nothing must be found."""
+    """Returns the count that the table of checks shows for this check; 0 must be expected."""
     [figure] = re.findall(rf"^{check}.* 0 +([\d,]+)$", output, re.MULTILINE)
     return int(figure.replace(",", ""))
 

@@ -37,11 +37,12 @@ _CLIENT = {
     "rust": r"^use quorlock::(.*\bClient\b|\*)",
     "sh": "",  # each block is a program
 }
-"""Patterns of the line that imports the client, with which a new program begins."""
+"""For each language, a pattern of the line that imports the client. A block with such a line begins
+a new program."""
 
 _SNIPPET = re.compile(r'\s*--8<-- "(?P<path>[^"]+)"\s*')
 _INSTALLATION = re.compile(r"(pip3?|npm|cargo|uv|apt-get|brew) (install|add) .*")
-"""Installation commands. They are not run here, but by tests/packages on an empty machine."""
+"""Installation commands. They are not run here, but by tests/packages in a sandbox."""
 
 
 class DocumentError(Exception):
@@ -108,7 +109,7 @@ def blocks(page: Path) -> list[Block]:
 
 
 def _joined(first: Block, second: Block) -> Block:
-    """Returns one program of both blocks. It is skipped if one of them is."""
+    """Returns one program of both blocks. It is skipped if either block is skipped."""
     gap = "\n" * (second.line - first.code.count("\n"))
     return replace(
         first,
@@ -119,7 +120,7 @@ def _joined(first: Block, second: Block) -> Block:
 
 
 def _read(page: Path) -> Iterator[tuple[Block, bool]]:
-    """Yields each block, and whether it continues the previous one, if there is one."""
+    """Yields each block, and whether it continues the previous block of its language."""
     directives = _Directives()
     lines = iter(enumerate(page.read_text().splitlines(), start=1))
     for number, line in lines:

@@ -13,7 +13,10 @@ from servers import Servers
 
 @pytest.fixture(scope="session")
 def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Servers]:
-    """Five nodes with a day of uptime. The user `app` with the password `secret` has all rights."""
+    """Five nodes that report a day of uptime.
+
+    The user `app` with the password `secret` has all rights.
+    """
     library = tmp_path_factory.mktemp("uptime") / "uptime.so"
     compiler = shutil.which("cc") or pytest.skip("there is no C compiler")
     source = Path(__file__).with_name("uptime.c")

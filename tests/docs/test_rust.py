@@ -27,7 +27,7 @@ END = "Ok(()) }\n"
 
 @pytest.fixture(scope="module")
 def rustdoc() -> list[str]:
-    """Returns the rustdoc command with which programs can use the crate and its dependencies.
+    """Returns the rustdoc command that tests programs which use the crate and its dependencies.
 
     The build uses the same flags as `make test-rust`, so that it can reuse its artifacts.
     """
@@ -56,7 +56,7 @@ def rustdoc() -> list[str]:
 
 
 def _program(block: Block) -> str:
-    """Returns the block at its line on the page, wrapped in `main` unless it has one."""
+    """Returns the block as a doc test, padded to its line, in a `main` unless it has one."""
     before, code = block.code[: block.line - 1], block.code[block.line :]
     fence = f"```rust,{block.attributes},{'ignore' if block.skipped else ''}\n"
     wrapped = code if "fn main" in code else f"{BEGIN}{code}{END}"

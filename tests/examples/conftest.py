@@ -16,7 +16,7 @@ from interop.installing import NotInstalledError
 from servers import Servers
 
 
-# Cached, also if it fails: without a network, an installer takes long to fail.
+# Failures are cached too: without a network, an installer takes long to fail.
 @functools.cache
 def _reason_against(install: Callable[[], None]) -> str | None:
     try:
@@ -33,7 +33,7 @@ def _need(install: Callable[[], None]) -> None:
 
 @pytest.fixture
 def servers(start_servers: Callable[..., Servers]) -> Servers:
-    """The nodes of the lock."""
+    """Three nodes for the locks of the examples."""
     return start_servers(3)
 
 
@@ -82,7 +82,7 @@ def frameworks() -> None:
 
 @pytest.fixture
 def start_python(start: Start, frameworks: None) -> Start:
-    """`start_python(directory, *arguments)` runs Python with the frameworks and this quorlock."""
+    """`start_python(directory, *arguments)` runs Python with frameworks and the built quorlock."""
     path = str(ROOT / "bindings-python" / "python")
 
     def start_python(directory: str, *arguments: str, **more: str) -> Program:

@@ -1,4 +1,4 @@
-"""Runs examples as processes: output, signals, exit."""
+"""Runs examples as processes: reads their output, sends signals and waits for their exit."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from waiting import TIMEOUT
 class Program:
     """A process whose output, including stderr, is read line by line.
 
-    It joins the process group of the servers, with all its children, and is killed with them at the
-    latest.
+    The process and its children join the process group of the servers, and are killed with the
+    servers at the latest.
     """
 
     def __init__(
@@ -72,7 +72,7 @@ class Program:
         self._process.send_signal(number)
 
     def freeze(self) -> None:
-        """Stops the process with SIGSTOP."""
+        """Suspends the process with SIGSTOP."""
         self.send(signal.SIGSTOP)
         os.waitid(os.P_PID, self.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
 
@@ -80,7 +80,7 @@ class Program:
         self.send(signal.SIGCONT)
 
     def freeze_all(self) -> None:
-        """Stops the process and its children, like a paused machine."""
+        """Suspends the process and its children, as if the machine were paused."""
         self.freeze()
         for child in self.children():
             os.kill(child, signal.SIGSTOP)

@@ -24,7 +24,7 @@ def broker(start_servers: Callable[..., Servers], environment: dict[str, str]) -
 
 @pytest.fixture
 def start_worker(start_python: Start, broker: None) -> Callable[[], Program]:
-    """Starts a worker with two processes, which stands for one host."""
+    """`start_worker()` starts a worker with two processes, which represents one host."""
 
     def start_worker() -> Program:
         options = "--loglevel INFO --concurrency 2 --without-gossip --without-mingle"
@@ -38,7 +38,7 @@ def start_worker(start_python: Start, broker: None) -> Callable[[], Program]:
 
 @pytest.fixture
 def send(start_python: Start, broker: None) -> Callable[[int], None]:
-    """`send(times)` sends the task for invoice 1 this many times."""
+    """`send(times)` enqueues the task for invoice 1 this many times."""
 
     def send(times: int) -> None:
         program = f"import tasks\nfor _ in range({times}): tasks.send_invoice.delay(1)"

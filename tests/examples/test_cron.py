@@ -37,7 +37,7 @@ def command_of(file: str) -> list[str]:
 
 @pytest.fixture
 def start_job(start: Callable[..., Program]) -> Cron:
-    """Starts the command of the crontab, as cron on one host does."""
+    """`start_job()` starts the command of the crontab, as cron on one host does."""
 
     def start_job() -> Program:
         return start(command_of("crontab"), "cron")

@@ -18,7 +18,7 @@ Hosts = Callable[[], tuple[Program, int]]
 
 @pytest.fixture
 def start_host(start_python: Callable[..., Program], environment: dict[str, str]) -> Hosts:
-    """Starts a server, which stands for one host. Returns it and its port."""
+    """`start_host()` starts a server as one host, and returns it and its port."""
 
     def start_host() -> tuple[Program, int]:
         program = start_python("fastapi", "-m", "uvicorn", "app:app", "--port", "0")
@@ -34,7 +34,7 @@ def start_host(start_python: Callable[..., Program], environment: dict[str, str]
 def test_two_hosts_pay_an_order_once(start_host: Hosts, gateway: Gateway, servers: Servers) -> None:
     (one, first), (other, second) = start_host(), start_host()
     check_contention(gateway, servers, first, second)
-    # Uvicorn raises the signal again after it has closed everything.
+    # Uvicorn closes the server, and then ends itself with the same signal.
     ends = {0, -signal.SIGTERM}
     check_shutdown(servers, one.terminate, ends)
     check_shutdown(servers, other.terminate, ends)

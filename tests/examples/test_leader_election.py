@@ -81,8 +81,8 @@ def test_a_leader_that_exits_or_is_killed_is_replaced(
     first.wait_for(WROTE)
     assert "elected" not in second.text + third.text
 
-    # The first leader is terminated: the next candidate is notified. Then that one is killed: the
-    # third one is elected when its lock expires.
+    # After the first leader has exited, the second candidate is notified. After the second leader
+    # has been killed, the third candidate is elected when the lock expires.
     assert first.terminate() == 0, first.text
     fences.append(int(second.wait_for(ELECTED)[1]))
     second.wait_for(WROTE)
@@ -101,7 +101,7 @@ def test_a_leader_without_nodes_steps_down(
     leader = candidate(language)
     fence = int(leader.wait_for(ELECTED)[1])
     freeze(servers)
-    # It steps down at the end of its lease, although no other leader can be elected.
+    # The leader steps down at the end of its lease, although no other leader can be elected.
     leader.wait_for(STEPPED_DOWN)
     written = leader.text.count(WROTE)
     leader.wait_for("no election")
@@ -113,7 +113,7 @@ def test_a_leader_without_nodes_steps_down(
 
 
 def freeze_between_writes(leader: Program, path: Path) -> None:
-    """Freezes the leader while it does not write: otherwise it would keep the database locked."""
+    """Freezes the leader between two writes, so that it does not keep the database locked."""
     while True:
         leader.freeze()
         with closing(sqlite3.connect(path, timeout=0)) as database:
@@ -137,6 +137,6 @@ def test_a_leader_that_was_paused_steps_down(
     leader.thaw()
     leader.wait_for(STEPPED_DOWN)
     assert leader.text.count("elected") == 1
-    # The storage has accepted no later write of the first leader.
+    # The storage accepted no write of the first leader after its successor wrote.
     with closing(sqlite3.connect(tmp_path / "database")) as database:
         assert database.execute("SELECT fence FROM report").fetchone() == (fence,)

@@ -28,7 +28,7 @@ Hosts = Callable[[], tuple[Program, int]]
 
 @pytest.fixture(params=["express", "fastify", "nestjs"])
 def start_host(request: pytest.FixtureRequest, start_node: Callable[..., Program]) -> Hosts:
-    """Starts a server, which stands for one host. Returns it and its port."""
+    """`start_host()` starts a server as one host, and returns it and its port."""
     program = request.getfixturevalue("nestjs") if request.param == "nestjs" else "app.js"
 
     def start_host() -> tuple[Program, int]:
@@ -40,7 +40,7 @@ def start_host(request: pytest.FixtureRequest, start_node: Callable[..., Program
 
 @pytest.fixture
 def end(request: pytest.FixtureRequest) -> int:
-    """The exit status of a server. NestJS raises the signal again after it has closed."""
+    """The exit status of a server. NestJS closes it, and then ends itself with the same signal."""
     return -TERMINATE if "nestjs" in request.node.name else 0
 
 
@@ -48,7 +48,7 @@ def test_two_hosts_pay_an_order_once(
     start_host: Hosts, gateway: Gateway, servers: Servers, end: int
 ) -> None:
     (one, first), (other, second) = start_host(), start_host()
-    # Each host has its own `paid` set in place of a database, so the first one gets the repetition.
+    # Each host has its own `paid` set instead of a database: send the repetition to the first one.
     check_contention(gateway, servers, first, second, repeat=first)
     check_shutdown(servers, one.terminate, {end})
     check_shutdown(servers, other.terminate, {end})

@@ -1,7 +1,7 @@
 """Installs the peers with the package managers of their languages, under .cache/interop.
 
 Versions are pinned. An installation is reused until a pin or a program changes. bench/waiting also
-uses this module, for its own peers and another directory.
+uses this module, with its own peers and its own directory.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class NotInstalledError(Exception):
 
 @dataclass(frozen=True)
 class Ecosystem:
-    """How to install and run the peers of one language."""
+    """The commands that install and run the peers of one language."""
 
     directory: str
     """The directory of the pins in `home`, and of the installed peers in `cache`."""

@@ -28,7 +28,7 @@ from waiting import TIMEOUT
 
 @dataclass(frozen=True)
 class Peer:
-    """A library. `str` returns its name, with the release if several releases are tested."""
+    """A lock library. `str` returns its name, with the release if several releases are tested."""
 
     name: str
     ecosystem: Ecosystem = field(repr=False)
@@ -91,7 +91,7 @@ class PeerProcess:
     def _ask(self, **command: Any) -> Any:
         assert self._process.stdin
         assert self._process.stdout
-        # Makes a hanging peer fail the test.
+        # Kill a peer that hangs, so that the test fails.
         limit = threading.Timer(TIMEOUT, self._process.kill)
         limit.start()
         try:
@@ -111,5 +111,5 @@ class PeerProcess:
         exc_value: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        # Do not end it by closing stdin: background work of the library could delay its exit.
+        # Kill it instead of closing stdin: background work of the library could delay its exit.
         self.kill()

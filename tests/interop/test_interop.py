@@ -25,14 +25,15 @@ from waiting import TIMEOUT, wait_until
 import quorlock
 
 TTL = 60_000
-"""Milliseconds, for locks that must not expire during a test."""
+"""The ttl, in milliseconds, of locks that must not expire during a test."""
 
 TURN_TTL = 15_000
-"""Milliseconds, for turns. Much shorter than the time limit of the test: a library that returns
-when a majority has granted may leave keys on the other nodes until they expire."""
+"""The ttl, in milliseconds, of locks that are held briefly. It is much shorter than the time limit
+of the test: a library that returns when a majority has granted may leave keys on the other nodes
+until they expire."""
 
 TURNS = 10
-"""How often each side must get the lock while the other side wants it too."""
+"""The number of times that each side must get the lock while the other side competes for it."""
 
 
 @dataclass
@@ -67,8 +68,8 @@ class Fleet:
         return [server.command("GET", self.key) for server in self.servers]
 
     def await_stragglers(self) -> None:
-        """Waits until all nodes hold the key. Some libraries return when a majority has granted: a
-        later grant, after a release or `delete_key`, would stay until it expires."""
+        """Waits until all nodes hold the key. Some libraries return when a majority has granted; a
+        grant that arrives after a release or `delete_key` would stay until it expires."""
         wait_until(lambda: None not in self.tokens())
 
     def delete_key(self) -> None:
@@ -77,7 +78,7 @@ class Fleet:
             server.command("DEL", self.key)
 
     def client_was_refused(self) -> bool:
-        """Returns whether a node refused the client because the lock is held, so that it waits."""
+        """Returns whether the client waits: a node has refused it because the lock is held."""
         return any(node.outcomes.get("held") for node in self.client.stats().nodes)
 
     def is_free(self) -> bool:
@@ -90,7 +91,7 @@ def new_client(peer: Peer, servers: list[Server]) -> quorlock.Client:
         key_prefix=peer.prefix,
         ttl=TTL / 1000,
         wait=TIMEOUT,
-        # Long, so that all nodes vote also on a loaded machine.
+        # Long, so that all nodes vote even on a loaded machine.
         node_timeout=20,
         connect_timeout=20,
         retry_delay=(0.002, 0.01),
@@ -197,7 +198,7 @@ def test_a_late_release_of_a_peer_leaves_quorlocks_key(fleet: Fleet) -> None:
         mine: list[object] = [lease.token] * len(fleet.servers)
         wait_until(lambda: fleet.tokens() == mine)
         fleet.process.release(fleet.resource)
-        # This acquire follows the release on the same connections, so the release is done.
+        # This acquire is sent after the release on the same connections, so the release is done.
         assert not fleet.process.acquire(fleet.resource, TTL)
         assert fleet.tokens() == mine
         lease.extend()
@@ -236,13 +237,13 @@ def test_the_lock_of_a_killed_peer_is_free_after_its_ttl(fleet: Fleet) -> None:
 def test_a_peer_gets_a_lock_that_quorlock_does_not_renew_after_its_ttl(fleet: Fleet) -> None:
     ttl = 1_000
     began = time.monotonic()
-    # As if the process had died: the lease is neither renewed nor released.
+    # The lease is neither renewed nor released, as if the process had died.
     lease = fleet.client.lock(fleet.resource, ttl=ttl / 1000, auto_extend=False).acquire()
     wait_until(lambda: fleet.process.acquire(fleet.resource, TURN_TTL))
     assert time.monotonic() >= began + ttl / 1000 * 0.98
     assert not lease.valid
     assert not lease.release()
-    # The key expires at slightly different times, so a minority may still have refused the peer.
+    # The nodes' keys expire at slightly different times: a minority may have refused the peer.
     theirs = [token for token in fleet.tokens() if token not in {None, lease.token}]
     assert len(theirs) >= fleet.majority
     fleet.process.release(fleet.resource)
@@ -251,7 +252,7 @@ def test_a_peer_gets_a_lock_that_quorlock_does_not_renew_after_its_ttl(fleet: Fl
 
 @dataclass
 class Turns:
-    """When each side held the lock, and a counter file that only the holder writes."""
+    """The periods in which a side held the lock, and a counter file that only the holder writes."""
 
     counter: Path
     intervals: list[tuple[float, float]] = field(default_factory=list)

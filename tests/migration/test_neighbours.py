@@ -1,4 +1,4 @@
-"""Lock keys that were set by something other than a compatible lock library."""
+"""Locks whose keys were set by a program that is not a compatible lock library."""
 
 from __future__ import annotations
 

@@ -24,16 +24,17 @@ from waiting import TIMEOUT, wait_until
 WORKERS = Path(__file__).resolve().parent / "workers"
 
 TTL = 15_000
-"""Milliseconds. Much longer than a turn on a loaded machine, and much shorter than the time limit
-of the test: a library that returns when a majority has granted may leave a key on another node."""
+"""The ttl in milliseconds. It is much longer than a worker holds the lock, even on a loaded
+machine. It is much shorter than the time limit of the test: a library that returns when a majority
+has granted may leave a key on another node."""
 
 TURNS = 3
-"""How often each worker must hold the lock before the next one is replaced."""
+"""The number of times that each worker must hold the lock before the next worker is replaced."""
 
 
 @dataclass(frozen=True)
 class Service:
-    """A service that is migrated: its library before, and quorlock after."""
+    """A service that is migrated from `library` to quorlock."""
 
     library: str
     ecosystem: Ecosystem
@@ -89,7 +90,7 @@ class Worker:
 
     @property
     def turns(self) -> list[dict[str, Any]]:
-        """The turns that it has taken so far."""
+        """The periods in which the worker has held the lock so far."""
         if not self.history.exists():
             return []
         lines = self.history.read_text().splitlines(keepends=True)
@@ -101,7 +102,7 @@ class Worker:
         return self._process.poll() is None
 
     def end(self) -> None:
-        """Lets the process finish its turn and exit."""
+        """Lets the process finish its work with the lock, and waits until it exits."""
         assert self._process.stdin
         self._process.stdin.close()
         assert self._process.wait(TIMEOUT) == 0

@@ -72,7 +72,7 @@ def copy_sources() -> None:
 
 
 def is_passed(check: str, tests: list[str] | None = None) -> bool:
-    """Runs the check, or only these tests of it, on the copy. Returns whether it passes."""
+    """Runs the check, or only the given tests of it, on the copy. Returns whether it passes."""
     target, all_tests = CHECKS[check]
     command = [*TEST, *target, "--", *(tests or all_tests)]
     try:
@@ -113,7 +113,7 @@ def checks_for(mutant: dict[str, Any]) -> list[str]:
     if "check" in mutant:
         return [mutant["check"]]
     file = mutant["file"]
-    # Mutants that need the interleavings of threads name this check.
+    # The check `interleavings` runs only for mutants that name it.
     excluded = (
         {"interleavings"} if file.startswith(MODELLED) else {"interleavings", "model", "protocol"}
     )

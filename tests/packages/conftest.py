@@ -46,7 +46,7 @@ def python(packages: Path, tmp_path_factory: pytest.TempPathFactory) -> Sandbox:
 
 @pytest.fixture(scope="session")
 def npm_registry(packages: Path) -> Iterator[str]:
-    """The URL of a registry of all packages, with only this platform's addon to download."""
+    """The URL of a registry of all packages. Of the addons, only this platform's has a tarball."""
     manifests = [npm.main_manifest(), *map(npm.platform_manifest, npm.platforms())]
     with registry(manifests, packages) as url:
         yield url

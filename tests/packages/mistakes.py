@@ -1,4 +1,4 @@
-"""Common mistakes of users, and what the error message must contain."""
+"""Common mistakes of users, and the texts that the error messages must contain."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from servers import Servers
 
 
 class Mistake(NamedTuple):
-    """A wrong way to create a client, in both languages, and the parts of the error message."""
+    """Invalid code that creates a client, in both languages, and parts of the error message."""
 
     python: str
     javascript: str

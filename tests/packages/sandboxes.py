@@ -1,4 +1,4 @@
-"""Sandboxes in which packages are installed like on a user's machine: without Rust, without a
+"""Sandboxes in which packages are installed as on a user's machine: without Rust, without a
 compiler and without files of the checkout."""
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ ROOT = Path(__file__).resolve().parent.parent.parent
 
 @dataclass(frozen=True)
 class Sandbox:
-    """A directory, and the only programs that can be run there."""
+    """A directory, and the only programs on the PATH there, by name."""
 
     directory: Path
     programs: dict[str, str]

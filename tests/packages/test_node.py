@@ -100,7 +100,7 @@ def test_the_quick_start_runs_in_typescript(
 ) -> None:
     [url] = start_servers(1).urls
     text = quick_start("js", url)
-    # Types are found, and are not `any`.
+    # TypeScript finds the types, and they are not `any`.
     wrong = "\n// @ts-expect-error\nconst text: string = (await client.lock('r')).fence\n"
     directory = node.directory / module
     directory.mkdir()

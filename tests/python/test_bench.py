@@ -20,7 +20,7 @@ FAST = {"micros": [100.0, 200.0, 300.0], "seconds": 0.0006, "cpu": 0.0003}
 
 
 class ScriptedProcess:
-    """Stands in for a process, and returns the given answers one after another."""
+    """A replacement for a process. It returns the given answers one after another."""
 
     def __init__(self, *answers: dict[str, Any] | str) -> None:
         self.failure = ""
@@ -36,7 +36,7 @@ class ScriptedProcess:
 def lane(*answers: dict[str, Any] | str) -> Lane:
     contender = Contender("it", "peer", "Python", "sync", [])
     process = cast("Process", ScriptedProcess(*answers))
-    # There is no server group: without counts_cpu it is never used.
+    # A server group is not needed: it is used only with counts_cpu.
     return Lane(contender, process, cast("Group", None), counts_cpu=False)
 
 
@@ -73,7 +73,7 @@ def test_a_slow_contender_runs_fewer_cycles() -> None:
 
 
 def results(**medians: float) -> dict[str, Any]:
-    """The results of a run that measured only these medians."""
+    """Returns the results of a run that measured only these medians."""
     names = {"rust": RUST, "floor": FLOOR, "peer": "pottery", "python": PYTHON}
     found = {names[short]: {"median": figure} for short, figure in medians.items()}
     kinds = {RUST: "quorlock", FLOOR: "floor", "pottery": "peer", PYTHON: "quorlock"}

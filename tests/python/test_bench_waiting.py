@@ -20,7 +20,7 @@ def turn(client: int, called: int, acquired: int, releasing: int, released: int)
 
 
 def test_a_hand_off_is_from_a_release_to_the_next_acquire_of_any_client() -> None:
-    # In the order in which they arrive: all turns of one client, then all of the other.
+    # The turns are in order of arrival: all turns of one client, then all of the other.
     turns = [
         turn(0, 0, 10, 20, 30),
         turn(0, 30, 100, 110, 120),
@@ -49,7 +49,7 @@ def test_hand_offs_after_the_time_is_up_do_not_count() -> None:
 
 
 def test_turns_that_hold_the_lock_at_the_same_time_are_counted() -> None:
-    # All others hold the lock while the first one holds it.
+    # The other two clients hold the lock while the first one holds it.
     turns = [turn(0, 0, 10, 100, 110), turn(1, 0, 20, 30, 40), turn(2, 0, 50, 60, 70)]
     assert overlaps(turns) == 2
     assert overlaps([turn(0, 0, 10, 20, 30), turn(1, 0, 20, 30, 40)]) == 0

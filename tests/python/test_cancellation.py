@@ -86,7 +86,7 @@ def test_timeouts_at_any_moment_leave_no_key(
 def test_blocks_cancelled_at_any_moment_leave_no_key(
     runner: asyncio.Runner, client: quorlock.Client, servers: Servers
 ) -> None:
-    """Also during the entry and exit of the block."""
+    """The cancellation may also come during the entry or the exit of the block."""
     lock = client.lock("r", wait=None)
 
     async def hold() -> None:
@@ -193,7 +193,7 @@ except KeyboardInterrupt:
             )
             assert child.stdout
             assert child.stdout.readline() == "waiting\n"
-            # Three connections: of this process, of `command` and of the child.
+            # Wait for three connections: of this process, of `command` and of the child.
             wait_until(lambda: str(servers[0].command("CLIENT", "LIST")).count(" addr=") > 2)
             began = time.monotonic()
             child.send_signal(signal.SIGINT)

@@ -16,7 +16,7 @@ from waiting import TIMEOUT, wait_until
 import quorlock
 
 KEYS = ["bar", "k", "foo"]
-"""Keys of which the three masters own one each."""
+"""Three keys, each owned by a different master, in the order of the masters."""
 
 
 @pytest.fixture(scope="module")
@@ -130,7 +130,7 @@ def test_locks_are_kept_and_refused_correctly_while_their_slot_moves(
     lease = client.lock("k").acquire()
     cluster.begin_move("k", target)
     lease.extend()
-    # An acquire names keys that exist and keys that do not, so neither server accepts it now.
+    # Neither server accepts this acquire: some of its keys exist, others do not.
     with pytest.raises((quorlock.LockTimeoutError, quorlock.QuorumError)):
         other.lock("k", wait=0).acquire()
     # Neither server accepts several keys that do not exist.
@@ -167,7 +167,7 @@ def test_exclusion_holds_while_slots_move_under_load(cluster: Cluster, connect: 
 
     home = cluster.owner("k")
     with ThreadPoolExecutor(4) as pool:
-        # While a slot moves, acquires in it fail for a while.
+        # Acquires of keys in a moving slot fail for a while, hence the long timeout.
         clients = [connect(cluster, connect_timeout=TIMEOUT) for _ in range(4)]
         working = [pool.submit(work, client) for client in clients]
         try:
@@ -242,7 +242,7 @@ def test_the_doctor_reports_slots_without_a_master(connect: Connect) -> None:
 
         def is_reported(client: quorlock.Client, check: str, text: str) -> bool:
             for server in cluster:
-                # Repeated: the gossip of other servers may restore the slot.
+                # Repeat this, because the gossip of other servers may restore the slot.
                 with suppress(ServerReplyError):
                     server.command("CLUSTER", "DELSLOTS", slot)
             return any(
@@ -291,7 +291,7 @@ def test_a_frozen_master_does_not_affect_keys_on_other_masters(connect: Connect)
 @pytest.mark.parametrize("how", ["killed", "frozen"])
 def test_a_lease_survives_a_failover(connect: Connect, how: str) -> None:
     with Cluster(replicas=1, password="secret") as cluster:
-        # The waiter must not give up while the master is down.
+        # With the default timeout, the waiter could give up while the master is down.
         holder, other = connect(cluster), connect(cluster, connect_timeout=TIMEOUT)
         lease = holder.lock("bar").acquire()
         elsewhere = holder.lock("foo").acquire()

@@ -71,8 +71,8 @@ def test_a_connection_works_or_fails_as_the_table_says(
         use(nodes, case, setups.of(case))
         return
 
-    # A silent server must be given up on after the default timeout. The others return a reason,
-    # so a long timeout must not delay the error.
+    # With a silent server, the acquire must fail after the default timeout. Any other server
+    # returns a reason: the error must come without delay, even if the timeout is long.
     options: dict[str, Any] = {} if case.get("silent") else {"connect_timeout": TIMEOUT}
 
     def attempt() -> None:

@@ -60,7 +60,7 @@ def test_an_acl_user_with_key_patterns_can_lock_if_they_cover_all_keys(
             lease.release()
             assert waiting.result().release()
         assert "noperm" not in client.stats().nodes[0].outcomes
-    # The server checks all keys of a script, so the missing queue pattern refuses the acquire.
+    # The server checks all keys of a script, so it refuses the acquire without the queue pattern.
     servers[0].command(*user, *keys[:2])
     with quorlock.Client([url], key_prefix="orders:") as client:
         with pytest.raises(quorlock.QuorumError) as caught:

@@ -18,7 +18,7 @@ import quorlock
 
 
 def findings(diagnosis: quorlock.Diagnosis, node: int | None = 0) -> dict[str, quorlock.Finding]:
-    """Returns the findings of one node by the name of the check; those of all nodes for None."""
+    """Returns findings by their check: those of one node, or, for None, those about all nodes."""
     found = diagnosis.findings if node is None else diagnosis.nodes[node].findings
     named = {finding.check: finding for finding in found}
     assert len(named) == len(found)
@@ -146,7 +146,7 @@ def test_an_eviction_policy_is_reported(start_servers: Callable[..., Servers]) -
 
 def test_memory_use_near_the_limit_is_reported(start_servers: Callable[..., Servers]) -> None:
     servers = start_servers(1, args=DURABLE)
-    # The first connections and scripts increase the server's memory use, so examine once before.
+    # Examine once before measuring: the first connections and scripts increase the memory use.
     assert levels(examine(servers.urls)) == {}
     info = str(servers[0].command("INFO", "memory"))
     used = int(info.split("used_memory:")[1].split("\r")[0])
@@ -231,7 +231,7 @@ def test_missing_permissions_are_reported(start_servers: Callable[..., Servers])
         found = examine(deny(servers[0], useful))["permissions"]
         assert found.level == "warning"
         assert name in found.message
-    # Key and channel patterns.
+    # Permissions by key and channel patterns.
     rules = ("on", ">s", "~orders:*", "~{orders:*", "+@all")
     servers[0].command("ACL", "SETUSER", "keys", *rules)
     url = servers.urls[0].replace("//", "//keys:s@")

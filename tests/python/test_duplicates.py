@@ -98,7 +98,7 @@ def test_a_duplicate_that_connects_later_is_refused_until_it_is_fixed(
             servers[1].kill()
             with pytest.raises(quorlock.QuorumError) as caught:
                 lease.extend()
-            # One vote of the duplicate pair counts, the other does not.
+            # Of the two votes of the duplicate nodes, only one counts.
             votes = {caught.value.nodes[number].outcome for number in (0, 2)}
             assert votes == {"confirmed", "duplicate"}
             servers[1].restart()
@@ -123,7 +123,7 @@ def test_duplicates_without_a_run_id_are_refused(start_servers: Callable[..., Se
                     "only the first acquire failed"
                 )
             wait_until(lambda: is_free(servers, "r"))
-    # Also if the duplicate answers after a majority has granted the lock.
+    # A duplicate that answers after a majority has granted the lock is refused too.
     slow = servers.proxy(0)
     url = slow.url.replace("//", "//locker:secret@")
     with quorlock.Client([one, two, url], node_timeout=1) as client:

@@ -1,4 +1,4 @@
-"""Processes that exit while other threads run: they never crash."""
+"""Processes that exit while other threads run do not crash."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ ROUNDS = 8
 
 
 def interpreters() -> list[str]:
-    """Returns this interpreter and all later ones that are installed: the native module runs in
-    all of them."""
+    """Returns this interpreter and the installed interpreters of later Python versions. The native
+    module runs in all of them."""
     found = [sys.executable]
     for minor in range(sys.version_info.minor + 1, 15):
         path = shutil.which(f"python3.{minor}")

@@ -1,4 +1,4 @@
-"""Fences increase whatever the clocks show, and their keys expire soon."""
+"""Fences increase even if clocks are wrong, and their keys expire soon."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def test_fences_increase_despite_wrong_client_clocks_and_expired_counters(
     for skew in [0, 90, HOUR, -HOUR, YEAR, -YEAR, 0]:
         fence = acquire(servers.urls, skewed, skew)
         assert fence > last, skew
-        # A wrong clock does not use up the number space: fences advance by less than a day.
+        # A wrong clock does not exhaust the range of fences: they advance by less than a day.
         assert last == 0 or fence - last < 86_400_000_000
         last = fence
         for server in servers:
@@ -64,7 +64,7 @@ def test_fences_increase_despite_skewed_node_clocks(
     ]
     urls = [url for servers in started for url in servers.urls]
     last = 0
-    # Each pair of nodes forms the majority in turn, so fence keys differ between nodes.
+    # Each pair of nodes is the majority once, so the fence keys of the nodes differ.
     with quorlock.Client(urls, node_timeout=5) as client:
         for down in [None, 0, 1, 2, None]:
             if down is not None:
@@ -90,7 +90,7 @@ def test_a_fence_key_expires_a_minute_after_the_ttl(
             assert isinstance(names, list)
             for name in names:
                 assert 0 < milliseconds(server, str(name)) <= 65_000 + 2_000, name
-        # An extension makes the key live longer, but never shorter.
+        # An extension can lengthen the lifetime of the fence key, but never shortens it.
         with client.lock("held", ttl=1) as lease:
             lease.extend(1000)
             assert all(milliseconds(server, "{held}:fence") > 1_000_000 for server in servers)

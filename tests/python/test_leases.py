@@ -1,4 +1,4 @@
-"""Leases that are held for long, lost, or garbage-collected."""
+"""Leases that are held for a long time, lost, or garbage-collected."""
 
 from __future__ import annotations
 
@@ -312,7 +312,7 @@ def test_the_warning_names_the_line_that_drops_the_lease(client: quorlock.Client
 
 
 def test_a_collected_lease_excludes_others_for_its_ttl(servers: Servers) -> None:
-    """`if lock.acquire():` protects its body for a ttl."""
+    """`if lock.acquire():` drops the lease, but still protects its body for a ttl."""
     entered: list[int] = []
 
     def work(client: quorlock.Client) -> None:
@@ -389,7 +389,7 @@ def test_a_timeout_says_that_the_same_client_holds_the_lock(
         own = rf'"s" is held by another lease of this client \(fence {lease.fences["s"]}\)'
         with pytest.raises(quorlock.LockTimeoutError, match=own):
             client.lock("s", wait=0).acquire()
-        # Another thread waits for this thread, so there is no warning about a deadlock.
+        # The waiter is not the thread of the holder, so there is no warning about a deadlock.
         with ThreadPoolExecutor(1) as pool:
             waiting = pool.submit(client.lock("s", wait=1.5).acquire)
             with pytest.raises(quorlock.LockTimeoutError, match=own + " after 1.5 s"):

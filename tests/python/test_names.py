@@ -145,7 +145,7 @@ def test_a_prefix_that_is_not_unicode_text_is_refused() -> None:
 
 
 def test_a_name_with_a_hash_tag_shares_no_key_with_the_tag_as_a_name(server: Server) -> None:
-    """`{a}:fence` and `{a}:queue` belong to `a`; `{a}` has other keys."""
+    """`{a}:fence` and `{a}:queue` belong to the name `a`; the name `{a}` has other keys."""
     server.command("FLUSHALL")
     with quorlock.Client([server.url]) as first, quorlock.Client([server.url]) as second:
         with first.lock("a") as lease, second.lock("{a}") as tagged:

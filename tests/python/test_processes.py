@@ -133,7 +133,7 @@ print(len(os.listdir("/proc/self/task")))
 
 
 EXIT_LIMIT = 1.0
-"""For how many seconds the exit of a process waits until the nodes have answered."""
+"""The maximum time, in seconds, that the exit of a process waits for answers of the nodes."""
 
 BUSY = """
 import asyncio, sys, threading, time, quorlock

@@ -14,7 +14,8 @@ from waiting import wait_until
 import quorlock
 
 GUARD = 10.0
-"""Seconds. Long enough for a test's steps within the guard, also on a loaded machine."""
+"""The restart guard, in seconds. The steps that a test takes within it must take less time, even on
+a loaded machine."""
 
 
 def outcomes_of(error: quorlock.QuorlockError) -> list[str]:
@@ -119,7 +120,7 @@ def test_no_node_votes_within_the_guard_after_a_restart_of_all(
     with pytest.raises(quorlock.QuorumError):
         client.lock("r").locked()
     wait_until(lambda: majority_votes(client))
-    # Since the restarts of the other nodes, even more time has passed.
+    # `restarted` is the time of the last restart. The other nodes restarted even earlier.
     assert time.monotonic() - restarted >= 2
     assert client.lock("r").acquire().release()
 
@@ -133,7 +134,7 @@ def test_the_guard_works_without_permission_for_info(start_servers: Callable[...
         client.lock("r", wait=0).acquire()
     wait_until(lambda: majority_votes(client))
     assert time.monotonic() - began >= 2
-    # Without INFO, every new connection may be to a restarted server.
+    # Without INFO, the client must assume that each new connection is to a restarted server.
     servers[0].command("CLIENT", "KILL", "TYPE", "normal")
     wait_until(lambda: is_guarded(client))
     wait_until(lambda: majority_votes(client))
@@ -157,12 +158,12 @@ def test_a_node_that_was_temporarily_a_replica_is_guarded(
     servers = start_servers(2, args=["--repl-diskless-sync-delay", "0"])
     client = quorlock.Client([servers.urls[0]], ttl=2, restart_guard=2)
     wait_until(lambda: majority_votes(client))
-    # This happens between two requests of the client, so only the periodic check can detect it.
+    # The role changes and is restored between two requests: only the periodic check can detect it.
     be_replica(servers[0], servers[1])
     servers[0].command("REPLICAOF", "NO", "ONE")
     wait_until(lambda: is_guarded(client))
     wait_until(lambda: majority_votes(client))
-    # Here a request is refused because the node is a replica.
+    # This time, a request is refused because the node is a replica.
     servers[0].command("REPLICAOF", "127.0.0.1", servers[1].port)
     with pytest.raises(quorlock.QuorumError) as caught:
         client.lock("r", wait=0).acquire()
@@ -178,7 +179,7 @@ def test_a_recently_promoted_replica_is_guarded(
     servers = start_servers(2, args=["--repl-diskless-sync-delay", "0"])
     be_replica(servers[0], servers[1])
     wait_until(lambda: majority_votes(quorlock.Client([servers.urls[1]], ttl=3, restart_guard=3)))
-    # Its uptime is about that of the other server, so the uptime does not guard it.
+    # Both servers have about the same uptime, so the guard cannot depend on the uptime.
     client = quorlock.Client([servers.urls[0]], ttl=2, restart_guard=2)
     with pytest.raises(quorlock.QuorumError) as caught:
         client.lock("r").locked()  # not a write, so the replica does not refuse it
@@ -195,7 +196,7 @@ def test_another_server_behind_the_same_address_is_guarded(
     proxy = servers.proxy(0)
     client = quorlock.Client([proxy.url], ttl=2, restart_guard=2)
     wait_until(lambda: majority_votes(client))
-    # Its uptime is about that of the first server, so the uptime does not guard it.
+    # Both servers have about the same uptime, so the guard cannot depend on the uptime.
     proxy.target_port = servers[1].port
     proxy.mode = "refuse"
     proxy.mode = "pass"

@@ -50,7 +50,7 @@ def client(servers: Servers) -> Iterator[quorlock.Client]:
 
 
 async def work(log: list[str] | None = None) -> None:
-    """Works until it is cancelled."""
+    """Waits until it is cancelled, and fails if it is not."""
     try:
         await asyncio.sleep(TIMEOUT)
         pytest.fail("the body was not cancelled")
@@ -313,7 +313,7 @@ def test_a_loss_at_the_end_of_the_body_raises_unless_the_body_raised(
             async with client.lock("r") as lease:
                 steal(servers, "r")
                 assert lease.wait_lost()  # the event loop has not yet run its callback
-                # Does what the loop would do between two steps of this task.
+                # Cancel the body, as the callback would between two steps of this task.
                 _scope.entered.get()[-1]._cancel(RuntimeError("lost"))
                 if own:
                     raise own
@@ -373,7 +373,7 @@ def test_a_block_can_be_left_in_another_task(
 def test_a_task_discarded_with_its_loop_releases_its_lease(
     servers: Servers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # Python reports the pending task, and that the block awaits while its coroutine is closed.
+    # Suppress the errors about the pending task and about `await` in a coroutine being closed.
     monkeypatch.setattr("sys.unraisablehook", lambda report: None)
     with quorlock.Client(servers.urls, ttl=600) as client:
         lock = client.lock("r")

@@ -35,7 +35,7 @@ def urls() -> Iterator[str]:
 
 
 def is_hidden(*texts: object) -> bool:
-    """Returns whether none of these shows a secret. The case is ignored: hosts are lowercased."""
+    """Returns whether none of these shows a secret, in any case: hosts are lowercased."""
     return not any(MARK in str(text).upper() for text in texts)
 
 

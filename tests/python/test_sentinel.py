@@ -70,7 +70,7 @@ def test_a_lease_survives_a_failover(
 def test_a_waiter_gets_the_lock_after_a_failover(
     service: Sentinel, connect: Callable[..., quorlock.Client]
 ) -> None:
-    # The waiter must not give up while the master is down.
+    # With the default timeout, the waiter could give up while the master is down.
     holder, other = connect(), connect(connect_timeout=TIMEOUT)
     lease = holder.lock("r").acquire()
     with ThreadPoolExecutor(1) as pool:
@@ -109,7 +109,7 @@ def test_a_promoted_master_without_the_key_does_not_vote_within_the_guard(
     lease = holder.lock("r", auto_extend=False).acquire()
     wait_replicated(service, "r", "{r}:fence")
     service[0].kill()
-    # As if the key had not been replicated before the failover.
+    # Delete the key on the replica, as if it had not been replicated before the failover.
     service[1].command("CONFIG", "SET", "replica-read-only", "no")
     service[1].command("DEL", "r")
     service.fail_over()
@@ -190,7 +190,7 @@ def extends(lease: quorlock.Lease) -> bool:
 
 
 def is_agreed(service: Sentinel, index: int) -> bool:
-    """Returns whether all sentinels name this server as the master."""
+    """Returns whether all sentinels report the server with this index as the master."""
     named = {
         str(sentinel.command("SENTINEL", "GET-MASTER-ADDR-BY-NAME", "orders"))
         for sentinel in service.sentinels

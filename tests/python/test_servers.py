@@ -81,7 +81,7 @@ class Connection:
         return self.reply()
 
     def at_end(self) -> bool:
-        """Waits for a byte or the end of the connection, and returns whether it ended."""
+        """Waits for a byte or the end of the connection. Returns whether the connection ended."""
         try:
             return self.reader.read(1) == b""
         except ConnectionError:
@@ -405,7 +405,7 @@ def run_python(code: str) -> subprocess.Popen[str]:
         "servers = Servers(3)",
         "servers = Servers(3); servers[1].freeze()",
         "servers = Servers(3); servers[1].freeze(); servers[0].restart(); servers[2].kill()",
-        # A surviving forked child has copies of all file descriptors that the watchdog could watch.
+        # The forked child survives. It has copies of all file descriptors the watchdog could watch.
         (
             "servers = Servers(3); servers[1].freeze()\n"
             "if os.fork() == 0: sys.stdin.read(); os._exit(0)"

@@ -70,7 +70,7 @@ def test_resources_are_accepted_or_refused_as_in_the_table(case: dict[str, Any])
 
 
 def listed(resource: Any) -> list[str]:
-    """Returns the resources of a step, which names one or several."""
+    """Returns the resources of a step as a list. The step has one resource or a list."""
     return resource if isinstance(resource, list) else [resource]
 
 

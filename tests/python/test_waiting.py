@@ -171,7 +171,7 @@ def test_a_release_notifies_the_waiter(servers: Servers, connect: Connect, begin
 def test_a_release_at_any_moment_is_not_missed(
     servers: Servers, connect: Connect, begin: Begin
 ) -> None:
-    """Also a release before the waiter has subscribed or entered a queue."""
+    """The release may also come before the waiter has subscribed or entered a queue."""
     holder = connect(servers.urls, **NO_RETRIES)
     for _ in range(10):
         # A new client has no connections yet.
@@ -250,7 +250,7 @@ def test_a_client_has_one_queue_entry_and_serves_its_waiters_in_order(
     holder, waiter = connect(servers.urls, **NO_RETRIES), connect(servers.urls, **NO_RETRIES)
     lease = holder.lock("r").acquire()
     waiting = [begin(waiter.lock("r")) for _ in range(200)]
-    # An acquire that started later has finished, so all of them have started to wait.
+    # An acquire that started later has finished, so all earlier ones have started to wait.
     assert is_served(begin(waiter.lock("another")))
     wait_until(lambda: queued(servers) == [1, 1, 1])
     assert listening(servers) == [1, 1, 1]
@@ -258,7 +258,7 @@ def test_a_client_has_one_queue_entry_and_serves_its_waiters_in_order(
     for position, next_ in enumerate(waiting):
         lease = next_.result(TIMEOUT)
         assert not any(other.done() for other in waiting[position + 1 :])
-        # A node that refused the current holder may still have its entry until it releases.
+        # A node that refused the current holder may keep the holder's entry until the release.
         assert max(map(len, map(members, servers))) <= 2
         assert listening(servers) == [1, 1, 1]
         assert lease.release()
@@ -343,7 +343,7 @@ def test_a_waiter_that_times_out_leaves_the_local_queue_and_the_nodes_queues(
 def test_the_wait_is_counted_from_the_start_of_the_acquire(
     servers: Servers, connect: Connect, begin: Begin
 ) -> None:
-    """Also for waiters that are not first in the local queue."""
+    """This also holds for waiters that are not first in the local queue."""
     holder, waiter = connect(servers.urls, **NO_RETRIES), connect(servers.urls, **NO_RETRIES)
     lease = holder.lock("r").acquire()
     first = begin_in_queue(servers, begin, waiter, 1)
@@ -419,7 +419,8 @@ def test_closing_a_client_ends_its_waiters(
 def test_all_waiters_are_served_while_others_are_cancelled(
     servers: Servers, connect: Connect, begin: Begin
 ) -> None:
-    # A notification lost on a loaded machine costs 5 s. If all were lost, the test would time out.
+    # If a loaded machine loses a notification, the waiter retries after 5 s. If all were lost, the
+    # test would time out.
     options = NO_RETRIES | {"retry_delay": (5, 5)}
     clients = [connect(servers.urls, **options) for _ in range(4)]
     for _ in range(20):
@@ -466,7 +467,7 @@ def start(processes: list[subprocess.Popen[str]], *arguments: object) -> subproc
 def test_a_waiter_gets_the_lock_when_the_ttl_of_a_killed_holder_ends(
     servers: Servers, connect: Connect, begin: Begin, processes: list[subprocess.Popen[str]]
 ) -> None:
-    # With these delays it retries when the nodes say that the key expires, and rarely otherwise.
+    # With these delays, the waiter retries when the key expires on the nodes, and rarely otherwise.
     waiter = connect(servers.urls, ttl=LONG, wait=LONG, retry_delay=(0.1, 3600))
     process = start(processes, "-c", HOLDER, 1, *servers.urls)
     wait_until(lambda: all(server.command("EXISTS", "r") for server in servers))
@@ -485,7 +486,7 @@ def test_a_killed_waiter_is_skipped(
     wait_until(lambda: queued(servers) == [1, 1, 1])
     waiting = begin_in_queue(servers, begin, waiter, 2)
     process.kill()
-    # The nodes must have noticed that its subscriptions are closed.
+    # Wait until the nodes have noticed the closed subscriptions of the killed process.
     wait_until(lambda: listening(servers) == [1, 1, 1])
     assert lease.release()
     assert is_served(waiting)
@@ -542,7 +543,7 @@ def test_waiters_without_permissions_retry(
     holder, waiter = connect(urls, **RETRIES), connect(urls, **RETRIES)
     lease = holder.lock("r").acquire()
     waiting = [begin(waiter.lock("r")) for _ in range(3)]
-    # At least two rounds were refused.
+    # Wait until at least two rounds were refused.
     wait_until(lambda: refusals(waiter) > 2 * len(servers))
     assert not any(one.done() for one in waiting)
     assert lease.release()
@@ -558,7 +559,7 @@ def delete_queue(node: Server) -> None:
 
 
 def add_invalid_members(node: Server) -> None:
-    """Adds members before all others that belong to no waiter."""
+    """Adds members that belong to no waiter, before all other members."""
     [waiter] = members(node)
     live, _, _ = str(waiter).partition("#")
     for score, name in enumerate(["nonsense", "nobody#1", "#", "#1", "", f"{live}#999999"]):
@@ -609,7 +610,7 @@ def test_a_foreign_key_in_place_of_a_queue_is_not_changed(
 def test_a_notification_from_the_future_does_not_block_the_lock(
     servers: Servers, connect: Connect
 ) -> None:
-    """As if the nodes' clocks had been set back after the notification."""
+    """This happens if the clocks of the nodes are set back after the notification."""
     for server in servers:
         server.command("ZADD", "{r}:queue", -(now(server) + 3_600_000_000), "nobody#1")
     connect(servers.urls, ttl=LONG).lock("r", wait=5).acquire()

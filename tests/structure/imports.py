@@ -1,6 +1,6 @@
 """Reads the tree and returns which file imports which: Rust, Python and JavaScript.
 
-It reads imports as text, without a compiler, so that it can also show a tree that does not build.
+It reads imports as text, without a compiler, so it also works on a tree that does not build.
 It must not know any file by its name; `rooms.py` and the tests decide what is allowed.
 """
 
@@ -19,8 +19,8 @@ def rust(source: Path, crates: dict[str, Path] | None = None) -> Graph:
     """Returns the imports between the files of one Rust crate, whose root is `source/lib.rs` or
     `source/main.rs`. `crates` are other crates of the project: name to source directory.
 
-    A `mod` declaration is no import. A `use` of a name that a file re-exports counts as an import
-    of that file.
+    A `mod` declaration is not an import. A `use` of a re-exported name counts as an import of the
+    file that re-exports it.
     """
     files = {_module(file, source): file for file in sorted(source.rglob("*.rs"))}
     graph: Graph = {file: {} for file in files.values()}
@@ -55,7 +55,7 @@ def _longest(path: tuple[str, ...], files: dict[tuple[str, ...], Path]) -> Path 
 def _rust_paths(
     text: str, module: tuple[str, ...], files: dict[tuple[str, ...], Path]
 ) -> Iterator[tuple[str, ...]]:
-    """Yields the absolute paths that a module names: in `use` and in expressions."""
+    """Yields the absolute paths in the `use` items and expressions of a module."""
     for indent, tree in re.findall(r"^([ \t]*)(?:pub(?:\([^)]*\))? )?use ([^;]+);", text, re.M):
         for path in _leaves(tree):
             head, rest = path[0], path[1:]
@@ -64,7 +64,7 @@ def _rust_paths(
             elif head == "self":
                 yield module + rest
             elif head == "super":
-                # A module within a file uses the file itself.
+                # In an indented `use`, `super` is the module of the file itself.
                 parent = module if indent else module[:-1]
                 while rest and rest[0] == "super":
                     parent, rest = parent[:-1], rest[1:]
@@ -107,11 +107,11 @@ def _branches(text: str) -> Iterator[str]:
 
 
 def python(files: list[Path], roots: list[Path]) -> Graph:
-    """Returns the imports between Python files, also those within functions. `roots` are the
-    directories that absolute imports start from.
+    """Returns the imports between Python files, including those within functions. `roots` are the
+    directories in which absolute imports are searched.
 
-    An import of the package within itself (`from . import x`) counts as an import of `x` where that
-    is a file.
+    `from . import x` counts as an import of the file of `x` if `x` is a module, and of the package
+    otherwise.
     """
     modules: dict[tuple[str, ...], Path] = {}
     for file in files:
@@ -121,12 +121,12 @@ def python(files: list[Path], roots: list[Path]) -> Graph:
                 modules.setdefault(parts[:-1] if parts[-1] == "__init__" else parts, file)
     names = {file: module for module, file in reversed(list(modules.items()))}
     graph: Graph = {file: {} for file in files}
-    # What a stub imports is for type checkers only.
+    # Skip stubs: only type checkers use their imports.
     for file in (file for file in files if file.suffix == ".py"):
         own = names.get(file, (file.stem,))
         package = own if file.name == "__init__.py" else own[:-1]
         for path in _python_paths(ast.parse(file.read_text()), package):
-            # What stands beside the file is found first, as it is when a program is run.
+            # Modules in the directory of the file come first, as when Python runs the file.
             target = _longest_python(path, modules, file)
             if target is not None and target != file:
                 graph[file].setdefault(target, set()).add(path[-1])
@@ -173,7 +173,7 @@ def javascript(files: list[Path]) -> Graph:
 
 
 def circles(graph: Graph) -> list[list[Path]]:
-    """Returns the groups of files that import each other, directly or through others."""
+    """Returns the groups of files that import each other, directly or indirectly."""
     order: dict[Path, int] = {}
     lowest: dict[Path, int] = {}
     stack: list[Path] = []
@@ -201,7 +201,7 @@ def circles(graph: Graph) -> list[list[Path]]:
 
 
 def ties(graph: Graph, circle: list[Path]) -> list[str]:
-    """Returns what ties a circle, a line for each import within it."""
+    """Returns a line of text for each import between two files of the circle."""
     return [
         f"{file} imports {', '.join(sorted(names))} from {target}"
         for file in circle

@@ -1,4 +1,7 @@
-"""The rooms of core/src: what each may import. As a program (`make rooms`), prints the graph."""
+"""The rooms (entries) of core/src, and the check of the imports between them.
+
+As a program (`make rooms`), it prints the floor of each room, circles and upward imports.
+"""
 
 from __future__ import annotations
 
@@ -24,18 +27,18 @@ ROOMS = [
     "lib.rs",
     "testing",
 ]
-"""From the bottom to the top. A room imports only rooms before it, and the protocol."""
+"""The rooms, from the lowest to the highest. A room imports only lower rooms and the protocol."""
 
 MOST_FLOORS = 10
 
 
 def room(file: Path, source: Path) -> str:
-    """Returns the entry of `source` that the file belongs to."""
+    """Returns the room of the file: the entry of `source` that is or contains the file."""
     return file.relative_to(source).parts[0]
 
 
 def upward(graph: imports.Graph, source: Path) -> list[str]:
-    """Returns the imports of a room by a lower one."""
+    """Returns a line of text for each import from a higher room."""
     return [
         f"{file.relative_to(source)} imports {', '.join(sorted(names))} from a higher room, "
         f"{target.relative_to(source)}"
@@ -47,13 +50,14 @@ def upward(graph: imports.Graph, source: Path) -> list[str]:
 
 
 def strangers(source: Path) -> list[str]:
-    """Returns the entries of `source` that are no room."""
+    """Returns the entries of `source` that are not in `ROOMS`."""
     return sorted(entry.name for entry in source.iterdir() if entry.name not in ROOMS)
 
 
 def floors(graph: imports.Graph, source: Path) -> dict[str, int]:
-    """Returns the floor of each room: one more than that of the highest room that it imports. What
-    is outside of `source`, the protocol, is on floor 1. There must be no circle of rooms.
+    """Returns the floor of each room: one more than the highest floor among the rooms it imports.
+
+    The protocol, which is outside of `source`, is on floor 1. There must be no circle of rooms.
     """
     uses: dict[str, set[str]] = {name: set() for name in ROOMS}
     for file, targets in graph.items():
@@ -70,7 +74,7 @@ def floors(graph: imports.Graph, source: Path) -> dict[str, int]:
 
 
 def tracked(*patterns: str) -> list[Path]:
-    """Returns the files under version control, or new and not ignored, that match."""
+    """Returns the files that match the patterns and that git tracks or does not ignore."""
     listed = subprocess.run(
         ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard", "--", *patterns],
         cwd=ROOT,
@@ -101,7 +105,7 @@ def graphs() -> dict[str, imports.Graph]:
     result["core/src"] = core()
     for test in sorted((ROOT / "core/tests").glob("*/main.rs")):
         result[str(test.parent.relative_to(ROOT))] = imports.rust(test.parent)
-    # The stub stands for the native module.
+    # The stub represents the native module.
     scripts = tracked("*.py", "*.pyi")
     parents = sorted({file.parent for file in scripts})
     result["Python"] = imports.python(scripts, [ROOT / "bindings-python/python", ROOT, *parents])

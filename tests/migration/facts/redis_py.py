@@ -1,4 +1,4 @@
-"""Statements in docs/migration/redis-py-lock.md, about redis-py and python-redis-lock.
+"""Checks statements in docs/migration/redis-py-lock.md, about redis-py and python-redis-lock.
 
 `redis_py.py FACT DEAD_URL URL...`
 """
@@ -61,7 +61,7 @@ def a_waiter_in_blpop_is_not_notified_by_releases_of_other_libraries(
         waiter = pool.submit(redis_lock.Lock(server, "r", expire=600).acquire, timeout=2)
         while not server.info("clients")["blocked_clients"]:
             assert not waiter.done()
-        # A release by another library only deletes the key.
+        # Release the lock as another library does: only delete the key.
         server.delete("lock:r")
         assert waiter.result() is True
     assert time.monotonic() - began > 1.9, "the waiter retried before its timeout"

@@ -1,4 +1,4 @@
-"""Statements in docs/migration/redlock-py.md: `redlock_py.py FACT DEAD_URL URL...`."""
+"""Checks statements in docs/migration/redlock-py.md: `redlock_py.py FACT DEAD_URL URL...`."""
 
 from __future__ import annotations
 

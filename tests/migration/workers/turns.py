@@ -27,7 +27,7 @@ class Settings:
     counter: str
     """A file with a number, which only the holder of the lock reads and writes."""
     history: str
-    """A file of the turns that were taken, one JSON object per line."""
+    """A file with the periods in which the lock was held, one JSON object per line."""
 
     @classmethod
     def of(cls, text: str) -> Self:
@@ -37,9 +37,9 @@ class Settings:
 def take_turns(
     settings: Settings, with_lock: Callable[[Callable[[int | None], None]], None]
 ) -> None:
-    """Takes turns until stdin ends.
+    """Repeatedly increments the counter while it holds the lock, until stdin ends.
 
-    `with_lock` holds the lock and calls its argument once, with the fence.
+    `with_lock` acquires the lock, calls its argument once with the fence, and releases the lock.
     """
     over = threading.Event()
 

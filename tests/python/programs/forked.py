@@ -1,4 +1,4 @@
-"""Waits for a lock in a thread, forks, and waits for it in the child too.
+"""Waits for a lock in a thread, forks, and waits for the lock in the child too.
 
 Parent and child each append their name to a file when they hold the lock. Arguments: the file and
 the node URLs.

@@ -11,7 +11,7 @@ from typing import Any
 import quorlock
 
 client = quorlock.Client(wait=None)
-# So that the hub is in use when the worker is forked.
+# Acquired here so that the hub is in use when the worker is forked.
 lease_of_master = client.lock("master").acquire()
 held: list[quorlock.Lease] = []
 

@@ -1,4 +1,4 @@
-"""Uses all blocking calls in greenlets. Takes the library as its argument: gevent or eventlet."""
+"""Uses all blocking calls in greenlets. The argument is the library: gevent or eventlet."""
 
 # ruff: noqa: E402
 from __future__ import annotations

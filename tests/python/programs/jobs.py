@@ -32,7 +32,7 @@ app.conf.update(
 client = quorlock.Client(wait=60, retry_delay=(0.001, 0.02))
 HOLDS = bool(os.environ["HOLD"])
 if HOLDS:
-    # So that the client is in use when the workers are forked.
+    # Acquired here so that the client is in use when the workers are forked.
     lease_of_parent = client.lock("parent").acquire()
 
 

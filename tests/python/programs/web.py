@@ -17,7 +17,7 @@ COUNTER = Path(os.environ["COUNTER"])
 
 client = quorlock.Client(wait=60, retry_delay=(0.001, 0.02))
 counting = client.lock("counter")
-# So that the client is in use when the workers are forked.
+# Acquired here so that the client is in use when the workers are forked.
 lease_of_master = client.lock("master").acquire()
 
 
