@@ -1,4 +1,4 @@
-// The vectors that all languages run: see tests/vectors/README.md.
+// Runs the vectors that all languages share: see tests/vectors/README.md.
 
 import assert from 'node:assert/strict'
 import { suite, test } from 'node:test'
