@@ -42,7 +42,7 @@ def reserve_port(host: str = "127.0.0.1") -> tuple[int, socket.socket]:
 
     The socket is bound and does not listen, so connections are refused while the server is down. On
     Linux, only a socket with SO_REUSEADDR, such as the server's, can then use the port. On other
-    systems the server could not use it either, so the port is not reserved, only free at the moment.
+    systems the server could not use it either, so the port is not reserved, only free for now.
     """
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     reservation = socket.socket(family)
