@@ -165,7 +165,7 @@ class Group:
 
 
 def seeds(addresses: str) -> dict[str, str]:
-    """Splits the addresses of a URL, for the description of a server."""
+    """All addresses of a URL, its first and its last, as fields for the description of a server."""
     first, *_, last = addresses.split(",")
     return {"seeds": addresses, "seed": first, "last_seed": last}
 

@@ -55,7 +55,7 @@ suite('options that are not an object are refused', () => {
       assert(!(await client.locked('r')))
     })
   }
-  test('instrument', async () => {
+  test('instrument refuses options that are not an object or are unknown', async () => {
     for (const [options] of WRONG) await assertRefused(() => instrument(client, options), /not/)
     assert.throws(() => instrument(client, { meterprovider: {} }), {
       name: 'ConfigError',
