@@ -75,7 +75,7 @@ let listening = 0
 /** Whether the tracing channel of acquires has subscribers. */
 const isObserved = () => acquiring.start.hasSubscribers || acquiring.asyncEnd.hasSubscribers
 
-/** Sets the core to the least severe level that has a subscriber. Events below it are not recorded. */
+/** Sets the log level of the core to the least severe one with a subscriber. The core then skips all events below it. */
 function listen() {
   let level = channels.length
   while (level > 0 && !channels[level - 1].hasSubscribers) level--

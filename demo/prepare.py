@@ -1,4 +1,4 @@
-"""What the demo needs before it can run: a Redis server, and quorlock compiled."""
+"""Prepares the demo: checks the tools, provides a Redis server and compiles quorlock."""
 
 from __future__ import annotations
 
@@ -72,20 +72,20 @@ def prepare() -> None:
 def _check_tools() -> None:
     missing = [what for name, what in TOOLS.items() if shutil.which(name) is None]
     if shutil.which("node"):
-        told = subprocess.run(["node", "--version"], capture_output=True, text=True, check=False)
-        found = re.match(r"v(\d+)\.(\d+)", told.stdout)
+        version = subprocess.run(["node", "--version"], capture_output=True, text=True, check=False)
+        found = re.match(r"v(\d+)\.(\d+)", version.stdout)
         if not found or tuple(map(int, found.groups())) < OLDEST_NODE:
-            missing.append(f"{TOOLS['node']}; {told.stdout.strip()} is too old")
+            missing.append(f"{TOOLS['node']}; {version.stdout.strip()} is too old")
     if missing:
         raise PrepareError("\n".join(["The demo needs:", *(f"- {what}" for what in missing)]))
 
 
 def _step(title: str, target: str) -> None:
-    """Make a target of the Makefile; a terminal shows what it does at the moment."""
+    """Run a target of the Makefile. On a terminal, show the last line of its output."""
     began = time.monotonic()
     # Without the flags of the `make` that runs the demo, such as its job server.
     environment = {name: value for name, value in os.environ.items() if name != "MAKEFLAGS"}
-    said = []
+    output = []
     print(f"{title} ...", end="" if sys.stdout.isatty() else "\n", flush=True)
     with subprocess.Popen(
         [os.environ.get("MAKE", "make"), "--no-print-directory", target],
@@ -98,16 +98,16 @@ def _step(title: str, target: str) -> None:
     ) as process:
         assert process.stdout
         for line in process.stdout:
-            said.append(line)
+            output.append(line)
             _rewrite(f"{title} ... {time.monotonic() - began:.0f} s: {line.strip()}")
     _rewrite("")
     if process.returncode:
-        raise PrepareError(f"{title}: failed\n{''.join(said)}")
+        raise PrepareError(f"{title}: failed\n{''.join(output)}")
     print(f"{title}: done in {time.monotonic() - began:.0f} s", flush=True)
 
 
 def _rewrite(line: str) -> None:
-    """Replace the current line, on a terminal."""
+    """On a terminal, replace the current line."""
     if sys.stdout.isatty():
         width = shutil.get_terminal_size().columns
         print(f"\r\x1b[K{line[: width - 1]}", end="", flush=True)

@@ -1,4 +1,4 @@
-"""What the demo prints in the end: what each process did, and whether the lock held."""
+"""Prints the results of the demo: the work of each process, and whether the lock held."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from demo.worker_process import WorkerProcess
 
 
 def print_processes(workers: list[WorkerProcess], locked: bool) -> None:
-    """A table with one line for each process."""
+    """Print a table with one line for each process."""
     waited = "   waited for the lock: median      99 %    longest   errors" if locked else ""
     print(f"\n{'process':<16}{'updates':>8}{waited}")
     for worker in workers:
@@ -26,7 +26,7 @@ def print_processes(workers: list[WorkerProcess], locked: bool) -> None:
 
 
 def print_verdict(workers: list[WorkerProcess], counter: int, locked: bool) -> bool:
-    """The checks, the verdict and the next step; return whether all is well."""
+    """Print the checks, the verdict and the next step. Return whether all checks passed."""
     updates = [update for worker in workers for update in worker.updates]
     updates.sort(key=lambda update: update["from"])
     pairs = list(itertools.pairwise(updates))
@@ -47,8 +47,8 @@ def print_verdict(workers: list[WorkerProcess], counter: int, locked: bool) -> b
     for name, found in checks.items():
         print(f"{name:<60}{0:>8}{found:>8,}")
     if locked:
-        # Not a failure: it says that the machine was too slow for the ttl, and the tokens are why
-        # that does no harm.
+        # Not a failure: the machine was too slow for the ttl. Fencing tokens protect the data in
+        # that case.
         late = sum(update["to"] > update["valid_until"] for update in updates)
         print(f"{'updates that took longer than their lease':<60}{'':>8}{late:>8,}")
     if failed:

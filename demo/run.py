@@ -43,13 +43,13 @@ def introduce(locked: bool, seconds: float) -> None:
 
 
 def row(elapsed: float, servers: Servers, text: str) -> None:
-    """One line of progress: the time, how many servers answer, and what there is to tell."""
+    """Print one line of progress: the time, how many servers answer, and a text."""
     answering = sum(server.running and not server.frozen for server in servers)
     print(f"{elapsed:6.1f} s   {answering} of {len(servers)}    {text}", flush=True)
 
 
 def watch(workers: list[WorkerProcess], servers: Servers, seconds: float) -> None:
-    """Let the processes work, and the servers fail and come back."""
+    """Print the progress of the processes, while servers fail and come back."""
     events = [
         (0.35, "server 2 is killed", servers[1].kill),
         (0.45, "server 4 is frozen", servers[3].freeze),
@@ -76,7 +76,7 @@ def watch(workers: list[WorkerProcess], servers: Servers, seconds: float) -> Non
 
 
 def run(locked: bool, seconds: float) -> bool:
-    """Run the processes and print what came of it; return whether all is well."""
+    """Run the processes and print the results. Return whether all checks passed."""
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="quorlock-demo-")))
         servers = stack.enter_context(Servers(5))

@@ -1,6 +1,6 @@
-// A Node.js worker of the demo: several loops that fight for the lock. See run.py.
+// A Node.js worker of the demo: several loops that compete for the lock. See run.py.
 
-// As 'quorlock' in a program that has installed the package.
+// A program that has installed the package imports 'quorlock'.
 import { Client, LeaseLostError, LockTimeoutError, QuorumError } from '../bindings-node/index.js'
 import { appendFileSync, readFileSync, writeFileSync } from 'node:fs'
 import { setTimeout as sleep } from 'node:timers/promises'
@@ -10,21 +10,21 @@ const client = new Client(urls, { ttl: 5_000, wait: 30_000, retryDelay: [2, 20] 
 const now = () => Number(process.hrtime.bigint())
 let running = true
 process.on('SIGTERM', () => (running = false))
-// Its end is the end of the demo, however that came about.
+// stdin ends when the demo ends, for whatever reason.
 process.stdin.on('end', () => (running = false)).resume()
 
 function record(entry) {
   appendFileSync(history, JSON.stringify(entry) + '\n')
 }
 
-/** A turn that begins now; nanoseconds of CLOCK_MONOTONIC. */
+/** Returns the entry for an update that begins now. Times are nanoseconds of CLOCK_MONOTONIC. */
 function begin(asked, lease) {
   const from = now()
   const held = lease && { valid_until: from + Math.floor(lease.remaining * 1e6), fence: lease.fence }
   return { asked, from, ...held }
 }
 
-/** Read, think, write: loses updates if anybody else does the same meanwhile. */
+/** Reads the counter, pauses and writes it plus one. Loses updates if another process does so at the same time. */
 async function update() {
   const total = Number(readFileSync(counter, 'utf8'))
   await sleep(1)

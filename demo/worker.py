@@ -1,4 +1,4 @@
-"""A Python worker of the demo: several threads or tasks that fight for the lock. See run.py."""
+"""A Python worker of the demo: several threads or tasks that compete for the lock. See run.py."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ ERRORS = {
 
 
 class Worker:
-    """What threads and tasks have in common: the counter, the history, when to stop."""
+    """The counter, the history and the loops of threads or tasks."""
 
     def __init__(self, settings: dict[str, Any]) -> None:
         self.loops: int = settings["loops"]
@@ -37,7 +37,7 @@ class Worker:
         threading.Thread(target=self._watch_stdin, daemon=True).start()
 
     def _watch_stdin(self) -> None:
-        """Its end is the end of the demo, however that came about."""
+        """Stop at the end of stdin, which ends when the demo ends, for whatever reason."""
         os.read(0, 1)
         self._stop()
 
@@ -51,7 +51,7 @@ class Worker:
         self._counter.write_text(str(total))
 
     def begin(self, asked: int, lease: quorlock.Lease | None) -> dict[str, int]:
-        """A turn that begins now; nanoseconds of CLOCK_MONOTONIC."""
+        """The entry for an update that begins now, in nanoseconds of CLOCK_MONOTONIC."""
         turn = {"asked": asked, "from": time.monotonic_ns()}
         if lease is not None:
             turn["valid_until"] = turn["from"] + int(lease.remaining * 1e9)
@@ -92,7 +92,7 @@ class Worker:
             time.sleep(0.001)
 
     def _update(self) -> None:
-        """Read, think, write: loses updates if anybody else does the same meanwhile."""
+        """Read, pause, write plus one: loses updates if another process does so meanwhile."""
         total = self.read()
         time.sleep(0.001)
         self.write(total + 1)

@@ -1,4 +1,4 @@
-"""The worker processes of the demo, from outside: starting and stopping them, their histories."""
+"""Starts and stops the worker processes of the demo, and reads their histories."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ NAMES = list(WORKERS)
 
 @dataclass
 class WorkerProcess:
-    """One process, and what it has done."""
+    """One process and its history."""
 
     name: str
     history: Path
@@ -55,7 +55,7 @@ class WorkerProcess:
         return [entry["error"] for entry in self.entries if "error" in entry]
 
     def wait(self) -> None:
-        """Wait for its end, which was asked for; kill it if it takes too long."""
+        """Wait until it ends. Kill it if that takes too long."""
         try:
             self.process.wait(30)
         except subprocess.TimeoutExpired:
@@ -64,7 +64,7 @@ class WorkerProcess:
 
 
 def start(folder: Path, urls: list[str], locked: bool) -> list[WorkerProcess]:
-    """Start all processes, on a counter at 0 in this folder."""
+    """Create the counter in this folder, at 0, and start all processes."""
     counter = folder / "counter"
     counter.write_text("0")
     workers = []
@@ -78,7 +78,7 @@ def start(folder: Path, urls: list[str], locked: bool) -> list[WorkerProcess]:
             "locked": locked,
             "kind": kind,
         }
-        # Ctrl-C goes to the parent alone; the end of stdin tells the worker that it is over.
+        # Ctrl-C reaches only the parent. The workers stop at the end of stdin.
         process = subprocess.Popen(
             [*command, json.dumps(settings)],
             env={**os.environ, "PYTHONPATH": str(PACKAGE)},

@@ -1,4 +1,4 @@
-"""The `quorlock` command as each package installs it, for the tests."""
+"""Runs the `quorlock` command as each package installs it. Used by the tests of all suites."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ INSTALLATIONS = ["cargo", "pip", "npm"]
 
 
 def cargo_program() -> str:
-    """The program of its own, as `make build` compiles it."""
+    """The path of the program that `make build` compiles."""
     target = Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target"))
     path = target / "quick" / "quorlock"
-    assert path.exists(), "make build first"
+    assert path.exists(), "run `make build` first"
     return str(path)
 
 
 def program(installation: str) -> list[str]:
-    """The words that a command line begins with."""
+    """The program and its first arguments, for an installation."""
     match installation:
         case "cargo":
             return [cargo_program()]
@@ -40,7 +40,7 @@ def program(installation: str) -> list[str]:
 
 
 class CommandLine:
-    """The command, with these nodes in its environment."""
+    """The command of one installation, with the nodes in its environment."""
 
     def __init__(self, installation: str, urls: Sequence[str]) -> None:
         self.installation = installation
@@ -48,7 +48,7 @@ class CommandLine:
         self.environment: dict[str, str] = {
             **{key: value for key, value in os.environ.items() if not key.startswith("QUORLOCK_")},
             "QUORLOCK_NODES": ",".join(urls),
-            # A machine that is busy is no reason to lose a lease.
+            # Long timeouts, so that no lease is lost on a busy machine.
             "QUORLOCK_NODE_TIMEOUT": "500ms",
             "QUORLOCK_CONNECT_TIMEOUT": "10s",
         }
@@ -56,7 +56,7 @@ class CommandLine:
     def start(
         self, *arguments: str, environment: Mapping[str, str] | None = None
     ) -> subprocess.Popen[str]:
-        """Starts it, with pipes for all that it reads and writes."""
+        """Starts the command, with pipes for its standard streams."""
         return subprocess.Popen(
             [*self.program, *arguments],
             stdin=subprocess.PIPE,
@@ -69,13 +69,13 @@ class CommandLine:
     def run(
         self, *arguments: str, environment: Mapping[str, str] | None = None
     ) -> subprocess.CompletedProcess[str]:
-        """Runs it to its end."""
+        """Runs the command until it ends."""
         process = self.start(*arguments, environment=environment)
         return finish(process)
 
 
 def finish(process: subprocess.Popen[str]) -> subprocess.CompletedProcess[str]:
-    """Waits for the end."""
+    """Waits until the process ends, and returns its status and output. Kills it after a minute."""
     try:
         out, err = process.communicate(timeout=TIMEOUT)
     except subprocess.TimeoutExpired:
@@ -85,21 +85,21 @@ def finish(process: subprocess.Popen[str]) -> subprocess.CompletedProcess[str]:
 
 
 def line(process: subprocess.Popen[str]) -> str:
-    """The next line that it writes."""
+    """Reads the next line of its output."""
     assert process.stdout
     text = process.stdout.readline()
     assert text, finish(process)
     return text.strip()
 
 
-def told(text: str) -> Any:
-    """What a single line of JSON says."""
+def parse_json(text: str) -> Any:
+    """Parses output that must be a single line of JSON."""
     (only,) = text.splitlines()
     return json.loads(only)
 
 
 def is_alive(pid: int) -> bool:
-    """Whether the process is there, and is no zombie."""
+    """Whether the process exists and is not a zombie."""
     try:
         os.kill(pid, 0)
     except ProcessLookupError:

@@ -1,4 +1,7 @@
-"""What all tests in Python share: the modules beside this file, and real servers."""
+"""Fixtures of all Python tests: real servers, and installations of other libraries.
+
+Also makes the modules in this directory importable.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +21,8 @@ from servers import Servers
 
 pytest.register_assert_rewrite("rows")
 
-# A script's background job ignores these, and so would all programs that the tests start, and stop.
+# Background jobs of a shell script ignore these signals. Programs that the tests start would
+# inherit that, and could not be stopped with them.
 for _number in (signal.SIGINT, signal.SIGQUIT):
     if signal.getsignal(_number) is signal.SIG_IGN:
         signal.signal(_number, signal.SIG_DFL)
@@ -30,7 +34,7 @@ _failed = pytest.StashKey[bool]()
 def pytest_runtest_makereport(
     item: pytest.Item,
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """Remember failures, for the fixtures that are torn down after them."""
+    """Remember failures, for fixtures that are torn down after the test."""
     report = yield
     if report.failed:
         item.stash[_failed] = True
@@ -39,7 +43,7 @@ def pytest_runtest_makereport(
 
 @pytest.fixture(scope="session")
 def skewed(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """A library that shifts the clock of a program."""
+    """The path of a library that, when preloaded, shifts a program's wall clock."""
     if sys.platform != "linux":
         pytest.skip("needs LD_PRELOAD")
     source = Path(__file__).resolve().parent / "skewed.c"
@@ -50,7 +54,7 @@ def skewed(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 @pytest.fixture
 def start_servers(request: pytest.FixtureRequest) -> Iterator[Callable[..., Servers]]:
-    """`start_servers(n, **options)` returns `Servers` that live until the end of the test.
+    """`start_servers(n, **options)` returns `Servers` that run until the end of the test.
 
     The logs are kept if the test failed.
     """
@@ -69,7 +73,7 @@ def start_servers(request: pytest.FixtureRequest) -> Iterator[Callable[..., Serv
 
 @pytest.fixture(scope="session")
 def install() -> Callable[[Ecosystem], str | None]:
-    """Installs other libraries, if that was not tried before; says why not if it cannot be done."""
+    """Installs the libraries of an ecosystem, once per session. Returns why it failed, or None."""
     known: dict[str, str | None] = {}
 
     def install(ecosystem: Ecosystem) -> str | None:

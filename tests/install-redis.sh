@@ -18,7 +18,7 @@ fi
 log=$(mktemp)
 trap 'rm -f "$log"' EXIT
 
-# Shows what the package manager says only if it fails.
+# Runs a command, and shows its output only if it fails.
 quietly() {
   "$@" > "$log" 2>&1 < /dev/null || { status=$?; cat "$log" >&2; return "$status"; }
 }
@@ -32,7 +32,7 @@ install_by_apt() {
   fi
   quietly $sudo apt-get update -qq
   quietly $sudo env DEBIAN_FRONTEND=noninteractive NEEDRESTART_SUSPEND=1 apt-get install -y -qq redis-server
-  # It also enables the server at boot, which nothing can forbid in advance.
+  # The package also enables the server at boot, which cannot be prevented in advance.
   quietly $sudo update-rc.d redis-server disable
 }
 

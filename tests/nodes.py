@@ -1,4 +1,4 @@
-"""What the tests look for on the nodes, and do to them."""
+"""Reads and changes the state of all nodes at once. Used by the tests of all suites."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from servers import Reply, Server, Servers
 
 
 def keys(servers: Servers) -> list[object]:
-    """The keys on all nodes that are no fences."""
+    """The keys on all nodes, except fence counters."""
     found: list[object] = []
     for server in servers:
         reply = server.command("KEYS", "*")
@@ -23,19 +23,19 @@ def is_free(servers: Servers, key: str) -> bool:
 
 
 def steal(servers: Servers, key: str) -> None:
-    """Puts another holder's token in place of the key, on all nodes."""
+    """Replaces the value of the key with another token, on all nodes."""
     for server in servers:
         server.command("SET", key, "thief")
 
 
 def freeze(servers: Servers) -> None:
-    """No node answers any more."""
+    """Freezes all nodes, so that none answers."""
     for server in servers:
         server.freeze()
 
 
 def thaw(servers: Servers) -> None:
-    """All nodes go on, and answer what they were asked meanwhile."""
+    """Resumes all nodes. They answer the requests that arrived in the meantime."""
     for server in servers:
         server.thaw()
 
@@ -46,6 +46,6 @@ def queued(nodes: Iterable[Server]) -> list[Reply]:
 
 
 def listening(nodes: Iterable[Server]) -> list[int]:
-    """How many connections listen for the calls of each node."""
+    """How many connections are subscribed to notifications on each node."""
     lists = [str(node.command("CLIENT", "LIST", "TYPE", "pubsub")) for node in nodes]
     return [clients.count(" addr=") for clients in lists]

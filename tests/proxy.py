@@ -4,23 +4,23 @@
         client = connect(proxy.url)
         proxy.mode = "drop_replies"
 
-Modes, switchable at any time, for the connections that are open and for new ones:
+Modes, which can be changed at any time and apply to open connections and to new ones:
 
 pass          Everything goes through.
-drop_replies  Commands go through, replies are swallowed. TCP never shows a stream with a hole in
-              it, so a connection that lost something is cut when this mode ends.
-lose_reply    One shot: the next reply to a command forwarded after the mode was set is lost, and
-              its connection closed on both sides. Then the mode is "pass" again. Replies to earlier
-              commands are delivered; pub/sub traffic is never taken for a reply.
-hold          Nothing goes through in either direction, the end of a connection included. All of it
-              is kept and goes through, in order, when the mode changes.
+drop_replies  Commands go through, replies are dropped. TCP never delivers a stream with a gap, so a
+              connection that lost a reply is cut when this mode ends.
+lose_reply    Once: the next reply to a command forwarded after the mode was set is lost, and its
+              connection is closed on both sides. Then the mode is "pass" again. Replies to earlier
+              commands are delivered. Pub/sub messages do not count as replies.
+hold          Nothing goes through in either direction, including the end of a connection. The proxy
+              keeps the traffic, and passes it on in order when the mode changes.
 hold_commands, hold_replies
-              Half-open: the same in one direction only, while the other goes on.
+              The same in one direction only.
 refuse        Open connections are cut, new ones are closed at once.
 
-When the setter of `mode` returns, the new mode is in force. `cut()` cuts the connections that are
-open, in any mode. Only whole messages are passed on, for which the proxy has to understand the
-traffic: plain RESP2 or RESP3, no TLS.
+The new mode is in effect when the setter of `mode` returns. `cut()` cuts the open connections in
+any mode. The proxy passes on whole messages only, so it must understand the traffic: plain RESP2 or
+RESP3, no TLS.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ Mode = Literal[
     "pass", "drop_replies", "lose_reply", "hold", "hold_commands", "hold_replies", "refuse"
 ]
 
-# These commands have any number of answers, and these messages answer no command.
+# These commands have any number of replies, and these messages are no replies to a command.
 _PUBSUB = frozenset(
     b"SUBSCRIBE PSUBSCRIBE SSUBSCRIBE UNSUBSCRIBE PUNSUBSCRIBE SUNSUBSCRIBE"
     b" MESSAGE PMESSAGE SMESSAGE".split()
@@ -61,11 +61,11 @@ class Proxy:
         """`password` is only put into `url`; `host` is the address to listen on."""
         self.target_port = target_port
         self.delay = 0.0
-        """Seconds by which each reply is late. Replies wait side by side, not one after another."""
+        """Seconds by which each reply is delayed. The delays of several replies do not add up."""
         self.bytes_up = 0
         """Bytes of the commands passed on to the server."""
         self.replies_lost = 0
-        """Messages from the server that were swallowed by drop_replies or lose_reply."""
+        """Messages from the server that were dropped by drop_replies or lose_reply."""
         self._mode: Mode = "pass"
         self._links: set[_Link] = set()
         self._listener = socket.create_server((host, 0), backlog=128)
@@ -78,7 +78,7 @@ class Proxy:
 
     @property
     def mode(self) -> Mode:
-        """What happens to the traffic, see the module's description."""
+        """What happens to the traffic; see the modes in the module's description."""
         return self._mode
 
     @mode.setter
@@ -153,7 +153,7 @@ class _Link:
         self._closed = False
         self._unanswered = 0  # commands forwarded whose reply was not passed on yet
         self._spared = 0  # of those, the ones forwarded before the mode was set
-        self._has_hole = False  # a reply was swallowed
+        self._has_gap = False  # a reply was dropped
 
     def opened(self, side: _Side) -> None:
         if side is self.client:
@@ -178,7 +178,7 @@ class _Link:
 
     def mode_changed(self) -> None:
         mode = self._proxy.mode
-        if mode == "refuse" or (self._has_hole and mode != "drop_replies"):
+        if mode == "refuse" or (self._has_gap and mode != "drop_replies"):
             self.cut()
         else:
             self._spared = self._unanswered
@@ -214,7 +214,7 @@ class _Link:
         answers = _counts(message) and self._unanswered > 0
         self._unanswered -= answers
         if self._proxy.mode == "drop_replies":
-            self._has_hole = True
+            self._has_gap = True
             self._proxy.replies_lost += 1
         elif self._proxy.mode == "lose_reply" and answers and not self._spared:
             self._proxy.replies_lost += 1
@@ -239,7 +239,7 @@ class _Link:
 
 
 def _keep_alive(connection: socket.socket) -> None:
-    """Notices a peer that is gone, where the packet that told so was lost, after some seconds."""
+    """Detects within seconds a peer that is gone, even if its closing packet was lost."""
     connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     for option, value in (("TCP_KEEPIDLE", 5), ("TCP_KEEPINTVL", 1), ("TCP_KEEPCNT", 10)):
         if hasattr(socket, option):
@@ -254,7 +254,7 @@ class _Side(asyncio.Protocol):
         self._partial = b""
         self.transport: asyncio.Transport | None = None
         self.inbox: deque[tuple[float, bytes]] = deque()
-        """Messages, each with the time when it is due. An empty one stands for the end."""
+        """Messages, each with the time to pass it on. An empty message is the end of the stream."""
         self.ended = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -290,13 +290,13 @@ class _Side(asyncio.Protocol):
 
     def send_end(self) -> None:
         """Shut down, not only close: a forked child may have a copy of the socket."""
-        with suppress(OSError):  # the peer was faster
+        with suppress(OSError):  # the peer has already closed the connection
             if self.transport is not None and not self.transport.is_closing():
                 self.transport.write_eof()
 
 
 def _message_end(data: bytes, start: int) -> int | None:
-    """The index behind the RESP message that begins at `start`; None if it is not complete."""
+    """The index after the RESP message that begins at `start`; None if it is incomplete."""
     newline = data.find(b"\r\n", start)
     if newline < 0:
         return None
@@ -308,7 +308,7 @@ def _message_end(data: bytes, start: int) -> int | None:
     if kind in (b"*", b"~", b">"):
         parts = int(size)
     elif kind in (b"%", b"|"):
-        parts = 2 * int(size) + (kind == b"|")  # an attribute stands before the actual message
+        parts = 2 * int(size) + (kind == b"|")  # an attribute precedes the actual message
     for _ in range(parts):
         inner = _message_end(data, end)
         if inner is None:
@@ -318,7 +318,7 @@ def _message_end(data: bytes, start: int) -> int | None:
 
 
 def _counts(message: bytes) -> bool:
-    """Whether this is a command with one reply, or such a reply."""
+    """Whether this is a command that has exactly one reply, or such a reply."""
     if message.startswith(b">"):
         return False
     lines = message.split(b"\r\n", 3)

@@ -1,4 +1,4 @@
-"""Servers in the states in which they refuse what a lock needs."""
+"""Puts servers into the states in which they refuse the commands of a lock."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from servers import Server, ServerReplyError
 from waiting import wait_until
 
 LOADING_ARGS = ["--key-load-delay", "2000", "--loading-process-events-interval-bytes", "1024"]
-"""For a server that takes its time to load its data."""
+"""Arguments for a server that loads its data slowly."""
 
 
 def load(server: Server) -> None:
-    """Restarts the server so that it is loading for several seconds."""
+    """Restarts the server, so that it is loading its data for several seconds."""
     fill = "for i = 1, 3000 do redis.call('SET', 'k' .. i, string.rep('x', 100)) end"
     server.command("EVAL", fill, 0)
     server.command("SAVE")
@@ -23,25 +23,25 @@ def load(server: Server) -> None:
 
 
 def be_replica(server: Server, master: Server) -> None:
-    """Makes it a replica that is up to date."""
+    """Makes the server a replica of `master`, and waits until it is in sync."""
     server.command("REPLICAOF", "127.0.0.1", master.port)
     wait_until(lambda: "master_link_status:up" in str(server.command("INFO", "replication")))
 
 
 def lose_master(server: Server, port: int) -> None:
-    """Makes it a replica of nobody, that does not want to tell what it knows."""
+    """Makes the server a replica without a master that refuses to serve stale data."""
     server.command("CONFIG", "SET", "replica-serve-stale-data", "no")
     server.command("REPLICAOF", "127.0.0.1", port)
     wait_until(lambda: _answers(server, "MASTERDOWN"))
 
 
 def fill_up(server: Server) -> None:
-    """Leaves it no memory for anything."""
+    """Sets the memory limit so low that the server refuses all writes."""
     server.command("CONFIG", "SET", "maxmemory", 1)
 
 
 def fail_to_save(server: Server) -> None:
-    """Makes it fail to save, and take no writes for that."""
+    """Makes the server's snapshots fail, for which it refuses writes."""
     server.command("CONFIG", "SET", "save", "3600 1")
     shutil.rmtree(server.log_path.parent)
     server.command("BGSAVE")
@@ -49,7 +49,7 @@ def fail_to_save(server: Server) -> None:
 
 
 def deny(server: Server, *rights: str) -> str:
-    """A URL with a user that has all rights but these."""
+    """Creates a user with all permissions, changed by these ACL rules. Returns its URL."""
     server.command("ACL", "SETUSER", "locker", "on", ">secret", "~*", "&*", "+@all", *rights)
     return server.url.replace("//", "//locker:secret@")
 
@@ -69,4 +69,7 @@ REFUSALS: dict[str, Callable[[Server, Server], object]] = {
     "oom": lambda server, _: fill_up(server),
     "misconf": lambda server, _: fail_to_save(server),
 }
-"""By the name of the outcome, what makes a server refuse in this way, with the help of another."""
+"""For each outcome, a function that makes the first server refuse in this way.
+
+The second server serves as its master where one is needed.
+"""

@@ -1,4 +1,4 @@
-"""What the rows of tests/vectors have in common: options, and the errors that they expect."""
+"""Reads the rows of tests/vectors: converts their options, and checks the errors they expect."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ DURATIONS = {
 
 
 def load(name: str) -> Any:
-    """A file of vectors."""
+    """Returns the content of a file of vectors."""
     return json.loads((VECTORS / name).read_text())
 
 
@@ -32,7 +32,7 @@ ERRORS = {row["code"]: getattr(quorlock, row["class"]) for row in load("errors.j
 
 
 def python_value(option: str, value: Any) -> Any:
-    """A value of the vectors, which give durations in milliseconds."""
+    """Converts a value of the vectors: milliseconds to seconds, names of numbers to numbers."""
     if isinstance(value, dict):
         return float(value["number"])
     if option in DURATIONS and isinstance(value, list) and value:
@@ -43,12 +43,15 @@ def python_value(option: str, value: Any) -> Any:
 
 
 def python_options(options: dict[str, Any]) -> dict[str, Any]:
-    """Options of the vectors."""
+    """Converts options of the vectors."""
     return {name: python_value(name, value) for name, value in options.items()}
 
 
 def expect(case: dict[str, Any], action: Callable[[], Any]) -> Any:
-    """Runs the action; its error must be the expected one, with and without the given texts."""
+    """Runs the action and returns its result.
+
+    If the case expects an error, checks its class, code, texts and outcomes instead.
+    """
     if case.get("error") is None:
         return action()
     with pytest.raises(ERRORS[case["error"]]) as caught:

@@ -8,8 +8,8 @@ As a library:
         servers[1].kill()
         assert servers[2].command("GET", "key") == "value"
 
-`Sentinel` is a master with replicas and sentinels, `Cluster` a Redis Cluster; what they are made of
-is in `fleet/`.
+`Sentinel` is a master with replicas and sentinels, `Cluster` a Redis Cluster. The code is in
+`fleet/`; other tests import from this module only.
 
 As a program, `python3 tests/servers.py` reads one JSON object per line on stdin and answers each
 with one JSON line on stdout, {"ok": result} or {"error": "why"}:
@@ -23,23 +23,23 @@ with one JSON line on stdout, {"ok": result} or {"error": "why"}:
     {"restart": 2}                         {"url": ..., "port": ..., "pid": ...}
     {"command": [2, "GET", "key"]}         the reply
     {"flush": true}                        null; all keys are deleted
-    {"fail_over": true}                    the number of the new master, of sentinels
-    {"fail_over": 0}                       the same, of a cluster, of a master that is down
+    {"fail_over": true}                    the number of the new master (Sentinel)
+    {"fail_over": 0}                       the same for a master that is down (Cluster)
     {"owner": "key"}                       the number of the server of a cluster that has its slot
-    {"begin_move": ["key", 1]}             null; its slot is on its way to this server
-    {"end_move": ["key", 1]}               null; it has arrived
+    {"begin_move": ["key", 1]}             null; its slot is migrating to this server
+    {"end_move": ["key", 1]}               null; the migration is complete
     {"proxy": 2}                           {"url": ..., "port": ..., "id": 0}: see proxy.py
     {"proxy_mode": [0, "drop_replies"]}    null
     {"proxy_delay": [0, 0.5]}              null, seconds
     {"proxy_stats": 0}                     {"mode", "connections", "bytes_up", "replies_lost"}
     {"keep_logs": true}                    the directory whose logs will not be deleted
-    {"stop": true}                         null, when all is cleaned up; then the program ends
+    {"stop": true}                         null, after cleaning up; then the program ends
 
-With TLS, what describes a server has the files of certificates as well: "ca", "cert" and "key",
-which are valid, and "other_ca", "other_cert" and "other_key", which the servers do not know. An
-error that begins with "Unavailable" says what this machine lacks.
+With TLS, the description of a server also has the paths of certificates: "ca", "cert" and "key",
+which are valid, and "other_ca", "other_cert" and "other_key", which the servers do not trust. An
+error that begins with "Unavailable" names what this machine lacks.
 
-The end of stdin, SIGTERM and SIGINT end the program as well, and clean everything up.
+The program also cleans up and ends at the end of stdin, on SIGTERM and on SIGINT.
 
 The server program is $REDIS_SERVER, or else redis-server or valkey-server from the PATH.
 """

@@ -1,5 +1,6 @@
-/* Preloaded into a server, gives it another wall clock: one that is SKEW seconds ahead; or one that stands
- * still, and shows what the file CLOCK holds, a uint64_t of microseconds. */
+/* A library to be preloaded into a program, which changes its wall clock. With the environment variable SKEW, the
+ * clock is that many seconds ahead. With CLOCK, it stands still at the time in that file, a uint64_t of
+ * microseconds. */
 
 #define _GNU_SOURCE
 #include <dlfcn.h>

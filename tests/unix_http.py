@@ -1,4 +1,4 @@
-"""HTTP over a Unix socket."""
+"""An HTTP client connection over a Unix socket."""
 
 import http.client
 import socket

@@ -1,15 +1,15 @@
-"""Waiting for a condition, in place of sleeping."""
+"""Waits for a condition instead of sleeping."""
 
 import asyncio
 import time
 from collections.abc import Callable
 
 TIMEOUT = 60.0
-"""Seconds: far more than any of the conditions takes, also on a loaded machine."""
+"""Seconds: far longer than any condition takes, even on a loaded machine."""
 
 
 def wait_until(condition: Callable[[], bool]) -> None:
-    """Returns when the condition is true; fails the test if it does not come true."""
+    """Waits until the condition is true. Fails the test if it is not true within `TIMEOUT`."""
     deadline = time.monotonic() + TIMEOUT
     while not condition():
         assert time.monotonic() < deadline, "the condition did not come true"

@@ -1,4 +1,4 @@
-"""Every test is run with each installation of the command."""
+"""Fixtures for the tests of the command line, each of which runs with every installation of it."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from servers import Servers
 
 
 @pytest.fixture(scope="package", autouse=True)
-def hang_up() -> Iterator[None]:
-    """What is started gets SIGHUP, also if the tests themselves are run under nohup(1)."""
+def default_sighup() -> Iterator[None]:
+    """Started processes do not inherit an ignored SIGHUP if the tests are run under nohup(1)."""
     before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
     yield
     signal.signal(signal.SIGHUP, before)

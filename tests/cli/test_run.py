@@ -1,4 +1,4 @@
-"""`quorlock run`: what the command gets, what comes of it, and how it ends."""
+"""`quorlock run`: the environment of the command, its exit status, signals and lost leases."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from command_line import CommandLine, finish, is_alive, line, told
+from command_line import CommandLine, finish, is_alive, line, parse_json
 from nodes import freeze, keys, queued, steal, thaw
 from servers import Servers
 from waiting import wait_until
@@ -24,10 +24,10 @@ signal.signal(signal.SIGINT, signal.SIG_DFL)
 print(subprocess.Popen(["sleep", "1000"]).pid, flush=True)
 time.sleep(1000)
 """
-"""A program that does not pass signals on to what it has started. It writes its number."""
+"""A program that does not pass signals on to its child process. Prints the child's id."""
 
 IGNORES_TERM = "trap '' TERM; sleep 1000 & echo $! $$; while :; do sleep 0.05; done"
-"""A command that does not heed SIGTERM, nor does what it has started. It writes their numbers."""
+"""A command that ignores SIGTERM, as does its child process. Prints the ids of both."""
 
 
 def test_a_command_runs_while_the_lock_is_held(quorlock: CommandLine, servers: Servers) -> None:
@@ -42,7 +42,9 @@ def test_a_command_runs_while_the_lock_is_held(quorlock: CommandLine, servers: S
     wait_until(lambda: not keys(servers))
 
 
-def test_several_resources(quorlock: CommandLine, servers: Servers) -> None:
+def test_several_resources_have_fences_but_no_single_fence(
+    quorlock: CommandLine, servers: Servers
+) -> None:
     script = 'echo "$QUORLOCK_FENCES"; echo "${QUORLOCK_RESOURCE-none} ${QUORLOCK_FENCE-none}"'
     outer = {"QUORLOCK_RESOURCE": "of another", "QUORLOCK_FENCE": "7"}
     done = quorlock.run("run", "b", 'a"', *SHELL, script, environment=outer)
@@ -53,7 +55,7 @@ def test_several_resources(quorlock: CommandLine, servers: Servers) -> None:
     wait_until(lambda: not keys(servers))
 
 
-def test_arguments_and_streams_are_passed_on_as_they_are(quorlock: CommandLine) -> None:
+def test_arguments_and_streams_are_passed_on_unchanged(quorlock: CommandLine) -> None:
     script = b'printf %s "$1"; cat; echo err >&2; kill -PIPE $$; echo "SIGPIPE is ignored"'
     command: list[str | bytes] = [*quorlock.program, "run", "r", "--", "sh", "-c", script, "sh"]
     command.append(b"\xff --json '")
@@ -63,7 +65,7 @@ def test_arguments_and_streams_are_passed_on_as_they_are(quorlock: CommandLine) 
     assert done.returncode == 128 + signal.SIGPIPE
 
 
-def test_somebody_else_has_it(quorlock: CommandLine, servers: Servers) -> None:
+def test_a_held_lock_is_a_conflict(quorlock: CommandLine, servers: Servers) -> None:
     steal(servers, "r")
     done = quorlock.run("run", "--wait", "0", "r", "--", "echo", "ran")
     assert (done.returncode, done.stdout) == (75, "")
@@ -72,26 +74,28 @@ def test_somebody_else_has_it(quorlock: CommandLine, servers: Servers) -> None:
     done = quorlock.run("run", "-w", "10ms", "-E", "9", "-q", "r", "--", "echo", "ran")
     assert (done.returncode, done.stdout, done.stderr) == (9, "", "")
     done = quorlock.run("run", "--json", "r", "--", "echo", environment={"QUORLOCK_WAIT": "0"})
-    error = told(done.stderr)
+    error = parse_json(done.stderr)
     assert (error["error"], error["exit_status"], error["resources"]) == ("TIMEOUT", 75, ["r"])
-    # One that had not answered yet when it was decided is pending.
+    # A node that had not answered when the result was already decided is pending.
     assert "held" in {node["outcome"] for node in error["nodes"]} <= {"held", "pending"}
     assert keys(servers) == ["r"] * 3
 
 
-def test_too_few_nodes(quorlock: CommandLine, servers: Servers) -> None:
+def test_too_few_nodes_are_reported_with_their_outcomes(
+    quorlock: CommandLine, servers: Servers
+) -> None:
     servers[0].kill()
     servers[2].kill()
     arguments = ["run", "--json", "--connect-timeout", "50ms", "r", "--", "echo", "ran"]
     done = quorlock.run(*arguments)
     assert (done.returncode, done.stdout) == (69, "")
-    error = told(done.stderr)
+    error = parse_json(done.stderr)
     assert (error["error"], error["exit_status"]) == ("NO_QUORUM", 69)
     assert error["nodes"][0]["outcome"] == "unreachable"
     wait_until(lambda: servers[1].command("EXISTS", "r") == 0)
 
 
-def test_a_command_that_cannot_be_run(
+def test_a_command_that_cannot_be_run_has_the_status_of_the_shell(
     quorlock: CommandLine, servers: Servers, tmp_path: Path
 ) -> None:
     text = tmp_path / "text"
@@ -127,7 +131,7 @@ def test_a_signal_ends_the_whole_group(
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
-def test_a_signal_ends_the_waiting(quorlock: CommandLine, servers: Servers, number: int) -> None:
+def test_a_signal_ends_the_wait(quorlock: CommandLine, servers: Servers, number: int) -> None:
     steal(servers, "r")
     process = quorlock.start("run", "--wait", "forever", "r", "--", "echo", "ran")
     wait_until(lambda: queued(servers) == [1, 1, 1])
@@ -138,7 +142,9 @@ def test_a_signal_ends_the_waiting(quorlock: CommandLine, servers: Servers, numb
 
 
 @pytest.mark.parametrize("command", ["sleep 1000 & echo $! $$; wait", IGNORES_TERM])
-def test_a_lease_that_is_taken_away(quorlock: CommandLine, servers: Servers, command: str) -> None:
+def test_a_stolen_lease_stops_the_command(
+    quorlock: CommandLine, servers: Servers, command: str
+) -> None:
     process = quorlock.start("run", "--ttl", TTL, "--kill-after", "100ms", "r", *SHELL, command)
     started = [int(pid) for pid in line(process).split()]
     steal(servers, "r")
@@ -151,7 +157,7 @@ def test_a_lease_that_is_taken_away(quorlock: CommandLine, servers: Servers, com
 
 
 @pytest.mark.parametrize("command", ["sleep 1000 & echo $! $$; wait", IGNORES_TERM])
-def test_a_lease_that_is_not_extended(
+def test_a_command_ends_before_a_lease_that_cannot_be_extended(
     quorlock: CommandLine, servers: Servers, command: str
 ) -> None:
     arguments = ["run", "--ttl", TTL, "--connect-timeout", "200ms", "--json", "r"]
@@ -161,13 +167,15 @@ def test_a_lease_that_is_not_extended(
     done = finish(process)
     assert done.returncode == 79
     assert not any(is_alive(pid) for pid in started)
-    error = told(done.stderr)
+    error = parse_json(done.stderr)
     assert (error["error"], error["exit_status"]) == ("LEASE_LOST", 79)
     thaw(servers)
     wait_until(lambda: not keys(servers))
 
 
-def test_nodes_that_are_killed(quorlock: CommandLine, servers: Servers) -> None:
+def test_losing_the_majority_of_nodes_stops_the_command(
+    quorlock: CommandLine, servers: Servers
+) -> None:
     process = quorlock.start(
         "run", "--ttl", TTL, "--connect-timeout", "200ms", "r", *SHELL, IGNORES_TERM
     )
@@ -180,7 +188,7 @@ def test_nodes_that_are_killed(quorlock: CommandLine, servers: Servers) -> None:
     wait_until(lambda: not servers[2].command("EXISTS", "r"))
 
 
-def test_a_lock_is_held_for_max_hold_at_most(quorlock: CommandLine, servers: Servers) -> None:
+def test_the_command_is_stopped_after_max_hold(quorlock: CommandLine, servers: Servers) -> None:
     done = quorlock.run("run", "--ttl", "1s", "--max-hold", "1.5s", "r", "--", "sleep", "1000")
     assert done.returncode == 79
     wait_until(lambda: not keys(servers))
@@ -189,7 +197,7 @@ def test_a_lock_is_held_for_max_hold_at_most(quorlock: CommandLine, servers: Ser
 def test_a_command_that_fails_by_itself_keeps_its_status(
     quorlock: CommandLine, servers: Servers
 ) -> None:
-    """Also where the lease was lost, but that was not known before."""
+    """Even if the lease was lost, unless the loss had been noticed before."""
     for status, expected in [(3, 3), (0, 79)]:
         process = quorlock.start("run", "--ttl", "60s", "r", *SHELL, f"echo; read x; exit {status}")
         line(process)
@@ -199,8 +207,8 @@ def test_a_command_that_fails_by_itself_keeps_its_status(
             server.command("DEL", "r")
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells a child of its parent's end")
-def test_nothing_runs_on_when_the_holder_is_killed(quorlock: CommandLine, servers: Servers) -> None:
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux kills a child with its parent")
+def test_the_command_is_killed_with_quorlock(quorlock: CommandLine, servers: Servers) -> None:
     process = quorlock.start("run", "--ttl", TTL, "r", *SHELL, "echo $$; exec sleep 1000")
     command = int(line(process))
     process.kill()
@@ -209,10 +217,10 @@ def test_nothing_runs_on_when_the_holder_is_killed(quorlock: CommandLine, server
     wait_until(lambda: not keys(servers))
 
 
-def test_what_is_ignored_stays_so(quorlock: CommandLine) -> None:
-    """As nohup(1) wants it."""
+def test_ignored_signals_stay_ignored(quorlock: CommandLine) -> None:
+    """As nohup(1) requires."""
     if quorlock.installation == "npm":
-        pytest.skip("Node.js resets at its start what is ignored")
+        pytest.skip("Node.js resets ignored signals when it starts")
     quorlock.program = ["nohup", *quorlock.program]
     process = quorlock.start("run", "r", *SHELL, "kill -HUP $$; echo ready; exec sleep 1000")
     assert line(process) == "ready"
@@ -221,8 +229,9 @@ def test_what_is_ignored_stays_so(quorlock: CommandLine) -> None:
     assert finish(process).returncode == 128 + signal.SIGTERM
 
 
-def test_a_holder_that_stood_still(quorlock: CommandLine, servers: Servers) -> None:
-    """Its lease has ended meanwhile: the command is stopped."""
+def test_the_command_is_stopped_if_the_lease_ended_during_a_suspension(
+    quorlock: CommandLine, servers: Servers
+) -> None:
     process = quorlock.start("run", "--ttl", "1s", "r", *SHELL, IGNORES_TERM)
     started = [int(pid) for pid in line(process).split()]
     os.kill(process.pid, signal.SIGSTOP)
@@ -235,10 +244,10 @@ def test_a_holder_that_stood_still(quorlock: CommandLine, servers: Servers) -> N
 def test_a_command_is_gone_before_the_next_one_runs(
     quorlock: CommandLine, servers: Servers
 ) -> None:
-    """Its lease cannot be extended, and it does not heed SIGTERM."""
+    """Even if its lease cannot be extended, and it ignores SIGTERM."""
     proxies = [servers.proxy(index) for index in range(3)]
     cut_off = {"QUORLOCK_NODES": ",".join(proxy.url for proxy in proxies)}
-    # So much of a lease is safety margin that a busy machine does not use it up.
+    # The drift factor makes the safety margin large enough for a busy machine.
     arguments = ["run", "--ttl", TTL, "--drift-factor", "0.25", "--connect-timeout", "200ms", "r"]
     first = quorlock.start(*arguments, *SHELL, IGNORES_TERM, environment=cut_off)
     _, command = line(first).split()

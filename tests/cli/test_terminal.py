@@ -1,4 +1,4 @@
-"""`quorlock` at a terminal, as a job of a shell."""
+"""`quorlock` on a terminal, as a job of a shell: job control, colours and questions."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ PROMPT = "prompt> "
 JOB = "run r -- sh -c '{}'".format(
     'trap "echo re\\sumed" CONT; echo re\\ady; until read line; do :; done; echo g\\ot $line'
 )
-"""Reads a line. What it writes is not what is typed and echoed."""
+"""A command that reads a line. The escapes make its output differ from the echo of its source."""
 
 
 class Shell:
@@ -59,11 +59,11 @@ class Shell:
         self.type(f"{command}\n")
 
     def quorlock(self, arguments: str) -> None:
-        """Types the command that is tested."""
+        """Types a `quorlock` command with these arguments."""
         self.run(f"{shlex.join(self._quorlock.program)} {arguments}")
 
     def expect(self, text: str) -> str:
-        """Reads up to this text, and returns what was before it."""
+        """Reads until this text appears, and returns the output before it."""
         deadline = time.monotonic() + TIMEOUT
         while text not in self._text:
             left = deadline - time.monotonic()
@@ -74,7 +74,7 @@ class Shell:
         return before
 
     def expect_status(self, status: int) -> None:
-        # What is typed before the shell has the terminal may be lost.
+        # Text typed before the shell has the terminal may be lost.
         self.expect(PROMPT)
         self.run("echo sta\\tus=$?.")
         self.expect(f"status={status}.")
@@ -100,7 +100,7 @@ def test_an_interrupt_goes_to_the_command(shell: Shell, servers: Servers) -> Non
     wait_until(lambda: not keys(servers))
 
 
-def test_an_interrupt_ends_the_waiting(shell: Shell, servers: Servers) -> None:
+def test_an_interrupt_ends_the_wait(shell: Shell, servers: Servers) -> None:
     steal(servers, "r")
     shell.quorlock("run --wait forever r -- true")
     wait_until(lambda: len(keys(servers)) == 6)
@@ -109,7 +109,7 @@ def test_an_interrupt_ends_the_waiting(shell: Shell, servers: Servers) -> None:
     wait_until(lambda: keys(servers) == ["r"] * 3)
 
 
-def test_a_job_is_stopped_and_goes_on(shell: Shell, servers: Servers) -> None:
+def test_a_job_can_be_stopped_and_resumed(shell: Shell, servers: Servers) -> None:
     shell.quorlock(f"--ttl 10m {JOB}")
     shell.expect("ready")
     shell.type("\x1a")
@@ -125,7 +125,7 @@ def test_a_job_is_stopped_and_goes_on(shell: Shell, servers: Servers) -> None:
     wait_until(lambda: not keys(servers))
 
 
-def test_a_lease_that_ends_while_the_job_is_stopped(shell: Shell, servers: Servers) -> None:
+def test_a_job_resumed_after_its_lease_ended_is_stopped(shell: Shell, servers: Servers) -> None:
     shell.quorlock(f"--ttl 1s {JOB}")
     shell.expect("ready")
     shell.type("\x1a")
@@ -137,12 +137,10 @@ def test_a_lease_that_ends_while_the_job_is_stopped(shell: Shell, servers: Serve
     shell.expect_status(79)
 
 
-def test_a_job_in_the_background_gets_the_terminal_when_it_is_asked_to(
-    shell: Shell, servers: Servers
-) -> None:
+def test_a_background_job_gets_the_terminal_with_fg(shell: Shell, servers: Servers) -> None:
     shell.quorlock(f"--ttl 10m {JOB} &")
     shell.expect("ready")
-    # It reads, for which it is stopped in the background.
+    # A background job that reads from the terminal is stopped.
     shell.run("until jobs | grep Stop; do sleep 0.05; done")
     shell.expect("Stopped")
     shell.expect(PROMPT)
@@ -153,7 +151,7 @@ def test_a_job_in_the_background_gets_the_terminal_when_it_is_asked_to(
     shell.expect_status(0)
 
 
-def test_a_part_of_a_pipeline_gets_the_terminal_when_it_reads(
+def test_a_command_in_a_pipeline_gets_the_terminal_when_it_reads(
     shell: Shell, servers: Servers
 ) -> None:
     shell.quorlock(f"{JOB} | cat")
@@ -165,7 +163,7 @@ def test_a_part_of_a_pipeline_gets_the_terminal_when_it_reads(
     wait_until(lambda: not keys(servers))
 
 
-def test_colours_are_for_terminals(shell: Shell) -> None:
+def test_output_on_a_terminal_is_coloured_unless_no_color_is_set(shell: Shell) -> None:
     shell.quorlock("status r")
     shell.expect("\x1b[32mfree\x1b[0m")
     shell.expect(PROMPT)
@@ -175,7 +173,7 @@ def test_colours_are_for_terminals(shell: Shell) -> None:
     assert "\x1b[32m" not in shell.expect(PROMPT)
 
 
-def test_release_asks(shell: Shell, servers: Servers) -> None:
+def test_release_asks_for_confirmation(shell: Shell, servers: Servers) -> None:
     steal(servers, "r")
     for answer, status in [("n", 1), ("", 1), ("y", 0)]:
         assert keys(servers) == ["r"] * 3

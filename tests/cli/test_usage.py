@@ -1,4 +1,4 @@
-"""What `quorlock` says about itself and about how it is called, which is the same everywhere."""
+"""Usage errors, help, completions, manual pages and JSON: the same for every installation."""
 
 from __future__ import annotations
 
@@ -39,7 +39,9 @@ def quorlock() -> CommandLine:
         (["frobnicate"], "frobnicate"),
     ],
 )
-def test_mistakes(quorlock: CommandLine, arguments: list[str], expected: str) -> None:
+def test_usage_errors_are_explained(
+    quorlock: CommandLine, arguments: list[str], expected: str
+) -> None:
     done = quorlock.run(*arguments)
     assert (done.returncode, done.stdout) == (64, "")
     assert expected in done.stderr
@@ -72,12 +74,12 @@ def test_no_password_is_shown(quorlock: CommandLine) -> None:
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish", "elvish", "powershell"])
-def test_completions(quorlock: CommandLine, shell: str) -> None:
+def test_completions_are_printed_for_each_shell(quorlock: CommandLine, shell: str) -> None:
     done = quorlock.run("completions", shell)
     assert (done.returncode, done.stderr) == (0, "")
     assert "conflict-exit-code" in done.stdout
     if shell == "bash":
-        # It completes as bash itself sees it.
+        # Runs the completion as bash would.
         script = "COMP_WORDS=(quorlock st); COMP_CWORD=1; _quorlock quorlock st quorlock"
         script = f'{done.stdout}\n{script}; echo "${{COMPREPLY[@]}}"'
         completed = subprocess.run(["bash", "-c", script], capture_output=True, text=True)
@@ -85,7 +87,7 @@ def test_completions(quorlock: CommandLine, shell: str) -> None:
 
 
 @pytest.mark.parametrize("command", [None, "run", "status", "release", "doctor", "bench"])
-def test_manual_pages(quorlock: CommandLine, command: str | None) -> None:
+def test_each_command_has_a_manual_page(quorlock: CommandLine, command: str | None) -> None:
     done = quorlock.run("man", *([command] if command else []))
     assert (done.returncode, done.stderr) == (0, "")
     name = f"quorlock-{command}" if command else "quorlock"
@@ -94,7 +96,7 @@ def test_manual_pages(quorlock: CommandLine, command: str | None) -> None:
     assert "QUORLOCK_NODES" in done.stdout
 
 
-def test_output_that_nobody_reads(quorlock: CommandLine) -> None:
+def test_a_closed_stdout_is_not_an_error(quorlock: CommandLine) -> None:
     read, write = os.pipe()
     os.close(read)
     command = [*quorlock.program, "completions", "bash"]
@@ -103,8 +105,7 @@ def test_output_that_nobody_reads(quorlock: CommandLine) -> None:
     assert (done.returncode, done.stderr) in [(0, ""), (-signal.SIGPIPE, "")]
 
 
-def test_json_is_json_on_every_line(quorlock: CommandLine) -> None:
-    """Also of names that need quoting."""
+def test_control_characters_in_names_are_escaped(quorlock: CommandLine) -> None:
     name = 'a"\n\x1b[31m\u2028ü'
     done = quorlock.run("status", "--json", name)
     assert json.loads(done.stdout)[0]["resource"] == name

@@ -1,1 +1,1 @@
-"""Real Redis (or Valkey) servers of each kind; `tests/servers.py` is the door to them."""
+"""Real Redis (or Valkey) servers of each kind. Tests import them from `tests/servers.py`."""

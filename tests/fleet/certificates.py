@@ -1,4 +1,4 @@
-"""Certificates for servers with TLS and for their clients, made by the openssl program."""
+"""Creates certificates for servers with TLS and for their clients, with the openssl program."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from typing import Literal, NamedTuple, get_args
 from fleet.errors import ServerError, Unavailable
 
 Kind = Literal["valid", "expired", "other-name", "other-ca"]
-"""What a server shows: a certificate of our CA for this machine, or one that no client must trust:
-it has expired, is for another name, or is of a CA that nobody knows."""
+"""The certificate of a server: a valid one for this machine, or one that no client may trust. Such
+a certificate has expired, is for another name, or is signed by an unknown CA."""
 
 _NAMES = "DNS:localhost,IP:127.0.0.1,IP:::1"
 _DAY = timedelta(days=1)
 
-# `openssl ca` is what sets both dates of a certificate in all versions of OpenSSL and LibreSSL.
+# `openssl ca` can set both dates of a certificate in all versions of OpenSSL and LibreSSL.
 _CONFIG = """
 [req]
 distinguished_name = name
@@ -42,7 +42,7 @@ class Pair(NamedTuple):
 
 
 class Certificates:
-    """A CA, another one that nobody trusts, and what they signed, in a directory."""
+    """A CA, another CA that nobody trusts, and certificates signed by them, in a directory."""
 
     def __init__(self, directory: Path, kind: Kind = "valid") -> None:
         if kind not in get_args(Kind):
@@ -60,13 +60,13 @@ class Certificates:
         end = datetime.now(UTC) + (-_DAY if kind == "expired" else _DAY)
         by = self._other_ca if kind == "other-ca" else self._ca
         self.server = self._sign("server", by, f"subjectAltName={names}", end)
-        """What the servers show."""
+        """The certificate of the servers."""
         self.client = self._sign("client", self._ca, "extendedKeyUsage=clientAuth")
-        """What the servers accept of a client."""
+        """A client certificate that the servers accept."""
         self.other_client = self._sign(
             "other-client", self._other_ca, "extendedKeyUsage=clientAuth"
         )
-        """What they do not accept."""
+        """A client certificate that the servers refuse."""
 
     @property
     def ca(self) -> Path:
@@ -74,7 +74,7 @@ class Certificates:
         return self._ca.certificate
 
     def describe(self) -> dict[str, str]:
-        """The files, as URLs name them."""
+        """The paths of all files, for use in URLs."""
         files = {
             "ca": self.ca,
             "cert": self.client.certificate,

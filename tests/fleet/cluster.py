@@ -1,4 +1,4 @@
-"""A Redis Cluster: masters that share the keys between them, by slots."""
+"""A Redis Cluster: masters among which the keys are distributed by slots."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ SLOTS = 16384
 
 _QUIET = 600_000
 _ALERT = 500
-"""Milliseconds of silence after which a server is down: by itself none ever is, however busy the
-machine; in a failover it is soon."""
+"""Milliseconds without an answer after which the cluster considers a server down. Normally so long
+that this never happens, even on a busy machine; during `fail_over`, short."""
 
 
 class Cluster(Group):
@@ -63,7 +63,7 @@ class Cluster(Group):
         return f"{scheme}-cluster://{credentials}{self.seeds}{first.tls_query}"
 
     def describe(self) -> list[dict[str, object]]:
-        """With what makes up the URL of the cluster."""
+        """The servers, each with the addresses that make up the URL of the cluster."""
         return [{**server, **seeds(self.seeds)} for server in super().describe()]
 
     def slot(self, key: str) -> int:
@@ -73,7 +73,7 @@ class Cluster(Group):
         return slot
 
     def owner(self, key: str) -> int:
-        """The number of the server that has a key's slot: the one that says so of itself."""
+        """The number of the server that owns a key's slot, by its own report."""
         slot = self.slot(key)
         for server in self._reachable():
             if _has_slot(server, slot):
@@ -81,14 +81,14 @@ class Cluster(Group):
         raise ServerError(f"no server has slot {slot}")
 
     def begin_move(self, key: str, to: int) -> None:
-        """Begins to move the slot of a key: its new keys are found where it moves to."""
+        """Begins to migrate the slot of a key. The target serves keys that the source lacks."""
         slot, source = str(self.slot(key)), self._servers[self.owner(key)]
         target = self._servers[to]
         target.command("CLUSTER", "SETSLOT", slot, "IMPORTING", _id(source))
         source.command("CLUSTER", "SETSLOT", slot, "MIGRATING", _id(target))
 
     def end_move(self, key: str, to: int) -> None:
-        """Moves the keys of a slot, and then the slot itself, as redis-cli reshards."""
+        """Migrates the keys of a slot, and then the slot itself, as redis-cli does to reshard."""
         slot, source = str(self.slot(key)), self._servers[self.owner(key)]
         target = self._servers[to]
         while keys := source.command("CLUSTER", "GETKEYSINSLOT", slot, 100):
@@ -103,14 +103,14 @@ class Cluster(Group):
         wait_for("all servers know who has the slot", lambda: self._agree(to, int(slot)))
 
     def fail_over(self, index: int = 0) -> int:
-        """Lets the cluster find that a master is down (it must be killed or frozen).
+        """Waits for the failover of a master, which must be killed or frozen.
 
-        Returns the number of the replica that is in its place now.
+        Returns the number of the replica that has been promoted.
         """
         replica = index + self._masters
         self._set_timeout(_ALERT)
-        wait_for("the replica is in its place", lambda: "myself,master" in _nodes(self[replica]))
-        wait_for("all servers see it there", lambda: self._all_see_master(replica))
+        wait_for("the replica is promoted", lambda: "myself,master" in _nodes(self[replica]))
+        wait_for("all servers see the new master", lambda: self._all_see_master(replica))
         wait_for("the cluster works again", self._is_complete)
         self._set_timeout(_QUIET)
         return replica
@@ -179,7 +179,7 @@ def _nodes(server: Server) -> str:
 
 
 def _has_slot(server: Server, slot: int) -> bool:
-    """Whether this server says that the slot is its own."""
+    """Whether this server reports that it owns the slot."""
     [line] = (line for line in _nodes(server).splitlines() if "myself" in line)
     for part in line.split()[8:]:
         if part.startswith("["):

@@ -1,4 +1,4 @@
-"""What can go wrong with servers."""
+"""The errors of servers that tests start."""
 
 
 class ServerError(Exception):
@@ -6,4 +6,4 @@ class ServerError(Exception):
 
 
 class Unavailable(ServerError):  # noqa: N818 - tests that need it are skipped, none fails
-    """This machine lacks what such servers need. The message says what."""
+    """This machine lacks something that these servers need. The message names it."""

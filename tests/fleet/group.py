@@ -1,7 +1,7 @@
-"""Servers that are started, kept apart from all others, and ended together.
+"""A group of servers that are started and ended together. The base of all kinds of servers.
 
-No server outlives the process that started it, even if that is killed: all of them are in the
-process group of a watchdog, which kills the group (frozen members too) when its parent is gone.
+No server outlives the process that started it, even if that process is killed: all servers are in
+the process group of a watchdog, which kills the group (frozen servers too) when its parent is gone.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ from fleet.resp import ServerReplyError
 from fleet.server import READY_TIMEOUT, Server
 from fleet.settings import Settings
 
-# The parent is gone when its end of the pipe is closed. Forked children of it may still have copies
-# of that end, which is why the parent's id is watched too. SIGHUP is ignored because the kernel
-# sends it to a process group that loses its last parent while one of its members is stopped.
+# The parent is gone when its end of the pipe is closed. Its forked children may still have copies
+# of that end, so the watchdog also checks its parent's id. SIGHUP is ignored because the kernel
+# sends it to a process group that is orphaned while one of its members is stopped.
 _WATCHDOG = """
 import os, select, signal, sys
 for number in (signal.SIGHUP, signal.SIGINT, signal.SIGTERM):
@@ -42,7 +42,7 @@ os.killpg(0, signal.SIGKILL)
 
 
 class Group:
-    """What all kinds of servers have in common."""
+    """Servers in one process group and one temporary directory, with proxies in front of them."""
 
     def __init__(self) -> None:
         self._owner = os.getpid()
@@ -65,7 +65,7 @@ class Group:
 
     @contextmanager
     def _starting(self) -> Iterator[None]:
-        """Leaves nothing but the logs behind where starting fails."""
+        """Cleans up everything except the logs if starting fails."""
         try:
             yield
         except BaseException as error:
@@ -78,7 +78,7 @@ class Group:
         return Certificates(self._directory / "certificates", kind)
 
     def _start(self, settings: Settings, count: int = 1) -> list[Server]:
-        """More servers, which answer when this returns."""
+        """Starts more servers, and waits until they answer."""
         started = []
         for _ in range(count):
             directory = self._directory / str(len(self._servers))
@@ -92,7 +92,7 @@ class Group:
 
     @property
     def process_group(self) -> int:
-        """A process that is started in this group ends with the servers, even if it is stopped."""
+        """The process group of the servers. A process started in it ends together with them."""
         return self._watchdog.pid
 
     @property
@@ -101,7 +101,7 @@ class Group:
         return [server.url for server in self._servers]
 
     def describe(self) -> list[dict[str, object]]:
-        """What tests in other languages are told of the servers."""
+        """Descriptions of the servers, for tests in other languages."""
         return [server.describe() for server in self._servers]
 
     def proxy(self, index: int, host: str = "127.0.0.1") -> Proxy:
@@ -112,19 +112,19 @@ class Group:
         return proxy
 
     def flush(self) -> None:
-        """Deletes all keys: the servers have forgotten everything."""
+        """Deletes all keys on all servers."""
         for server in self._servers:
-            # Replicas forget what their masters forget, and sentinels have no keys.
+            # Fails on replicas, whose keys their masters delete, and on sentinels, which have none.
             with suppress(ServerReplyError):
                 server.command("FLUSHALL")
 
     def keep_logs(self) -> Path:
-        """Do not delete the servers' logs and data in the end, but say on stderr where they are."""
+        """Keep the servers' logs and data at the end, and print on stderr where they are."""
         self._logs_wanted = True
         return self._directory
 
     def close(self) -> None:
-        """End all processes. In a forked child this does nothing: the servers are its parent's."""
+        """End all processes. Does nothing in a forked child: the servers belong to its parent."""
         if self._closed or os.getpid() != self._owner:
             return
         self._closed = True
@@ -165,18 +165,18 @@ class Group:
 
 
 def seeds(addresses: str) -> dict[str, str]:
-    """The addresses in a URL, all of them or one, for what describes a server."""
+    """All addresses of a URL, its first and its last, as fields for the description of a server."""
     first, *_, last = addresses.split(",")
     return {"seeds": addresses, "seed": first, "last_seed": last}
 
 
 def wait_for(what: str, condition: Callable[[], bool]) -> None:
-    """Returns when servers have come to agree on something; what cannot be asked yet is not so."""
+    """Waits until a condition on servers is true. An error of a server counts as false."""
     deadline = time.monotonic() + READY_TIMEOUT
     while True:
         with suppress(OSError, ServerError, ServerReplyError):
             if condition():
                 return
         if time.monotonic() > deadline:
-            raise ServerError(f"after {READY_TIMEOUT:g} s it is not so that {what}")
+            raise ServerError(f"not true after {READY_TIMEOUT:g} s: {what}")
         time.sleep(0.02)

@@ -1,4 +1,4 @@
-"""Servers none of which knows the others."""
+"""Independent servers: none of them knows the others."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ class Servers(Group):
     """Several empty servers, until `close()` or the end of `with`. None of them knows the others.
 
     `args` are further arguments for the server program, such as ["--appendonly", "yes"],
-    `environment` is what its environment has beside that of this process, `users` are ACL users and
-    their rules, such as {"locker": "on >secret ~* +@all"}. With `tls` the servers speak TLS, and
-    show a certificate of this kind; with `client_certificates` clients must show one as well.
+    `environment` are environment variables to add to those of this process, `users` are ACL users
+    and their rules, such as {"locker": "on >secret ~* +@all"}. With `tls` the servers speak TLS,
+    with a certificate of this kind; with `client_certificates` clients must present one as well.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""The commands that `tests/servers.py` reads on stdin, as a program."""
+"""Executes the commands that `tests/servers.py` reads on stdin when it runs as a program."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ Kind = TypeVar("Kind", bound=Group)
 
 
 class Program:
-    """What was started, and what is done to it."""
+    """The servers that were started, and the commands on them."""
 
     def __init__(self) -> None:
         self._started: Group | None = None
         self.stopped = False
 
     def answer(self, line: str) -> dict[str, Any]:
-        """What to print for this line."""
+        """Executes the command in this line, and returns the answer to print."""
         try:
             return {"ok": self._run(json.loads(line))}
         except Exception as error:
@@ -98,7 +98,7 @@ class Program:
 
 
 def start(request: dict[str, Any]) -> Group:
-    """The servers that a request for their start asks for."""
+    """Starts the kind of servers that the request names."""
     match request:
         case {"start": int(count), **options}:
             return Servers(count, **options)
@@ -114,7 +114,7 @@ def _exit(number: int, frame: object) -> NoReturn:
 
 
 def main() -> None:
-    """Answers each line of stdin, until its end or SIGTERM or SIGINT."""
+    """Answers each line of stdin until its end, SIGTERM or SIGINT."""
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, _exit)
     program = Program()

@@ -1,4 +1,4 @@
-"""Just enough of the servers' protocol to send one command and read its reply."""
+"""A minimal RESP2 client: encodes one command and reads its reply."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ class ServerReplyError(Exception):
 
 
 def encode_command(*args: Argument) -> bytes:
-    """A command as the server expects it."""
+    """Encodes a command as a RESP array."""
     parts = [arg if isinstance(arg, bytes) else str(arg).encode() for arg in args]
     return b"".join(
         [b"*%d\r\n" % len(parts), *(b"$%d\r\n%s\r\n" % (len(part), part) for part in parts)]
@@ -21,7 +21,7 @@ def encode_command(*args: Argument) -> bytes:
 
 
 def read_reply(reader: BinaryIO) -> Reply:
-    """The next RESP2 reply; raises ServerReplyError for an error, ConnectionError at the end."""
+    """Reads a RESP2 reply. Raises ServerReplyError for an error, ConnectionError at the end."""
     line = reader.readline()
     if not line.endswith(b"\r\n"):
         raise ConnectionError("the server closed the connection")

@@ -1,4 +1,4 @@
-"""A master, its replicas, and the sentinels that look after them."""
+"""A master, its replicas, and the sentinels that monitor them."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ SERVICE = "orders"
 
 _QUIET = 600_000
 _ALERT = 100
-"""Milliseconds of silence after which a master is down: by itself none ever is, however busy the
-machine; in a failover it is at once."""
+"""Milliseconds without an answer after which the sentinels consider a master down. Normally so long
+that this never happens, even on a busy machine; during `fail_over`, short."""
 
-# Sentinels that need not wait for one another for seconds. Redis before 7.0 has no such knobs. What
-# replicas told must be younger than three times the info-period, or than five times the ping-period
-# where the master is down; then they are asked once a second. In four publish-periods the others
-# must have been told of a new master, or they make it a replica again.
+# Shorter periods, so that a failover does not take many seconds. Redis before 7.0 cannot set them.
+# A replica can be promoted only if its last INFO is younger than three info-periods, or, while the
+# master is down, five ping-periods; INFO is then requested once a second. The other sentinels must
+# learn of a new master within four publish-periods, or they make it a replica again.
 _HASTE = "ping-period 500 info-period 200 ask-period 50 publish-period 500 election-timeout 1000"
 _PATIENCE = "tilt-trigger 600000"
 
@@ -77,7 +77,7 @@ class Sentinel(Group):
 
     @property
     def sentinels(self) -> list[Server]:
-        """Those who look after them."""
+        """The sentinels."""
         return self._servers[self._data_count :]
 
     @property
@@ -107,13 +107,13 @@ class Sentinel(Group):
         return next(server for server in self.data if server.port in ports)
 
     def describe(self) -> list[dict[str, object]]:
-        """With what makes up the URL of the service."""
+        """The servers, each with the addresses that make up the URL of the service."""
         return [{**server, **seeds(self.seeds)} for server in super().describe()]
 
     def fail_over(self) -> int:
-        """Lets the sentinels find that the master is down (it must be killed or frozen).
+        """Waits for the failover of the master, which must be killed or frozen.
 
-        Returns the number of the new master when all of them name it, and it is one.
+        Returns the number of the new master once all sentinels name it and it has that role.
         """
         old = self.master
         for sentinel in self.sentinels:
@@ -125,7 +125,7 @@ class Sentinel(Group):
         return self._servers.index(self.master)
 
     def wait_demoted(self, index: int) -> None:
-        """Waits until a former master that is back is a replica."""
+        """Waits until a former master that has come back is a replica."""
         wait_for("it is a replica", lambda: _is_linked(self._servers[index]))
 
     def _named_by(self, sentinel: Server) -> int:

@@ -1,4 +1,4 @@
-"""One server process after another, on one port."""
+"""One server on one port: its process, which can be killed, frozen and started again."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from fleet.resp import Argument, Reply, ServerReplyError, encode_command, read_r
 from fleet.settings import Settings
 
 READY_TIMEOUT = 30.0
-"""Seconds a server may take to start, on a machine that is busy with other things."""
+"""Seconds that a server may take to start, on a busy machine."""
 
 
 def find_binary() -> str:
@@ -38,11 +38,11 @@ def find_binary() -> str:
 
 
 def reserve_port(host: str = "127.0.0.1") -> tuple[int, socket.socket]:
-    """A free port, and a socket that keeps others away from it until it is closed.
+    """Returns a free port, and a socket that reserves it until the socket is closed.
 
-    The socket is bound and does not listen: clients are refused while the server is down, and Linux
-    gives the port to nobody but a server, which like this socket has SO_REUSEADDR. Other systems
-    would not let the server in either, so there the port is merely free at this moment.
+    The socket is bound and does not listen, so connections are refused while the server is down. On
+    Linux, only a socket with SO_REUSEADDR, such as the server's, can then use the port. On other
+    systems the server could not use it either, so the port is not reserved, only free for now.
     """
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     reservation = socket.socket(family)
@@ -61,7 +61,7 @@ def reserve_port(host: str = "127.0.0.1") -> tuple[int, socket.socket]:
 
 
 class Server:
-    """One server process after another on one port. Made by `Servers` and its like."""
+    """A server on one port, whose process may be started again. Created by `Group`."""
 
     def __init__(self, directory: Path, process_group: int, settings: Settings) -> None:
         directory.mkdir()
@@ -77,16 +77,16 @@ class Server:
         self._process: subprocess.Popen[bytes] | None = None
         self._log_start = 0
         self.frozen = False
-        """Whether `freeze` was the last that happened to it."""
+        """Whether the process is frozen by `freeze`."""
         self._reservations: list[socket.socket] = []
         self.port = self._reserve_port()
         """The TCP port, the same for the server's whole life (with a Unix socket, too)."""
         self.bus_port = self._reserve_port() if settings.cluster else None
-        """Where the other servers of a cluster talk to it."""
+        """The port of the cluster bus."""
 
     @property
     def url(self) -> str:
-        """Where clients connect to: redis://..., rediss://..., or with `unix_socket` unix://..."""
+        """The URL for clients: redis://..., rediss://..., or with `unix_socket` unix://..."""
         password = self.settings.password
         if self.settings.unix_socket:
             query = "" if password is None else f"?pass={quote(password, safe='')}"
@@ -98,10 +98,7 @@ class Server:
 
     @property
     def tls_query(self) -> str:
-        """The parameters of a URL with which a client trusts this server, and it trusts the client.
-
-        Nothing without TLS.
-        """
+        """The URL parameters with the certificates for this server; empty without TLS."""
         certificates = self.settings.certificates
         if certificates is None:
             return ""
@@ -112,7 +109,7 @@ class Server:
 
     @property
     def socket_path(self) -> Path:
-        """Where the socket is with `unix_socket`."""
+        """The path of the Unix socket, with `unix_socket`."""
         return self._directory / "redis.sock"
 
     @property
@@ -127,7 +124,7 @@ class Server:
         return self._process is not None and self._process.poll() is None
 
     def describe(self) -> dict[str, object]:
-        """What tests in other languages are told of it."""
+        """The server's URL, port, process and certificates, for tests in other languages."""
         certificates = self.settings.certificates
         return {
             "url": self.url,
@@ -154,7 +151,7 @@ class Server:
         certificates = self.settings.certificates
         if certificates is None:
             return connection
-        # Whatever it shows: what a client should think of that is for the tests to tell.
+        # Accepts any certificate: the tests check how clients handle invalid ones.
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         context.check_hostname = False
         context.verify_mode = ssl.CERT_NONE
@@ -166,25 +163,25 @@ class Server:
             raise
 
     def freeze(self) -> None:
-        """Stop the process where it is: it keeps its connections and answers nothing."""
+        """Suspend the process: it keeps its connections and answers nothing."""
         self._signal(signal.SIGSTOP)
         self.frozen = True
-        if hasattr(os, "waitid"):  # until all its threads stand still; leaves the status to Popen
+        if hasattr(os, "waitid"):  # waits until all threads are stopped; leaves the status to Popen
             os.waitid(os.P_PID, self.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
 
     def thaw(self) -> None:
-        """Let a frozen server go on. It first answers what it was sent meanwhile."""
+        """Resume a frozen server. It answers the requests that arrived in the meantime."""
         self._signal(signal.SIGCONT)
         self.frozen = False
 
     def kill(self) -> None:
-        """End the process the hard way, frozen or not, and wait until it is gone."""
+        """Kill the process with SIGKILL, frozen or not, and wait until it is gone."""
         if self._process is not None:
             self._process.kill()
             self._process.wait()
 
     def stop(self) -> None:
-        """End the process the orderly way (with persistence, it saves), frozen or not."""
+        """Shut the process down with SIGTERM, so that it saves if it has persistence."""
         if self._process is not None and self.running:
             self._process.send_signal(signal.SIGTERM)
             self._process.send_signal(signal.SIGCONT)
@@ -193,7 +190,7 @@ class Server:
         self.kill()
 
     def restart(self) -> None:
-        """Start the server again, on the same port; one that still runs is killed first.
+        """Start the server again on the same port. Kills its process first if it is running.
 
         It is empty, unless `args` turned persistence on.
         """
@@ -227,11 +224,11 @@ class Server:
     def wait_ready(self, *, may_move: bool = False) -> None:
         """Wait until the process answers (internal).
 
-        If its port is taken, that is tried again, or with `may_move` another port is.
+        If its port is in use, starts it again, with `may_move` on another port.
         """
         deadline = time.monotonic() + READY_TIMEOUT
         while not self._answers():
-            ended = not self.running  # looked at before the log, which is complete if so
+            ended = not self.running  # checked first: the log below is complete if true
             log = self.log_path.read_bytes()[self._log_start :].decode(errors="replace")
             if time.monotonic() > deadline:
                 raise ServerError(f"no answer after {READY_TIMEOUT:g} s: {log}")
@@ -246,7 +243,7 @@ class Server:
             time.sleep(0.01)
 
     def release_port(self) -> None:
-        """Let others have the port (internal)."""
+        """Give up the reservation of the port (internal)."""
         while self._reservations:
             self._reservations.pop().close()
 
@@ -261,7 +258,7 @@ class Server:
             info = self.command("INFO", "server", timeout=1)
         except (OSError, ServerReplyError):
             return False
-        # A stranger may have taken the port while our process is about to find that out.
+        # Another server may have taken the port, and our process has not noticed yet.
         return ready and f"process_id:{self.pid}\r\n" in str(info)
 
     def _signal(self, number: signal.Signals) -> None:

@@ -1,4 +1,4 @@
-"""What a server is started with."""
+"""The settings with which a server is started."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from fleet.certificates import Certificates
 
 @dataclass(frozen=True)
 class Settings:
-    """How a server is started, and what it takes to reach it."""
+    """How a server is started and how clients reach it."""
 
     args: Sequence[str] = ()
     """Further arguments for the server program, such as ["--appendonly", "yes"]."""
@@ -19,18 +19,18 @@ class Settings:
     """ACL users and their rules, such as {"locker": "on >secret ~* +@all"}."""
     unix_socket: bool = False
     environment: Mapping[str, str] = field(default_factory=dict)
-    """What its environment has beside that of this process."""
+    """Environment variables to add to those of this process."""
     host: str = "127.0.0.1"
     certificates: Certificates | None = None
-    """With them it speaks TLS, and nothing else."""
+    """If set, the server speaks TLS only."""
     client_certificates: bool = False
-    """Whether clients must show one."""
+    """Whether clients must present a certificate."""
     config: str | None = None
-    """What its configuration file contains at first."""
+    """The initial content of its configuration file; None for no file."""
     cluster: bool = False
 
     def arguments(self) -> list[str]:
-        """For the server program."""
+        """The arguments for the server program."""
         arguments = ["--bind", self.host]
         if self.password is not None:
             arguments += ["--requirepass", self.password]

@@ -1,4 +1,4 @@
-// Arguments that are not what they should be: each is refused, none is ignored.
+// Arguments of the wrong type are refused, never ignored.
 
 import assert from 'node:assert/strict'
 import { suite, test } from 'node:test'
@@ -8,7 +8,7 @@ import { Client, ConfigError } from 'quorlock'
 import { instrument } from 'quorlock/opentelemetry'
 import { register } from 'quorlock/prometheus'
 
-/** What is not options, and what the error says of it. */
+/** Values that are not options, and the text of the error for each. */
 const WRONG = [
   [10_000, /not 10000; if it is the ttl in ms, write \{ ttl: 10000 \}/],
   ['secret', /not a string$/],
@@ -29,12 +29,12 @@ const WRONG = [
   [Object.create({ ttl: 10_000 }), /not an object/],
 ]
 
-/** Fails unless it throws a ConfigError of options, or a promise that rejects with one. */
-async function refused(begin, said) {
-  await assert.rejects(async () => begin(), (error) => {
+/** Checks that the call throws or rejects with a ConfigError about options whose message matches. */
+async function assertRefused(call, expected) {
+  await assert.rejects(async () => call(), (error) => {
     assert(error instanceof ConfigError)
     assert.match(error.message, /^options must be a plain object/)
-    assert.match(error.message, said)
+    assert.match(error.message, expected)
     return true
   })
 }
@@ -42,21 +42,21 @@ async function refused(begin, said) {
 suite('options that are not an object are refused', () => {
   const client = new Client(['memory://arguments'])
   const work = () => assert.fail('it ran')
-  const begin = {
+  const calls = {
     client: (options) => new Client(['memory://arguments'], options),
     lock: (options) => client.lock('r', options),
     using: (options) => client.using('r', options, work),
-    // As redlock 5 has it.
+    // The signature of redlock 5.
     'using, with settings': (options) => client.using(['r'], options, { retryCount: 0 }, work),
   }
-  for (const [name, call] of Object.entries(begin)) {
+  for (const [name, call] of Object.entries(calls)) {
     test(name, async () => {
-      for (const [options, said] of WRONG) await refused(() => call(options), said)
+      for (const [options, expected] of WRONG) await assertRefused(() => call(options), expected)
       assert(!(await client.locked('r')))
     })
   }
-  test('instrument', async () => {
-    for (const [options] of WRONG) await refused(() => instrument(client, options), /not/)
+  test('instrument refuses options that are not an object or are unknown', async () => {
+    for (const [options] of WRONG) await assertRefused(() => instrument(client, options), /not/)
     assert.throws(() => instrument(client, { meterprovider: {} }), {
       name: 'ConfigError',
       message: 'meterprovider is not an option here; it can be meterProvider, tracerProvider',
@@ -64,7 +64,7 @@ suite('options that are not an object are refused', () => {
   })
 })
 
-test('options of another realm, without a prototype or undefined are options', async () => {
+test('options may come from another realm, have no prototype or be undefined', async () => {
   const client = new Client(['memory://arguments-realm'], undefined)
   const bare = Object.assign(Object.create(null), { ttl: 500 })
   for (const options of [bare, runInNewContext('({ ttl: 500 })')]) {
@@ -75,7 +75,7 @@ test('options of another realm, without a prototype or undefined are options', a
   assert.equal(await client.using('r', undefined, () => 'done'), 'done')
 })
 
-test('an unknown option is refused, and so is a signal that is none', async () => {
+test('unknown options and invalid signals are refused', async () => {
   const client = new Client(['memory://arguments-unknown'])
   const config = { code: 'CONFIG' }
   await assert.rejects(client.lock('r', { ttk: 500 }), { ...config, message: /ttk is not an option/ })
@@ -87,7 +87,7 @@ test('an unknown option is refused, and so is a signal that is none', async () =
   assert(!(await client.locked('r')))
 })
 
-test('extend refuses what is no duration', async () => {
+test('extend refuses values that are not durations', async () => {
   const client = new Client(['memory://arguments-extend'])
   const lease = await client.lock('r')
   for (const ttl of [{ ttl: 500 }, null, '500', [500], () => {}, NaN]) {
@@ -96,7 +96,7 @@ test('extend refuses what is no duration', async () => {
   assert(await lease.release())
 })
 
-test('using refuses what is no function, and does not acquire the lock', async () => {
+test('using refuses work that is not a function, without acquiring the lock', async () => {
   const client = new Client(['memory://arguments-work'])
   const { attempts } = client.stats()
   const config = { code: 'CONFIG', message: /^using needs a function/ }
@@ -123,7 +123,7 @@ test('using refuses a generator, whose body would run without the lock', async (
   assert(!(await client.locked('r')))
 })
 
-test('exporters refuse what is no client', () => {
+test('exporters refuse values that are not clients', () => {
   const config = { code: 'CONFIG' }
   const registry = new promClient.Registry()
   for (const client of [undefined, null, 5, 'client', {}, { orders: {} }]) {

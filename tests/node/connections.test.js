@@ -1,4 +1,4 @@
-// Every kind of connection, on real servers: see tests/vectors/README.md.
+// Runs the lock over every kind of connection, on real servers: see tests/vectors/README.md.
 
 import assert from 'node:assert/strict'
 import { after, suite, test } from 'node:test'
@@ -7,14 +7,14 @@ import { Client, LeaseLostError, LockTimeoutError } from 'quorlock'
 import { expectOutcome, load } from './rows.js'
 import { Servers, until } from './servers.js'
 
-/** Milliseconds: so long that whoever gets the lock within the time of a test was called. */
+/** Milliseconds: longer than any test, so a waiter that gets the lock during a test was notified. */
 const NEVER = 600_000
 const PATIENT = { ttl: NEVER, wait: NEVER, retryDelay: [NEVER, NEVER] }
 const TIMEOUT = 60_000
 
 const vectors = load('connections')
 
-/** The servers of the vectors, each started when a case needs it first. */
+/** The servers of the vectors, each started when a case first needs it. */
 const started = new Map()
 const stops = []
 
@@ -26,10 +26,10 @@ async function setup(name) {
   return started.get(name)
 }
 
-/** The names of the servers and the fields of their descriptions that a case names. */
+/** The placeholders in the URLs of a case: names of servers, and fields of their descriptions. */
 const places = (row) => [...row.nodes.join().matchAll(/{([\w-]+)\.(\w+)}/g)]
 
-/** The URLs of a case, on the servers that are there. */
+/** Starts the servers of a case, and returns its URLs with all placeholders replaced. */
 async function nodes(row) {
   const values = new Map()
   for (const [place, name, field] of places(row)) {
@@ -38,13 +38,13 @@ async function nodes(row) {
   return row.nodes.map((url) => url.replace(/{.*?}/g, (place) => values.get(place)))
 }
 
-/** How often a node told the client that others have what it wants. */
+/** How many requests of the client had the outcome `held`. */
 function held(client) {
   return client.stats().nodes.reduce((sum, node) => sum + (node.outcomes.held ?? 0), 0)
 }
 
-/** All that a lock is for, on these nodes. */
-async function use(t, urls, row) {
+/** Exercises all operations of a lock on these nodes. */
+async function exercise(t, urls, row) {
   const [holder, other] = [new Client(urls, PATIENT), new Client(urls, PATIENT)]
   t.after(() => Promise.all([holder.close(), other.close()]))
   const lease = await holder.lock(row.what)
@@ -84,8 +84,8 @@ suite('connections', () => {
         if (!error.message.startsWith('Unavailable')) throw error
         return t.skip(error.message)
       }
-      if (row.error === undefined) return use(t, urls, row)
-      // A server that is silent is given up on in time; others must tell why they are of no use.
+      if (row.error === undefined) return exercise(t, urls, row)
+      // Only a time limit ends the attempt on a silent server. For others, the error must come long before it.
       const options = row.silent ? {} : { connectTimeout: TIMEOUT }
       const began = performance.now()
       await expectOutcome(row, async () => {
@@ -93,7 +93,7 @@ suite('connections', () => {
         t.after(() => client.close())
         await client.lock('r', { wait: 0 })
       })
-      assert(performance.now() - began < TIMEOUT / 2, 'the reason was known at once')
+      assert(performance.now() - began < TIMEOUT / 2, 'the error came too late')
     })
   }
 })

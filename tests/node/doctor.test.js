@@ -1,11 +1,11 @@
-// What a client tells of its nodes: the doctor, counts, and nodes that do not count.
+// What a client reports about its nodes: the doctor, counts, guarded and duplicate nodes.
 
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import { Client, ClosedError, ConfigError, Diagnosis, QuorumError } from 'quorlock'
 import { Servers, open, until } from './servers.js'
 
-test('the doctor tells what is amiss, as an object, as text and as JSON', async (t) => {
+test('the doctor reports problems as an object, as text and as JSON', async (t) => {
   const { servers, client } = await open(t)
   await servers.command(0, 'CONFIG', 'SET', 'maxmemory', '1gb')
   await servers.command(0, 'CONFIG', 'SET', 'maxmemory-policy', 'allkeys-lru')
@@ -31,7 +31,7 @@ test('the doctor tells what is amiss, as an object, as text and as JSON', async 
   await assert.rejects(client.doctor(), ClosedError)
 })
 
-test('what became of the requests is counted', async (t) => {
+test('outcomes of requests are counted per node', async (t) => {
   const { servers, client } = await open(t)
   const before = client.stats().nodes.map(({ address, outcomes }) => ({ address, outcomes }))
   assert.deepEqual(before, servers.urls.map((address) => ({ address, outcomes: {} })))
@@ -44,7 +44,7 @@ test('what became of the requests is counted', async (t) => {
   })
 })
 
-test('a node that has just restarted does not count', async (t) => {
+test('a node that has just restarted has no vote with the restart guard', async (t) => {
   const servers = await Servers.start(t, 1)
   const client = new Client(servers.urls, { ttl: 1000, restartGuard: 1000 })
   t.after(() => client.close())
@@ -61,7 +61,7 @@ test('a node that has just restarted does not count', async (t) => {
   assert(lease.valid)
 })
 
-test('one server under two names is a mistake', async (t) => {
+test('duplicate nodes are a configuration error', async (t) => {
   const servers = await Servers.start(t, 1)
   const urls = [servers.urls[0], servers.urls[0].replace('127.0.0.1', 'localhost')]
   const client = new Client(urls)

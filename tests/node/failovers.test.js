@@ -1,4 +1,4 @@
-// Masters that fail, and slots that move: what becomes of a lease on a service of sentinels or a cluster.
+// Leases on a Sentinel service or a Redis Cluster, while masters fail over and slots move.
 
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
@@ -8,15 +8,15 @@ import { Servers, until } from './servers.js'
 /** Milliseconds: longer than a test takes. */
 const NEVER = 600_000
 
-/** A client, for one test. */
+/** Opens a client that is closed at the end of the test. */
 function connect(t, url, options = {}) {
   const client = new Client([url], { ttl: NEVER, wait: NEVER, ...options })
   t.after(() => client.close())
   return client
 }
 
-/** Whether the lease could be extended now. */
-async function extended(lease) {
+/** Extends the lease; returns false if there is no quorum. */
+async function tryExtend(lease) {
   try {
     await lease.extend()
     return true
@@ -27,14 +27,14 @@ async function extended(lease) {
 }
 
 for (const how of ['kill', 'freeze']) {
-  test(`a lease outlives a failover by sentinels (${how})`, async (t) => {
+  test(`a lease survives a failover by Sentinel (${how})`, async (t) => {
     const servers = await Servers.startWith(t, { start_sentinel: true })
     const client = connect(t, `redis-sentinel://${servers.all[0].seeds}/orders`)
     const lease = await client.lock('r')
     await until(async () => (await servers.command(1, 'EXISTS', 'r', '{r}:fence')) === 2)
     await servers.ask({ [how]: 0 })
     assert.equal(await servers.ask({ fail_over: true }), 1)
-    await until(() => extended(lease))
+    await until(() => tryExtend(lease))
     assert.equal(await servers.command(1, 'GET', 'r'), lease.token)
     assert(await lease.release())
     const following = await client.lock('r')
@@ -43,7 +43,7 @@ for (const how of ['kill', 'freeze']) {
   })
 }
 
-test('a lease outlives a failover of a cluster, and a slot that moves', async (t) => {
+test('a lease survives a cluster failover and the migration of its slot', async (t) => {
   const servers = await Servers.startWith(t, { start_cluster: true, replicas: 1 })
   const client = connect(t, `redis-cluster://${servers.all[0].seeds}`)
   const other = connect(t, `redis-cluster://${servers.all[2].seed}`)
@@ -61,7 +61,7 @@ test('a lease outlives a failover of a cluster, and a slot that moves', async (t
   await until(async () => (await servers.command(3, 'KEYS', '*')).includes('bar'))
   await servers.ask({ kill: 0 })
   assert.equal(await servers.ask({ fail_over: 0 }), 3)
-  await until(() => extended(held))
+  await until(() => tryExtend(held))
   assert.equal(await servers.command(3, 'GET', 'bar'), held.token)
   assert(await held.release())
 })

@@ -1,4 +1,4 @@
-// Leases that are held for long, lost and forgotten, and processes and workers that end.
+// Leases that are held for a long time, lost or garbage-collected, and processes and workers that end.
 
 import assert from 'node:assert/strict'
 import { spawn } from 'node:child_process'
@@ -10,7 +10,7 @@ import { open, runModule, stall, steal, until } from './servers.js'
 
 const sleep = (ms) => new Promise((resolve) => setTimeout(resolve, ms))
 
-test('a lease outlives an event loop that stalls', async (t) => {
+test('a lease is renewed while the event loop is blocked', async (t) => {
   const { client } = await open(t, 3, { ttl: 500 })
   await client.using('r', async (lease) => {
     for (let turn = 0; turn < 3; turn++) {
@@ -47,7 +47,7 @@ test('the signal aborts at the validity end when all nodes hang', async (t) => {
   assert(performance.now() >= promised - 2)
   assert(!lease.valid)
   for (const node of servers.all.keys()) await servers.ask({ thaw: node })
-  // The extensions that were under way are confirmed now, which must not revive the lease.
+  // The nodes now confirm the extensions that were under way, which must not make the lease valid again.
   for (let turn = 0; turn < 50; turn++) {
     assert(!lease.valid)
     await sleep(10)
@@ -57,7 +57,7 @@ test('the signal aborts at the validity end when all nodes hang', async (t) => {
   await until(() => servers.isFree('r'))
 })
 
-test('a stalled event loop sees the loss at its first look', async (t) => {
+test('a loss is visible at once after a blocked event loop', async (t) => {
   const { servers, client } = await open(t, 3, { ttl: 300, autoExtend: false })
   const lease = await client.lock('r')
   assert(!lease.signal.aborted)
@@ -69,7 +69,7 @@ test('a stalled event loop sees the loss at its first look', async (t) => {
   await until(() => servers.isFree('r'))
 })
 
-test('the signal of a lost lease is aborted when it is asked for', async (t) => {
+test('the signal of a lost lease is already aborted when first read', async (t) => {
   const { servers, client } = await open(t, 3, { ttl: 300 })
   const lease = await client.lock('r')
   await steal(servers, 'r')
@@ -101,12 +101,12 @@ test('closing the client aborts the work', async (t) => {
   await assert.rejects(work, { code: 'LEASE_LOST', message: /client was closed/ })
 })
 
-test('using tells of the loss, and does not replace an error of the work', async (t) => {
+test('using reports a loss, but does not replace an error of the work', async (t) => {
   const { servers, client } = await open(t, 3, { ttl: 300 })
   const ignoring = client.using('r', async (lease) => {
     await steal(servers, 'r')
     await once(lease.signal, 'abort')
-    return 'done all the same'
+    return 'done despite the loss'
   })
   await assert.rejects(ignoring, LeaseLostError)
   const own = new Error('work')
@@ -118,7 +118,7 @@ test('using tells of the loss, and does not replace an error of the work', async
   await assert.rejects(failing, own)
 })
 
-/** The beginning of a program that forgets leases, for runModule with --expose-gc. */
+/** The first lines of programs that drop references to leases, for runModule with --expose-gc. */
 const FORGET = `
   import { Client } from 'quorlock'
   import { setTimeout as sleep } from 'node:timers/promises'
@@ -128,13 +128,13 @@ const FORGET = `
   process.on('warning', (warning) => warnings.push(warning))
   async function until(condition) {
     while (!(await condition())) {
-      // What the condition looked at is kept until the turn of the event loop ends.
+      // Weak references that the condition has read stay alive until the turn of the event loop ends.
       await sleep(5)
       gc()
     }
   }`
 
-test('a lease that is garbage-collected warns, and its key stays until it expires', async (t) => {
+test('a garbage-collected lease emits a warning, and its key stays until it expires', async (t) => {
   const { servers } = await open(t)
   const program = `${FORGET}
     const client = open({ ttl: 1_500 })
@@ -150,7 +150,7 @@ test('a lease that is garbage-collected warns, and its key stays until it expire
         refused++
         continue
       }
-      // An expiration is counted from the last extension, so this is the least.
+      // The key expires 1,500 ms after the last extension, so not before 1,500 ms after the acquire.
       if (tried - began < 1_400) console.log('won too early', lease)
       if (lease.fence <= fence) console.log('fence', lease.fence)
       await lease.release()
@@ -163,7 +163,7 @@ test('a lease that is garbage-collected warns, and its key stays until it expire
   assert.equal(await runModule(program, servers, '--expose-gc'), expected)
 })
 
-test('the listeners of a lease that is otherwise forgotten hear of its loss', async (t) => {
+test('listeners keep a lease alive, and are called at its loss', async (t) => {
   const { servers } = await open(t)
   const program = `${FORGET}
     const client = open({ ttl: 500 })
@@ -179,7 +179,7 @@ test('the listeners of a lease that is otherwise forgotten hear of its loss', as
       AbortSignal.any([inner]).addEventListener('abort', hear)
     })
     await forget('sleep', (signal, hear) => sleep(1e9, undefined, { signal, ref: false }).catch(hear))
-    // They are held for longer than the ttl.
+    // The leases are held for longer than the ttl.
     const end = performance.now() + 1_500
     await until(() => performance.now() > end)
     console.log(heard.length, warnings.length, client.stats().held)
@@ -191,7 +191,7 @@ test('the listeners of a lease that is otherwise forgotten hear of its loss', as
   assert.equal(await runModule(program, servers, '--expose-gc'), expected)
 })
 
-test('a forgotten lease whose signal was read ends after max_hold', async (t) => {
+test('an unreferenced lease whose signal was read is lost after maxHold', async (t) => {
   const { servers } = await open(t)
   const program = `${FORGET}
     const client = open({ ttl: 200, maxHold: 600 })
@@ -206,7 +206,7 @@ test('a forgotten lease whose signal was read ends after max_hold', async (t) =>
   assert.equal(await runModule(program, servers, '--expose-gc'), 'LEASE_LOST true 0\n')
 })
 
-test('leases that are released or lost are not kept, with their signals', async (t) => {
+test('leases and signals can be garbage-collected after release or loss', async (t) => {
   const { servers } = await open(t)
   const program = `${FORGET}
     const client = open({ ttl: 300, autoExtend: false })
@@ -228,7 +228,7 @@ test('leases that are released or lost are not kept, with their signals', async 
   assert.equal(await runModule(program, servers, '--expose-gc'), '302 0 0\n')
 })
 
-test('an acquire that is aborted is not mistaken for a forgotten lease', async (t) => {
+test('an aborted acquire does not emit a warning about a garbage-collected lease', async (t) => {
   const { servers } = await open(t)
   const program = `${FORGET}
     const client = open({ ttl: 600_000 })
@@ -245,7 +245,7 @@ test('an acquire that is aborted is not mistaken for a forgotten lease', async (
   assert(await servers.isEmpty())
 })
 
-test('a worker warns of a forgotten lease, and frees what it holds when it is terminated', async (t) => {
+test('a worker warns of a garbage-collected lease, and releases its other leases when terminated', async (t) => {
   const { servers, client } = await open(t)
   const { worker, message } = await startWorker(
     `require('node:v8').setFlagsFromString('--expose-gc')
@@ -266,7 +266,7 @@ test('a worker warns of a forgotten lease, and frees what it holds when it is te
   assert(await client.locked('forgotten'))
 })
 
-test('a process ends with held leases, and frees them', async (t) => {
+test('a process that exits releases its leases', async (t) => {
   const { servers } = await open(t)
   const program = `
     import { Client } from 'quorlock'
@@ -280,7 +280,7 @@ test('a process ends with held leases, and frees them', async (t) => {
   assert(await servers.isEmpty())
 })
 
-test('a process ends while it holds a lease and waits for it, and leaves no key', async (t) => {
+test('a process that exits while it holds and awaits a lock leaves no key', async (t) => {
   const { servers } = await open(t)
   const program = `
     import { Client } from 'quorlock'
@@ -298,7 +298,7 @@ test('a process ends while it holds a lease and waits for it, and leaves no key'
   }
 })
 
-test('a process ends when no node answers', async (t) => {
+test('a process with a lease exits although no node answers', async (t) => {
   const { servers } = await open(t)
   const program = `
     import { Client } from 'quorlock'
@@ -315,12 +315,12 @@ test('a process ends when no node answers', async (t) => {
   const began = performance.now()
   child.stdin.write('go\n')
   assert.deepEqual(await ended, [0, null])
-  // Half a second on an idle machine; this is for the slowest.
+  // About half a second on an idle machine. The limit allows for a very slow one.
   assert(performance.now() - began < 20_000)
   for (const node of servers.all.keys()) await servers.ask({ thaw: node })
 })
 
-/** Starts a worker with the servers' URLs, and returns it with its first message and its end. */
+/** Starts a worker that has a client of the servers. Returns it with its first message, and a promise of its exit. */
 async function startWorker(program, servers) {
   const worker = new Worker(
     `const { parentPort, workerData } = require('node:worker_threads')
@@ -329,13 +329,13 @@ async function startWorker(program, servers) {
      ${program}`,
     { eval: true, workerData: servers.urls },
   )
-  // A worker that ends at once does both in the same turn of the event loop.
+  // Listens for both before the first message: a worker may post it and exit in the same turn of the event loop.
   const exited = once(worker, 'exit')
   const [message] = await once(worker, 'message')
   return { worker, message, exited }
 }
 
-test('a worker that is terminated holds nothing and waits for nothing', async (t) => {
+test('a terminated worker releases its leases and stops waiting', async (t) => {
   const { servers, client } = await open(t, 3, { ttl: 600_000 })
   const lease = await client.lock('awaited')
   for (let turn = 0; turn < 10; turn++) {
@@ -354,14 +354,14 @@ test('a worker that is terminated holds nothing and waits for nothing', async (t
   }
   assert(await lease.release())
   await until(() => servers.isFree('awaited'))
-  // Nobody is left who would take it now.
+  // No waiter is left that could acquire it now.
   for (let turn = 0; turn < 30; turn++) {
     assert(!(await client.locked('awaited')))
     await sleep(10)
   }
 })
 
-test('a worker that ends by itself frees what it held, and nothing of others', async (t) => {
+test('a worker that exits releases its own leases, and no others', async (t) => {
   const { servers, client } = await open(t, 3, { ttl: 600_000 })
   const lease = await client.lock('mine')
   const { message, exited } = await startWorker(
@@ -378,10 +378,10 @@ test('a worker that ends by itself frees what it held, and nothing of others', a
   assert(await lease.release())
 })
 
-test('a worker that is terminated before it gets its leases leaves none', async (t) => {
+test('a worker that is terminated before its leases are delivered leaves no key', async (t) => {
   const { servers, client } = await open(t, 3, { ttl: 600_000 })
   for (let turn = 0; turn < 5; turn++) {
-    // Its event loop gets no turn in which the leases could be delivered.
+    // Its event loop is blocked, so the leases cannot be delivered.
     const { worker } = await startWorker(
       `for (let number = 0; number < 8; number++) client.lock('w' + number)
        parentPort.postMessage('begun')
@@ -394,7 +394,7 @@ test('a worker that is terminated before it gets its leases leaves none', async 
   }
 })
 
-test('a worker stays alive while it waits, and no longer', async (t) => {
+test('an acquire keeps a worker alive until it ends', async (t) => {
   const { servers, client } = await open(t, 3)
   const lease = await client.lock('r')
   const { worker, exited } = await startWorker(
@@ -409,7 +409,7 @@ test('a worker stays alive while it waits, and no longer', async (t) => {
   assert.deepEqual(await exited, [0])
 })
 
-test('workers terminated at any moment do no harm', async (t) => {
+test('terminating workers at any moment neither crashes nor leaves keys', async (t) => {
   const { servers, client } = await open(t, 3, { ttl: 600_000 })
   for (let turn = 0; turn < 20; turn++) {
     const { worker } = await startWorker(

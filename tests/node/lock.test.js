@@ -1,4 +1,4 @@
-// The JavaScript forms of the lock, on real servers.
+// The JavaScript API of the lock, on real servers.
 
 import assert from 'node:assert/strict'
 import { execFile } from 'node:child_process'
@@ -26,14 +26,14 @@ test('using holds the lock while the work runs, and returns its result', async (
   await until(() => servers.isFree('r'))
 })
 
-test('using frees the lock when the work throws, and throws the same', async (t) => {
+test('using releases the lock when the work throws, and throws the same error', async (t) => {
   const { servers, client } = await open(t)
   const reason = new Error('work')
   await assert.rejects(client.using('r', () => Promise.reject(reason)), reason)
   await until(() => servers.isFree('r'))
 })
 
-test('using tells of a lost lease, unless the work threw', async (t) => {
+test('using reports a lost lease, unless the work threw', async (t) => {
   const { servers, client } = await open(t)
   await assert.rejects(client.using('r', () => steal(servers, 'r')), LeaseLostError)
   const reason = new Error('work')
@@ -45,7 +45,7 @@ test('using tells of a lost lease, unless the work threw', async (t) => {
   assert.equal(await servers.command(0, 'GET', 'r'), 'thief')
 })
 
-test('a lease disposes of itself', async (t) => {
+test('disposing of a lease releases it, and reports a loss', async (t) => {
   const { servers, client } = await open(t)
   const lease = await client.lock('r')
   await lease[Symbol.asyncDispose]()
@@ -73,7 +73,7 @@ test('many callers at once exclude each other', async (t) => {
   assert.deepEqual(fences, fences.toSorted((a, b) => a - b))
 })
 
-test('an aborted signal ends the waiting with its reason', async (t) => {
+test('an aborted signal ends the wait with its reason', async (t) => {
   const { servers, client } = await open(t)
   const lease = await client.lock('r')
   const reason = new Error('enough')
@@ -86,7 +86,7 @@ test('an aborted signal ends the waiting with its reason', async (t) => {
   await until(() => servers.isFree('r'))
 })
 
-test('a signal keeps no listener when the acquire is over', async () => {
+test('a signal has no listener left when the acquire is over', async () => {
   const client = new Client(['memory://listeners'])
   const { signal } = new AbortController()
   const count = () => getEventListeners(signal, 'abort').length
@@ -99,7 +99,7 @@ test('a signal keeps no listener when the acquire is over', async () => {
   assert(await lease.release())
 })
 
-test('acquires aborted at any moment leave no key', async (t) => {
+test('acquires aborted at random moments leave no key', async (t) => {
   const { servers, client } = await open(t, 5, { ttl: 600_000 })
   let aborted = 0
   for (let round = 0; round < 1_000; round++) {
@@ -120,13 +120,13 @@ test('acquires aborted at any moment leave no key', async (t) => {
   await until(() => servers.isEmpty())
 })
 
-test('an acquire that is aborted when its result is there leaves no key', async (t) => {
+test('an acquire that is aborted after its result has arrived leaves no key', async (t) => {
   const { servers, client } = await open(t, 3, { ttl: 600_000 })
   assert(await (await client.lock('r')).release())
   for (let round = 0; round < 20; round++) {
     const controller = new AbortController()
     const waiting = client.lock('r', { signal: controller.signal })
-    // The event loop gets no turn in which the result could be delivered.
+    // The event loop is blocked, so the result arrives but cannot be delivered.
     stall(20)
     controller.abort()
     await assert.rejects(waiting, controller.signal.reason)
@@ -134,7 +134,7 @@ test('an acquire that is aborted when its result is there leaves no key', async 
   }
 })
 
-test('results that come together go to those who wait for them', async (t) => {
+test('results that arrive together are delivered to the right callers', async (t) => {
   const { servers, client } = await open(t)
   await steal(servers, 'stolen')
   const names = Array.from({ length: 200 }, (_, number) => `r${number}`)
@@ -155,7 +155,7 @@ test('a lost reply leaves no key', async (t) => {
   const proxies = [await servers.ask({ proxy: 0 }), await servers.ask({ proxy: 1 })]
   const client = new Client([...proxies.map((proxy) => proxy.url), servers.urls[2]], { ttl: 600_000 })
   t.after(() => client.close())
-  // No request may be under way any more when the replies begin to be lost.
+  // No request may be under way when the proxies start to lose replies.
   const warm = await client.lock('warm')
   for (const index of servers.all.keys()) {
     await until(() => servers.command(index, 'EXISTS', 'warm'))
@@ -167,7 +167,7 @@ test('a lost reply leaves no key', async (t) => {
   await until(() => servers.isFree('r'))
 })
 
-test('errors carry their fields, and a stack that shows the caller', async (t) => {
+test('errors have their fields, and a stack that shows the caller', async (t) => {
   const { servers, client } = await open(t)
   await steal(servers, 'r')
   const error = await client.lock('r', { wait: 0 }).catch((error) => error)
@@ -178,7 +178,7 @@ test('errors carry their fields, and a stack that shows the caller', async (t) =
   assert.match(error.stack, /lock\.test\.js/)
 })
 
-test('the stack of an error shows the call, also when nothing awaits the promise', async () => {
+test('the stack of an error shows the caller, even if nothing awaits the promise', async () => {
   const client = new Client(['memory://stacks'])
   const lease = await client.lock('r')
   const closed = new Client(['memory://stacks'])
@@ -202,7 +202,7 @@ test('the stack of an error shows the call, also when nothing awaits the promise
   }
   for (const [name, call] of Object.entries(calls)) {
     const failing = call()
-    // An asynchronous stack trace does not lead through this promise.
+    // V8's asynchronous stack traces do not follow this promise.
     const error = await new Promise((resolve) => failing.catch(resolve))
     const [header, ...frames] = error.stack.split('\n')
     assert.equal(header, String(error), name)
@@ -211,7 +211,7 @@ test('the stack of an error shows the call, also when nothing awaits the promise
   assert(await lease.release())
 })
 
-test('a timeout says that a lease of the same client holds the resource', async (t) => {
+test('a timeout names the lease of the same client that holds the resource', async (t) => {
   const { servers, client } = await open(t)
   const nested = client.using('r', ({ fence }) => {
     return client.lock('r', { wait: 100 }).catch(({ code, message }) => ({ fence, code, message }))
@@ -223,7 +223,7 @@ test('a timeout says that a lease of the same client holds the resource', async 
   await assert.rejects(client.lock('s', { wait: 100 }), (error) => !error.message.includes('this client'))
 })
 
-test('what is not a proper string is no resource', async () => {
+test('a resource must be a well-formed string', async () => {
   const client = new Client(['memory://a'])
   for (const resource of ['', 7, null, undefined, {}, '\ud800']) {
     await assert.rejects(client.lock(resource), { code: 'CONFIG', message: /resource/ })
@@ -231,7 +231,7 @@ test('what is not a proper string is no resource', async () => {
 })
 
 test('nodes can come from the environment', async () => {
-  // A comma may as well stand between the hosts of one node.
+  // Commas separate nodes, and also the hosts of one node.
   process.env.QUORLOCK_NODES = 'redis-sentinel://a,b:7/orders , redis://c'
   const client = new Client()
   const addresses = client.stats().nodes.map((node) => node.address)
@@ -241,7 +241,7 @@ test('nodes can come from the environment', async () => {
   assert.throws(() => new Client(), { name: 'ConfigError', message: /QUORLOCK_NODES/ })
 })
 
-test('a closed client says so', async (t) => {
+test('closing a client ends waiters and leases', async (t) => {
   const { client } = await open(t)
   const lease = await client.lock('r')
   const waiting = assert.rejects(client.lock('r', { wait: null }), ClosedError)
@@ -256,7 +256,7 @@ test('the package can be required', () => {
   assert.equal(required.Client, Client)
 })
 
-test('a process ends with a held lease, and waits for a pending one', async (t) => {
+test('a process stays alive for a pending acquire, but not for a held lease', async (t) => {
   const { servers } = await open(t)
   const program = `
     import { Client } from 'quorlock'
@@ -268,7 +268,7 @@ test('a process ends with a held lease, and waits for a pending one', async (t) 
   assert.equal(stdout, 'TIMEOUT\n')
 })
 
-test('a process with an idle client ends', async (t) => {
+test('an idle client does not keep the process alive', async (t) => {
   const { servers } = await open(t)
   const program = `
     import { Client } from 'quorlock'
@@ -284,7 +284,7 @@ test('a process with an idle client ends', async (t) => {
   assert.equal(stdout, 'AbortError\ntrue\n')
 })
 
-test('worker threads have locks of their own', async (t) => {
+test('a worker thread and the main thread exclude each other', async (t) => {
   const { servers, client } = await open(t)
   const program = `
     const { parentPort, workerData } = require('node:worker_threads')

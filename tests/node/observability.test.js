@@ -1,4 +1,4 @@
-// What a client tells of itself: diagnostics channels, counts, Prometheus, OpenTelemetry.
+// Telemetry of a client: diagnostics channels, counts, Prometheus, OpenTelemetry.
 
 import assert from 'node:assert/strict'
 import { spawnSync } from 'node:child_process'
@@ -21,19 +21,19 @@ import { Servers, open, steal, until } from './servers.js'
 
 const LEVELS = ['error', 'warn', 'info', 'debug', 'trace']
 
-/** All that is told while the test lasts. */
+/** Collects all log records of these levels until the end of the test. */
 function listen(t, levels = LEVELS) {
   const records = []
-  const hear = (record) => records.push(record)
-  for (const level of levels) subscribe(`quorlock:${level}`, hear)
-  t.after(() => levels.forEach((level) => unsubscribe(`quorlock:${level}`, hear)))
+  const collect = (record) => records.push(record)
+  for (const level of levels) subscribe(`quorlock:${level}`, collect)
+  t.after(() => levels.forEach((level) => unsubscribe(`quorlock:${level}`, collect)))
   return records
 }
 
 const named = (records, name) => records.filter((record) => record.name === name)
 const loud = (records) => records.filter(({ level }) => ['error', 'warn', 'info'].includes(level))
 
-test('a node that is killed is told once, and so is its return', async (t) => {
+test('a node that goes down is logged once, and so is its return', async (t) => {
   const records = listen(t)
   const { servers, client } = await open(t)
   await client.using('r', async () => {
@@ -52,7 +52,7 @@ test('a node that is killed is told once, and so is its return', async (t) => {
   assert.equal(up.level, 'info')
 })
 
-test('waiting makes no noise, and a lost lease is a warning', async (t) => {
+test('waiting is not logged above debug level, and a lost lease is a warning', async (t) => {
   const records = listen(t)
   const { servers, client } = await open(t, 3, { ttl: 300 })
   const lease = await client.lock('r')
@@ -68,7 +68,7 @@ test('waiting makes no noise, and a lost lease is a warning', async (t) => {
   assert.equal(client.stats().losses, 1)
 })
 
-test('no record has a password', async (t) => {
+test('log records contain no password', async (t) => {
   const records = listen(t)
   const servers = await Servers.start(t, 1, { password: 's3cr3t' })
   const wrong = new Client([servers.urls[0].replace('s3cr3t', 'wr0ng')], { wait: 0 })
@@ -78,7 +78,7 @@ test('no record has a password', async (t) => {
   assert(!/s3cr3t|wr0ng/.test(JSON.stringify(records)))
 })
 
-test('what nobody listens to is not told', async (t) => {
+test('levels without subscribers are not recorded', async (t) => {
   const records = listen(t, ['warn'])
   const { client } = await open(t, 1)
   await client.using('r', () => {})
@@ -97,14 +97,14 @@ const quickStart = (url) => `
   await client.lock('r')
 `
 
-test('whoever listens does not keep the process from exiting', async (t) => {
+test('a log subscriber does not keep the process alive', async (t) => {
   const { servers } = await open(t, 1)
   const args = ['--input-type=module', '--eval', quickStart(servers.urls[0])]
   const ended = spawnSync(process.execPath, args, { encoding: 'utf8', timeout: 60_000 })
   assert.equal(ended.status, 0, ended.stderr)
 })
 
-test('a worker thread hears too, and may end at any time', async (t) => {
+test('a worker thread receives log records, and may be terminated at any time', async (t) => {
   const { servers } = await open(t, 1)
   for (let count = 0; count < 5; count++) {
     const program = `
@@ -122,7 +122,7 @@ test('a worker thread hears too, and may end at any time', async (t) => {
   }
 })
 
-test('what becomes of acquires is counted', async (t) => {
+test('outcomes of acquires are counted', async (t) => {
   const { servers, client } = await open(t)
   assert.deepEqual([client.stats().attempts, client.stats().nodes[0].state], [0, 'idle'])
   const lease = await client.lock('r')
@@ -148,7 +148,7 @@ test('what becomes of acquires is counted', async (t) => {
   assert(stats.nodes[2].answerSeconds.count >= 3)
 })
 
-test('prom-client gets the counts', async (t) => {
+test('prom-client exports the counts', async (t) => {
   const { servers, client } = await open(t)
   const registry = new promClient.Registry()
   register(registry, client)
@@ -171,7 +171,7 @@ test('prom-client gets the counts', async (t) => {
   assert.throws(() => register(several, {}), ConfigError)
 })
 
-test('OpenTelemetry gets spans and metrics', async (t) => {
+test('OpenTelemetry exports spans and metrics', async (t) => {
   const { servers, client } = await open(t)
   const spans = new InMemorySpanExporter()
   const tracerProvider = new BasicTracerProvider({ spanProcessors: [new SimpleSpanProcessor(spans)] })

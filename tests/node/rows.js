@@ -1,23 +1,23 @@
-// What the rows of tests/vectors have in common: options, and the errors that they expect.
+// Reads the rows of tests/vectors: converts their options, and checks the errors that they expect.
 
 import assert from 'node:assert/strict'
 import { readFileSync } from 'node:fs'
 import { inspect } from 'node:util'
 import * as quorlock from 'quorlock'
 
-/** A file of vectors. */
+/** Returns the content of a file of vectors. */
 export const load = (name) => JSON.parse(readFileSync(new URL(`../vectors/${name}.json`, import.meta.url)))
-/** A name as JavaScript writes it. */
+/** Converts a name from snake_case to camelCase. */
 export const camel = (name) => name.replace(/_(\w)/g, (_, letter) => letter.toUpperCase())
 const errors = Object.fromEntries(load('errors').map((row) => [row.code, quorlock[row.class]]))
 
-/** A value of the vectors: numbers that JSON lacks are spelt out. */
+/** Converts a value of the vectors. Numbers that JSON cannot express are written { "number": "NaN" }. */
 const jsValue = (value) => (value?.number === undefined ? value : Number(value.number))
-/** Options of the vectors. */
+/** Converts options of the vectors. */
 export const jsOptions = (options = {}) =>
   Object.fromEntries(Object.entries(options).map(([name, value]) => [camel(name), jsValue(value)]))
 
-/** Runs the action; its error must be the expected one, with and without the given texts. */
+/** Runs the action and returns its result. If the row expects an error, checks its class, code, texts and outcomes. */
 export async function expectOutcome(expected, action) {
   if (expected.error == null) return await action()
   const error = await (async () => action())().then(() => assert.fail('no error'), (error) => error)

@@ -1,4 +1,4 @@
-// Secrets in URLs show nowhere; resources may have any name.
+// Secrets in URLs are never shown; resources may have any name.
 
 import assert from 'node:assert/strict'
 import { execFile } from 'node:child_process'
@@ -12,16 +12,16 @@ const load = (name) => JSON.parse(readFileSync(new URL(`../vectors/${name}.json`
 const MARK = 'MARK'
 const PASSWORD = `${MARK}/${MARK}@${MARK}?${MARK}#${MARK}%${MARK}:${MARK}&${MARK}`
 
-/** None of these shows a secret. Hosts are written in small letters. */
-function assertHidden(...told) {
-  for (const one of told) {
-    for (const text of [String(one), inspect(one, { depth: null, showHidden: true }), JSON.stringify(one) ?? '']) {
+/** Checks that no text form of the values contains a secret, in any case: host names are converted to lower case. */
+function assertHidden(...values) {
+  for (const value of values) {
+    for (const text of [String(value), inspect(value, { depth: null, showHidden: true }), JSON.stringify(value) ?? '']) {
       assert(!text.toUpperCase().includes(MARK), text)
     }
   }
 }
 
-/** Nothing of this error shows a secret, also when it goes to a worker. */
+/** Checks that no part of the error contains a secret, nor does the copy that a worker would get. */
 function check(error) {
   assertHidden(error, error.message, error.stack, error.nodes, structuredClone(error))
 }
@@ -72,12 +72,12 @@ for (const user of ['', 'default', MARK]) {
   })
 }
 
-test('nodes that are used show no secrets', async (t) => {
+test('nodes in use show no secrets', async (t) => {
   const servers = await Servers.start(t, 3, { password: PASSWORD })
   const client = new Client(servers.urls, { wait: 60_000 })
   const lease = await client.lock('r')
   check(await client.lock('r', { wait: 0 }).then(assert.fail, (error) => error))
-  assert(!inspect(lease, { showHidden: true }).includes(lease.token), 'whoever knows the token can end the lease')
+  assert(!inspect(lease, { showHidden: true }).includes(lease.token), 'the token, which is enough to release the lease, must not be shown')
   assertHidden(client, lease, client.stats(), await client.doctor(), Object.getOwnPropertyNames(client))
   await client.close()
   assert.throws(() => lease.check(), (error) => (check(error), true))
@@ -97,7 +97,7 @@ test('a program that fails prints no secrets', async (t) => {
       execFile(process.execPath, ['--input-type=module', '-e', program], { env }, (error, out, err) => {
         assert.equal(error?.code, 1)
         assert.match(err, /ConfigError|QuorumError/)
-        // Node.js quotes nothing of the environment.
+        // The URL is in the environment, so Node.js itself cannot print it with the source of the program.
         assertHidden(out, err)
         ended()
       })
@@ -105,7 +105,7 @@ test('a program that fails prints no secrets', async (t) => {
   }
 })
 
-test('a name is a key of its own', async (t) => {
+test('each resource name is a key of exactly that name', async (t) => {
   const { servers, client } = await open(t, 1)
   const second = new Client(servers.urls)
   t.after(() => second.close())
@@ -122,7 +122,7 @@ test('a name is a key of its own', async (t) => {
   assert.equal(await servers.command(0, 'GET', 'other'), 'kept')
 })
 
-test('what is no text is refused', async () => {
+test('names that are not well-formed strings are refused', async () => {
   const client = new Client(['memory://names'])
   for (const name of ['a\ud800', '\udfff', '', 7, null, undefined, {}, Buffer.from('a'), ['a', '\ud800']]) {
     await assert.rejects(client.lock(name), /must be a string of Unicode characters/)

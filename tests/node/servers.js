@@ -1,4 +1,4 @@
-// Real servers, by tests/servers.py in its command mode.
+// Starts and controls real servers, through tests/servers.py as a program.
 
 import { execFile, spawn } from 'node:child_process'
 import { createInterface } from 'node:readline'
@@ -13,12 +13,12 @@ export class Servers {
   #process
   #answers
 
-  /** Starts servers that live until the end of the test; their logs are kept if it fails. */
+  /** Starts servers that run until the end of the test. Their logs are kept if it fails. */
   static start(test, count, options = {}) {
     return Servers.startWith(test, { start: count, ...options })
   }
 
-  /** Starts those that a command of tests/servers.py starts: of sentinels, or a cluster. */
+  /** Starts servers with a command of tests/servers.py, such as { start_cluster: true }. */
   static async startWith(test, command) {
     const servers = new Servers()
     servers.#process = spawn(process.env.PYTHON ?? 'python3', [program], {
@@ -31,7 +31,7 @@ export class Servers {
     return servers
   }
 
-  /** Sends one command and returns its answer. Commands must be awaited one after the other. */
+  /** Sends one command to tests/servers.py and returns its answer. Await it before the next command. */
   async ask(command) {
     this.#process.stdin.write(JSON.stringify(command) + '\n')
     const { value, done } = await this.#answers.next()
@@ -51,7 +51,7 @@ export class Servers {
     return true
   }
 
-  /** Whether no node has any key but fences. */
+  /** Whether no node has any key other than fence counters. */
   async isEmpty() {
     for (const index of this.all.keys()) {
       const keys = await this.command(index, 'KEYS', '*')
@@ -67,7 +67,7 @@ export class Servers {
   }
 }
 
-/** Returns when the condition is true; fails the test if it does not come true. */
+/** Waits until the condition is true. Fails the test if it is not true within a minute. */
 export async function until(condition) {
   const deadline = performance.now() + 60_000
   while (!(await condition())) {
@@ -76,13 +76,13 @@ export async function until(condition) {
   }
 }
 
-/** Keeps the event loop busy. */
+/** Blocks the event loop. */
 export function stall(ms) {
   const end = performance.now() + ms
   while (performance.now() < end);
 }
 
-/** Servers, and a client of them, for one test. */
+/** Starts servers and opens a client of them, for one test. */
 export async function open(t, count = 3, options = {}) {
   const servers = await Servers.start(t, count)
   const client = new Client(servers.urls, options)
@@ -90,12 +90,12 @@ export async function open(t, count = 3, options = {}) {
   return { servers, client }
 }
 
-/** Puts another holder's token in place of the key, on all nodes. */
+/** Replaces the value of the key with another token, on all nodes. */
 export async function steal(servers, key) {
   for (const index of servers.all.keys()) await servers.command(index, 'SET', key, 'thief')
 }
 
-/** Runs a module in a process of its own; returns what it prints. It must not print errors or warnings. */
+/** Runs a module in a process of its own and returns its stdout. Fails if it writes to stderr. */
 export async function runModule(program, servers, ...flags) {
   const args = [...flags, '--input-type=module', '--eval', program, '--', ...servers.urls]
   const { stdout, stderr } = await promisify(execFile)(process.execPath, args, { timeout: 60_000 })

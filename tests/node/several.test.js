@@ -12,7 +12,7 @@ async function count(servers, key) {
   return found
 }
 
-test('a lease tells of each resource', async () => {
+test('a lease of several resources has a fence for each', async () => {
   const client = new Client(['memory://several'])
   const lease = await client.lock(['b', 'a'])
   assert.deepEqual(lease.resources, ['b', 'a'])
@@ -53,7 +53,7 @@ test('an array of one resource is that resource', async () => {
   assert.equal(await client.using(['r'], () => 'done'), 'done')
 })
 
-test('each resource is a proper string', async () => {
+test('each resource must be a well-formed string', async () => {
   const client = new Client(['memory://several-wrong'])
   for (const resource of ['', 7, null, undefined, {}, ['b'], '\ud800']) {
     const expected = { code: 'CONFIG', message: /resource must be a string/ }
@@ -62,14 +62,14 @@ test('each resource is a proper string', async () => {
     await assert.rejects(client.using([resource, 'a'], () => assert.fail('it ran')), expected)
   }
   await assert.rejects(client.lock(new Array(3)), { code: 'CONFIG' })
-  // What is changed later was never given.
+  // Changing the array after the call has no effect.
   const names = ['a', 'b']
   const locking = client.lock(names)
   names.push('c')
   assert.deepEqual((await locking).resources, ['a', 'b'])
 })
 
-test('all or none', async (t) => {
+test('several resources are locked all or none', async (t) => {
   const { servers, client } = await open(t)
   const held = await client.lock('b')
   await until(async () => (await count(servers, 'b')) === 3)
@@ -87,7 +87,7 @@ test('all or none', async (t) => {
   await until(() => servers.isEmpty())
 })
 
-test('a lease of both excludes those of each', async (t) => {
+test('a lease of several resources excludes leases of each', async (t) => {
   const { servers, client } = await open(t)
   await client.using(['a', 'b'], async (lease) => {
     for (const resources of ['a', ['b'], ['b', 'c'], ['b', 'a']]) {
@@ -100,7 +100,7 @@ test('a lease of both excludes those of each', async (t) => {
   await until(() => servers.isEmpty())
 })
 
-test('who waits for both gets them when both are free', async (t) => {
+test('a waiter for two resources gets them when both are free', async (t) => {
   const { client } = await open(t, 3, { wait: 60_000 })
   const [first, second] = [await client.lock('a'), await client.lock('b')]
   const waiting = client.lock(['b', 'a'])
@@ -111,7 +111,7 @@ test('who waits for both gets them when both are free', async (t) => {
   assert(fences.a > first.fence && fences.b > second.fence)
 })
 
-test('opposite orders exclude each other, and nobody waits for ever', async (t) => {
+test('overlapping resources in different orders do not deadlock', async (t) => {
   const { client } = await open(t, 3, { wait: 60_000 })
   const inside = { a: 0, b: 0, c: 0 }
   const last = { a: 0, b: 0, c: 0 }
@@ -132,7 +132,7 @@ test('opposite orders exclude each other, and nobody waits for ever', async (t) 
   await Promise.all(turns)
 })
 
-test('the signal aborts when one of them is lost, and the others are freed', async (t) => {
+test('losing one resource aborts the signal and releases the others', async (t) => {
   const { servers, client } = await open(t, 3, { ttl: 600 })
   const lease = await client.lock(['a', 'b'])
   const { signal } = lease
@@ -145,7 +145,7 @@ test('the signal aborts when one of them is lost, and the others are freed', asy
   assert.equal(await servers.command(0, 'GET', 'b'), 'thief')
 })
 
-test('using tells of the loss of one of them', async (t) => {
+test('using reports the loss of one of several resources', async (t) => {
   const { servers, client } = await open(t)
   const work = async () => {
     await until(async () => (await count(servers, 'b')) === 3)
@@ -155,7 +155,7 @@ test('using tells of the loss of one of them', async (t) => {
   await until(() => servers.isEmpty())
 })
 
-test('an aborted acquire leaves nothing of any', async (t) => {
+test('an aborted acquire of several resources leaves no key', async (t) => {
   const { servers, client } = await open(t)
   const lease = await client.lock('b')
   const controller = new AbortController()

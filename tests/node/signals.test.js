@@ -1,4 +1,4 @@
-// Signals: that of a lease, which tells of its loss, and those that end acquires.
+// Abort signals: the signal of a lease, which reports its loss, and those that cancel acquires.
 
 import assert from 'node:assert/strict'
 import { getEventListeners, once } from 'node:events'
@@ -8,23 +8,23 @@ import { setTimeout as sleep } from 'node:timers/promises'
 import { Client, LeaseLostError } from 'quorlock'
 import { open, runModule, stall, until } from './servers.js'
 
-/** Begins with a lease that ends within this turn of the event loop, or a little later. */
-async function fleeting(client, number) {
+/** Returns a lease that ends within this turn of the event loop, or shortly after it. */
+async function shortLease(client, number) {
   const lease = await client.lock(`r${number}`, { ttl: 20, autoExtend: false })
   const left = lease.remaining
-  // Some end between two lines of the test, some before, some after.
+  // The remaining time varies with `number`, so that some leases end before, some during and some after the test's code.
   stall(Math.max(0, left - 0.2 + (number % 20) / 50))
   return lease
 }
 
-test('a listener that is added in the turn in which the signal is read is always called', async () => {
+test('a listener added in the turn in which the signal is read is always called', async () => {
   const client = new Client(['memory://signals-listener'])
   const kinds = {
-    'after a look': (lease, listener) => {
+    'after reading aborted': (lease, listener) => {
       if (lease.signal.aborted) return listener()
       lease.signal.addEventListener('abort', listener)
     },
-    'without a look': (lease, listener) => lease.signal.addEventListener('abort', listener),
+    'without reading aborted': (lease, listener) => lease.signal.addEventListener('abort', listener),
     'after a pause': (lease, listener) => {
       const { signal } = lease
       if (signal.aborted) return listener()
@@ -43,7 +43,7 @@ test('a listener that is added in the turn in which the signal is read is always
   }
   for (const [kind, add] of Object.entries(kinds)) {
     for (let number = 0; number < 40; number++) {
-      const lease = await fleeting(client, number)
+      const lease = await shortLease(client, number)
       await new Promise((called) => {
         const late = setTimeout(() => assert.fail(`${kind}: the listener was not called`), 30_000)
         add(lease, () => {
@@ -56,7 +56,7 @@ test('a listener that is added in the turn in which the signal is read is always
   }
 })
 
-test('a signal tells the truth at once, and its event comes in a later turn', async () => {
+test('aborted is true at once after a loss, and the event follows in a later turn', async () => {
   const client = new Client(['memory://signals-truth'])
   const lease = await client.lock('r', { ttl: 50, autoExtend: false })
   const { signal } = lease
@@ -78,7 +78,7 @@ test('a signal tells the truth at once, and its event comes in a later turn', as
   assert.equal(signal.reason, reason)
   assert.throws(() => signal.throwIfAborted(), (error) => error === reason)
   assert(AbortSignal.any([signal]).aborted)
-  // The end of the lease is told once.
+  // The event is dispatched only once.
   assert.equal(await lease.release(), false)
   await sleep(20)
   assert.equal(events.length, 1)
@@ -137,10 +137,10 @@ test('a signal shared by many acquires has one listener, and ends them all', asy
   assert.deepEqual(warnings, [])
 })
 
-test('many copies of the module do not warn of a leak, and release all leases at the exit', async (t) => {
+test('many copies of the module cause no leak warning, and release all leases at exit', async (t) => {
   const { servers } = await open(t)
   const program = `
-    // Node.js has one of its own while a module awaits.
+    // Node.js itself has a listener while a module awaits.
     const before = process.listenerCount('exit')
     const copies = Array.from({ length: 15 }, (_, number) => import(import.meta.resolve('quorlock') + '?' + number))
     for (const [number, { Client }] of (await Promise.all(copies)).entries()) {

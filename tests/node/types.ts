@@ -1,4 +1,4 @@
-// A sample program for the type checker; `npm run types` checks it.
+// A sample program that checks the type declarations. Run by `npm run types`; it is never executed.
 
 import { subscribe } from 'node:diagnostics_channel'
 import promClient from 'prom-client'
@@ -60,19 +60,19 @@ export async function transfer(accounts: readonly string[]): Promise<Record<stri
 }
 
 export function change(lease: Lease): void {
-  // @ts-expect-error: what is locked does not change
+  // @ts-expect-error: resources are read-only
   lease.resources.push('r')
-  // @ts-expect-error: nor do the fences
+  // @ts-expect-error: fences are read-only
   lease.fences['r'] = 1
 }
 
 // @ts-expect-error: a resource is a string
 void client.lock(['a', 7])
-// @ts-expect-error: several are an array
+// @ts-expect-error: several resources are an array
 void client.lock('a', 'b')
 // @ts-expect-error: a duration is a number
 new Client([], { ttl: '5s' })
-// @ts-expect-error: yes or no
+// @ts-expect-error: autoExtend is a boolean
 void client.lock('r', { autoExtend: 1 })
 // @ts-expect-error: there is no such option
 void client.lock('r', { tll: 5 })

@@ -1,4 +1,4 @@
-// The vectors that all languages run: see tests/vectors/README.md.
+// Runs the vectors that all languages share: see tests/vectors/README.md.
 
 import assert from 'node:assert/strict'
 import { suite, test } from 'node:test'
@@ -60,12 +60,12 @@ suite('resources', () => {
 })
 
 suite('scenarios', () => {
-  for (const story of load('scenarios')) {
-    test(story.name, async (t) => {
-      const servers = await Servers.start(t, story.servers, { password: story.password ?? null })
-      const password = story.url_password ? `:${story.url_password}@` : ''
+  for (const scenario of load('scenarios')) {
+    test(scenario.name, async (t) => {
+      const servers = await Servers.start(t, scenario.servers, { password: scenario.password ?? null })
+      const password = scenario.url_password ? `:${scenario.url_password}@` : ''
       const urls = servers.all.map((server) => `redis://${password}127.0.0.1:${server.port}`)
-      const client = new quorlock.Client(urls, jsOptions(story.options))
+      const client = new quorlock.Client(urls, jsOptions(scenario.options))
       const leases = {}
       const play = {
         acquire: async (step) => {
@@ -128,7 +128,7 @@ suite('scenarios', () => {
         kill: (step) => servers.ask(step),
         restart: (step) => servers.ask(step),
       }
-      for (const step of story.steps) {
+      for (const step of scenario.steps) {
         const name = Object.keys(play).find((name) => name in step)
         assert(name, `unknown step ${JSON.stringify(step)}`)
         await play[name](step)

@@ -1,17 +1,17 @@
-// Waiting on real servers: calls, queues, and what becomes of them when something goes wrong.
+// Waiting on real servers: notifications and queues, also when nodes or connections fail.
 
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import { Client, ClosedError, LockTimeoutError } from 'quorlock'
 import { Servers, until } from './servers.js'
 
-/** Milliseconds: so long that whoever gets the lock within the time of a test was called. */
+/** Milliseconds: longer than any test, so a waiter that gets the lock during a test was notified. */
 const NEVER = 600_000
 const PATIENT = { ttl: NEVER, wait: NEVER, retryDelay: [NEVER, NEVER] }
-/** With the default delays. */
+/** Options with the default retry delay, so that a waiter also retries without a notification. */
 const TRYING = { ttl: NEVER, wait: NEVER }
 
-/** Servers, and so many clients of them, for one test. */
+/** Starts servers and opens clients of them, for one test. */
 async function open(t, { nodes = 3, clients = 2, options = PATIENT } = {}) {
   const servers = await Servers.start(t, nodes)
   const connect = (urls = servers.urls) => {
@@ -22,15 +22,15 @@ async function open(t, { nodes = 3, clients = 2, options = PATIENT } = {}) {
   return { servers, connect, clients: Array.from({ length: clients }, () => connect()) }
 }
 
-/** Waits until so many are in the queue of each of these nodes; of all, if none are named. */
+/** Waits until the queue of each of these nodes (default: all) has `count` waiters. */
 async function queued(servers, count, nodes = [...servers.all.keys()]) {
   for (const node of nodes) {
     await until(async () => (await servers.command(node, 'ZCARD', '{r}:queue')) === count)
   }
 }
 
-/** How many connections listen for the calls of each node. */
-async function listening(servers) {
+/** How many connections are subscribed to notifications on each node. */
+async function subscriberCounts(servers) {
   const counts = []
   for (const node of servers.all.keys()) {
     const clients = await servers.command(node, 'CLIENT', 'LIST', 'TYPE', 'pubsub')
@@ -39,12 +39,12 @@ async function listening(servers) {
   return counts
 }
 
-/** Waits until so many connections listen for the calls of each node. */
-async function listened(servers, count) {
-  await until(async () => (await listening(servers)).every((each) => each === count))
+/** Waits until each node has `count` connections that are subscribed to notifications. */
+async function subscribed(servers, count) {
+  await until(async () => (await subscriberCounts(servers)).every((each) => each === count))
 }
 
-/** What a promise gives, which must not take long. */
+/** Returns the promise's value. Fails if it takes longer than a minute. */
 async function soon(promise) {
   let timer
   const late = new Promise((_, reject) => {
@@ -57,13 +57,13 @@ async function soon(promise) {
   }
 }
 
-/** Gets the lock and releases it. */
-async function served(waiting) {
+/** Waits for the lock and releases it. */
+async function acquireAndRelease(waiting) {
   const lease = await soon(waiting)
   assert(await lease.release())
 }
 
-test('a release calls the waiter', async (t) => {
+test('a release notifies the waiter', async (t) => {
   const { servers, clients } = await open(t)
   const [holder, waiter] = clients
   for (let round = 0; round < 10; round++) {
@@ -71,12 +71,12 @@ test('a release calls the waiter', async (t) => {
     const waiting = waiter.lock('r')
     await queued(servers, 1)
     assert(await lease.release())
-    await served(waiting)
+    await acquireAndRelease(waiting)
     await until(() => servers.isEmpty())
   }
 })
 
-test('a release at any moment is not missed', async (t) => {
+test('a waiter misses no release, at whatever moment it happens', async (t) => {
   const { servers, connect, clients } = await open(t, { clients: 1 })
   for (let round = 0; round < 10; round++) {
     // A new client has no connections yet.
@@ -87,47 +87,47 @@ test('a release at any moment is not missed', async (t) => {
       const turns = Math.floor(Math.random() * 50)
       for (let turn = 0; turn < turns; turn++) await new Promise(setImmediate)
       assert(await lease.release())
-      await served(waiting)
+      await acquireAndRelease(waiting)
     }
   }
   await until(() => servers.isEmpty())
 })
 
-test('a release calls while a node freezes', async (t) => {
+test('a release notifies the waiter while a node is frozen', async (t) => {
   const { servers, clients } = await open(t)
   const lease = await clients[0].lock('r')
   const waiting = clients[1].lock('r')
   await queued(servers, 1)
   await servers.ask({ freeze: 0 })
   await lease.release()
-  await served(waiting)
+  await acquireAndRelease(waiting)
   await servers.ask({ thaw: 0 })
   await until(() => servers.isEmpty())
 })
 
-test('a release calls while two of five are down', async (t) => {
+test('a release notifies the waiter while two of five nodes are down', async (t) => {
   const { servers, clients } = await open(t, { nodes: 5 })
   const lease = await clients[0].lock('r')
   const waiting = clients[1].lock('r')
   await queued(servers, 1)
   for (const kill of [0, 1]) await servers.ask({ kill })
   await lease.release()
-  await served(waiting)
+  await acquireAndRelease(waiting)
 })
 
-test('a waiter comes back to a node that restarted', async (t) => {
+test('a waiter joins the queue of a restarted node again', async (t) => {
   const { servers, clients } = await open(t, { options: TRYING })
   const lease = await clients[0].lock('r')
   const waiting = clients[1].lock('r')
   await queued(servers, 1)
   await servers.ask({ restart: 0 })
-  await listened(servers, 1)
+  await subscribed(servers, 1)
   await queued(servers, 1)
   await lease.release()
-  await served(waiting)
+  await acquireAndRelease(waiting)
 })
 
-test('a client waits as one, and serves in order', async (t) => {
+test('a client has one place in the queue, and serves its waiters in order', async (t) => {
   const { servers, clients } = await open(t)
   const [holder, waiter] = clients
   let lease = await holder.lock('r')
@@ -137,25 +137,25 @@ test('a client waits as one, and serves in order', async (t) => {
     order.push(position)
     return lease
   })
-  // What begins last has got somewhere, so they all wait.
-  await served(waiter.lock('another'))
+  // This acquire started last and has completed, so all others are waiting.
+  await acquireAndRelease(waiter.lock('another'))
   await queued(servers, 1)
-  assert.deepEqual(await listening(servers), [1, 1, 1])
+  assert.deepEqual(await subscriberCounts(servers), [1, 1, 1])
   assert(await lease.release())
   for (const [position, next] of waiting.entries()) {
     lease = await soon(next)
     assert.equal(order.at(-1), position)
-    // The next one; and where it was refused the lock, the one that has it, until it releases it.
+    // The next waiter; and on a node that refused the lock to the holder, also the holder, until it releases.
     assert((await servers.command(position % 3, 'ZCARD', '{r}:queue')) <= 2)
     assert(await lease.release())
   }
-  assert.deepEqual(await listening(servers), [1, 1, 1])
+  assert.deepEqual(await subscriberCounts(servers), [1, 1, 1])
   await until(() => servers.isEmpty())
   // The client is still open.
-  await listened(servers, 0)
+  await subscribed(servers, 0)
 })
 
-test('an aborted waiter leaves the line and the queue', async (t) => {
+test('an aborted waiter leaves the local wait queue and the queues of the nodes', async (t) => {
   const { servers, clients } = await open(t)
   const [holder, waiter] = clients
   const lease = await holder.lock('r')
@@ -175,11 +175,11 @@ test('an aborted waiter leaves the line and the queue', async (t) => {
   await soon(Promise.all(others))
   await queued(servers, 1)
   assert(await lease.release())
-  await served(third)
+  await acquireAndRelease(third)
   await until(() => servers.isEmpty())
 })
 
-test('the wait counts from the call, also for those who are not first in line', async (t) => {
+test('the wait is measured from the call, also for waiters that are not first', async (t) => {
   const { servers, clients } = await open(t)
   const [holder, waiter] = clients
   const lease = await holder.lock('r')
@@ -189,7 +189,7 @@ test('the wait counts from the call, also for those who are not first in line', 
   const short = [300, 200, 100].map(async (wait) => {
     const error = await soon(waiter.lock('r', { wait })).catch((error) => error)
     assert(error instanceof LockTimeoutError)
-    // Timers have whole milliseconds.
+    // Timers have a resolution of 1 ms.
     assert(performance.now() - began >= wait - 1)
     assert.deepEqual(error.nodes.map((node) => node.address), servers.urls)
     assert(error.nodes.filter((node) => node.outcome === 'held').length >= 2)
@@ -197,12 +197,12 @@ test('the wait counts from the call, also for those who are not first in line', 
   const last = waiter.lock('r')
   await Promise.all(short)
   assert(await lease.release())
-  await served(first)
-  await served(last)
+  await acquireAndRelease(first)
+  await acquireAndRelease(last)
   await until(() => servers.isEmpty())
 })
 
-test('a client that is closed lets all go', async (t) => {
+test('closing a client ends its waiters, and the next client gets the lock', async (t) => {
   const { servers, clients } = await open(t, { clients: 3 })
   const [holder, waiter, other] = clients
   const lease = await holder.lock('r')
@@ -213,13 +213,13 @@ test('a client that is closed lets all go', async (t) => {
   await waiter.close()
   await soon(Promise.all(waiting))
   await queued(servers, 1)
-  await listened(servers, 1)
+  await subscribed(servers, 1)
   assert(await lease.release())
-  await served(last)
+  await acquireAndRelease(last)
   await until(() => servers.isEmpty())
 })
 
-test('a foreign holder is waited for', async (t) => {
+test('a waiter waits for a holder that is not quorlock', async (t) => {
   const { servers, clients } = await open(t, { clients: 1, options: TRYING })
   for (const node of servers.all.keys()) {
     assert.equal(await servers.command(node, 'SET', 'r', 'foreign', 'NX', 'PX', NEVER), 'OK')
@@ -227,11 +227,11 @@ test('a foreign holder is waited for', async (t) => {
   const waiting = clients[0].lock('r')
   await queued(servers, 1)
   for (const node of servers.all.keys()) assert.equal(await servers.command(node, 'DEL', 'r'), 1)
-  await served(waiting)
+  await acquireAndRelease(waiting)
   await until(() => servers.isEmpty())
 })
 
-test('without permission for channels waiters try', async (t) => {
+test('waiters without permission for channels retry', async (t) => {
   const { servers, connect } = await open(t, { clients: 0, options: TRYING })
   const rights = ['on', '>secret', '~*', '+@all', 'resetchannels']
   for (const node of servers.all.keys()) {
@@ -241,15 +241,15 @@ test('without permission for channels waiters try', async (t) => {
   const [holder, waiter] = [connect(urls), connect(urls)]
   const lease = await holder.lock('r')
   const waiting = [1, 2, 3].map(() => waiter.lock('r'))
-  // Two rounds at least.
+  // Wait for at least two rounds.
   const held = () => waiter.stats().nodes.map((node) => node.outcomes.held ?? 0)
   await until(() => held().every((count) => count > 1))
   assert(await lease.release())
-  for (const each of waiting) await served(each)
+  for (const each of waiting) await acquireAndRelease(each)
   await until(() => servers.isEmpty())
 })
 
-test('a waiter without its place in the queues gets the lock', async (t) => {
+test('a waiter that has lost its place in the queues gets the lock', async (t) => {
   const { servers, clients } = await open(t, { options: TRYING })
   const lease = await clients[0].lock('r')
   const waiting = [1, 2, 3].map(() => clients[1].lock('r'))
@@ -262,6 +262,6 @@ test('a waiter without its place in the queues gets the lock', async (t) => {
     }
   }
   assert(await lease.release())
-  for (const each of waiting) await served(each)
+  for (const each of waiting) await acquireAndRelease(each)
   await until(() => servers.isEmpty())
 })

@@ -1,4 +1,4 @@
-"""The package on nodes in memory: what runs on a system without Redis, such as Windows in CI."""
+"""Tests of the package with nodes in memory, for systems without Redis, such as Windows in CI."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def test_threads_exclude_each_other() -> None:
     assert fences == sorted(set(fences))
 
 
-def test_tasks_exclude_each_other_and_are_told_of_losses() -> None:
+def test_tasks_exclude_each_other_and_are_notified_of_losses() -> None:
     fences: list[int] = []
 
     async def main() -> None:

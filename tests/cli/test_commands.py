@@ -1,11 +1,11 @@
-"""`quorlock status`, `release`, `doctor`, `bench`; and what is wrong in how it is called."""
+"""`quorlock status`, `release`, `doctor` and `bench`, and how nodes and options are given."""
 
 from __future__ import annotations
 
 import signal
 from pathlib import Path
 
-from command_line import CommandLine, finish, line, told
+from command_line import CommandLine, finish, line, parse_json
 from nodes import keys, queued, steal
 from servers import Servers
 from waiting import wait_until
@@ -15,8 +15,8 @@ import quorlock as library
 SOON = ["--connect-timeout", "50ms"]
 
 
-def everything(servers: Servers) -> list[object]:
-    """All keys on all nodes, fences too."""
+def all_keys(servers: Servers) -> list[object]:
+    """All keys on all nodes, including fence counters."""
     found: list[object] = []
     for server in servers:
         reply = server.command("KEYS", "*")
@@ -25,7 +25,7 @@ def everything(servers: Servers) -> list[object]:
     return found
 
 
-def test_status(quorlock: CommandLine, servers: Servers) -> None:
+def test_status_shows_holder_and_waiters(quorlock: CommandLine, servers: Servers) -> None:
     done = quorlock.run("status", "r")
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.splitlines()[0] == "r: free"
@@ -40,7 +40,7 @@ def test_status(quorlock: CommandLine, servers: Servers) -> None:
         wait_until(lambda: queued(servers) == [1, 1, 1])
         done = quorlock.run("status", "--json", "r", "other")
         assert done.returncode == 1
-        held, free = told(done.stdout)
+        held, free = parse_json(done.stdout)
         assert held.keys() == {
             *("resource", "state", "token", "fence", "expires_in_ms", "waiters", "nodes")
         }
@@ -55,7 +55,9 @@ def test_status(quorlock: CommandLine, servers: Servers) -> None:
     assert finish(waiter).returncode == 0
 
 
-def test_status_of_nodes_that_disagree(quorlock: CommandLine, servers: Servers) -> None:
+def test_status_reports_disagreeing_nodes_as_contested(
+    quorlock: CommandLine, servers: Servers
+) -> None:
     servers[0].command("SET", "r", "one", "PX", 100_000)
     servers[1].command("HSET", "r", "of another", "type")
     done = quorlock.run("status", "r")
@@ -64,16 +66,18 @@ def test_status_of_nodes_that_disagree(quorlock: CommandLine, servers: Servers) 
     assert "no lock's" in done.stdout
     servers[1].kill()
     done = quorlock.run("status", "--json", "r", *SOON)
-    (status,) = told(done.stdout)
+    (status,) = parse_json(done.stdout)
     assert (done.returncode, status["state"]) == (69, "unknown")
     assert status["nodes"][1]["outcome"] == "unreachable"
 
 
-def test_release(quorlock: CommandLine, servers: Servers) -> None:
+def test_release_frees_the_lock_for_the_next_waiter(
+    quorlock: CommandLine, servers: Servers
+) -> None:
     done = quorlock.run("release", "--yes", "r")
     assert (done.returncode, done.stdout.splitlines()[0]) == (0, "r: free")
     steal(servers, "r")
-    # Nobody is there to be asked.
+    # There is no terminal, so the command cannot ask for confirmation.
     done = quorlock.run("release", "r")
     assert (done.returncode, done.stdout) == (64, "")
     assert "--yes" in done.stderr
@@ -82,35 +86,35 @@ def test_release(quorlock: CommandLine, servers: Servers) -> None:
     waiter = quorlock.start("run", "--wait", "forever", "r", "--", "echo", "ran")
     wait_until(lambda: queued(servers) == [1, 1, 1])
     done = quorlock.run("release", "--force", "--json", "r")
-    released = told(done.stdout)
+    released = parse_json(done.stdout)
     assert (done.returncode, released["resource"], released["was"]) == (0, "r", "held")
     assert {node["outcome"] for node in released["nodes"]} == {"confirmed"}
     assert finish(waiter).stdout == "ran\n"
 
 
-def test_a_holder_learns_of_its_release(quorlock: CommandLine, servers: Servers) -> None:
+def test_a_forced_release_stops_the_holder(quorlock: CommandLine, servers: Servers) -> None:
     holder = quorlock.start("run", "--ttl", "1s", "r", "--", "sh", "-c", "echo; sleep 1000")
     line(holder)
     assert quorlock.run("release", "--yes", "r").returncode == 0
     assert finish(holder).returncode == 79
 
 
-def test_release_where_nodes_are_down(quorlock: CommandLine, servers: Servers) -> None:
+def test_release_works_while_a_minority_is_down(quorlock: CommandLine, servers: Servers) -> None:
     steal(servers, "r")
     servers[0].kill()
     assert quorlock.run("release", "--yes", "r", *SOON).returncode == 0
     servers[2].command("SET", "r", "thief")
     servers[1].kill()
     done = quorlock.run("release", "--yes", "--json", "r", *SOON)
-    assert (done.returncode, told(done.stdout)["state"]) == (69, "unknown")
+    assert (done.returncode, parse_json(done.stdout)["state"]) == (69, "unknown")
 
 
-def test_doctor(quorlock: CommandLine, servers: Servers) -> None:
+def test_doctor_reports_warnings_and_errors(quorlock: CommandLine, servers: Servers) -> None:
     done = quorlock.run("doctor")
     assert (done.returncode, done.stderr) == (1, "")
     assert "warning persistence" in done.stdout.replace("  ", " ")
     done = quorlock.run("doctor", "--json")
-    diagnosis = told(done.stdout)
+    diagnosis = parse_json(done.stdout)
     assert (diagnosis["level"], len(diagnosis["nodes"])) == ("warning", 3)
     servers[0].kill()
     done = quorlock.run("doctor", *SOON)
@@ -118,28 +122,30 @@ def test_doctor(quorlock: CommandLine, servers: Servers) -> None:
     assert "error" in done.stdout
 
 
-def test_doctor_of_nodes_that_are_fit(quorlock: CommandLine, servers: Servers) -> None:
+def test_doctor_finds_no_problem_on_well_configured_nodes(
+    quorlock: CommandLine, servers: Servers
+) -> None:
     for server in servers:
         server.command("CONFIG", "SET", "appendonly", "yes")
         server.command("CONFIG", "SET", "appendfsync", "always")
         server.command("CONFIG", "SET", "maxmemory-policy", "noeviction")
     arguments = ["doctor", "--ttl", "1s", "--restart-guard", "1s"]
-    # They have no vote before they have been up for so long.
+    # With the restart guard, the nodes have no vote until they have been up for 1 s.
     wait_until(lambda: quorlock.run(*arguments).returncode < 2)
     done = quorlock.run(*arguments)
     assert (done.returncode, done.stderr) == (0, ""), done.stdout
 
 
-def test_bench(quorlock: CommandLine, servers: Servers) -> None:
+def test_bench_measures_and_deletes_its_keys(quorlock: CommandLine, servers: Servers) -> None:
     done = quorlock.run("bench", "--duration", "200ms", "--concurrency", "4", "--json")
     assert (done.returncode, done.stderr) == (0, "")
-    measured = told(done.stdout)
+    measured = parse_json(done.stdout)
     assert measured["concurrency"] == 4
     assert measured["cycles"] >= 4
     assert measured["seconds"] >= 0.2
     for times in (measured[name] for name in ["acquire_ms", "release_ms", "cycle_ms"]):
         assert 0 < times["median"] <= times["p90"] <= times["p99"] <= times["max"]
-    assert everything(servers) == []
+    assert all_keys(servers) == []
     done = quorlock.run("bench", "-d", "50ms")
     assert done.returncode == 0
     assert [row.split()[0] for row in done.stdout.splitlines()[3:]] == [
@@ -147,15 +153,19 @@ def test_bench(quorlock: CommandLine, servers: Servers) -> None:
     ]
 
 
-def test_bench_is_interrupted(quorlock: CommandLine, servers: Servers) -> None:
+def test_an_interrupt_ends_bench_and_leaves_no_lock(
+    quorlock: CommandLine, servers: Servers
+) -> None:
     process = quorlock.start("bench", "--duration", "1h")
-    wait_until(lambda: bool(everything(servers)))
+    wait_until(lambda: bool(all_keys(servers)))
     process.send_signal(signal.SIGINT)
     assert finish(process).returncode == 130
     wait_until(lambda: not keys(servers))
 
 
-def test_an_interrupt_ends_what_waits_for_nodes(quorlock: CommandLine, servers: Servers) -> None:
+def test_an_interrupt_ends_a_command_that_waits_for_nodes(
+    quorlock: CommandLine, servers: Servers
+) -> None:
     proxy = servers.proxy(0)
     proxy.mode = "hold"
     process = quorlock.start("doctor", "--node", proxy.url, "--connect-timeout", "1h")
@@ -164,7 +174,7 @@ def test_an_interrupt_ends_what_waits_for_nodes(quorlock: CommandLine, servers: 
     assert finish(process).returncode in {-signal.SIGINT, 130}
 
 
-def test_nodes_are_named_in_four_ways(
+def test_nodes_come_from_flags_files_or_the_environment(
     quorlock: CommandLine, servers: Servers, tmp_path: Path
 ) -> None:
     named = quorlock.environment.pop("QUORLOCK_NODES")
@@ -182,7 +192,7 @@ def test_nodes_are_named_in_four_ways(
         ([word for url in servers.urls for word in ("--node", url)], {}),
     ]:
         done = quorlock.run(*arguments, "status", "--json", "r", environment=environment)
-        (status,) = told(done.stdout)
+        (status,) = parse_json(done.stdout)
         assert [node["address"] for node in status["nodes"]] == servers.urls
 
 
