@@ -12,13 +12,14 @@ SITE := $(STAMPS)/docs
 # The cargo profile of what `make build` puts in place: `quick`, or `release` to measure it.
 PROFILE := quick
 
-.PHONY: help build native demo examples test test-rust test-python test-node test-examples model simulate chaos mutants bench \
-    bench-report bench-waiting packages licenses version docs lint rooms clean redis
+.PHONY: help build native demo examples test verify build-tests test-rust test-python test-node test-rolling test-examples \
+    model simulate chaos mutants bench bench-report bench-waiting packages licenses version docs lint rooms clean redis
 
 help:
 	@echo 'make build   both packages, in place (PROFILE=release: as they are published)'
 	@echo 'make demo    the lock at work on five real servers, in two minutes (LOCK=off: without it)'
-	@echo 'make test    all suites: Rust, Python, Node.js, cross-language'
+	@echo 'make test    all suites, side by side, and how long each took (test-rust, test-python, test-node: one of them)'
+	@echo 'make verify  the long forms of what is short in make test; takes hours'
 	@echo 'make examples  what the examples in examples/ run on (make test-examples: their tests)'
 	@echo 'make model   every order of events, up to a bound (MODEL=deep: further; SCOPE=text)'
 	@echo 'make simulate  whole clients under simulated faults (SEEDS=2000, FIRST_SEED=1; SEED=n shows one)'
@@ -61,34 +62,55 @@ demo:
 	@$(PYTHON) -c $(CHECK_PYTHON)
 	@LOCK=$(LOCK) $(PYTHON) demo/run.py
 
-test: test-rust model simulate test-python test-node
+# All suites, side by side; the targets below run one of them.
+test:
+	@$(PYTHON) -c $(CHECK_PYTHON)
+	@$(PYTHON) tests/suites.py test
+
+# The long forms of what `make test` runs in short, one after the other. Takes hours.
+verify:
+	@$(PYTHON) -c $(CHECK_PYTHON)
+	@$(PYTHON) tests/suites.py verify
 
 # Tokio's unstable interface makes a simulation repeatable: tasks that are woken together go on in the
 # same order.
 CARGO_TEST := RUSTFLAGS='--cfg tokio_unstable' cargo test --locked
 
-test-rust: redis
-	$(CARGO_TEST) -p quorlock-protocol -p quorlock -p quorlock-cli -- --skip model:: --skip simulation::
+# Always the same packages, also in tests/cargo.py: with others, cargo would compile dependencies once more.
+RUST_PACKAGES := -p quorlock-protocol -p quorlock -p quorlock-cli
 
-# With the cross-language tests, which drive Node.js from Python.
+# All that the suites need, so that none of them compiles while the others measure time.
+build-tests: build redis
+	$(CARGO_TEST) $(RUST_PACKAGES) --no-run
+
+# Most of these tests wait for servers.
+test-rust: redis
+	RUST_TEST_THREADS=$${RUST_TEST_THREADS:-8} $(CARGO_TEST) $(RUST_PACKAGES) -- --skip model:: --skip simulation::
+
+# With the cross-language tests, which drive Node.js from Python. One process runs all tests of a file.
+PYTEST_PARALLEL := -n auto --dist loadfile --no-loadscope-reorder
+
 test-python: build redis
-	$(BIN)/python -m pytest -q
+	$(BIN)/python -m pytest -q $(PYTEST_PARALLEL)
 
 test-node: build redis
 	npm test
+
+test-rolling: build redis
+	$(BIN)/python -m pytest -q tests/cross/test_rolling.py
 
 # What they run on, apart from .venv and node_modules; their tests install it, too.
 examples: $(STAMPS)/venv
 	$(BIN)/python tests/examples/installing.py
 
 test-examples: build redis
-	$(BIN)/python -m pytest -q tests/examples
+	$(BIN)/python -m pytest -q $(PYTEST_PARALLEL) tests/examples
 
 model:
-	$(CARGO_TEST) --quiet -p quorlock-protocol --lib model:: -- --nocapture
+	$(CARGO_TEST) $(RUST_PACKAGES) --quiet --lib model:: -- --nocapture
 
 simulate:
-	$(CARGO_TEST) --quiet -p quorlock --lib simulation:: -- --nocapture
+	$(CARGO_TEST) $(RUST_PACKAGES) --quiet --lib simulation:: -- --nocapture
 
 mutants:
 	$(PYTHON) tests/mutants/run.py

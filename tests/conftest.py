@@ -5,6 +5,7 @@ Also makes the modules in this directory importable.
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import sys
@@ -26,6 +27,13 @@ pytest.register_assert_rewrite("rows")
 for _number in (signal.SIGINT, signal.SIGQUIT):
     if signal.getsignal(_number) is signal.SIG_IGN:
         signal.signal(_number, signal.SIG_DFL)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_auto_num_workers() -> int:
+    """How many processes run tests: more than there are CPUs, as most tests wait for something."""
+    return max(4, 2 * (os.cpu_count() or 1))
+
 
 _failed = pytest.StashKey[bool]()
 

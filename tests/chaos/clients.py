@@ -13,6 +13,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from cargo import build_example
 from chaos.check import Entry, Violation
 from chaos.history import History
 from chaos.network import Network
@@ -42,16 +43,12 @@ after which an open client closes its subscriptions by itself."""
 
 
 def build_rust() -> Path:
-    """Builds the Rust client, and returns the path of its program."""
-    command = "cargo build --locked --release -p quorlock --example chaos "
-    command += "--quiet --message-format=json-render-diagnostics"
-    done = subprocess.run(
-        command.split(), cwd=HERE.parent.parent, stdout=subprocess.PIPE, check=False
-    )
-    if done.returncode:
-        raise SystemExit("the Rust client of the chaos run cannot be built; see above")
-    messages = [json.loads(line) for line in done.stdout.splitlines()]
-    return Path(next(m["executable"] for m in messages if m.get("executable")))
+    """The Rust client, which is built if it is not up to date."""
+    try:
+        return build_example("chaos")
+    except subprocess.CalledProcessError:
+        message = "the Rust client of the chaos run cannot be built; see above"
+        raise SystemExit(message) from None
 
 
 class CrashError(Exception):

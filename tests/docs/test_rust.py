@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
 from pathlib import Path
 
 import pytest
-from docs.blocks import ROOT, Block, blocks, name, pages
+from cargo import build
+from docs.blocks import Block, blocks, name, pages
 from docs.running import environment, on_real_nodes, run
 from servers import Servers
 
@@ -27,23 +25,13 @@ END = "Ok(()) }\n"
 
 @pytest.fixture(scope="module")
 def rustdoc() -> list[str]:
-    """Returns the rustdoc command that tests programs which use the crate and its dependencies.
-
-    The build uses the same flags as `make test-rust`, so that it can reuse its artifacts.
-    """
-    build = subprocess.run(
-        ["cargo", "build", "--locked", "-p", "quorlock", "--tests", "--message-format=json"],
-        env={**os.environ, "RUSTFLAGS": "--cfg tokio_unstable"},
-        cwd=ROOT,
-        stdout=subprocess.PIPE,
-        check=True,
-    )
+    """How rustdoc is called, so that programs can use the crate and what its own tests use."""
     arguments = ["rustdoc", "--test", "--edition", "2024"]
-    for message in map(json.loads, build.stdout.splitlines()):
-        if message["reason"] != "compiler-artifact" or message["profile"]["test"]:
+    for artifact in build("--tests"):
+        if artifact["profile"]["test"]:
             continue
-        crate = message["target"]["name"]
-        for file in map(Path, message["filenames"]):
+        crate = artifact["target"]["name"]
+        for file in map(Path, artifact["filenames"]):
             if file.suffix == ".rlib" and crate in CRATES:
                 arguments += ["--extern", f"{crate}={file}"]
                 arguments += [

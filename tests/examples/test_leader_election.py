@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import json
-import os
 import sqlite3
-import subprocess
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 
 import pytest
-from examples.installing import ROOT
+from cargo import build_example
 from examples.programs import Program
 from nodes import freeze, keys, thaw
 from servers import Servers
@@ -27,17 +24,8 @@ LANGUAGES = ["Python", "Node.js", "Rust"]
 
 @pytest.fixture(scope="module")
 def rust() -> Path:
-    """Builds the Rust program with the flags of `cargo test`, and returns its path."""
-    command = "cargo build --locked --quiet -p quorlock --example leader"
-    done = subprocess.run(
-        [*command.split(), "--message-format=json-render-diagnostics"],
-        cwd=ROOT,
-        env={**os.environ, "RUSTFLAGS": "--cfg tokio_unstable"},
-        stdout=subprocess.PIPE,
-        check=True,
-    )
-    messages = [json.loads(line) for line in done.stdout.splitlines()]
-    return Path(next(m["executable"] for m in messages if m.get("executable")))
+    """The program in Rust."""
+    return build_example("leader")
 
 
 @pytest.fixture

@@ -6,12 +6,14 @@ uses this module, with its own peers and its own directory.
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -24,6 +26,15 @@ INSTALL_TIMEOUT = 600.0
 
 class NotInstalledError(Exception):
     """Peers cannot be installed on this machine. The message is the reason."""
+
+
+@contextmanager
+def locked(file: Path) -> Iterator[None]:
+    """Lets one process at a time in; the end of a process lets in the next one."""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    with file.open("w") as opened:
+        fcntl.flock(opened, fcntl.LOCK_EX)
+        yield
 
 
 @dataclass(frozen=True)
@@ -44,8 +55,15 @@ class Ecosystem:
     cache: Path = CACHE
 
     def install(self) -> None:
-        """Installs the peers unless they are installed. Raises NotInstalledError."""
+        """Installs the libraries unless they are installed. Raises NotInstalledError if that fails.
+
+        Tests that run in parallel wait until the first of them has installed the libraries.
+        """
         target = self.cache / self.directory
+        with locked(target / "lock"):
+            self._install(target)
+
+    def _install(self, target: Path) -> None:
         stamp = target / "stamp"
         wanted = hashlib.sha256(repr(self).encode())
         for name in self.inputs:

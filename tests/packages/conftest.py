@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from interop.installing import locked
 from packages.registry import registry
 from packages.sandboxes import ROOT, Sandbox, new_project, sandbox
 
@@ -22,12 +23,19 @@ PROFILE = os.environ.get("PACKAGES_PROFILE", "quick")
 
 @pytest.fixture(scope="session")
 def packages(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The directory of the built packages."""
-    out = tmp_path_factory.mktemp("packages")
-    command = [sys.executable, str(ROOT / "release" / "build.py"), str(out), PROFILE]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    print(done.stdout)
+    """Builds the packages once for all tests, and returns their directory."""
+    shared = tmp_path_factory.getbasetemp()
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        shared = shared.parent
+    out = shared / "packages"
+    done = shared / "packages.done"
+    with locked(shared / "packages.lock"):
+        if not done.exists():
+            command = [sys.executable, str(ROOT / "release" / "build.py"), str(out), PROFILE]
+            built = subprocess.run(command, capture_output=True, text=True, check=False)
+            assert built.returncode == 0, built.stderr
+            print(built.stdout)
+            done.touch()
     return out
 
 

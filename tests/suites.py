@@ -1,0 +1,224 @@
+"""`make test` and `make verify`: runs suites side by side, and shows at the end how long each took.
+
+    python tests/suites.py test|verify
+
+A suite is a target of the Makefile. Its output goes to build/test/, and is shown here if it fails.
+The exit status is 1 if any suite failed, after all of them have ended.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import BinaryIO, NoReturn
+from xml.etree import ElementTree
+
+ROOT = Path(__file__).resolve().parents[1]
+LOGS = ROOT / "build" / "test"
+JUNIT = LOGS / "test-python.xml"
+
+
+@dataclass(frozen=True)
+class Suite:
+    """One target of the Makefile."""
+
+    target: str
+    name: str
+    environment: Mapping[str, str] = field(default_factory=dict)
+    """What it has in its environment unless that of this program says otherwise."""
+    is_background: bool = False
+    """Whether it only gets the CPU time that the others leave."""
+
+
+Lane = Sequence[Suite]
+"""Suites that run one after the other. Lanes run side by side."""
+
+BUILD = Suite("build-tests", "build")
+
+# Python, Node.js and most of Rust wait for servers and timers; the model and the simulation only
+# compute.
+TEST: Sequence[Lane] = [
+    [
+        Suite("test-python", "Python", {"PYTEST_ADDOPTS": f"--junitxml={JUNIT}"}),
+    ],
+    [
+        Suite("test-rust", "Rust"),
+        Suite("test-node", "Node.js"),
+    ],
+    [
+        Suite("model", "model", is_background=True),
+        Suite("simulate", "simulation", is_background=True),
+    ],
+]
+
+# In `make test` these are short. They run alone: what one of them finds, it should find by itself.
+VERIFY: Sequence[Lane] = [
+    [
+        Suite("chaos", "chaos, 10 minutes", {"SECONDS": "600"}),
+        Suite("test-rolling", "rolling restarts, 10 minutes", {"ROLLING_SECONDS": "300"}),
+        Suite("packages", "packages, as released"),
+        Suite("simulate", "simulation, 20,000 seeds", {"SEEDS": "20000"}),
+        Suite("model", "model, deep", {"MODEL": "deep"}),
+        Suite("mutants", "mutants"),
+    ],
+]
+PLANS = {"test": TEST, "verify": VERIFY}
+
+
+@dataclass(frozen=True)
+class Result:
+    """What became of a suite."""
+
+    suite: Suite
+    seconds: float
+    passed: bool
+    counts: str
+
+
+class Runner:
+    """Runs suites, and ends what it started when it is told to end."""
+
+    def __init__(self) -> None:
+        self.results: list[Result] = []
+        self._running: set[subprocess.Popen[bytes]] = set()
+        self._is_ending = False
+        self._lock = threading.RLock()  # a signal may come while it is held
+
+    def run_lanes(self, lanes: Sequence[Lane]) -> None:
+        """Run all suites to their end."""
+        with ThreadPoolExecutor(len(lanes)) as pool:
+            for done in [pool.submit(self._run_lane, lane) for lane in lanes]:
+                done.result()
+
+    def _run_lane(self, lane: Lane) -> None:
+        for suite in lane:
+            self.run(suite)
+
+    def run(self, suite: Suite, *, is_shown: bool = False) -> bool:
+        """Run one suite; its output is shown now, or if it fails."""
+        log = LOGS / f"{suite.target}.log"
+        began = time.monotonic()
+        with log.open("wb") as output:
+            process = self._start(suite, None if is_shown else output)
+            status = process.wait() if process else -signal.SIGTERM
+        result = Result(suite, time.monotonic() - began, status == 0, _counts(log))
+        with self._lock:
+            if process:
+                self._running.discard(process)
+            self.results.append(result)
+            if not self._is_ending:
+                self._tell(result, log, is_shown)
+        return result.passed
+
+    def _start(self, suite: Suite, output: BinaryIO | None) -> subprocess.Popen[bytes] | None:
+        niceness = ["nice", "-n", "19"] if suite.is_background else []
+        make = os.environ.get("MAKE", "make")
+        # Without the flags of the `make` that runs this, such as its job server.
+        own = {name: value for name, value in os.environ.items() if name != "MAKEFLAGS"}
+        with self._lock:
+            if self._is_ending:
+                return None
+            process = subprocess.Popen(
+                [*niceness, make, "--no-print-directory", suite.target],
+                cwd=ROOT,
+                env={**suite.environment, **own},
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT if output else None,
+                start_new_session=True,
+            )
+            self._running.add(process)
+        return process
+
+    def _tell(self, result: Result, log: Path, is_shown: bool) -> None:
+        if not result.passed and not is_shown:
+            print(f"\n{log.read_text(errors='replace')}", flush=True)
+        state = "passed" if result.passed else "FAILED"
+        print(f"{result.suite.name}: {state} after {result.seconds:.0f} s", flush=True)
+
+    def end(self) -> None:
+        """End all suites, and everything that they started."""
+        with self._lock:
+            self._is_ending = True
+            for process in self._running:
+                with suppress(ProcessLookupError):
+                    os.killpg(process.pid, signal.SIGTERM)
+
+
+def _counts(log: Path) -> str:
+    """How many tests passed, failed and were skipped, as cargo, pytest and node count them."""
+    text = log.read_text(errors="replace")
+    found: dict[str, int] = defaultdict(int)
+    for line in re.findall(
+        r"^(?:test result: |[\d=]).*\d (?:passed|failed).*$", text, re.MULTILINE
+    ):
+        for number, what in re.findall(r"(\d+) (passed|failed|skipped|ignored)", line):
+            found[what] += int(number)
+    for what, number in re.findall(r"^(?:#|\u2139) (pass|fail|skipped) (\d+)$", text, re.MULTILINE):
+        found[{"pass": "passed", "fail": "failed"}.get(what, what)] += int(number)
+    return ", ".join(f"{number:,} {what}" for what, number in found.items() if number)
+
+
+def python_directories() -> dict[str, tuple[float, int]]:
+    """The seconds and the number of the Python tests in each directory."""
+    if not JUNIT.exists():
+        return {}
+    found: dict[str, tuple[float, int]] = {}
+    for case in ElementTree.parse(JUNIT).iter("testcase"):
+        directory = (case.get("classname") or "tests.?").split(".")[1]
+        seconds, number = found.get(directory, (0.0, 0))
+        found[directory] = seconds + float(case.get("time") or 0), number + 1
+    return dict(sorted(found.items(), key=lambda item: -item[1][0]))
+
+
+def table(results: Sequence[Result], seconds: float) -> str:
+    """How long each suite took, and what became of it."""
+    rows = [f"{'suite':<34}{'seconds':>8}  result"]
+    for result in results:
+        state = result.counts or "passed" if result.passed else f"FAILED  {result.counts}"
+        rows.append(f"{result.suite.name:<34}{result.seconds:>8.0f}  {state}")
+        if result.suite.target == "test-python":
+            rows += [
+                f"  {name:<32}{f'({spent:.0f})':>9} {number:,} tests"
+                for name, (spent, number) in python_directories().items()
+            ]
+    rows.append(f"{'all, side by side':<34}{seconds:>8.0f}")
+    rows.append("In parentheses: the sum over tests that ran in parallel. Output: build/test/*.log")
+    return "\n".join(rows)
+
+
+def main() -> int:
+    plan = PLANS[sys.argv[1]]
+    LOGS.mkdir(parents=True, exist_ok=True)
+    for old in LOGS.iterdir():
+        old.unlink()
+    runner = Runner()
+
+    def end(number: int, _: object) -> NoReturn:
+        runner.end()
+        sys.exit(128 + number)
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, end)
+    began = time.monotonic()
+    if runner.run(BUILD, is_shown=True):
+        names = [suite.name for lane in plan for suite in lane]
+        print(f"\nrunning: {'; '.join(names)}", flush=True)
+        runner.run_lanes(plan)
+    print(f"\n{table(runner.results, time.monotonic() - began)}")
+    return 0 if all(result.passed for result in runner.results) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
