@@ -178,7 +178,7 @@ def test_a_process_exits_with_held_leases_and_running_threads(
         left = keys(servers)
         if time.monotonic() - float(began) > EXIT_LIMIT:
             # The machine is so loaded that the exit did not wait for all answers.
-            left = [key for key in left if not key.endswith(":queue")]
+            left = [key for key in left if not str(key).endswith(":queue")]
         assert left == []
 
 
