@@ -83,9 +83,11 @@ RUST_PACKAGES := -p quorlock-protocol -p quorlock -p quorlock-cli
 build-tests: build redis
 	$(CARGO_TEST) $(RUST_PACKAGES) --no-run
 
-# Most of these tests wait for servers.
+# Tests with servers mostly wait for them, so more of them run at the same time than there are CPUs.
 test-rust: redis
-	RUST_TEST_THREADS=$${RUST_TEST_THREADS:-8} $(CARGO_TEST) $(RUST_PACKAGES) -- --skip model:: --skip simulation::
+	$(CARGO_TEST) $(RUST_PACKAGES) --lib -- --skip model:: --skip simulation::
+	RUST_TEST_THREADS=$${RUST_TEST_THREADS:-8} $(CARGO_TEST) $(RUST_PACKAGES) --test '*'
+	$(CARGO_TEST) $(RUST_PACKAGES) --doc
 
 # With the cross-language tests, which drive Node.js from Python. One process runs all tests of a file.
 PYTEST_PARALLEL := -n auto --dist loadfile --no-loadscope-reorder

@@ -193,8 +193,8 @@ def table(results: Sequence[Result], seconds: float) -> str:
                 f"  {name:<32}{f'({spent:.0f})':>9} {number:,} tests"
                 for name, (spent, number) in python_directories().items()
             ]
-    rows.append(f"{'all, side by side':<34}{seconds:>8.0f}")
-    rows.append("In parentheses: the sum over tests that ran in parallel. Output: build/test/*.log")
+            rows.append("  (in parentheses: the sum over tests that ran side by side)")
+    rows.append(f"{'all':<34}{seconds:>8.0f}  output: build/test/*.log")
     return "\n".join(rows)
 
 

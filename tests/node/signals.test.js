@@ -58,7 +58,7 @@ test('a listener added in the turn in which the signal is read is always called'
 
 test('aborted is true at once after a loss, and the event follows in a later turn', async () => {
   const client = new Client(['memory://signals-truth'])
-  const lease = await client.lock('r', { ttl: 50, autoExtend: false })
+  const lease = await client.lock('r', { ttl: 1_000, autoExtend: false })
   const { signal } = lease
   const events = []
   signal.addEventListener('abort', (event) => events.push([event.type, signal.aborted, signal.reason]))
