@@ -52,7 +52,7 @@ pub(crate) struct Acquire {
     node_timeout: Duration,
     trace: AcquireTrace,
     owner: Option<Owner>,
-    /// Cancels the pending warning about a caller that waits for its own lease.
+    /// Cancels the pending warning about a caller that waits for its own lease, when it is dropped.
     reentrant_warning: Option<DropGuard>,
 }
 
@@ -159,7 +159,8 @@ impl Acquire {
     /// Hands the lease of a won round to the caller. If the lease may not be used, answers with an error and
     /// drops it, which releases it.
     async fn win(mut self, mut caller: Caller, mut round: RunningRound, fence: u64, end: Moment) {
-        // Gives the next local waiter its turn. The lease's release removes this one from the nodes' queues.
+        // Lets the next waiter in the local queue proceed. This acquire leaves the nodes' queues
+        // when the lease is released.
         self.place = None;
         let grant = Grant {
             resources: self.resources.clone(),
@@ -203,7 +204,8 @@ impl Acquire {
 
     /// Ends a stopped acquire whose round is undecided, and undoes the round's grants.
     async fn abandon(mut self, caller: Caller, mut round: RunningRound, end: End) {
-        // Must precede the undo requests: they would keep the queue entry of a live waiter.
+        // Must precede the undo requests: as long as the place exists, they keep the waiter's queue
+        // entry.
         self.place = None;
         round.handle(Event::Abandon);
         self.end(caller, end);

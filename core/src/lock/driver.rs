@@ -54,7 +54,8 @@ pub(crate) struct Driver {
 
 impl Drop for Driver {
     fn drop(&mut self) {
-        // The tasks that wait for late answers do not keep the driver alive.
+        // The tasks that wait for late answers do not keep the driver alive, so they are stopped
+        // here.
         self.stop_late.cancel();
     }
 }

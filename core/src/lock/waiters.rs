@@ -48,8 +48,8 @@ pub(crate) struct RoundReport {
 /// The message that ends the wait of a waiter in the local queue.
 enum Turn {
     First,
-    /// Too few nodes can vote, and the waiters before this one have retried for long enough. It
-    /// fails without a round of its own.
+    /// Too few nodes can vote, and the waiters before this one have retried for long enough. This
+    /// waiter fails without a round of its own.
     NoQuorum,
 }
 
@@ -151,7 +151,7 @@ impl Place {
     }
 
     /// Waits until this waiter is first in the local queue, and returns `true`. Returns `false` if
-    /// it must fail instead because too few nodes can vote. Not to be awaited again after it
+    /// it must fail instead because too few nodes can vote. Must not be awaited again after it has
     /// returned.
     pub(crate) async fn wait_for_turn(&mut self) -> bool {
         // The sender cannot be dropped before it is used: it is in the queue until `self` is dropped.
