@@ -104,7 +104,7 @@ impl Status {
         let held = |node: &&NodeStatus| node.outcome == NodeOutcome::Held;
         let most = most_held(&nodes).filter(|_| state == State::Held);
         // The time in milliseconds until this node is free; `None` if its key never expires, or if
-        // the node did not report.
+        // the node gave no report that counts.
         let free_at = |node: &NodeStatus| match node.outcome {
             NodeOutcome::Missing => Some(0),
             NodeOutcome::Held => node.expires_in_ms,
