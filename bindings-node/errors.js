@@ -35,7 +35,7 @@ const classes = { ConfigError, LockTimeoutError, QuorumError, LeaseLostError, Cl
 
 export const errorOf = (failure) => new classes[failure.class](failure.message, failure)
 
-/** How many stacks may be captured now: up to 100, refilled at one per millisecond. */
+/** The number of stacks that may be captured now: up to 100, refilled at one per millisecond. */
 let budget = 100
 let counted = 0
 
