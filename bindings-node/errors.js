@@ -59,7 +59,7 @@ export function callSite() {
 export function unwrap(result, site) {
   if (result?.code === undefined) return result
   const error = errorOf(result)
-  // It is not a string if the program has set Error.prepareStackTrace.
+  // `stack` is not a string if the program has set Error.prepareStackTrace.
   if (typeof site?.stack === 'string') {
     const frames = site.stack.indexOf('\n')
     if (frames >= 0) error.stack = `${error}${site.stack.slice(frames)}`

@@ -18,7 +18,7 @@ export {
   QuorumError,
 } from './errors.js'
 
-/** The callback for the result of each operation under way, by the operation's number. */
+/** The callbacks for the results of operations in progress, by the number of the operation. */
 const underWay = new Map()
 
 /** Keeps the event loop alive while operations are under way, because the mailbox does not. */

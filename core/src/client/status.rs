@@ -1,6 +1,7 @@
 //! The status of a resource, node by node, for operators and tools. No lock relies on it.
 //!
-//! Also the two operations that operators run in response: force-release and forget.
+//! This module also has the two operations that operators use in response: force-release and
+//! forget.
 
 use crate::client::lock::Lock;
 use crate::client::setup::Setup;

@@ -198,7 +198,8 @@ impl Acquire {
         if let Some(error) = self.duplicate_error(round.duplicate()).await {
             return Err(End::Failed(error));
         }
-        // `Client::close` releases the leases it finds. It may have run before this one was added.
+        // `Client::close` releases the leases it finds. It may have run before this lease was
+        // added.
         if self.driver.closing.is_cancelled() { Err(End::Closed) } else { Ok(()) }
     }
 

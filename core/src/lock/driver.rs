@@ -177,7 +177,7 @@ impl Driver {
         FanOut::new(&self.deadlines, began, patience, self.nodes.len())
     }
 
-    /// Sends one request to all nodes at once. See [`Driver::fan_out`] for the arguments.
+    /// Sends one request to all nodes concurrently. See [`Driver::fan_out`] for the arguments.
     pub(crate) fn broadcast(&self, request: Request, began: Moment, patience: Duration) -> FanOut {
         let mut fan_out = self.fan_out(began, patience);
         let packed_request = PackedRequest::from(request);

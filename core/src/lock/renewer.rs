@@ -239,7 +239,7 @@ impl Renewer {
 
 impl Drop for Renewer {
     fn drop(&mut self) {
-        // Wakes the task, which then finds the renewer gone and ends.
+        // Wakes the task, which then finds that the renewer was dropped, and ends.
         self.rescheduled.notify_one();
     }
 }

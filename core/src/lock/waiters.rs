@@ -97,7 +97,8 @@ impl Waiters {
         self.local_queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Joins the local queue for these keys. A waiter that finds it empty has its turn at once.
+    /// Joins the local queue for these keys. A waiter that finds the queue empty has its turn
+    /// immediately.
     pub(crate) fn join(self: &Arc<Self>, keys: &Arc<[Keys]>, arrived: Moment) -> Place {
         let (sender, turn) = oneshot::channel();
         let retry_now = Arc::new(Notify::new());

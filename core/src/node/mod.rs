@@ -60,7 +60,7 @@ const RECONNECT_DELAY: (Duration, Duration) = (Duration::from_millis(50), Durati
 #[derive(Debug)]
 pub(crate) struct Node {
     endpoint: Endpoint,
-    /// Its position in the client's list, from 0.
+    /// The node's position in the client's list, from 0.
     position: usize,
     identities: Arc<Identities>,
     deadlines: Arc<Deadlines>,
