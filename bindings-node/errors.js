@@ -35,7 +35,7 @@ const classes = { ConfigError, LockTimeoutError, QuorumError, LeaseLostError, Cl
 
 export const errorOf = (failure) => new classes[failure.class](failure.message, failure)
 
-/** How many stacks may be captured now: up to 100, refilled at one per millisecond. */
+/** The number of stacks that may be captured now: up to 100, refilled at one per millisecond. */
 let budget = 100
 let counted = 0
 
@@ -59,7 +59,7 @@ export function callSite() {
 export function unwrap(result, site) {
   if (result?.code === undefined) return result
   const error = errorOf(result)
-  // It is not a string if the program has set Error.prepareStackTrace.
+  // `stack` is not a string if the program has set Error.prepareStackTrace.
   if (typeof site?.stack === 'string') {
     const frames = site.stack.indexOf('\n')
     if (frames >= 0) error.stack = `${error}${site.stack.slice(frames)}`

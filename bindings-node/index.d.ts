@@ -3,12 +3,12 @@ export interface NodeReport {
   /** The node's URL, without user and password. */
   readonly address: string
   /**
-   * `granted`, `confirmed`: it agreed. `held`: others hold the lock there. `missing`: it does not have
-   * the lease's key. `timeout`: it did not answer within `nodeTimeout`. `pending`: it had not answered
-   * when the result was already decided. `unreachable`: there was no connection. `disconnected`: the
-   * connection broke before the answer came. `guarded`: it may have restarted recently, see
-   * `restartGuard`. `duplicate`: it is the same server as another node. `loading` to `refused`: it
-   * answered with an error; `refused` is any error without a name of its own here.
+   * `granted`, `confirmed`: the node agreed. `held`: others hold the lock there. `missing`: it does
+   * not have the lease's key. `timeout`: it did not answer within `nodeTimeout`. `pending`: it had
+   * not answered when the result was already decided. `unreachable`: there was no connection.
+   * `disconnected`: the connection broke before the answer came. `guarded`: it may have restarted
+   * recently, see `restartGuard`. `duplicate`: it is the same server as another node. `loading` to
+   * `refused`: it answered with an error; `refused` is any error without a name of its own here.
    */
   readonly outcome:
     | 'granted'
@@ -34,13 +34,13 @@ export interface NodeReport {
 
 /** The base class of all errors of quorlock. */
 export class QuorlockError extends Error {
-  /** What kind of error it is, such as `NO_QUORUM`: the same in every language. */
+  /** The error code, such as `NO_QUORUM`. It is the same in every language. */
   readonly code: string
   /** The first of `resources`. */
   readonly resource: string | undefined
   /** The resources that the error is about; may be empty. */
   readonly resources: readonly string[]
-  /** The outcome at each node; empty if no node was asked. */
+  /** The outcome at each node; empty if no request was sent. */
   readonly nodes: readonly NodeReport[]
 }
 
@@ -59,7 +59,7 @@ export class QuorumError extends QuorlockError {
   readonly code: 'NO_QUORUM'
 }
 
-/** The lease was lost or is over. */
+/** The lease was lost, or was used after it had ended. */
 export class LeaseLostError extends QuorlockError {
   readonly code: 'LEASE_LOST'
 }
@@ -78,18 +78,21 @@ type Resources = string | readonly string[]
 
 /** Options that a client sets for all its locks, and that a lock may override. Durations in milliseconds. */
 interface SharedOptions {
-  /** How long the nodes keep a lock that is not extended, in ms: 10 to 86,400,000. Default: 10,000. */
+  /**
+   * The time in ms for which the nodes keep a lock that is not extended: 10 to 86,400,000. Default:
+   * 10,000.
+   */
   ttl?: number | undefined
   /**
-   * How long an acquire waits while others hold the lock, in ms: 0 for a single attempt, `null` or
-   * `Infinity` for no limit. Default: 10,000.
+   * The maximum time in ms that an acquire waits while others hold the lock: 0 for a single
+   * attempt, `null` or `Infinity` for no limit. Default: 10,000.
    */
   wait?: number | null | undefined
   /** Whether the lease is renewed, every third of the ttl, until it is released. Default: true. */
   autoExtend?: boolean | undefined
   /**
-   * The longest time a lease can be held, including all extensions, in ms: 10 or more, `null` or
-   * `Infinity` for no limit. Default: 3,600,000. It does not shorten the first `ttl`.
+   * The maximum time in ms that a lease can be held, including all extensions: 10 or more, `null`
+   * or `Infinity` for no limit. Default: 3,600,000. It does not shorten the first `ttl`.
    */
   maxHold?: number | null | undefined
 }
@@ -97,25 +100,26 @@ interface SharedOptions {
 /** Options of a client. Durations in milliseconds. */
 export interface ClientOptions extends SharedOptions {
   /**
-   * How long one node may take to answer one request: 1 to 3,600,000. Default (`null`): a
-   * twentieth of the ttl, but at least 10 and at most 200.
+   * The maximum time that one node may take to answer one request: 1 to 3,600,000. Default
+   * (`null`): a twentieth of the ttl, but at least 10 and at most 200.
    */
   nodeTimeout?: number | null | undefined
   /**
-   * How long connecting to a node may take, and how long an acquire or extension is retried when too
-   * few nodes can vote: 1 to 3,600,000. Default: 1,000.
+   * The maximum time that connecting to a node may take: 1 to 3,600,000. An acquire or extension
+   * also keeps trying for this time while too few nodes can vote. Default: 1,000.
    */
   connectTimeout?: number | undefined
-  /** By how much the rates of clocks may differ: 0 to 0.5. Default: 0.01 (one per cent). */
+  /** The maximum relative difference between the rates of clocks: 0 to 0.5. Default: 0.01 (1 %). */
   driftFactor?: number | undefined
   /**
    * The range of the random delay between two attempts of a waiter that no node notifies: 1 to
-   * 3,600,000. Default: [50, 200]. For the shorter one, a notified waiter has priority over others.
+   * 3,600,000, by default [50, 200]. A notified waiter has priority over others for the shorter
+   * delay.
    */
   retryDelay?: readonly [shortest: number, longest: number] | undefined
   /**
-   * How long a node has no vote after a restart: 10 to 86,400,000, and not shorter than any ttl that
-   * any client uses; `null` or 0 for off. Default: off.
+   * The time for which the votes of a restarted node do not count: 10 to 86,400,000, and not
+   * shorter than any ttl that any client uses; `null` or 0 for off. Default: off.
    */
   restartGuard?: number | null | undefined
   /** The prefix of the keys on the nodes, before the resource. Default: empty. */
@@ -159,7 +163,9 @@ export class Lease implements AsyncDisposable {
   readonly fences: Readonly<Record<string, number>>
   /** Whether the lock is held now, by the local clock. Once `false`, it never becomes `true` again. */
   readonly valid: boolean
-  /** For how many more milliseconds the lease is valid without another extension; 0 once it is over. */
+  /**
+   * The time in ms for which the lease stays valid without another extension; 0 once it has ended.
+   */
   readonly remaining: number
   /**
    * Aborts when the lease is lost, at its validity end at the latest, with the {@link LeaseLostError} as
@@ -225,7 +231,7 @@ export interface Finding {
 export interface NodeDiagnosis {
   /** The node's URL, without user and password. */
   readonly address: string
-  /** Whether it answered. */
+  /** Whether the node answered. */
   readonly reachable: boolean
   /** The median of a few round trips, in milliseconds. */
   readonly latencyMs: number | null
@@ -235,13 +241,13 @@ export interface NodeDiagnosis {
   readonly version: string | null
   /** The server's `run_id`, which identifies the server process. */
   readonly runId: string | null
-  /** How long the server process has been up, in seconds, as it reports. */
+  /** The uptime of the server process in seconds, as the server reports it. */
   readonly uptimeSeconds: number | null
   /** `master` or `slave`. */
   readonly role: string | null
-  /** How many replicas are connected to it. */
+  /** The number of replicas that are connected to the server. */
   readonly replicas: number | null
-  /** Whether it is a node of a Redis Cluster. */
+  /** Whether the server is a node of a Redis Cluster. */
   readonly cluster: boolean | null
   /** The server's memory limit, in bytes; 0 for no limit. */
   readonly maxmemory: number | null
@@ -253,9 +259,12 @@ export interface NodeDiagnosis {
   readonly appendonly: boolean | null
   /** When the server syncs that file to disk: `always`, `everysec` or `no`. */
   readonly appendfsync: string | null
-  /** How far its clock is ahead of this machine's clock, in milliseconds; negative if it is behind. */
+  /**
+   * The offset of the server's clock from this machine's clock, in milliseconds; positive if the
+   * server's clock is ahead.
+   */
   readonly clockOffsetMs: number | null
-  /** The number of the database that is used. */
+  /** The number of the database that the client uses. */
   readonly database: number
   /** Whether the connection is encrypted. */
   readonly tls: boolean
@@ -271,7 +280,7 @@ export class Diagnosis {
   readonly level: Finding['level']
   /** Findings about the nodes as a whole. */
   readonly findings: readonly Finding[]
-  /** The nodes, in the order in which the client was given them. */
+  /** The nodes, in the order of the client's list. */
   readonly nodes: readonly NodeDiagnosis[]
   /** Returns a readable report of several lines. */
   toString(): string
@@ -301,41 +310,45 @@ export interface NodeStats {
    * last attempt failed, and it is retried), or `closed` with the client.
    */
   readonly state: 'idle' | 'connecting' | 'up' | 'down' | 'closed'
-  /** How often the client reconnected after a connection broke or was given up. */
+  /** The number of times that the client reconnected after a connection broke or was given up. */
   readonly reconnects: number
   /**
-   * How many requests had each outcome; outcomes that did not occur are left out. An extension of
+   * The number of requests by outcome; outcomes that did not occur are left out. An extension of
    * several leases in one request counts once.
    */
   readonly outcomes: Readonly<Partial<Record<NodeReport['outcome'], number>>>
-  /** How long answers took. Requests without an answer are counted in `outcomes` only. */
+  /** The latency of answers. Requests without an answer are counted in `outcomes` only. */
   readonly answerSeconds: Histogram
 }
 
 /**
- * The counts of a client in this process, since its first use in it. They are read one after the other while
- * operations go on, so sums that relate several counts may be off by the operations under way.
+ * Counters of a client since this process first used it. They are not read atomically, so totals
+ * across counters may differ by the operations in progress.
  */
 export interface Stats {
   /** Acquires that were started. */
   readonly attempts: number
   /** Acquires that succeeded. */
   readonly wins: number
-  /** Acquires that ended with {@link LockTimeoutError}: others held it for the whole `wait`. */
+  /**
+   * Acquires that ended with {@link LockTimeoutError}: others held the lock for the whole `wait`.
+   */
   readonly timeouts: number
   /** Acquires that ended with {@link QuorumError}. */
   readonly noQuorum: number
-  /** Acquires that ended otherwise: cancelled, the client was closed, or its nodes are misconfigured. */
+  /**
+   * Acquires that ended in any other way: cancelled, the client was closed, or its nodes are
+   * misconfigured.
+   */
   readonly cancelled: number
-  /** Rounds of requests that acquires took: one each if no acquire had to wait. */
+  /** Rounds of requests that acquires needed: one per acquire if none had to wait. */
   readonly rounds: number
   /** Leases that were valid until they were released. */
   readonly releases: number
   /** Leases that were valid until their client was closed. */
   readonly closed: number
   /**
-   * Leases that were garbage-collected while valid. Their keys stay on the nodes
-   * until they expire.
+   * Leases that were garbage-collected while valid. Their keys stay on the nodes until they expire.
    */
   readonly dropped: number
   /** Leases that were lost. */
@@ -347,25 +360,25 @@ export interface Stats {
   /** Leases that are held now. */
   readonly held: number
   /**
-   * Acquires that are under way now and wait for other holders, or will wait if the first round fails: the
-   * length of all local wait queues together.
+   * Acquires in progress that wait for other holders, or will wait if their first round fails: the
+   * total length of all local wait queues.
    */
   readonly waiting: number
-  /** How long successful acquires took, including any waiting. */
+  /** The durations of successful acquires, including any waiting. */
   readonly acquireSeconds: Histogram
-  /** How long acquires that had to wait took, successful or not. */
+  /** The durations of acquires that had to wait, successful or not. */
   readonly waitSeconds: Histogram
-  /** How long leases were held until they were released, dropped or lost. */
+  /** The durations for which leases were held until they were released, dropped or lost. */
   readonly holdSeconds: Histogram
-  /** How long the extensions took that a majority confirmed. */
+  /** The durations of extensions that a majority confirmed. */
   readonly extensionSeconds: Histogram
-  /** The nodes, in the order in which the client was given them. */
+  /** The nodes, in the order of the client's list. */
   readonly nodes: readonly NodeStats[]
 }
 
 /** A metric, for exporters; see `quorlock/prometheus` and `quorlock/opentelemetry`. */
 export interface Metric {
-  /** Its name by the conventions of Prometheus, but without the suffix `_total` of a counter. */
+  /** The name by the conventions of Prometheus, but without the suffix `_total` of a counter. */
   readonly name: string
   readonly kind: 'counter' | 'gauge' | 'histogram'
   /** A description of the metric, in one sentence. */
@@ -378,8 +391,9 @@ export interface Metric {
 }
 
 /**
- * A record published on the diagnostics channels `quorlock:error`, `:warn`, `:info`, `:debug` and `:trace`, about
- * an event of a node or a lease. Which further fields there are depends on the `name`.
+ * A record of an event of a node or a lease. It is published on one of the diagnostics channels
+ * `quorlock:error`, `:warn`, `:info`, `:debug` and `:trace`. Its further fields depend on the
+ * `name`.
  */
 export interface LogRecord {
   readonly level: 'error' | 'warn' | 'info' | 'debug' | 'trace'
@@ -395,7 +409,7 @@ export interface LogRecord {
   /** The locked resource. */
   readonly resource?: string
   readonly fence?: number
-  /** How it ended, in a word, such as `taken`. */
+  /** The outcome in one word, such as `taken`. */
   readonly outcome?: string
   readonly [field: string]: unknown
 }
@@ -445,9 +459,9 @@ export class Client implements AsyncDisposable {
   /** Returns the counts of `stats` as metrics, for exporters. */
   metrics(): Metric[]
   /**
-   * Checks all nodes, and reports which cannot vote, and what may break a guarantee of the lock. Changes
-   * nothing on them. Takes at most `connectTimeout` to connect, and at most the same again for the checks.
-   * Rejects only with {@link ClosedError}, if the client is closed.
+   * Examines all nodes, and reports which cannot vote and what may break a guarantee of the lock.
+   * Changes nothing on them. Connecting takes at most `connectTimeout`, and so does the
+   * examination. Rejects only with {@link ClosedError}, if the client is closed.
    */
   doctor(): Promise<Diagnosis>
   /**

@@ -18,7 +18,7 @@ export {
   QuorumError,
 } from './errors.js'
 
-/** The callback for the result of each operation under way, by the operation's number. */
+/** The callbacks for the results of operations in progress, by the number of the operation. */
 const underWay = new Map()
 
 /** Keeps the event loop alive while operations are under way, because the mailbox does not. */
@@ -173,13 +173,19 @@ export class Lease {
     return new LossSignal(() => this.#loss())
   }
 
-  /** Aborts the signal if the lease was lost. Called when it is over: a release may be what detects the loss. */
+  /**
+   * Aborts the signal if the lease was lost. Called at every end of a lease, because a release may
+   * be what detects the loss.
+   */
   #end() {
     if (this.#signal && this.#loss()) this.#signal.abort()
   }
 }
 
-/** Converts the property names of JSON from the core to camelCase. Commands and outcomes have no `_`, and stay. */
+/**
+ * Converts the property names of JSON from the core to camelCase. Names of commands and outcomes
+ * contain no `_`, so they are unchanged.
+ */
 function camelCase(json) {
   if (Array.isArray(json)) return json.map(camelCase)
   if (json === null || typeof json !== 'object') return json

@@ -20,7 +20,10 @@ export function instrument(client, options) {
   }
 }
 
-/** Registers observable instruments that read the client's counts at each collection. Returns their removal. */
+/**
+ * Registers observable instruments that read the client's counts at each collection. Returns a
+ * function that removes them.
+ */
 function observe(client, meter) {
   const read = (metricName, part) => (result) => {
     const { samples } = client.metrics().find(({ name }) => name === metricName)

@@ -13,7 +13,10 @@ function shown(given) {
 
 const className = (object) => Object.getPrototypeOf(object)?.constructor?.name || 'Object'
 
-/** Whether it is a plain object, of any realm. Others, such as a Map or a promise, have no options as properties. */
+/**
+ * Whether the value is a plain object, of any realm. Other objects, such as a Map or a promise,
+ * have no options as properties.
+ */
 function isPlain(given) {
   if (typeof given !== 'object' || given === null || Array.isArray(given)) return false
   const prototype = Object.getPrototypeOf(given)
@@ -50,7 +53,10 @@ export function clientOf(given) {
   throw new ConfigError(`a Client is needed, not ${shown(given)}`)
 }
 
-/** Whether it is an AbortSignal. Accepts signals of another realm, and of libraries with a class of their own. */
+/**
+ * Whether the value is an AbortSignal. Accepts signals of another realm, and of libraries with a
+ * class of their own.
+ */
 function isSignal(given) {
   return typeof given?.aborted === 'boolean' && typeof given.addEventListener === 'function'
 }

@@ -34,7 +34,7 @@ function listen(signal) {
  * A signal that reports the loss of a lease. `reason` returns the error of the loss once the lease is lost. `abort`
  * dispatches the event, and must be called in a turn of the event loop of its own.
  *
- * `aborted` must be correct at once, even while the event loop is blocked. But if the signal really aborted at that
+ * `aborted` must be correct immediately, even while the event loop is blocked. But if the signal really aborted at that
  * moment, a listener added later in the same turn would never be called. So until `abort` is called, the properties
  * of the signal read the state of the lease, and the event itself follows in a later turn.
  */

@@ -164,13 +164,14 @@ impl Lease {
         self.lease.is_valid()
     }
 
-    /// How many more milliseconds the lease is valid without another extension; 0 once it is over.
+    /// The time in milliseconds for which the lease stays valid without another extension; 0 once
+    /// it has ended.
     #[napi(getter, catch_unwind)]
     pub fn remaining(&self) -> f64 {
         self.lease.remaining().as_secs_f64() * 1e3
     }
 
-    /// Returns why the lease is over, or `undefined` while it is valid.
+    /// Returns why the lease has ended, or `undefined` while it is valid.
     #[napi(catch_unwind)]
     pub fn check(&self) -> Option<Failure> {
         self.lease.check().err().map(Failure::from)

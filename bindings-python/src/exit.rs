@@ -126,8 +126,8 @@ pub(crate) fn detach<T: Send>(py: Python<'_>, work: impl FnOnce() -> T + Send) -
     })
 }
 
-/// Calls a Python function that may switch greenlets. Their stacks replace the stack of this one, so the
-/// guards of this greenlet must not count during the call.
+/// Calls a Python function that may switch to other greenlets. They run on the same thread while
+/// this one waits, so the guards of this greenlet must not count during the call.
 pub(crate) fn switch<'py>(
     call: impl FnOnce() -> PyResult<Bound<'py, PyAny>>,
 ) -> PyResult<Bound<'py, PyAny>> {

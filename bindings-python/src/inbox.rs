@@ -39,7 +39,8 @@ pub(crate) trait Cancel: Send + Sync {
 #[pyclass(frozen, weakref, module = "quorlock._quorlock")]
 pub(crate) struct Inbox {
     shared: Arc<Shared>,
-    /// Readable after a wake-up. `None` if the loop is woken up by a function.
+    /// The socket that becomes readable with a wake-up. `None` if the loop is woken up by a
+    /// function.
     #[cfg(unix)]
     receiver: Option<UnixStream>,
     /// Empty in a forked child, where the mutexes may be locked forever by a thread of the parent.

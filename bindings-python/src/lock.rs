@@ -167,7 +167,7 @@ impl Lock {
     }
 }
 
-// These must not be initialized by waiting for another thread: in a forked child that thread would not
+// Initializing these values must not wait for another thread: in a forked child that thread would not
 // exist, and the child would wait forever. PyO3's own cells, including those of `intern!`, release the GIL
 // while they are initialized, so they are not used here.
 static SCOPE: OnceBox<Py<PyAny>> = OnceBox::new();

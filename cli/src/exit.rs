@@ -1,7 +1,7 @@
 //! The exit statuses of `quorlock` itself. `run` otherwise returns the status of its command.
 
 pub(crate) const OK: u8 = 0;
-/// `status`: the lock is held; `release`: the answer to the question was no, or the lock is still held.
+/// `status`: a lock is held or contested. `release`: the user did not confirm, or the lock is still held.
 pub(crate) const NO: u8 = 1;
 /// `EX_USAGE` of sysexits.h: an invalid flag, option, URL or list of nodes.
 pub(crate) const USAGE: u8 = 64;
@@ -17,5 +17,6 @@ pub(crate) const FAILED: u8 = 125;
 pub(crate) const CANNOT_RUN: u8 = 126;
 /// As in the shell: there is no such command.
 pub(crate) const NOT_FOUND: u8 = 127;
-/// As in the shell: the number of the signal is added to it.
+/// As in the shell: if a signal ended the command, the status is this value plus the number of the
+/// signal.
 pub(crate) const SIGNAL: u8 = 128;

@@ -61,8 +61,9 @@ def __getattr__(name: str) -> object:
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
-# Handlers run in reverse order: `release_all` closes all clients and releases their leases, so that
-# other processes do not wait for them to expire. It takes at most 1 second in total.
+# Exit handlers run in reverse order, so `release_all` runs first. It closes all clients and
+# releases their leases, so that other processes need not wait for them to expire. It takes at most
+# 1 second.
 atexit.register(end)
 atexit.register(release_all, 1)
 del atexit, end, release_all

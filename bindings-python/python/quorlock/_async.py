@@ -35,7 +35,8 @@ class Mailbox:
 
     def __init__(self, inbox: Inbox) -> None:
         self.inbox = inbox
-        # The core holds weak references to these. Strong ones would keep the loop alive.
+        # The futures of operations in progress. The core has only weak references to them, because
+        # strong ones would keep the loop alive.
         self.waiting: set[asyncio.Future[None]] = set()
 
     def deliver(self) -> None:
@@ -70,8 +71,8 @@ async def result(pending: "Pending[T]") -> T:
         await future
         return completing.take()
     finally:
-        # Has no effect after `take`. If this coroutine was cancelled, it drops a result that
-        # arrived at the same moment.
+        # `cancel` has no effect after `take`. If this coroutine was cancelled, `cancel` drops a
+        # result that arrived at the same moment.
         completing.cancel()
         waiting.discard(future)
 

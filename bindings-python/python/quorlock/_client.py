@@ -45,7 +45,7 @@ class ClientOptions(LockOptions, total=False):
     a lease is shorter than its ttl by this fraction. Default: 0.01 (1 %)."""
     retry_delay: tuple[Duration, Duration]
     """The range of the random delay between two attempts of a waiter that no node notifies: 1 ms to
-    1 h. A waiter that is notified has priority for the shorter delay. Default: (0.05, 0.2)."""
+    1 h. A notified waiter has priority over others for the shorter delay. Default: (0.05, 0.2)."""
     restart_guard: Duration | None
     """The time for which the votes of a restarted node are not counted: 10 ms to 24 h, at least the
     largest ttl that any client uses. None or 0 turns it off. Default: None."""
@@ -98,7 +98,7 @@ class Client:
         """Examines all nodes and returns the findings: nodes that cannot vote, and settings that
         may break a guarantee of the lock. Changes nothing on the nodes.
 
-        Takes at most `connect_timeout` to connect, and as long again to examine. Raises ClosedError
+        Connecting takes at most `connect_timeout`, and so does the examination. Raises ClosedError
         if the client is closed. An unreachable node is a finding, not an error.
         """
         from ._reports import Diagnosis

@@ -44,7 +44,8 @@ def _eventlet() -> Any:
 
 
 def current() -> Hub | None:
-    """Returns the hub of this thread. None where blocking is fine, or in the hub's own greenlet."""
+    """Returns the hub of this thread. Returns None in the hub's own greenlet, or if `threading` is
+    not patched, so that a blocking call blocks only its own thread."""
     if _gevent() is not None:
         return _gevent_hub()
     if _eventlet() is not None:
@@ -53,7 +54,8 @@ def current() -> Hub | None:
 
 
 def start_real_thread() -> _Start | None:
-    """Returns a function that starts a real thread, not a greenlet. None if `threading` does so."""
+    """Returns a function that starts a real thread, not a greenlet. Returns None if `threading` is
+    not patched and so starts real threads itself."""
     if (monkey := _gevent()) is not None:
         start: _Start = monkey.get_original("_thread", "start_new_thread")
         return start
@@ -186,7 +188,8 @@ class _EventletHub(_Hub):
         self._hub.remove(self._listener)
 
     def _fail(self, *_: object) -> None:
-        """Called for a socket that was closed, which does not happen here."""
+        """Called by eventlet if the socket is closed while it is watched. That never happens: the
+        hub keeps the socket open."""
 
 
 def _eventlet_hub() -> Hub | None:

@@ -147,7 +147,7 @@ class Lease:
             return False
 
     def __del__(self, warn: Callable[..., None] = warnings.warn) -> None:
-        # The attribute is missing if __init__ was interrupted; the native lease releases itself.
+        # The attribute is missing if __init__ was interrupted. The native lease is released then.
         native = getattr(self, "_native", None)
         if native is not None and native.abandon():
             warn(

@@ -58,8 +58,8 @@ class Lock(_quorlock.Lock):
         return lease
 
     def locked(self) -> bool:
-        """Returns whether the lock could not be acquired now because it is held on too many
-        nodes. With several resources, returns whether this is true for any of them.
+        """Returns True if the lock could not be acquired now because it is held on too many nodes.
+        With several resources, returns True if this is the case for any of them.
 
         Raises QuorumError if too few nodes answer.
         """

@@ -154,9 +154,10 @@ class NodeStats:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stats:
-    """The statistics of a client in this process, since its first use.
+    """Counters of a client since this process first used it.
 
-    The counters are read one after another while others change, so sums may be off by a few.
+    They are not read atomically, so totals across counters may differ by the operations in
+    progress.
     """
 
     attempts: int
@@ -171,8 +172,7 @@ class Stats:
     """Acquires that ended in another way: cancelled, the client was closed, or the configuration of
     the nodes is invalid."""
     rounds: int
-    """Rounds of requests that acquires sent to the nodes. Equal to `attempts` if no acquire had to
-    wait."""
+    """Rounds of requests that acquires needed: one per acquire if none had to wait."""
     releases: int
     """Leases that were valid until they were released."""
     closed: int

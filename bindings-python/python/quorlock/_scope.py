@@ -79,8 +79,8 @@ class Scope:
             return False
         if isinstance(error, asyncio.CancelledError):
             return True
-        # The body ended at the same moment. Before Python 3.13, the request to cancel is still
-        # pending and would hit the next `await` of the caller, so it is consumed here.
+        # The body ended at the moment of the loss. Before Python 3.13, the request to cancel is
+        # still pending and would hit the next `await` of the caller, so it is consumed here.
         try:
             await asyncio.sleep(0)
         except asyncio.CancelledError:

@@ -29,12 +29,12 @@ def _work(worker: Worker) -> None:
         function, arguments, another = worker.next()
         if another is not None:
             # Another thread keeps a slow call from delaying the next ones. If it cannot be started,
-            # they wait.
+            # the next calls wait.
             with suppress(RuntimeError):
                 start(another)
         try:
             function(*arguments)
         except BaseException as error:
             worker.report(function, error)
-        # Dropped before waiting for the next call: they may refer to a lease.
+        # Delete these before waiting for the next call, because they may refer to a lease.
         del function, arguments, another

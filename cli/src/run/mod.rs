@@ -1,7 +1,8 @@
 //! `quorlock run`: runs a command while a lock is held, and stops it before the lease ends.
 //!
-//! This module owns the course of events: acquire, run, stop if the lease is lost, release. `unix` and `other`
-//! own the process of the command. The command and its process group must never outlive the lease.
+//! This module owns the sequence of steps: acquire, run, stop if the lease is lost, release. `unix`
+//! and `other` own the process of the command. The command and its process group must never outlive
+//! the lease.
 
 #[cfg(not(unix))]
 mod other;
@@ -28,7 +29,8 @@ use std::io;
 use std::time::Duration;
 use tokio::time::{Instant, sleep, sleep_until};
 
-/// How often to check whether the command's process group is gone, once the lease is lost.
+/// The interval at which to check whether the command's process group is gone, once the lease is
+/// lost.
 const POLL_INTERVAL: Duration = Duration::from_millis(10);
 
 pub(crate) async fn run(nodes: &Nodes, wanted: &Run, output: &Output) -> Result<u8, Failure> {
@@ -50,8 +52,9 @@ fn lock(client: &Client, wanted: &Run) -> Result<Lock, Failure> {
     Ok(lock.option(Dialect::CommandLine, "--max-hold", max_hold).checked()?)
 }
 
-/// Returns how much of the lease is reserved for stopping a command that ignores SIGTERM. At most half of the
-/// ttl, so that there is time to retry a renewal, which is due every third of the ttl.
+/// Returns the time before the end of the lease that is reserved for stopping a command that
+/// ignores SIGTERM. At most half of the ttl, so that there is time to retry a renewal, which is due
+/// every third of the ttl.
 fn kill_after(ttl: &OptionValue, wanted: Option<&OptionValue>) -> Result<Duration, Failure> {
     let ttl = duration::of(ttl).unwrap_or_default();
     match wanted {
@@ -161,7 +164,8 @@ async fn supervise(
                 kill_at = Some(Instant::now() + kill_after);
                 child.stop();
             }
-            // The lease was not extended in time, unless its end has moved during the sleep.
+            // The lease is about to end without having been extended, unless its end has moved
+            // during the sleep.
             () = sleep(spare), if running => {
                 let left = lease.remaining();
                 if left <= kill_after {

@@ -7,7 +7,7 @@ use std::process::{self, Command};
 use std::time::Duration;
 use tokio::time::sleep;
 
-/// How often to check whether the command has ended.
+/// The interval at which to check whether the command has ended.
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
 /// The running command.

@@ -63,7 +63,7 @@ fn give(terminal: BorrowedFd<'_>, group: Pid) {
         let (mut stop, mut before) = (std::mem::zeroed(), std::mem::zeroed());
         libc::sigemptyset(&raw mut stop);
         libc::sigaddset(&raw mut stop, libc::SIGTTOU);
-        // A process in the background would be stopped by SIGTTOU for this.
+        // Without this, SIGTTOU would stop this process if it is in the background.
         libc::pthread_sigmask(libc::SIG_BLOCK, &raw const stop, &raw mut before);
         let _ = tcsetpgrp(terminal, group);
         libc::pthread_sigmask(libc::SIG_SETMASK, &raw const before, std::ptr::null_mut());

@@ -153,10 +153,11 @@ fn before_exec(parent: Pid, terminal: Option<RawFd>) -> io::Result<()> {
         // SAFETY: if the number is not an open file, the call fails, and the error is ignored.
         #[expect(unsafe_code, reason = "the standard streams by their numbers")]
         let stream = unsafe { BorrowedFd::borrow_raw(number) };
-        // Node.js sets close-on-exec on them.
+        // Node.js sets close-on-exec on the standard streams, which the command needs.
         let _ = fcntl_setfd(stream, FdFlags::empty());
     }
-    // Python and Node.js ignore SIGXFSZ and SIGPIPE. The standard library restores SIGPIPE.
+    // Python and Node.js ignore SIGXFSZ and SIGPIPE, and the command would inherit that. The
+    // standard library restores SIGPIPE.
     set_default(Signal::XFSZ);
     if let Some(terminal) = terminal {
         terminal::take(terminal);

@@ -1,4 +1,5 @@
-//! [`Lock`]: the resources to lock, and the options. It checks both, and starts acquires in `lock`.
+//! [`Lock`]: the public type for the resources to lock and the options. It checks both; the module
+//! `lock` runs the acquires.
 
 use crate::client::setup::Setup;
 use crate::command::keys::Keys;
@@ -36,7 +37,7 @@ impl Lock {
         Self { setup, resources, options, mistake }
     }
 
-    /// Sets the time that the nodes keep this lock if it is not extended: 10 ms to 24 h.
+    /// Sets the time for which the nodes keep this lock if it is not extended: 10 ms to 24 h.
     pub fn ttl(self, ttl: Duration) -> Self {
         self.option(Dialect::Rust, "ttl", &OptionValue::Number(ttl.as_secs_f64()))
     }
@@ -67,8 +68,8 @@ impl Lock {
         self.option(Dialect::Rust, "max_hold", &OptionValue::Null)
     }
 
-    /// Sets an option by name, with a value in the form of `dialect`. The acquire reports errors.
-    /// For language bindings.
+    /// Sets an option by name, for language bindings. The value has the form of `dialect`. If it is
+    /// invalid, the acquire and [`Lock::checked`] return the error.
     pub fn option(mut self, dialect: Dialect, name: &str, value: &OptionValue) -> Self {
         if let Err(error) = self.options.set_per_lock(dialect, name, value) {
             self.mistake.get_or_insert(error);
@@ -106,8 +107,8 @@ impl Lock {
         self.acquire_as(Some(Owner::current()))
     }
 
-    /// [`Lock::acquire`] on behalf of a thread or task of a language binding. Without an owner, the
-    /// event `acquire.reentrant` is never emitted.
+    /// Like [`Lock::acquire`], on behalf of a thread or task of a language binding. Without an
+    /// owner, the event `acquire.reentrant` is never emitted.
     pub fn acquire_as(&self, owner: Option<Owner>) -> Pending<Result<Lease>> {
         let started = self.prepare().and_then(|keys| {
             let renewer = self.setup.renewer();
@@ -120,7 +121,7 @@ impl Lock {
     }
 
     /// Whether an acquire would fail now because others hold the lock on too many nodes. With
-    /// several resources: whether that is so for any of them. The result may be out of date on
+    /// several resources, whether this is true for any of them. The result may be out of date on
     /// return.
     ///
     /// The result is [`ErrorCode::NoQuorum`](crate::ErrorCode::NoQuorum) if too few nodes answer to

@@ -1,8 +1,8 @@
 //! The public API: [`Client`], its builder, locks and status queries.
 //!
-//! This room owns the parts of a client in each process, and turns calls into operations of `lock`,
-//! `doctor` and `node`. It contains no rule of the lock. Nothing in the crate depends on it, apart
-//! from tests; language bindings call it.
+//! This module owns the parts of a client in each process, and turns calls into operations of
+//! `lock`, `doctor` and `node`. It contains no rule of the lock. Nothing in the crate depends on
+//! it, apart from tests; language bindings call it.
 //!
 //! Reading order: `mod.rs`, `lock.rs`, `setup.rs` (what belongs to one process), `status.rs`.
 
@@ -79,7 +79,7 @@ impl ClientBuilder {
         self.nodes(url::split(urls))
     }
 
-    /// Sets the time that the nodes keep a lock that is not extended: 10 ms to 24 h, 10 s by
+    /// Sets the time for which the nodes keep a lock that is not extended: 10 ms to 24 h, 10 s by
     /// default.
     #[must_use]
     pub fn ttl(self, ttl: Duration) -> Self {
@@ -141,7 +141,7 @@ impl ClientBuilder {
 
     /// Sets the range of the random delay between two attempts of a waiter that is not notified: 1
     /// ms to 1 h, 50 ms to 200 ms by default. `shortest` is also the time for which a notified
-    /// waiter goes before others.
+    /// waiter has priority over others.
     #[must_use]
     pub fn retry_delay(self, shortest: Duration, longest: Duration) -> Self {
         let pair = OptionValue::Pair(shortest.as_secs_f64(), longest.as_secs_f64());
@@ -162,8 +162,8 @@ impl ClientBuilder {
         self.option(Dialect::Rust, "key_prefix", &OptionValue::Text(prefix.into()))
     }
 
-    /// Sets an option by name, with a value in the form of `dialect`. `build` reports errors. For
-    /// language bindings.
+    /// Sets an option by name, for language bindings. The value has the form of `dialect`. If it is
+    /// invalid, `build` returns the error.
     #[must_use]
     pub fn option(mut self, dialect: Dialect, name: &str, value: &OptionValue) -> Self {
         self.dialect = Some(dialect);
@@ -223,8 +223,8 @@ impl Client {
     }
 
     /// Examines all nodes, and reports what keeps them from voting and what may break a guarantee
-    /// of the lock. It changes nothing on them. Takes at most `connect_timeout` to connect, and as
-    /// long again to examine.
+    /// of the lock. It changes nothing on them. Connecting takes at most `connect_timeout`, and so
+    /// does the examination.
     ///
     /// The only possible error is [`ErrorCode::Closed`], if the client is closed.
     ///
@@ -254,13 +254,13 @@ impl Client {
     }
 
     /// Releases the resource on behalf of the holder in this [`Status`], and notifies the next
-    /// waiter. If the resource has a new holder since then, that one is not affected. Returns the
-    /// outcome at each node; [`NodeOutcome::Missing`](crate::NodeOutcome::Missing) means that there
-    /// was nothing to delete.
+    /// waiter. If another lease has replaced that holder, the new lease is not affected. Returns
+    /// the outcome at each node; [`NodeOutcome::Missing`](crate::NodeOutcome::Missing) means that
+    /// there was nothing to delete.
     ///
     /// Use it for a holder that hangs, or that crashed and had a long ttl. A holder that is alive
     /// notices the loss at its next extension, after a third of its ttl; until then it may work
-    /// concurrently with the next holder. Values that are not text are not deleted.
+    /// concurrently with the next holder. A key whose value is not text is not deleted.
     pub fn force_release(&self, seen: &Status) -> Pending<Result<Vec<NodeReport>>> {
         status::release(&self.setup, seen)
     }

@@ -47,8 +47,9 @@ impl Setup {
         let renewer = self.renewer.get_or_init(|| {
             Renewer::new(&Driver::new(self.options.clone(), self.quorum, &self.endpoints))
         });
-        // If `close` has just run, it may not have seen this renewer; then this thread sees that
-        // the client is closed. The two fences rule out that neither sees the other.
+        // `close` may run at the same time and miss this new renewer. The memory fences here and in
+        // `close` ensure that at least one side notices the other: `close` finds the renewer, or
+        // this thread finds the client closed.
         fence(Ordering::SeqCst);
         if self.is_closed() {
             renewer.driver().closing.cancel();

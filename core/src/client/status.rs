@@ -1,6 +1,7 @@
 //! The status of a resource, node by node, for operators and tools. No lock relies on it.
 //!
-//! Also the two operations that operators run in response: force-release and forget.
+//! This module also has the two operations that operators use in response: force-release and
+//! forget.
 
 use crate::client::lock::Lock;
 use crate::client::setup::Setup;
@@ -55,7 +56,8 @@ impl State {
 pub struct NodeStatus {
     /// The node's URL, without user and password.
     pub address: String,
-    /// `held`, `missing` if the resource is free there, or why the node reports nothing.
+    /// `held`; `missing` if the resource is free on this node. Any other outcome says why there is
+    /// no report, or why it does not count.
     pub outcome: NodeOutcome,
     /// Details, such as the server's error text; may be empty.
     pub detail: String,
@@ -83,8 +85,8 @@ pub struct Status {
     /// The largest fencing token that was granted: the holder's, if the resource is held; otherwise
     /// that of the last holder or of an attempt that failed.
     pub fence: Option<u64>,
-    /// The time until enough keys expire for a majority to be free, in milliseconds, unless they
-    /// are extended. `None` if the resource is free, or if the time is unknown.
+    /// The time until a majority of the nodes is free, in milliseconds, if no key is extended.
+    /// `None` if the resource is free, or if the time is unknown.
     pub expires_in_ms: Option<u64>,
     /// The number of clients that wait for the resource: the length of the longest queue.
     pub waiters: u64,
@@ -102,7 +104,8 @@ impl Status {
         let state = state(quorum, &nodes);
         let held = |node: &&NodeStatus| node.outcome == NodeOutcome::Held;
         let most = most_held(&nodes).filter(|_| state == State::Held);
-        // When each node that answered is free: now, at the expiry of its key, or never.
+        // The time in milliseconds until this node is free; `None` if its key never expires, or if
+        // the node gave no report that counts.
         let free_at = |node: &NodeStatus| match node.outcome {
             NodeOutcome::Missing => Some(0),
             NodeOutcome::Held => node.expires_in_ms,

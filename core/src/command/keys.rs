@@ -114,7 +114,7 @@ mod tests {
 
     #[test]
     fn no_two_names_share_a_key() {
-        // All names of up to four of these parts.
+        // All names that consist of at most four of these parts.
         let parts = ["{", "}", "x", ":", ":fence", ":queue"];
         let mut names = vec![String::new()];
         for length in 1..=4 {

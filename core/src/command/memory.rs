@@ -39,8 +39,8 @@ pub(crate) struct Entries {
     listeners: HashMap<String, Listener>,
 }
 
-/// Receives notifications: the number of the waiter, and the lock key that is free. Returns whether
-/// anyone still listens.
+/// A callback for notifications. It receives the number of the waiter and the lock key that is
+/// free, and returns `false` if nobody listens any more.
 pub(crate) type Listener = Box<dyn Fn(u64, &str) -> bool + Send>;
 
 impl MemoryNode {
@@ -67,7 +67,7 @@ impl Entries {
         let done = match request {
             Request::Acquire { subject, ttl, proposal, ticket, turns } => {
                 return self.with(subject, |records, notify| {
-                    // Checked first, as in the script.
+                    // Checked before anything else, as in acquire.lua.
                     let fences =
                         records.iter().filter_map(|record| record.entry.last_fence(time.wall));
                     let last = fences.max().unwrap_or_default();
@@ -184,7 +184,8 @@ impl Entries {
         done
     }
 
-    /// Sends the notifications of this channel to `listener`, which replaces any earlier one.
+    /// Sends all further notifications on this channel to `listener`, which replaces any earlier
+    /// one.
     pub(crate) fn listen(&mut self, channel: &str, listener: Listener) {
         self.listeners.insert(channel.to_owned(), listener);
     }

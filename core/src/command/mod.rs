@@ -1,6 +1,6 @@
 //! Requests to a node and its replies: as Rust types, as Lua scripts, and as in-memory nodes.
 //!
-//! This room owns what is sent to a node, the keys that it names, and how replies are understood.
+//! This module owns what is sent to a node, the keys that it names, and how replies are understood.
 //! It does not decide anything about a lock (`quorlock_protocol` does) and does no IO (`transport`
 //! and `node` do). `node`, `doctor` and `lock` call it.
 //!

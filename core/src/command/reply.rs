@@ -19,14 +19,14 @@ pub(crate) enum Reply {
     Each(Vec<bool>),
     /// To HEAL: for each lock, the result of its repair.
     Healed(Vec<Healed>),
-    /// To INSPECT.
+    /// To INSPECT: what the node stores about the resource.
     Seen(StoredLock),
     /// To all other requests: done.
     Yes,
     /// To all other requests: not done.
     No,
-    /// To requests that are votes: the reply of a guarded node, whose votes do not count before
-    /// this moment.
+    /// The reply of a guarded node to a request that asks for its vote. Votes of the node do not
+    /// count before this moment.
     Uncounted(Box<Reply>, Moment),
 }
 

@@ -53,7 +53,7 @@ static EXTEND: Lazy<Script> = Lazy::new(|| Script::new(include_str!("scripts/ext
 static HEAL: Lazy<Script> = Lazy::new(|| Script::with_constants(include_str!("scripts/heal.lua")));
 static RELEASE: Lazy<Script> =
     Lazy::new(|| Script::with_constants(include_str!("scripts/release.lua")));
-// Rarely used, so not loaded in advance.
+// Rarely used, so connections do not load these scripts in advance.
 static INSPECT: Lazy<Script> = Lazy::new(|| Script::new(include_str!("scripts/inspect.lua")));
 static FORGET: Lazy<Script> = Lazy::new(|| Script::new(include_str!("scripts/forget.lua")));
 

@@ -1,8 +1,8 @@
 //! Client configuration: nodes, options and resources, validated before any IO happens.
 //!
-//! This room owns the parsing and checking of everything a user passes to a client or a lock, with
-//! the error messages for it. It opens no connection; only `tls.rs` reads files, and encrypts
-//! connections that others have opened. `client` calls it; all rooms in between read its types.
+//! This module owns the parsing and checking of everything a user passes to a client or a lock,
+//! with the error messages for it. It opens no connection; only `tls.rs` reads files, and encrypts
+//! connections that others have opened. `client` calls it; many other modules read its types.
 //!
 //! Reading order: `options.rs`, `resources.rs`, `nodes.rs` (the list of nodes), `endpoint.rs` (one
 //! node), `url.rs`, `server.rs`, `tls.rs`.

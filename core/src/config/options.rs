@@ -16,9 +16,9 @@ pub const NODES_VARIABLE: &str = "QUORLOCK_NODES";
 const MILLISECOND: Duration = Duration::from_millis(1);
 const HOUR: Duration = Duration::from_secs(3600);
 
-/// A shorter lease could end during an ordinary scheduling pause.
+/// The minimum ttl. A shorter lease could end during an ordinary scheduling pause.
 const MIN_TTL: Duration = Duration::from_millis(10);
-/// A longer lease of a crashed holder would block others for too long.
+/// The maximum ttl. A longer lease of a crashed holder would block others for too long.
 const MAX_TTL: Duration = Duration::from_secs(24 * 3600);
 /// The longest finite `wait` and `max_hold`: a hundred years, so that no sum of times overflows.
 const MAX_WAIT: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
@@ -28,7 +28,7 @@ const NODE_TIMEOUT: Duration = Duration::from_millis(200);
 /// machine would look like a dead node.
 const MIN_DEFAULT_NODE_TIMEOUT: Duration = Duration::from_millis(10);
 
-/// A language's form of option names and durations. Error messages use it.
+/// How a language writes option names and durations. Error messages use this form.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Dialect {
@@ -231,7 +231,7 @@ impl Options {
         Term { ttl, drift_factor: self.drift_factor }
     }
 
-    /// The deadline of one request to one node for a lease with this ttl.
+    /// The time limit of one request to one node, for a lease with this ttl.
     pub(crate) fn node_timeout(&self, ttl: Duration) -> Duration {
         self.node_timeout
             .unwrap_or_else(|| (ttl / 20).clamp(MIN_DEFAULT_NODE_TIMEOUT, NODE_TIMEOUT))
@@ -278,7 +278,7 @@ impl Setting<'_> {
     fn within(&self, number: f64, least: Duration, most: Duration) -> Option<Duration> {
         let nanoseconds = number * self.dialect.unit();
         let range = least.as_nanos() as f64..=most.as_nanos() as f64;
-        // NaN is within no range.
+        // NaN is within no range, so it is rejected, too.
         range.contains(&nanoseconds).then(|| Duration::from_nanos(nanoseconds as u64))
     }
 

@@ -6,7 +6,8 @@ use std::fmt;
 use std::ops::Deref;
 use std::sync::Arc;
 
-/// The maximum number of resources of one lock. A server runs no other command while it locks them.
+/// The maximum number of resources of one lock. It is limited because a server runs no other
+/// command while it locks them.
 const MAX_RESOURCES: usize = 64;
 
 /// The resources of one lock: 1 to 64 different, non-empty strings. Convertible from a string or

@@ -80,8 +80,8 @@ impl Tls {
             }
             _ => return Err("cert and key belong together: give both or neither".to_owned()),
         };
-        // Connections are few and long-lived, so resumption gains little; and its cache has a
-        // mutex, which another thread might hold during a fork.
+        // Connections are few and long-lived, so session resumption gains little. Its cache also
+        // has a mutex, which another thread might hold during a fork.
         config.resumption = Resumption::disabled();
         Ok(Self { config: Arc::new(config), is_verified: !is_insecure })
     }
@@ -100,8 +100,8 @@ impl Tls {
                 Err(io::Error::new(error.kind(), no_answer))
             }
             Ok(connected) => connected.map_err(|error| explained(error, host)),
-            // A server without TLS treats the handshake as the start of a command and waits for the
-            // rest.
+            // A server without TLS takes the handshake for the start of a command and waits for the
+            // rest, so the handshake times out.
             Err(_) => Err(io::Error::new(io::ErrorKind::TimedOut, no_answer)),
         }
     }

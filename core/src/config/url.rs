@@ -1,8 +1,8 @@
 //! Splits and decodes node URLs, and hides secrets in invalid ones. Called by `endpoint.rs` and
 //! `nodes.rs`.
 //!
-//! The generic `url` crate parses only hosts and queries here: node URLs may name several hosts. No
-//! error message may quote a password.
+//! Only the host and query parsers of the `url` crate are used, because one node URL may name
+//! several hosts. No error message may quote a password.
 
 use percent_encoding::percent_decode_str;
 use url::{Host, form_urlencoded};
@@ -101,14 +101,14 @@ pub(crate) fn database(text: &str) -> Result<u32, String> {
     if text.is_empty() {
         return Ok(0);
     }
-    // Servers parse it as a signed number.
+    // Servers parse the number as a signed one, so it must fit into an i32.
     let number = text.parse::<i32>().ok().and_then(|number| u32::try_from(number).ok());
     number.ok_or_else(|| "the database must be a number of 0 or more, such as /1".to_owned())
 }
 
 fn host(text: &str) -> Result<(String, Option<u16>), String> {
     let (host, port) = match text.rsplit_once(':') {
-        // The colon is part of an IPv6 address.
+        // The last colon is part of an IPv6 address, so there is no port.
         Some((_, after)) if after.contains(']') => (text, None),
         Some((host, port)) => (host, Some(port)),
         None => (text, None),
@@ -157,7 +157,7 @@ pub(crate) fn redacted(url: &str) -> String {
         return format!("{scheme}***@{host}{query}");
     }
     let (hosts, path) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
-    // If the host was forgotten, the password stands where the port should be.
+    // If the user left out the host, the password may be in place of the port.
     let shown = |part: &str| match part.rsplit_once(':') {
         Some((host, port)) if !part.ends_with(']') && !is_port(host, port) => format!("{host}:***"),
         _ => part.to_owned(),

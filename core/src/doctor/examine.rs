@@ -185,7 +185,7 @@ async fn query(
         sections.iter().map(|section| redis::cmd("INFO").arg(*section).to_owned()).collect();
     commands.push(redis::cmd("CONFIG").arg("GET").arg("appendfsync").to_owned());
     let mut replies = connection.query(&commands).await?.into_iter();
-    // No field name occurs in two sections, so they can be joined.
+    // No field name occurs in two sections, so the sections can be joined.
     let sections = replies.by_ref().take(sections.len());
     let info: String =
         sections.filter_map(|reply| from_redis_value::<String>(reply).ok()).collect();
@@ -200,7 +200,7 @@ async fn query(
 }
 
 fn fill(node: &mut NodeDiagnosis, info: &InfoDict) {
-    // These servers also report a Redis version, for old clients.
+    // For old clients, these servers report a Redis version in addition to their own version.
     let others = ["valkey", "dragonfly", "garnet", "kvrocks"];
     let other = others.iter().find_map(|kind| {
         let version: String = info.get(&format!("{kind}_version"))?;
@@ -267,7 +267,7 @@ async fn try_commands(
     add("TIME", &[]);
     for key in [&keys.lock, &keys.fence] {
         add("GET", &[key]);
-        // XX: only if the key exists.
+        // With XX, SET changes a key only if it exists, and these keys do not exist.
         add("SET", &[key, "x", "XX", "PX", "1"]);
         add("PEXPIRE", &[key, "1"]);
     }

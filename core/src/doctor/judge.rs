@@ -1,7 +1,7 @@
 //! Turns the observations of one node into findings. Pure, without IO.
 //!
 //! The thresholds and texts of these findings are here and nowhere else. Called by `diagnose` in
-//! this room; `together.rs` has the findings about all nodes.
+//! `mod.rs`; `together.rs` has the findings about all nodes.
 
 use super::diagnosis::{
     Finding, Level, NodeDiagnosis, Permission, error, ok, tenths, unseen, warning,
@@ -12,7 +12,8 @@ use crate::error::NodeOutcome;
 use crate::error::duration::HumanDuration;
 use std::time::Duration;
 
-/// Larger clock offsets are reported. Clocks with NTP differ much less.
+/// The largest clock offset that is not reported, in milliseconds. Clocks that are synchronized
+/// with NTP differ much less.
 pub(super) const USUAL_CLOCK_ERROR_MS: f64 = 1_000.0;
 /// A node that uses more than this fraction of its memory limit will soon refuse writes.
 const NEARLY_FULL: f64 = 0.9;

@@ -1,6 +1,6 @@
 //! The doctor: checks each node against what the lock assumes of it, and reports every deviation.
 //!
-//! This room owns the checks and their findings. It must not change anything on the servers, and
+//! This module owns the checks and their findings. It must not change anything on the servers, and
 //! uses connections of its own. `Client::doctor` calls it.
 //!
 //! Reading order: `diagnosis.rs` (the report), `examine.rs` (queries the servers), `judge.rs`

@@ -1,6 +1,6 @@
 //! Turns the observations of all nodes into findings about the nodes as a whole. Pure, without IO.
 //!
-//! Findings about a single node are in `judge.rs`. Called by `diagnose` in this room.
+//! Findings about a single node are in `judge.rs`. Called by `diagnose` in `mod.rs`.
 
 use super::diagnosis::{Finding, error, ok, unseen, warning};
 use super::examine::Examined;

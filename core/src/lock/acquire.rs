@@ -52,7 +52,7 @@ pub(crate) struct Acquire {
     node_timeout: Duration,
     trace: AcquireTrace,
     owner: Option<Owner>,
-    /// Cancels the pending warning about a caller that waits for its own lease.
+    /// Cancels the pending warning about a caller that waits for its own lease, when it is dropped.
     reentrant_warning: Option<DropGuard>,
 }
 
@@ -159,7 +159,8 @@ impl Acquire {
     /// Hands the lease of a won round to the caller. If the lease may not be used, answers with an error and
     /// drops it, which releases it.
     async fn win(mut self, mut caller: Caller, mut round: RunningRound, fence: u64, end: Moment) {
-        // Gives the next local waiter its turn. The lease's release removes this one from the nodes' queues.
+        // Lets the next waiter in the local queue proceed. This acquire leaves the nodes' queues
+        // when the lease is released.
         self.place = None;
         let grant = Grant {
             resources: self.resources.clone(),
@@ -197,13 +198,15 @@ impl Acquire {
         if let Some(error) = self.duplicate_error(round.duplicate()).await {
             return Err(End::Failed(error));
         }
-        // `Client::close` releases the leases it finds. It may have run before this one was added.
+        // `Client::close` releases the leases it finds. It may have run before this lease was
+        // added.
         if self.driver.closing.is_cancelled() { Err(End::Closed) } else { Ok(()) }
     }
 
     /// Ends a stopped acquire whose round is undecided, and undoes the round's grants.
     async fn abandon(mut self, caller: Caller, mut round: RunningRound, end: End) {
-        // Must precede the undo requests: they would keep the queue entry of a live waiter.
+        // Must precede the undo requests: as long as the place exists, they keep the waiter's queue
+        // entry.
         self.place = None;
         round.handle(Event::Abandon);
         self.end(caller, end);

@@ -54,7 +54,8 @@ pub(crate) struct Driver {
 
 impl Drop for Driver {
     fn drop(&mut self) {
-        // The tasks that wait for late answers do not keep the driver alive.
+        // The tasks that wait for late answers do not keep the driver alive, so they are stopped
+        // here.
         self.stop_late.cancel();
     }
 }
@@ -176,7 +177,7 @@ impl Driver {
         FanOut::new(&self.deadlines, began, patience, self.nodes.len())
     }
 
-    /// Sends one request to all nodes at once. See [`Driver::fan_out`] for the arguments.
+    /// Sends one request to all nodes concurrently. See [`Driver::fan_out`] for the arguments.
     pub(crate) fn broadcast(&self, request: Request, began: Moment, patience: Duration) -> FanOut {
         let mut fan_out = self.fan_out(began, patience);
         let packed_request = PackedRequest::from(request);

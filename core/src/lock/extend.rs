@@ -32,7 +32,7 @@ pub(crate) struct ExtensionBatch {
 }
 
 impl ExtensionBatch {
-    /// Sends EXTEND to all nodes. The items belong to one client.
+    /// Sends EXTEND to all nodes. All items must belong to the same client.
     ///
     /// # Panics
     ///

@@ -57,7 +57,7 @@ pub(crate) struct LeaseState {
     upkeep: Option<Upkeep>,
     /// When the automatic extension under way was sent; `None` if there is none.
     renewal_sent: Option<Moment>,
-    /// Each node's part in the last extension; empty if that was confirmed.
+    /// Each node's outcome in the last extension; empty if that extension was confirmed.
     failure_reports: Vec<NodeReport>,
     /// The time by which the last key of this lease expires on the nodes, even if no further request reaches
     /// them.
@@ -185,7 +185,7 @@ impl HeldLease {
         Request::release(&self.grant.subject, self.driver.turns())
     }
 
-    /// Returns the error for a lease that ended for this reason. `state` is this lease's.
+    /// Returns the error for this lease, which ended for the reason `ended`. `state` is its state.
     pub(crate) fn end_error(&self, state: &LeaseState, now: Moment, ended: Ended) -> Error {
         let ago = HumanDuration(now.since(state.lease.end()));
         let why = match ended {

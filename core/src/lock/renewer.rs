@@ -239,7 +239,7 @@ impl Renewer {
 
 impl Drop for Renewer {
     fn drop(&mut self) {
-        // Wakes the task, which then finds the renewer gone and ends.
+        // Wakes the task, which then finds that the renewer was dropped, and ends.
         self.rescheduled.notify_one();
     }
 }
@@ -290,8 +290,9 @@ async fn renew_batch(renewer: Weak<Renewer>, ids: Vec<u64>, items: Vec<PendingEx
     }
 }
 
-/// Closes all clients of this process and releases every lease they hold. For the end of a process: other
-/// clients can acquire the locks at once and need not wait for the leases to expire.
+/// Closes all clients of this process and releases every lease they hold. Call it at the end of a
+/// process, so that other clients can acquire the locks immediately instead of waiting for the
+/// leases to expire.
 ///
 /// Blocks until the nodes have confirmed the releases, for at most `patience` in total.
 ///

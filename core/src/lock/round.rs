@@ -62,8 +62,8 @@ impl RunningRound {
         let waiter = queue_entry.as_ref().map(|entry| Arc::clone(&entry.waiter));
         let subject = Arc::new(Subject { keys: Arc::clone(keys), token: random::token()?, waiter });
         let sent = clock::now();
-        // Must be read after `sent`. The restart guard counts rounds sent after a moment, and their proposals
-        // must be later than that moment.
+        // Must be read after `sent`: votes of a restarted node count in rounds that were sent after
+        // a certain moment, and the fence proposals of those rounds must be later than that moment.
         let proposal = driver.clocks.proposal(clock::now());
         // A vote after the validity end is of no use.
         let node_timeout = node_timeout.min(term.end(sent).since(sent));
@@ -120,8 +120,9 @@ impl RunningRound {
         })
     }
 
-    /// Handles the votes after the decision. They join `lease` while it is held; otherwise they are undone.
-    /// Votes that miss their deadline are handled in the background. With a lease, also repairs it.
+    /// Handles the votes after the decision. They are recorded in `lease` while it is held;
+    /// otherwise they are undone. Votes that miss their deadline are handled in the background.
+    /// With a lease, also repairs it.
     pub(crate) async fn finish(mut self, lease: Option<Arc<HeldLease>>) {
         while let Some(event) = self.next_event().await {
             let is_released = match &lease {
@@ -239,7 +240,8 @@ impl RunningRound {
         }
     }
 
-    /// Passes one event to the protocol and carries out its actions. Returns the decision when it is made.
+    /// Passes one event to the protocol and carries out its actions. Returns the decision if the
+    /// event leads to one.
     pub(crate) fn handle(&mut self, event: Event) -> Option<Outcome> {
         let actions = self.round.handle(clock::now(), event);
         self.apply(actions)

@@ -1,8 +1,8 @@
 //! Receives the nodes' notifications, over a separate connection to each node.
 //!
-//! The connections are open while an acquire of this client waits, and for [`IDLE`] after that. A lost
-//! notification delays a waiter until its next try and has no other effect. `waiters.rs` registers waiters
-//! here; it passes nothing on but [`Notification`]s.
+//! The connections are open while an acquire of this client waits, and for [`IDLE`] after that. A
+//! lost notification delays a waiter until its next try and has no other effect. `waiters.rs`
+//! registers waiters here; this module only sends them [`Notification`]s.
 
 use crate::config::endpoint::Endpoint;
 use crate::runtime;
@@ -92,7 +92,7 @@ impl Subscriber {
         })
     }
 
-    /// Returns the nodes whose notifications arrive now.
+    /// Returns the nodes with an open subscription, whose notifications reach this client now.
     pub(crate) fn connected(&self) -> NodeSet {
         self.state().connected
     }
@@ -119,8 +119,8 @@ impl Subscriber {
         ConnectionsGuard(Arc::clone(self))
     }
 
-    /// Keeps a subscription to each node while there are guards. `keep_open` starts it again after it has
-    /// ended.
+    /// Keeps a subscription to each node open while there are guards, and ends some time after the
+    /// last one was dropped. `keep_open` then starts it again.
     async fn run(self: Arc<Self>) {
         loop {
             self.state().connected = NodeSet::EMPTY;

@@ -48,8 +48,8 @@ pub(crate) struct RoundReport {
 /// The message that ends the wait of a waiter in the local queue.
 enum Turn {
     First,
-    /// Too few nodes can vote, and the waiters before this one have retried for long enough. It
-    /// fails without a round of its own.
+    /// Too few nodes can vote, and the waiters before this one have retried for long enough. This
+    /// waiter fails without a round of its own.
     NoQuorum,
 }
 
@@ -97,7 +97,8 @@ impl Waiters {
         self.local_queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Joins the local queue for these keys. A waiter that finds it empty has its turn at once.
+    /// Joins the local queue for these keys. A waiter that finds the queue empty has its turn
+    /// immediately.
     pub(crate) fn join(self: &Arc<Self>, keys: &Arc<[Keys]>, arrived: Moment) -> Place {
         let (sender, turn) = oneshot::channel();
         let retry_now = Arc::new(Notify::new());
@@ -151,7 +152,7 @@ impl Place {
     }
 
     /// Waits until this waiter is first in the local queue, and returns `true`. Returns `false` if
-    /// it must fail instead because too few nodes can vote. Not to be awaited again after it
+    /// it must fail instead because too few nodes can vote. Must not be awaited again after it has
     /// returned.
     pub(crate) async fn wait_for_turn(&mut self) -> bool {
         // The sender cannot be dropped before it is used: it is in the queue until `self` is dropped.

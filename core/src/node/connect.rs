@@ -176,7 +176,7 @@ async fn keep_checking(node: Weak<Node>, link: Weak<Link>) {
     if state.wait_for(is_in_use).await.is_err() {
         return;
     }
-    // The sentinels may have named another server since they were asked, so check at once.
+    // The sentinels may have reported another master since they were queried, so check immediately.
     let uses_sentinels = link.upgrade().is_some_and(|link| link.connection.uses_sentinels());
     let (mut pause, mut is_confirmed) = (uses_sentinels.then_some(Duration::ZERO), true);
     while let Some(interval) = node.upgrade().map(|node| node.check_interval) {

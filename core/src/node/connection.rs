@@ -90,7 +90,7 @@ impl NodeConnection {
         for source in script::sources() {
             commands.push(redis::cmd("SCRIPT").arg("LOAD").arg(source).to_owned());
         }
-        // Only known to Redis 7.2 and later; errors are ignored.
+        // CLIENT SETINFO is only known to Redis 7.2 and later; errors are ignored.
         for (item, value) in [("LIB-NAME", "quorlock"), ("LIB-VER", env!("CARGO_PKG_VERSION"))] {
             commands.push(redis::cmd("CLIENT").arg("SETINFO").arg(item).arg(value).to_owned());
         }

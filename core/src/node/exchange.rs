@@ -276,7 +276,8 @@ impl ReplySink {
         let mut in_flight = self.in_flight.lock();
         let entry = in_flight.entries.get_mut(self.entry).filter(|entry| entry.is_open());
         let Some(entry) = entry else { return false };
-        // A request that is sent again is behind those that were sent after its first time.
+        // If a request is sent a second time, the node may process it after requests that were sent
+        // in between, so its order is unknown.
         entry.in_order &= !entry.was_sent;
         (entry.route, entry.was_sent) = (Some(Arc::downgrade(&route)), true);
         entry.kept = entry.request.creates().then_some(route);

@@ -11,8 +11,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-/// The minimum time between two reports of refusals by one node. A node may refuse some keys and
-/// accept others.
+/// The minimum time between two reports of refusals by one node. It avoids a report for each
+/// refused request, since a node may refuse some keys and accept others.
 const REFUSED_AGAIN: Duration = Duration::from_secs(60);
 
 #[derive(Debug, Default)]

@@ -1,6 +1,6 @@
 //! The nodes: one connection to each, requests with a deadline, and what is known about each node.
 //!
-//! This room owns each node's connection state, restart guard and identity. It reports how each
+//! This module owns each node's connection state, restart guard and identity. It reports how each
 //! node answered; it does not count votes or decide about leases, which `lock` does with
 //! `quorlock_protocol`. `lock` and `client` call it.
 //!
@@ -49,8 +49,9 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
-/// The number of times a node is checked per length of the restart guard, because a proxy may have
-/// replaced the server without breaking the connection. [`CHECK_INTERVAL`] limits the pause.
+/// The number of checks of a node within the time of the restart guard. The checks are needed
+/// because a proxy may replace the server without breaking the connection. [`CHECK_INTERVAL`]
+/// limits the pause between them.
 const CHECKS_PER_GUARD: u32 = 4;
 const CHECK_INTERVAL: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(10));
 /// The pause between attempts to connect grows from the first to the second value.
@@ -59,7 +60,7 @@ const RECONNECT_DELAY: (Duration, Duration) = (Duration::from_millis(50), Durati
 #[derive(Debug)]
 pub(crate) struct Node {
     endpoint: Endpoint,
-    /// Its position in the client's list, from 0.
+    /// The node's position in the client's list, from 0.
     position: usize,
     identities: Arc<Identities>,
     deadlines: Arc<Deadlines>,
@@ -68,8 +69,8 @@ pub(crate) struct Node {
     /// The longest lease that a restarted node may have forgotten; `None` if the restart guard is
     /// off.
     term: Option<Term>,
-    /// `None` if the restart guard is off, or if the node is a cluster: each of its servers has its
-    /// own.
+    /// `None` if the restart guard is off, or if the node is a cluster: each of its servers has a
+    /// guard of its own.
     guard: Option<Mutex<Guard>>,
     check_interval: Duration,
     counters: Arc<Counters>,
@@ -217,7 +218,7 @@ impl Node {
         ptr::addr_eq(Arc::as_ptr(&link), route.as_ptr()).then_some(link)
     }
 
-    /// Marks a vote that does not count, because the node is guarded.
+    /// Marks the answer as uncounted if it is a vote and the node is guarded.
     fn apply_guard(&self, request: &Request, began: Moment, answered: Answered) -> Answered {
         let Some(mut guard) = self.guard() else { return answered };
         let doubtful = [NodeOutcome::Loading, NodeOutcome::Readonly, NodeOutcome::Masterdown];
@@ -312,7 +313,8 @@ impl Peer for Node {
                 node.settled().await;
                 if let Some(map) = node.map() {
                     let sending = map.send(&packed_request, sink);
-                    // The requests behind it need not wait for this master's connection.
+                    // The requests that wait behind this one need not wait for this master's
+                    // connection.
                     drop(turn);
                     drop(unsent);
                     if let Some(sending) = sending {

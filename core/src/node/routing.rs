@@ -51,7 +51,8 @@ impl Node {
         let guard = self.term.map(|term| {
             let mut guard = Guard::new(term);
             if is_late {
-                // A promoted replica lacks writes that had not been replicated to it.
+                // A promoted replica lacks writes that had not been replicated to it, so its votes
+                // do not count for the time of the restart guard.
                 guard.looked(clock::now(), None);
             }
             Mutex::new(guard)

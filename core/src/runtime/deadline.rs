@@ -84,7 +84,7 @@ impl Deadlines {
 
 impl Drop for Deadlines {
     fn drop(&mut self) {
-        // Lets the task notice that its deadlines are gone, and end.
+        // Wakes the timer task, which then finds that its deadlines were dropped, and ends.
         self.sooner.notify_one();
     }
 }

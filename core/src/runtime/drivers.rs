@@ -124,7 +124,7 @@ impl Drivers {
         }
         while state.fallback == fallback {
             let left = state.left;
-            // A registered caller drives.
+            // If a caller is registered, it drives, so this thread is not needed.
             state.is_needed &= state.callers == 0;
             if !state.is_needed {
                 state = wait_timeout(&self.changed, &self.state, state, PAUSE);

@@ -38,7 +38,7 @@ pub(crate) const LONGEST_TURN: Duration = Duration::from_millis(250);
 /// The pause of the fallback driver after a panic, which is a bug in quorlock.
 const AFTER_PANIC: Duration = Duration::from_millis(10);
 
-/// The number of ready tasks that run before the requests they produced are written.
+/// The maximum number of ready tasks that run before the requests they produced are written.
 const BATCH: usize = 64;
 
 /// A runtime and the state that decides which thread drives it.

@@ -13,7 +13,8 @@ use once_cell::sync::OnceCell;
 use std::mem;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// A lower bound for the number of forks between the first process that used quorlock and this one.
+/// A counter that every forked child increments. A value that was created with a smaller count is
+/// inherited from a parent process.
 static GENERATION: AtomicU64 = AtomicU64::new(0);
 
 /// Starts counting forks. Must be called before anything that belongs to a process is created.

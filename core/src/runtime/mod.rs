@@ -2,7 +2,7 @@
 //!
 //! This module owns the one tokio runtime of the process, the threads that drive it, the clock,
 //! timers, randomness and the handling of forks and panics. It knows nothing of nodes or locks.
-//! Every room above it starts its tasks here; nothing else may start a thread or a tokio task,
+//! Every module above it starts its tasks here; nothing else may start a thread or a tokio task,
 //! except for host look-ups in `transport/socket.rs`.
 //!
 //! A task on the runtime is either an operation, whose result a caller waits for, or a service,

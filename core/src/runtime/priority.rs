@@ -15,7 +15,8 @@ const FRESH: Duration = Duration::from_millis(100);
 #[derive(Clone, Copy, Debug, Default, Eq, Ord, PartialEq, PartialOrd)]
 pub(crate) struct Priority(pub(crate) u8);
 
-/// Lower than any nice value: such a thread runs only when no other does.
+/// The priority of threads that run only when no other thread does (`SCHED_IDLE`). It is below the
+/// priority of every nice value.
 #[cfg(any(target_os = "linux", target_os = "android"))]
 const IDLE: u8 = u8::MAX;
 
@@ -53,7 +54,7 @@ impl Priority {
 #[cfg(any(target_os = "linux", target_os = "android"))]
 fn read_stat() -> Option<String> {
     use std::io::Read;
-    // Longer than the line can be.
+    // The buffer is larger than the line can be.
     let mut bytes = [0; 2048];
     let mut file = std::fs::File::open("/proc/thread-self/stat").ok()?;
     let length = file.read(&mut bytes).ok()?;
@@ -74,7 +75,8 @@ fn parse(stat: &str) -> Option<Priority> {
     let nice = nice.max(0).unsigned_abs();
     Some(Priority(match policy {
         IDLE_POLICY => IDLE,
-        // The scheduler puts a batch thread behind others when it wakes up.
+        // The scheduler puts a batch thread behind others when it wakes up, so its priority counts
+        // as one step lower.
         BATCH => nice + 1,
         _ => nice,
     }))

@@ -110,7 +110,8 @@ impl Listener {
     /// warnings, 3 for information, 4 for details, 5 for traces.
     pub fn listen(&self, levels: [u8; TARGETS.len()]) {
         let is_same = |(own, level): (&AtomicU8, u8)| own.swap(level, Ordering::Relaxed) == level;
-        // All levels are set, even after one that has changed.
+        // Counts the unchanged levels instead of stopping at the first change, so that all levels
+        // are set.
         let same = self.levels.iter().zip(levels).map(is_same).filter(|same| *same).count();
         if same < TARGETS.len() {
             update_levels();
@@ -168,7 +169,7 @@ fn update_levels() {
     let Some(registered) = LISTENERS.get() else { return };
     // Dropped after `registered` is unlocked, because dropping a listener calls this function.
     let listeners: Vec<Arc<Listener>>;
-    // Locked to the end, so that the last of several calls has seen all levels.
+    // Stays locked to the end, so that the last of several concurrent calls sees all levels.
     let registered = lock(registered);
     listeners = registered.iter().filter_map(Weak::upgrade).collect();
     let mut changed = false;

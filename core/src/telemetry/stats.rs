@@ -8,8 +8,8 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-/// The counts of a client in this process, since the client was first used there. The counters are
-/// read one after another while others may change, so related ones need not match exactly.
+/// Counters of a client since this process first used it. They are not read atomically, so totals
+/// across counters may differ by the operations in progress.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct Stats {
@@ -24,7 +24,7 @@ pub struct Stats {
     /// Acquires that ended in any other way: cancelled, the client was closed, or its nodes are
     /// misconfigured.
     pub cancelled: u64,
-    /// Rounds that acquires needed: one per attempt if nothing is contended.
+    /// Rounds of requests that acquires needed: one per acquire if none had to wait.
     pub rounds: u64,
     /// Leases that were released while valid. In Rust, dropping a lease releases it.
     pub releases: u64,

@@ -44,8 +44,8 @@ pub(crate) trait Receive: Send + 'static {
     fn receive(self, reply: Result<Value, RedisError>);
 }
 
-/// The recipient of a connection that only sends commands with [`Connection::query`]; never
-/// created.
+/// The recipient type of a connection that only sends commands with [`Connection::query`]. No value
+/// of this type exists.
 pub(crate) enum Nobody {}
 
 impl Receive for Nobody {

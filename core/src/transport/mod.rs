@@ -1,7 +1,7 @@
 //! Connections to servers: sockets, pipelining, the handshake, and the search for the current
 //! master.
 //!
-//! This room owns the bytes on a connection. It does not know deadlines of requests, votes or
+//! This module owns the bytes on a connection. It does not know deadlines of requests, votes or
 //! leases: `node` does. `node`, `doctor` and `lock` (for subscriptions) call it.
 //!
 //! Reading order: `socket.rs`, `connection.rs` (pipelining), `handshake.rs`, `sentinel.rs` and

@@ -137,7 +137,7 @@ impl Sentinels {
             if let Some((user, password)) = sentinel.login.credentials() {
                 commands.push(redis::cmd("AUTH").arg(user).arg(password).to_owned());
             }
-            // The epoch is read before the address: it must not be newer than the address.
+            // The epoch is read before the address, so that it is never newer than the address.
             for name in ["master", "get-master-addr-by-name"] {
                 commands.push(redis::cmd("SENTINEL").arg(name).arg(&self.service).to_owned());
             }

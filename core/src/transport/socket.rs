@@ -26,7 +26,7 @@ pub(crate) type ReadHalf = Box<dyn AsyncRead + Send + Unpin>;
 pub(crate) enum WriteHalf {
     /// A socket that any thread may write to.
     Plain(Plain),
-    /// An encrypted socket, which one task must own.
+    /// An encrypted socket. It can only be written to through `&mut`, so a single task owns it.
     Encrypted(Box<dyn AsyncWrite + Send + Unpin>),
 }
 

@@ -67,7 +67,7 @@ for i = 1, #KEYS, 3 do
   if pttl ~= -2 then
     is_held[i] = true
     is_own = is_own or redis.pcall('GET', KEYS[i]) == token
-    -- A key may expire within the current millisecond.
+    -- PTTL is 0 if the key expires within the current millisecond; wait at least 1 ms.
     wait = pttl < 0 and math.huge or math.max(wait, pttl, 1)
   end
   longest = math.max(longest, wait)
@@ -93,8 +93,8 @@ if ticket then
     elseif keep > 0 then
       put(queue, -(now + keep), waiter, kept)
     else
-      -- It cannot use its turn while another resource is held, so the next waiter gets it. This one
-      -- rejoins when it tries again.
+      -- This waiter cannot use its turn while another resource is held, so the next waiter gets a
+      -- turn. This waiter rejoins the queue when it tries again.
       redis.pcall('ZREM', queue, waiter)
       notify_next(lock, queue, false, turn, kept)
     end

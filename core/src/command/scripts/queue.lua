@@ -10,7 +10,7 @@
 -- joins renews.
 local function put(queue, score, waiter, kept)
   local put = redis.pcall('ZADD', queue, string.format('%.0f', score), waiter)
-  -- An error means that the key is something else, which must not be made to expire.
+  -- An error means that the key has a value of another type. Such a key must not be made to expire.
   if type(put) == 'number' then redis.pcall('PEXPIRE', queue, kept) end
 end
 

@@ -21,7 +21,8 @@ use tokio_util::sync::CancellationToken;
 /// Delay before joining a node's queue again after the request failed.
 const JOIN_AGAIN: Duration = Duration::from_millis(100);
 
-/// The time that a caller waits for a lease of its own before an event warns about it.
+/// How long an acquire waits for a lock that the same thread or task holds before a warning event
+/// is emitted.
 const REENTRANT_AFTER: Duration = Duration::from_secs(1);
 
 impl Acquire {
@@ -38,8 +39,9 @@ impl Acquire {
             match end {
                 Some(end) => {
                     sleep(end.since(clock::now())).await;
-                    // An older report may name a holder that has left or miss an outage. Measured
-                    // from now, not from `end`: the timer is late if the machine was suspended.
+                    // A report older than this may name a holder that has left, or miss a recent
+                    // outage. The limit is relative to the current time, not to `end`, because the
+                    // timer fires late if the machine was suspended.
                     clock::now().minus(retry_delay).max(self.arrived)
                 }
                 None => std::future::pending().await,

@@ -16,7 +16,7 @@ use std::time::Duration;
 use tokio::sync::oneshot;
 
 impl HeldLease {
-    /// Notifies `watcher` when the lease is lost or released; at once if that has happened.
+    /// Notifies `watcher` when the lease is lost or released; immediately if it has already ended.
     pub(crate) fn watch(&self, watcher: Watcher) {
         let loss = {
             let mut state = self.state();
@@ -74,8 +74,9 @@ impl HeldLease {
         }
     }
 
-    /// Stops renewing a lease whose handle was dropped; the nodes keep the key until it expires. Returns
-    /// whether the lease was valid until now; otherwise it does nothing.
+    /// Stops renewing a lease whose handle was dropped; the nodes keep the key until it expires.
+    /// Returns `true` if the lease was valid until now. Otherwise it does nothing and returns
+    /// `false`.
     pub(crate) fn abandon(&self) -> bool {
         let Grant { resources, fence, sent, .. } = &*self.grant;
         let now = clock::now();

@@ -27,8 +27,8 @@ pub(crate) enum RenewalStep {
     Ended,
     /// Nothing is due before this moment.
     Wait(Moment),
-    /// Send this extension. Unless its decision changes that, the next step is due at this moment,
-    /// the validity end.
+    /// Send this extension. The moment is the validity end: the next step is due then, unless the
+    /// result of the extension changes that.
     Extend(PendingExtension, Moment),
 }
 
@@ -118,7 +118,7 @@ impl HeldLease {
         PendingExtension { lease: Arc::clone(self), extension, sent: now, patience }
     }
 
-    /// Passes one node's answer to the protocol. Returns the decision when this answer makes it.
+    /// Passes one node's answer to the protocol. Returns the decision if this answer leads to one.
     pub(crate) fn record_answer(
         &self,
         extension: &mut Extension,
@@ -153,8 +153,8 @@ impl HeldLease {
         }
     }
 
-    /// Reports a decided extension that was sent at `sent`. `failure_reports` has each node's part;
-    /// it is empty if the extension was confirmed.
+    /// Reports a decided extension that was sent at `sent`. `failure_reports` has each node's
+    /// outcome; it is empty if the extension was confirmed.
     pub(crate) fn record_decision(
         &self,
         extended: Extended,

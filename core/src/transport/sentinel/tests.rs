@@ -71,8 +71,8 @@ enum Habit {
     NeverAnswers,
 }
 
-/// Starts a server that answers as a sentinel, and as a master if it is asked for its ROLE. It
-/// reports `port`, or its own port if that is 0, with this epoch. Returns its own port.
+/// Starts a server that answers as a sentinel, and as a master if it receives ROLE. It reports a
+/// master at `port`, or at its own port if `port` is 0, with this epoch. Returns its own port.
 fn fake(port: u16, epoch: u64, habit: Habit) -> u16 {
     let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
     let own = listener.local_addr().unwrap().port();
