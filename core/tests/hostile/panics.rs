@@ -13,7 +13,8 @@ use std::time::Duration;
 use tracing::span::{Attributes, Id, Record};
 use tracing::{Event, Metadata, Subscriber};
 
-const TTL: Duration = Duration::from_secs(2);
+/// Printing the backtrace of a panic can block a thread for a second on a loaded machine.
+const TTL: Duration = Duration::from_secs(6);
 
 static EVENTS: AtomicUsize = AtomicUsize::new(0);
 

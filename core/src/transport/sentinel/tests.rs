@@ -102,7 +102,7 @@ fn serve(connection: &TcpStream, port: u16, epoch: u64, habit: Habit) -> Option<
         };
         match habit {
             Habit::NeverAnswers => continue,
-            Habit::IsLate => thread::sleep(Duration::from_millis(20)),
+            Habit::IsLate => thread::sleep(Duration::from_millis(5)),
             Habit::Answers => {}
         }
         writer.write_all(reply.as_bytes()).ok()?;
