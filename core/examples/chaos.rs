@@ -44,7 +44,8 @@ struct Worker {
 }
 
 impl Worker {
-    /// Appends a line with a single write, so that a kill loses whole lines only and lines never mix.
+    /// Appends a line to the history with a single write. A kill then loses whole lines only, and lines of
+    /// different threads never mix.
     fn record(&self, entry: &Value) {
         (&self.history).write_all(format!("{entry}\n").as_bytes()).unwrap();
     }

@@ -1,4 +1,4 @@
-//! Failovers and slot migrations: leases on a sentinel service and on a cluster.
+//! Failovers and slot migrations: leases on a Sentinel deployment and on a cluster.
 
 use crate::servers::Servers;
 use crate::{TIMEOUT, wait, wait_until};

@@ -1,4 +1,4 @@
-//! Real servers for tests, started and controlled by `tests/servers.py` in its command mode. The tests of
+//! Starts and controls real servers by running `tests/servers.py` as a subprocess. The tests of
 //! `core/tests/cost`, `core/tests/hostile` and `core/src/testing/scripts` include this file too.
 
 use serde_json::{Value, json};

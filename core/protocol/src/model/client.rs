@@ -34,7 +34,7 @@ impl World {
             late: [false; NODES],
             raises: [Raise::Unasked; NODES],
         });
-        // No two clients propose the same fence.
+        // Adding the client's number makes the proposals of all clients differ.
         let time = self.wall_clock() + number as u64;
         let proposal = time.saturating_add_signed(scope.wall_clocks[number]);
         self.send_all(number, &Request::Acquire { token, proposal, is_again: false });
@@ -47,7 +47,8 @@ impl World {
         {
             return;
         }
-        // Requests to a node that has restarted are lost. An undo or release is sent until it is answered.
+        // A request on a broken connection is lost. An undo or release is not: it is delivered after the
+        // reconnect.
         if !link.broken || matches!(request, Request::Release { .. }) {
             link.up.push(request);
         }
@@ -91,7 +92,8 @@ impl World {
         awaited
     }
 
-    /// Handles the end of this request's deadline. The client still processes a later answer to an ACQUIRE.
+    /// Handles the end of this request's deadline. A later answer is still processed if the request is an
+    /// ACQUIRE.
     pub(super) fn time_out(&mut self, number: usize, node: usize, awaited: Awaited) {
         if let Awaited::Vote(token) = awaited
             && let Some(attempt) = self.clients[number].attempt(token)
@@ -136,7 +138,8 @@ impl World {
 
     /// Handles a node's vote, or its answer after the deadline.
     fn vote(&mut self, number: usize, node: usize, token: Token, vote: Vote, in_order: bool) {
-        // The lease of this round is released already, so a grant must be undone instead of joining it.
+        // The round was won, and its lease is already released: abandon the round, so that a late grant is
+        // undone.
         if self.clients[number].attempt(token).is_some_and(|a| a.decided == Some(Decided::Won))
             && self.clients[number].held.as_ref().is_none_or(|held| held.token != token)
         {

@@ -351,7 +351,8 @@ impl World {
         }
     }
 
-    /// Breaks the connections: requests in flight are lost or late, undos and releases are sent again.
+    /// Breaks the connections. Requests in flight arrive late if `late` is `true` and are lost otherwise.
+    /// Undos and releases are sent again.
     fn cut(&mut self, number: usize, node: usize, late: bool) {
         let link = &mut self.clients[number].links[node];
         let lost = std::mem::take(&mut link.up);
