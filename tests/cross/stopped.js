@@ -7,7 +7,7 @@ const client = new Client(process.argv.slice(2), { ttl: 1_000 })
 const lease = await client.lock('r')
 const lost = once(lease.signal, 'abort').then(() => true)
 console.log(lease.fence)
-// The test stops this process here, and writes a line before it continues it.
+// The test suspends this process here, and writes a line to its stdin before resuming it.
 await once(process.stdin, 'data')
 const { valid } = lease
 console.log(JSON.stringify({ valid, lost: await lost, released: await lease.release() }))

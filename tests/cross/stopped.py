@@ -8,7 +8,7 @@ import quorlock
 client = quorlock.Client(sys.argv[1:], ttl=1)
 lease = client.lock("r").acquire()
 print(lease.fence, flush=True)
-# The test stops this process here, and writes a line before it continues it.
+# The test suspends this process here, and writes a line to its stdin before resuming it.
 sys.stdin.readline()
 valid = lease.valid
 lost = lease.wait_lost(60)

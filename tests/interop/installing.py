@@ -30,7 +30,7 @@ class NotInstalledError(Exception):
 
 @contextmanager
 def locked(file: Path) -> Iterator[None]:
-    """Lets one process at a time in; the end of a process lets in the next one."""
+    """Locks the file during the block. The system releases the lock if the process ends."""
     file.parent.mkdir(parents=True, exist_ok=True)
     with file.open("w") as opened:
         fcntl.flock(opened, fcntl.LOCK_EX)

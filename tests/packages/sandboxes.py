@@ -15,7 +15,7 @@ ROOT = Path(__file__).resolve().parent.parent.parent
 
 @dataclass(frozen=True)
 class Sandbox:
-    """A directory, and the only programs on the PATH there, by name."""
+    """A directory for installed packages, and the only programs on the PATH there, by name."""
 
     directory: Path
     programs: dict[str, str]

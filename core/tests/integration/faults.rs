@@ -169,7 +169,7 @@ fn a_release_waits_for_nodes_that_are_slow() {
     let servers = Servers::start(3);
     let (client, proxies) = through_proxies(&servers);
     let lease = wait(client.lock("r").acquire()).unwrap();
-    // The delay is longer than `node_timeout`.
+    // The answers take longer than `node_timeout`; the release must wait for them nevertheless.
     proxies.iter().for_each(|proxy| proxy.delay(1.0));
     assert!(wait(lease.release()));
     wait_until("all nodes are free", || servers.are_empty());

@@ -103,7 +103,7 @@ impl World {
         self.give_up(number, node, awaited);
     }
 
-    /// The client gives up on this request: its answer will not arrive, or not in time.
+    /// Gives up on this request: its answer will not arrive, or not in time.
     pub(super) fn give_up(&mut self, number: usize, node: usize, awaited: Awaited) {
         match awaited {
             Awaited::Vote(token) => self.vote(number, node, token, Vote::Unknown, false),
@@ -165,7 +165,8 @@ impl World {
         self.tidy(number);
     }
 
-    /// A node has applied a HEAL. If the lease is released by now, the key must be released too.
+    /// Called when a node has applied a HEAL. If the lease has been released meanwhile, releases the key
+    /// too.
     pub(super) fn healed(&mut self, number: usize, node: usize, token: Token) {
         let client = &self.clients[number];
         if !client.crashed && client.held.as_ref().is_none_or(|held| held.token != token) {
@@ -173,8 +174,8 @@ impl World {
         }
     }
 
-    /// A node does not know the script of this request. The client sends it again, after requests sent
-    /// meanwhile, unless its deadline has passed.
+    /// Handles a node's report that it does not know the script of this request. The client sends the
+    /// request again, after the requests that it sent meanwhile, unless the deadline has passed.
     pub(super) fn send_again(&mut self, number: usize, node: usize, request: Request) {
         if self.clients[number].crashed {
             return;
@@ -329,14 +330,14 @@ impl World {
         self.tidy(number);
     }
 
-    /// The holder releases its lease, valid or not.
+    /// Releases the client's lease, valid or not.
     pub(super) fn release(&mut self, number: usize) {
         let Some(held) = self.clients[number].held.take() else { return };
         self.send_all(number, &Request::Release { token: held.token, is_undo: false });
         self.tidy(number);
     }
 
-    /// The caller cancels its acquire.
+    /// Cancels the client's undecided acquire, if there is one.
     pub(super) fn cancel(&mut self, number: usize) {
         let mut attempts = self.clients[number].attempts.iter();
         let Some(attempt) = attempts.find(|attempt| attempt.decided.is_none()) else { return };

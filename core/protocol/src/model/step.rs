@@ -364,7 +364,7 @@ impl World {
         link.up.extend(lost.into_iter().filter(is_release));
     }
 
-    /// The client learns that the connection ended: every answer it waits for is lost.
+    /// Handles the end of the connection: the client gives up on every request that it waits for.
     fn hear_of_the_end(&mut self, number: usize, node: usize) {
         self.clients[number].links[node].down.clear();
         for awaited in self.awaited(number, node) {

@@ -37,7 +37,7 @@ pub struct Wanted<'a, T> {
     pub ttl: Duration,
     /// The fence that the client proposes.
     pub proposal: u64,
-    /// The waiter that the round is for; `None` if it does not join the queue.
+    /// The waiter that the round is for; `None` for a round that does not join the queue.
     pub waiter: Option<&'a str>,
 }
 

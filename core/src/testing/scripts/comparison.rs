@@ -42,7 +42,7 @@ enum Step {
     Count(Keys, u64, Duration),
 }
 
-/// Random steps of a few clients, some of whose waiters are not subscribed.
+/// Draws random steps of a few clients. Some of their waiters are not subscribed.
 struct Steps {
     random: fastrand::Rng,
     subjects: Vec<Arc<Subject>>,
