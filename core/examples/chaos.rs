@@ -55,7 +55,7 @@ impl Worker {
         (now(), u64::try_from(lease.remaining().as_nanos()).unwrap())
     }
 
-    /// Returns `true` with the probability that this setting gives.
+    /// Returns `true` with the probability in the setting of this name.
     fn happens(&self, probability: &str) -> bool {
         (below(1_000_000) as f64) < self.settings[probability].as_f64().unwrap() * 1e6
     }

@@ -57,7 +57,7 @@ function chooseResources() {
   return [one, choose(settings.resources.filter((other) => other !== one))]
 }
 
-/** Acquires, and perhaps cancels the wait. Returns the lease, or undefined without one. */
+/** Acquires, and perhaps cancels. Returns the lease; undefined if it was cancelled or failed. */
 async function acquire(ask, resources, options) {
   const controller = new AbortController()
   let timer

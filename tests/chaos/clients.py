@@ -38,8 +38,8 @@ first, a client retries so often that it rarely needs a notification. The second
 END_TIMEOUT = 60.0
 """The maximum time, in seconds, that a client may take to exit, on a loaded machine."""
 CLOSED_TIMEOUT = 3.0
-"""The maximum time, in seconds, until a closed client has no connections. It is shorter than the 5
-s after which an open client closes its subscriptions by itself, so `close` must do that."""
+"""The maximum time, in seconds, until a closed client has no connections. It is less than the 5
+seconds after which an open client closes unused subscriptions, so `close` itself must do it."""
 
 
 def build_rust() -> Path:

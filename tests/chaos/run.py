@@ -84,8 +84,8 @@ SLACK = 12.0
 """The maximum time, in seconds, by which a wait may end late. It covers `connect_timeout` in an
 outage, the `node_timeout` of the last rounds, and delays on a loaded machine."""
 CONNECTIONS_TIMEOUT = 4.0
-"""The maximum time, in seconds, until servers notice closed connections. It is shorter than the 5 s
-after which an open client closes its subscriptions by itself, so `close` must do that."""
+"""The maximum time, in seconds, until servers notice closed connections. It is less than the 5
+seconds after which an open client closes unused subscriptions, so `close` itself must do it."""
 LOST_TIMEOUT = 20.0
 """CONNECTIONS_TIMEOUT for runs that drop packets. If the packet that closes a connection is lost,
 the proxy closes the connection after 15 s."""

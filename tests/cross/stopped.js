@@ -1,4 +1,5 @@
-// Holds a lease, is stopped and continued, and prints the state of the lease. See test_stopped.py.
+// Holds a lease while the test suspends and resumes this process, and prints the state of the
+// lease. See test_stopped.py.
 
 import { once } from 'node:events'
 import { Client } from 'quorlock'

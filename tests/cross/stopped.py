@@ -1,4 +1,4 @@
-"""Holds a lease, is stopped and continued, and prints the lease's state. See test_stopped.py."""
+"""Holds a lease while it is suspended and resumed, and prints its state. See test_stopped.py."""
 
 import json
 import sys

@@ -44,7 +44,8 @@ class Ecosystem:
     directory: str
     """The directory of the pins in `home`, and of the installed peers in `cache`."""
     inputs: Sequence[str]
-    """The files that the result depends on. They are copied to the cache for the installers."""
+    """The files that the installation depends on. They are copied to the cache for the
+    installers."""
     steps: Sequence[Sequence[str | Path]]
     """The installation commands. They run in the directory in the cache."""
     program: Sequence[str | Path]

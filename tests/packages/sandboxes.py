@@ -49,7 +49,7 @@ def sandbox(directory: Path, **programs: str) -> Sandbox:
 
 
 def program(name: str) -> str:
-    """Returns the path of a program that must be installed."""
+    """Returns the path of a program. Fails if it is not installed."""
     path = shutil.which(name)
     assert path, f"{name} is needed"
     return str(Path(path).resolve())

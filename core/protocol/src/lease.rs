@@ -296,7 +296,7 @@ pub struct Extension {
     confirmed: bool,
     /// The nodes that need HEAL and have not been returned by [`Self::take_missing`] yet.
     missing: NodeSet,
-    /// The nodes that held the key again, without counting, when the extension began.
+    /// The lease's `passed` nodes when the extension began. A confirmation makes them count again.
     passed: NodeSet,
 }
 

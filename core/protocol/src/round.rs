@@ -87,7 +87,7 @@ pub enum Loss {
         /// `None` if that is unknown.
         free_in: Option<Duration>,
     },
-    /// So many nodes did not vote, or not in time, that no majority was possible.
+    /// Too many nodes did not vote, or voted too late, for a majority to be possible.
     NoQuorum,
 }
 
@@ -139,8 +139,8 @@ enum State {
 
 /// One attempt to win a majority, with one token.
 ///
-/// Create it with a moment before the first ACQUIRE is sent, pass every [`Event`] to [`Round::handle`]
-/// and carry out the returned [`Actions`]. Continue after the decision: a grant that arrives late joins
+/// Create it with a moment before the first ACQUIRE is sent, pass every [`Event`] to [`Round::handle`] and
+/// carry out the returned [`Actions`]. Keep doing so after the decision: a grant that arrives late joins
 /// the lease or is undone, however late it is.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Round {
@@ -161,8 +161,8 @@ impl Round {
         }
     }
 
-    /// The nodes that may hold this round's token, now or later: all except those whose vote excludes
-    /// it.
+    /// The nodes that may hold this round's token, now or later: all except those whose vote rules that
+    /// out.
     pub fn holders(&self) -> NodeSet {
         let may_hold = |vote: &Option<Vote>| vote.is_none_or(Vote::may_be_applied);
         (0..self.votes.len()).filter(|node| may_hold(&self.votes[*node])).collect()

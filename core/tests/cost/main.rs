@@ -55,10 +55,10 @@ static ALLOCATOR: Counting = Counting;
 /// concurrently.
 static ALONE: Mutex<()> = Mutex::new(());
 
-/// The limit for an acquire and release over five nodes. It takes about 58 allocations, 15 of them in the
+/// The limit for an acquire and release over five nodes. They take about 58 allocations, 15 of them in the
 /// parser. One more for each of the ten requests would exceed the limit.
 const MOST_ALLOCATIONS: f64 = 66.0;
-/// The limit for a held lease, in bytes. It takes about 950; the goal is 2 KiB.
+/// The limit for a held lease, in bytes. A lease takes about 950; the goal is 2 KiB.
 const MOST_BYTES: i64 = 1200;
 
 fn acquire(lock: &Lock) -> Lease {

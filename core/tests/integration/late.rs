@@ -110,7 +110,7 @@ fn late_grant_of_a_frozen_node_is_undone_after_the_release() {
 #[test]
 fn closing_a_client_does_not_wait_for_a_frozen_node() {
     let servers = Servers::start(3);
-    // `close` waits for the client's tasks for at most this connect timeout.
+    // The connect timeout is long, because `close` waits for the client's tasks for at most that time.
     let client = client(&servers, 4 * TIMEOUT);
     warm_up(&client, &servers);
     servers.ask(json!({ "freeze": 0 }));

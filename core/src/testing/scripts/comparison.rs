@@ -25,7 +25,7 @@ const PREFIX: &str = "p-";
 const TICK: Duration = Duration::from_millis(10);
 const HALF: Duration = Duration::from_millis(5);
 
-/// The ttl on the in-memory node of foreign locks that never expire.
+/// The ttl that stands for "never expires" on the in-memory node, for locks that another program took.
 const FOR_EVER: Duration = Duration::from_secs(1 << 50);
 
 type Calls = Arc<Mutex<Vec<(u64, String)>>>;

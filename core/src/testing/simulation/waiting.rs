@@ -39,7 +39,7 @@ struct Peer {
 
 fn calm<F: Future<Output = ()>>(story: impl FnOnce(Calm) -> F) {
     in_virtual_time(async {
-        // The nodes' clocks differ by seconds.
+        // The nodes' clocks differ by seconds, which must make no difference.
         let node = |number| Node::new(number, 1.0, 3_000_000 * number as i64);
         let random = fastrand::Rng::with_seed(1);
         let world = World::new((0..NODES).map(node).collect(), random, false);
@@ -52,7 +52,7 @@ impl Calm {
     fn peer(&self, number: usize) -> Peer {
         let links: Vec<_> = (0..NODES).map(|_| Link::new()).collect();
         let name = format!("process {number}");
-        // Wall clocks are hours apart.
+        // Wall clocks are hours apart, which must make no difference.
         let error = 3_600_000_000 * number as i64;
         let process = network::start(&self.world, name, 1.0, error, links);
         let client = within(&process, || {
