@@ -42,8 +42,9 @@ class Lease:
     promised: int = 0
     """The earliest time at which the lease can end if it is not released.
 
-    This is all that is known about a holder that was killed or stopped. No other client may get the
-    lock before this time. `remaining` is read after the clock, so the real end is a little later.
+    If a holder is killed or stopped, nothing more is known about the end of its lease. No other
+    client may get the lock before this time. `remaining` is read after the clock, so the real end
+    is a little later.
     """
     release_began: int | None = None
     """The time just before the call of `release`."""
@@ -143,7 +144,7 @@ def end_seen(lease: Lease) -> int:
 
 
 def end_promised(lease: Lease) -> int:
-    """Returns the time until which the lease was promised to be valid, or its release if earlier.
+    """Returns the promised end of the lease, or the time of its release if that is earlier.
 
     No other client may get the lock before this time, even if most nodes restarted: the restart
     guard keeps restarted nodes from voting for at least that long.
@@ -159,10 +160,11 @@ KINDS_OF_OVERLAP = {"overlap": end_seen, "broken promise": end_promised}
 def fences(of: Iterable[Lease]) -> list[Violation]:
     """Returns violations of the rule that a lease has a larger fence than all earlier leases.
 
-    A lease is earlier than another if it was granted before the other acquire was called, or if its
-    holder saw it valid before the other holder did: with exclusion, it ended before. The recorded
-    times of grants alone do not give the order: a holder that is stopped while its acquire returns
-    records the grant much later, perhaps after the lease has ended.
+    A lease is earlier than another if it was granted before the other acquire was called. It is
+    also earlier if its holder saw it valid before the other holder did: if no two leases overlap,
+    it ended first. The recorded times of grants alone do not give the order: a holder that is
+    stopped while its acquire returns records the grant much later, perhaps after the lease has
+    ended.
     """
     found = []
     for resource, all_held in by_resource(of):
@@ -247,8 +249,8 @@ def refusals(
 ) -> list[Violation]:
     """Returns violations of the rule that the register refuses no client with a valid lease.
 
-    The client checks its lease after it was refused. If the lease is still valid, another client
-    had already used a larger fence during it: either there were two holders, or the fences of two
+    The client checks its lease after the register refused it. If the lease is still valid, another
+    client used a larger fence during the lease: either there were two holders, or the fences of two
     consecutive leases did not increase.
     """
     fences = {(lease.token, lease.resource): lease.fence for lease in of}

@@ -26,7 +26,7 @@ process.stdin.on('data', () => (over = true)).on('end', () => (over = true))
 const now = () => Number(process.hrtime.bigint())
 const choose = (from) => from[Math.floor(Math.random() * from.length)]
 
-/** Appends with a single write: a kill can lose whole lines, but lines never mix. */
+/** Appends a line with a single write: a kill loses whole lines only, and lines never mix. */
 const record = (event, entry) => writeSync(history, JSON.stringify({ event, ...entry }) + '\n')
 
 function look(event, lease, entry) {
@@ -57,7 +57,7 @@ function chooseResources() {
   return [one, choose(settings.resources.filter((other) => other !== one))]
 }
 
-/** Acquires, and perhaps cancels the wait. Returns the lease, or undefined. */
+/** Acquires, and perhaps cancels. Returns the lease; undefined if it was cancelled or failed. */
 async function acquire(ask, resources, options) {
   const controller = new AbortController()
   let timer

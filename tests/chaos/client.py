@@ -62,7 +62,7 @@ asks = count(1)
 
 
 def record(event: str, **entry: Any) -> None:
-    """Appends an event with a single write: a kill can lose whole lines, but lines never mix."""
+    """Appends an event with a single write: a kill loses whole lines only, and lines never mix."""
     os.write(history, json.dumps({"event": event, **entry}).encode() + b"\n")
 
 

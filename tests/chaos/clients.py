@@ -33,17 +33,17 @@ KINDS: dict[str, list[str]] = {
     "Rust 2": [RUST],
 }
 RETRY_DELAYS = [(2, 20), (50, 200)]
-"""Minimum and maximum, in milliseconds. Some clients retry so often that they rarely need a
-notification; the others use the default."""
+"""The ranges from which clients choose the delay between two tries, in milliseconds. With the
+first, a client retries so often that it rarely needs a notification. The second is the default."""
 END_TIMEOUT = 60.0
 """The maximum time, in seconds, that a client may take to exit, on a loaded machine."""
 CLOSED_TIMEOUT = 3.0
-"""The maximum time, in seconds, until a closed client has no connections. It is less than the 5 s
-after which an open client closes its subscriptions by itself."""
+"""The maximum time, in seconds, until a closed client has no connections. It is less than the 5
+seconds after which an open client closes unused subscriptions, so `close` itself must do it."""
 
 
 def build_rust() -> Path:
-    """The Rust client, which is built if it is not up to date."""
+    """Builds the Rust client if it is not up to date, and returns its path."""
     try:
         return build_example("chaos")
     except subprocess.CalledProcessError:
@@ -107,7 +107,7 @@ class Client:
         self._running.send_signal(signal.SIGCONT)
 
     def end(self) -> None:
-        """Requests the process to finish its waits and its work, and to close its client."""
+        """Asks the process to finish its waits and its work, and to close its client."""
         assert self._running.stdin
         self.histories[-1].add_action("ending")
         with suppress(BrokenPipeError):
@@ -117,8 +117,8 @@ class Client:
     def has_closed(self, deadline: float) -> bool:
         """Returns whether `end()` is complete: the client and its connections are closed.
 
-        At the deadline, records violations and kills the process. Otherwise it keeps running, so
-        that anything its client has left open can be found.
+        If the client is not closed at the deadline, records violations and kills the process. A
+        process with a closed client keeps running, so that connections left open can be found.
         """
         if not self.is_running:
             return True
@@ -225,7 +225,8 @@ class Clients:
         folder: Path,
         network: Network | None,
     ) -> None:
-        """Starts all clients. They get the lists in `urls` in turn; normally there is only one."""
+        """Starts all clients. Each uses one of the lists of nodes in `urls`; normally there is
+        one."""
         rust = str(build_rust())
         self._clients = []
         for number, (name, command) in enumerate(KINDS.items()):
@@ -259,7 +260,7 @@ class Clients:
             time.sleep(min(left, 0.05))
 
     def close(self) -> None:
-        """Requests all clients to finish their waits and to close, and waits until they have."""
+        """Asks all clients to finish their waits and to close, and waits until they have."""
         for client in self._clients:
             client.end()
         deadline = time.monotonic() + END_TIMEOUT

@@ -22,11 +22,11 @@ RESOURCES = ["orders", "stock", "report"]
 
 SHORT = (0.02, 0.3)
 LONG = (0.3, 3.0)
-"""The duration of a fault in seconds: minimum and maximum."""
+"""The ranges of the duration of a fault, in seconds: minimum and maximum."""
 
 SERVER_FAULTS = {"server killed": "process", "server stopped": "process"}
 QUEUE_FAULTS = {"queues lost": "process", "subscriptions cut": "process"}
-"""A server loses its queues of waiters, or the connections for notifications."""
+"""Faults by which a server loses its queues of waiters or the connections for notifications."""
 PROXY_FAULTS = {
     "delay": "delay",
     "cut": "cut",
@@ -59,8 +59,8 @@ MOMENTARY = {"cut", *QUEUE_FAULTS}
 """The kinds of faults without a duration."""
 
 MAJORITY = 0.4
-"""The probability, for each storm, that a fault hits a majority of the nodes; that a majority of
-the nodes restarts; and that most clients are killed or stopped."""
+"""The probability, in each storm, of each of three events: a fault hits a majority of the nodes, a
+majority of the nodes restarts, most clients are killed or stopped."""
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ class History:
         self._read = 0
         self.entries: list[Entry] = []
         self.actions: list[Entry] = []
-        """The actions of the run on the process, such as a kill; see waits.py."""
+        """What the run did to the process, such as killing it. waits.py lists the events."""
         self.asks: dict[int, Entry] = {}
         """The entries of acquires that have not returned, by their numbers."""
         self.held: set[str] = set()
@@ -49,12 +49,12 @@ class History:
             self.held.remove(entry["token"])
 
     def add_action(self, event: str) -> None:
-        """Records an action on the process, with the current time."""
+        """Records what the run does to the process, with the current time."""
         self.actions.append({"event": event, "at": time.monotonic_ns()})
 
     @property
     def all(self) -> list[Entry]:
-        """The entries of the process and the actions on it, ordered by time."""
+        """The entries that the process wrote and the `actions`, ordered by time."""
         return sorted([*self.load(), *self.actions], key=lambda entry: entry["at"])
 
 

@@ -1,10 +1,10 @@
 """Network namespaces for the clients, in which the kernel can drop their packets.
 
-A proxy breaks the path from all clients to one node; this module breaks the path from one client to
-all nodes, silently, in each direction independently: packets are sent to a hardware address that
-does not exist. It needs Linux, `ip`, `unshare`, `nsenter`, and either root or unprivileged user
-namespaces. The whole run has a namespace of its own too: it does not change the network of the
-machine, and leaves nothing behind, even if it is killed.
+A proxy breaks the path from all clients to one node. This module breaks the path from one client to
+all nodes: it drops packets without notice, in each direction independently, by sending them to a
+hardware address that does not exist. It needs Linux, `ip`, `unshare`, `nsenter`, and either root or
+unprivileged user namespaces. The whole run has a namespace of its own too: it does not change the
+network of the machine, and leaves nothing behind, even if it is killed.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def prepare() -> None:
 
 
 class Network:
-    """A namespace for each client, connected to this one."""
+    """A namespace for each client, connected to the namespace of the run."""
 
     def __init__(self, clients: int, group: int) -> None:
         """Creates the namespaces. They disappear with the processes of the group."""
@@ -75,7 +75,7 @@ class Network:
             _run(*inside, "ip", "route", "add", "default", "via", near)
 
     def command(self, number: int) -> list[str]:
-        """Returns the command that runs the command appended to it in the client's namespace."""
+        """Returns a command prefix that runs a command in the client's network namespace."""
         return ["nsenter", f"--net=/proc/{self._holders[number].pid}/ns/net"]
 
     def lose(self, number: int, *, requests: bool, replies: bool) -> None:

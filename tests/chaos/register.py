@@ -9,7 +9,8 @@ over a Unix socket, which network faults cannot affect:
     {"op": "write", ..., "fence": 7, "value": 4}                         {"ok": true, "value": 4}
     {"op": "write", ..., "fence": 6, "value": 4}                         {"ok": false}
 
-Its history has all accepted and refused requests, with times in nanoseconds of CLOCK_MONOTONIC.
+The history contains all accepted and refused requests, with times in nanoseconds of
+CLOCK_MONOTONIC.
 """
 
 from __future__ import annotations

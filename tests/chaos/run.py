@@ -79,16 +79,16 @@ PROGRESS_TIMEOUT = 5 * (
     + 3 * max(SETTINGS["thinks"])  # some long pauses of holders, one after another
 ) / 1000  # fmt: skip
 """The maximum time, in seconds, until every client has got a lock in a calm period and all earlier
-acquires have ended: five times as long as in an unlucky case, for a loaded machine."""
+acquires have ended. It is five times the time of an unlucky case, to allow for a loaded machine."""
 SLACK = 12.0
-"""The maximum delay, in seconds, of the end of a wait: `connect_timeout` for an outage, the
-`node_timeout` of the last rounds, and the rest for a loaded machine."""
+"""The maximum time, in seconds, by which a wait may end late. It covers `connect_timeout` in an
+outage, the `node_timeout` of the last rounds, and delays on a loaded machine."""
 CONNECTIONS_TIMEOUT = 4.0
-"""The maximum time, in seconds, until servers notice closed connections. It is less than the 5 s
-after which an open client closes its subscriptions by itself."""
+"""The maximum time, in seconds, until servers notice closed connections. It is less than the 5
+seconds after which an open client closes unused subscriptions, so `close` itself must do it."""
 LOST_TIMEOUT = 20.0
-"""The same for runs that drop packets. If the packet that closes a connection is lost, the proxy
-closes the connection after 15 s."""
+"""CONNECTIONS_TIMEOUT for runs that drop packets. If the packet that closes a connection is lost,
+the proxy closes the connection after 15 s."""
 QUEUE_LIFETIME = 6.0
 """The time, in seconds, after which a queue that no waiter joins has expired on a node. It includes
 a margin."""

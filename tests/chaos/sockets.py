@@ -8,7 +8,7 @@ ESTABLISHED = "01"
 
 
 def connections(pid: int) -> int:
-    """Returns the number of established TCP connections of the process; 0 on other systems."""
+    """Returns the number of established TCP connections of the process; 0 if this is not Linux."""
     process = Path(f"/proc/{pid}")
     if not (process / "net/tcp").exists():
         return 0

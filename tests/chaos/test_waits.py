@@ -32,7 +32,7 @@ def cancelled(number: int, since: int, at: int) -> History:
 
 
 def action(event: str, at: int) -> Entry:
-    """Returns the entry of an action on the process."""
+    """Returns the entry that records what the run did to the process, such as stopping it."""
     return {"event": event, "at": at}
 
 

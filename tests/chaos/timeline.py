@@ -17,13 +17,13 @@ SECTION = 20
 WIDTH, LEFT = 1400, 130
 SCALE = (WIDTH - LEFT) / SECTION
 ROW = 7
-"""The height of the leases of one resource, and of the faults of one layer."""
+"""The height, in pixels, of the leases of one resource and of the faults of one layer."""
 GAP = 6
 AXIS = 18
 LONG_WAIT = 500_000_000
-"""Waits longer than this are shown, in nanoseconds."""
+"""Waits are shown if they are longer than this, in nanoseconds."""
 NAMED = 50_000_000
-"""Leases held for longer than this have a tooltip, in nanoseconds."""
+"""Leases have a tooltip if they are held for longer than this, in nanoseconds."""
 
 LANGUAGES = {"Python": "#2f6db5", "Node.js": "#2e8b3d", "Rust": "#c2541b"}
 FAULTS = {

@@ -1,7 +1,7 @@
 """The checker of waits: pure functions from histories to violations, like check.py.
 
-In addition to the entries of the process (client.py), a history has the actions of the run on it:
-`stopped`, `continued`, `killed`, and `ending` when the run requested its end.
+Besides the entries that the process writes (client.py), a history records what the run did to the
+process: `stopped`, `continued`, `killed`, and `ending` when the run asked it to end.
 """
 
 from __future__ import annotations
@@ -24,18 +24,20 @@ class Wait:
     length: int | None
     """The `wait` option; None for no limit."""
     cancelled: int | None = None
-    """The time just before it was cancelled."""
+    """The time just before the wait was cancelled."""
     ended: int | None = None
-    """The time just after it returned, or the time at which its process was killed."""
+    """The time just after the acquire returned, or the time at which its process was killed."""
     outcome: str | None = None
     """`granted`, `cancelled`, `killed`, or the code of an error."""
     last: bool = False
-    """Whether it was in progress when the run, after the last fault, asked its process to end."""
+    """Whether the acquire was in progress when the run, after the last fault, asked the process to
+    end."""
     stops: list[tuple[int, int]] = field(default_factory=list)
-    """The periods in which its process was stopped during the wait: start and end."""
+    """The periods in which the process was stopped during the wait: start and end."""
 
     def ran(self, since: int, until: int) -> int:
-        """Returns the time that its process ran, and was not stopped, between these times."""
+        """Returns the part of the time from `since` to `until` in which the process was not
+        stopped."""
         stopped = (min(until, end) - max(since, begin) for begin, end in self.stops)
         return until - since - sum(max(0, each) for each in stopped)
 

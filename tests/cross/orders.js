@@ -1,4 +1,4 @@
-// Locks several resources repeatedly, and counts in a file for each. See test_orders.py.
+// Locks several resources repeatedly, and increments a counter for each. See test_orders.py.
 
 import assert from 'node:assert/strict'
 import { once } from 'node:events'

@@ -1,4 +1,5 @@
-// Holds a lease, is stopped and continued, and prints the state of the lease. See test_stopped.py.
+// Holds a lease while the test suspends and resumes this process, and prints the state of the
+// lease. See test_stopped.py.
 
 import { once } from 'node:events'
 import { Client } from 'quorlock'
@@ -7,7 +8,7 @@ const client = new Client(process.argv.slice(2), { ttl: 1_000 })
 const lease = await client.lock('r')
 const lost = once(lease.signal, 'abort').then(() => true)
 console.log(lease.fence)
-// The test stops this process here, and writes a line before it continues it.
+// The test suspends this process here, and writes a line to its stdin before resuming it.
 await once(process.stdin, 'data')
 const { valid } = lease
 console.log(JSON.stringify({ valid, lost: await lost, released: await lease.release() }))

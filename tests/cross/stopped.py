@@ -1,4 +1,4 @@
-"""Holds a lease, is stopped and continued, and prints the lease's state. See test_stopped.py."""
+"""Holds a lease while it is suspended and resumed, and prints its state. See test_stopped.py."""
 
 import json
 import sys
@@ -8,7 +8,7 @@ import quorlock
 client = quorlock.Client(sys.argv[1:], ttl=1)
 lease = client.lock("r").acquire()
 print(lease.fence, flush=True)
-# The test stops this process here, and writes a line before it continues it.
+# The test suspends this process here, and writes a line to its stdin before resuming it.
 sys.stdin.readline()
 valid = lease.valid
 lost = lease.wait_lost(60)

@@ -23,7 +23,8 @@ WORKERS = [
 ]
 TURNS = 200
 WAIT = 240
-"""Seconds: far more than all turns take on a loaded machine. A deadlock would exceed it."""
+"""The `wait` option of the workers, in seconds: far longer than all turns take on a loaded machine,
+so only a deadlock exceeds it."""
 
 
 def test_opposite_orders_do_not_deadlock_and_exclude(

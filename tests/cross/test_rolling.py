@@ -81,8 +81,8 @@ def test_leases_survive_when_nodes_lose_their_data_one_after_another(
     client = quorlock.Client(servers.urls, ttl=TTL, restart_guard=TTL, node_timeout=1)
 
     def all_nodes_vote() -> bool:
-        # The guard is longer than that of the workers: after a vote for this client, each node also
-        # votes for the workers, which do not retry.
+        # The guard of this client is longer than that of the workers, which do not retry. So once a
+        # node's vote counts for this client, it counts for the workers too.
         with quorlock.Client(servers.urls, restart_guard=TTL + 1, ttl=TTL, node_timeout=1) as new:
             try:
                 return all(granted(new, number) for number in range(5))

@@ -1,4 +1,4 @@
-"""A holder whose process is stopped for longer than its lease, and continued."""
+"""A holder whose process is suspended for longer than its lease, and then resumed."""
 
 from __future__ import annotations
 

@@ -17,7 +17,8 @@ import quorlock
 HERE = Path(__file__).resolve().parent
 PYTHON, NODE = [sys.executable, str(HERE / "waiter.py")], ["node", str(HERE / "waiter.js")]
 LONG = 600
-"""Seconds: longer than any test. With this retry delay, waiters get the lock only if notified."""
+"""A time, in seconds, longer than any test. With this retry delay, waiters get the lock only if
+they are notified."""
 
 
 def test_waiters_of_both_languages_are_served_in_order_of_arrival(

@@ -16,7 +16,8 @@ PROGRAM = Path(__file__).resolve().parents[2] / "demo" / "run.py"
 def run_demo(**environment: str) -> subprocess.CompletedProcess[str]:
     """Runs a short demo whose output is not a terminal, and returns the completed process.
 
-    Unless the environment sets `MAKE`, `true` replaces make: the tests run after `make build`.
+    Unless the environment sets `MAKE`, the program `true` replaces make, because `make build` has
+    been run already.
     """
     return subprocess.run(
         [sys.executable, str(PROGRAM)],
@@ -29,7 +30,7 @@ def run_demo(**environment: str) -> subprocess.CompletedProcess[str]:
 
 
 def found(output: str, check: str) -> int:
-    """Returns the count that the table of checks shows for this check; 0 must be expected."""
+    """Returns the count that the table shows for this check. The table must expect a count of 0."""
     [figure] = re.findall(rf"^{check}.* 0 +([\d,]+)$", output, re.MULTILINE)
     return int(figure.replace(",", ""))
 

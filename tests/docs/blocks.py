@@ -62,7 +62,7 @@ class Block:
     attributes: str = ""
     """The text after the language, such as `no_run`."""
     skipped: str = ""
-    """The reason why it is not run; empty if it is run."""
+    """The reason why the program is not run; empty if it is run."""
     printed: str = ""
     """A regular expression for the expected output."""
 

@@ -13,7 +13,7 @@ from servers import Servers
 
 @pytest.fixture(scope="session")
 def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Servers]:
-    """Five nodes that report a day of uptime.
+    """Five nodes that report an uptime of a day, so that no restart guard ignores their votes.
 
     The user `app` with the password `secret` has all rights.
     """

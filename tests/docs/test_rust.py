@@ -25,7 +25,7 @@ END = "Ok(()) }\n"
 
 @pytest.fixture(scope="module")
 def rustdoc() -> list[str]:
-    """How rustdoc is called, so that programs can use the crate and what its own tests use."""
+    """The rustdoc command that runs doc tests, with the options for using the crates in CRATES."""
     arguments = ["rustdoc", "--test", "--edition", "2024"]
     for artifact in build("--tests"):
         if artifact["profile"]["test"]:
@@ -44,7 +44,7 @@ def rustdoc() -> list[str]:
 
 
 def _program(block: Block) -> str:
-    """Returns the block as a doc test, padded to its line, in a `main` unless it has one."""
+    """Returns the block as a doc test on the same line, in a `main` unless it has one."""
     before, code = block.code[: block.line - 1], block.code[block.line :]
     fence = f"```rust,{block.attributes},{'ignore' if block.skipped else ''}\n"
     wrapped = code if "fn main" in code else f"{BEGIN}{code}{END}"

@@ -1,5 +1,5 @@
-/* Preloaded into a server, makes it report an uptime of a day, as a server in production would.
-   Redis and Valkey read the time of their start with time(), and the current time in another way. */
+/* Preloaded into a server, this library makes it report an uptime of a day, as in production.
+   Redis and Valkey use time() only for the time of their start, so only that is changed. */
 
 #include <sys/time.h>
 #include <time.h>

@@ -33,7 +33,7 @@ class Gateway:
 
     calls: list[Call] = field(default_factory=list)
     overlaps: list[str] = field(default_factory=list)
-    """The accounts with simultaneous calls. Calls without an account count by their keys."""
+    """The accounts with simultaneous calls. A call without an account counts by its `key`."""
 
     def __post_init__(self) -> None:
         self._in_progress: Counter[str] = Counter()

@@ -1,7 +1,7 @@
 """Installs the frameworks of the examples under .cache/examples, separate from .venv and
 node_modules.
 
-`make examples` runs it as a program. The pins are in examples/python and examples/node.
+`make examples` runs this file. The pins are in examples/python and examples/node.
 """
 
 from __future__ import annotations
@@ -48,7 +48,8 @@ def install_python() -> None:
 def install_node() -> None:
     """Installs the Node.js frameworks unless they are installed. Raises NotInstalledError.
 
-    Node.js looks for packages in the directories above a program, hence the link in examples/.
+    Node.js looks for packages in the directories above a program, so a link to them is made in
+    examples/.
     """
     NODE.install()
     packages = os.path.relpath(CACHE / "node" / "node_modules", EXAMPLES)

@@ -40,7 +40,7 @@ def select(database: Path, columns: str) -> list[tuple[object, ...]]:
 
 @pytest.fixture
 def start_host(start_python: Start, database: Path) -> Callable[[], tuple[Program, int]]:
-    """`start_host()` starts gunicorn with two workers as one host, and returns it and its port."""
+    """`start_host()` starts gunicorn with two workers, and returns the program and its port."""
 
     def start_host() -> tuple[Program, int]:
         options = ["--preload", "--workers", "2", "--bind", "127.0.0.1:0", "shop.wsgi"]

@@ -18,7 +18,7 @@ Hosts = Callable[[], tuple[Program, int]]
 
 @pytest.fixture
 def start_host(start_python: Callable[..., Program], environment: dict[str, str]) -> Hosts:
-    """`start_host()` starts a server as one host, and returns it and its port."""
+    """`start_host()` starts a server as one host, and returns the program and its port."""
 
     def start_host() -> tuple[Program, int]:
         program = start_python("fastapi", "-m", "uvicorn", "app:app", "--port", "0")

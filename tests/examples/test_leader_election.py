@@ -50,7 +50,7 @@ def candidate(
 
 
 def start_waiting(candidate: Candidate, language: str, servers: Servers, waiting: int) -> Program:
-    """Starts a candidate, and returns it when the queues have `waiting` members."""
+    """Starts a candidate, and returns once the queue on each node has `waiting` members."""
     program = candidate(language)
     queue = "{leader:reports}:queue"
     wait_until(lambda: all(node.command("ZCARD", queue) == waiting for node in servers))

@@ -28,7 +28,7 @@ Hosts = Callable[[], tuple[Program, int]]
 
 @pytest.fixture(params=["express", "fastify", "nestjs"])
 def start_host(request: pytest.FixtureRequest, start_node: Callable[..., Program]) -> Hosts:
-    """`start_host()` starts a server as one host, and returns it and its port."""
+    """`start_host()` starts a server as one host, and returns the program and its port."""
     program = request.getfixturevalue("nestjs") if request.param == "nestjs" else "app.js"
 
     def start_host() -> tuple[Program, int]:

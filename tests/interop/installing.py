@@ -30,7 +30,7 @@ class NotInstalledError(Exception):
 
 @contextmanager
 def locked(file: Path) -> Iterator[None]:
-    """Lets one process at a time in; the end of a process lets in the next one."""
+    """Locks the file during the block. The system releases the lock if the process ends."""
     file.parent.mkdir(parents=True, exist_ok=True)
     with file.open("w") as opened:
         fcntl.flock(opened, fcntl.LOCK_EX)
@@ -44,7 +44,8 @@ class Ecosystem:
     directory: str
     """The directory of the pins in `home`, and of the installed peers in `cache`."""
     inputs: Sequence[str]
-    """The files that the result depends on. They are copied to the cache for the installers."""
+    """The files that the installation depends on. They are copied to the cache for the
+    installers."""
     steps: Sequence[Sequence[str | Path]]
     """The installation commands. They run in the directory in the cache."""
     program: Sequence[str | Path]

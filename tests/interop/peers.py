@@ -8,7 +8,7 @@ milliseconds.
     {"extend": "resource", "ttl": 1000}     {"held": true}, or false if the lock was lost
     {"release": "resource"}                 {}, also if the lock was lost
 
-It exits at the end of stdin, or at any error, with the reason on stderr.
+The program exits at the end of stdin, or at any error, with the reason on stderr.
 """
 
 from __future__ import annotations
@@ -70,12 +70,12 @@ class PeerProcess:
         )
 
     def acquire(self, resource: str, ttl: int) -> bool:
-        """Tries once to acquire the lock for `ttl` milliseconds. Returns whether it holds it."""
+        """Tries once to acquire the lock for `ttl` milliseconds. Returns whether it succeeded."""
         held: bool = self._ask(acquire=resource, ttl=ttl)["held"]
         return held
 
     def extend(self, resource: str, ttl: int) -> bool:
-        """Extends the lock to `ttl` milliseconds from now. Returns whether it still holds it."""
+        """Extends the lock to `ttl` milliseconds from now. Returns whether it was still held."""
         held: bool = self._ask(extend=resource, ttl=ttl)["held"]
         return held
 

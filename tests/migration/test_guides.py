@@ -96,7 +96,7 @@ def test_the_code_for_other_libraries_runs(
     for server in servers:
         server.command("FLUSHALL")
     program.run(servers.urls)
-    # Some keys are left until they expire: a late grant of pottery, a signal of python-redis-lock.
+    # Two libraries leave keys until these expire: pottery a late grant, python-redis-lock a signal.
     wait_until(lambda: all(server.command("DBSIZE") == 0 for server in servers))
 
 

@@ -15,7 +15,7 @@ ROOT = Path(__file__).resolve().parent.parent.parent
 
 @dataclass(frozen=True)
 class Sandbox:
-    """A directory, and the only programs on the PATH there, by name."""
+    """A directory for installed packages, and the only programs on the PATH there, by name."""
 
     directory: Path
     programs: dict[str, str]
@@ -49,7 +49,7 @@ def sandbox(directory: Path, **programs: str) -> Sandbox:
 
 
 def program(name: str) -> str:
-    """Returns the path of a program that must be installed."""
+    """Returns the path of a program. Fails if it is not installed."""
     path = shutil.which(name)
     assert path, f"{name} is needed"
     return str(Path(path).resolve())

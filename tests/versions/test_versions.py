@@ -17,7 +17,7 @@ from waiting import wait_until
 import quorlock
 
 LONG = 600.0
-"""Seconds: longer than any test."""
+"""A time, in seconds, longer than any test."""
 
 NO_RETRIES: dict[str, Any] = {"ttl": LONG, "wait": LONG, "retry_delay": (LONG, LONG)}
 """Options with which a waiter can get the lock only if it is notified."""

@@ -8,7 +8,8 @@ use crate::quorum::MAX_NODES;
 use crate::term::Moment;
 use core::time::Duration;
 
-/// A reading older than this is always replaced by a newer one, because clocks run at different rates.
+/// The age up to which an earlier reading may be kept in place of a newer one. Clocks run at different
+/// rates, so an old reading is no longer accurate.
 const LATEST: Duration = Duration::from_millis(100);
 
 /// The nodes' clocks, as a client last read them.
@@ -18,7 +19,8 @@ const LATEST: Duration = Duration::from_millis(100);
 /// nodes' clocks.
 #[derive(Clone, Debug)]
 pub struct NodeClocks {
-    /// For each node, the moment of the reading and the clock in microseconds since the Unix epoch.
+    /// For each node: when its clock was last read, and what it showed, in microseconds since the Unix
+    /// epoch.
     read: Vec<Option<(Moment, u64)>>,
 }
 
@@ -31,9 +33,9 @@ impl NodeClocks {
     /// Records a reading of a node's clock: `micros` since the Unix epoch, in an answer that arrived at
     /// `now`.
     ///
-    /// The reading lags behind by the travel time of the answer. If an earlier reading, less than 100 ms
-    /// old, implies a later time at `now`, its answer was faster. The earlier reading is then more accurate
-    /// and is kept.
+    /// A reading is a little too low, because the clock went on while the answer travelled. If an earlier
+    /// reading, less than 100 ms old, implies a later time at `now`, its answer travelled faster. The
+    /// earlier reading is then more accurate and is kept.
     ///
     /// # Panics
     ///

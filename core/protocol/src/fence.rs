@@ -7,9 +7,10 @@
 //! equal, so a majority already stores the fence. If they differ, the largest fence is written back to
 //! a majority (RAISE) before the lease is returned, so every later winner meets a node that stores it.
 //!
-//! No client's clock is used, so no client can use up the numbers. A node forgets a counter only
-//! when its own clock has passed it ([`fence_memory`]). Every later floor is then larger, so forgetting
-//! is safe. Fences can repeat or decrease in two cases only, which the documentation names:
+//! Clients' clocks are not used, so a client whose clock is far ahead cannot exhaust the fences. A node
+//! forgets a counter only when its own clock has passed it ([`fence_memory`]). Every later floor is then
+//! larger, so forgetting is safe. Fences can repeat or decrease in two cases only, which the documentation
+//! names:
 //!
 //! - A node's clock is set back by more than [`FENCE_MEMORY`] − [`FENCE_WINDOW`].
 //! - A majority loses its counters, and the restart guard is off or not longer than twice

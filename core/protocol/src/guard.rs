@@ -14,7 +14,8 @@ use core::time::Duration;
 const UPTIME_ERROR: Duration = Duration::from_secs(1);
 const NEVER: Moment = Moment::from_origin(Duration::MAX);
 
-/// What one client knows about the memory of one node, and from when the node's votes count.
+/// The restart guard of one node, kept by one client: the last known identity of the node's memory, and the
+/// moment from which the node's votes count.
 #[derive(Clone, Debug, PartialEq)]
 #[cfg_attr(test, derive(Hash))]
 pub struct Guard {
@@ -40,10 +41,12 @@ impl Guard {
     pub fn looked(&mut self, now: Moment, seen: Option<(&str, Duration)>) {
         let age = match seen {
             Some((memory, _)) if self.memory.as_deref() == Some(memory) => return,
-            // The first examination by this client: only the uptime is known.
+            // This client examines the node for the first time, so only the uptime limits what the node may
+            // have forgotten.
             Some((_, uptime)) if self.counts_from == NEVER => uptime.saturating_sub(UPTIME_ERROR),
-            // A restart or a failover, perhaps just now, or a node that reports nothing. The uptime
-            // does not help: a promoted replica may be old and still lack grants of its predecessor.
+            // The node restarted, failed over (perhaps just now), or does not report its identity. The
+            // uptime does not help: a promoted replica may have been up for long and still lack grants of
+            // its predecessor.
             _ => Duration::ZERO,
         };
         self.memory = seen.map(|(memory, _)| memory.to_owned());
@@ -79,9 +82,9 @@ impl Vote {
 }
 
 impl Answer {
-    /// Converts an answer to EXTEND of a node whose votes do not count. A confirmation becomes
-    /// `Unknown`: the node may have forgotten a grant to another client before the key was repaired. A
-    /// missing key is missing in any case.
+    /// Converts an answer to EXTEND of a node whose votes do not count. A confirmation becomes `Unknown`:
+    /// the node may have forgotten a grant to another client before the key was repaired. `No` stays `No`:
+    /// the key is missing, whatever the node has forgotten.
     pub fn uncounted(self) -> Self {
         if self == Self::Yes { Self::Unknown } else { self }
     }

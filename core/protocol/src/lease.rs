@@ -33,7 +33,7 @@ pub struct Lease {
     quorum: Quorum,
     end: Moment,
     limit: Option<Moment>,
-    /// Why it ended, if something other than the validity end ended it.
+    /// Why the lease ended, once that is recorded. Expiry alone is not recorded: it follows from `end`.
     ended: Option<Ended>,
     released: bool,
     fence: u64,
@@ -64,8 +64,8 @@ impl Lease {
 
     /// Records that `node` granted the lease's token after the round was won, with this fence.
     pub fn granted(&mut self, node: usize, fence: u64) {
-        // A fence larger than the lease's own: the node granted the resource to another client before
-        // this request arrived, and possibly after the round was won.
+        // If the fence is larger than the lease's own, the node granted the resource to another client
+        // before this request arrived. That may have happened after the round was won.
         let healed = if fence > self.fence { Healed::Passed } else { Healed::Clean };
         self.healed(node, healed);
     }
@@ -150,8 +150,8 @@ impl Lease {
     /// Records a node's answer to `extension`, received at `now`. Returns the result once it is decided.
     /// Pass in later answers too: [`Extension::take_missing`] needs them.
     ///
-    /// A majority must confirm before the *old* validity end. After it, each confirmation would have
-    /// been true at some time, but not all at the same time.
+    /// A majority must confirm before the *old* validity end. After it, keys may expire, so a majority of
+    /// nodes may each have held the key when it answered, but not all at the same time.
     ///
     /// Only *sound* nodes can confirm. A node that lost the key and was repaired may have granted the
     /// resource to another client in between, whose lease may have begun and ended unnoticed. The node
@@ -296,7 +296,7 @@ pub struct Extension {
     confirmed: bool,
     /// The nodes that need HEAL and have not been returned by [`Self::take_missing`] yet.
     missing: NodeSet,
-    /// The nodes that held the key again, without counting, when the extension began.
+    /// The lease's `passed` nodes when the extension began. A confirmation makes them count again.
     passed: NodeSet,
 }
 

@@ -7,14 +7,15 @@ use crate::lease::Lease;
 use crate::term::{Moment, Term};
 use core::time::Duration;
 
-/// Renewals are rounded up to multiples of ttl / 32, so that many leases are renewed together.
+/// The moments of renewals are rounded up to multiples of ttl / 32, so that many leases are renewed
+/// together.
 const TICKS_PER_TTL: u32 = 32;
 
 /// The renewal schedule of one lease.
 ///
-/// A renewal is due when a third of the ttl has passed since the last confirmed one. The driver waits
-/// for its answers until the next renewal would be due. It retries earlier only if no majority can answer:
-/// a twelfth of the ttl after the renewal began. So a lease held for a time `t` is renewed at most
+/// A renewal is due when a third of the ttl has passed since the last confirmed one. The driver waits for
+/// the answers to a renewal until the next one would be due. Only if no majority can answer, it retries
+/// earlier: a twelfth of the ttl after the renewal began. So a lease held for a time `t` is renewed at most
 /// `t / (ttl / 3)` times. During an outage it is renewed up to four times as often, but most of those
 /// requests cannot be sent.
 #[derive(Clone, Copy, Debug)]

@@ -87,7 +87,7 @@ pub enum Loss {
         /// `None` if that is unknown.
         free_in: Option<Duration>,
     },
-    /// So many nodes did not vote, or not in time, that no majority was possible.
+    /// Too many nodes did not vote, or voted too late, for a majority to be possible.
     NoQuorum,
 }
 
@@ -105,7 +105,7 @@ pub enum Outcome {
     Lost(Loss),
 }
 
-/// What the caller must do now. Empty by default.
+/// The actions that the caller must carry out now. The default is no action.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[must_use]
 pub struct Actions {
@@ -139,8 +139,8 @@ enum State {
 
 /// One attempt to win a majority, with one token.
 ///
-/// Create it with a moment before the first ACQUIRE is sent, pass every [`Event`] to [`Round::handle`]
-/// and carry out the returned [`Actions`]. Continue after the decision: a grant that arrives late joins
+/// Create it with a moment before the first ACQUIRE is sent, pass every [`Event`] to [`Round::handle`] and
+/// carry out the returned [`Actions`]. Keep doing so after the decision: a grant that arrives late joins
 /// the lease or is undone, however late it is.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Round {
@@ -161,15 +161,15 @@ impl Round {
         }
     }
 
-    /// The nodes that may hold this round's token, now or later: all except those whose vote excludes
-    /// it.
+    /// The nodes that may hold this round's token, now or later: all except those whose vote rules that
+    /// out.
     pub fn holders(&self) -> NodeSet {
         let may_hold = |vote: &Option<Vote>| vote.is_none_or(Vote::may_be_applied);
         (0..self.votes.len()).filter(|node| may_hold(&self.votes[*node])).collect()
     }
 
-    /// The nodes that have granted the token so far. Pass the set of the moment at which the round is won
-    /// to [`Lease::new`](super::Lease::new).
+    /// The nodes that have granted the token so far. When the round is won, pass this set to
+    /// [`Lease::new`](super::Lease::new).
     pub fn granted(&self) -> NodeSet {
         self.grants().map(|(node, _)| node).collect()
     }
@@ -289,8 +289,8 @@ impl Round {
         Actions { undo: self.applied(), outcome: self.name_loss(now), raise: None }
     }
 
-    /// Returns the loss once it is certain which of the two it is: contention if a majority voted but did
-    /// not grant, an outage if too many nodes did not vote or voted too late.
+    /// Returns the loss once its reason is certain: contention if a majority voted but did not grant, an
+    /// outage if too many nodes did not vote or voted too late.
     fn name_loss(&mut self, now: Moment) -> Option<Outcome> {
         if self.state != State::Losing {
             return None;
@@ -312,8 +312,8 @@ impl Round {
         Some(Outcome::Lost(loss))
     }
 
-    /// The time until enough held keys have expired to win a majority together with the nodes that
-    /// granted this round, which are undone.
+    /// The time until enough held keys have expired for a majority, counting the nodes that granted this
+    /// round. Those nodes become free immediately, because the round is undone.
     fn free_in(&self) -> Option<Duration> {
         let granted = self.count(|vote| matches!(vote, Vote::Granted { .. }));
         let missing = self.quorum.size().saturating_sub(granted);

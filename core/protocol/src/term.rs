@@ -6,7 +6,8 @@ use core::time::Duration;
 /// of two clock readings adds at most another.
 const CLOCK_RESOLUTION: Duration = Duration::from_millis(2);
 
-/// Upper limit of [`Term::patience`]. After 10 s a connection is more likely stuck than its node slow.
+/// Upper limit of [`Term::patience`]. If no answer arrives for 10 s, the connection is probably stuck, and
+/// the node is not just slow.
 const LONGEST_PATIENCE: Duration = Duration::from_secs(10);
 
 /// A point in time on a local clock that never goes back and never stops, not even while the machine is

@@ -20,7 +20,7 @@ const KEPT_PART: u32 = 8;
 /// of the time in which it cannot use the resource.
 const PAUSE_AFTER_KEEPING: u32 = 4;
 
-/// A waiter that hurries tries after 1/16 of the random delay.
+/// The divisor of the random delay for a waiter that hurries: it tries after 1/16 of the delay.
 const HURRY: u32 = 16;
 
 /// The longest time for which a notified waiter goes before others. A notification that is valid for
@@ -63,9 +63,9 @@ pub struct Calls {
     arrived: Moment,
     /// Each notification: node, position of the resource, moment of arrival.
     heard: Vec<(usize, usize, Moment)>,
-    /// From when the waiter may reserve a resource again.
+    /// The moment from which the waiter may reserve a resource again.
     keeps_again: Moment,
-    /// From when the waiter may hurry again.
+    /// The moment from which the waiter may hurry again.
     hurries_again: Moment,
 }
 
@@ -79,10 +79,11 @@ impl Calls {
     /// Records a notification from `node` for the resource at position `resource`. Returns when to try:
     /// at `next`, the planned moment, or earlier.
     ///
-    /// The waiter tries immediately if a majority has notified it. If fewer nodes have, either the other
-    /// nodes are held by another client, or the nodes notified different waiters. A try resolves the
-    /// latter case: the undo of the lost round makes all nodes notify the same waiter. So the waiter
-    /// tries soon, but only once per longest delay, because the former case cannot be ruled out.
+    /// The waiter tries immediately if a majority has notified it. If fewer nodes have, there are two
+    /// possible reasons: another client holds the other nodes, or the nodes notified different waiters. If
+    /// the nodes notified different waiters, a try helps: the undo of the lost round makes all nodes notify
+    /// the same waiter. So the waiter tries soon. It does so only once per longest delay, because another
+    /// client may hold the other nodes.
     pub fn add(
         &mut self,
         now: Moment,

@@ -6,7 +6,7 @@ use crate::round::Loss;
 use crate::term::Moment;
 use core::time::Duration;
 
-/// The maximum time that the number of waiters before a waiter can add to its delay.
+/// The maximum time that is added to a waiter's delay because of the waiters before it.
 const LONGEST_PAUSE: Duration = Duration::from_secs(2);
 
 /// The range from which the delay between two rounds is drawn. The delay is random so that contenders
@@ -62,10 +62,10 @@ pub enum Next {
 
 /// One caller's wait for a lock.
 ///
-/// Contention is waited out until the deadline, with one last round at the deadline itself. An outage is
-/// waited out only for `patience`, counted from the first of consecutive rounds lost to it. That is long
-/// enough for a reconnect and short enough for callers to learn of the outage. The caller gets the loss
-/// of the last round.
+/// During contention, the wait continues until the deadline, with one last round at the deadline itself.
+/// During an outage, it continues only for `patience`, counted from the first of consecutive rounds lost to
+/// the outage. That is long enough for a reconnect and short enough for callers to learn of the outage. The
+/// caller gets the loss of the last round.
 #[derive(Clone, Debug)]
 pub struct Waiting {
     deadline: Option<Moment>,

@@ -113,7 +113,7 @@ pub fn options(bytes: &[u8]) {
             (name, options.set(dialect, name, &value)),
             ("timeout", options::timeout(dialect, &value).map(drop)),
         ];
-        // A client with other options cannot be built.
+        // With an invalid guard, no client can be built, so its locks need no check.
         if options.check_guard(dialect, options.ttl).is_ok() {
             outcomes.push((name, options.clone().set_per_lock(dialect, name, &value)));
             outcomes.push(("ttl", options.extension_ttl(dialect, &value).map(drop)));
@@ -173,7 +173,8 @@ pub fn reply(bytes: &[u8]) {
     }
 }
 
-/// Checks for every request that any reply either is understood literally or counts as no answer.
+/// Checks `value` as the reply to every kind of request: it is either decoded exactly or counts as no
+/// answer.
 pub(crate) fn value(value: Value) {
     let info = server_info(vec![value.clone(), value.clone()]);
     let short = server_info(vec![value.clone()]);
@@ -188,7 +189,8 @@ pub(crate) fn value(value: Value) {
         }
         let answered: Answered =
             understood.ok_or(Failure::timeout("no answer", Duration::ZERO, true));
-        // An undo with a ticket is confirmed with 0 too, and EXISTS is answered with a count.
+        // Two confirmations do not contain a 1: an undo with a ticket may be answered with 0, EXISTS with a
+        // count.
         let confirms = matches!(
             (&request, &value),
             (Request::Release { ticket: Some(_), .. }, _) | (Request::Exists(_), Value::Int(2..))
@@ -213,7 +215,7 @@ fn failed(error: &RedisError) {
     }
 }
 
-/// Checks that only a grant counts as a grant, and only a confirmation as a confirmation.
+/// Checks that a reply without a 1 is neither a grant nor, unless `confirms` is `true`, a confirmation.
 fn harmless(answered: &Answered, value: &Value, confirms: bool) {
     let ones = matches!(value, Value::Int(1))
         || matches!(value, Value::Array(parts) if parts.contains(&Value::Int(1)));

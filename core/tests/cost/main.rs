@@ -51,13 +51,14 @@ unsafe impl GlobalAlloc for Counting {
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
-/// Runs one test at a time, because the counters belong to the process.
+/// Locked by each test while it runs: the counters belong to the process, so tests must not run
+/// concurrently.
 static ALONE: Mutex<()> = Mutex::new(());
 
-/// The limit for an acquire and release over five nodes. It takes about 58 allocations, 15 of them in the
+/// The limit for an acquire and release over five nodes. They take about 58 allocations, 15 of them in the
 /// parser. One more for each of the ten requests would exceed the limit.
 const MOST_ALLOCATIONS: f64 = 66.0;
-/// The limit for a held lease, in bytes. It takes about 950; the goal is 2 KiB.
+/// The limit for a held lease, in bytes. A lease takes about 950; the goal is 2 KiB.
 const MOST_BYTES: i64 = 1200;
 
 fn acquire(lock: &Lock) -> Lease {
@@ -69,7 +70,7 @@ fn cycle(lock: &Lock) {
 }
 
 fn client(servers: &Servers) -> Client {
-    // Prevents timeouts on a loaded machine, whose follow-up work would be counted.
+    // Prevents timeouts on a loaded machine. A timeout leads to further work, which would be counted.
     let builder = Client::builder().nodes(&servers.urls).node_timeout(Duration::from_secs(2));
     builder.ttl(Duration::from_secs(60)).build().expect("valid")
 }
@@ -133,7 +134,7 @@ fn released_leases_leak_no_memory() {
         let more = || BYTES.load(Ordering::Relaxed) - before;
         // The limit is a leak of 8 bytes per cycle.
         let is_little = || more() <= 8 * (THREADS * CYCLES) as i64;
-        // The last answers may still arrive.
+        // The last answers may still be on their way, and free their memory when they arrive.
         let deadline = Instant::now() + Duration::from_secs(5);
         while !is_little() && Instant::now() < deadline {
             std::thread::sleep(Duration::from_millis(5));

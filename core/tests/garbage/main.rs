@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex, Once, PoisonError};
 use std::thread;
 use std::time::Duration;
 
-/// Far more than any operation here takes, even on a loaded machine.
+/// The time after which an operation fails its test: far more than it takes, even on a loaded machine.
 const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Waits on this thread for an operation.
@@ -71,7 +71,7 @@ impl Node {
 impl Drop for Node {
     fn drop(&mut self) {
         self.closed.store(true, Ordering::Relaxed);
-        // Wakes the listener.
+        // Connects once more, so that the listener stops waiting for a connection and notices `closed`.
         let _ = TcpStream::connect(self.url.trim_start_matches("redis://"));
     }
 }
@@ -171,7 +171,7 @@ fn meet(all: &[Garbage]) {
         .collect();
     for (garbage, _node, client, acquiring, looking) in meetings {
         let error = wait(acquiring).expect_err("no node granted the lock");
-        // The bytes may say that another client holds the lock.
+        // `Timeout` is possible too: the bytes may say that another client holds the lock.
         let codes = [ErrorCode::NoQuorum, ErrorCode::Timeout];
         assert!(codes.contains(&error.code()), "{garbage:?}: {error}");
         assert_eq!(error.nodes().len(), 1);

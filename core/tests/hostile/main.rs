@@ -17,7 +17,7 @@ use quorlock::{Client, Lease, Lock, Pending};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-/// Far more than any operation here takes, even on a loaded machine.
+/// The time after which an operation fails its test: far more than it takes, even on a loaded machine.
 const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// The environment variable that holds the test's name in the process that runs it.

@@ -13,7 +13,7 @@ fn a_thread_that_runs_a_task_of_tokio_can_wait_any_number_of_times() {
     runtime.block_on(async {
         let cycles = tokio::spawn(async {
             let lock = client(&nodes(), TIMEOUT).lock("r");
-            // tokio's budget lets a task poll 128 times before it must yield.
+            // tokio's budget lets a task poll 128 times before it must yield. This loop exceeds it.
             for _ in 0..500 {
                 assert!(wait(acquire(&lock).release()));
             }

@@ -36,7 +36,7 @@ fn a_node_is_connected_again_once_threads_can_be_started() {
     // Starts the runtime.
     let _ = acquire(&client(&["memory://threads".to_owned()], TIMEOUT).lock("r"));
     let servers = Servers::start(1);
-    // To resolve a host name, the client needs another thread.
+    // To resolve a host name, the client needs another thread, which cannot be started here.
     let url = servers.urls[0].replace("127.0.0.1", "localhost");
     assert!(url.contains("localhost"), "{url}");
     let lock = client(&[url], TIMEOUT).lock("r");

@@ -1,4 +1,4 @@
-//! Failovers and slot migrations: leases on a sentinel service and on a cluster.
+//! Failovers and slot migrations: leases on a Sentinel deployment and on a cluster.
 
 use crate::servers::Servers;
 use crate::{TIMEOUT, wait, wait_until};
@@ -84,7 +84,7 @@ fn the_master_is_the_one_that_a_majority_of_sentinels_names() {
         (Servers::start_with(json!({"start_sentinel": true})), Servers::start(1));
     let url = format!("redis-sentinel://{}/orders", field(&servers, 0, "seeds"));
     let builder = Client::builder().nodes([url]).wait(NOW).connect_timeout(TIMEOUT / 4);
-    // The client asks the sentinels once a second.
+    // The client asks the sentinels for the master's address once a second.
     let guard = Duration::from_secs(2);
     let client = builder.ttl(guard).restart_guard(guard).build().unwrap();
     let is_locked_on = |servers: &Servers, server| match wait(client.lock("r").acquire()) {

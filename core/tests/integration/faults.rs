@@ -169,7 +169,7 @@ fn a_release_waits_for_nodes_that_are_slow() {
     let servers = Servers::start(3);
     let (client, proxies) = through_proxies(&servers);
     let lease = wait(client.lock("r").acquire()).unwrap();
-    // The delay is longer than `node_timeout`.
+    // The answers take longer than `node_timeout`; the release must wait for them nevertheless.
     proxies.iter().for_each(|proxy| proxy.delay(1.0));
     assert!(wait(lease.release()));
     wait_until("all nodes are free", || servers.are_empty());
@@ -195,7 +195,7 @@ fn a_restarted_and_a_thawed_node_are_used_again() {
     let client = client(&servers.urls);
     let cycle = |node| {
         let lease = wait(client.lock("r").acquire()).unwrap();
-        // The node may vote later than the majority.
+        // This node may store the key only after the acquire has returned, so look for it for a while.
         let began = Instant::now();
         let mut used = false;
         while !used && began.elapsed() < Duration::from_millis(50) {
@@ -210,7 +210,7 @@ fn a_restarted_and_a_thawed_node_are_used_again() {
     servers.ask(json!({ "restart": 0 }));
     wait_until("the restarted node is used", || cycle(0));
     servers.ask(json!({ "freeze": 1 }));
-    // Long enough for the client to replace the connection.
+    // Continue for long enough that the client replaces the connection.
     let begun = Instant::now();
     while begun.elapsed() < Duration::from_secs(2) {
         assert!(wait(wait(client.lock("r").acquire()).unwrap().release()));

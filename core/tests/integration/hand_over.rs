@@ -10,7 +10,7 @@ const THREADS: u32 = 4;
 const LEASES: u32 = 60;
 
 fn short_lease(client: &Client, resource: &str) -> Lease {
-    // On a busy machine an acquire may take longer than this short ttl.
+    // On a busy machine, an acquire may take longer than this short ttl. Then try again.
     let deadline = Instant::now() + TIMEOUT;
     loop {
         let lock = client.lock(resource).ttl(Duration::from_millis(20)).auto_extend(false);

@@ -8,10 +8,11 @@ use std::time::{Duration, Instant};
 
 const LONG: Duration = Duration::from_secs(600);
 const NOW: Duration = Duration::ZERO;
-/// The client gives up an UNDO that it cannot deliver after a little more than this.
+/// The ttl of the locks. The client stops trying to deliver an UNDO a little later than this.
 const TTL: Duration = Duration::from_millis(800);
 
-/// Enough that the connections are replaced while some of their requests are in flight.
+/// The number of locks that a test acquires: enough that the connections are replaced while some of the
+/// requests are in flight.
 const RESOURCES: usize = 6;
 
 fn client(servers: &Servers, connect_timeout: Duration) -> Client {
@@ -97,7 +98,8 @@ fn late_grant_of_a_frozen_node_is_undone_after_the_release() {
         let trying: Vec<_> = locks(&client).iter().map(Lock::acquire).collect();
         let leases = trying.into_iter().map(|tried| wait(tried).unwrap());
         let leases: Vec<_> = leases.collect();
-        // An earlier release would follow the ACQUIRE on the same connection.
+        // Release only now: an earlier release would follow the ACQUIRE on the same connection and could
+        // not overtake it.
         wait_until("the connection is replaced", || {
             client.stats().nodes[2].state == NodeState::Down
         });
@@ -108,7 +110,7 @@ fn late_grant_of_a_frozen_node_is_undone_after_the_release() {
 #[test]
 fn closing_a_client_does_not_wait_for_a_frozen_node() {
     let servers = Servers::start(3);
-    // `close` waits at most this long for the client's tasks.
+    // The connect timeout is long, because `close` waits for the client's tasks for at most that time.
     let client = client(&servers, 4 * TIMEOUT);
     warm_up(&client, &servers);
     servers.ask(json!({ "freeze": 0 }));

@@ -21,7 +21,7 @@ mod waiting;
 
 use std::time::{Duration, Instant};
 
-/// Far more than any operation here takes, even on a loaded machine.
+/// The time after which an operation fails its test: far more than it takes, even on a loaded machine.
 const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Returns when the condition is true. Fails the test if it is not true within [`TIMEOUT`].

@@ -89,7 +89,7 @@ fn a_contender_that_lost_does_not_end_the_lease() {
     }
     wait_until("all nodes hold the lease", || holders(&servers, lease.token()) == 5);
     wait(lease.extend(None)).unwrap();
-    // The two nodes count now, so two others may forget.
+    // Nodes 3 and 4 count again, so two other nodes may forget the lease.
     for node in [0, 1] {
         servers.command(node, &["FLUSHALL"]);
     }

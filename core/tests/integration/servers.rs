@@ -1,4 +1,4 @@
-//! Real servers for tests, started and controlled by `tests/servers.py` in its command mode. The tests of
+//! Starts and controls real servers by running `tests/servers.py` as a subprocess. The tests of
 //! `core/tests/cost`, `core/tests/hostile` and `core/src/testing/scripts` include this file too.
 
 use serde_json::{Value, json};
@@ -84,7 +84,7 @@ impl Servers {
         Proxy { servers: self, id: proxy["id"].as_u64().unwrap(), url }
     }
 
-    /// The keys on one server, without the fences.
+    /// The keys on one server, except fence counters.
     pub fn keys(&self, server: usize) -> Vec<String> {
         let keys = self.command(server, &["KEYS", "*"]);
         let keys = keys.as_array().unwrap().iter().map(|key| key.as_str().unwrap().to_owned());
@@ -96,7 +96,7 @@ impl Servers {
         self.command(server, &["CLIENT", "LIST"]).as_str().unwrap().lines().count()
     }
 
-    /// Whether no server has any key except fences.
+    /// Whether the servers have no keys other than fence counters.
     pub fn are_empty(&self) -> bool {
         (0..self.urls.len()).all(|server| self.keys(server).is_empty())
     }

@@ -211,7 +211,7 @@ fn repeated_short_waits_for_a_loss_do_no_harm() {
 
 #[test]
 fn release_all_releases_every_lease_of_the_process() {
-    // In a process of its own, because `release_all` concerns all clients of a process.
+    // Runs in a process of its own, because `release_all` concerns all clients of a process.
     let servers = Servers::start(3);
     let status = std::process::Command::new(std::env::current_exe().unwrap())
         .args(["--exact", "upkeep::ends_with_held_leases", "--ignored"])

@@ -91,7 +91,7 @@ fn waiters_of_a_client_report_that_no_node_answers() {
     let servers = Servers::start(3);
     (0..3).for_each(|node| drop(servers.ask(json!({ "freeze": node }))));
     let client = Client::builder().nodes(&servers.urls).build().unwrap();
-    // The wait is shorter than `connect_timeout`.
+    // The wait is shorter than `connect_timeout`, so the waits end before any connection attempt does.
     let wait_for = Duration::from_millis(300);
     let waiting: Vec<_> = (0..5).map(|_| client.lock("r").wait(wait_for).acquire()).collect();
     for waiting in waiting {

@@ -38,7 +38,7 @@ const lockers = {
       const options = { acquireAttemptsLimit: 1, refreshInterval: 0, retryInterval: 1 }
       const mutex = new RedlockMutex(clients, resource, { ...options, lockTimeout: ttl })
       const { identifier } = mutex
-      // A mutex with the identifier of a held one extends it.
+      // A new mutex with the identifier of the held mutex extends its lock.
       const extending = { ...options, identifier, acquiredExternally: true }
       return (
         (await mutex.tryAcquire()) && {

@@ -36,7 +36,7 @@ Locker = Callable[[str, int], Held | None]
 
 
 def tolerant(act: Callable[[], object], *lost: type[Exception]) -> Callable[[], bool]:
-    """Returns a function that calls `act` and returns True, or False if `act` raises a `lost`."""
+    """Returns a function that calls `act`, and returns False if that raises `lost`, else True."""
 
     def attempt() -> bool:
         with suppress(*lost):

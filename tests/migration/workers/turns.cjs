@@ -1,4 +1,5 @@
-// The work that a Node.js service does with the lock, before and after its migration. Like turns.py.
+// The work that a Node.js service does with the lock, before and after its migration.
+// turns.py does the same.
 
 const { appendFileSync, readFileSync, writeFileSync } = require('node:fs')
 const { setTimeout: sleep } = require('node:timers/promises')
@@ -16,7 +17,8 @@ async function turn(fence) {
   appendFileSync(settings.history, JSON.stringify(entry) + '\n')
 }
 
-// Takes turns until stdin ends. `withLock` holds the lock and calls its argument once, with the fence.
+// Does the work repeatedly until stdin ends. `withLock` acquires the lock, calls its argument once
+// with the fence, and releases the lock.
 async function takeTurns(withLock) {
   let over = false
   process.stdin.resume().once('end', () => (over = true))

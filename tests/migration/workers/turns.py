@@ -37,7 +37,7 @@ class Settings:
 def take_turns(
     settings: Settings, with_lock: Callable[[Callable[[int | None], None]], None]
 ) -> None:
-    """Repeatedly increments the counter while it holds the lock, until stdin ends.
+    """Repeatedly increments the counter while holding the lock, until stdin ends.
 
     `with_lock` acquires the lock, calls its argument once with the fence, and releases the lock.
     """

@@ -1,4 +1,4 @@
-//! Runs the searches of `scopes.rs` and prints their sizes. `make model` calls the test.
+//! Runs the searches of `scopes.rs` and prints their sizes. `make model` runs the test in this file.
 
 use super::scope::Scope;
 use super::scopes::scopes;
@@ -12,11 +12,12 @@ fn checker(scope: &Scope) -> CheckerBuilder<Scope> {
     scope.clone().checker().threads(threads).finish_when(HasDiscoveries::AnyFailures)
 }
 
-/// Searches the whole scope and returns the number of distinct states. Panics on a violation and on an
-/// event that is never reached.
+/// Searches the whole scope and returns the number of distinct states. Panics if a claim is violated or an
+/// event that must happen is never reached.
 fn search(scope: &Scope) -> usize {
     let began = Instant::now();
-    // Depth-first search needs less memory.
+    // Depth-first search needs less memory than breadth-first search, which `fail` uses to find a short
+    // path.
     let searched = checker(scope).spawn_dfs().join();
     println!(
         "{}: {} states, {} of them distinct, up to {} steps, {:.0} s",

@@ -34,7 +34,7 @@ impl World {
             late: [false; NODES],
             raises: [Raise::Unasked; NODES],
         });
-        // No two clients propose the same fence.
+        // Adding the client's number makes the proposals of all clients differ.
         let time = self.wall_clock() + number as u64;
         let proposal = time.saturating_add_signed(scope.wall_clocks[number]);
         self.send_all(number, &Request::Acquire { token, proposal, is_again: false });
@@ -47,7 +47,8 @@ impl World {
         {
             return;
         }
-        // Requests to a node that has restarted are lost. An undo or release is sent until it is answered.
+        // A request on a broken connection is lost. An undo or release is not: it is delivered after the
+        // reconnect.
         if !link.broken || matches!(request, Request::Release { .. }) {
             link.up.push(request);
         }
@@ -91,7 +92,8 @@ impl World {
         awaited
     }
 
-    /// Handles the end of this request's deadline. The client still processes a later answer to an ACQUIRE.
+    /// Handles the end of this request's deadline. A later answer is still processed if the request is an
+    /// ACQUIRE.
     pub(super) fn time_out(&mut self, number: usize, node: usize, awaited: Awaited) {
         if let Awaited::Vote(token) = awaited
             && let Some(attempt) = self.clients[number].attempt(token)
@@ -101,7 +103,7 @@ impl World {
         self.give_up(number, node, awaited);
     }
 
-    /// The client gives up on this request: its answer will not arrive, or not in time.
+    /// Gives up on this request: its answer will not arrive, or not in time.
     pub(super) fn give_up(&mut self, number: usize, node: usize, awaited: Awaited) {
         match awaited {
             Awaited::Vote(token) => self.vote(number, node, token, Vote::Unknown, false),
@@ -136,7 +138,8 @@ impl World {
 
     /// Handles a node's vote, or its answer after the deadline.
     fn vote(&mut self, number: usize, node: usize, token: Token, vote: Vote, in_order: bool) {
-        // The lease of this round is released already, so a grant must be undone instead of joining it.
+        // The round was won, and its lease is already released: abandon the round, so that a late grant is
+        // undone.
         if self.clients[number].attempt(token).is_some_and(|a| a.decided == Some(Decided::Won))
             && self.clients[number].held.as_ref().is_none_or(|held| held.token != token)
         {
@@ -162,7 +165,8 @@ impl World {
         self.tidy(number);
     }
 
-    /// A node has applied a HEAL. If the lease is released by now, the key must be released too.
+    /// Called when a node has applied a HEAL. If the lease has been released meanwhile, releases the key
+    /// too.
     pub(super) fn healed(&mut self, number: usize, node: usize, token: Token) {
         let client = &self.clients[number];
         if !client.crashed && client.held.as_ref().is_none_or(|held| held.token != token) {
@@ -170,8 +174,8 @@ impl World {
         }
     }
 
-    /// A node does not know the script of this request. The client sends it again, after requests sent
-    /// meanwhile, unless its deadline has passed.
+    /// Handles a node's report that it does not know the script of this request. The client sends the
+    /// request again, after the requests that it sent meanwhile, unless the deadline has passed.
     pub(super) fn send_again(&mut self, number: usize, node: usize, request: Request) {
         if self.clients[number].crashed {
             return;
@@ -326,14 +330,14 @@ impl World {
         self.tidy(number);
     }
 
-    /// The holder releases its lease, valid or not.
+    /// Releases the client's lease, valid or not.
     pub(super) fn release(&mut self, number: usize) {
         let Some(held) = self.clients[number].held.take() else { return };
         self.send_all(number, &Request::Release { token: held.token, is_undo: false });
         self.tidy(number);
     }
 
-    /// The caller cancels its acquire.
+    /// Cancels the client's undecided acquire, if there is one.
     pub(super) fn cancel(&mut self, number: usize) {
         let mut attempts = self.clients[number].attempts.iter();
         let Some(attempt) = attempts.find(|attempt| attempt.decided.is_none()) else { return };

@@ -38,7 +38,7 @@ impl Scope {
 }
 
 impl World {
-    /// Checks rules about the history, which a single state does not show.
+    /// Checks the rules that concern several successive states. Records a violation in `wrong`.
     pub(super) fn observe(&mut self) {
         for number in 0..self.clients.len() {
             let now = self.now(number);

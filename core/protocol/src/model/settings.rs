@@ -25,8 +25,8 @@ pub(super) enum Claim {
     Exclusion,
     /// No two leases have the same fence, however wrong clocks are.
     Uniqueness,
-    /// Nothing more, for nodes that forget without a guard. The common claims include that no extension is
-    /// confirmed that was sent after another client won the resource.
+    /// No additional claim, because leases can overlap if nodes forget without a guard. The common claims
+    /// include that no extension is confirmed that was sent after another client won the resource.
     Truth,
 }
 

@@ -351,7 +351,8 @@ impl World {
         }
     }
 
-    /// Breaks the connections: requests in flight are lost or late, undos and releases are sent again.
+    /// Breaks the connections. Requests in flight arrive late if `late` is `true` and are lost otherwise.
+    /// Undos and releases are sent again.
     fn cut(&mut self, number: usize, node: usize, late: bool) {
         let link = &mut self.clients[number].links[node];
         let lost = std::mem::take(&mut link.up);
@@ -363,7 +364,7 @@ impl World {
         link.up.extend(lost.into_iter().filter(is_release));
     }
 
-    /// The client learns that the connection ended: every answer it waits for is lost.
+    /// Handles the end of the connection: the client gives up on every request that it waits for.
     fn hear_of_the_end(&mut self, number: usize, node: usize) {
         self.clients[number].links[node].down.clear();
         for awaited in self.awaited(number, node) {

@@ -1,9 +1,9 @@
 //! Turns: runs waiters and the nodes' queues through every order of events.
 //!
-//! That queues and notifications cannot break exclusion is shown by the search "queues" in `scopes.rs`,
-//! in which nodes refuse arbitrary clients. These searches check the queues themselves, without faults:
-//! no waiter is forgotten and no key or queue entry is left behind. Time stands still, so notifications
-//! do not expire and waiters do not poll, except as often as the search permits (`tries`).
+//! The search "queues" in `scopes.rs`, in which nodes refuse arbitrary clients, shows that queues and
+//! notifications cannot break exclusion. The searches here check the queues themselves, without faults: no
+//! waiter is forgotten and no key or queue entry is left behind. Time stands still, so notifications do not
+//! expire. A waiter tries without a notification only as often as the search permits (`tries`).
 
 use super::settings::{NODES, TERM};
 use crate::node::entry::Time;

@@ -13,7 +13,7 @@ pub(super) type Token = u8;
 pub(super) struct World {
     /// The number of ticks that have passed.
     pub(super) tick: u8,
-    /// See [`Rates`](super::settings::Rates).
+    /// The milliseconds that pass in a tick by each client's clock; `node_rates` is the same for the nodes.
     pub(super) client_rates: [u64; 3],
     pub(super) node_rates: [u64; NODES],
     /// The microseconds that pass on wall clocks in a tick.
@@ -39,7 +39,7 @@ pub(super) struct World {
 #[derive(Clone, Debug, Default, PartialEq, Hash)]
 pub(super) struct Node {
     pub(super) entry: Entry<Token>,
-    /// Incremented when the memory is lost.
+    /// The identity of the node's memory: incremented when the memory is lost.
     pub(super) memory: u8,
     /// The tick in which the node was started; initially long ago.
     pub(super) started: i8,
@@ -142,7 +142,8 @@ pub(super) enum Request {
     Acquire {
         token: Token,
         proposal: u64,
-        /// Whether it is sent a second time, after requests that were sent meanwhile.
+        /// Whether this is the second sending of the request. Requests sent since the first arrive before
+        /// it.
         is_again: bool,
     },
     Raise {
@@ -216,7 +217,8 @@ impl World {
         Time { now: self.node_now(node), wall }
     }
 
-    /// A client that has connected to a node reads the identity of its memory and its uptime.
+    /// Passes the identity of the node's memory and its uptime to the client's guard, as after every
+    /// connect.
     pub(super) fn examine(&mut self, client: usize, node: usize) {
         let now = self.now(client);
         let Node { memory, started, .. } = self.nodes[node];

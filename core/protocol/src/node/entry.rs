@@ -99,8 +99,8 @@ impl<T: Clone + PartialEq> Entry<T> {
         self.counter.fence > 0 && self.counter.get(wall) == 0
     }
 
-    /// RAISE: raises the counter to at least `fence` if `token` holds the resource. Returns whether it
-    /// does.
+    /// RAISE: raises the counter to at least `fence` if `token` holds the resource. Returns whether `token`
+    /// holds the resource.
     pub fn raise(&mut self, time: Time, token: &T, ttl: Duration, fence: u64) -> bool {
         let is_held = self.is_held_by(time.now, token);
         if is_held && self.counter.get(time.wall) < fence {

@@ -93,7 +93,7 @@ impl Queue {
                     }
                     Some(notified)
                 }
-                // The notified waiter did not try in time.
+                // The notified waiter did not try in time, so another one is notified.
                 Some(_) => continue,
                 None => self.waiting.pop_first().map(|(_, waiter)| waiter),
             };

@@ -37,7 +37,7 @@ pub struct Wanted<'a, T> {
     pub ttl: Duration,
     /// The fence that the client proposes.
     pub proposal: u64,
-    /// The waiter that the round is for; `None` if it does not join the queue.
+    /// The waiter that the round is for; `None` for a round that does not join the queue.
     pub waiter: Option<&'a str>,
 }
 
@@ -64,7 +64,8 @@ pub fn acquire<T: Clone + PartialEq>(
     vote
 }
 
-/// Puts a waiter whose ACQUIRE was refused into the queues. Returns how many waiters are before it.
+/// Puts a waiter whose ACQUIRE was refused into the queues. Returns the largest number of waiters before it
+/// in any of the queues.
 ///
 /// `call` notifies a waiter about the resource at the given position and returns whether the waiter is
 /// subscribed.

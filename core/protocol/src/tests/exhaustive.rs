@@ -127,7 +127,7 @@ fn play(kinds: &[Kind], order: &[usize], late_from: usize) {
     undone_when_abandoned(kinds, order);
 }
 
-/// Checks which nodes are undone if the round is abandoned after each of its votes.
+/// Abandons the round after each of its votes in turn, and checks which nodes are undone.
 fn undone_when_abandoned(kinds: &[Kind], order: &[usize]) {
     for abandoned_after in 0..order.len() {
         let mut round = Round::new(Quorum::over(kinds.len()).expect("valid"), at(0), TERM);

@@ -7,7 +7,8 @@ use crate::{
 };
 use std::time::Duration;
 
-/// The duration of a guard of 10 s, in milliseconds, with 102 ms of drift.
+/// The time, in milliseconds, for which a guard with a ttl of 10 s ignores votes: the ttl and 102 ms of
+/// drift.
 const LENGTH: u64 = 10_102;
 
 fn seconds(seconds: u64) -> Duration {
@@ -76,7 +77,8 @@ fn a_node_that_reports_no_identity_is_guarded_after_every_connect() {
     // The node now reports an identity, but its earlier identity is unknown.
     guard.looked(at(95_000), Some(("a", seconds(1_000))));
     assert_eq!(guard.counts_from(), at(95_000 + LENGTH));
-    // After a connection without a report, a known identity does not help either.
+    // After an examination without a report, the node is guarded even if it reports an identity seen
+    // before.
     for (came, name) in [(120_000, "a"), (160_000, "b")] {
         guard.looked(at(came), None);
         guard.looked(at(came + 20_000), Some((name, seconds(1_000))));
@@ -149,7 +151,7 @@ fn lease() -> Lease {
     granted_by_all(Quorum::over(5).expect("valid"), at(END), None)
 }
 
-/// The nodes to repair after each of these answers.
+/// Sends an extension at `sent`. Returns, for each answer, the nodes to repair after it.
 fn repaired(lease: &mut Lease, sent: Moment, answers: [Answer; 5]) -> Vec<Vec<usize>> {
     let mut extension = lease.extend(sent, TERM).expect("valid");
     let now = sent.plus(Duration::from_millis(1));

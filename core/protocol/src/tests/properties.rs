@@ -12,7 +12,8 @@ use std::time::Duration;
 
 const DAY: Duration = Duration::from_secs(24 * 3600);
 
-/// Tries this many cases of each property. A failure prints the smallest failing case found.
+/// The configuration of a property: the number of random cases to try. A failure prints the smallest
+/// failing case found.
 fn cases(cases: u32) -> ProptestConfig {
     ProptestConfig { cases, failure_persistence: None, ..ProptestConfig::default() }
 }

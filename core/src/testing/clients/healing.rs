@@ -1,4 +1,4 @@
-//! A repair that is applied after the release.
+//! Tests a HEAL that a node applies after the lease was released.
 
 use crate::lock::heal::send_heal;
 use crate::{Client, runtime};

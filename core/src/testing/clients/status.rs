@@ -1,4 +1,4 @@
-//! `Client::status`, `force_release` and `forget`.
+//! Tests of `Client::status`, `force_release` and `forget`.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 use crate::error::NodeOutcome;

@@ -65,7 +65,7 @@ fn server_error() -> impl Strategy<Value = ServerError> {
     })
 }
 
-/// Numbers with a meaning in replies, and any other.
+/// Numbers that have a meaning in replies, and arbitrary numbers.
 fn number() -> impl Strategy<Value = i64> {
     prop_oneof![3 => -1..4_i64, 1 => any::<i64>(), 1 => (1_i64 << 53) - 2..(1 << 53) + 2]
 }

@@ -10,7 +10,7 @@ use std::sync::Arc;
 const FIRST: u64 = 1;
 
 /// The driving part of `runtime::executor::Executor`, with a model of tokio's runtime. One of the threads
-/// that block on it drives it; when that thread leaves, another one does.
+/// that block on the runtime drives it. When that thread returns, another one takes over.
 struct Executor {
     drivers: Drivers,
     runtime: Mutex<Runtime>,
@@ -38,8 +38,8 @@ impl Executor {
         (executor, thread::spawn(move || fallback.fall_back(FIRST)))
     }
 
-    /// Blocks on the runtime until `is_done` returns `true`. Its second argument is whether this thread
-    /// drives.
+    /// Blocks on the runtime until `is_done` returns `true`. The second argument of `is_done` is whether
+    /// this thread drives the runtime.
     fn block_on(&self, mut is_done: impl FnMut(&Runtime, bool) -> bool) {
         let mut drives = false;
         let mut runtime = lock(&self.runtime);
@@ -73,7 +73,7 @@ impl Executor {
         }
     }
 
-    /// Same as `Executor::fall_back`.
+    /// Does what `fall_back` in `runtime/executor.rs` does.
     fn fall_back(&self, number: u64) {
         loop {
             let mut heard = None;
@@ -90,7 +90,7 @@ impl Executor {
         }
     }
 
-    /// Same as `Executor::drive`, until this thread drives and no work is ready.
+    /// Does what `drive` in `runtime/executor.rs` does, until this thread drives and no work is ready.
     fn drive(&self) {
         if self.drivers.enter() {
             self.change(|runtime| runtime.wanted += 1);

@@ -17,8 +17,8 @@ std::thread_local! {
     static TIMES_OUT: Cell<bool> = const { Cell::new(true) };
 }
 
-/// Sets whether every wait with a timeout times out immediately. If not, only a notification ends it. loom
-/// has no clock.
+/// Chooses how a wait with a timeout ends, because loom has no clock. If `times_out` is `true`, the wait
+/// times out immediately. Otherwise, only a notification ends it.
 pub(super) fn set_times_out(times_out: bool) {
     TIMES_OUT.set(times_out);
 }

@@ -8,9 +8,10 @@ use loom::thread;
 use std::io;
 use std::sync::Arc;
 
-/// With more requests in flight than this, the runtime flushes.
+/// With more requests in flight than this, new requests wait until the runtime flushes.
 const FEW: usize = 1;
-/// The bytes that the socket accepts at a time. A message has two bytes, so some are written in parts.
+/// The number of bytes that the socket accepts at a time. A message has two bytes, so some are written in
+/// parts.
 const ROOM: usize = 3;
 
 /// A connection whose socket accepts [`ROOM`] bytes until the runtime finds it writable again.
@@ -81,7 +82,7 @@ impl Connection {
         pipeline::put(self, self.pipeline.lock(), &message, message);
     }
 
-    /// The runtime: does what is due, until the test is over and nothing is due.
+    /// Acts as the runtime: does what is due, until the test is over and nothing is due.
     fn run(self: &Arc<Self>) {
         loop {
             let Due { flush, go_on, .. } = {

@@ -25,7 +25,7 @@ const PREFIX: &str = "p-";
 const TICK: Duration = Duration::from_millis(10);
 const HALF: Duration = Duration::from_millis(5);
 
-/// The ttl on the in-memory node of foreign locks that never expire.
+/// The ttl that stands for "never expires" on the in-memory node, for locks that another program took.
 const FOR_EVER: Duration = Duration::from_secs(1 << 50);
 
 type Calls = Arc<Mutex<Vec<(u64, String)>>>;
@@ -42,7 +42,7 @@ enum Step {
     Count(Keys, u64, Duration),
 }
 
-/// Random steps of a few clients, some of whose waiters are not subscribed.
+/// Draws random steps of a few clients. Some of their waiters are not subscribed.
 struct Steps {
     random: fastrand::Rng,
     subjects: Vec<Arc<Subject>>,
@@ -169,7 +169,7 @@ fn keyspace(memory: &mut Entries, time: Time) -> Keyspace {
             add(lock, Content::Text(token.clone()), expires_in);
         }
         if let Some((last, expires_in)) = record.entry.stored_fence(time.wall) {
-            // A server's resolution is a millisecond.
+            // Round up, because a server's resolution is a millisecond.
             let milliseconds = expires_in.as_micros().div_ceil(1_000) as u64;
             add(fence, Content::Text(last.to_string()), Duration::from_millis(milliseconds));
         }
@@ -193,7 +193,8 @@ fn as_server(reply: Reply) -> Reply {
     }
 }
 
-/// Returns the kind of a request and its reply, to check that all kinds occur.
+/// Returns a label for a request and its reply. The test counts the labels, to check that all [`EXPECTED`]
+/// ones occur.
 fn kind(request: &Request, reply: &Result<Reply, String>, before: &Keyspace) -> String {
     let subjects: Vec<_> = match request {
         Request::Acquire { subject, .. }
@@ -244,7 +245,8 @@ impl Pair {
         self.server.set_clock(wall);
     }
 
-    /// Applies the step to both. Returns the reply of each and what each stores afterwards.
+    /// Applies the step to the server and to the in-memory node. Returns the reply of each and what each
+    /// stores afterwards.
     async fn take(&mut self, step: &Step) -> [(Option<Result<Reply, String>>, Keyspace); 2] {
         let time = self.time();
         let in_milliseconds = |ttl: Duration| ttl.as_millis().to_string();
@@ -330,7 +332,7 @@ async fn compare() {
             let [(replied, kept), (expected, expected_kept)] = pair.take(&step).await;
             let story = || format!("sequence {sequence}:\n{}", history.join("\n"));
             match (&replied, &expected) {
-                // The error texts of the two differ.
+                // The server and the in-memory node word errors differently.
                 (Some(Err(_)), Some(Err(_))) => {}
                 _ => assert_eq!(replied, expected, "{}", story()),
             }
@@ -359,7 +361,7 @@ async fn compare() {
     assert!(memory_calls.lock().unwrap().len() > 500);
 }
 
-/// The kinds that must occur often for the comparison to be meaningful.
+/// The labels, from [`kind`], that must occur often for the comparison to be meaningful.
 const EXPECTED: &[&str] = &[
     "Acquire: Granted",
     "Acquire: Held",

@@ -37,7 +37,7 @@ fn release(subject: &Arc<Subject>) -> Request {
     Request::Release { subject: Arc::clone(subject), ticket: None, turns: TURNS }
 }
 
-/// Returns the requests other than ACQUIRE that write and report whether they did.
+/// Returns the requests other than ACQUIRE that change keys and report whether they did.
 fn others(subject: &Arc<Subject>) -> [Request; 4] {
     [
         Request::Raise { subject: Arc::clone(subject), ttl: TTL, fence: 1 << 52 },

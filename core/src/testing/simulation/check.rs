@@ -1,4 +1,4 @@
-//! Runs seeds and prints totals. `make simulate` calls the test.
+//! Runs seeds and prints totals. `make simulate` runs the test in this file.
 
 use super::life::simulate;
 use std::collections::BTreeMap;

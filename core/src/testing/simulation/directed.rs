@@ -106,7 +106,8 @@ fn a_node_does_not_count_in_a_round_begun_before_it_counts() {
         let guarded = guarded_for(&world, &process, &client).await;
         assert!(guarded > TTL, "{guarded:?}");
 
-        // Again, with a round that begins just before the node counts and is answered well after.
+        // Repeat this with a round that begins just before the node's votes count and is answered well
+        // after.
         let began = world.elapsed();
         world.nodes[0].kill();
         world.nodes[0].start(true);
@@ -120,7 +121,8 @@ fn a_node_does_not_count_in_a_round_begun_before_it_counts() {
     });
 }
 
-/// In a random world every frozen node resumes at some time, which hides callers that wait for it.
+/// Random seeds cannot test this: there, every frozen node resumes at some time, so a caller that waits for
+/// it would go unnoticed.
 #[test]
 fn nodes_that_never_answer_do_not_delay_callers() {
     let (node_timeout, connect_timeout) = (100 * MILLISECOND, 500 * MILLISECOND);
@@ -145,7 +147,8 @@ fn nodes_that_never_answer_do_not_delay_callers() {
     });
 }
 
-/// A node that answers late has applied the release and counts. A frozen node must not delay the caller.
+/// The answer of a slow node must count, because the node has applied the release. A frozen node must not
+/// delay the caller.
 #[test]
 fn a_release_waits_for_slow_nodes_but_not_for_frozen_ones() {
     let ttl = 6 * TTL;
@@ -212,7 +215,8 @@ fn validity_counts_from_before_the_first_request_is_sent() {
     });
 }
 
-/// The key lives much longer than the ttl of the acquire.
+/// An extension keeps the key for much longer than the ttl of the acquire. The release must be retried for
+/// as long.
 #[test]
 fn a_release_is_delivered_for_as_long_as_an_extension_keeps_the_key() {
     in_virtual_time(async {

@@ -87,7 +87,8 @@ impl History {
         self.state().random.fill(bytes);
     }
 
-    /// Records that a process drew these random bytes. They are for a token if they are long enough.
+    /// Records that a process drew these random bytes. If they are long enough for a token, they are taken
+    /// for one.
     pub(super) fn made(&self, bytes: &[u8], maker: &str) {
         if bytes.len() < TOKEN_BYTES {
             return;

@@ -36,7 +36,8 @@ pub(super) struct Run {
 pub(super) fn simulate(seed: u64, is_traced: bool) -> Run {
     let mut builder = Builder::new_current_thread();
     builder.enable_time().start_paused(true);
-    // Without a seed, tasks that are woken together resume in random order.
+    // Without a seed, tokio resumes tasks that are woken together in random order, and a run is not
+    // reproducible.
     #[cfg(tokio_unstable)]
     builder.rng_seed(tokio::runtime::RngSeed::from_bytes(&seed.to_le_bytes()));
     let runtime = builder.build().expect("a runtime without IO");

@@ -93,7 +93,8 @@ impl Process {
             is_lost: AtomicBool::new(false),
             is_abandoned: AtomicBool::new(false),
         });
-        // A replaced connection may stay open while the process waits for answers on it.
+        // Keep the other connections in the list: a replaced one may stay open while the process waits for
+        // answers on it.
         let mut connections = link.connections();
         connections.retain(|shared| shared.strong_count() > 0);
         connections.push(Arc::downgrade(&shared));

@@ -10,12 +10,12 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::sleep as truly;
 
-/// The maximum duration of an operation with faults, in addition to its wait: connecting, a last round, the
-/// end of freezes and partitions.
+/// The maximum time that an operation may take beyond its wait while there are faults. It covers
+/// connecting, a last round, and the time until freezes and partitions end.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// The maximum duration of an operation without faults, in addition to its wait: connecting and a last
-/// round.
+/// The maximum time that an operation may take beyond its wait without faults. It covers connecting and a
+/// last round.
 const CALM_PATIENCE: Duration = Duration::from_millis(100);
 
 /// The maximum number of times that each task may overtake a waiter, without faults. A waiter can be
@@ -29,8 +29,8 @@ const SLACK: Duration = Duration::from_millis(20);
 /// pause after it, and another attempt.
 const RECONNECTED: Duration = Duration::from_millis(2_500);
 
-/// The maximum time for which a node may be guarded, in addition to the guard's duration: uptimes are in
-/// whole seconds.
+/// The maximum time for which a node may stay guarded beyond the guard's duration. Servers report uptimes
+/// in whole seconds, so clients must allow for a shorter uptime.
 const GUARDED: Duration = Duration::from_millis(2_500);
 
 /// The longest time from the end of a suspension to the report of a loss.
@@ -132,8 +132,8 @@ impl Program {
         }
     }
 
-    /// Checks an acquire, begun at `began`, that has just timed out: a node must have refused it recently, in
-    /// a round of its own or of another waiter of its client.
+    /// Checks an acquire, begun at `began`, that has just timed out. A node must recently have refused a
+    /// round of this acquire or of another waiter of the same client.
     fn was_held(&self, began: Duration, resources: &[usize]) {
         let Self { process, scenario, .. } = self;
         let now = process.world.elapsed();
@@ -153,8 +153,8 @@ impl Program {
         }
     }
 
-    /// Checks an acquire that has just failed without a quorum: enough nodes must be in trouble or may not
-    /// have recovered yet.
+    /// Checks an acquire that has just failed for lack of a quorum: enough nodes must be in trouble, or
+    /// have been in trouble so recently that they may not have recovered.
     fn was_down(&self) {
         let Self { process, scenario, .. } = self;
         let now = process.world.elapsed();
@@ -165,7 +165,8 @@ impl Program {
             return process.world.count("errors not checked: the process was stopped");
         }
         let troubled = process.world.evidence.troubled(&process.name, since);
-        // Raising the fence may need the answers of all nodes that granted.
+        // Raising the fence may need the answers of all nodes that granted, so one node in trouble can be
+        // enough.
         let needed =
             if scenario.clocks_are_apart() { 1 } else { scenario.nodes - scenario.nodes / 2 };
         if troubled < needed {

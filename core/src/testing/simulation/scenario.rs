@@ -10,7 +10,7 @@ const SHORT: (u64, u64) = (100, 3_000);
 /// A long ttl, in milliseconds: longer than the simulation, so that keys left behind are noticed.
 const LONG: u64 = 100_000;
 
-/// A large error of wall clocks, in microseconds: ten years. It must not matter.
+/// A large error of wall clocks, in microseconds: ten years. Even this must not break a guarantee.
 const YEARS: i64 = 10 * 365 * 86_400_000_000;
 
 /// The largest error of the wall clocks of nodes that may forget counters, in microseconds: half a second.
@@ -38,7 +38,7 @@ pub(super) struct Scenario {
     pub(super) wall_clock_error: i64,
     /// The largest error of the nodes' wall clocks, in microseconds.
     pub(super) node_clock_error: i64,
-    /// Whether fences must grow. Not claimed if nodes forget and the guard is short.
+    /// Whether the run checks that fences grow. They need not if nodes forget and the guard is short.
     pub(super) fences_grow: bool,
     /// The time for which faults happen.
     pub(super) length: Duration,

@@ -18,7 +18,8 @@ const NODES: usize = 5;
 const SECOND: Duration = Duration::from_secs(1);
 const MILLISECOND: Duration = Duration::from_millis(1);
 
-/// Enough time for many messages, and much less than the random delay of a waiter that is not notified.
+/// The time within which a notified waiter tries: enough for many messages, and much less than the random
+/// delay of a waiter that is not notified.
 const AT_ONCE: Duration = Duration::from_millis(15);
 
 /// The longest random delay between two tries.
@@ -38,7 +39,7 @@ struct Peer {
 
 fn calm<F: Future<Output = ()>>(story: impl FnOnce(Calm) -> F) {
     in_virtual_time(async {
-        // The nodes' clocks differ by seconds.
+        // The nodes' clocks differ by seconds, which must make no difference.
         let node = |number| Node::new(number, 1.0, 3_000_000 * number as i64);
         let random = fastrand::Rng::with_seed(1);
         let world = World::new((0..NODES).map(node).collect(), random, false);
@@ -51,7 +52,7 @@ impl Calm {
     fn peer(&self, number: usize) -> Peer {
         let links: Vec<_> = (0..NODES).map(|_| Link::new()).collect();
         let name = format!("process {number}");
-        // Wall clocks are hours apart.
+        // Wall clocks are hours apart, which must make no difference.
         let error = 3_600_000_000 * number as i64;
         let process = network::start(&self.world, name, 1.0, error, links);
         let client = within(&process, || {
@@ -206,7 +207,8 @@ fn five_hundred_waiters_of_a_client_cost_no_more_than_one() {
             // The waiters had a second to acquire the lock one after the other.
             assert!(left <= count / 2, "{left} of {count} were not served");
         }
-        // Only the requests for the holder's lease may make a difference.
+        // The number of local waiters must make no difference. The margin of 5 is for requests about the
+        // holder's lease.
         assert!(loads[1] <= loads[0] + 5, "{loads:?}");
         sleep(SECOND).await;
         assert!(!calm.has_waiters());
@@ -459,14 +461,15 @@ fn queued_local_waiters_distinguish_an_outage_from_contention() {
             calm.requests() - before
         };
 
-        // No round has ended yet, because connecting takes longer than their wait.
+        // First, no round has ended when the waits end, because connecting to a frozen node takes longer.
         freeze();
         let client = calm.peer(0);
         let waiting = (0..200).map(|_| client.acquire(&["r"], SECOND / 2)).collect();
         let requests = down(waiting, 2 * SECOND).await;
         assert!(requests < 20, "{requests} requests of 200 waiters");
 
-        // The last round was long ago, because the first local waiter is far back in the nodes' queues.
+        // Second, the last round was long ago, because the first local waiter is far back in the nodes'
+        // queues.
         let holder = calm.peer(1);
         let lease = holder.get(&["r"]).await;
         let others: Vec<_> =

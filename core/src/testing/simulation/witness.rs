@@ -36,7 +36,7 @@ struct Arrival {
     overtaken: usize,
 }
 
-/// A waiter. It stops waiting when this is dropped.
+/// A waiter that has arrived and not got its lock. Dropping the value removes the waiter.
 pub(super) struct Waiting<'a> {
     witness: &'a Witness,
     number: u64,

@@ -38,7 +38,7 @@ fn step() -> impl Strategy<Value = Step> {
         .prop_map(|(change, after, reports, doubted)| Step { change, after, reports, doubted })
 }
 
-/// When a lease granted just before `forgot` has expired on every node.
+/// Returns the moment at which a lease granted just before `forgot` has expired on every node.
 fn safe(term: Term, forgot: Moment) -> Moment {
     forgot.plus(term.ttl).plus(term.drift())
 }
@@ -82,7 +82,7 @@ proptest! {
             if step.reports && reported == Some(server) {
                 prop_assert_eq!(guard.counts_from(), before, "it has forgotten nothing");
             }
-            // Without a report, the server may have been any other one in this step.
+            // Without a report, the guard cannot know which server answered in this step.
             reported = step.reports.then_some(server);
             was_reported |= step.reports;
             let from = guard.counts_from();

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 #[derive(Clone, Copy, Debug)]
 enum Step {
-    /// Time passes: this part of the ttl.
+    /// This fraction of the ttl passes.
     Pass(f64),
     Extend(Term),
     /// A node answers an extension, if it has not done so yet: the latest one if `back` is 0, the one before
