@@ -27,7 +27,8 @@ PROMPT = "prompt> "
 JOB = "run r -- sh -c '{}'".format(
     'trap "echo re\\sumed" CONT; echo re\\ady; until read line; do :; done; echo g\\ot $line'
 )
-"""A command that reads a line. The escapes make its output differ from the echo of its source."""
+"""Arguments of `quorlock` that run a command which reads a line. The terminal echoes them too, so
+backslashes in the printed words distinguish the echo from the command's output."""
 
 
 class Shell:
@@ -55,7 +56,7 @@ class Shell:
         os.write(self._terminal, text.encode())
 
     def run(self, command: str) -> None:
-        """Types a command."""
+        """Types a command line, and Enter."""
         self.type(f"{command}\n")
 
     def quorlock(self, arguments: str) -> None:
@@ -74,7 +75,7 @@ class Shell:
         return before
 
     def expect_status(self, status: int) -> None:
-        # Text typed before the shell has the terminal may be lost.
+        # Wait for the prompt: text typed before the shell controls the terminal may be lost.
         self.expect(PROMPT)
         self.run("echo sta\\tus=$?.")
         self.expect(f"status={status}.")

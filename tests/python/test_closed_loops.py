@@ -87,7 +87,7 @@ def test_a_lease_not_delivered_before_the_loop_is_closed_is_released(
     assert not task.done()
 
 
-# Not uvloop: its event loops keep themselves alive until they are closed.
+# Not with uvloop, whose event loops keep themselves alive until they are closed.
 @pytest.mark.parametrize("new_loop", [asyncio.new_event_loop, WatchesNoSockets])
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 @pytest.mark.filterwarnings("ignore::ResourceWarning")
