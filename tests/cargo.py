@@ -16,7 +16,7 @@ compile the dependencies again."""
 
 
 def build(*targets: str) -> list[dict[str, Any]]:
-    """Builds these targets as `make test-rust` does, which leaves nothing to compile if it has run.
+    """Builds these targets. If `make test-rust` has built the project, this compiles nothing.
 
     Returns cargo's description of each artifact.
     """

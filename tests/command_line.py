@@ -40,7 +40,7 @@ def program(installation: str) -> list[str]:
 
 
 class CommandLine:
-    """Runs the `quorlock` command of one installation. Its environment has the nodes' URLs."""
+    """Runs the `quorlock` command of one installation, with the nodes' URLs in its environment."""
 
     def __init__(self, installation: str, urls: Sequence[str]) -> None:
         self.installation = installation

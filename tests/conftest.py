@@ -31,7 +31,7 @@ for _number in (signal.SIGINT, signal.SIGQUIT):
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers() -> int:
-    """Returns the number of processes that run tests. Most tests wait, so it exceeds the CPUs."""
+    """Returns the number of processes that run tests: more than CPUs, because most tests wait."""
     return max(4, 2 * (os.cpu_count() or 1))
 
 
@@ -83,7 +83,7 @@ def start_servers(request: pytest.FixtureRequest) -> Iterator[Callable[..., Serv
 def install() -> Callable[[Ecosystem], str | None]:
     """`install(ecosystem)` installs the libraries of an ecosystem, once per session.
 
-    It returns None, or the reason why the installation failed.
+    It returns the reason if this fails, otherwise None.
     """
     known: dict[str, str | None] = {}
 

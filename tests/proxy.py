@@ -153,7 +153,7 @@ class _Link:
         self._connecting: asyncio.Task[None] | None = None
         self._closed = False
         self._unanswered = 0  # forwarded commands whose reply has not been passed on
-        self._spared = 0  # those of them that were forwarded before the mode was set
+        self._spared = 0  # how many of these were forwarded before the mode was set
         self._has_gap = False  # a reply was dropped
 
     def opened(self, side: _Side) -> None:
@@ -290,7 +290,7 @@ class _Side(asyncio.Protocol):
             self.transport.write(message)
 
     def send_end(self) -> None:
-        """Ends the stream by a shutdown: if a forked child has a copy, closing would not end it."""
+        """Shuts the stream down, which ends it even if a forked child has a copy of the socket."""
         with suppress(OSError):  # the peer has already closed the connection
             if self.transport is not None and not self.transport.is_closing():
                 self.transport.write_eof()

@@ -49,7 +49,10 @@ def fail_to_save(server: Server) -> None:
 
 
 def deny(server: Server, *rights: str) -> str:
-    """Creates a user with all permissions, changed by the ACL rules `rights`. Returns its URL."""
+    """Creates a user with all permissions, changed by the ACL rules `rights`.
+
+    Returns the server's URL with the name and the password of this user.
+    """
     server.command("ACL", "SETUSER", "locker", "on", ">secret", "~*", "&*", "+@all", *rights)
     return server.url.replace("//", "//locker:secret@")
 

@@ -197,9 +197,9 @@ def test_the_command_is_stopped_after_max_hold(quorlock: CommandLine, servers: S
 def test_a_command_that_fails_by_itself_keeps_its_status(
     quorlock: CommandLine, servers: Servers
 ) -> None:
-    """A failed command keeps its status even if the lease was lost, if the loss was not noticed.
+    """The lease is lost while the command runs, but quorlock does not notice this until the end.
 
-    After such a loss, the status of a successful command is 79.
+    A failed command then keeps its status. A successful command gets status 79.
     """
     for status, expected in [(3, 3), (0, 79)]:
         process = quorlock.start("run", "--ttl", "60s", "r", *SHELL, f"echo; read x; exit {status}")

@@ -27,8 +27,9 @@ PROMPT = "prompt> "
 JOB = "run r -- sh -c '{}'".format(
     'trap "echo re\\sumed" CONT; echo re\\ady; until read line; do :; done; echo g\\ot $line'
 )
-"""Arguments of `quorlock` that run a command which reads a line. The terminal echoes them too, so
-backslashes in the printed words distinguish the echo from the command's output."""
+"""Arguments of `quorlock` for a command that reads a line. The terminal echoes them when they are
+typed. The echo has backslashes in words that the command prints without, so that tests can tell
+the two apart."""
 
 
 class Shell:

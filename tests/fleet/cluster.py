@@ -74,7 +74,7 @@ class Cluster(Group):
         return slot
 
     def owner(self, key: str) -> int:
-        """Returns the number of the server that itself reports to own the key's slot."""
+        """Returns the number of the server that reports itself as the owner of the key's slot."""
         slot = self.slot(key)
         for server in self._reachable():
             if _has_slot(server, slot):

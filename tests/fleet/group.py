@@ -165,9 +165,9 @@ class Group:
 
 
 def seeds(addresses: str) -> dict[str, str]:
-    """Returns fields for a server's description: all addresses of a URL, its first and its last.
+    """Returns fields for the description of a server: all addresses, the first and the last.
 
-    `addresses` are separated by commas.
+    `addresses` are separated by commas, as in a URL.
     """
     first, *_, last = addresses.split(",")
     return {"seeds": addresses, "seed": first, "last_seed": last}

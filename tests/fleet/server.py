@@ -224,11 +224,12 @@ class Server:
     def wait_ready(self, *, may_move: bool = False) -> None:
         """Wait until the process answers (internal).
 
-        If the port is in use, starts the process again: with `may_move` on another port.
+        If the port is in use, restarts the process, on another port if `may_move`.
         """
         deadline = time.monotonic() + READY_TIMEOUT
         while not self._answers():
-            ended = not self.running  # checked before the log is read, which is then complete
+            # Checked before the log is read, so that the log of an ended process is complete.
+            ended = not self.running
             log = self.log_path.read_bytes()[self._log_start :].decode(errors="replace")
             if time.monotonic() > deadline:
                 raise ServerError(f"no answer after {READY_TIMEOUT:g} s: {log}")

@@ -29,7 +29,10 @@ const WRONG = [
   [Object.create({ ttl: 10_000 }), /not an object/],
 ]
 
-/** Checks that the call throws or rejects with a ConfigError about options, as `expected`. */
+/**
+ * Checks that the call throws or rejects with a ConfigError about options whose message matches
+ * `expected`.
+ */
 async function assertRefused(call, expected) {
   await assert.rejects(async () => call(), (error) => {
     assert(error instanceof ConfigError)

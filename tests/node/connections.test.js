@@ -26,7 +26,7 @@ async function setup(name) {
   return started.get(name)
 }
 
-/** Returns the placeholders in the URLs of a case: `{server.field}`, a field of a description. */
+/** Returns the placeholders in the URLs of a case: `{sentinel.seeds}` is a field of a server. */
 const places = (row) => [...row.nodes.join().matchAll(/{([\w-]+)\.(\w+)}/g)]
 
 /** Starts the servers of a case, and returns its URLs with all placeholders replaced. */

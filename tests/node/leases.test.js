@@ -151,8 +151,8 @@ test('a garbage-collected lease emits a warning, and its key stays until it expi
         refused++
         continue
       }
-      // The key expires at least 1,500 ms after the acquire. The limit is lower because the request
-      // arrives at the nodes after its start is measured.
+      // The key expires at least 1,500 ms after the acquire. The limit is lower because a request
+      // reaches the nodes some time after it is started.
       if (tried - began < 1_400) console.log('won too early', lease)
       if (lease.fence <= fence) console.log('fence', lease.fence)
       await lease.release()

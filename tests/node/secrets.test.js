@@ -24,7 +24,7 @@ function assertHidden(...values) {
   }
 }
 
-/** Checks that neither the error nor its structured clone, for a worker, contains a secret. */
+/** Checks that neither the error nor the copy that a worker would receive contains a secret. */
 function check(error) {
   assertHidden(error, error.message, error.stack, error.nodes, structuredClone(error))
 }
@@ -100,7 +100,7 @@ test('a program that fails prints no secrets', async (t) => {
       execFile(process.execPath, ['--input-type=module', '-e', program], { env }, (error, out, err) => {
         assert.equal(error?.code, 1)
         assert.match(err, /ConfigError|QuorumError/)
-        // The source of the program has no secret, because Node.js may print it with the error.
+        // Node.js may print the source with the error, so the source does not contain the URL.
         assertHidden(out, err)
         ended()
       })

@@ -130,10 +130,10 @@ def test_locks_are_kept_and_refused_correctly_while_their_slot_moves(
     lease = client.lock("k").acquire()
     cluster.begin_move("k", target)
     lease.extend()
-    # Of the keys of this acquire, only some exist. While a slot moves, neither server accepts that.
+    # Only some keys of this acquire exist. While a slot moves, neither server accepts that.
     with pytest.raises((quorlock.LockTimeoutError, quorlock.QuorumError)):
         other.lock("k", wait=0).acquire()
-    # Of the keys of this acquire, none exist. Neither server accepts that either.
+    # No key of this acquire exists. Neither server accepts that either.
     with pytest.raises(quorlock.QuorumError):
         client.lock("{k}:new", wait=0).acquire()
     cluster.end_move("k", target)

@@ -122,5 +122,5 @@ def use(nodes: list[str], case: dict[str, Any], groups: list[Group]) -> None:
 
 
 def _refusals(client: quorlock.Client) -> int:
-    """Returns how many requests of this client a node refused because the lock was held."""
+    """Returns how many requests of this client were refused because the lock was held."""
     return sum(node.outcomes.get("held", 0) for node in client.stats().nodes)
