@@ -158,7 +158,7 @@ class Runner:
 
 
 def _counts(log: Path) -> str:
-    """Returns how many tests passed, failed and were skipped, as logged by cargo, pytest or node."""
+    """Returns how many tests passed, failed or were skipped, as logged by cargo, pytest or node."""
     text = log.read_text(errors="replace")
     found: dict[str, int] = defaultdict(int)
     for line in re.findall(

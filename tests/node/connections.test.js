@@ -7,7 +7,7 @@ import { Client, LeaseLostError, LockTimeoutError } from 'quorlock'
 import { expectOutcome, load } from './rows.js'
 import { Servers, until } from './servers.js'
 
-/** Milliseconds: longer than any test, so a waiter that gets the lock during a test was notified. */
+/** Milliseconds: longer than any test, so a waiter that gets the lock in a test was notified. */
 const NEVER = 600_000
 const PATIENT = { ttl: NEVER, wait: NEVER, retryDelay: [NEVER, NEVER] }
 const TIMEOUT = 60_000

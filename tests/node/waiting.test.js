@@ -5,7 +5,7 @@ import { test } from 'node:test'
 import { Client, ClosedError, LockTimeoutError } from 'quorlock'
 import { Servers, until } from './servers.js'
 
-/** Milliseconds: longer than any test, so a waiter that gets the lock during a test was notified. */
+/** Milliseconds: longer than any test, so a waiter that gets the lock in a test was notified. */
 const NEVER = 600_000
 const PATIENT = { ttl: NEVER, wait: NEVER, retryDelay: [NEVER, NEVER] }
 /** Options with the default retry delay, so that a waiter also retries without a notification. */
