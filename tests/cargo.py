@@ -1,4 +1,4 @@
-"""What tests in Python need from cargo."""
+"""Builds Rust programs with cargo, for the Python tests."""
 
 from __future__ import annotations
 
@@ -11,12 +11,15 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[1]
 
 PACKAGES = ["-p", "quorlock-protocol", "-p", "quorlock", "-p", "quorlock-cli"]
-"""Those that `make test-rust` names: with others, cargo would compile dependencies once more."""
+"""The packages to build: the same set as in `make test-rust`. With a different set, cargo would
+compile the dependencies again."""
 
 
 def build(*targets: str) -> list[dict[str, Any]]:
-    """Builds these targets as `make test-rust` does, and returns their artifacts as cargo describes
-    them. After `make test-rust` nothing is left to compile."""
+    """Builds these targets. If `make test-rust` has built the project, this compiles nothing.
+
+    Returns cargo's description of each artifact.
+    """
     options = ["--locked", "--quiet", "--message-format=json-render-diagnostics"]
     done = subprocess.run(
         ["cargo", "build", *PACKAGES, *targets, *options],
@@ -30,6 +33,6 @@ def build(*targets: str) -> list[dict[str, Any]]:
 
 
 def build_example(name: str) -> Path:
-    """Builds an example of the crate `quorlock`, and returns the program."""
+    """Builds an example of the crate `quorlock`, and returns the path of the program."""
     artifacts = build("--example", name)
     return Path(next(found["executable"] for found in artifacts if found["executable"]))

@@ -19,7 +19,7 @@ INSTALLATIONS = ["cargo", "pip", "npm"]
 
 
 def cargo_program() -> str:
-    """The path of the program that `make build` compiles."""
+    """Returns the path of the `quorlock` program that `make build` compiles."""
     target = Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target"))
     path = target / "quick" / "quorlock"
     assert path.exists(), "run `make build` first"
@@ -27,7 +27,7 @@ def cargo_program() -> str:
 
 
 def program(installation: str) -> list[str]:
-    """The program and its first arguments, for an installation."""
+    """Returns the command that starts `quorlock` as this installation provides it."""
     match installation:
         case "cargo":
             return [cargo_program()]
@@ -40,7 +40,7 @@ def program(installation: str) -> list[str]:
 
 
 class CommandLine:
-    """The command of one installation, with the nodes in its environment."""
+    """Runs the `quorlock` command of one installation, with the nodes' URLs in its environment."""
 
     def __init__(self, installation: str, urls: Sequence[str]) -> None:
         self.installation = installation
@@ -69,7 +69,7 @@ class CommandLine:
     def run(
         self, *arguments: str, environment: Mapping[str, str] | None = None
     ) -> subprocess.CompletedProcess[str]:
-        """Runs the command until it ends."""
+        """Runs the command until it ends, and returns its status and output."""
         process = self.start(*arguments, environment=environment)
         return finish(process)
 
@@ -85,7 +85,7 @@ def finish(process: subprocess.Popen[str]) -> subprocess.CompletedProcess[str]:
 
 
 def line(process: subprocess.Popen[str]) -> str:
-    """Reads the next line of its output."""
+    """Reads the next line that the process writes to stdout."""
     assert process.stdout
     text = process.stdout.readline()
     assert text, finish(process)
@@ -99,7 +99,7 @@ def parse_json(text: str) -> Any:
 
 
 def is_alive(pid: int) -> bool:
-    """Whether the process exists and is not a zombie."""
+    """Returns whether the process exists and is not a zombie."""
     try:
         os.kill(pid, 0)
     except ProcessLookupError:

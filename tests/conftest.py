@@ -22,8 +22,8 @@ from servers import Servers
 
 pytest.register_assert_rewrite("rows")
 
-# Background jobs of a shell script ignore these signals. Programs that the tests start would
-# inherit that, and could not be stopped with them.
+# A shell script starts its background jobs with these signals ignored. If pytest is such a job, the
+# programs that the tests start would ignore them too, and the tests could not interrupt them.
 for _number in (signal.SIGINT, signal.SIGQUIT):
     if signal.getsignal(_number) is signal.SIG_IGN:
         signal.signal(_number, signal.SIG_DFL)
@@ -31,7 +31,7 @@ for _number in (signal.SIGINT, signal.SIGQUIT):
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers() -> int:
-    """How many processes run tests: more than there are CPUs, as most tests wait for something."""
+    """Returns the number of processes that run tests: more than CPUs, because most tests wait."""
     return max(4, 2 * (os.cpu_count() or 1))
 
 
@@ -42,7 +42,7 @@ _failed = pytest.StashKey[bool]()
 def pytest_runtest_makereport(
     item: pytest.Item,
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """Remember failures, for fixtures that are torn down after the test."""
+    """Records whether a test failed, for fixtures that are torn down after it."""
     report = yield
     if report.failed:
         item.stash[_failed] = True
@@ -81,7 +81,10 @@ def start_servers(request: pytest.FixtureRequest) -> Iterator[Callable[..., Serv
 
 @pytest.fixture(scope="session")
 def install() -> Callable[[Ecosystem], str | None]:
-    """Installs the libraries of an ecosystem, once per session. Returns why it failed, or None."""
+    """`install(ecosystem)` installs the libraries of an ecosystem, once per session.
+
+    It returns the reason if this fails, otherwise None.
+    """
     known: dict[str, str | None] = {}
 
     def install(ecosystem: Ecosystem) -> str | None:

@@ -8,7 +8,7 @@ from servers import Reply, Server, Servers
 
 
 def keys(servers: Servers) -> list[object]:
-    """The keys on all nodes, except fence counters."""
+    """Returns the keys on all nodes, except fence counters. A key is listed once for each node."""
     found: list[object] = []
     for server in servers:
         reply = server.command("KEYS", "*")
@@ -18,7 +18,7 @@ def keys(servers: Servers) -> list[object]:
 
 
 def is_free(servers: Servers, key: str) -> bool:
-    """Whether no node has the key."""
+    """Returns whether no node has the key."""
     return all(server.command("EXISTS", key) == 0 for server in servers)
 
 
@@ -41,11 +41,11 @@ def thaw(servers: Servers) -> None:
 
 
 def queued(nodes: Iterable[Server]) -> list[Reply]:
-    """How many waiters are in each node's queue for "r"."""
+    """Returns the number of waiters in each node's queue for the resource "r"."""
     return [node.command("ZCARD", "{r}:queue") for node in nodes]
 
 
 def listening(nodes: Iterable[Server]) -> list[int]:
-    """How many connections are subscribed to notifications on each node."""
+    """Returns the number of connections to each node that are subscribed to notifications."""
     lists = [str(node.command("CLIENT", "LIST", "TYPE", "pubsub")) for node in nodes]
     return [clients.count(" addr=") for clients in lists]

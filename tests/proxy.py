@@ -39,7 +39,8 @@ Mode = Literal[
     "pass", "drop_replies", "lose_reply", "hold", "hold_commands", "hold_replies", "refuse"
 ]
 
-# These commands have any number of replies, and these messages are no replies to a command.
+# Pub/sub commands, which can have any number of replies, and pub/sub messages, which are not
+# replies to a command.
 _PUBSUB = frozenset(
     b"SUBSCRIBE PSUBSCRIBE SSUBSCRIBE UNSUBSCRIBE PUNSUBSCRIBE SUNSUBSCRIBE"
     b" MESSAGE PMESSAGE SMESSAGE".split()
@@ -78,7 +79,7 @@ class Proxy:
 
     @property
     def mode(self) -> Mode:
-        """What happens to the traffic; see the modes in the module's description."""
+        """What happens to the traffic. The docstring of this module describes the modes."""
         return self._mode
 
     @mode.setter
@@ -93,7 +94,7 @@ class Proxy:
 
     @property
     def connections(self) -> int:
-        """Client connections that are open now: closed neither by the client nor by the proxy."""
+        """The number of open client connections: closed neither by the client nor by the proxy."""
         return sum(not link.client.ended for link in tuple(self._links))
 
     def close(self) -> None:
@@ -151,8 +152,8 @@ class _Link:
         self._server = _Side(self)
         self._connecting: asyncio.Task[None] | None = None
         self._closed = False
-        self._unanswered = 0  # commands forwarded whose reply was not passed on yet
-        self._spared = 0  # of those, the ones forwarded before the mode was set
+        self._unanswered = 0  # forwarded commands whose reply has not been passed on
+        self._spared = 0  # how many of these were forwarded before the mode was set
         self._has_gap = False  # a reply was dropped
 
     def opened(self, side: _Side) -> None:
@@ -173,7 +174,7 @@ class _Link:
             self._server.end()
 
     def due(self, side: _Side) -> float:
-        """When something that arrives now on this side is to be passed on."""
+        """Returns the loop time at which to pass on a message that arrives on this side now."""
         return self._loop.time() + self._proxy.delay if side is self._server else 0.0
 
     def mode_changed(self) -> None:
@@ -185,7 +186,7 @@ class _Link:
             self.flush()
 
     def flush(self) -> None:
-        """Pass on what the mode lets through and what is due."""
+        """Pass on all messages that are due and that the mode lets through."""
         if self._closed:
             return
         commands_pass = self._proxy.mode not in ("hold", "hold_commands")
@@ -225,7 +226,7 @@ class _Link:
             self.client.send(message)
 
     def cut(self, at_once: bool = False) -> None:
-        """Close both connections, after what was already passed on unless `at_once`."""
+        """Close both connections. Data already passed on is still sent, unless `at_once`."""
         self._closed = True
         self._proxy._links.discard(self)
         if self._connecting is not None and at_once:
@@ -239,7 +240,7 @@ class _Link:
 
 
 def _keep_alive(connection: socket.socket) -> None:
-    """Detects within seconds a peer that is gone, even if its closing packet was lost."""
+    """Makes the kernel detect within seconds that the peer is gone, even if its FIN was lost."""
     connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     for option, value in (("TCP_KEEPIDLE", 5), ("TCP_KEEPINTVL", 1), ("TCP_KEEPCNT", 10)):
         if hasattr(socket, option):
@@ -289,14 +290,14 @@ class _Side(asyncio.Protocol):
             self.transport.write(message)
 
     def send_end(self) -> None:
-        """Shut down, not only close: a forked child may have a copy of the socket."""
+        """Shuts the stream down, which ends it even if a forked child has a copy of the socket."""
         with suppress(OSError):  # the peer has already closed the connection
             if self.transport is not None and not self.transport.is_closing():
                 self.transport.write_eof()
 
 
 def _message_end(data: bytes, start: int) -> int | None:
-    """The index after the RESP message that begins at `start`; None if it is incomplete."""
+    """Returns the index after the RESP message that begins at `start`; None if it is incomplete."""
     newline = data.find(b"\r\n", start)
     if newline < 0:
         return None
@@ -318,7 +319,7 @@ def _message_end(data: bytes, start: int) -> int | None:
 
 
 def _counts(message: bytes) -> bool:
-    """Whether this is a command that has exactly one reply, or such a reply."""
+    """Returns whether this is a command that has exactly one reply, or the reply to one."""
     if message.startswith(b">"):
         return False
     lines = message.split(b"\r\n", 3)

@@ -9,11 +9,11 @@ from servers import Server, ServerReplyError
 from waiting import wait_until
 
 LOADING_ARGS = ["--key-load-delay", "2000", "--loading-process-events-interval-bytes", "1024"]
-"""Arguments for a server that loads its data slowly."""
+"""Arguments for the server program that make it load its data slowly."""
 
 
 def load(server: Server) -> None:
-    """Restarts the server, so that it is loading its data for several seconds."""
+    """Restarts the server, which must have `LOADING_ARGS`. It is then loading for some seconds."""
     fill = "for i = 1, 3000 do redis.call('SET', 'k' .. i, string.rep('x', 100)) end"
     server.command("EVAL", fill, 0)
     server.command("SAVE")
@@ -29,7 +29,7 @@ def be_replica(server: Server, master: Server) -> None:
 
 
 def lose_master(server: Server, port: int) -> None:
-    """Makes the server a replica without a master that refuses to serve stale data."""
+    """Makes the server a replica that refuses requests because no master answers on `port`."""
     server.command("CONFIG", "SET", "replica-serve-stale-data", "no")
     server.command("REPLICAOF", "127.0.0.1", port)
     wait_until(lambda: _answers(server, "MASTERDOWN"))
@@ -41,7 +41,7 @@ def fill_up(server: Server) -> None:
 
 
 def fail_to_save(server: Server) -> None:
-    """Makes the server's snapshots fail, for which it refuses writes."""
+    """Makes the server's snapshots fail, so that it refuses writes."""
     server.command("CONFIG", "SET", "save", "3600 1")
     shutil.rmtree(server.log_path.parent)
     server.command("BGSAVE")
@@ -49,7 +49,10 @@ def fail_to_save(server: Server) -> None:
 
 
 def deny(server: Server, *rights: str) -> str:
-    """Creates a user with all permissions, changed by these ACL rules. Returns its URL."""
+    """Creates a user with all permissions, changed by the ACL rules `rights`.
+
+    Returns the server's URL with the name and the password of this user.
+    """
     server.command("ACL", "SETUSER", "locker", "on", ">secret", "~*", "&*", "+@all", *rights)
     return server.url.replace("//", "//locker:secret@")
 
@@ -69,7 +72,7 @@ REFUSALS: dict[str, Callable[[Server, Server], object]] = {
     "oom": lambda server, _: fill_up(server),
     "misconf": lambda server, _: fail_to_save(server),
 }
-"""For each outcome, a function that makes the first server refuse in this way.
+"""For each outcome, a function that makes a server refuse requests with this outcome.
 
-The second server serves as its master where one is needed.
+Its arguments are that server, and another server that becomes its master if it needs one.
 """

@@ -32,7 +32,7 @@ ERRORS = {row["code"]: getattr(quorlock, row["class"]) for row in load("errors.j
 
 
 def python_value(option: str, value: Any) -> Any:
-    """Converts a value of the vectors: milliseconds to seconds, names of numbers to numbers."""
+    """Converts a value of the vectors: milliseconds to seconds, {"number": "NaN"} to a float."""
     if isinstance(value, dict):
         return float(value["number"])
     if option in DURATIONS and isinstance(value, list) and value:
@@ -43,7 +43,7 @@ def python_value(option: str, value: Any) -> Any:
 
 
 def python_options(options: dict[str, Any]) -> dict[str, Any]:
-    """Converts options of the vectors."""
+    """Converts options of the vectors to keyword arguments."""
     return {name: python_value(name, value) for name, value in options.items()}
 
 

@@ -18,16 +18,17 @@ with one JSON line on stdout, {"ok": result} or {"error": "why"}:
                                            options of `Servers`: "args": [...], "tls": "valid", ...
     {"start_sentinel": true}               the same, with "seeds" (all sentinels), "seed" (the
                                            first) and "last_seed"; the options of `Sentinel`
-    {"start_cluster": true}                the same, of masters; the options of `Cluster`
+    {"start_cluster": true}                the same, but the seeds are the masters; the options of
+                                           `Cluster`
     {"freeze": 2} {"thaw": 2} {"kill": 2}  null
     {"restart": 2}                         {"url": ..., "port": ..., "pid": ...}
     {"command": [2, "GET", "key"]}         the reply
     {"flush": true}                        null; all keys are deleted
     {"fail_over": true}                    the number of the new master (Sentinel)
-    {"fail_over": 0}                       the same for a master that is down (Cluster)
-    {"owner": "key"}                       the number of the server of a cluster that has its slot
-    {"begin_move": ["key", 1]}             null; its slot is migrating to this server
-    {"end_move": ["key", 1]}               null; the migration is complete
+    {"fail_over": 0}                       the number of the server that replaces master 0 (Cluster)
+    {"owner": "key"}                       the number of the server that owns the key's slot
+    {"begin_move": ["key", 1]}             null; the key's slot begins to migrate to server 1
+    {"end_move": ["key", 1]}               null; the slot's migration to server 1 is complete
     {"proxy": 2}                           {"url": ..., "port": ..., "id": 0}: see proxy.py
     {"proxy_mode": [0, "drop_replies"]}    null
     {"proxy_delay": [0, 0.5]}              null, seconds

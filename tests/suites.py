@@ -1,8 +1,8 @@
-"""`make test` and `make verify`: runs suites side by side, and shows at the end how long each took.
+"""Runs the suites of `make test` or `make verify`, and shows at the end how long each took.
 
     python tests/suites.py test|verify
 
-A suite is a target of the Makefile. Its output goes to build/test/, and is shown here if it fails.
+A suite is a target of the Makefile. Its output goes to build/test/, and is printed if it fails.
 The exit status is 1 if any suite failed, after all of them have ended.
 """
 
@@ -36,9 +36,9 @@ class Suite:
     target: str
     name: str
     environment: Mapping[str, str] = field(default_factory=dict)
-    """What it has in its environment unless that of this program says otherwise."""
+    """Defaults for environment variables: those of this process take precedence."""
     is_background: bool = False
-    """Whether it only gets the CPU time that the others leave."""
+    """Whether it runs at the lowest CPU priority, so that it does not slow down other suites."""
 
 
 Lane = Sequence[Suite]
@@ -46,8 +46,8 @@ Lane = Sequence[Suite]
 
 BUILD = Suite("build-tests", "build")
 
-# Python, Node.js and most of Rust wait for servers and timers; the model and the simulation only
-# compute.
+# Most tests in Python, Node.js and Rust wait for servers and timers. The model and the simulation
+# only compute, so they run in the background.
 TEST: Sequence[Lane] = [
     [
         Suite("test-python", "Python", {"PYTEST_ADDOPTS": f"--junitxml={JUNIT}"}),
@@ -62,7 +62,8 @@ TEST: Sequence[Lane] = [
     ],
 ]
 
-# In `make test` these are short. They run alone: what one of them finds, it should find by itself.
+# Long runs, which `make test` has only in short forms or not at all. They run one after another, so
+# that the load of one suite cannot cause a failure in another.
 VERIFY: Sequence[Lane] = [
     [
         Suite("chaos", "chaos, 10 minutes", {"SECONDS": "600"}),
@@ -78,7 +79,7 @@ PLANS = {"test": TEST, "verify": VERIFY}
 
 @dataclass(frozen=True)
 class Result:
-    """What became of a suite."""
+    """The result of running a suite."""
 
     suite: Suite
     seconds: float
@@ -87,13 +88,13 @@ class Result:
 
 
 class Runner:
-    """Runs suites, and ends what it started when it is told to end."""
+    """Runs suites. `end` terminates those that are running."""
 
     def __init__(self) -> None:
         self.results: list[Result] = []
         self._running: set[subprocess.Popen[bytes]] = set()
         self._is_ending = False
-        self._lock = threading.RLock()  # a signal may come while it is held
+        self._lock = threading.RLock()  # reentrant, for signal handlers that call `end`
 
     def run_lanes(self, lanes: Sequence[Lane]) -> None:
         """Run all suites to their end."""
@@ -106,7 +107,7 @@ class Runner:
             self.run(suite)
 
     def run(self, suite: Suite, *, is_shown: bool = False) -> bool:
-        """Run one suite; its output is shown now, or if it fails."""
+        """Run one suite. Shows its output while it runs if `is_shown`, otherwise if it fails."""
         log = LOGS / f"{suite.target}.log"
         began = time.monotonic()
         with log.open("wb") as output:
@@ -124,7 +125,7 @@ class Runner:
     def _start(self, suite: Suite, output: BinaryIO | None) -> subprocess.Popen[bytes] | None:
         niceness = ["nice", "-n", "19"] if suite.is_background else []
         make = os.environ.get("MAKE", "make")
-        # Without the flags of the `make` that runs this, such as its job server.
+        # Omits MAKEFLAGS, so that the suite does not use the job server of the calling `make`.
         own = {name: value for name, value in os.environ.items() if name != "MAKEFLAGS"}
         with self._lock:
             if self._is_ending:
@@ -148,7 +149,7 @@ class Runner:
         print(f"{result.suite.name}: {state} after {result.seconds:.0f} s", flush=True)
 
     def end(self) -> None:
-        """End all suites, and everything that they started."""
+        """Terminate the process groups of all running suites, and start no others."""
         with self._lock:
             self._is_ending = True
             for process in self._running:
@@ -157,7 +158,7 @@ class Runner:
 
 
 def _counts(log: Path) -> str:
-    """How many tests passed, failed and were skipped, as cargo, pytest and node count them."""
+    """Returns how many tests passed, failed or were skipped, as logged by cargo, pytest or node."""
     text = log.read_text(errors="replace")
     found: dict[str, int] = defaultdict(int)
     for line in re.findall(
@@ -171,7 +172,7 @@ def _counts(log: Path) -> str:
 
 
 def python_directories() -> dict[str, tuple[float, int]]:
-    """The seconds and the number of the Python tests in each directory."""
+    """Returns the total seconds and the number of the Python tests in each directory."""
     if not JUNIT.exists():
         return {}
     found: dict[str, tuple[float, int]] = {}
@@ -183,7 +184,7 @@ def python_directories() -> dict[str, tuple[float, int]]:
 
 
 def table(results: Sequence[Result], seconds: float) -> str:
-    """How long each suite took, and what became of it."""
+    """Returns a table of the suites: the time that each took, and its result."""
     rows = [f"{'suite':<34}{'seconds':>8}  result"]
     for result in results:
         state = result.counts or "passed" if result.passed else f"FAILED  {result.counts}"

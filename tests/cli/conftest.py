@@ -1,4 +1,4 @@
-"""Fixtures for the tests of the command line, each of which runs with every installation of it."""
+"""Fixtures for the tests of the `quorlock` command. Each test runs with every installation."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from servers import Servers
 
 @pytest.fixture(scope="package", autouse=True)
 def default_sighup() -> Iterator[None]:
-    """Started processes do not inherit an ignored SIGHUP if the tests are run under nohup(1)."""
+    """Resets SIGHUP: under nohup(1), the processes that tests start would otherwise ignore it."""
     before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
     yield
     signal.signal(signal.SIGHUP, before)

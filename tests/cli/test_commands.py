@@ -16,7 +16,7 @@ SOON = ["--connect-timeout", "50ms"]
 
 
 def all_keys(servers: Servers) -> list[object]:
-    """All keys on all nodes, including fence counters."""
+    """Returns all keys on all nodes, including fence counters."""
     found: list[object] = []
     for server in servers:
         reply = server.command("KEYS", "*")

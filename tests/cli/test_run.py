@@ -76,7 +76,7 @@ def test_a_held_lock_is_a_conflict(quorlock: CommandLine, servers: Servers) -> N
     done = quorlock.run("run", "--json", "r", "--", "echo", environment={"QUORLOCK_WAIT": "0"})
     error = parse_json(done.stderr)
     assert (error["error"], error["exit_status"], error["resources"]) == ("TIMEOUT", 75, ["r"])
-    # A node that had not answered when the result was already decided is pending.
+    # A node is pending if the result was certain before it answered.
     assert "held" in {node["outcome"] for node in error["nodes"]} <= {"held", "pending"}
     assert keys(servers) == ["r"] * 3
 
@@ -197,7 +197,10 @@ def test_the_command_is_stopped_after_max_hold(quorlock: CommandLine, servers: S
 def test_a_command_that_fails_by_itself_keeps_its_status(
     quorlock: CommandLine, servers: Servers
 ) -> None:
-    """Even if the lease was lost, unless the loss had been noticed before."""
+    """The lease is lost while the command runs, but quorlock does not notice this until the end.
+
+    A failed command then keeps its status. A successful command gets status 79.
+    """
     for status, expected in [(3, 3), (0, 79)]:
         process = quorlock.start("run", "--ttl", "60s", "r", *SHELL, f"echo; read x; exit {status}")
         line(process)
@@ -218,7 +221,7 @@ def test_the_command_is_killed_with_quorlock(quorlock: CommandLine, servers: Ser
 
 
 def test_ignored_signals_stay_ignored(quorlock: CommandLine) -> None:
-    """As nohup(1) requires."""
+    """nohup(1) relies on this: it runs its command with SIGHUP ignored."""
     if quorlock.installation == "npm":
         pytest.skip("Node.js resets ignored signals when it starts")
     quorlock.program = ["nohup", *quorlock.program]
@@ -244,7 +247,7 @@ def test_the_command_is_stopped_if_the_lease_ended_during_a_suspension(
 def test_a_command_is_gone_before_the_next_one_runs(
     quorlock: CommandLine, servers: Servers
 ) -> None:
-    """Even if its lease cannot be extended, and it ignores SIGTERM."""
+    """This also holds if the lease cannot be extended and the command ignores SIGTERM."""
     proxies = [servers.proxy(index) for index in range(3)]
     cut_off = {"QUORLOCK_NODES": ",".join(proxy.url for proxy in proxies)}
     # The drift factor makes the safety margin large enough for a busy machine.

@@ -27,7 +27,9 @@ PROMPT = "prompt> "
 JOB = "run r -- sh -c '{}'".format(
     'trap "echo re\\sumed" CONT; echo re\\ady; until read line; do :; done; echo g\\ot $line'
 )
-"""A command that reads a line. The escapes make its output differ from the echo of its source."""
+"""Arguments of `quorlock` for a command that reads a line. The terminal echoes them when they are
+typed. The echo has backslashes in words that the command prints without, so that tests can tell
+the two apart."""
 
 
 class Shell:
@@ -55,7 +57,7 @@ class Shell:
         os.write(self._terminal, text.encode())
 
     def run(self, command: str) -> None:
-        """Types a command."""
+        """Types a command line, and Enter."""
         self.type(f"{command}\n")
 
     def quorlock(self, arguments: str) -> None:
@@ -74,7 +76,7 @@ class Shell:
         return before
 
     def expect_status(self, status: int) -> None:
-        # Text typed before the shell has the terminal may be lost.
+        # Wait for the prompt: text typed before the shell controls the terminal may be lost.
         self.expect(PROMPT)
         self.run("echo sta\\tus=$?.")
         self.expect(f"status={status}.")

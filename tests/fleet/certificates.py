@@ -11,8 +11,8 @@ from typing import Literal, NamedTuple, get_args
 from fleet.errors import ServerError, Unavailable
 
 Kind = Literal["valid", "expired", "other-name", "other-ca"]
-"""The certificate of a server: a valid one for this machine, or one that no client may trust. Such
-a certificate has expired, is for another name, or is signed by an unknown CA."""
+"""The kind of a server's certificate: valid for this machine, or one that clients must reject
+because it has expired, is for another name, or is signed by a CA that they do not trust."""
 
 _NAMES = "DNS:localhost,IP:127.0.0.1,IP:::1"
 _DAY = timedelta(days=1)
@@ -42,7 +42,7 @@ class Pair(NamedTuple):
 
 
 class Certificates:
-    """A CA, another CA that nobody trusts, and certificates signed by them, in a directory."""
+    """A trusted CA, an untrusted CA, and certificates signed by them, as files in a directory."""
 
     def __init__(self, directory: Path, kind: Kind = "valid") -> None:
         if kind not in get_args(Kind):

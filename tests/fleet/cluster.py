@@ -14,12 +14,13 @@ SLOTS = 16384
 
 _QUIET = 600_000
 _ALERT = 500
-"""Milliseconds without an answer after which the cluster considers a server down. Normally so long
-that this never happens, even on a busy machine; during `fail_over`, short."""
+"""Milliseconds without an answer after which the cluster considers a server down. `_QUIET` is in
+effect during the tests, so that a busy machine causes no failover. `_ALERT` is in effect during the
+start and `fail_over`."""
 
 
 class Cluster(Group):
-    """Three masters, servers 0 to 2, and `replicas` more: server 3 is the replica of 0, and so on.
+    """Masters 0 to 2, then `replicas` replicas: server 3 replicates master 0, server 4 master 1.
 
     With `tls` all of them speak TLS.
     """
@@ -50,12 +51,12 @@ class Cluster(Group):
 
     @property
     def seeds(self) -> str:
-        """The masters' addresses, as a URL names them."""
+        """The masters' addresses as they appear in a URL: `host:port`, separated by commas."""
         return ",".join(f"{s.settings.host}:{s.port}" for s in self._servers[: self._masters])
 
     @property
     def url(self) -> str:
-        """The cluster, for clients."""
+        """The URL of the cluster, for clients."""
         first = self._servers[0]
         scheme = "redis" if first.settings.certificates is None else "rediss"
         password = first.settings.password
@@ -63,17 +64,17 @@ class Cluster(Group):
         return f"{scheme}-cluster://{credentials}{self.seeds}{first.tls_query}"
 
     def describe(self) -> list[dict[str, object]]:
-        """The servers, each with the addresses that make up the URL of the cluster."""
+        """Returns the descriptions of the servers, each with the masters' addresses as seeds."""
         return [{**server, **seeds(self.seeds)} for server in super().describe()]
 
     def slot(self, key: str) -> int:
-        """The slot of a key."""
+        """Returns the slot of a key."""
         slot = self._reachable()[0].command("CLUSTER", "KEYSLOT", key)
         assert isinstance(slot, int)
         return slot
 
     def owner(self, key: str) -> int:
-        """The number of the server that owns a key's slot, by its own report."""
+        """Returns the number of the server that reports itself as the owner of the key's slot."""
         slot = self.slot(key)
         for server in self._reachable():
             if _has_slot(server, slot):

@@ -1,4 +1,4 @@
-"""The errors of servers that tests start."""
+"""Errors about the servers that tests start."""
 
 
 class ServerError(Exception):

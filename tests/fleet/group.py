@@ -27,9 +27,9 @@ from fleet.resp import ServerReplyError
 from fleet.server import READY_TIMEOUT, Server
 from fleet.settings import Settings
 
-# The parent is gone when its end of the pipe is closed. Its forked children may still have copies
-# of that end, so the watchdog also checks its parent's id. SIGHUP is ignored because the kernel
-# sends it to a process group that is orphaned while one of its members is stopped.
+# The pipe to the watchdog's stdin closes when the parent ends. Forked children of the parent may
+# still have copies of the pipe, so the watchdog also checks its parent's id. It ignores SIGHUP
+# because the kernel sends it to an orphaned process group that has a stopped member.
 _WATCHDOG = """
 import os, select, signal, sys
 for number in (signal.SIGHUP, signal.SIGINT, signal.SIGTERM):
@@ -101,11 +101,11 @@ class Group:
         return [server.url for server in self._servers]
 
     def describe(self) -> list[dict[str, object]]:
-        """Descriptions of the servers, for tests in other languages."""
+        """Returns descriptions of the servers, for tests in other languages."""
         return [server.describe() for server in self._servers]
 
     def proxy(self, index: int, host: str = "127.0.0.1") -> Proxy:
-        """A new proxy in front of a server, closed together with the servers."""
+        """Starts a proxy in front of a server, which is closed together with the servers."""
         server = self._servers[index]
         proxy = Proxy(server.port, server.settings.password, host)
         self.proxies.append(proxy)
@@ -119,7 +119,7 @@ class Group:
                 server.command("FLUSHALL")
 
     def keep_logs(self) -> Path:
-        """Keep the servers' logs and data at the end, and print on stderr where they are."""
+        """Make `close` keep the servers' logs and data, and print their directory on stderr."""
         self._logs_wanted = True
         return self._directory
 
@@ -165,7 +165,10 @@ class Group:
 
 
 def seeds(addresses: str) -> dict[str, str]:
-    """All addresses of a URL, its first and its last, as fields for the description of a server."""
+    """Returns fields for the description of a server: all addresses, the first and the last.
+
+    `addresses` are separated by commas, as in a URL.
+    """
     first, *_, last = addresses.split(",")
     return {"seeds": addresses, "seed": first, "last_seed": last}
 

@@ -17,7 +17,7 @@ Kind = TypeVar("Kind", bound=Group)
 
 
 class Program:
-    """The servers that were started, and the commands on them."""
+    """Keeps the started servers, and executes commands on them."""
 
     def __init__(self) -> None:
         self._started: Group | None = None
@@ -114,7 +114,7 @@ def _exit(number: int, frame: object) -> NoReturn:
 
 
 def main() -> None:
-    """Answers each line of stdin until its end, SIGTERM or SIGINT."""
+    """Answers each line of stdin, until stdin ends or SIGTERM or SIGINT arrives."""
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, _exit)
     program = Program()

@@ -21,7 +21,7 @@ def encode_command(*args: Argument) -> bytes:
 
 
 def read_reply(reader: BinaryIO) -> Reply:
-    """Reads a RESP2 reply. Raises ServerReplyError for an error, ConnectionError at the end."""
+    """Reads a RESP2 reply. Raises ServerReplyError for an error reply, ConnectionError at EOF."""
     line = reader.readline()
     if not line.endswith(b"\r\n"):
         raise ConnectionError("the server closed the connection")

@@ -14,23 +14,27 @@ from fleet.server import Server
 from fleet.settings import Settings
 
 SERVICE = "orders"
-"""The name by which the sentinels know the master."""
+"""The name under which the sentinels monitor the master."""
 
 _QUIET = 600_000
 _ALERT = 100
-"""Milliseconds without an answer after which the sentinels consider a master down. Normally so long
-that this never happens, even on a busy machine; during `fail_over`, short."""
+"""Milliseconds without an answer after which the sentinels consider a master down. `_QUIET` is in
+effect normally, so that a busy machine causes no failover. `_ALERT` is in effect during
+`fail_over`."""
 
 # Shorter periods, so that a failover does not take many seconds. Redis before 7.0 cannot set them.
-# A replica can be promoted only if its last INFO is younger than three info-periods, or, while the
-# master is down, five ping-periods; INFO is then requested once a second. The other sentinels must
-# learn of a new master within four publish-periods, or they make it a replica again.
+# The periods must not be too short. A replica can be promoted only if its last INFO reply is
+# younger than three info-periods. While the master is down, sentinels request INFO once a second,
+# and the limit is five ping-periods. The other sentinels must learn of a new master within four
+# publish-periods, or they make it a replica again.
 _HASTE = "ping-period 500 info-period 200 ask-period 50 publish-period 500 election-timeout 1000"
 _PATIENCE = "tilt-trigger 600000"
 
 
 class Sentinel(Group):
-    """One service: servers 0 (the master at first) to `replicas`, and behind them three sentinels.
+    """A Sentinel deployment: server 0 (the initial master), its replicas, then three sentinels.
+
+    Servers 1 to `replicas` are the replicas.
 
     `password` is that of the master and its replicas, `sentinel_password` that of the sentinels.
     With `tls` all of them speak TLS.
@@ -82,12 +86,12 @@ class Sentinel(Group):
 
     @property
     def seeds(self) -> str:
-        """The sentinels' addresses, as a URL names them."""
+        """The sentinels' addresses as they appear in a URL: `host:port`, separated by commas."""
         return ",".join(f"{s.settings.host}:{s.port}" for s in self.sentinels)
 
     @property
     def url(self) -> str:
-        """The service, for clients."""
+        """The URL of the deployment, for clients."""
         first = self._servers[0]
         scheme = "redis" if first.settings.certificates is None else "rediss"
         password = first.settings.password
@@ -100,20 +104,20 @@ class Sentinel(Group):
 
     @property
     def master(self) -> Server:
-        """The server that the sentinels name now."""
+        """The server that all running sentinels currently report as the master."""
         ports = {self._named_by(sentinel) for sentinel in self.sentinels if sentinel.running}
         if len(ports) > 1:
             raise ServerError(f"the sentinels do not agree on the master: {ports}")
         return next(server for server in self.data if server.port in ports)
 
     def describe(self) -> list[dict[str, object]]:
-        """The servers, each with the addresses that make up the URL of the service."""
+        """Returns the descriptions of the servers, each with the sentinels' addresses as seeds."""
         return [{**server, **seeds(self.seeds)} for server in super().describe()]
 
     def fail_over(self) -> int:
         """Waits for the failover of the master, which must be killed or frozen.
 
-        Returns the number of the new master once all sentinels name it and it has that role.
+        Returns the number of the new master once all sentinels report it and it has that role.
         """
         old = self.master
         for sentinel in self.sentinels:
@@ -125,7 +129,7 @@ class Sentinel(Group):
         return self._servers.index(self.master)
 
     def wait_demoted(self, index: int) -> None:
-        """Waits until a former master that has come back is a replica."""
+        """Waits until a former master, which must have been restarted or thawed, is a replica."""
         wait_for("it is a replica", lambda: _is_linked(self._servers[index]))
 
     def _named_by(self, sentinel: Server) -> int:

@@ -19,11 +19,11 @@ from fleet.resp import Argument, Reply, ServerReplyError, encode_command, read_r
 from fleet.settings import Settings
 
 READY_TIMEOUT = 30.0
-"""Seconds that a server may take to start, on a busy machine."""
+"""The maximum time, in seconds, that a server may take to start, even on a busy machine."""
 
 
 def find_binary() -> str:
-    """The path of the server program."""
+    """Returns the path of the server program."""
     wanted = os.environ.get("REDIS_SERVER")
     for name in [wanted] if wanted else ["redis-server", "valkey-server"]:
         if path := shutil.which(name):
@@ -80,7 +80,7 @@ class Server:
         """Whether the process is frozen by `freeze`."""
         self._reservations: list[socket.socket] = []
         self.port = self._reserve_port()
-        """The TCP port, the same for the server's whole life (with a Unix socket, too)."""
+        """The TCP port. Restarts do not change it. It is open even if clients use a Unix socket."""
         self.bus_port = self._reserve_port() if settings.cluster else None
         """The port of the cluster bus."""
 
@@ -109,7 +109,7 @@ class Server:
 
     @property
     def socket_path(self) -> Path:
-        """The path of the Unix socket, with `unix_socket`."""
+        """The path of the Unix socket, which exists only with `unix_socket`."""
         return self._directory / "redis.sock"
 
     @property
@@ -120,11 +120,11 @@ class Server:
 
     @property
     def running(self) -> bool:
-        """Whether there is a process, frozen or not."""
+        """Whether the server's process exists, frozen or not."""
         return self._process is not None and self._process.poll() is None
 
     def describe(self) -> dict[str, object]:
-        """The server's URL, port, process and certificates, for tests in other languages."""
+        """Returns the URL, port, process id and certificates, for tests in other languages."""
         certificates = self.settings.certificates
         return {
             "url": self.url,
@@ -135,7 +135,7 @@ class Server:
         }
 
     def command(self, *args: Argument, timeout: float = 10.0) -> Reply:
-        """Send one command on a connection of its own. Raises OSError, ServerReplyError."""
+        """Send one command on a new connection. Raises OSError or ServerReplyError."""
         with (
             self._connect(timeout) as connection,
             connection.makefile("rb") as reader,
@@ -224,11 +224,12 @@ class Server:
     def wait_ready(self, *, may_move: bool = False) -> None:
         """Wait until the process answers (internal).
 
-        If its port is in use, starts it again, with `may_move` on another port.
+        If the port is in use, restarts the process, on another port if `may_move`.
         """
         deadline = time.monotonic() + READY_TIMEOUT
         while not self._answers():
-            ended = not self.running  # checked first: the log below is complete if true
+            # Checked before the log is read, so that the log of an ended process is complete.
+            ended = not self.running
             log = self.log_path.read_bytes()[self._log_start :].decode(errors="replace")
             if time.monotonic() > deadline:
                 raise ServerError(f"no answer after {READY_TIMEOUT:g} s: {log}")
@@ -243,7 +244,7 @@ class Server:
             time.sleep(0.01)
 
     def release_port(self) -> None:
-        """Give up the reservation of the port (internal)."""
+        """Give up the reservations of all ports of this server (internal)."""
         while self._reservations:
             self._reservations.pop().close()
 
@@ -258,7 +259,8 @@ class Server:
             info = self.command("INFO", "server", timeout=1)
         except (OSError, ServerReplyError):
             return False
-        # Another server may have taken the port, and our process has not noticed yet.
+        # If another server took the port, our process may not have exited yet: check that our
+        # process is the one that answered.
         return ready and f"process_id:{self.pid}\r\n" in str(info)
 
     def _signal(self, number: signal.Signals) -> None:

@@ -8,7 +8,7 @@ import { Client, ConfigError } from 'quorlock'
 import { instrument } from 'quorlock/opentelemetry'
 import { register } from 'quorlock/prometheus'
 
-/** Values that are not options, and the text of the error for each. */
+/** Values that are refused as options, each with a pattern that the error message must match. */
 const WRONG = [
   [10_000, /not 10000; if it is the ttl in ms, write \{ ttl: 10000 \}/],
   ['secret', /not a string$/],
@@ -29,7 +29,10 @@ const WRONG = [
   [Object.create({ ttl: 10_000 }), /not an object/],
 ]
 
-/** Checks that the call throws or rejects with a ConfigError about options whose message matches. */
+/**
+ * Checks that the call throws or rejects with a ConfigError about options whose message matches
+ * `expected`.
+ */
 async function assertRefused(call, expected) {
   await assert.rejects(async () => call(), (error) => {
     assert(error instanceof ConfigError)
@@ -46,7 +49,7 @@ suite('options that are not an object are refused', () => {
     client: (options) => new Client(['memory://arguments'], options),
     lock: (options) => client.lock('r', options),
     using: (options) => client.using('r', options, work),
-    // The signature of redlock 5.
+    // The arguments of `using` in redlock 5, with settings before the function.
     'using, with settings': (options) => client.using(['r'], options, { retryCount: 0 }, work),
   }
   for (const [name, call] of Object.entries(calls)) {

@@ -7,7 +7,7 @@ import { Client, LeaseLostError, LockTimeoutError } from 'quorlock'
 import { expectOutcome, load } from './rows.js'
 import { Servers, until } from './servers.js'
 
-/** Milliseconds: longer than any test, so a waiter that gets the lock during a test was notified. */
+/** Milliseconds: longer than any test, so a waiter that gets the lock in a test was notified. */
 const NEVER = 600_000
 const PATIENT = { ttl: NEVER, wait: NEVER, retryDelay: [NEVER, NEVER] }
 const TIMEOUT = 60_000
@@ -29,7 +29,7 @@ async function setup(name) {
   return started.get(name)
 }
 
-/** The placeholders in the URLs of a case: names of servers, and fields of their descriptions. */
+/** Returns the placeholders in the URLs of a case: `{sentinel.seeds}` is a field of a server. */
 const places = (row) => [...row.nodes.join().matchAll(/{([\w-]+)\.(\w+)}/g)]
 
 /** Starts the servers of a case, and returns its URLs with all placeholders replaced. */
@@ -41,7 +41,7 @@ async function nodes(row) {
   return row.nodes.map((url) => url.replace(/{.*?}/g, (place) => values.get(place)))
 }
 
-/** How many requests of the client had the outcome `held`. */
+/** Returns how many requests of the client were refused because the lock was held. */
 function held(client) {
   return client.stats().nodes.reduce((sum, node) => sum + (node.outcomes.held ?? 0), 0)
 }
@@ -89,7 +89,8 @@ suite('connections', () => {
         return t.skip(error.message)
       }
       if (row.error === undefined) return exercise(t, urls, row)
-      // Only a time limit ends the attempt on a silent server. For others, the error must come long before it.
+      // With a silent server, the attempt ends at the default timeout. With any other server, the
+      // client learns the reason, so the error must come early even if the timeout is long.
       const options = row.silent ? {} : { connectTimeout: TIMEOUT }
       const began = performance.now()
       await expectOutcome(row, async () => {

@@ -1,4 +1,4 @@
-// Leases on a Sentinel service or a Redis Cluster, while masters fail over and slots move.
+// Leases on a Sentinel deployment or a Redis Cluster, while masters fail over and slots move.
 
 import assert from 'node:assert/strict'
 import { test } from 'node:test'

@@ -128,7 +128,8 @@ const FORGET = `
   process.on('warning', (warning) => warnings.push(warning))
   async function until(condition) {
     while (!(await condition())) {
-      // Weak references that the condition has read stay alive until the turn of the event loop ends.
+      // An object whose WeakRef the condition has read stays alive until this turn of the event
+      // loop ends, so let the turn end before the collection.
       await sleep(5)
       gc()
     }
@@ -150,7 +151,8 @@ test('a garbage-collected lease emits a warning, and its key stays until it expi
         refused++
         continue
       }
-      // The key expires 1,500 ms after the last extension, so not before 1,500 ms after the acquire.
+      // The key expires at least 1,500 ms after the acquire. The limit is lower because a request
+      // reaches the nodes some time after it is started.
       if (tried - began < 1_400) console.log('won too early', lease)
       if (lease.fence <= fence) console.log('fence', lease.fence)
       await lease.release()
@@ -179,7 +181,7 @@ test('listeners keep a lease alive, and are called at its loss', async (t) => {
       AbortSignal.any([inner]).addEventListener('abort', hear)
     })
     await forget('sleep', (signal, hear) => sleep(1e9, undefined, { signal, ref: false }).catch(hear))
-    // The leases are held for longer than the ttl.
+    // Waits for three times the ttl, so the leases must be renewed.
     const end = performance.now() + 1_500
     await until(() => performance.now() > end)
     console.log(heard.length, warnings.length, client.stats().held)
@@ -315,12 +317,15 @@ test('a process with a lease exits although no node answers', async (t) => {
   const began = performance.now()
   child.stdin.write('go\n')
   assert.deepEqual(await ended, [0, null])
-  // About half a second on an idle machine. The limit allows for a very slow one.
+  // The exit takes about 0.5 s on an idle machine. The limit allows for a heavily loaded one.
   assert(performance.now() - began < 20_000)
   for (const node of servers.all.keys()) await servers.ask({ thaw: node })
 })
 
-/** Starts a worker that has a client of the servers. Returns it with its first message, and a promise of its exit. */
+/**
+ * Starts a worker that has a client of the servers. Returns the worker, its first message and a
+ * promise of its exit.
+ */
 async function startWorker(program, servers) {
   const worker = new Worker(
     `const { parentPort, workerData } = require('node:worker_threads')
@@ -329,7 +334,8 @@ async function startWorker(program, servers) {
      ${program}`,
     { eval: true, workerData: servers.urls },
   )
-  // Listens for both before the first message: a worker may post it and exit in the same turn of the event loop.
+  // Listen for the exit before the first message arrives: the worker may post the message and exit
+  // in the same turn of the event loop.
   const exited = once(worker, 'exit')
   const [message] = await once(worker, 'message')
   return { worker, message, exited }
@@ -354,7 +360,7 @@ test('a terminated worker releases its leases and stops waiting', async (t) => {
   }
   assert(await lease.release())
   await until(() => servers.isFree('awaited'))
-  // No waiter is left that could acquire it now.
+  // The lock must stay free: no waiter of a terminated worker may acquire it.
   for (let turn = 0; turn < 30; turn++) {
     assert(!(await client.locked('awaited')))
     await sleep(10)
@@ -381,7 +387,7 @@ test('a worker that exits releases its own leases, and no others', async (t) => 
 test('a worker that is terminated before its leases are delivered leaves no key', async (t) => {
   const { servers, client } = await open(t, 3, { ttl: 600_000 })
   for (let turn = 0; turn < 5; turn++) {
-    // Its event loop is blocked, so the leases cannot be delivered.
+    // The worker's event loop is blocked, so the leases cannot be delivered.
     const { worker } = await startWorker(
       `for (let number = 0; number < 8; number++) client.lock('w' + number)
        parentPort.postMessage('begun')

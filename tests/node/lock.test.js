@@ -202,7 +202,7 @@ test('the stack of an error shows the caller, even if nothing awaits the promise
   }
   for (const [name, call] of Object.entries(calls)) {
     const failing = call()
-    // V8's asynchronous stack traces do not follow this promise.
+    // V8's asynchronous stack traces do not follow this promise, so quorlock must add the caller.
     const error = await new Promise((resolve) => failing.catch(resolve))
     const [header, ...frames] = error.stack.split('\n')
     assert.equal(header, String(error), name)

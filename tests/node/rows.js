@@ -13,11 +13,14 @@ const errors = Object.fromEntries(load('errors').map((row) => [row.code, quorloc
 
 /** Converts a value of the vectors. Numbers that JSON cannot express are written { "number": "NaN" }. */
 const jsValue = (value) => (value?.number === undefined ? value : Number(value.number))
-/** Converts options of the vectors. */
+/** Converts options of the vectors to those of the JavaScript API. */
 export const jsOptions = (options = {}) =>
   Object.fromEntries(Object.entries(options).map(([name, value]) => [camel(name), jsValue(value)]))
 
-/** Runs the action and returns its result. If the row expects an error, checks its class, code, texts and outcomes. */
+/**
+ * Runs the action and returns its result. If the row expects an error, checks its class, code,
+ * texts and outcomes instead.
+ */
 export async function expectOutcome(expected, action) {
   if (expected.error == null) return await action()
   const error = await (async () => action())().then(() => assert.fail('no error'), (error) => error)

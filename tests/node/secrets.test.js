@@ -12,7 +12,10 @@ const load = (name) => JSON.parse(readFileSync(new URL(`../vectors/${name}.json`
 const MARK = 'MARK'
 const PASSWORD = `${MARK}/${MARK}@${MARK}?${MARK}#${MARK}%${MARK}:${MARK}&${MARK}`
 
-/** Checks that no text form of the values contains a secret, in any case: host names are converted to lower case. */
+/**
+ * Checks that no text form of the values contains a secret. Ignores case, because host names are
+ * converted to lower case.
+ */
 function assertHidden(...values) {
   for (const value of values) {
     for (const text of [String(value), inspect(value, { depth: null, showHidden: true }), JSON.stringify(value) ?? '']) {
@@ -21,7 +24,7 @@ function assertHidden(...values) {
   }
 }
 
-/** Checks that no part of the error contains a secret, nor does the copy that a worker would get. */
+/** Checks that neither the error nor the copy that a worker would receive contains a secret. */
 function check(error) {
   assertHidden(error, error.message, error.stack, error.nodes, structuredClone(error))
 }
@@ -97,7 +100,7 @@ test('a program that fails prints no secrets', async (t) => {
       execFile(process.execPath, ['--input-type=module', '-e', program], { env }, (error, out, err) => {
         assert.equal(error?.code, 1)
         assert.match(err, /ConfigError|QuorumError/)
-        // The URL is in the environment, so Node.js itself cannot print it with the source of the program.
+        // Node.js may print the source with the error, so the source does not contain the URL.
         assertHidden(out, err)
         ended()
       })

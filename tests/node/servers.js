@@ -1,4 +1,4 @@
-// Starts and controls real servers, through tests/servers.py as a program.
+// Starts and controls real servers by running tests/servers.py as a subprocess.
 
 import { execFile, spawn } from 'node:child_process'
 import { createInterface } from 'node:readline'
@@ -13,7 +13,7 @@ export class Servers {
   #process
   #answers
 
-  /** Starts servers that run until the end of the test. Their logs are kept if it fails. */
+  /** Starts servers that run until the end of the test. Their logs are kept if the test fails. */
   static start(test, count, options = {}) {
     return Servers.startWith(test, { start: count, ...options })
   }
@@ -45,13 +45,13 @@ export class Servers {
     return this.ask({ command: [server, ...command] })
   }
 
-  /** Whether no node has the key. */
+  /** Returns whether no node has the key. */
   async isFree(key) {
     for (const index of this.all.keys()) if (await this.command(index, 'EXISTS', key)) return false
     return true
   }
 
-  /** Whether no node has any key other than fence counters. */
+  /** Returns whether no node has any key other than fence counters. */
   async isEmpty() {
     for (const index of this.all.keys()) {
       const keys = await this.command(index, 'KEYS', '*')
@@ -76,7 +76,7 @@ export async function until(condition) {
   }
 }
 
-/** Blocks the event loop. */
+/** Blocks the event loop for `ms` milliseconds. */
 export function stall(ms) {
   const end = performance.now() + ms
   while (performance.now() < end);

@@ -5,7 +5,7 @@ import { test } from 'node:test'
 import { Client, ConfigError, LeaseLostError, LockTimeoutError } from 'quorlock'
 import { open, steal, until } from './servers.js'
 
-/** How many nodes have the key. */
+/** Returns how many nodes have the key. */
 async function count(servers, key) {
   let found = 0
   for (const index of servers.all.keys()) found += await servers.command(index, 'EXISTS', key)

@@ -8,11 +8,12 @@ import { setTimeout as sleep } from 'node:timers/promises'
 import { Client, LeaseLostError } from 'quorlock'
 import { open, runModule, stall, until } from './servers.js'
 
-/** Returns a lease that ends within this turn of the event loop, or shortly after it. */
+/** Returns a lease that has just expired or is about to expire. */
 async function shortLease(client, number) {
   const lease = await client.lock(`r${number}`, { ttl: 20, autoExtend: false })
   const left = lease.remaining
-  // The remaining time varies with `number`, so that some leases end before, some during and some after the test's code.
+  // The remaining time varies with `number`: some leases expire before, some during and some after
+  // the code of the test.
   stall(Math.max(0, left - 0.2 + (number % 20) / 50))
   return lease
 }
@@ -78,7 +79,7 @@ test('aborted is true at once after a loss, and the event follows in a later tur
   assert.equal(signal.reason, reason)
   assert.throws(() => signal.throwIfAborted(), (error) => error === reason)
   assert(AbortSignal.any([signal]).aborted)
-  // The event is dispatched only once.
+  // The release must not dispatch the event again.
   assert.equal(await lease.release(), false)
   await sleep(20)
   assert.equal(events.length, 1)
@@ -140,7 +141,7 @@ test('a signal shared by many acquires has one listener, and ends them all', asy
 test('many copies of the module cause no leak warning, and release all leases at exit', async (t) => {
   const { servers } = await open(t)
   const program = `
-    // Node.js itself has a listener while a module awaits.
+    // Count the listeners first: Node.js itself has one while a module awaits.
     const before = process.listenerCount('exit')
     const copies = Array.from({ length: 15 }, (_, number) => import(import.meta.resolve('quorlock') + '?' + number))
     for (const [number, { Client }] of (await Promise.all(copies)).entries()) {

@@ -5,7 +5,7 @@ import { test } from 'node:test'
 import { Client, ClosedError, LockTimeoutError } from 'quorlock'
 import { Servers, until } from './servers.js'
 
-/** Milliseconds: longer than any test, so a waiter that gets the lock during a test was notified. */
+/** Milliseconds: longer than any test, so a waiter that gets the lock in a test was notified. */
 const NEVER = 600_000
 const PATIENT = { ttl: NEVER, wait: NEVER, retryDelay: [NEVER, NEVER] }
 /** Options with the default retry delay, so that a waiter also retries without a notification. */
@@ -29,7 +29,7 @@ async function queued(servers, count, nodes = [...servers.all.keys()]) {
   }
 }
 
-/** How many connections are subscribed to notifications on each node. */
+/** Returns the number of connections to each node that are subscribed to notifications. */
 async function subscriberCounts(servers) {
   const counts = []
   for (const node of servers.all.keys()) {
@@ -145,13 +145,14 @@ test('a client has one place in the queue, and serves its waiters in order', asy
   for (const [position, next] of waiting.entries()) {
     lease = await soon(next)
     assert.equal(order.at(-1), position)
-    // The next waiter; and on a node that refused the lock to the holder, also the holder, until it releases.
+    // The next waiter has an entry. A node that refused the current holder may keep the holder's
+    // entry until the release.
     assert((await servers.command(position % 3, 'ZCARD', '{r}:queue')) <= 2)
     assert(await lease.release())
   }
   assert.deepEqual(await subscriberCounts(servers), [1, 1, 1])
   await until(() => servers.isEmpty())
-  // The client is still open.
+  // The client unsubscribes although it is still open.
   await subscribed(servers, 0)
 })
 
@@ -189,7 +190,7 @@ test('the wait is measured from the call, also for waiters that are not first', 
   const short = [300, 200, 100].map(async (wait) => {
     const error = await soon(waiter.lock('r', { wait })).catch((error) => error)
     assert(error instanceof LockTimeoutError)
-    // Timers have a resolution of 1 ms.
+    // Timers have a resolution of 1 ms, so the wait may end up to 1 ms early.
     assert(performance.now() - began >= wait - 1)
     assert.deepEqual(error.nodes.map((node) => node.address), servers.urls)
     assert(error.nodes.filter((node) => node.outcome === 'held').length >= 2)
@@ -241,7 +242,7 @@ test('waiters without permission for channels retry', async (t) => {
   const [holder, waiter] = [connect(urls), connect(urls)]
   const lease = await holder.lock('r')
   const waiting = [1, 2, 3].map(() => waiter.lock('r'))
-  // Wait for at least two rounds.
+  // Wait until each node has refused the lock at least twice.
   const held = () => waiter.stats().nodes.map((node) => node.outcomes.held ?? 0)
   await until(() => held().every((count) => count > 1))
   assert(await lease.release())

@@ -19,7 +19,7 @@ from quorlock import _async
 from quorlock._quorlock import Inbox
 
 OPEN = Path("/proc/self/fd")
-"""The open files of this process."""
+"""The directory in which Linux lists the open files of this process."""
 
 LOOPS = [
     pytest.param(asyncio.new_event_loop, id="asyncio"),

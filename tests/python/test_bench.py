@@ -1,4 +1,4 @@
-"""The evaluation of answers and results in bench/."""
+"""How bench/ evaluates the answers of the programs that it measures, and its own results."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The evaluation of times and counts in bench/waiting."""
+"""How bench/waiting evaluates the times of turns and the counts of commands."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def turn(client: int, called: int, acquired: int, releasing: int, released: int)
 
 
 def test_a_hand_off_is_from_a_release_to_the_next_acquire_of_any_client() -> None:
-    # The turns are in order of arrival: all turns of one client, then all of the other.
+    # The turns are grouped by client, so they are not in the order of their times.
     turns = [
         turn(0, 0, 10, 20, 30),
         turn(0, 30, 100, 110, 120),

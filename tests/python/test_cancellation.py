@@ -86,7 +86,7 @@ def test_timeouts_at_any_moment_leave_no_key(
 def test_blocks_cancelled_at_any_moment_leave_no_key(
     runner: asyncio.Runner, client: quorlock.Client, servers: Servers
 ) -> None:
-    """The cancellation may also come during the entry or the exit of the block."""
+    """The cancellation may also arrive while the task enters or leaves the block."""
     lock = client.lock("r", wait=None)
 
     async def hold() -> None:

@@ -45,7 +45,7 @@ def loop(request: pytest.FixtureRequest) -> asyncio.AbstractEventLoop:
 def wait_in(
     loop: asyncio.AbstractEventLoop, client: quorlock.Client
 ) -> asyncio.Task[quorlock.Lease]:
-    """Returns a task that waits for a lock in the loop. When this returns, the loop is stopped."""
+    """Starts a task in the loop that waits for the lock, then stops the loop. Returns the task."""
     task = loop.create_task(client.lock("r").acquire_async())
 
     async def wait_for_waiter() -> None:
@@ -87,7 +87,7 @@ def test_a_lease_not_delivered_before_the_loop_is_closed_is_released(
     assert not task.done()
 
 
-# Not uvloop: its event loops keep themselves alive until they are closed.
+# Not with uvloop, whose event loops keep themselves alive until they are closed.
 @pytest.mark.parametrize("new_loop", [asyncio.new_event_loop, WatchesNoSockets])
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 @pytest.mark.filterwarnings("ignore::ResourceWarning")

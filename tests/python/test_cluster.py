@@ -51,7 +51,7 @@ Connect = Callable[..., quorlock.Client]
 
 
 def held(cluster: Cluster) -> dict[str, int]:
-    """Returns the index of the server of each key, except for fence keys."""
+    """Returns the keys in the cluster except fence keys, each with the index of its server."""
     found: dict[str, int] = {}
     for index, server in enumerate(cluster):
         names = server.command("KEYS", "*")
@@ -130,10 +130,10 @@ def test_locks_are_kept_and_refused_correctly_while_their_slot_moves(
     lease = client.lock("k").acquire()
     cluster.begin_move("k", target)
     lease.extend()
-    # Neither server accepts this acquire: some of its keys exist, others do not.
+    # Only some keys of this acquire exist. While a slot moves, neither server accepts that.
     with pytest.raises((quorlock.LockTimeoutError, quorlock.QuorumError)):
         other.lock("k", wait=0).acquire()
-    # Neither server accepts several keys that do not exist.
+    # No key of this acquire exists. Neither server accepts that either.
     with pytest.raises(quorlock.QuorumError):
         client.lock("{k}:new", wait=0).acquire()
     cluster.end_move("k", target)
@@ -167,7 +167,7 @@ def test_exclusion_holds_while_slots_move_under_load(cluster: Cluster, connect: 
 
     home = cluster.owner("k")
     with ThreadPoolExecutor(4) as pool:
-        # Acquires of keys in a moving slot fail for a while, hence the long timeout.
+        # While the slot moves, acquires may fail. The long timeout lets them be retried.
         clients = [connect(cluster, connect_timeout=TIMEOUT) for _ in range(4)]
         working = [pool.submit(work, client) for client in clients]
         try:

@@ -75,8 +75,8 @@ def test_a_connection_works_or_fails_as_the_table_says(
         use(nodes, case, setups.of(case))
         return
 
-    # With a silent server, the acquire must fail after the default timeout. Any other server
-    # returns a reason: the error must come without delay, even if the timeout is long.
+    # With a silent server, the acquire must fail after the default timeout. With any other server,
+    # the client learns the reason, so the error must come early even if the timeout is long.
     options: dict[str, Any] = {} if case.get("silent") else {"connect_timeout": TIMEOUT}
 
     def attempt() -> None:
@@ -128,5 +128,5 @@ def use(nodes: list[str], case: dict[str, Any], groups: list[Group]) -> None:
 
 
 def _refusals(client: quorlock.Client) -> int:
-    """Returns how often a node answered this client that others hold the lock."""
+    """Returns how many requests of this client were refused because the lock was held."""
     return sum(node.outcomes.get("held", 0) for node in client.stats().nodes)

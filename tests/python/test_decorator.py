@@ -1,4 +1,4 @@
-"""Functions decorated with `@client.lock(…)` whose body may run after they have returned."""
+"""`@client.lock(…)` on functions whose body may run after the call returns, such as coroutines."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ import quorlock
 
 
 def findings(diagnosis: quorlock.Diagnosis, node: int | None = 0) -> dict[str, quorlock.Finding]:
-    """Returns findings by their check: those of one node, or, for None, those about all nodes."""
+    """Returns the findings by check: about one node, or about all nodes together if it is None."""
     found = diagnosis.findings if node is None else diagnosis.nodes[node].findings
     named = {finding.check: finding for finding in found}
     assert len(named) == len(found)
@@ -220,7 +220,7 @@ def test_missing_permissions_are_reported(start_servers: Callable[..., Servers])
         if needed == "time":
             assert findings(diagnosis)["clock"].message == "not permitted to look"
             assert findings(diagnosis)["latency"].message == "not permitted to look"
-    # Commands that quorlock can work without.
+    # Without permission for one of these commands, quorlock still works: only a warning.
     for useful, name in (
         ("-script", "SCRIPT LOAD"),
         ("-info", "INFO"),
@@ -231,7 +231,7 @@ def test_missing_permissions_are_reported(start_servers: Callable[..., Servers])
         found = examine(deny(servers[0], useful))["permissions"]
         assert found.level == "warning"
         assert name in found.message
-    # Permissions by key and channel patterns.
+    # This user may only use keys that begin with `orders:`, so the client needs that key prefix.
     rules = ("on", ">s", "~orders:*", "~{orders:*", "+@all")
     servers[0].command("ACL", "SETUSER", "keys", *rules)
     url = servers.urls[0].replace("//", "//keys:s@")

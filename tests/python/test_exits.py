@@ -21,7 +21,7 @@ def interpreters() -> list[str]:
     found = [sys.executable]
     for minor in range(sys.version_info.minor + 1, 15):
         path = shutil.which(f"python3.{minor}")
-        # The command may be a launcher without an interpreter.
+        # The command may be a launcher whose interpreter is not installed, so try to run it.
         if (
             path
             and subprocess.run([path, "-c", ""], capture_output=True, check=False).returncode == 0

@@ -48,7 +48,8 @@ def test_fences_increase_despite_wrong_client_clocks_and_expired_counters(
     for skew in [0, 90, HOUR, -HOUR, YEAR, -YEAR, 0]:
         fence = acquire(servers.urls, skewed, skew)
         assert fence > last, skew
-        # A wrong clock does not exhaust the range of fences: they advance by less than a day.
+        # Fences advance by less than a day in microseconds, so a wrong clock cannot use up their
+        # range.
         assert last == 0 or fence - last < 86_400_000_000
         last = fence
         for server in servers:

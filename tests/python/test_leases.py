@@ -178,7 +178,7 @@ def test_a_released_lease_calls_no_on_lost_callback(client: quorlock.Client) -> 
         lease.on_lost(losses.append)
     lease.on_lost(losses.append)
     assert not lease.wait_lost()
-    # Quick callbacks run in order: once this one has run, the others never will.
+    # Quick callbacks run in order: once `last.set` has run, `losses.append` will not run.
     other, last = client.lock("s", ttl=0.1, auto_extend=False).acquire(), threading.Event()
     other.on_lost(last.set)
     assert last.wait(TIMEOUT)
@@ -289,8 +289,8 @@ def test_a_collected_lease_is_not_released_and_expires_with_a_warning(
     with pytest.raises(quorlock.LockTimeoutError, match="dropped without being released"):
         client.lock("r", wait=0).acquire()
 
-    # The lease is not renewed. Its `on_lost` callback is called at its end, which is not counted
-    # as a loss.
+    # The lease is no longer renewed, so it expires. Then its `on_lost` callback is called, but the
+    # end of a dropped lease is not counted as a loss.
     wait_until(lambda: is_free(servers, "r"))
     wait_until(lambda: len(losses) == 1)
     assert "dropped without being released" in str(losses[0])
@@ -312,7 +312,7 @@ def test_the_warning_names_the_line_that_drops_the_lease(client: quorlock.Client
 
 
 def test_a_collected_lease_excludes_others_for_its_ttl(servers: Servers) -> None:
-    """`if lock.acquire():` drops the lease, but still protects its body for a ttl."""
+    """`if lock.acquire():` drops the lease, but others cannot acquire the lock for a ttl."""
     entered: list[int] = []
 
     def work(client: quorlock.Client) -> None:

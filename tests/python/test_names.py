@@ -95,7 +95,7 @@ def test_any_name_is_locked_under_its_own_key(server: Server, name: str, prefix:
             # The name is not interpreted as a pattern, a number or a command.
             [fence_key] = keys(server) - {"other", key.encode().decode(errors="backslashreplace")}
             assert fence_key.endswith(":fence")
-            # Both keys share a slot, except that a key with an unmatched brace has no hash tag.
+            # Both keys are in one slot. The exception is a key with a `}` that has no hash tag.
             assert slot(fence_key) == slot(key) or ("}" in key and not tag(key))
             assert server.command("GET", fence_key) == str(lease.fence)
             with pytest.raises(quorlock.LockTimeoutError) as caught:
@@ -139,7 +139,7 @@ def test_a_name_that_is_not_unicode_text_is_refused(server: Server, name: str) -
 
 
 def test_a_prefix_that_is_not_unicode_text_is_refused() -> None:
-    """Two different prefixes could otherwise become equal."""
+    """Otherwise, the conversion to UTF-8 could make two different prefixes equal."""
     with pytest.raises(quorlock.ConfigError, match="key_prefix must be a string of Unicode"):
         quorlock.Client(["memory://a"], key_prefix="a\ud800")
 

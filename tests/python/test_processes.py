@@ -133,7 +133,7 @@ print(len(os.listdir("/proc/self/task")))
 
 
 EXIT_LIMIT = 1.0
-"""The maximum time, in seconds, that the exit of a process waits for answers of the nodes."""
+"""The maximum time, in seconds, that a process waits at exit for the nodes to answer."""
 
 BUSY = """
 import asyncio, sys, threading, time, quorlock
@@ -177,7 +177,7 @@ def test_a_process_exits_with_held_leases_and_running_threads(
         # the queues.
         left = keys(servers)
         if time.monotonic() - float(began) > EXIT_LIMIT:
-            # The machine is so loaded that the exit did not wait for all answers.
+            # The exit took longer than the limit, so it may not have removed all queue entries.
             left = [key for key in left if not str(key).endswith(":queue")]
         assert left == []
 

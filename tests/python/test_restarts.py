@@ -14,8 +14,8 @@ from waiting import wait_until
 import quorlock
 
 GUARD = 10.0
-"""The restart guard, in seconds. The steps that a test takes within it must take less time, even on
-a loaded machine."""
+"""The restart guard, in seconds. It is long enough for the steps that a test must finish before it
+ends, even on a loaded machine."""
 
 
 def outcomes_of(error: quorlock.QuorlockError) -> list[str]:
@@ -71,7 +71,7 @@ def test_forgetful_nodes_allow_two_holders_without_the_guard_and_one_with_it(
     wait_until(all_grant_to_new_client)
     wait_until(lambda: all_grant(second))
     wait_until(lambda: is_free(servers, "probe"))
-    # The first client cannot reach two nodes, so its lease is on a bare majority and stays there.
+    # The first client cannot reach two nodes, so its lease remains on only three of five nodes.
     unreachable = [servers.proxy(number) for number in (3, 4)]
     for proxy in unreachable:
         proxy.close()
@@ -81,7 +81,7 @@ def test_forgetful_nodes_allow_two_holders_without_the_guard_and_one_with_it(
     wait_until(lambda: keys(servers) == ["r"] * 3)
     for number in (0, 1):
         servers[number].restart()
-    # The guard also applies to a client that did not connect to the nodes before.
+    # The guard also applies to a client that connects for the first time after the restarts.
     third = quorlock.Client(servers.urls, **options)
     wait_until(lambda: all_voted(second, "granted", "guarded"))
     if guard is None:

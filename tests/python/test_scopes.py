@@ -225,7 +225,7 @@ def test_a_cancellation_from_outside_takes_precedence_over_the_loss(
                 try:
                     await work()
                 finally:
-                    await asyncio.sleep(0.01)  # cancelled by the loss, and now from outside
+                    await asyncio.sleep(0.01)  # cancelled for a second time by `task.cancel()`
 
         task = asyncio.create_task(hold())
         await lost.wait()

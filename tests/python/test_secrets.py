@@ -35,7 +35,7 @@ def urls() -> Iterator[str]:
 
 
 def is_hidden(*texts: object) -> bool:
-    """Returns whether none of these shows a secret, in any case: hosts are lowercased."""
+    """Returns whether no text shows a secret. Ignores case, because host names are lowercased."""
     return not any(MARK in str(text).upper() for text in texts)
 
 

@@ -405,7 +405,7 @@ def run_python(code: str) -> subprocess.Popen[str]:
         "servers = Servers(3)",
         "servers = Servers(3); servers[1].freeze()",
         "servers = Servers(3); servers[1].freeze(); servers[0].restart(); servers[2].kill()",
-        # The forked child survives. It has copies of all file descriptors the watchdog could watch.
+        # The forked child survives its parent, and keeps its copy of the pipe to the watchdog open.
         (
             "servers = Servers(3); servers[1].freeze()\n"
             "if os.fork() == 0: sys.stdin.read(); os._exit(0)"
@@ -601,7 +601,7 @@ def test_program_leaves_nothing_behind(program: Program, end: str, keep: bool) -
 
 
 def mode_of(proxy: Proxy) -> Mode:
-    """Returns the mode. Type checkers assume that an attribute keeps its last assigned value."""
+    """Returns the mode. Type checkers would expect the attribute to have the value last set."""
     return proxy.mode
 
 

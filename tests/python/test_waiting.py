@@ -120,7 +120,7 @@ def begin_in_queue(
 
 
 def is_served(waiting: Future[quorlock.Lease]) -> bool:
-    """Waits for the lease, and returns whether it was released while valid."""
+    """Waits for the lease and releases it. Returns whether it was still valid."""
     return waiting.result(TIMEOUT).release()
 
 
@@ -151,7 +151,7 @@ def connections(servers: Servers) -> list[int]:
 
 
 def refusals(client: quorlock.Client) -> int:
-    """Returns how many requests were refused because the lock was held."""
+    """Returns how many requests of this client were refused because the lock was held."""
     return sum(node.outcomes.get("held", 0) for node in client.stats().nodes)
 
 
@@ -567,7 +567,7 @@ def add_invalid_members(node: Server) -> None:
 
 
 def add_notified_members(node: Server) -> None:
-    """Adds members without a waiter that are marked as notified, long ago and just now."""
+    """Adds two members without a waiter: one was notified long ago, the other just now."""
     node.command("ZADD", "{r}:queue", -1, "nobody#1")
     node.command("ZADD", "{r}:queue", -now(node), "nobody#2")
 

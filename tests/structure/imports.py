@@ -37,7 +37,7 @@ def rust(source: Path, crates: dict[str, Path] | None = None) -> Graph:
 
 def _module(file: Path, source: Path) -> tuple[str, ...]:
     parts = file.relative_to(source).with_suffix("").parts
-    # A program beside a library is a crate of its own, which no module can import.
+    # A `main.rs` next to a `lib.rs` is a crate of its own, which no module can import.
     roots = ("mod", "lib") if (source / "lib.rs").exists() else ("mod", "main")
     return parts[:-1] if parts[-1] in roots else parts
 
@@ -64,7 +64,7 @@ def _rust_paths(
             elif head == "self":
                 yield module + rest
             elif head == "super":
-                # In an indented `use`, `super` is the module of the file itself.
+                # An indented `use` is in an inline module, so `super` is the module of the file.
                 parent = module if indent else module[:-1]
                 while rest and rest[0] == "super":
                     parent, rest = parent[:-1], rest[1:]

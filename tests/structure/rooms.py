@@ -1,6 +1,7 @@
-"""The rooms (entries) of core/src, and the check of the imports between them.
+"""Defines the rooms of core/src, its top-level entries, and checks the imports between them.
 
-As a program (`make rooms`), it prints the floor of each room, circles and upward imports.
+As a program (`make rooms`), it prints the floor of each room, all import circles, and all imports
+of a higher room. A room is one floor above the highest room that it imports.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ def room(file: Path, source: Path) -> str:
 
 
 def upward(graph: imports.Graph, source: Path) -> list[str]:
-    """Returns a line of text for each import from a higher room."""
+    """Returns a line of text for each import of a file in a higher room."""
     return [
         f"{file.relative_to(source)} imports {', '.join(sorted(names))} from a higher room, "
         f"{target.relative_to(source)}"

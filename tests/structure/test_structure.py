@@ -1,4 +1,4 @@
-"""No import circle anywhere, and twelve rooms in core/src that import only rooms below them."""
+"""Imports form no circle, and each of the twelve rooms of core/src imports only lower rooms."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def test_core_has_at_most_ten_floors() -> None:
 
 
 def write(directory: Path, **files: str) -> Path:
-    """Writes files, whose names have `__` for a slash and end in `_rs`, `_py` or `_js`."""
+    """Writes files. A keyword such as `node__link_rs` stands for the file `node/link.rs`."""
     for name, text in files.items():
         stem, _, suffix = name.rpartition("_")
         file = directory / f"{stem.replace('__', '/')}.{suffix}"

@@ -1,4 +1,4 @@
-"""Tests of the package with nodes in memory, for systems without Redis, such as Windows in CI."""
+"""Tests the package with in-memory nodes, on systems without Redis, such as Windows in CI."""
 
 from __future__ import annotations
 

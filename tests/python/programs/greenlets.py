@@ -23,7 +23,7 @@ from collections.abc import Callable
 import quorlock
 
 WAITERS = 30
-"""More than the threads in the hub's thread pool."""
+"""The number of greenlets that wait: more than there are threads in the hub's thread pool."""
 
 client = quorlock.Client(wait=None)
 ticks = 0
