@@ -29,11 +29,10 @@ def test_core_has_at_most_ten_floors() -> None:
     assert max(rooms.floors(rooms.core(), SOURCE).values()) <= rooms.MOST_FLOORS
 
 
-def write(directory: Path, **files: str) -> Path:
-    """Writes files. A keyword such as `node__link_rs` stands for the file `node/link.rs`."""
+def write(directory: Path, files: dict[str, str]) -> Path:
+    """Writes files, by their paths in `directory`."""
     for name, text in files.items():
-        stem, _, suffix = name.rpartition("_")
-        file = directory / f"{stem.replace('__', '/')}.{suffix}"
+        file = directory / name
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(text)
     return directory
@@ -53,11 +52,13 @@ def write(directory: Path, **files: str) -> Path:
 def test_rust_circle_is_found_however_it_is_written(tmp_path: Path, use: str) -> None:
     write(
         tmp_path,
-        lib_rs="mod error;\nmod lock;\nmod node;",
-        error_rs="",
-        lock_rs=use,
-        node__mod_rs="mod link;\nuse crate::lock::Lock;",
-        node__link_rs="use super::Node;",
+        {
+            "lib.rs": "mod error;\nmod lock;\nmod node;",
+            "error.rs": "",
+            "lock.rs": use,
+            "node/mod.rs": "mod link;\nuse crate::lock::Lock;",
+            "node/link.rs": "use super::Node;",
+        },
     )
     graph = imports.rust(tmp_path)
     assert [tmp_path / "lock.rs" in circle for circle in imports.circles(graph)] == [True]
@@ -66,9 +67,11 @@ def test_rust_circle_is_found_however_it_is_written(tmp_path: Path, use: str) ->
 def test_rust_declarations_comments_and_test_modules_are_no_imports(tmp_path: Path) -> None:
     write(
         tmp_path,
-        lib_rs="mod node;",
-        node__mod_rs="mod link;\n// use link::Link;\nmod tests {\n    use super::*;\n}",
-        node__link_rs="use super::Node;",
+        {
+            "lib.rs": "mod node;",
+            "node/mod.rs": "mod link;\n// use link::Link;\nmod tests {\n    use super::*;\n}",
+            "node/link.rs": "use super::Node;",
+        },
     )
     assert imports.circles(imports.rust(tmp_path)) == []
 
@@ -76,9 +79,11 @@ def test_rust_declarations_comments_and_test_modules_are_no_imports(tmp_path: Pa
 def test_python_circle_is_found_also_within_a_function(tmp_path: Path) -> None:
     write(
         tmp_path,
-        package____init___py="from .a import A",
-        package__a_py="def f():\n    from . import b",
-        package__b_py="from package.a import A",
+        {
+            "package/__init__.py": "from .a import A",
+            "package/a.py": "def f():\n    from . import b",
+            "package/b.py": "from package.a import A",
+        },
     )
     files = sorted(tmp_path.rglob("*.py"))
     graph = imports.python(files, [tmp_path])
@@ -90,7 +95,7 @@ def test_python_circle_is_found_also_within_a_function(tmp_path: Path) -> None:
     "statement", ["import './b.js'", "export * from './b.js'", "require('./b.js')"]
 )
 def test_javascript_circle_is_found(tmp_path: Path, statement: str) -> None:
-    write(tmp_path, a_js=statement, b_js="import { a } from './a.js'")
+    write(tmp_path, {"a.js": statement, "b.js": "import { a } from './a.js'"})
     files = sorted(tmp_path.glob("*.js"))
     assert imports.circles(imports.javascript(files)) == [files]
 
@@ -98,11 +103,13 @@ def test_javascript_circle_is_found(tmp_path: Path, statement: str) -> None:
 def test_upward_import_stranger_and_floors_are_found(tmp_path: Path) -> None:
     write(
         tmp_path,
-        lib_rs="use lock::Lock;",
-        error__mod_rs="use crate::lock::Lock;",
-        lock__mod_rs="use crate::runtime::Runtime;",
-        runtime__mod_rs="",
-        attic__mod_rs="",
+        {
+            "lib.rs": "use lock::Lock;",
+            "error/mod.rs": "use crate::lock::Lock;",
+            "lock/mod.rs": "use crate::runtime::Runtime;",
+            "runtime/mod.rs": "",
+            "attic/mod.rs": "",
+        },
     )
     assert rooms.strangers(tmp_path) == ["attic"]
     graph = imports.rust(tmp_path)
