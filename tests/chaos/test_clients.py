@@ -1,4 +1,5 @@
-"""The checks of a chaos run on processes: crashes, hangs, leftover keys and connections."""
+"""The checks that a chaos run makes of its processes: crashes, hangs, leftover keys and
+connections."""
 
 from __future__ import annotations
 

@@ -17,7 +17,8 @@ SECTION = 20
 WIDTH, LEFT = 1400, 130
 SCALE = (WIDTH - LEFT) / SECTION
 ROW = 7
-"""The height, in pixels, of the leases of one resource and of the faults of one layer."""
+"""The height of a row, in pixels. A row shows the leases of one resource or the faults of one
+layer."""
 GAP = 6
 AXIS = 18
 LONG_WAIT = 500_000_000

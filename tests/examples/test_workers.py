@@ -19,7 +19,7 @@ CREATE = "CREATE TABLE jobs (id INTEGER PRIMARY KEY, account TEXT NOT NULL, done
 
 
 def fill(path: Path, accounts: str) -> None:
-    """Creates a job for each letter, which is the name of its account."""
+    """Creates a job for each letter of `accounts`. The letter is the name of the job's account."""
     with closing(sqlite3.connect(path)) as database, database:
         database.execute(CREATE)
         database.executemany("INSERT INTO jobs (account) VALUES (?)", [*accounts])

@@ -217,7 +217,7 @@ impl Round {
             // The late answer does not count. The undo or release that ends the round reaches the node
             // after the ACQUIRE.
             State::Voting | State::Raising { .. } => return Actions::default(),
-            // A late grant joins the lease: the release goes to all nodes.
+            // No undo is needed: a late grant joins the lease, whose release goes to all nodes.
             State::Won => false,
             State::Released | State::Losing | State::Lost => true,
         };

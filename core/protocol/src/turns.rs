@@ -14,7 +14,7 @@ use crate::waiting::RetryDelay;
 use core::time::Duration;
 
 /// A waiter for several resources may reserve a free one for 1/8 of the time that it has waited, if that
-/// is longer than the precedence of a notification.
+/// is longer than the time for which a notification gives priority.
 const KEPT_PART: u32 = 8;
 /// After reserving, the waiter may not reserve again for 4 times as long, so that other waiters get most
 /// of the time in which it cannot use the resource.
@@ -23,8 +23,8 @@ const PAUSE_AFTER_KEEPING: u32 = 4;
 /// The divisor of the random delay for a waiter that hurries: it tries after 1/16 of the delay.
 const HURRY: u32 = 16;
 
-/// The longest time for which a notified waiter goes before others. A notification that is valid for
-/// longer by a node's clock is ignored: the clock was set back.
+/// The longest time for which a notified waiter has priority. A notification that appears valid for
+/// longer is ignored, because the node's clock was set back.
 pub const LONGEST_CALL: Duration = Duration::from_secs(60);
 
 /// The time for which a node keeps a queue, in addition to the longest pause between two tries.

@@ -15,7 +15,7 @@ use std::time::Duration;
 /// The time after which an operation fails its test: far more than it takes, even on a loaded machine.
 const TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Waits on this thread for an operation.
+/// Blocks this thread until the operation is complete.
 fn wait<T>(mut pending: Pending<T>) -> T {
     pending.wait(TIMEOUT).expect("the operation timed out")
 }
@@ -26,7 +26,7 @@ const PATIENCE: Duration = Duration::from_millis(100);
 /// The behaviour of a node: valid answers first, then `bytes`.
 #[derive(Clone, Debug)]
 struct Garbage {
-    /// The number of requests on each connection that the node first answers like a server.
+    /// The number of requests on each connection that the node answers correctly before it misbehaves.
     polite: usize,
     bytes: Vec<u8>,
     then: Then,

@@ -18,7 +18,7 @@ pub(super) const SHORT_TICK: u64 = 500_000;
 /// lock may still be held. In reality no lock outlives its counter, which is the easier case.
 pub(super) const LONG_TICK: u64 = 35_000_000;
 
-/// What a search claims in addition to the claims common to all searches.
+/// The property that a search checks in addition to those that every search checks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Claim {
     /// At most one lease is valid, and each has a larger fence than all before.

@@ -280,7 +280,7 @@ impl World {
         }
     }
 
-    /// Performs the steps whose timing makes no difference immediately, which reduces the number of states.
+    /// Immediately performs the steps whose timing makes no difference, to reduce the number of states.
     fn settle(&mut self) {
         for number in 0..self.clients.len() {
             for node in 0..NODES {

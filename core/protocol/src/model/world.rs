@@ -217,7 +217,7 @@ impl World {
         Time { now: self.node_now(node), wall }
     }
 
-    /// Passes the identity of the node's memory and its uptime to the client's guard, as after every
+    /// Reports the node's memory ID and uptime to the client's guard, as a client does after every
     /// connect.
     pub(super) fn examine(&mut self, client: usize, node: usize) {
         let now = self.now(client);

@@ -12,7 +12,7 @@ enum Kind {
     Down,
     /// Never answers, so its deadline passes.
     Hung,
-    /// Grants after all prompt nodes.
+    /// Grants, but only after all nodes that answer promptly.
     Slow,
     /// Grants, but the answer is lost, so its deadline passes.
     ReplyLost,

@@ -38,13 +38,14 @@ pub(super) struct Scenario {
     pub(super) wall_clock_error: i64,
     /// The largest error of the nodes' wall clocks, in microseconds.
     pub(super) node_clock_error: i64,
-    /// Whether the run checks that fences grow. They need not if nodes forget and the guard is short.
+    /// Whether the run checks that fences grow. They may not if nodes lose their data while the restart
+    /// guard is off or shorter than the clocks require.
     pub(super) fences_grow: bool,
     /// The time for which faults happen.
     pub(super) length: Duration,
 }
 
-/// The faults that happen; see `faults.rs`.
+/// The faults that a run injects; see `faults.rs`.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Faults {
     /// The longest time between two faults, in milliseconds; `None` if there are no faults.

@@ -461,7 +461,8 @@ fn queued_local_waiters_distinguish_an_outage_from_contention() {
             calm.requests() - before
         };
 
-        // First, no round has ended when the waits end, because connecting to a frozen node takes longer.
+        // First case: the waits time out before any round ends, because connecting to a frozen node takes
+        // longer.
         freeze();
         let client = calm.peer(0);
         let waiting = (0..200).map(|_| client.acquire(&["r"], SECOND / 2)).collect();

@@ -69,7 +69,7 @@ proptest! {
                     (server, up_since) = (number + 1, now.minus(ago).max(last));
                     forgot = up_since;
                 }
-                // The guard cannot detect the replacement of a server that never reported.
+                // If a server never reported its memory ID and uptime, the guard cannot detect its replacement.
                 Change::Replaced(_) if !was_reported => {}
                 Change::Replaced(age) => {
                     (server, up_since) = (number + 1, now.minus(age));
