@@ -46,15 +46,14 @@ Lane = Sequence[Suite]
 
 BUILD = Suite("build-tests", "build")
 
-# Most tests in Python, Node.js and Rust wait for servers and timers. The model and the simulation
-# only compute, so they run in the background.
+# Tests in Rust, Node.js and Python wait for servers and timers, and each suite runs many of them at the
+# same time, so the suites run one after another. The model and the simulation only compute, in the CPU
+# time that these leave.
 TEST: Sequence[Lane] = [
-    [
-        Suite("test-python", "Python", {"PYTEST_ADDOPTS": f"--junitxml={JUNIT}"}),
-    ],
     [
         Suite("test-rust", "Rust"),
         Suite("test-node", "Node.js"),
+        Suite("test-python", "Python", {"PYTEST_ADDOPTS": f"--junitxml={JUNIT}"}),
     ],
     [
         Suite("model", "model", is_background=True),

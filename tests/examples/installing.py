@@ -15,7 +15,7 @@ if __name__ == "__main__":
     sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from interop import installing
-from interop.installing import NotInstalledError
+from interop.installing import NotInstalledError, locked
 
 ROOT = Path(__file__).resolve().parents[2]
 EXAMPLES = ROOT / "examples"
@@ -53,8 +53,9 @@ def install_node() -> None:
     """
     NODE.install()
     packages = os.path.relpath(CACHE / "node" / "node_modules", EXAMPLES)
-    if not _LINK.is_symlink():
-        _LINK.symlink_to(packages)
+    with locked(CACHE / "link.lock"):
+        if not _LINK.is_symlink():
+            _LINK.symlink_to(packages)
 
 
 def main() -> None:

@@ -342,7 +342,7 @@ async function startWorker(program, servers) {
 }
 
 test('a terminated worker releases its leases and stops waiting', async (t) => {
-  const { servers, client } = await open(t, 3, { ttl: 600_000 })
+  const { servers, client } = await open(t, 3, { ttl: 600_000, nodeTimeout: 10_000 })
   const lease = await client.lock('awaited')
   for (let turn = 0; turn < 10; turn++) {
     const { worker } = await startWorker(

@@ -22,6 +22,12 @@ struct Recorder {
 
 impl Recorder {
     fn begin() -> Self {
+        Self::begin_at(5)
+    }
+
+    /// Records events up to this level: 2 is WARN, 5 is TRACE. The buffer is shared with the events of all
+    /// tests of this process, and drops the oldest when it is full.
+    fn begin_at(level: u8) -> Self {
         let own = Arc::new(OnceLock::<Weak<Listener>>::new());
         let records = Arc::<Mutex<Vec<_>>>::default();
         let (listening, taken) = (Arc::clone(&own), Arc::clone(&records));
@@ -32,7 +38,7 @@ impl Recorder {
             true
         });
         own.set(Arc::downgrade(&listener)).unwrap();
-        listener.listen([5; TARGETS.len()]);
+        listener.listen([level; TARGETS.len()]);
         Self { _listener: listener, records }
     }
 
@@ -114,7 +120,7 @@ fn ends(client: &Client) -> [u64; 5] {
 
 #[test]
 fn an_abandoned_lease_is_not_released_and_expires_with_a_warning() {
-    let recorder = Recorder::begin();
+    let recorder = Recorder::begin_at(2);
     let client = Client::builder().nodes(["memory://abandoned"]).build().unwrap();
     let lock = client.lock("abandoned").wait(NOW);
     let short = lock.clone().ttl(Duration::from_secs(2));
