@@ -46,9 +46,9 @@ Lane = Sequence[Suite]
 
 BUILD = Suite("build-tests", "build")
 
-# Tests in Rust, Node.js and Python wait for servers and timers, and each suite runs many of them at the
-# same time, so the suites run one after another. The model and the simulation only compute, in the CPU
-# time that these leave.
+# Tests in Rust, Node.js and Python wait for servers and timers. Each suite runs many of them at the
+# same time, so the suites run one after another. The model and the simulation only compute, in the
+# CPU time that these leave.
 TEST: Sequence[Lane] = [
     [
         Suite("test-rust", "Rust"),
