@@ -27,8 +27,8 @@ use core::time::Duration;
 /// The wall clock in microseconds reaches it in the year 2255.
 pub const FENCE_LIMIT: u64 = 1 << 53;
 
-/// The largest difference between a proposal and a node's own clock at which the node accepts the
-/// proposal.
+/// The largest difference between a proposal and a node's own clock, in either direction, at which the node
+/// uses the proposal as the floor.
 pub const FENCE_WINDOW: Duration = Duration::from_secs(2);
 
 /// The time for which a node keeps its fence counter, in addition to the ttl of the last lease.

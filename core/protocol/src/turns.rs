@@ -16,8 +16,8 @@ use core::time::Duration;
 /// A waiter for several resources may reserve a free one for 1/8 of the time that it has waited, if that
 /// is longer than the time for which a notification gives priority.
 const KEPT_PART: u32 = 8;
-/// After reserving, the waiter may not reserve again for 4 times as long, so that other waiters get most
-/// of the time in which it cannot use the resource.
+/// After a reservation, the waiter may not reserve again for 4 times as long. So other waiters can use the
+/// resource for most of the time until this waiter can.
 const PAUSE_AFTER_KEEPING: u32 = 4;
 
 /// The divisor of the random delay for a waiter that hurries: it tries after 1/16 of the delay.

@@ -142,8 +142,8 @@ pub(super) enum Request {
     Acquire {
         token: Token,
         proposal: u64,
-        /// Whether this is the second sending of the request. Requests sent since the first arrive before
-        /// it.
+        /// Whether the request was sent a second time. It then arrives after the requests that were sent
+        /// between the first and the second time.
         is_again: bool,
     },
     Raise {
@@ -170,7 +170,7 @@ pub(super) enum Request {
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Reply {
-    /// The last field is [`Event::Vote::in_order`](crate::Event::Vote::in_order).
+    /// The last field has the meaning of [`Event::Vote::in_order`](crate::Event::Vote::in_order).
     Vote(Token, Vote, bool),
     Raised(Token, bool),
     Extended(u8, bool),

@@ -217,8 +217,8 @@ fn fences_grow_across_wrong_clocks_forgotten_counters_and_guarded_restarts() {
         let guard = 2 * NEAR + apart + 1;
         for (case, pause) in [1, NEAR, MINUTE, 2 * MINUTE, 20 * MINUTE, guard].iter().enumerate() {
             for forgetful in [None, Some(0), Some(1), Some(2)] {
-                // The restart guard ignores a node that has forgotten until the time `guard` has passed, so
-                // a shorter pause does not apply to it.
+                // The restart guard ignores a node that has forgotten until the time `guard` has passed. So
+                // with a forgetful node, shorter pauses are skipped.
                 if forgetful.is_some() && (case != 5 && *pause < guard) {
                     continue;
                 }
