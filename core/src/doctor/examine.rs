@@ -295,7 +295,7 @@ async fn try_commands(
             _ => {}
         }
     }
-    // Separate from the others, because the answer to SUBSCRIBE is a push message.
+    // SUBSCRIBE is tried separately from the other commands, because its answer is a push message.
     let permission = match subscribe(connection, &channel).await {
         Ok(()) => Permission::Allowed,
         Err(error) if failure(&error, true).outcome == NodeOutcome::Noperm => Permission::Denied,

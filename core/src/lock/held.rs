@@ -137,8 +137,8 @@ impl HeldLease {
         self.grant.subject.keys.first().map_or(0, Keys::slot)
     }
 
-    /// Returns whether the lease is released, but not before the release has finished. An earlier undo would
-    /// delete the key first, and the node would answer the release that it holds no key.
+    /// Returns whether the lease is released. If it is, waits first until the release has finished: an undo
+    /// sent earlier would delete the key, and the node would then answer the RELEASE that it holds no key.
     pub(crate) async fn wait_if_released(&self) -> bool {
         let released = self.state().lease.is_released();
         if released {

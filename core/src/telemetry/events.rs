@@ -164,8 +164,8 @@ pub(crate) fn called(resources: &Resources, node: &str) {
     );
 }
 
-/// Reports that a lease was extended, or that an attempt to extend it failed. `trouble`: the
-/// previous attempt failed, too.
+/// Reports that a lease was extended, or that an attempt to extend it failed. `trouble` is `true`
+/// if the previous attempt failed, too.
 pub(crate) fn extended(
     resources: &Resources,
     fence: u64,

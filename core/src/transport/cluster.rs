@@ -86,7 +86,8 @@ impl Cluster {
         while let Some(answered) = queries.next().await {
             match answered {
                 Ok(shards) => return Ok(shards),
-                // An error of a server says more than the failure to reach another one.
+                // An error that a server returned says more than a failed connection to another
+                // server.
                 Err(failure) if failed.as_ref().is_none_or(Failure::is_transport) => {
                     failed = Some(failure);
                 }

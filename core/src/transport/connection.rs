@@ -72,7 +72,7 @@ impl<R: Receive> Recipient<R> {
     }
 }
 
-/// A connection. Dropping it closes it, and the requests in flight fail.
+/// A connection to a server. Dropping it closes the connection, and the requests in flight fail.
 pub(crate) struct Connection<R: Receive>(Arc<Shared<R>>);
 
 struct Shared<R: Receive> {
@@ -163,8 +163,8 @@ impl<R: Receive> Connection<R> {
         Ok(Self(shared))
     }
 
-    /// Calls `on_broken` when the connection breaks, before the recipients in flight get their
-    /// errors; or now, if it is broken already.
+    /// Calls `on_broken` when the connection breaks, before the recipients of the requests in
+    /// flight get their errors. If the connection is already broken, calls `on_broken` immediately.
     pub(crate) fn on_broken(&self, on_broken: impl FnOnce() + Send + 'static) {
         let mut out = self.0.out();
         if out.is_closed {
@@ -348,8 +348,8 @@ impl<R: Receive> Shared<R> {
         }
     }
 
-    /// Marks the connection as closed. Returns the recipients in flight, and the callback to call
-    /// before they get their errors.
+    /// Marks the connection as closed. Returns the recipients of the requests in flight, and the
+    /// callback to call before they get their errors.
     fn close(&self) -> (VecDeque<Recipient<R>>, Option<OnBroken>) {
         let mut out = self.out();
         out.is_closed = true;

@@ -213,7 +213,8 @@ impl Program {
         }
         let world = &self.process.world;
         match self.random(0..10) {
-            // Without renewal the lease is lost eventually, which must then be reported.
+            // If this lease is not renewed automatically, it is eventually lost; the loss must then be
+            // reported.
             0 if !self.witness.is_over() => {
                 let mut lost = lease.lost();
                 let mut is_reported = false;
