@@ -64,7 +64,7 @@ pub(crate) struct LeaseState {
     keys_gone_by: Moment,
     /// The nodes that hold, or may hold, the key of the winning round.
     holders: NodeSet,
-    /// The nodes that HEAL was sent to: they may hold the key, too.
+    /// The nodes that HEAL was sent to. They may hold the key, too.
     repaired: NodeSet,
     /// Notified when the lease is lost.
     watchers: Vec<Watcher>,

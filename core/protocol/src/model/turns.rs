@@ -1,4 +1,4 @@
-//! Turns: runs waiters and the nodes' queues through every order of events.
+//! Runs waiters and the nodes' queues through every order of events.
 //!
 //! The search "queues" in `scopes.rs`, in which nodes refuse arbitrary clients, shows that queues and
 //! notifications cannot break exclusion. The searches here check the queues themselves, without faults: no

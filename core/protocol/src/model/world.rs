@@ -178,7 +178,7 @@ pub(super) enum Reply {
 }
 
 impl Link {
-    /// The requests in flight, by kind of connection.
+    /// The requests in flight on the current connection, on a replaced one and from broken ones.
     pub(super) fn ways(&self) -> impl Iterator<Item = &Vec<Request>> {
         [&self.up, &self.old, &self.late].into_iter()
     }

@@ -142,7 +142,8 @@ fn a_node_uses_its_own_clock_if_the_proposal_is_far_from_it() {
     assert_eq!(next_fence(2 * clock, clock, clock), Some(2 * clock + 1));
 }
 
-/// When a counter is forgotten, every later fence is larger than it, whatever the proposal.
+/// Once a node forgets a counter, every fence that it grants later is larger than that counter, whatever the
+/// proposal.
 #[test]
 fn a_counter_is_forgotten_only_when_every_later_floor_is_larger() {
     let clock = 1_000_000_000_000_u64;

@@ -81,8 +81,8 @@ impl Process {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The true time at which the current code runs. While the process is preempted, this is later than the
-    /// world's time: the code's next actions happen then.
+    /// The true time at which the current code runs. If the process is preempted, this is the end of the
+    /// preemption: the code's next actions happen only then.
     pub(super) fn elapsed(&self) -> Duration {
         self.world.elapsed().max(self.state().preempted_until)
     }
