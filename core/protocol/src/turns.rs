@@ -16,7 +16,7 @@ use core::time::Duration;
 /// A waiter for several resources may reserve a free one for 1/8 of the time that it has waited, if that
 /// is longer than the time for which a notification gives priority.
 const KEPT_PART: u32 = 8;
-/// After a reservation, the waiter may not reserve again for 4 times as long. So other waiters can use the
+/// After a reservation, the waiter cannot reserve again for 4 times as long. So other waiters can use the
 /// resource for most of the time until this waiter can.
 const PAUSE_AFTER_KEEPING: u32 = 4;
 

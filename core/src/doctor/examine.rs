@@ -289,7 +289,8 @@ async fn try_commands(
         let failure = failure(&error, true);
         match failure.outcome {
             NodeOutcome::Noperm => *permission = Permission::Denied,
-            // A user who may not load scripts gets NOSCRIPT from EVALSHA, which is not a problem.
+            // A user who is not permitted to load scripts gets NOSCRIPT from EVALSHA. That is not a
+            // problem.
             _ if error.code() == Some("NOSCRIPT") => {}
             _ if examined.refusal.is_none() => examined.refusal = Some(failure),
             _ => {}

@@ -156,7 +156,7 @@ impl Acquire {
         Ok(round)
     }
 
-    /// Hands the lease of a won round to the caller. If the lease may not be used, answers with an error and
+    /// Hands the lease of a won round to the caller. If the lease must not be used, answers with an error and
     /// drops it, which releases it.
     async fn win(mut self, mut caller: Caller, mut round: RunningRound, fence: u64, end: Moment) {
         // Lets the next waiter in the local queue proceed. This acquire leaves the nodes' queues

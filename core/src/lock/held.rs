@@ -223,7 +223,7 @@ impl HeldLease {
         self.state().is_dropped
     }
 
-    /// Returns the error for this lease, whose end was just noticed.
+    /// Returns the error for this lease. Called when its end has just been noticed.
     pub(crate) fn lost_error(&self) -> Error {
         let state = self.state();
         let now = clock::now();

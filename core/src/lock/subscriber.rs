@@ -92,7 +92,7 @@ impl Subscriber {
         })
     }
 
-    /// Returns the nodes with an open subscription, whose notifications reach this client now.
+    /// Returns the nodes with an open subscription. Their notifications reach this client now.
     pub(crate) fn connected(&self) -> NodeSet {
         self.state().connected
     }

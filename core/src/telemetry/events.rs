@@ -53,7 +53,7 @@ impl Scope {
         panics::contain(|| fields(&self.0));
     }
 
-    /// Runs `work` in the span. If the subscriber panics, `work` may not run.
+    /// Runs `work` in the span. If the subscriber panics, `work` might not run.
     pub(crate) fn within(&self, work: impl FnOnce()) {
         panics::contain(|| self.0.in_scope(work));
     }

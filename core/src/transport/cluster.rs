@@ -27,7 +27,7 @@ impl Shard {
         self.slots.iter().any(|slots| slots.contains(&slot))
     }
 
-    /// The number of its slots.
+    /// Returns the number of slots that this master serves.
     pub(crate) fn size(&self) -> usize {
         self.slots.iter().map(RangeInclusive::len).sum()
     }
@@ -40,9 +40,9 @@ pub(crate) fn no_master(slot: u16) -> Failure {
 
 /// A redirection: where a slot is, according to a server that does not serve it.
 pub(crate) enum Redirect {
-    /// The slot has moved there.
+    /// The slot has moved to this server.
     Moved(Place),
-    /// The slot is being migrated there, and this key has arrived already.
+    /// The slot is being migrated to this server, which already has the key.
     Ask(Place),
 }
 

@@ -176,7 +176,7 @@ impl<R: Receive> Connection<R> {
 
     /// Calls `on_push` with each push message from now on. Only the first call has an effect.
     pub(crate) fn on_push(&self, on_push: impl Fn(PushKind, &[Value]) + Send + Sync + 'static) {
-        // No caller sets it twice.
+        // Fails only if the callback is already set, and no caller sets it twice.
         let _ = self.0.on_push.set(Box::new(on_push));
     }
 
@@ -314,7 +314,8 @@ impl<R: Receive> Shared<R> {
             }
             let end = loop {
                 match codec.decode(&mut bytes) {
-                    // The answer to SUBSCRIBE is a push, too.
+                    // The answer to SUBSCRIBE is a push message, too, but it goes to a recipient
+                    // like a reply.
                     Ok(Some(Value::Push { kind, data })) if kind != PushKind::Subscribe => {
                         if let Some(on_push) = self.on_push.get() {
                             on_push(kind, &data);

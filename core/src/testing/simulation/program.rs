@@ -153,8 +153,8 @@ impl Program {
         }
     }
 
-    /// Checks an acquire that has just failed for lack of a quorum: enough nodes must be in trouble, or
-    /// have been in trouble so recently that they may not have recovered.
+    /// Checks an acquire that has just failed for lack of a quorum: enough nodes must be in trouble, or have
+    /// been in trouble so recently that they might not have recovered.
     fn was_down(&self) {
         let Self { process, scenario, .. } = self;
         let now = process.world.elapsed();

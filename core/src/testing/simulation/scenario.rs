@@ -38,8 +38,8 @@ pub(super) struct Scenario {
     pub(super) wall_clock_error: i64,
     /// The largest error of the nodes' wall clocks, in microseconds.
     pub(super) node_clock_error: i64,
-    /// Whether the run checks that fences grow. They may not if nodes lose their data while the restart
-    /// guard is off or shorter than the clocks require.
+    /// Whether the run checks that fences grow. They might not grow if nodes lose their data while the
+    /// restart guard is off or shorter than the clocks require.
     pub(super) fences_grow: bool,
     /// The time for which faults happen.
     pub(super) length: Duration,
