@@ -8,8 +8,8 @@ use crate::quorum::MAX_NODES;
 use crate::term::Moment;
 use core::time::Duration;
 
-/// The age up to which an earlier reading may be kept in place of a newer one. Clocks run at different
-/// rates, so an old reading is no longer accurate.
+/// The maximum age of a reading that may be kept in place of a newer one. Clocks run at different rates, so
+/// an older reading is too inaccurate.
 const LATEST: Duration = Duration::from_millis(100);
 
 /// The nodes' clocks, as a client last read them.
@@ -19,8 +19,8 @@ const LATEST: Duration = Duration::from_millis(100);
 /// nodes' clocks.
 #[derive(Clone, Debug)]
 pub struct NodeClocks {
-    /// For each node: when its clock was last read, and what it showed, in microseconds since the Unix
-    /// epoch.
+    /// For each node, the reading that is kept: the moment at which it arrived and the node's time, in
+    /// microseconds since the Unix epoch.
     read: Vec<Option<(Moment, u64)>>,
 }
 

@@ -27,8 +27,8 @@ use core::time::Duration;
 /// The wall clock in microseconds reaches it in the year 2255.
 pub const FENCE_LIMIT: u64 = 1 << 53;
 
-/// The largest difference between a proposal and a node's own clock at which the node accepts the
-/// proposal.
+/// The largest difference between a proposal and a node's own clock, in either direction, at which the node
+/// uses the proposal as the floor.
 pub const FENCE_WINDOW: Duration = Duration::from_secs(2);
 
 /// The time for which a node keeps its fence counter, in addition to the ttl of the last lease.
@@ -46,9 +46,9 @@ pub fn next_fence(last: u64, proposal: u64, node_clock: u64) -> Option<u64> {
     (fence < FENCE_LIMIT).then_some(fence)
 }
 
-/// Returns the time for which a node keeps the counter `fence` that it stores now for a lease of `ttl`:
-/// `ttl` + [`FENCE_MEMORY`]. A counter that is more than [`FENCE_WINDOW`] ahead of the node's clock is kept
-/// longer, by as much as it is ahead.
+/// Returns the time for which a node keeps the counter `fence`, from the moment at which it stores the
+/// counter for a lease of `ttl`. The time is `ttl` + [`FENCE_MEMORY`]. If the counter is more than
+/// [`FENCE_WINDOW`] ahead of the node's clock, that lead is added.
 ///
 /// `fence` and `node_clock` are in microseconds. The scripts compute the same on a server.
 pub fn fence_memory(fence: u64, ttl: Duration, node_clock: u64) -> Duration {

@@ -27,8 +27,8 @@ pub struct Guard {
 }
 
 impl Guard {
-    /// Creates the guard of a node that has not been examined yet: no vote counts until
-    /// [`Guard::looked`]. The ttl of `term` must be the longest in use by any client.
+    /// Creates the guard of a node that has not been examined yet: no vote counts until [`Guard::looked`] is
+    /// called. The ttl of `term` must be the longest in use by any client.
     pub fn new(term: Term) -> Self {
         Self { term, memory: None, counts_from: NEVER }
     }
@@ -41,8 +41,8 @@ impl Guard {
     pub fn looked(&mut self, now: Moment, seen: Option<(&str, Duration)>) {
         let age = match seen {
             Some((memory, _)) if self.memory.as_deref() == Some(memory) => return,
-            // This client examines the node for the first time, so only the uptime limits what the node may
-            // have forgotten.
+            // This client examines the node for the first time. The node has forgotten nothing since it
+            // started, so its uptime shortens the guard.
             Some((_, uptime)) if self.counts_from == NEVER => uptime.saturating_sub(UPTIME_ERROR),
             // The node restarted, failed over (perhaps just now), or does not report its identity. The
             // uptime does not help: a promoted replica may have been up for long and still lack grants of

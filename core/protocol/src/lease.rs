@@ -150,12 +150,12 @@ impl Lease {
     /// Records a node's answer to `extension`, received at `now`. Returns the result once it is decided.
     /// Pass in later answers too: [`Extension::take_missing`] needs them.
     ///
-    /// A majority must confirm before the *old* validity end. After it, keys may expire, so a majority of
-    /// nodes may each have held the key when it answered, but not all at the same time.
+    /// A majority must confirm before the *old* validity end. After that, keys may expire: every node of a
+    /// majority may have held the key when it answered, although they never all held it at the same time.
     ///
     /// Only *sound* nodes can confirm. A node that lost the key and was repaired may have granted the
-    /// resource to another client in between, whose lease may have begun and ended unnoticed. The node
-    /// counts again once a majority of sound nodes confirms an extension sent after the repair: that
+    /// resource to another client in between, and that client's lease may have begun and ended unnoticed. The
+    /// node counts again once a majority of sound nodes confirms an extension sent after the repair: that
     /// proves that no other client had a majority.
     pub fn extended(
         &mut self,
@@ -279,7 +279,8 @@ impl Lease {
 /// How an extension ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Extended {
-    /// A majority confirmed in time. The validity end has moved, unless the extension only verified.
+    /// A majority confirmed in time. The validity end has moved, unless the extension came from
+    /// [`Lease::verify`].
     Confirmed,
     /// The lease has ended: its end passed, it was released, or no majority can hold it.
     Lost,
@@ -329,8 +330,8 @@ pub struct Release {
 }
 
 impl Release {
-    /// Whether the lease was valid when it was released. If `false`, the result of the release is
-    /// `false` without any answer.
+    /// Whether the lease was valid when it was released. If not, the result of the release is `false`,
+    /// whatever the nodes answer.
     pub fn was_valid(&self) -> bool {
         self.was_valid
     }

@@ -6,8 +6,8 @@
 //! the simulation and the model checker run this same code, so what they prove holds for the shipped
 //! lock.
 //!
-//! - [`Round`] is one attempt to win a majority. It takes votes and returns a decision, a fence round
-//!   and undos.
+//! - [`Round`] is one attempt to win a majority. It receives votes and returns the decision, the nodes to
+//! send RAISE to, and the nodes to undo.
 //! - [`Lease`] is created from a won round. It decides validity, extension and release.
 //! - [`Upkeep`] decides when to renew a lease.
 //! - [`Guard`] decides whether the votes of a node that may have restarted count.
@@ -17,8 +17,8 @@
 //!   gets from nodes. Neither grants anything.
 //! - [`node`] is the node's side: what a node stores for a resource and how it answers requests.
 //!
-//! The algorithm is Redlock, from the page "Distributed Locks with Redis" of the Redis documentation.
-//! It is completed where that page is silent: fencing tokens, unknown votes, late votes.
+//! The algorithm is Redlock, from the page "Distributed Locks with Redis" of the Redis documentation. This
+//! crate adds what that page leaves open: fencing tokens, unknown votes, late votes.
 
 mod clocks;
 mod fence;

@@ -8,7 +8,7 @@ use crate::quorum::{NodeSet, Quorum};
 use crate::term::{Moment, Term};
 use core::time::Duration;
 
-/// What one node answered to ACQUIRE.
+/// A node's answer to ACQUIRE.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Vote {
     /// The node stored this round's token and granted this fence.
@@ -197,8 +197,8 @@ impl Round {
             State::Voting => self.decide(now),
             // The grant joins the lease: extensions and the release go to all nodes anyway.
             State::Raising { .. } | State::Won => Actions::default(),
-            // The node processed the RELEASE after this ACQUIRE. In all other cases it may have stored
-            // the token after the RELEASE.
+            // The node processed the RELEASE after this ACQUIRE, so it no longer holds the token. In all
+            // other cases it may have stored the token after the RELEASE.
             State::Released if in_order && vote.is_answer() => Actions::default(),
             State::Released | State::Losing | State::Lost => {
                 let mut actions = Actions::default();

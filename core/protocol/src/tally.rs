@@ -2,7 +2,7 @@
 
 use crate::quorum::{NodeSet, Quorum};
 
-/// What one node answered.
+/// A node's answer to EXTEND or RELEASE.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Answer {
     /// The node held this lease's token and applied the request.
@@ -13,7 +13,7 @@ pub enum Answer {
     Unknown,
 }
 
-/// What one node answered to HEAL, which repairs a lost key.
+/// A node's answer to HEAL, which repairs a lost key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Healed {
     /// The node holds another token. Nothing was changed.
@@ -21,7 +21,7 @@ pub enum Healed {
     /// The node holds the key now and has granted no larger fence than the lease's own.
     Clean,
     /// The node holds the key now, but has granted a larger fence than the lease's own: it granted the
-    /// resource to another client in between. That client may or may not have won.
+    /// resource to another client in between. That client may or may not have won a majority.
     Passed,
 }
 

@@ -2,8 +2,8 @@
 
 use core::time::Duration;
 
-/// Rounding allowance in [`Term::drift`]: nodes expire keys with a resolution of 1 ms, and the rounding
-/// of two clock readings adds at most another.
+/// Rounding allowance in [`Term::drift`]: nodes expire keys with a resolution of 1 ms, and the rounding of
+/// two clock readings adds at most another 1 ms.
 const CLOCK_RESOLUTION: Duration = Duration::from_millis(2);
 
 /// Upper limit of [`Term::patience`]. If no answer arrives for 10 s, the connection is probably stuck, and

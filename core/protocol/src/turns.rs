@@ -16,11 +16,12 @@ use core::time::Duration;
 /// A waiter for several resources may reserve a free one for 1/8 of the time that it has waited, if that
 /// is longer than the time for which a notification gives priority.
 const KEPT_PART: u32 = 8;
-/// After reserving, the waiter may not reserve again for 4 times as long, so that other waiters get most
-/// of the time in which it cannot use the resource.
+/// After a reservation, the waiter cannot reserve again for 4 times as long. So other waiters can use the
+/// resource for most of the time until this waiter can.
 const PAUSE_AFTER_KEEPING: u32 = 4;
 
-/// The divisor of the random delay for a waiter that hurries: it tries after 1/16 of the delay.
+/// The divisor of the random delay for a waiter that hurries, because less than a majority has notified it:
+/// it tries after 1/16 of the delay.
 const HURRY: u32 = 16;
 
 /// The longest time for which a notified waiter has priority. A notification that appears valid for
@@ -65,7 +66,8 @@ pub struct Calls {
     heard: Vec<(usize, usize, Moment)>,
     /// The moment from which the waiter may reserve a resource again.
     keeps_again: Moment,
-    /// The moment from which the waiter may hurry again.
+    /// The moment from which the waiter may hurry again: try early although less than a majority has notified
+    /// it.
     hurries_again: Moment,
 }
 

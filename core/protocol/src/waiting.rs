@@ -87,7 +87,7 @@ impl Waiting {
         self.before = before;
     }
 
-    /// Records an outage, begun at `since`, that other waiters of the same client found.
+    /// Records that other waiters of the same client found an outage, which began at `since`.
     pub fn met_outage(&mut self, since: Moment) {
         self.outage_since = Some(since);
     }

@@ -68,8 +68,9 @@ impl Lock {
         self.option(Dialect::Rust, "max_hold", &OptionValue::Null)
     }
 
-    /// Sets an option by name, for language bindings. The value has the form of `dialect`. If it is
-    /// invalid, the acquire and [`Lock::checked`] return the error.
+    /// Sets an option by name, for language bindings. `name`, `value` and error messages use the
+    /// form of `dialect`. If the value is invalid, the acquire and [`Lock::checked`] return the
+    /// error.
     pub fn option(mut self, dialect: Dialect, name: &str, value: &OptionValue) -> Self {
         if let Err(error) = self.options.set_per_lock(dialect, name, value) {
             self.mistake.get_or_insert(error);

@@ -1,8 +1,8 @@
 //! The public API: [`Client`], its builder, locks and status queries.
 //!
-//! This module owns the parts of a client in each process, and turns calls into operations of
-//! `lock`, `doctor` and `node`. It contains no rule of the lock. Nothing in the crate depends on
-//! it, apart from tests; language bindings call it.
+//! This module holds a client's configuration and, in each process, its driver and renewer. It
+//! turns calls into operations of `lock`, `doctor` and `node`. It contains no rule of the lock.
+//! Nothing in the crate depends on it, apart from tests; language bindings call it.
 //!
 //! Reading order: `mod.rs`, `lock.rs`, `setup.rs` (what belongs to one process), `status.rs`.
 
@@ -26,7 +26,8 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::oneshot;
 
-/// A client of N independent nodes. Clones are cheap, and share everything.
+/// A client of N independent nodes. Clones are cheap and share their connections, leases and
+/// statistics.
 ///
 /// It connects, and starts quorlock's background thread, only when it is first used.
 ///
@@ -162,8 +163,8 @@ impl ClientBuilder {
         self.option(Dialect::Rust, "key_prefix", &OptionValue::Text(prefix.into()))
     }
 
-    /// Sets an option by name, for language bindings. The value has the form of `dialect`. If it is
-    /// invalid, `build` returns the error.
+    /// Sets an option by name, for language bindings. `name`, `value` and error messages use the
+    /// form of `dialect`. If the value is invalid, `build` returns the error.
     #[must_use]
     pub fn option(mut self, dialect: Dialect, name: &str, value: &OptionValue) -> Self {
         self.dialect = Some(dialect);

@@ -12,7 +12,7 @@ use quorlock_protocol::Quorum;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering, fence};
 
-/// The configuration of a client, which forked children share; and the renewer of each process.
+/// The configuration of a client, which forked children share, and the renewer of each process.
 pub(crate) struct Setup {
     pub(crate) options: Options,
     pub(crate) endpoints: Vec<Endpoint>,

@@ -57,7 +57,8 @@ impl Failure {
         }
     }
 
-    /// Adds the place of the server, for failures of a server that the node's URL does not name.
+    /// Adds the address of the server to the details. Used if the node's URL does not name that
+    /// server.
     pub(crate) fn at(self, place: impl fmt::Display) -> Self {
         Self { detail: format!("{place}: {}", self.detail), ..self }
     }

@@ -33,9 +33,9 @@ pub(crate) struct MemoryNode {
 /// The lock records of a node, and its listeners.
 #[derive(Default)]
 pub(crate) struct Entries {
-    /// By lock key.
+    /// The lock records, by lock key.
     records: HashMap<String, Record<String>>,
-    /// By channel.
+    /// The callbacks for notifications, by channel.
     listeners: HashMap<String, Listener>,
 }
 

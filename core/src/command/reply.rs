@@ -30,10 +30,11 @@ pub(crate) enum Reply {
     Uncounted(Box<Reply>, Moment),
 }
 
-/// A refused lock: a key exists, or a notified waiter still has its turn.
+/// A refused lock: a key exists, or a notified waiter has priority.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Refusal {
-    /// The time until the key expires or the turn ends; `None` if the key never expires.
+    /// The time until the key expires or the waiter's priority ends; `None` if the key never
+    /// expires.
     pub(crate) expires_in: Option<Duration>,
     /// The node's time in microseconds since the Unix epoch.
     pub(crate) clock: u64,
@@ -68,7 +69,8 @@ impl Reply {
         match *self {
             Self::Granted { fence, .. } => Vote::Granted { fence },
             Self::Held(Refusal { expires_in, .. }) => Vote::Held { expires_in },
-            // The key was set by the request to the other node, and is undone there.
+            // The same round's request to the duplicate of this node set the key. The undo sent
+            // there deletes it.
             Self::Own => Vote::Refused,
             Self::Each(_)
             | Self::Healed(_)

@@ -29,8 +29,9 @@ impl Script {
         Self { source, hash }
     }
 
-    /// Inserts the constants, and the queue functions at the marker `--- queue.lua`. The marker
-    /// follows the fast path, because defining a function costs time on every call.
+    /// Inserts the constants, and the queue functions at the marker `--- queue.lua`. In each
+    /// script, the marker comes after the fast path, because defining a function costs time on
+    /// every call.
     fn with_constants(source: &str) -> Self {
         let source = source.replace("--- queue.lua\n", include_str!("scripts/queue.lua"));
         let constants = [

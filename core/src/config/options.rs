@@ -32,13 +32,13 @@ const MIN_DEFAULT_NODE_TIMEOUT: Duration = Duration::from_millis(10);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Dialect {
-    /// `node_timeout`, durations as `Duration`.
+    /// Names such as `node_timeout`; durations are a `Duration`.
     Rust,
-    /// `node_timeout`, durations in seconds.
+    /// Names such as `node_timeout`; durations are in seconds.
     Python,
-    /// `nodeTimeout`, durations in milliseconds.
+    /// Names such as `nodeTimeout`; durations are in milliseconds.
     JavaScript,
-    /// `--node-timeout`, durations in seconds.
+    /// Names such as `--node-timeout`; durations are in seconds.
     CommandLine,
 }
 

@@ -289,13 +289,14 @@ async fn try_commands(
         let failure = failure(&error, true);
         match failure.outcome {
             NodeOutcome::Noperm => *permission = Permission::Denied,
-            // A user who may not load scripts gets NOSCRIPT from EVALSHA, which is not a problem.
+            // A user who is not permitted to load scripts gets NOSCRIPT from EVALSHA. That is not a
+            // problem.
             _ if error.code() == Some("NOSCRIPT") => {}
             _ if examined.refusal.is_none() => examined.refusal = Some(failure),
             _ => {}
         }
     }
-    // Separate from the others, because the answer to SUBSCRIBE is a push message.
+    // SUBSCRIBE is tried separately from the other commands, because its answer is a push message.
     let permission = match subscribe(connection, &channel).await {
         Ok(()) => Permission::Allowed,
         Err(error) if failure(&error, true).outcome == NodeOutcome::Noperm => Permission::Denied,

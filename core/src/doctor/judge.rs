@@ -17,7 +17,7 @@ use std::time::Duration;
 pub(super) const USUAL_CLOCK_ERROR_MS: f64 = 1_000.0;
 /// A node that uses more than this fraction of its memory limit will soon refuse writes.
 const NEARLY_FULL: f64 = 0.9;
-/// Commands that quorlock can do without, and what it loses without them.
+/// Commands that quorlock can do without, each list after the consequence of not having them.
 const OPTIONAL: [(&str, &[&str]); 2] = [
     ("restarts and duplicate nodes may go unnoticed", &["INFO", "SCRIPT LOAD"]),
     (

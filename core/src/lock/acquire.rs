@@ -52,7 +52,7 @@ pub(crate) struct Acquire {
     node_timeout: Duration,
     trace: AcquireTrace,
     owner: Option<Owner>,
-    /// Cancels the pending warning about a caller that waits for its own lease, when it is dropped.
+    /// When dropped, cancels the pending warning about a caller that waits for its own lease.
     reentrant_warning: Option<DropGuard>,
 }
 
@@ -156,7 +156,7 @@ impl Acquire {
         Ok(round)
     }
 
-    /// Hands the lease of a won round to the caller. If the lease may not be used, answers with an error and
+    /// Hands the lease of a won round to the caller. If the lease must not be used, answers with an error and
     /// drops it, which releases it.
     async fn win(mut self, mut caller: Caller, mut round: RunningRound, fence: u64, end: Moment) {
         // Lets the next waiter in the local queue proceed. This acquire leaves the nodes' queues
@@ -222,7 +222,7 @@ impl Acquire {
     }
 
     /// Returns the error for duplicate nodes, if any are known. `duplicate` is a node that answered as a
-    /// duplicate in this round, with the round's subject; the node it duplicates is then searched for.
+    /// duplicate in this round, and the round's subject. This method then searches for the other node.
     async fn duplicate_error(&self, duplicate: Option<(usize, Arc<Subject>)>) -> Option<Error> {
         if let Some((node, subject)) = duplicate {
             let timeout = self.node_timeout;

@@ -54,8 +54,8 @@ pub(crate) struct Driver {
 
 impl Drop for Driver {
     fn drop(&mut self) {
-        // The tasks that wait for late answers do not keep the driver alive, so they are stopped
-        // here.
+        // The tasks that wait for late answers do not keep the driver alive. They could wait for ever, so
+        // they are stopped here.
         self.stop_late.cancel();
     }
 }
@@ -166,7 +166,7 @@ impl Driver {
         self.first_connections.get_or_init(|| others).await;
     }
 
-    /// Returns the turn settings of requests that do not keep a resource reserved while another one is held.
+    /// Returns the queue settings for requests that do not reserve a resource.
     pub(crate) fn turns(&self) -> Turns {
         Turns::new(self.options.retry_delay)
     }

@@ -64,7 +64,7 @@ pub(crate) struct LeaseState {
     keys_gone_by: Moment,
     /// The nodes that hold, or may hold, the key of the winning round.
     holders: NodeSet,
-    /// The nodes that HEAL was sent to: they may hold the key, too.
+    /// The nodes that HEAL was sent to. They may hold the key, too.
     repaired: NodeSet,
     /// Notified when the lease is lost.
     watchers: Vec<Watcher>,
@@ -137,8 +137,8 @@ impl HeldLease {
         self.grant.subject.keys.first().map_or(0, Keys::slot)
     }
 
-    /// Returns whether the lease is released, but not before the release has finished. An earlier undo would
-    /// delete the key first, and the node would answer the release that it holds no key.
+    /// Returns whether the lease is released. If it is, waits first until the release has finished: an undo
+    /// sent earlier would delete the key, and the node would then answer the RELEASE that it holds no key.
     pub(crate) async fn wait_if_released(&self) -> bool {
         let released = self.state().lease.is_released();
         if released {
@@ -223,7 +223,7 @@ impl HeldLease {
         self.state().is_dropped
     }
 
-    /// Returns the error for this lease, whose end was just noticed.
+    /// Returns the error for this lease. Called when its end has just been noticed.
     pub(crate) fn lost_error(&self) -> Error {
         let state = self.state();
         let now = clock::now();

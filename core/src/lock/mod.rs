@@ -1,10 +1,10 @@
 //! Locks over a set of nodes: acquiring, waiting, renewing, repairing and releasing.
 //!
-//! This module connects the rules of the lock, which are the crate `quorlock-protocol`, to the
+//! This module connects the rules of the lock, which are in the crate `quorlock-protocol`, to the
 //! nodes of `node/`. It decides nothing itself: the protocol counts votes, sets validity ends and
-//! picks the next try. The code here sends requests, passes the answers to the protocol and carries
-//! out what the protocol returns. It does not know about sockets, Redis commands or configuration
-//! formats. `client/` is its only caller outside of tests.
+//! picks the time of the next try. The code here sends requests, passes the answers to the protocol
+//! and carries out what the protocol returns. It does not know about sockets, Redis commands or
+//! configuration formats. `client/` is its only caller outside of tests.
 //!
 //! Files in reading order:
 //!

@@ -15,8 +15,8 @@ use std::sync::Arc;
 /// ends or the client is closed. The pause between two tries doubles, from the shortest retry delay
 /// to a third of the ttl.
 ///
-/// A node that lacks the key may hold another waiter's key, which is about to be undone, or may not have
-/// answered.
+/// Several tries may be needed: a node may still hold the key of another waiter's round that is about to be
+/// undone, or may be slow or unreachable.
 pub(crate) async fn repair(driver: &Arc<Driver>, lease: Arc<HeldLease>) {
     let mut pause = driver.options.retry_delay.shortest;
     let longest = (lease.grant.term.ttl / 3).max(pause);

@@ -30,7 +30,8 @@ pub(crate) struct RoundOptions<'a> {
     pub(crate) term: Term,
     pub(crate) node_timeout: Duration,
     pub(crate) turns: Turns,
-    /// Queues the waiter on the nodes that refuse; `None` if it is not registered for notifications.
+    /// The waiter's entry for the queues of the nodes that refuse; `None` if the waiter is not registered for
+    /// notifications.
     pub(crate) queue_entry: Option<QueueEntry>,
 }
 
@@ -120,9 +121,9 @@ impl RunningRound {
         })
     }
 
-    /// Handles the votes after the decision. They are recorded in `lease` while it is held;
-    /// otherwise they are undone. Votes that miss their deadline are handled in the background.
-    /// With a lease, also repairs it.
+    /// Handles the votes that arrive after the decision. While `lease` is held, grants join it; otherwise
+    /// grants are undone. Votes that miss their deadline are handled in the background. If there is a lease,
+    /// also repairs it.
     pub(crate) async fn finish(mut self, lease: Option<Arc<HeldLease>>) {
         while let Some(event) = self.next_event().await {
             let is_released = match &lease {
@@ -277,7 +278,7 @@ impl Undo {
     }
 
     /// Handles the vote of a node that processed its ACQUIRE after later requests. If the node refused, the
-    /// ACQUIRE may have queued the waiter again after it left.
+    /// ACQUIRE may have put the waiter back into a queue that it had left, so the waiter leaves again.
     fn leave_if_joined_late(&self, driver: &Driver, node: usize, vote: Vote) {
         let is_gone = |entry: &QueueEntry| entry.alive.strong_count() == 0;
         if matches!(vote, Vote::Held { .. }) && self.queue_entry.as_ref().is_some_and(is_gone) {

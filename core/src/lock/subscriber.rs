@@ -20,14 +20,14 @@ use tokio_util::sync::CancellationToken;
 
 /// The time for which the connections stay open after the last waiter has left.
 const IDLE: Duration = Duration::from_secs(5);
-/// First and longest delay between two attempts to connect.
+/// The first and the longest delay between two attempts to connect.
 const RECONNECT_DELAY: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(2));
 
 /// An event that a waiter receives between two rounds.
 pub(crate) enum Notification {
     /// The resource with this lock key is free on this node, and this waiter is first in the node's queue.
     Free { node: usize, lock: String },
-    /// The waiter may not be in this node's queue: it should join it, again if necessary.
+    /// The waiter might not be in this node's queue, so it must join the queue.
     Unqueued(usize),
 }
 
@@ -39,7 +39,7 @@ pub(crate) struct Subscriber {
     /// The client's `key_prefix`, with which the channel's name begins.
     prefix: String,
     channel: OnceLock<String>,
-    /// Number of [`ConnectionsGuard`]s.
+    /// The number of [`ConnectionsGuard`]s that exist.
     waiting: watch::Sender<usize>,
     state: Mutex<SubscriberState>,
 }
@@ -92,7 +92,7 @@ impl Subscriber {
         })
     }
 
-    /// Returns the nodes with an open subscription, whose notifications reach this client now.
+    /// Returns the nodes with an open subscription. Their notifications reach this client now.
     pub(crate) fn connected(&self) -> NodeSet {
         self.state().connected
     }
@@ -119,8 +119,8 @@ impl Subscriber {
         ConnectionsGuard(Arc::clone(self))
     }
 
-    /// Keeps a subscription to each node open while there are guards, and ends some time after the
-    /// last one was dropped. `keep_open` then starts it again.
+    /// Keeps a subscription to each node open while there are guards. Ends some time after the last guard was
+    /// dropped; `keep_open` then starts this task again.
     async fn run(self: Arc<Self>) {
         loop {
             self.state().connected = NodeSet::EMPTY;
@@ -144,7 +144,7 @@ impl Subscriber {
     async fn wait_until_idle(&self) {
         let mut waiting = self.waiting.subscribe();
         loop {
-            // Fails only without a sender, which `self` owns.
+            // Fails only if the sender was dropped, but `self` owns the sender.
             let _ = waiting.wait_for(|waiting| *waiting == 0).await;
             if timeout(IDLE, waiting.wait_for(|waiting| *waiting > 0)).await.is_err() {
                 return;

@@ -26,7 +26,7 @@ pub(crate) struct Waiters {
 /// What the local queue stores about a waiter.
 struct Waiter {
     arrived: Moment,
-    /// Sends the waiter its turn; `None` after that.
+    /// Sends the message that ends the wait in this queue; `None` once it is sent.
     turn: Option<oneshot::Sender<Turn>>,
     /// The last round of this waiter, or of its predecessors in the queue.
     report: RoundReport,
@@ -56,13 +56,14 @@ enum Turn {
 type NotificationChannel =
     (mpsc::UnboundedSender<Notification>, mpsc::UnboundedReceiver<Notification>);
 
-/// A waiter's entry in the nodes' queues. A refused ACQUIRE that carries the ticket creates it.
+/// A waiter's entry in the nodes' queues. A node adds the entry when it refuses an ACQUIRE that carries the
+/// ticket.
 pub(crate) struct QueueEntry {
     pub(crate) waiter: Arc<str>,
     pub(crate) ticket: Ticket,
     /// The nodes whose notifications reach this client.
     pub(crate) nodes: NodeSet,
-    /// Expires when the waiter drops its [`Place`].
+    /// Can be upgraded until the waiter drops its [`Place`].
     pub(crate) alive: Weak<()>,
 }
 
@@ -130,7 +131,7 @@ impl Waiters {
         }
     }
 
-    /// Number of acquires in the local queues, including those that have their turn.
+    /// Returns the number of acquires in the local queues, including those whose turn it is.
     pub(crate) fn count(&self) -> u64 {
         self.local_queue().len() as u64
     }
@@ -183,7 +184,8 @@ impl Place {
         }
     }
 
-    /// Notified when this waiter should start a round now, because another waiter needs the result.
+    /// Returns what notifies this waiter when it should start a round now, because another waiter needs the
+    /// result.
     pub(crate) fn retry_now(&self) -> Arc<Notify> {
         Arc::clone(&self.retry_now)
     }

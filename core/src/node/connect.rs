@@ -39,9 +39,10 @@ impl Node {
         }
     }
 
-    /// Reconnects because the server is a replica now: the URL may lead to the new master.
+    /// Reconnects because the server is a replica now: the node's URL may by now lead to the new
+    /// master.
     pub(super) fn demoted(self: &Arc<Self>, link: &Link) {
-        // The minimum age limits how often this happens if there is no master.
+        // The minimum age keeps the node from reconnecting continually while there is no master.
         if clock::now().since(link.since) >= self.connect_timeout {
             self.broken(link);
         }
@@ -185,7 +186,8 @@ async fn keep_checking(node: Weak<Node>, link: Weak<Link>) {
         if !node.state.borrow().is(&link) {
             return;
         }
-        // No answer is not an error here: the requests on the connection detect and report that.
+        // A missing answer is not an error here: the requests on the connection detect and report
+        // that.
         let info = timeout(node.connect_timeout, link.connection.fetch_info()).await;
         if let Ok(Ok(Some(info))) = info
             && node.record_server_info(Some(info)).is_err()

@@ -26,7 +26,7 @@ use std::time::Duration;
 /// The limit of redirections of one request, in case servers redirect it to one another forever.
 const MAX_HOPS: u8 = 8;
 
-/// What this module needs to know of a node.
+/// The part of a node that this module uses.
 pub(crate) trait Peer: Send + Sync {
     /// The node's position in the client's list, from 0.
     fn position(&self) -> usize;
@@ -58,7 +58,7 @@ pub(crate) struct Done<'a> {
     pub(crate) answered: Answered,
 }
 
-/// What this module needs to know of a connection.
+/// The part of a connection that this module uses.
 pub(crate) trait Route: Send + Sync {
     /// Handles an error of the server: sends the request again if the error is a redirection or an
     /// unknown script, and otherwise answers the sink.
@@ -167,7 +167,7 @@ impl InFlight {
         ReplySink { in_flight: Arc::clone(self), entry, hops: 0, has_answered: false }
     }
 
-    /// Takes a request that is answered; `None` if no request is open any more.
+    /// Removes and returns an answered request; `None` if no request is open any more.
     pub(crate) fn take_answered(&self, waker: &Waker) -> Poll<Option<Finished>> {
         let mut in_flight = self.lock();
         if let Some(taken) = in_flight.take(|state| matches!(state, RequestState::Answered(_))) {
@@ -189,7 +189,8 @@ impl InFlight {
         self.lock().entries.iter().any(|entry| matches!(entry.state, RequestState::Late(_)))
     }
 
-    /// Takes an answer that arrived after its deadline; `None` if none can arrive any more.
+    /// Removes and returns an answer that arrived after its deadline; `None` if none can arrive any
+    /// more.
     pub(crate) fn take_late(&self, waker: &Waker) -> Poll<Option<(usize, Answered)>> {
         let mut in_flight = self.lock();
         let mut is_awaited = false;

@@ -72,7 +72,7 @@ impl Health {
                 }
             }
             Ok(_) => {
-                // A load is cheaper than a swap, and nearly always enough.
+                // A load is cheaper than a swap, and the flag is rarely set.
                 if self.guarded.load(Ordering::Relaxed)
                     && self.guarded.swap(false, Ordering::Relaxed)
                 {

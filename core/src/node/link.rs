@@ -32,7 +32,7 @@ pub(super) enum LinkState<N> {
     Closed,
 }
 
-/// What a connection needs to know of the cluster it belongs to.
+/// The part of a cluster that its connections use.
 pub(super) trait Cluster: Send + Sync {
     /// Sends a redirected request to the right server. Returns the sink if that server is not
     /// known.

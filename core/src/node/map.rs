@@ -1,5 +1,5 @@
 //! The masters of a cluster with their slots, and the choice of the master for a request.
-//! `routing.rs` builds it, and replaces it when the masters change.
+//! `routing.rs` builds the map, and replaces it when the masters change.
 
 use crate::config::server::Place;
 use crate::node::exchange::{PackedRequest, Peer, ReplySink};

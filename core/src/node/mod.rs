@@ -5,7 +5,7 @@
 //! `quorlock_protocol`. `lock` and `client` call it.
 //!
 //! A [`Node`] has at most one connection in use. While there is none, requests fail at once and one
-//! background task reconnects. A connection whose peer has stopped answering is replaced.
+//! background task reconnects. A connection on which the server has stopped answering is replaced.
 //!
 //! Reading order: `fanout.rs` (one request to several nodes), `exchange.rs` (requests in flight),
 //! `mod.rs` (one node), `connect.rs` (connecting and checking), `connection.rs`, `link.rs` (the

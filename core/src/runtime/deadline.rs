@@ -27,7 +27,7 @@ pub(crate) struct Deadlines {
 struct DeadlineState {
     waiting: BTreeMap<(Moment, u64), Waker>,
     last_id: u64,
-    /// When the timer task wakes up next. The deadline it was armed for may have been removed
+    /// When the timer task wakes up next. The deadline that it was set for may have been removed
     /// since.
     armed: Option<Moment>,
     is_running: bool,
@@ -55,7 +55,7 @@ impl Deadlines {
             runtime::serve(move || run(Weak::clone(&deadlines), Arc::clone(&sooner)));
             state.is_running = true;
         } else if state.armed.is_none_or(|armed| at < armed) {
-            // Notifying once is enough: the task arms itself again after every wake-up.
+            // One notification is enough: the task sets its timer again after every wake-up.
             state.armed = Some(at);
             self.sooner.notify_one();
         }

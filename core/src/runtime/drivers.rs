@@ -36,7 +36,7 @@ pub(crate) struct Drivers {
 
 #[derive(Debug)]
 struct DriversState {
-    /// Threads that drive the runtime, or will as soon as the current one stops.
+    /// The number of callers that drive the runtime or wait to take over from the thread that does.
     callers: usize,
     /// The number of callers that have left so far. A change tells the fallback driver that callers
     /// are active.

@@ -72,7 +72,7 @@ pub(crate) fn spawn<T: Send + 'static>(
     handle.spawn(Task { machine, inner: Some(Box::pin(task)) })
 }
 
-/// A task that runs only while its process does.
+/// A task that runs only while its process runs.
 struct Task<T> {
     machine: Arc<dyn Machine>,
     /// `None` only during the drop.

@@ -53,7 +53,7 @@ impl Scope {
         panics::contain(|| fields(&self.0));
     }
 
-    /// Runs `work` in the span. If the subscriber panics, `work` may not run.
+    /// Runs `work` in the span. If the subscriber panics, `work` might not run.
     pub(crate) fn within(&self, work: impl FnOnce()) {
         panics::contain(|| self.0.in_scope(work));
     }
@@ -164,8 +164,8 @@ pub(crate) fn called(resources: &Resources, node: &str) {
     );
 }
 
-/// Reports that a lease was extended, or that an attempt to extend it failed. `trouble`: the
-/// previous attempt failed, too.
+/// Reports that a lease was extended, or that an attempt to extend it failed. `trouble` is `true`
+/// if the previous attempt failed, too.
 pub(crate) fn extended(
     resources: &Resources,
     fence: u64,

@@ -16,7 +16,8 @@ pub struct Family {
     pub kind: Kind,
     /// The help text.
     pub help: &'static str,
-    /// The samples. A per-node counter with outcomes omits those that have not occurred.
+    /// The samples. A per-node counter by outcome has no samples for outcomes that have not
+    /// occurred.
     pub samples: Vec<Sample>,
 }
 

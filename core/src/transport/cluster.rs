@@ -27,7 +27,7 @@ impl Shard {
         self.slots.iter().any(|slots| slots.contains(&slot))
     }
 
-    /// The number of its slots.
+    /// Returns the number of slots that this master serves.
     pub(crate) fn size(&self) -> usize {
         self.slots.iter().map(RangeInclusive::len).sum()
     }
@@ -40,9 +40,9 @@ pub(crate) fn no_master(slot: u16) -> Failure {
 
 /// A redirection: where a slot is, according to a server that does not serve it.
 pub(crate) enum Redirect {
-    /// The slot has moved there.
+    /// The slot has moved to this server.
     Moved(Place),
-    /// The slot is being migrated there, and this key has arrived already.
+    /// The slot is being migrated to this server, which already has the key.
     Ask(Place),
 }
 
@@ -86,7 +86,8 @@ impl Cluster {
         while let Some(answered) = queries.next().await {
             match answered {
                 Ok(shards) => return Ok(shards),
-                // An error of a server says more than the failure to reach another one.
+                // An error that a server returned says more than a failed connection to another
+                // server.
                 Err(failure) if failed.as_ref().is_none_or(Failure::is_transport) => {
                     failed = Some(failure);
                 }

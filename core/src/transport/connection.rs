@@ -72,7 +72,7 @@ impl<R: Receive> Recipient<R> {
     }
 }
 
-/// A connection. Dropping it closes it, and the requests in flight fail.
+/// A connection to a server. Dropping it closes the connection, and the requests in flight fail.
 pub(crate) struct Connection<R: Receive>(Arc<Shared<R>>);
 
 struct Shared<R: Receive> {
@@ -163,8 +163,8 @@ impl<R: Receive> Connection<R> {
         Ok(Self(shared))
     }
 
-    /// Calls `on_broken` when the connection breaks, before the recipients in flight get their
-    /// errors; or now, if it is broken already.
+    /// Calls `on_broken` when the connection breaks, before the recipients of the requests in
+    /// flight get their errors. If the connection is already broken, calls `on_broken` immediately.
     pub(crate) fn on_broken(&self, on_broken: impl FnOnce() + Send + 'static) {
         let mut out = self.0.out();
         if out.is_closed {
@@ -176,7 +176,7 @@ impl<R: Receive> Connection<R> {
 
     /// Calls `on_push` with each push message from now on. Only the first call has an effect.
     pub(crate) fn on_push(&self, on_push: impl Fn(PushKind, &[Value]) + Send + Sync + 'static) {
-        // No caller sets it twice.
+        // Fails only if the callback is already set, and no caller sets it twice.
         let _ = self.0.on_push.set(Box::new(on_push));
     }
 
@@ -314,7 +314,8 @@ impl<R: Receive> Shared<R> {
             }
             let end = loop {
                 match codec.decode(&mut bytes) {
-                    // The answer to SUBSCRIBE is a push, too.
+                    // The answer to SUBSCRIBE is a push message, too, but it goes to a recipient
+                    // like a reply.
                     Ok(Some(Value::Push { kind, data })) if kind != PushKind::Subscribe => {
                         if let Some(on_push) = self.on_push.get() {
                             on_push(kind, &data);
@@ -348,8 +349,8 @@ impl<R: Receive> Shared<R> {
         }
     }
 
-    /// Marks the connection as closed. Returns the recipients in flight, and the callback to call
-    /// before they get their errors.
+    /// Marks the connection as closed. Returns the recipients of the requests in flight, and the
+    /// callback to call before they get their errors.
     fn close(&self) -> (VecDeque<Recipient<R>>, Option<OnBroken>) {
         let mut out = self.out();
         out.is_closed = true;

@@ -29,7 +29,8 @@ pub(crate) struct ServerInfo {
 pub(crate) fn introduction_failure(error: &RedisError, server: &Server) -> Failure {
     let mut failure = failure(error, false);
     let is_plain = server.tls.is_none() && matches!(server.place, Place::Tcp { .. });
-    // The server accepted the connection and then closed it, or sent something that is not RESP.
+    // The server accepted the connection and then closed it, or sent something that is not RESP, so
+    // it may expect TLS.
     let has_gone = error.is_connection_dropped() && !error.is_connection_refusal();
     let is_strange = has_gone || error.kind() == ErrorKind::Parse;
     if is_plain && is_strange {

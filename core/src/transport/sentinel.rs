@@ -57,8 +57,8 @@ fn majority(sentinels: usize) -> usize {
 /// order of the URL. Returns `None` if no majority has answered: a minority may be out of date.
 ///
 /// Only reports with the highest epoch count: once a majority of the sentinels knows of a failover,
-/// every majority includes one that does. Among servers with that epoch, the one that most
-/// sentinels report wins, then `current`, then the first in the list.
+/// every majority includes one that does. Among the servers with that epoch, the one that most
+/// sentinels report wins. In a tie, `current` wins, or else the first in the list.
 fn elect(reports: &[Option<Report>], current: Option<&Place>) -> Option<Named> {
     let majority = majority(reports.len());
     let received = || reports.iter().flatten();

@@ -43,7 +43,8 @@ pub(crate) trait Connection: Send + Sync {
     ) -> BoxFuture<'_, Result<(), Failure>>;
 }
 
-/// Set by the simulation before its first process connects.
+/// The function that connects simulated processes. The simulation sets it before its first process
+/// connects.
 pub(crate) static CONNECT: OnceLock<Connect> = OnceLock::new();
 
 /// Returns the function that connects, if the running code belongs to a simulated process.

@@ -18,9 +18,9 @@ use std::sync::Arc;
 
 /// A subscription to one node's notifications. Dropping it ends it.
 pub(crate) enum Subscription {
-    /// Kept open; no requests are sent on it.
+    /// The connections are kept open to receive notifications; no requests are sent on them.
     Redis { _connections: Vec<Connection<Nobody>> },
-    /// The node removes the listener after this is dropped.
+    /// The node removes the listener after `_alive` is dropped.
     Memory { _alive: Arc<()> },
     #[cfg(test)]
     Simulated { _connection: Box<dyn crate::transport::simulated::Connection> },

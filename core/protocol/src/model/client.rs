@@ -92,7 +92,7 @@ impl World {
         awaited
     }
 
-    /// Handles the end of this request's deadline. A later answer is still processed if the request is an
+    /// Handles the expiry of this request's deadline. A later answer is still processed if the request is an
     /// ACQUIRE.
     pub(super) fn time_out(&mut self, number: usize, node: usize, awaited: Awaited) {
         if let Awaited::Vote(token) = awaited
@@ -209,7 +209,7 @@ impl World {
         if event == Event::Abandon {
             attempt.decided = Some(Decided::Abandoned);
         } else if !undo.is_empty() && attempt.decided.is_none() {
-            // The round is lost, although the reason may still be open.
+            // The round is lost, although the reason may not be known yet.
             attempt.decided = Some(Decided::Lost);
         }
         match outcome {

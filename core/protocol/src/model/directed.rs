@@ -1,4 +1,4 @@
-//! A single sequence of steps that is longer than the quick searches reach.
+//! A single sequence of steps that is longer than those that the quick searches reach.
 
 use super::scopes::scopes;
 use super::step::Action::{self, *};

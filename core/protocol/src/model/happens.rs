@@ -25,8 +25,8 @@ pub(super) const HEALED: Happens = ("a node is repaired", |_, world| {
     requested(world, |request| matches!(request, Request::Heal { .. }))
 });
 pub(super) const OVERTAKEN: Happens = ("a request arrives late", |_, world| world.overtaken);
-/// Whether this request is an ACQUIRE whose round was decided as `how`, and whose token the client no
-/// longer holds.
+/// Whether this request is an ACQUIRE of a round that was decided as `how`, and the client no longer holds
+/// its token.
 fn is_overtaken(client: &Client, request: Option<&Request>, how: Decided) -> bool {
     let Some(Request::Acquire { token, .. }) = request else { return false };
     client.held.as_ref().is_none_or(|held| held.token != *token)

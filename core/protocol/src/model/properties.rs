@@ -110,7 +110,8 @@ impl World {
         (0..=NODES).map(all_but).all(|up| later.clone().win(up))
     }
 
-    /// Whether a round that only the nodes `up` answer is won, with a larger fence than all before.
+    /// Runs a round that only the nodes in `up` answer. Returns whether it is won with a larger fence than
+    /// all leases before.
     fn win(mut self, up: NodeSet) -> bool {
         let now = Moment::from_origin(TERM.ttl);
         let mut round = Round::new(Self::quorum(), now, TERM);

@@ -12,7 +12,7 @@ pub(super) const TERM: Term = Term { ttl: Duration::from_secs(3), drift_factor: 
 /// The initial true time, in microseconds since the Unix epoch.
 pub(super) const EPOCH: u64 = 1_000_000_000_000;
 
-/// A short tick of the wall clocks, in microseconds: nodes accept every proposal.
+/// A short tick of the wall clocks, in microseconds: short enough for nodes to accept every proposal.
 pub(super) const SHORT_TICK: u64 = 500_000;
 /// A long tick of the wall clocks, in microseconds: a node forgets a counter after two ticks, while a
 /// lock may still be held. In reality no lock outlives its counter, which is the easier case.
@@ -25,8 +25,8 @@ pub(super) enum Claim {
     Exclusion,
     /// No two leases have the same fence, however wrong clocks are.
     Uniqueness,
-    /// No additional claim, because leases can overlap if nodes forget without a guard. The common claims
-    /// include that no extension is confirmed that was sent after another client won the resource.
+    /// No additional claim: if nodes forget without a guard, leases can overlap. Like every search, this one
+    /// checks that no extension is confirmed if it was sent after another client had won the resource.
     Truth,
 }
 

@@ -8,7 +8,7 @@ use crate::Vote;
 use crate::node::entry::acquire;
 use stateright::{Model, Property};
 
-/// One step. Fields are the number of the client and the number of the node, in this order.
+/// One step. The numbers identify the client and the node, in this order.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Action {
     /// Time passes.

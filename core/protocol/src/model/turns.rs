@@ -1,4 +1,4 @@
-//! Turns: runs waiters and the nodes' queues through every order of events.
+//! Runs waiters and the nodes' queues through every order of events.
 //!
 //! The search "queues" in `scopes.rs`, in which nodes refuse arbitrary clients, shows that queues and
 //! notifications cannot break exclusion. The searches here check the queues themselves, without faults: no
@@ -63,7 +63,7 @@ enum Phase {
     Holding(Waiter, Token),
 }
 
-/// A waiter, with the number of its arrival as its ticket.
+/// A waiter. Its ticket is `number`, which numbers the waiters in the order of arrival.
 #[derive(Clone, Debug, PartialEq)]
 struct Waiter {
     number: u64,
@@ -401,7 +401,7 @@ impl World {
         }
     }
 
-    /// Whether no message is in flight and every client is idle or waits.
+    /// Whether no message is in flight and every client is idle or waiting.
     fn is_quiet(&self) -> bool {
         self.clients.iter().all(|client| {
             client.up.iter().all(Vec::is_empty)

@@ -142,8 +142,8 @@ pub(super) enum Request {
     Acquire {
         token: Token,
         proposal: u64,
-        /// Whether this is the second sending of the request. Requests sent since the first arrive before
-        /// it.
+        /// Whether the request was sent a second time. It then arrives after the requests that were sent
+        /// between the first and the second time.
         is_again: bool,
     },
     Raise {
@@ -170,7 +170,7 @@ pub(super) enum Request {
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Reply {
-    /// The last field is [`Event::Vote::in_order`](crate::Event::Vote::in_order).
+    /// The last field has the meaning of [`Event::Vote::in_order`](crate::Event::Vote::in_order).
     Vote(Token, Vote, bool),
     Raised(Token, bool),
     Extended(u8, bool),
@@ -178,7 +178,7 @@ pub(super) enum Reply {
 }
 
 impl Link {
-    /// The requests in flight, by kind of connection.
+    /// The requests in flight on the current connection, on a replaced one and from broken ones.
     pub(super) fn ways(&self) -> impl Iterator<Item = &Vec<Request>> {
         [&self.up, &self.old, &self.late].into_iter()
     }

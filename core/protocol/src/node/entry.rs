@@ -14,8 +14,8 @@ use std::time::Duration;
 pub struct Time {
     /// The time by the clock that expires lock keys.
     pub now: Moment,
-    /// The wall clock, in microseconds since the Unix epoch. It expires fence counters and gives the
-    /// floor of fences.
+    /// The wall clock, in microseconds since the Unix epoch. It decides when fence counters expire and how
+    /// large a fence must be at least.
     pub wall: u64,
 }
 
@@ -147,7 +147,7 @@ impl<T: Clone + PartialEq> Entry<T> {
     }
 }
 
-/// Direct access for tests, also to make changes as a program other than quorlock might.
+/// Direct access for tests. Tests also use it to change keys as a program other than quorlock might.
 impl<T: Clone + PartialEq> Entry<T> {
     /// The lock key: the token and the time until it expires.
     pub fn stored_lock(&self, now: Moment) -> Option<(&T, Duration)> {

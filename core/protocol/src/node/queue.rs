@@ -28,8 +28,8 @@ pub struct Queue {
 }
 
 impl Queue {
-    /// Returns the remaining time for which another, notified waiter goes before this client; `None` if
-    /// there is no such waiter. `waiter` is `None` for a client that is not in the queue.
+    /// Returns the remaining time for which a notified waiter goes before this client; `None` if no other
+    /// waiter is notified. `waiter` is `None` for a client that is not in the queue.
     pub fn is_blocked(&mut self, now: Moment, waiter: Option<&str>) -> Option<Duration> {
         self.forget(now);
         let (notified, until) = self.notified.as_ref()?;
@@ -74,7 +74,7 @@ impl Queue {
     /// Notifies the first waiter that is subscribed, unless one was notified already. A waiter without
     /// a subscriber is removed.
     ///
-    /// `is_new` says that the resource has just become free, so a waiter that was notified before is
+    /// `is_new` is `true` if the resource has just become free: a waiter that was notified before is then
     /// notified again. `call` sends the notification and returns whether a subscriber received it.
     pub fn notify_next(
         &mut self,

@@ -139,8 +139,8 @@ fn undone_when_abandoned(kinds: &[Kind], order: &[usize]) {
             let actions = round.handle(at(1), Event::Vote { node, vote, in_order: true });
             actions.undo.iter().for_each(|node| undone.insert(node));
             won |= matches!(actions.outcome, Some(Outcome::Won { .. }));
-            // Grants of a won round are released with the lease, even if they arrive later. A request
-            // with an unknown result may be applied after the release.
+            // Grants of a won round are released with the lease, even if they arrive later. A request with an
+            // unknown result may be applied after the release, so its node must be undone.
             let is_released =
                 won && (index <= abandoned_after || matches!(vote, Vote::Granted { .. }));
             if kinds[node].may_have_token() && !is_released {

@@ -172,9 +172,9 @@ fn nodes_are_repaired_only_after_a_majority_has_confirmed() {
         ([No, Yes, No, Yes, Yes], [none(), none(), none(), none(), vec![0, 2]]),
         ([Yes, Yes, Yes, No, No], [none(), none(), none(), vec![3], vec![4]]),
         ([No, Yes, Yes, Yes, No], [none(), none(), none(), vec![0], vec![4]]),
-        // A node that did not answer is not known to lack the key.
+        // A node that did not answer is not known to lack the key, so it is not repaired.
         ([Unknown, Yes, Yes, Yes, No], [none(), none(), none(), none(), vec![4]]),
-        // No majority confirmed, or a majority refused.
+        // No majority confirmed, or a majority refused, so no node is repaired.
         ([No, Yes, Yes, Unknown, Unknown], [none(), none(), none(), none(), none()]),
         ([No, No, No, Yes, Yes], [none(), none(), none(), none(), none()]),
     ] {

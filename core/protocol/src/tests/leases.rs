@@ -23,7 +23,7 @@ fn first<T>(
     })
 }
 
-/// Calls `check` with all answers of up to five nodes in all orders.
+/// Calls `check` with every combination of answers of up to five nodes, in every order.
 fn for_all(check: impl Fn(Quorum, &[usize], &[usize])) {
     for nodes in 1..=5 {
         let quorum = Quorum::over(nodes).expect("valid");

@@ -18,7 +18,7 @@ fn cases(cases: u32) -> ProptestConfig {
     ProptestConfig { cases, failure_persistence: None, ..ProptestConfig::default() }
 }
 
-/// A duration from zero to `longest`. Zero, `longest` and short durations are more likely.
+/// Generates a duration from zero to `longest`. Zero, `longest` and short durations are more likely.
 fn up_to(longest: Duration) -> impl Strategy<Value = Duration> {
     let most = u64::try_from(longest.as_nanos()).expect("less than five centuries");
     prop_oneof![
@@ -30,7 +30,7 @@ fn up_to(longest: Duration) -> impl Strategy<Value = Duration> {
     .prop_map(Duration::from_nanos)
 }
 
-/// Any duration, up to `Duration::MAX`.
+/// Generates any duration, up to `Duration::MAX`.
 fn any_duration() -> impl Strategy<Value = Duration> {
     prop_oneof![
         1 => Just(Duration::MAX),
@@ -39,12 +39,12 @@ fn any_duration() -> impl Strategy<Value = Duration> {
     ]
 }
 
-/// A moment within 1000 days of the clock's origin.
+/// Generates a moment within 1000 days of the clock's origin.
 fn moment() -> impl Strategy<Value = Moment> {
     up_to(1000 * DAY).prop_map(Moment::from_origin)
 }
 
-/// A term within the ranges of the options.
+/// Generates a term whose values are within the ranges that the client options allow.
 fn term() -> impl Strategy<Value = Term> {
     let drift_factor = prop_oneof![Just(0.0), Just(0.01), Just(0.5), 0.0..=0.5];
     let ttl = up_to(DAY).prop_map(|ttl| ttl.max(Duration::from_millis(10)));

@@ -25,7 +25,7 @@ fn a_turn_needs_notifications_from_a_majority_for_the_same_resource() {
             heard[resource][node] = true;
             let is_turn = heard.iter().any(|nodes| nodes.iter().filter(|n| **n).count() >= 2);
             assert_eq!(calls.is_turn(now), is_turn, "{notifications:?}");
-            // Without a majority, the waiter hurries, but only once.
+            // If less than a majority has notified the waiter, it tries early, but only once.
             let pause = if time == 0 { DELAY.shortest / 16 } else { DELAY.shortest };
             assert_eq!(next, if is_turn { now } else { now.plus(pause) });
         }
@@ -69,7 +69,8 @@ fn an_unusable_resource_is_reserved_for_a_small_part_of_the_time() {
     let mut waits_for_long = super::turns::calls(1);
     waits_for_long.add(at(FAR), 0, 0, at(FAR), DELAY, 0);
     assert_eq!(waits_for_long.begin(at(FAR)).keep, LONGEST_CALL);
-    // The reservations grow with the wait, so that they outlast longer leases of other clients.
+    // The reservations grow with the wait, so that a waiter eventually reserves for longer than
+    // other clients hold their leases.
     assert!(longest >= Duration::from_secs(100) / 20, "{longest:?}");
     // A waiter that was not notified reserves nothing.
     assert!(super::turns::calls(1).begin(at(0)).keep.is_zero());

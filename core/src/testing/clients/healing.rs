@@ -9,7 +9,8 @@ const PATIENCE: Duration = Duration::from_secs(60);
 
 #[test]
 fn a_key_repaired_after_the_release_is_released_again() {
-    // Another test advances the clock of this process, by less than this ttl.
+    // Another test advances the clock of this process, but by less than this ttl, so the key does
+    // not expire.
     let builder = Client::builder().nodes(["memory://healed-late"]).ttl(60 * PATIENCE);
     let client = builder.build().expect("valid");
     let lock = client.lock("r");

@@ -15,7 +15,7 @@ fn hold() -> Lease {
 
 #[test]
 fn a_suspension_renews_or_ends_a_lease() {
-    // A suspension for a part of the validity: the overdue renewal is sent immediately.
+    // The machine is suspended for a part of the validity: the overdue renewal is sent immediately.
     let lease = hold();
     let before = lease.remaining();
     suspend(TTL / 2);
@@ -26,7 +26,8 @@ fn a_suspension_renews_or_ends_a_lease() {
         std::thread::sleep(Duration::from_millis(5));
     }
 
-    // A suspension beyond the validity end: `is_valid` is correct immediately, before any timer fires.
+    // The machine is suspended beyond the validity end: `is_valid` is `false` immediately, before any timer
+    // fires.
     let mut lost = lease.lost();
     suspend(TTL);
     assert!(!lease.is_valid());

@@ -29,7 +29,7 @@ fn the_committed_corpus_passes() {
     corpus("reply").iter().for_each(|bytes| reply(bytes));
 }
 
-/// Texts made of tokens with a meaning in URLs, and of arbitrary characters.
+/// Generates texts from parts that have a meaning in URLs and from arbitrary characters.
 fn part() -> impl Strategy<Value = String> {
     let piece = prop_oneof![
         6 => prop::sample::select(vec![
@@ -65,7 +65,7 @@ fn server_error() -> impl Strategy<Value = ServerError> {
     })
 }
 
-/// Numbers that have a meaning in replies, and arbitrary numbers.
+/// Generates numbers that have a meaning in replies, and arbitrary numbers.
 fn number() -> impl Strategy<Value = i64> {
     prop_oneof![3 => -1..4_i64, 1 => any::<i64>(), 1 => (1_i64 << 53) - 2..(1 << 53) + 2]
 }
@@ -114,7 +114,7 @@ fn any_value() -> impl Strategy<Value = Value> {
     })
 }
 
-/// Bytes that look like replies.
+/// Generates bytes that look like replies.
 fn wire_bytes() -> impl Strategy<Value = Vec<u8>> {
     let piece = prop_oneof![
         4 => (prop::sample::select(b"+-:$*%~>|=!(,#_".to_vec()), number())

@@ -106,8 +106,8 @@ fn a_node_does_not_count_in_a_round_begun_before_it_counts() {
         let guarded = guarded_for(&world, &process, &client).await;
         assert!(guarded > TTL, "{guarded:?}");
 
-        // Repeat this with a round that begins just before the node's votes count and is answered well
-        // after.
+        // Repeat this with a round that begins just before the node's votes count and is answered well after
+        // that moment.
         let began = world.elapsed();
         world.nodes[0].kill();
         world.nodes[0].start(true);
@@ -121,8 +121,8 @@ fn a_node_does_not_count_in_a_round_begun_before_it_counts() {
     });
 }
 
-/// Random seeds cannot test this: there, every frozen node resumes at some time, so a caller that waits for
-/// it would go unnoticed.
+/// Random seeds cannot test this: their frozen nodes always resume, so a caller that waits for such a node
+/// would go unnoticed.
 #[test]
 fn nodes_that_never_answer_do_not_delay_callers() {
     let (node_timeout, connect_timeout) = (100 * MILLISECOND, 500 * MILLISECOND);
@@ -254,7 +254,8 @@ fn a_loss_during_a_suspension_is_reported_soon_after_it() {
     });
 }
 
-/// The node restarted empty and was repaired. It would not remember a grant to another client.
+/// The node restarted empty and was repaired. It would not remember a grant to another client, so its
+/// confirmation must not count.
 #[test]
 fn a_node_does_not_confirm_an_extension_begun_before_it_counts() {
     const READING: Duration = Duration::from_millis(20);

@@ -87,8 +87,8 @@ impl History {
         self.state().random.fill(bytes);
     }
 
-    /// Records that a process drew these random bytes. If they are long enough for a token, they are taken
-    /// for one.
+    /// Records that a process drew these random bytes. If there are enough of them for a token, records that
+    /// the process made that token.
     pub(super) fn made(&self, bytes: &[u8], maker: &str) {
         if bytes.len() < TOKEN_BYTES {
             return;

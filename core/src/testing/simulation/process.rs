@@ -40,9 +40,9 @@ pub(crate) struct Process {
 /// The time for which the operating system preempts a process at certain points.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Preemption {
-    /// After each reading of its clock.
+    /// The time for which the process is preempted after each reading of its clock.
     pub(super) after_reading: Duration,
-    /// After each request that it sends.
+    /// The time for which the process is preempted after each request that it sends.
     pub(super) after_sending: Duration,
 }
 
@@ -81,8 +81,8 @@ impl Process {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The true time at which the current code runs. While the process is preempted, this is later than the
-    /// world's time: the code's next actions happen then.
+    /// The true time at which the current code runs. If the process is preempted, this is the end of the
+    /// preemption: the code's next actions happen only then.
     pub(super) fn elapsed(&self) -> Duration {
         self.world.elapsed().max(self.state().preempted_until)
     }
@@ -92,7 +92,7 @@ impl Process {
         self.elapsed().saturating_sub(self.world.elapsed())
     }
 
-    /// The time by its clock.
+    /// Returns the time by the process's clock.
     pub(super) fn moment(&self) -> Moment {
         Moment::from_origin(self.origin + self.elapsed().mul_f64(self.rate))
     }

@@ -153,8 +153,8 @@ impl Program {
         }
     }
 
-    /// Checks an acquire that has just failed for lack of a quorum: enough nodes must be in trouble, or
-    /// have been in trouble so recently that they may not have recovered.
+    /// Checks an acquire that has just failed for lack of a quorum: enough nodes must be in trouble, or have
+    /// been in trouble so recently that they might not have recovered.
     fn was_down(&self) {
         let Self { process, scenario, .. } = self;
         let now = process.world.elapsed();
@@ -213,7 +213,8 @@ impl Program {
         }
         let world = &self.process.world;
         match self.random(0..10) {
-            // Without renewal the lease is lost eventually, which must then be reported.
+            // If this lease is not renewed automatically, it is eventually lost; the loss must then be
+            // reported.
             0 if !self.witness.is_over() => {
                 let mut lost = lease.lost();
                 let mut is_reported = false;

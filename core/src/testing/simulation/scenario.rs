@@ -4,7 +4,7 @@ use crate::Client;
 use quorlock_protocol::FENCE_WINDOW;
 use std::time::Duration;
 
-/// The range of a short ttl, in milliseconds: leases expire during the simulation.
+/// The range of a short ttl, in milliseconds: so short that leases expire during the simulation.
 const SHORT: (u64, u64) = (100, 3_000);
 
 /// A long ttl, in milliseconds: longer than the simulation, so that keys left behind are noticed.
@@ -38,8 +38,8 @@ pub(super) struct Scenario {
     pub(super) wall_clock_error: i64,
     /// The largest error of the nodes' wall clocks, in microseconds.
     pub(super) node_clock_error: i64,
-    /// Whether the run checks that fences grow. They may not if nodes lose their data while the restart
-    /// guard is off or shorter than the clocks require.
+    /// Whether the run checks that fences grow. They might not grow if nodes lose their data while the
+    /// restart guard is off or shorter than the clocks require.
     pub(super) fences_grow: bool,
     /// The time for which faults happen.
     pub(super) length: Duration,
@@ -128,7 +128,7 @@ impl Scenario {
     }
 }
 
-/// Draws from `-most` to `most`, often one of the extremes, where errors show, or zero.
+/// Draws a number from `-most` to `most`: often zero, or one of the extremes, where errors show.
 fn up_to(most: i64, random: &mut fastrand::Rng) -> i64 {
     [-most, most, 0, random.i64(-most..=most)][random.usize(..4)]
 }

@@ -253,7 +253,7 @@ fn the_lock_of_a_dead_holder_is_granted_when_its_ttl_ends() {
         for round in 0..20 {
             let [holder, waiter] = [calm.peer(2 * round), calm.peer(2 * round + 1)];
             let lease = holder.get(&["r"]).await;
-            // Not renewed yet, so its keys expire one ttl from now.
+            // The lease has not been renewed yet, so its keys expire one ttl from now.
             let died = calm.now();
             let waiting = waiter.acquire(&["r"], 60 * SECOND);
             sleep(u32::try_from(round).unwrap() * 10 * MILLISECOND).await;
@@ -385,7 +385,7 @@ fn a_waiter_for_two_resources_does_not_starve() {
                 }
             }
             let both = calm.peer(100);
-            // Enough leases to average out chance.
+            // These are enough leases to average out chance.
             let turns = 40;
             let began = calm.now();
             let got = both.work(&["b", "a"], turns, MILLISECOND).await;

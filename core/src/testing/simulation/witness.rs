@@ -44,8 +44,8 @@ pub(super) struct Waiting<'a> {
 
 impl Waiting<'_> {
     /// Records that the waiter got its lock. Returns the largest number of times that any earlier waiter for
-    /// one of its resources has been overtaken. Waiters for several resources are not counted: another
-    /// resource of theirs may be held for long.
+    /// one of its resources has been overtaken. Waiters for several resources are not counted, because
+    /// another client may hold one of their other resources for long.
     pub(super) fn granted(&self) -> usize {
         let arrivals = self.witness.arrivals.lock();
         let mut arrivals = arrivals.unwrap_or_else(PoisonError::into_inner);

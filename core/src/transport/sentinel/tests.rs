@@ -46,7 +46,7 @@ fn highest_epoch_wins_then_the_most_sentinels() {
     assert_eq!(elected(&stale[..2], Some(1)), Some((place(2), 0, false)));
     let ahead = [report(1, 3, 500), report(1, 3, 500), report(2, 4, 9)];
     assert_eq!(elected(&ahead, Some(1)), Some((place(2), 0, false)));
-    // Sentinels that report no epochs.
+    // The sentinels report no epochs, so the place that most of them report wins.
     let most = [report(1, 0, 500), report(2, 0, 9), report(2, 0, 7)];
     assert_eq!(elected(&most, Some(1)), Some((place(2), 7, true)));
     // One server under two names: the current connection is kept.

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 #[derive(Clone, Copy, Debug)]
 enum Change {
-    /// The same server process.
+    /// The server process is the same as before.
     None,
     /// The server restarted this long ago.
     Restarted(Duration),
@@ -64,7 +64,7 @@ proptest! {
             now = now.plus(step.after);
             match step.change {
                 Change::None => {}
-                // The restart is not earlier than the previous step, in which the old process ran.
+                // The old process ran in the previous step, so the restart is not earlier than that.
                 Change::Restarted(ago) => {
                     (server, up_since) = (number + 1, now.minus(ago).max(last));
                     forgot = up_since;

@@ -1,4 +1,4 @@
-//! Leases, with random sequences of extensions, answers and ends.
+//! Leases, with random sequences of extensions, answers, releases and closes.
 
 use super::super::granted_by_all;
 use super::{cases, moment, term, up_to};
@@ -9,7 +9,7 @@ use std::time::Duration;
 
 #[derive(Clone, Copy, Debug)]
 enum Step {
-    /// This fraction of the ttl passes.
+    /// Time passes: this fraction of the ttl.
     Pass(f64),
     Extend(Term),
     /// A node answers an extension, if it has not done so yet: the latest one if `back` is 0, the one before

@@ -37,7 +37,7 @@ fn fate() -> impl Strategy<Value = Fate> {
     })
 }
 
-/// The pauses before the events, as parts of the ttl. A pause may be zero.
+/// Generates the pauses before the events, as fractions of the ttl. A pause may be zero.
 fn pauses() -> impl Strategy<Value = Vec<f64>> {
     vec(prop_oneof![4 => Just(0.0), 2 => 0.0..0.05, 1 => 0.0..1.0], 1..8)
 }

@@ -37,7 +37,7 @@ proptest! {
     ) {
         let drift = term.ttl.as_secs_f64() * term.drift_factor;
         let (end, gone) = (term.end(sent), term.gone(sent.plus(late)));
-        // `end` saturates at the clock's origin.
+        // `end` is never before the clock's origin, hence the `max`.
         prop_assert!(end <= sent.plus(term.ttl).minus(ALLOWANCE));
         prop_assert!(end.plus(Duration::from_secs_f64(drift)).minus(Duration::from_nanos(2))
             <= sent.plus(term.ttl).minus(ALLOWANCE).max(Moment::from_origin(ALLOWANCE + term.drift())));
