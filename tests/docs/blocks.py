@@ -1,8 +1,8 @@
 """Parses the code blocks of the documentation, and the directives that say how to test them.
 
 A fenced block that is marked `python`, `js`, `ts`, `sh` or `rust` is a program. A block that does
-not import the client continues the previous block of the same language on the page, except for
-`sh`. Comment lines directly before a block are directives:
+not import the client continues the previous block of the same language on the page. Each `sh`
+block is a program of its own. Comment lines directly before a block are directives:
 
     <!-- test: skip (reason) -->  do not run the block
     <!-- test: continues -->      continue the previous block, although this one imports the client

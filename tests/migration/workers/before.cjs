@@ -16,7 +16,7 @@ const libraries = {
     }
   },
   'redlock-5': () => {
-    // Keys of a failed attempt block the next one until `acquire` gives up. So make it give up soon.
+    // The keys of a failed attempt block the next attempts until `acquire` gives up: allow few.
     const fewRetries = { ...manyRetries, retryCount: 3 }
     const redlock = new (require('redlock5').default)(nodes, fewRetries)
     return async (turn) => {
