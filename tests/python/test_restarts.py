@@ -14,8 +14,8 @@ from waiting import wait_until
 import quorlock
 
 GUARD = 10.0
-"""The restart guard, in seconds. It is long enough for the steps that a test must finish before it
-ends, even on a loaded machine."""
+"""The restart guard, in seconds. It is long enough that a test can finish several steps within it,
+even on a loaded machine."""
 
 
 def outcomes_of(error: quorlock.QuorlockError) -> list[str]:
