@@ -253,7 +253,7 @@ class Clients:
         return len(self._clients)
 
     def watch(self, until: float) -> None:
-        """Checks that all clients are running, until this time of time.monotonic()."""
+        """Checks until this time of time.monotonic() that all clients are running."""
         while (left := until - time.monotonic()) > 0:
             for client in self._clients:
                 client.check_running()

@@ -90,7 +90,7 @@ class Storm:
 
 
 def storms(seed: int, nodes: int, clients: int, namespaces: bool) -> Iterator[Storm]:
-    """Yields storms forever. Each kind of fault hits one target, and some kinds hit a majority."""
+    """Yields storms forever. Each kind of fault hits one target, and some also hit a majority."""
     kinds = [kind for kind in LAYERS if namespaces or kind not in NETWORK_FAULTS]
     for number in count():
         planner = _Planner(random.Random(f"{seed} {number}"), nodes, clients)

@@ -145,8 +145,8 @@ def run(
 def calm(result: Run, clients: Clients, seconds: float) -> None:
     """Waits without faults until each client has got a lock and all earlier acquires have ended.
 
-    After PROGRESS_TIMEOUT, it stops waiting and records violations. At the end, it waits without
-    faults for `seconds` more.
+    After PROGRESS_TIMEOUT, stops waiting and records violations. At the end, waits without faults
+    for `seconds` more.
     """
     began = time.monotonic_ns()
 

@@ -13,7 +13,8 @@ def connections(pid: int) -> int:
     if not (process / "net/tcp").exists():
         return 0
     # The tables list all connections of the network namespace: the state in the fourth column, and
-    # the inode in the tenth. A connection of the process has a file descriptor with this inode.
+    # the inode in the tenth. The process owns a connection if it has a file descriptor with that
+    # inode.
     lines = [
         line.split()
         for table in ("tcp", "tcp6")

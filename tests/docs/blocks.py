@@ -109,7 +109,7 @@ def blocks(page: Path) -> list[Block]:
 
 
 def _joined(first: Block, second: Block) -> Block:
-    """Returns one program of both blocks. It is skipped if either block is skipped."""
+    """Joins two blocks into one program. The program is skipped if either block is skipped."""
     gap = "\n" * (second.line - first.code.count("\n"))
     return replace(
         first,

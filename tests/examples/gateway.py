@@ -33,7 +33,7 @@ class Gateway:
 
     calls: list[Call] = field(default_factory=list)
     overlaps: list[str] = field(default_factory=list)
-    """The accounts that had two calls at the same time. For calls without an account: the `key`."""
+    """The accounts with two calls at the same time. `key` stands in for a missing account."""
 
     def __post_init__(self) -> None:
         self._in_progress: Counter[str] = Counter()

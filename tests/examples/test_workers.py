@@ -45,7 +45,7 @@ def test_workers_share_the_jobs(
     workers = [start_python("worker", "worker.py") for _ in range(3)]
     for worker in workers:
         worker.wait_for("ready")
-    # Two workers run one job each, of different accounts. There is no account for the third.
+    # Jobs of one account run one at a time: two workers are busy, and the third has no job.
     wait_until(lambda: accounts_of(gateway) == ["a", "b"])
     gateway.release()
     wait_until(lambda: undone(tmp_path / "database") == 0)

@@ -25,7 +25,7 @@ INSTALL_TIMEOUT = 600.0
 
 
 class NotInstalledError(Exception):
-    """Something cannot be installed on this machine. The message gives the reason."""
+    """A library or server cannot be installed on this machine. The message gives the reason."""
 
 
 @contextmanager
@@ -42,7 +42,7 @@ class Ecosystem:
     """The commands that install and run the lock libraries (peers) of one language."""
 
     directory: str
-    """The name of two directories: the pins are in `home`, the installed peers in `cache`."""
+    """The name of the directory with the pins in `home`, and of the installation in `cache`."""
     inputs: Sequence[str]
     """The files that the installation depends on. They are copied to the cache for the
     installers."""

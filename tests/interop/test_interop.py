@@ -243,7 +243,7 @@ def test_a_peer_gets_a_lock_that_quorlock_does_not_renew_after_its_ttl(fleet: Fl
     assert time.monotonic() >= began + ttl / 1000 * 0.98
     assert not lease.valid
     assert not lease.release()
-    # The keys do not expire on all nodes at the same moment, so a minority may have refused.
+    # The keys do not expire on all nodes at the same moment: a minority may have refused the peer.
     theirs = [token for token in fleet.tokens() if token not in {None, lease.token}]
     assert len(theirs) >= fleet.majority
     fleet.process.release(fleet.resource)

@@ -133,7 +133,7 @@ def test_locks_are_kept_and_refused_correctly_while_their_slot_moves(
     # While a slot moves, both servers refuse a request if only some of its keys exist.
     with pytest.raises((quorlock.LockTimeoutError, quorlock.QuorumError)):
         other.lock("k", wait=0).acquire()
-    # They also refuse it if none of its keys exists.
+    # Both servers also refuse a request if none of its keys exists.
     with pytest.raises(quorlock.QuorumError):
         client.lock("{k}:new", wait=0).acquire()
     cluster.end_move("k", target)
@@ -222,7 +222,7 @@ def test_the_doctor_examines_all_masters_of_the_clients_keys(connect: Connect) -
         [(level, message)] = found(client, "eviction")
         assert level == "warning"
         assert message.startswith(f"{address(cluster, 1)}: maxmemory-policy is allkeys-lru")
-        # With this prefix, all keys are on the first master, so the second one is not examined.
+        # With this prefix, all keys are on the first master, so the second master is not examined.
         assert cluster.owner("bar") == 0
         [(level, _)] = found(connect(cluster, key_prefix="{bar}:"), "eviction")
         assert level == "ok"

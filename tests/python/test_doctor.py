@@ -18,7 +18,7 @@ import quorlock
 
 
 def findings(diagnosis: quorlock.Diagnosis, node: int | None = 0) -> dict[str, quorlock.Finding]:
-    """Returns the findings by check. If `node` is None: those that concern all nodes together."""
+    """Maps checks to findings about this node; if `node` is None, about all nodes together."""
     found = diagnosis.findings if node is None else diagnosis.nodes[node].findings
     named = {finding.check: finding for finding in found}
     assert len(named) == len(found)

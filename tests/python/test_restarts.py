@@ -120,7 +120,7 @@ def test_no_node_votes_within_the_guard_after_a_restart_of_all(
     with pytest.raises(quorlock.QuorumError):
         client.lock("r").locked()
     wait_until(lambda: majority_votes(client))
-    # The guard of a node begins at its restart, or when the client connects to it again.
+    # The guard of 2 s begins when a node restarts, or later when the client connects to it again.
     assert time.monotonic() - restarted >= 2
     assert client.lock("r").acquire().release()
 

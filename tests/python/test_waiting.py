@@ -343,7 +343,7 @@ def test_a_waiter_that_times_out_leaves_the_local_queue_and_the_nodes_queues(
 def test_the_wait_is_counted_from_the_start_of_the_acquire(
     servers: Servers, connect: Connect, begin: Begin
 ) -> None:
-    """The time behind other waiters of the same client, in the local queue, counts too."""
+    """The time spent behind other waiters in the client's local queue counts towards `wait`."""
     holder, waiter = connect(servers.urls, **NO_RETRIES), connect(servers.urls, **NO_RETRIES)
     lease = holder.lock("r").acquire()
     first = begin_in_queue(servers, begin, waiter, 1)

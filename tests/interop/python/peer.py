@@ -36,7 +36,7 @@ Locker = Callable[[str, int], Held | None]
 
 
 def tolerant(act: Callable[[], object], *lost: type[Exception]) -> Callable[[], bool]:
-    """Returns a function that calls `act`. It returns False if `act` raises one of `lost`."""
+    """Returns a function that calls `act`. Its result is False if that raises `lost`, else True."""
 
     def attempt() -> bool:
         with suppress(*lost):

@@ -1,4 +1,5 @@
-// Checks statements in docs/migration/ about the Node.js libraries. Usage: `node.cjs FACT DEAD_URL URL...`.
+// Checks statements in docs/migration/ about the Node.js libraries.
+// Usage: `node.cjs FACT DEAD_URL URL...`.
 
 const assert = require('node:assert/strict')
 const { setTimeout: sleep } = require('node:timers/promises')

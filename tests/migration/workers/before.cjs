@@ -16,7 +16,7 @@ const libraries = {
     }
   },
   'redlock-5': () => {
-    // The keys of a failed attempt block the next attempts until `acquire` gives up: allow few.
+    // The keys of a failed attempt block all retries of the same `acquire`, so let it give up soon.
     const fewRetries = { ...manyRetries, retryCount: 3 }
     const redlock = new (require('redlock5').default)(nodes, fewRetries)
     return async (turn) => {
