@@ -81,9 +81,9 @@ def test_leases_survive_when_nodes_lose_their_data_one_after_another(
     client = quorlock.Client(servers.urls, ttl=TTL, restart_guard=TTL, node_timeout=1)
 
     def all_nodes_vote() -> bool:
-        # Workers do not retry a failed acquire, so all nodes must vote before the workers start. The
-        # guard of this client is longer than the workers' guard: a vote that counts for this client
-        # counts for the workers too.
+        # Workers do not retry a failed acquire, so all nodes must vote before the workers start.
+        # The guard of this client is longer than the workers' guard: a vote that counts for this
+        # client counts for the workers too.
         with quorlock.Client(servers.urls, restart_guard=TTL + 1, ttl=TTL, node_timeout=1) as new:
             try:
                 return all(granted(new, number) for number in range(5))
