@@ -20,7 +20,7 @@ Entry = Mapping[str, Any]
 
 @dataclass
 class Lease:
-    """What the holder has recorded about a lease, possibly until it was killed.
+    """A lease, as its holder recorded it. If the holder was killed, the record ends early.
 
     A lease of several resources is represented by several objects with the same token.
     """
@@ -43,8 +43,8 @@ class Lease:
     """The earliest time at which the lease can end if it is not released.
 
     If a holder is killed or stopped, nothing more is known about the end of its lease. No other
-    client may get the lock before this time. `remaining` is read after the clock, so the real end
-    is a little later.
+    client may get the lock before this time. The holder reads the clock before `remaining`, so the
+    real end is a little later.
     """
     release_began: int | None = None
     """The time just before the call of `release`."""
@@ -130,7 +130,10 @@ def exclusion(of: Iterable[Lease]) -> list[Violation]:
 
 
 def overlaps(held: Sequence[Lease], end: Callable[[Lease], int]) -> Iterator[tuple[Lease, Lease]]:
-    """Yields pairs of overlapping leases: the earlier lease that ends last, and the later one."""
+    """Yields a pair for each lease that was granted before all earlier leases had ended.
+
+    The pair is the earlier lease that ends last, and this lease.
+    """
     last = held[0]
     for lease in held[1:]:
         if lease.granted < end(last):
@@ -161,10 +164,9 @@ def fences(of: Iterable[Lease]) -> list[Violation]:
     """Returns violations of the rule that a lease has a larger fence than all earlier leases.
 
     A lease is earlier than another if it was granted before the other acquire was called. It is
-    also earlier if its holder saw it valid before the other holder did: if no two leases overlap,
-    it ended first. The recorded times of grants alone do not give the order: a holder that is
-    stopped while its acquire returns records the grant much later, perhaps after the lease has
-    ended.
+    also earlier if it was seen valid first: leases do not overlap, so it also ended first. The
+    recorded times of grants alone do not give the order: a holder that is stopped while its acquire
+    returns records the grant much later, perhaps after the lease has ended.
     """
     found = []
     for resource, all_held in by_resource(of):
@@ -204,7 +206,10 @@ def completeness(histories: Iterable[tuple[str, Iterable[Entry]]]) -> list[Viola
 
 
 def truth(of: Iterable[Lease], ttl: int) -> list[Violation]:
-    """Returns violations of the rule that a lease that is not renewed ends within its ttl (ns)."""
+    """Returns a violation for each lease that claimed to be valid for too long.
+
+    A lease that is not renewed must end within `ttl` nanoseconds of its grant.
+    """
     return [
         Violation(
             "valid too long",
@@ -224,10 +229,10 @@ def milliseconds(nanoseconds: int) -> str:
 
 
 def register(entries: Iterable[Entry]) -> list[Violation]:
-    """Returns lost updates: each written value must be one more than the previous one.
+    """Returns a violation for each lost update: a value that is not the previous value plus one.
 
-    The register checks the fences of reads and writes, so this also holds for late writes after the
-    end of a lease.
+    A write after the end of a lease must not cause a lost update either: the register refuses
+    outdated fences.
     """
     found = []
     values: dict[str, int] = defaultdict(int)
@@ -249,9 +254,9 @@ def refusals(
 ) -> list[Violation]:
     """Returns violations of the rule that the register refuses no client with a valid lease.
 
-    The client checks its lease after the register refused it. If the lease is still valid, another
-    client used a larger fence during the lease: either there were two holders, or the fences of two
-    consecutive leases did not increase.
+    The client checks its lease after the register refused a request. If the lease is still valid,
+    another client used a larger fence during the lease: either there were two holders, or the
+    fences of two consecutive leases did not increase.
     """
     fences = {(lease.token, lease.resource): lease.fence for lease in of}
     return [

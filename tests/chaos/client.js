@@ -22,11 +22,11 @@ const history = openSync(settings.history, 'a')
 let over = false
 process.stdin.on('data', () => (over = true)).on('end', () => (over = true))
 
-/** Nanoseconds of CLOCK_MONOTONIC: below 2^53 until the machine has been up for 104 days. */
+/** Returns CLOCK_MONOTONIC in nanoseconds; exact until an uptime of 104 days (2^53 ns). */
 const now = () => Number(process.hrtime.bigint())
 const choose = (from) => from[Math.floor(Math.random() * from.length)]
 
-/** Appends a line with a single write: a kill loses whole lines only, and lines never mix. */
+/** Appends a line with a single write, so a kill leaves no partial line. */
 const record = (event, entry) => writeSync(history, JSON.stringify({ event, ...entry }) + '\n')
 
 function look(event, lease, entry) {
@@ -57,7 +57,7 @@ function chooseResources() {
   return [one, choose(settings.resources.filter((other) => other !== one))]
 }
 
-/** Acquires, and perhaps cancels. Returns the lease; undefined if it was cancelled or failed. */
+/** Acquires a lease, and sometimes cancels the wait. Returns undefined if it got no lease. */
 async function acquire(ask, resources, options) {
   const controller = new AbortController()
   let timer

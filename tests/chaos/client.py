@@ -1,11 +1,11 @@
 """The Python client of the chaos run; client.js and core/examples/chaos.rs do the same.
 
 A few loops (threads or tasks) contend for a few resources, sometimes for two at once, in any order.
-They do not wait, wait for some time, or wait forever. Some are cancelled while they wait, except in
-Python threads, where this is impossible. Each holder reads the protected register, pauses, at times
-for longer than its lease, and writes the value plus one, even if it has lost the lease: the
-register refuses late writes. All events go to the history, one JSON object per line; times are
-nanoseconds of CLOCK_MONOTONIC:
+An acquire does not wait, waits for some time, or waits forever. Some waits are cancelled, except in
+Python threads, where this is impossible. Each holder reads the protected register, pauses, and
+writes the value plus one. Some pauses are longer than the lease. The holder writes even if it has
+lost the lease: the register refuses late writes. All events go to the history, one JSON object per
+line; times are nanoseconds of CLOCK_MONOTONIC:
 
 ask        just before an acquire. ask: its number; resources; wait: milliseconds, null for forever;
            at: the time
@@ -62,7 +62,7 @@ asks = count(1)
 
 
 def record(event: str, **entry: Any) -> None:
-    """Appends an event with a single write: a kill loses whole lines only, and lines never mix."""
+    """Appends an event with a single write, so a kill leaves no partial line."""
     os.write(history, json.dumps({"event": event, **entry}).encode() + b"\n")
 
 
@@ -106,7 +106,7 @@ class Turn:
         return json.dumps(request | {"fence": lease.fences[resource]}).encode() + b"\n"
 
     def parse_answer(self, lease: quorlock.Lease, resource: str, line: bytes) -> int | None:
-        """Returns the value in the register's answer; None if it refused."""
+        """Returns the value in the register's answer; None if the register refused the request."""
         answer = json.loads(line)
         if not answer["ok"]:
             look("refused", lease, resource=resource)
@@ -152,7 +152,7 @@ def work_in_thread() -> None:
 
 
 async def acquire(turn: Turn) -> quorlock.Lease | None:
-    """Acquires, and perhaps cancels the wait. Returns the lease; None if it was cancelled."""
+    """Acquires a lease, and sometimes cancels the wait. Returns None if the wait was cancelled."""
     task = asyncio.ensure_future(turn.lock.acquire_async())
     if random.random() < settings["cancelled"]:
         delay = random.choice(settings["cancels"]) / 1000

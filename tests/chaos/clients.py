@@ -36,10 +36,10 @@ RETRY_DELAYS = [(2, 20), (50, 200)]
 """The ranges from which clients choose the delay between two tries, in milliseconds. With the
 first, a client retries so often that it rarely needs a notification. The second is the default."""
 END_TIMEOUT = 60.0
-"""The maximum time, in seconds, that a client may take to exit, on a loaded machine."""
+"""The maximum time, in seconds, that a client may take to exit. It allows for a loaded machine."""
 CLOSED_TIMEOUT = 3.0
 """The maximum time, in seconds, until a closed client has no connections. It is less than the 5
-seconds after which an open client closes unused subscriptions, so `close` itself must do it."""
+seconds after which an open client closes unused subscriptions, so `close` must close them."""
 
 
 def build_rust() -> Path:
@@ -79,8 +79,8 @@ class Client:
         path = self._folder / f"{self._file}-{len(self.histories) + 1}.jsonl"
         self.histories.append(History(path))
         settings = self._settings | {"history": str(path)}
-        # Stdin is used to shut down the process. The process joins the process group of the
-        # servers, which is killed when this process ends, including suspended members.
+        # The run shuts the client down through its stdin. The client joins the process group of the
+        # servers: when the run ends, the whole group is killed, including suspended processes.
         with self.log.open("ab") as log:
             self._process = subprocess.Popen(
                 [*self._command, json.dumps(settings)],
@@ -102,7 +102,7 @@ class Client:
         self.histories[-1].add_action("stopped")
 
     def resume(self) -> None:
-        # Recorded before the signal: the process must never run while the history says stopped.
+        # Record this before the signal: a process that is stopped in the history must not run.
         self.histories[-1].add_action("continued")
         self._running.send_signal(signal.SIGCONT)
 
@@ -140,7 +140,7 @@ class Client:
         return False
 
     def wait(self, deadline: float) -> None:
-        """Lets the process exit, and waits until it has. Does nothing if it was killed.
+        """Closes stdin, so that the process exits, and waits for it. Does nothing if it was killed.
 
         At the deadline, records a violation and kills the process.
         """
@@ -225,8 +225,8 @@ class Clients:
         folder: Path,
         network: Network | None,
     ) -> None:
-        """Starts all clients. Each uses one of the lists of nodes in `urls`; normally there is
-        one."""
+        """Starts all clients. If `urls` has several lists of nodes, the clients are spread over
+        them."""
         rust = str(build_rust())
         self._clients = []
         for number, (name, command) in enumerate(KINDS.items()):
@@ -253,7 +253,7 @@ class Clients:
         return len(self._clients)
 
     def watch(self, until: float) -> None:
-        """Checks that all clients are running, until this time of time.monotonic()."""
+        """Checks until this time of time.monotonic() that all clients are running."""
         while (left := until - time.monotonic()) > 0:
             for client in self._clients:
                 client.check_running()

@@ -1,6 +1,7 @@
 """Fault injection: a random plan of faults, and its execution.
 
-The same seed gives the same plan. The effects still differ, since real processes interleave freely.
+The same seed gives the same plan. The effects still differ, because the timing of real processes
+differs.
 """
 
 from __future__ import annotations
@@ -22,11 +23,11 @@ RESOURCES = ["orders", "stock", "report"]
 
 SHORT = (0.02, 0.3)
 LONG = (0.3, 3.0)
-"""The ranges of the duration of a fault, in seconds: minimum and maximum."""
+"""The minimum and maximum duration, in seconds, of a short and of a long fault."""
 
 SERVER_FAULTS = {"server killed": "process", "server stopped": "process"}
 QUEUE_FAULTS = {"queues lost": "process", "subscriptions cut": "process"}
-"""Faults by which a server loses its queues of waiters or the connections for notifications."""
+"""Faults that make a server lose its queues of waiters or the connections for notifications."""
 PROXY_FAULTS = {
     "delay": "delay",
     "cut": "cut",
@@ -89,7 +90,7 @@ class Storm:
 
 
 def storms(seed: int, nodes: int, clients: int, namespaces: bool) -> Iterator[Storm]:
-    """Yields storms forever. Each has every kind of fault, most of them on a single target."""
+    """Yields storms forever. Each kind of fault hits one target, and some also hit a majority."""
     kinds = [kind for kind in LAYERS if namespaces or kind not in NETWORK_FAULTS]
     for number in count():
         planner = _Planner(random.Random(f"{seed} {number}"), nodes, clients)
@@ -143,9 +144,9 @@ class _Planner:
         return begins, begins + lasts
 
     def _add(self, kind: str, begins: float, ends: float) -> bool:
-        """Adds a fault to a target without a fault of the same layer at that time.
+        """Adds the fault to a random target that has no other fault of the same layer at that time.
 
-        Returns whether there was such a target.
+        Returns False if every target has one.
         """
         number = self._clients if kind in CLIENT_FAULTS else self._nodes
         busy = {

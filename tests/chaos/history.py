@@ -12,7 +12,7 @@ from chaos.waits import Wait, waits
 
 
 class History:
-    """The history of one process, which may still be writing it."""
+    """The history of one process. The process may still be writing it."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -26,7 +26,7 @@ class History:
         """The tokens of the leases that the process has not begun to release."""
 
     def load(self) -> list[Entry]:
-        """Reads new entries and returns all. Ignores an incomplete last line."""
+        """Reads the new entries and returns all entries. Ignores an incomplete last line."""
         if self._path.exists():
             with self._path.open("rb") as file:
                 file.seek(self._read)

@@ -3,8 +3,8 @@
 A proxy breaks the path from all clients to one node. This module breaks the path from one client to
 all nodes: it drops packets without notice, in each direction independently, by sending them to a
 hardware address that does not exist. It needs Linux, `ip`, `unshare`, `nsenter`, and either root or
-unprivileged user namespaces. The whole run has a namespace of its own too: it does not change the
-network of the machine, and leaves nothing behind, even if it is killed.
+unprivileged user namespaces. The whole run has a namespace of its own too, so it does not change
+the network of the machine. It leaves nothing behind, even if it is killed.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from typing import NoReturn
 
 HOST = "10.77.255.1"
-"""The address of the nodes, for all clients."""
+"""The address at which all clients reach the nodes."""
 UNUSED_ADDRESS = "02:00:00:00:00:01"
 """A hardware address that no interface has."""
 
@@ -40,12 +40,12 @@ def why_not() -> str | None:
 
 
 def enter(program: Sequence[str]) -> NoReturn:
-    """Replaces this process with the program, in a new namespace."""
+    """Replaces this process with the program, in a new network namespace."""
     os.execvp(_PRIVATE[0], [*_PRIVATE, *program])
 
 
 def prepare() -> None:
-    """Configures a new namespace: the loopback interface, and the address of the nodes."""
+    """Sets up the loopback interface and the address of the nodes in a new network namespace."""
     _run("ip", "link", "set", "lo", "up")
     _run("ip", "address", "add", f"{HOST}/32", "dev", "lo")
 
@@ -54,7 +54,7 @@ class Network:
     """A namespace for each client, connected to the namespace of the run."""
 
     def __init__(self, clients: int, group: int) -> None:
-        """Creates the namespaces. They disappear with the processes of the group."""
+        """Creates the namespaces. They disappear when the processes of the group have ended."""
         self._holders = [
             subprocess.Popen(["unshare", "--net", "sleep", "infinity"], process_group=group)
             for _ in range(clients)
@@ -89,7 +89,8 @@ class Network:
     def restore(self, number: int) -> None:
         """Stops dropping packets of this client."""
         for command, neighbour in self._directions(number):
-            # The command fails if no packet was dropped or sent in this direction: no entry exists.
+            # There is no entry, and the command fails, if no packet was dropped or sent in this
+            # direction.
             subprocess.run([*command, "del", *neighbour], check=False, capture_output=True)
 
     def _directions(self, number: int) -> list[tuple[list[str], list[str]]]:

@@ -70,7 +70,7 @@ def summary(run: Run) -> dict[str, Any]:
 
 
 def hits(run: Run) -> dict[str, int]:
-    """Counts the kills and stops of a client that held a lease, and of one that was waiting."""
+    """Counts the kills and stops that hit a client while it held a lease, or while it waited."""
     held, waits = run.leases, run.waits
     found = {"holding": 0, "waiting": 0}
     for fault in run.injected:
@@ -102,7 +102,7 @@ def show(figures: Mapping[str, Any]) -> None:
 
 
 def excerpt(run: Run, violation: Violation) -> str:
-    """Returns the events around a violation as text: those of its resource, and all faults."""
+    """Formats the events around the time of a violation: those of its resource, and all faults."""
     since, until = violation.at - BEFORE, violation.at + AFTER
     resources: dict[str, set[str]] = defaultdict(set)
     for lease in run.leases:

@@ -85,7 +85,7 @@ SLACK = 12.0
 outage, the `node_timeout` of the last rounds, and delays on a loaded machine."""
 CONNECTIONS_TIMEOUT = 4.0
 """The maximum time, in seconds, until servers notice closed connections. It is less than the 5
-seconds after which an open client closes unused subscriptions, so `close` itself must do it."""
+seconds after which an open client closes unused subscriptions, so `close` must close them."""
 LOST_TIMEOUT = 20.0
 """CONNECTIONS_TIMEOUT for runs that drop packets. If the packet that closes a connection is lost,
 the proxy closes the connection after 15 s."""
@@ -145,7 +145,8 @@ def run(
 def calm(result: Run, clients: Clients, seconds: float) -> None:
     """Waits without faults until each client has got a lock and all earlier acquires have ended.
 
-    Records violations after PROGRESS_TIMEOUT. Then waits without faults for `seconds` more.
+    After PROGRESS_TIMEOUT, stops waiting and records violations. At the end, waits without faults
+    for `seconds` more.
     """
     began = time.monotonic_ns()
 
@@ -204,7 +205,7 @@ def check_connections(result: Run, servers: Servers, timeout: float) -> None:
 
 
 def others(server: Server) -> int:
-    """Returns the number of connections to the server, except for the one of this request."""
+    """Returns the number of connections to the server, without the connection of this request."""
     listed = str(server.command("CLIENT", "LIST")).splitlines()
     return sum("cmd=client" not in line for line in listed)
 
@@ -246,7 +247,7 @@ def main(arguments: Sequence[str]) -> int:
         print(f"seed {options.seed}, {options.seconds:g} s; the seed repeats the faults")
         print(f"network namespaces: {reason or 'one for each client'}", flush=True)
         if not reason:
-            build_rust()  # now, because cargo may need the network
+            build_rust()  # before `enter`: cargo may need the network
             again = [*arguments, f"--seed={options.seed}", "--inside"]
             enter([sys.executable, str(Path(__file__).resolve()), *again])
     result = run(options.seconds, options.seed, options.out, options.broken, options.inside)

@@ -12,8 +12,9 @@ def connections(pid: int) -> int:
     process = Path(f"/proc/{pid}")
     if not (process / "net/tcp").exists():
         return 0
-    # The tables list all connections of its network namespace. The fourth column is the state, the
-    # tenth is the inode, to which the file descriptors of the process refer.
+    # The tables list all connections of the network namespace: the state in the fourth column, and
+    # the inode in the tenth. The process owns a connection if it has a file descriptor with that
+    # inode.
     lines = [
         line.split()
         for table in ("tcp", "tcp6")

@@ -1,5 +1,4 @@
-"""The checks that a chaos run makes of its processes: crashes, hangs, leftover keys and
-connections."""
+"""A chaos run detects crashes and hangs of its processes, and leftover keys and connections."""
 
 from __future__ import annotations
 
@@ -169,7 +168,7 @@ def test_a_client_that_gets_no_lock_in_a_calm_period_is_a_violation(
 def test_a_wait_that_does_not_end_in_a_calm_period_is_a_violation(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, answer: str | None
 ) -> None:
-    """Another acquire of the client, recorded as begun in the future, counts as progress."""
+    """A later acquire of the client is granted, so only the wait itself can be a violation."""
     other = "tell(event='granted', ask=2, at=2**63, asked=2**63, token='t', fences={}, left=0)"
     program = f"{BEGIN}{WAITS}\n{WAITS.replace('ask=1', 'ask=2')}\n{other}\n"
     if answer:

@@ -67,7 +67,7 @@ def test_time_in_which_a_process_is_stopped_does_not_count() -> None:
     stop = [action("stopped", 100), action("continued", 1_000_000)]
     assert kinds(ask(1, 50), *stop, failed(1, 50 + MS + SLACK + 999_900)) == []
     assert kinds(ask(1, 50), *stop, failed(1, 51 + MS + SLACK + 999_900)) == ["stuck"]
-    # If the wait was recorded during the stop, only the rest of the stop is deducted.
+    # If the wait began while the process was stopped, only the rest of the stop is deducted.
     since = 999_000
     assert kinds(stop[0], ask(1, since, 0), stop[1], failed(1, since + SLACK + 1_000)) == []
     assert kinds(stop[0], ask(1, since, 0), stop[1], failed(1, since + SLACK + 1_001)) == ["stuck"]

@@ -13,12 +13,12 @@ from chaos.history import InjectedFault, Run, language
 from chaos.waits import Wait
 
 SECTION = 20
-"""The seconds that one row of the picture shows. A long run has several rows."""
+"""The time, in seconds, that one row of the timeline shows. A long run has several rows."""
 WIDTH, LEFT = 1400, 130
 SCALE = (WIDTH - LEFT) / SECTION
 ROW = 7
-"""The height of a row, in pixels. A row shows the leases of one resource or the faults of one
-layer."""
+"""The height, in pixels, of one line within a row. A line shows the leases of one resource or the
+faults of one layer."""
 GAP = 6
 AXIS = 18
 LONG_WAIT = 500_000_000
@@ -142,7 +142,7 @@ def _text(x: float, y: float, anchor: str, colour: str, text: str) -> str:
 
 
 class _Row:
-    """One row: SECTION seconds of the run."""
+    """One row of the timeline, which shows SECTION seconds of the run."""
 
     def __init__(self, run: Run, leases: list[Lease], waits: list[Wait], begins: int) -> None:
         self._run = run

@@ -30,13 +30,13 @@ class Wait:
     outcome: str | None = None
     """`granted`, `cancelled`, `killed`, or the code of an error."""
     last: bool = False
-    """Whether the acquire was in progress when the run, after the last fault, asked the process to
+    """Whether the acquire was in progress when the run, after all faults, asked the process to
     end."""
     stops: list[tuple[int, int]] = field(default_factory=list)
     """The periods in which the process was stopped during the wait: start and end."""
 
     def ran(self, since: int, until: int) -> int:
-        """Returns the part of the time from `since` to `until` in which the process was not
+        """Returns the time from `since` to `until` without the periods in which the process was
         stopped."""
         stopped = (min(until, end) - max(since, begin) for begin, end in self.stops)
         return until - since - sum(max(0, each) for each in stopped)

@@ -1,8 +1,8 @@
 """The Python worker of test_rolling.py; rolling.js does the same.
 
 It holds its own lock all the time, tries to acquire the locks of the other workers, and competes
-with them for one more lock. It writes events to its history file, one JSON object per line; times
-are nanoseconds of CLOCK_MONOTONIC. It exits when its stdin ends.
+with the other workers for one more lock. It writes events to its history file, one JSON object per
+line; times are nanoseconds of CLOCK_MONOTONIC. It exits when its stdin ends.
 """
 
 from __future__ import annotations

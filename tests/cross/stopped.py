@@ -1,4 +1,7 @@
-"""Holds a lease while it is suspended and resumed, and prints its state. See test_stopped.py."""
+"""Holds a lease while the test suspends and resumes this process, and prints the lease's state.
+
+See test_stopped.py.
+"""
 
 import json
 import sys

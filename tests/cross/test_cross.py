@@ -1,4 +1,4 @@
-"""Python and Node.js processes, and keys of other libraries, on the same servers."""
+"""Python, Node.js and compatible lock libraries exclude each other on the same servers."""
 
 from __future__ import annotations
 

@@ -81,8 +81,9 @@ def test_leases_survive_when_nodes_lose_their_data_one_after_another(
     client = quorlock.Client(servers.urls, ttl=TTL, restart_guard=TTL, node_timeout=1)
 
     def all_nodes_vote() -> bool:
-        # The guard of this client is longer than that of the workers, which do not retry. So once a
-        # node's vote counts for this client, it counts for the workers too.
+        # Workers do not retry a failed acquire, so all nodes must vote before the workers start.
+        # The guard of this client is longer than the workers' guard: a vote that counts for this
+        # client counts for the workers too.
         with quorlock.Client(servers.urls, restart_guard=TTL + 1, ttl=TTL, node_timeout=1) as new:
             try:
                 return all(granted(new, number) for number in range(5))
@@ -131,9 +132,9 @@ def test_leases_survive_when_nodes_lose_their_data_one_after_another(
     seconds = time.monotonic() - began
     print(f"{how}: {rounds} rounds, {len(turns)} turns in {seconds:.0f} s, {len(lost)} lost")
     assert len(turns) > SECONDS
-    # Under contention, a lease may be held by a bare majority for a few milliseconds. A flush can
-    # then leave less than a majority, which the holder notices only at the release. Such a
-    # lease does not exclude others, but is reported as lost. The holder notices a restart earlier.
+    # Under contention, only a bare majority may have the key for a few milliseconds. If one of
+    # these nodes is flushed then, the lease no longer excludes others. The holder notices this only
+    # at the release, and reports the lease as lost. The holder notices a restart earlier.
     assert len(lost) <= rounds
     for earlier, later in itertools.pairwise(turns):
         assert earlier["ended"] <= later["begun"] or (how != "restart" and earlier["fence"] in lost)

@@ -20,7 +20,7 @@ HERE = Path(__file__).resolve().parent
 
 
 class Storage:
-    """Storage that refuses writes with a smaller fence than it has seen."""
+    """Storage that refuses a write whose fence is smaller than the largest fence so far."""
 
     def __init__(self) -> None:
         self.value = ""

@@ -1,4 +1,4 @@
-"""Waits for the lock, and writes its name to a file when it holds it. See test_turns.py."""
+"""Waits for the lock, then appends the name of this process to a file. See test_turns.py."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ def run_demo(**environment: str) -> subprocess.CompletedProcess[str]:
 
 
 def found(output: str, check: str) -> int:
-    """Returns the count that the table shows for this check. The table must expect a count of 0."""
+    """Returns the count in the table's row for this check. Fails unless the row expects 0."""
     [figure] = re.findall(rf"^{check}.* 0 +([\d,]+)$", output, re.MULTILINE)
     return int(figure.replace(",", ""))
 

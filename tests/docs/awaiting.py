@@ -1,4 +1,4 @@
-"""Runs a Python program that may use `await` at its top level, like the documentation."""
+"""Runs a Python program that may use `await` at its top level, as those in the documentation."""
 
 from __future__ import annotations
 

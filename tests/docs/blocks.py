@@ -1,8 +1,8 @@
 """Parses the code blocks of the documentation, and the directives that say how to test them.
 
 A fenced block that is marked `python`, `js`, `ts`, `sh` or `rust` is a program. A block that does
-not import the client continues the previous block of the same language on the page, except for
-`sh`. Comment lines directly before a block are directives:
+not import the client continues the previous block of the same language on the page. Each `sh`
+block is a program of its own. Comment lines directly before a block are directives:
 
     <!-- test: skip (reason) -->  do not run the block
     <!-- test: continues -->      continue the previous block, although this one imports the client
@@ -109,7 +109,7 @@ def blocks(page: Path) -> list[Block]:
 
 
 def _joined(first: Block, second: Block) -> Block:
-    """Returns one program of both blocks. It is skipped if either block is skipped."""
+    """Joins two blocks into one program. The program is skipped if either block is skipped."""
     gap = "\n" * (second.line - first.code.count("\n"))
     return replace(
         first,

@@ -44,7 +44,7 @@ def rustdoc() -> list[str]:
 
 
 def _program(block: Block) -> str:
-    """Returns the block as a doc test on the same line, in a `main` unless it has one."""
+    """Returns the block as a doc test with the same line numbers. Adds a `main` if it has none."""
     before, code = block.code[: block.line - 1], block.code[block.line :]
     fence = f"```rust,{block.attributes},{'ignore' if block.skipped else ''}\n"
     wrapped = code if "fn main" in code else f"{BEGIN}{code}{END}"

@@ -1,5 +1,5 @@
 /* Preloaded into a server, this library makes it report an uptime of a day, as in production.
-   Redis and Valkey use time() only for the time of their start, so only that is changed. */
+   Redis and Valkey call time() only to record when they started, so nothing else changes. */
 
 #include <sys/time.h>
 #include <time.h>

@@ -1,4 +1,4 @@
-"""Fixtures of the example tests: nodes, the service that examples call, and their processes."""
+"""Fixtures of the example tests: nodes, the examples' processes, and the service they call."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ def start_node(start: Start) -> Start:
 
 @pytest.fixture(scope="session")
 def nestjs() -> str:
-    """Compiles the NestJS example, which checks its types, and returns its main program."""
+    """Compiles the NestJS example and checks its types. Returns the path of its main program."""
     _need(install_node)
     tsc = ROOT / "node_modules" / ".bin" / "tsc"
     subprocess.run([tsc, "--project", EXAMPLES / "nestjs"], check=True)

@@ -1,6 +1,6 @@
 """The HTTP service that the examples call while they hold a lock, such as a payment service.
 
-It can delay its answers, and records all calls, and which of them overlapped.
+It can delay its answers. It records all calls, and the accounts whose calls overlapped.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Gateway:
 
     calls: list[Call] = field(default_factory=list)
     overlaps: list[str] = field(default_factory=list)
-    """The accounts with simultaneous calls. A call without an account counts by its `key`."""
+    """The accounts with two calls at the same time. `key` stands in for a missing account."""
 
     def __post_init__(self) -> None:
         self._in_progress: Counter[str] = Counter()

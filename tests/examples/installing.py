@@ -48,8 +48,8 @@ def install_python() -> None:
 def install_node() -> None:
     """Installs the Node.js frameworks unless they are installed. Raises NotInstalledError.
 
-    Node.js looks for packages in the directories above a program, so a link to them is made in
-    examples/.
+    Node.js looks for packages in the directories above a program, so this function creates a link
+    to the packages in examples/.
     """
     NODE.install()
     packages = os.path.relpath(CACHE / "node" / "node_modules", EXAMPLES)

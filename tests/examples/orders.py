@@ -59,7 +59,7 @@ def refuses(port: int) -> bool:
 def check_contention(
     gateway: Gateway, servers: Servers, one: int, other: int, repeat: int | None = None
 ) -> None:
-    """Checks that of two hosts with the same request, one pays and the other answers 409."""
+    """Sends the same request to two hosts. Checks that one pays and the other answers 409."""
     gateway.hold()
     with paying(one) as first:
         wait_until(lambda: gateway.states == ["in progress"])

@@ -19,8 +19,8 @@ from waiting import TIMEOUT
 class Program:
     """A process whose output, including stderr, is read line by line.
 
-    The process and its children join the process group of the servers, and are killed with the
-    servers at the latest.
+    The process and its children join the process group of the servers. If they still run when the
+    servers are killed, they are killed too.
     """
 
     def __init__(
@@ -31,7 +31,7 @@ class Program:
         group: int,
     ) -> None:
         self.output: list[str] = []
-        """All lines so far."""
+        """All lines of the output so far."""
         self._lines: queue.SimpleQueue[str | None] = queue.SimpleQueue()
         self._process = subprocess.Popen(
             [*command],

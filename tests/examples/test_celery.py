@@ -24,7 +24,7 @@ def broker(start_servers: Callable[..., Servers], environment: dict[str, str]) -
 
 @pytest.fixture
 def start_worker(start_python: Start, broker: None) -> Callable[[], Program]:
-    """`start_worker()` starts a worker with two processes, which represents one host."""
+    """`start_worker()` starts a worker with two processes. The worker represents one host."""
 
     def start_worker() -> Program:
         options = "--loglevel INFO --concurrency 2 --without-gossip --without-mingle"

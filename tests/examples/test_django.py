@@ -103,7 +103,7 @@ def test_the_command_runs_on_one_host(
     gateway.release()
     first.wait_for("3 reminded")
     assert first.end() == 0
-    # A host that starts late, because its clock or the host is slow, finds the lock free.
+    # A host that starts late finds the lock free, but no reminder is left to send.
     late = start_python("django", "manage.py", REMINDERS)
     late.wait_for("0 reminded")
     assert len(gateway.calls) == 3

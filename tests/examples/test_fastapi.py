@@ -34,7 +34,7 @@ def start_host(start_python: Callable[..., Program], environment: dict[str, str]
 def test_two_hosts_pay_an_order_once(start_host: Hosts, gateway: Gateway, servers: Servers) -> None:
     (one, first), (other, second) = start_host(), start_host()
     check_contention(gateway, servers, first, second)
-    # Uvicorn closes the server, and then ends itself with the same signal.
+    # After closing the server, Uvicorn may end its own process with the signal it received.
     ends = {0, -signal.SIGTERM}
     check_shutdown(servers, one.terminate, ends)
     check_shutdown(servers, other.terminate, ends)

@@ -101,7 +101,7 @@ def test_a_leader_without_nodes_steps_down(
 
 
 def freeze_between_writes(leader: Program, path: Path) -> None:
-    """Freezes the leader between two writes, so that it does not keep the database locked."""
+    """Freezes the leader between two writes: during a write, it would keep the database locked."""
     while True:
         leader.freeze()
         with closing(sqlite3.connect(path, timeout=0)) as database:

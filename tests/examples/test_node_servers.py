@@ -40,7 +40,7 @@ def start_host(request: pytest.FixtureRequest, start_node: Callable[..., Program
 
 @pytest.fixture
 def end(request: pytest.FixtureRequest) -> int:
-    """The exit status of a server. NestJS closes it, and then ends itself with the same signal."""
+    """The exit status of a server after SIGTERM. NestJS ends its own process with SIGTERM too."""
     return -TERMINATE if "nestjs" in request.node.name else 0
 
 
@@ -48,7 +48,7 @@ def test_two_hosts_pay_an_order_once(
     start_host: Hosts, gateway: Gateway, servers: Servers, end: int
 ) -> None:
     (one, first), (other, second) = start_host(), start_host()
-    # Each host has its own `paid` set instead of a database: send the repetition to the first one.
+    # The hosts have no common database: only the first one knows that the order has been paid.
     check_contention(gateway, servers, first, second, repeat=first)
     check_shutdown(servers, one.terminate, {end})
     check_shutdown(servers, other.terminate, {end})

@@ -45,7 +45,7 @@ def test_workers_share_the_jobs(
     workers = [start_python("worker", "worker.py") for _ in range(3)]
     for worker in workers:
         worker.wait_for("ready")
-    # Two workers run a job of one account each. The third worker finds no other account.
+    # Jobs of one account run one at a time: two workers are busy, and the third has no job.
     wait_until(lambda: accounts_of(gateway) == ["a", "b"])
     gateway.release()
     wait_until(lambda: undone(tmp_path / "database") == 0)
@@ -83,7 +83,7 @@ def test_a_worker_that_was_paused_repeats_the_job(
     gateway.release()
     wait_until(lambda: gateway.states == ["answered"])
     worker.thaw()
-    # The worker did not record the job after the end of its lease.
+    # The lease ended during the job, so the worker does not record the job as done.
     worker.wait_for("job 1 will be repeated: .*accounts:a")
     worker.wait_for("job 1 done")
     assert [call.key for call in gateway.calls] == ["job-1", "job-1"]
@@ -101,7 +101,7 @@ def queue(start_servers: Callable[..., Servers], environment: dict[str, str]) ->
 
 @pytest.fixture
 def add(start_node: Start, queue: Servers) -> Callable[..., None]:
-    """`add(accounts)` adds a job for each letter to each of the queues."""
+    """`add(accounts)` adds a job for each letter of `accounts` to each queue."""
 
     def add(accounts: str, queues: str = "['charges', 'refunds']") -> None:
         program = f"""

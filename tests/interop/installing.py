@@ -1,4 +1,4 @@
-"""Installs the peers with the package managers of their languages, under .cache/interop.
+"""Installs other lock libraries (peers) with their package managers, under .cache/interop.
 
 Versions are pinned. An installation is reused until a pin or a program changes. bench/waiting also
 uses this module, with its own peers and its own directory.
@@ -25,7 +25,7 @@ INSTALL_TIMEOUT = 600.0
 
 
 class NotInstalledError(Exception):
-    """Peers cannot be installed on this machine. The message is the reason."""
+    """A library or server cannot be installed on this machine. The message gives the reason."""
 
 
 @contextmanager
@@ -39,15 +39,15 @@ def locked(file: Path) -> Iterator[None]:
 
 @dataclass(frozen=True)
 class Ecosystem:
-    """The commands that install and run the peers of one language."""
+    """The commands that install and run the lock libraries (peers) of one language."""
 
     directory: str
-    """The directory of the pins in `home`, and of the installed peers in `cache`."""
+    """The name of the directory with the pins in `home`, and of the installation in `cache`."""
     inputs: Sequence[str]
     """The files that the installation depends on. They are copied to the cache for the
     installers."""
     steps: Sequence[Sequence[str | Path]]
-    """The installation commands. They run in the directory in the cache."""
+    """The installation commands. They run in `directory` in the cache."""
     program: Sequence[str | Path]
     """The command that runs a peer. Its name and the URLs of the nodes are appended."""
     environment: Mapping[str, str] = field(default_factory=dict)
@@ -122,7 +122,7 @@ PYTHON = Ecosystem(
 
 
 def node(home: Path, cache: Path, program: Path) -> Ecosystem:
-    """Returns the ecosystem of peers for Node.js. `program` finds them through NODE_PATH."""
+    """Returns an ecosystem of npm packages. `program` finds the packages through NODE_PATH."""
     return Ecosystem(
         directory="node",
         inputs=["package.json", "package-lock.json"],

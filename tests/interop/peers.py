@@ -111,5 +111,5 @@ class PeerProcess:
         exc_value: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        # Kill it instead of closing stdin: background work of the library could delay its exit.
+        # Kill the process instead of closing stdin: work in the background could delay its exit.
         self.kill()

@@ -38,7 +38,7 @@ TURNS = 10
 
 @dataclass
 class Fleet:
-    """A peer and a quorlock client on the same nodes."""
+    """Another lock library (the peer) and a quorlock client on the same nodes."""
 
     peer: Peer
     process: PeerProcess
@@ -68,8 +68,8 @@ class Fleet:
         return [server.command("GET", self.key) for server in self.servers]
 
     def await_stragglers(self) -> None:
-        """Waits until all nodes hold the key. Some libraries return when a majority has granted; a
-        grant that arrives after a release or `delete_key` would stay until it expires."""
+        """Waits until all nodes hold the key. Some libraries return when a majority has granted. A
+        grant on another node could then arrive after a release, and leave a key there."""
         wait_until(lambda: None not in self.tokens())
 
     def delete_key(self) -> None:
@@ -78,7 +78,7 @@ class Fleet:
             server.command("DEL", self.key)
 
     def client_was_refused(self) -> bool:
-        """Returns whether the client waits: a node has refused it because the lock is held."""
+        """Returns whether a node has refused the client because the lock is held."""
         return any(node.outcomes.get("held") for node in self.client.stats().nodes)
 
     def is_free(self) -> bool:
@@ -198,7 +198,7 @@ def test_a_late_release_of_a_peer_leaves_quorlocks_key(fleet: Fleet) -> None:
         mine: list[object] = [lease.token] * len(fleet.servers)
         wait_until(lambda: fleet.tokens() == mine)
         fleet.process.release(fleet.resource)
-        # This acquire is sent after the release on the same connections, so the release is done.
+        # This acquire follows the release on the same connections, so the nodes have handled both.
         assert not fleet.process.acquire(fleet.resource, TTL)
         assert fleet.tokens() == mine
         lease.extend()
@@ -225,7 +225,7 @@ def test_a_late_release_of_quorlock_leaves_the_peers_key(fleet: Fleet) -> None:
 def test_the_lock_of_a_killed_peer_is_free_after_its_ttl(fleet: Fleet) -> None:
     ttl = 1_000
     with fleet.start_process() as process:
-        # Repeated, because on a loaded machine the ttl may end before the peer returns.
+        # On a loaded machine, the ttl may end before the peer returns: then try again.
         began = time.monotonic()
         while not process.acquire(fleet.resource, ttl):
             began = time.monotonic()
@@ -243,7 +243,7 @@ def test_a_peer_gets_a_lock_that_quorlock_does_not_renew_after_its_ttl(fleet: Fl
     assert time.monotonic() >= began + ttl / 1000 * 0.98
     assert not lease.valid
     assert not lease.release()
-    # The nodes' keys expire at slightly different times: a minority may have refused the peer.
+    # The keys do not expire on all nodes at the same moment: a minority may have refused the peer.
     theirs = [token for token in fleet.tokens() if token not in {None, lease.token}]
     assert len(theirs) >= fleet.majority
     fleet.process.release(fleet.resource)
@@ -252,7 +252,7 @@ def test_a_peer_gets_a_lock_that_quorlock_does_not_renew_after_its_ttl(fleet: Fl
 
 @dataclass
 class Turns:
-    """The periods in which a side held the lock, and a counter file that only the holder writes."""
+    """The periods in which either side held the lock, and a counter file that the holder writes."""
 
     counter: Path
     intervals: list[tuple[float, float]] = field(default_factory=list)

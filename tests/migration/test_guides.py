@@ -96,7 +96,8 @@ def test_the_code_for_other_libraries_runs(
     for server in servers:
         server.command("FLUSHALL")
     program.run(servers.urls)
-    # Two libraries leave keys until these expire: pottery a late grant, python-redis-lock a signal.
+    # Two libraries leave keys that expire later: pottery leaves the key of a late grant,
+    # python-redis-lock leaves the key of its signal.
     wait_until(lambda: all(server.command("DBSIZE") == 0 for server in servers))
 
 

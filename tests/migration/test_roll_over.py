@@ -26,7 +26,7 @@ WORKERS = Path(__file__).resolve().parent / "workers"
 TTL = 15_000
 """The ttl in milliseconds. It is much longer than a worker holds the lock, even on a loaded
 machine. It is much shorter than the time limit of the test: a library that returns when a majority
-has granted may leave a key on another node."""
+has granted may leave a key on another node until it expires."""
 
 TURNS = 3
 """The number of times that each worker must hold the lock before the next worker is replaced."""

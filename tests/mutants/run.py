@@ -1,7 +1,7 @@
 """`make mutants`: applies each mutant in mutants.toml, and shows which check catches it.
 
 A mutant is a deliberate error in the protocol, the driver or the scripts. The exit status is 1 if
-no check catches one of them. ONLY=pattern runs only the mutants whose names match.
+a mutant is caught by no check. ONLY=pattern runs only the mutants whose names match.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import Any
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
 COPY = ROOT / ".cache" / "mutants"
-"""A copy of the sources, in which mutants are applied, and its build."""
+"""A copy of the sources, in which the mutants are applied and built."""
 
 CORE = ["-p", "quorlock"]
 PROTOCOL = ["-p", "quorlock-protocol"]
@@ -54,7 +54,7 @@ TIMEOUT = 900
 
 
 def copy_sources() -> None:
-    """Copies the files that are under version control or not ignored."""
+    """Copies the files of the repository, except those that Git ignores."""
     listed = subprocess.run(
         ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
         cwd=ROOT,
@@ -99,7 +99,7 @@ def mutated(text: str, mutant: dict[str, Any]) -> str:
 
 
 def mismatches(mutants: list[dict[str, Any]]) -> list[str]:
-    """Returns errors for texts to replace that do not occur exactly once in their file."""
+    """Returns an error for each text to replace that does not occur exactly once in its file."""
     return [
         f"{mutant['name']}: does not occur exactly once in its file: {change['find']!r}"
         for mutant in mutants

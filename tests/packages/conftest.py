@@ -54,7 +54,7 @@ def python(packages: Path, tmp_path_factory: pytest.TempPathFactory) -> Sandbox:
 
 @pytest.fixture(scope="session")
 def npm_registry(packages: Path) -> Iterator[str]:
-    """The URL of a registry of all packages. Of the addons, only this platform's has a tarball."""
+    """The URL of a registry of all packages. Native addons for other platforms have no tarball."""
     manifests = [npm.main_manifest(), *map(npm.platform_manifest, npm.platforms())]
     with registry(manifests, packages) as url:
         yield url

@@ -9,7 +9,7 @@ from servers import Servers
 
 
 class Mistake(NamedTuple):
-    """Invalid code that creates a client, in both languages, and parts of the error message."""
+    """Code with the same mistake in both languages, and parts of the expected error message."""
 
     python: str
     javascript: str

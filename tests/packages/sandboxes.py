@@ -15,7 +15,7 @@ ROOT = Path(__file__).resolve().parent.parent.parent
 
 @dataclass(frozen=True)
 class Sandbox:
-    """A directory for installed packages, and the only programs on the PATH there, by name."""
+    """A directory for installed packages. Only `programs` (name: path) are on the PATH in it."""
 
     directory: Path
     programs: dict[str, str]
@@ -65,7 +65,7 @@ def new_project(directory: Path, npm_registry: str, *options: str) -> Sandbox:
 
 
 def quick_start(language: str, url: str) -> str:
-    """Returns the first program on the package's registry page, with the URL of this node."""
+    """Returns the first program on the package's registry page, with `url` as its only node."""
     part = {"python": "bindings-python", "js": "bindings-node"}[language]
     page = (ROOT / part / "README.md").read_text()
     text: str = re.findall(rf"```{language}\n(.*?)```", page, re.DOTALL)[0]

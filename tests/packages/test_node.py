@@ -100,7 +100,7 @@ def test_the_quick_start_runs_in_typescript(
 ) -> None:
     [url] = start_servers(1).urls
     text = quick_start("js", url)
-    # TypeScript finds the types, and they are not `any`.
+    # If the types were missing (`any`), the assignment would compile and @ts-expect-error fail.
     wrong = "\n// @ts-expect-error\nconst text: string = (await client.lock('r')).fence\n"
     directory = node.directory / module
     directory.mkdir()

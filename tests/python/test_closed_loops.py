@@ -45,7 +45,7 @@ def loop(request: pytest.FixtureRequest) -> asyncio.AbstractEventLoop:
 def wait_in(
     loop: asyncio.AbstractEventLoop, client: quorlock.Client
 ) -> asyncio.Task[quorlock.Lease]:
-    """Starts a task in the loop that waits for the lock, then stops the loop. Returns the task."""
+    """Returns a task that waits for the lock. The loop is stopped while the task waits."""
     task = loop.create_task(client.lock("r").acquire_async())
 
     async def wait_for_waiter() -> None:

@@ -85,7 +85,7 @@ def test_leases_on_all_masters_are_renewed(cluster: Cluster, connect: Connect) -
 
 
 def end(cluster: Cluster, key: str) -> int:
-    """Returns when the key expires, as a Unix time in milliseconds."""
+    """Returns the Unix time, in milliseconds, at which the key expires."""
     expires = cluster[cluster.owner(key)].command("PEXPIRETIME", key)
     assert isinstance(expires, int)
     return expires
@@ -130,10 +130,10 @@ def test_locks_are_kept_and_refused_correctly_while_their_slot_moves(
     lease = client.lock("k").acquire()
     cluster.begin_move("k", target)
     lease.extend()
-    # Only some keys of this acquire exist. While a slot moves, neither server accepts that.
+    # While a slot moves, both servers refuse a request if only some of its keys exist.
     with pytest.raises((quorlock.LockTimeoutError, quorlock.QuorumError)):
         other.lock("k", wait=0).acquire()
-    # No key of this acquire exists. Neither server accepts that either.
+    # Both servers also refuse a request if none of its keys exists.
     with pytest.raises(quorlock.QuorumError):
         client.lock("{k}:new", wait=0).acquire()
     cluster.end_move("k", target)
@@ -222,7 +222,7 @@ def test_the_doctor_examines_all_masters_of_the_clients_keys(connect: Connect) -
         [(level, message)] = found(client, "eviction")
         assert level == "warning"
         assert message.startswith(f"{address(cluster, 1)}: maxmemory-policy is allkeys-lru")
-        # With this prefix, all keys are on another master.
+        # With this prefix, all keys are on the first master, so the second master is not examined.
         assert cluster.owner("bar") == 0
         [(level, _)] = found(connect(cluster, key_prefix="{bar}:"), "eviction")
         assert level == "ok"

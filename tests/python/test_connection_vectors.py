@@ -20,11 +20,11 @@ import quorlock
 VECTORS = load("connections.json")
 
 CLOCK_ERROR = 4_000_000
-"""Microseconds: fences of two clients may be out of order by this much after all nodes lost their
-counters."""
+"""The microseconds by which the fences of two clients may be out of order after all nodes lost
+their counters."""
 
 LONG = 600.0
-"""Seconds: longer than any test."""
+"""A time, in seconds, longer than any test."""
 
 NO_RETRIES: dict[str, Any] = {"ttl": LONG, "wait": LONG, "retry_delay": (LONG, LONG)}
 """Options with which a waiter can get the lock only if it is notified."""
@@ -119,8 +119,8 @@ def use(nodes: list[str], case: dict[str, Any], groups: list[Group]) -> None:
             following.extend()
         assert not following.valid
         last = holder.lock(resource).acquire()
-        # The nodes have lost their counters, and each client estimates the time on the nodes by
-        # itself.
+        # The nodes have lost their counters, so the fence depends on the client's own estimate of
+        # the node time. It may be slightly smaller than the fence of the other client.
         assert last.fence > following.fence - CLOCK_ERROR
         assert last.release()
         assert not other.lock(resource).locked()
@@ -128,5 +128,5 @@ def use(nodes: list[str], case: dict[str, Any], groups: list[Group]) -> None:
 
 
 def _refusals(client: quorlock.Client) -> int:
-    """Returns how many requests of this client were refused because the lock was held."""
+    """Returns the number of requests of this client that failed because the lock was held."""
     return sum(node.outcomes.get("held", 0) for node in client.stats().nodes)

@@ -18,7 +18,7 @@ import quorlock
 
 
 def findings(diagnosis: quorlock.Diagnosis, node: int | None = 0) -> dict[str, quorlock.Finding]:
-    """Returns the findings by check: about one node, or about all nodes together if it is None."""
+    """Maps checks to findings about this node; if `node` is None, about all nodes together."""
     found = diagnosis.findings if node is None else diagnosis.nodes[node].findings
     named = {finding.check: finding for finding in found}
     assert len(named) == len(found)
@@ -220,7 +220,7 @@ def test_missing_permissions_are_reported(start_servers: Callable[..., Servers])
         if needed == "time":
             assert findings(diagnosis)["clock"].message == "not permitted to look"
             assert findings(diagnosis)["latency"].message == "not permitted to look"
-    # Without permission for one of these commands, quorlock still works: only a warning.
+    # quorlock still works if one of these commands is forbidden, so the doctor only warns.
     for useful, name in (
         ("-script", "SCRIPT LOAD"),
         ("-info", "INFO"),

@@ -23,7 +23,7 @@ with quorlock.Client(sys.argv[1:]) as client, client.lock("r") as lease:
 
 
 def acquire(urls: list[str], skewed: str, skew: int) -> int:
-    """Returns the fence of a lease in a process whose clock is `skew` seconds ahead."""
+    """Acquires a lease in a process whose clock is `skew` seconds ahead. Returns its fence."""
     environment = os.environ | {"LD_PRELOAD": skewed, "SKEW": str(skew)}
     program = [sys.executable, "-c", ACQUIRE, *urls]
     done = subprocess.run(

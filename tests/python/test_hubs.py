@@ -72,7 +72,7 @@ def test_gunicorn_with_gevent_serves_requests_while_others_wait(
 
         assert ask("/hold") == "held"
         with ThreadPoolExecutor(30) as pool:
-            # More waiters than threads in the hub's thread pool.
+            # Start more waiters than the hub's thread pool has threads.
             waiting = [pool.submit(ask, "/wait") for _ in range(25)]
             wait_until(lambda: ask("/waiting") == "25")
             # The only worker still answers, so the holder can release.

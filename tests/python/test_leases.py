@@ -178,7 +178,7 @@ def test_a_released_lease_calls_no_on_lost_callback(client: quorlock.Client) -> 
         lease.on_lost(losses.append)
     lease.on_lost(losses.append)
     assert not lease.wait_lost()
-    # Quick callbacks run in order: once `last.set` has run, `losses.append` will not run.
+    # Quick callbacks run in order: `losses.append` would have been called before `last.set`.
     other, last = client.lock("s", ttl=0.1, auto_extend=False).acquire(), threading.Event()
     other.on_lost(last.set)
     assert last.wait(TIMEOUT)
@@ -389,7 +389,7 @@ def test_a_timeout_says_that_the_same_client_holds_the_lock(
         own = rf'"s" is held by another lease of this client \(fence {lease.fences["s"]}\)'
         with pytest.raises(quorlock.LockTimeoutError, match=own):
             client.lock("s", wait=0).acquire()
-        # The waiter is not the thread of the holder, so there is no warning about a deadlock.
+        # The waiter runs on a different thread, so there is no warning about a deadlock.
         with ThreadPoolExecutor(1) as pool:
             waiting = pool.submit(client.lock("s", wait=1.5).acquire)
             with pytest.raises(quorlock.LockTimeoutError, match=own + " after 1.5 s"):

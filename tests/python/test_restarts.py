@@ -14,8 +14,8 @@ from waiting import wait_until
 import quorlock
 
 GUARD = 10.0
-"""The restart guard, in seconds. It is long enough for the steps that a test must finish before it
-ends, even on a loaded machine."""
+"""The restart guard, in seconds. It is long enough that a test can finish several steps within it,
+even on a loaded machine."""
 
 
 def outcomes_of(error: quorlock.QuorlockError) -> list[str]:
@@ -120,7 +120,7 @@ def test_no_node_votes_within_the_guard_after_a_restart_of_all(
     with pytest.raises(quorlock.QuorumError):
         client.lock("r").locked()
     wait_until(lambda: majority_votes(client))
-    # The guard of a node begins at its restart, or when the client connects to it again.
+    # The guard of 2 s begins when a node restarts, or later when the client connects to it again.
     assert time.monotonic() - restarted >= 2
     assert client.lock("r").acquire().release()
 

@@ -312,8 +312,9 @@ def test_a_loss_at_the_end_of_the_body_raises_unless_the_body_raised(
         with pytest.raises(type(own) if own else quorlock.LeaseLostError):
             async with client.lock("r") as lease:
                 steal(servers, "r")
-                assert lease.wait_lost()  # the event loop has not yet run its callback
-                # Cancel the body, as the callback would between two steps of this task.
+                assert lease.wait_lost()  # the event loop has not yet run the loss callback
+                # Cancel the `with` body directly, as the loss callback would if the event loop ran
+                # it between two awaits of this task.
                 _scope.entered.get()[-1]._cancel(RuntimeError("lost"))
                 if own:
                     raise own

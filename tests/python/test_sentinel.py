@@ -22,7 +22,7 @@ def service() -> Iterator[Sentinel]:
 
 @pytest.fixture
 def connect(service: Sentinel) -> Iterator[Callable[..., quorlock.Client]]:
-    """`connect(**options)` returns a client of the service."""
+    """`connect(**options)` returns a client of the Sentinel deployment."""
     clients: list[quorlock.Client] = []
 
     def connect(**options: float) -> quorlock.Client:

@@ -601,7 +601,7 @@ def test_program_leaves_nothing_behind(program: Program, end: str, keep: bool) -
 
 
 def mode_of(proxy: Proxy) -> Mode:
-    """Returns the mode. Type checkers would expect the attribute to have the value last set."""
+    """Returns the mode. On a direct read, type checkers would assume the value last assigned."""
     return proxy.mode
 
 

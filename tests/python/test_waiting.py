@@ -25,7 +25,7 @@ from waiting import TIMEOUT, wait_until
 import quorlock
 
 LONG = 600.0
-"""Seconds: longer than any test."""
+"""A time, in seconds, longer than any test."""
 
 NO_RETRIES = {"ttl": LONG, "wait": LONG, "retry_delay": (LONG, LONG)}
 """Options with which a waiter can get the lock only if it is notified."""
@@ -48,7 +48,7 @@ def servers(start_servers: Callable[..., Servers]) -> Servers:
 
 
 class AcquireInLoop(Future[quorlock.Lease]):
-    """An acquire in an event loop. `cancel` cancels its task; the result is that of the task."""
+    """An acquire that runs as a task of an event loop. `cancel` cancels the task."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, lock: quorlock.Lock) -> None:
         super().__init__()
@@ -151,7 +151,7 @@ def connections(servers: Servers) -> list[int]:
 
 
 def refusals(client: quorlock.Client) -> int:
-    """Returns how many requests of this client were refused because the lock was held."""
+    """Returns the number of requests of this client that failed because the lock was held."""
     return sum(node.outcomes.get("held", 0) for node in client.stats().nodes)
 
 
@@ -343,7 +343,7 @@ def test_a_waiter_that_times_out_leaves_the_local_queue_and_the_nodes_queues(
 def test_the_wait_is_counted_from_the_start_of_the_acquire(
     servers: Servers, connect: Connect, begin: Begin
 ) -> None:
-    """This also holds for waiters that are not first in the local queue."""
+    """The time spent behind other waiters in the client's local queue counts towards `wait`."""
     holder, waiter = connect(servers.urls, **NO_RETRIES), connect(servers.urls, **NO_RETRIES)
     lease = holder.lock("r").acquire()
     first = begin_in_queue(servers, begin, waiter, 1)
@@ -567,7 +567,7 @@ def add_invalid_members(node: Server) -> None:
 
 
 def add_notified_members(node: Server) -> None:
-    """Adds two members without a waiter: one was notified long ago, the other just now."""
+    """Adds two members without a waiter: one marked as notified long ago, the other as just now."""
     node.command("ZADD", "{r}:queue", -1, "nobody#1")
     node.command("ZADD", "{r}:queue", -now(node), "nobody#2")
 
@@ -610,7 +610,7 @@ def test_a_foreign_key_in_place_of_a_queue_is_not_changed(
 def test_a_notification_from_the_future_does_not_block_the_lock(
     servers: Servers, connect: Connect
 ) -> None:
-    """This happens if the clocks of the nodes are set back after the notification."""
+    """Such an entry is left if the clocks of the nodes are set back after the notification."""
     for server in servers:
         server.command("ZADD", "{r}:queue", -(now(server) + 3_600_000_000), "nobody#1")
     connect(servers.urls, ttl=LONG).lock("r", wait=5).acquire()

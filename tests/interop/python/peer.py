@@ -1,4 +1,4 @@
-"""Runs a peer from PyPI, in a virtual environment of its own: `peer.py NAME URL...`.
+"""Runs another lock library from PyPI, in its own virtual environment: `peer.py NAME URL...`.
 
 The commands are described in ../peers.py.
 """
@@ -36,7 +36,7 @@ Locker = Callable[[str, int], Held | None]
 
 
 def tolerant(act: Callable[[], object], *lost: type[Exception]) -> Callable[[], bool]:
-    """Returns a function that calls `act`, and returns False if that raises `lost`, else True."""
+    """Returns a function that calls `act`. Its result is False if that raises `lost`, else True."""
 
     def attempt() -> bool:
         with suppress(*lost):

@@ -1,4 +1,5 @@
-// Checks statements in docs/migration/ about the Node.js libraries. Usage: `node.cjs FACT DEAD_URL URL...`.
+// Checks statements in docs/migration/ about the Node.js libraries.
+// Usage: `node.cjs FACT DEAD_URL URL...`.
 
 const assert = require('node:assert/strict')
 const { setTimeout: sleep } = require('node:timers/promises')
@@ -72,7 +73,7 @@ const facts = {
     await occupy(two.slice(0, 1), 'r')
     const redlock = new Redlock5(two, { retryCount: 0 })
     const ended = redlock.acquire(['r'], DAY).then(() => 'won', () => 'lost')
-    // Once the second node has the key, both nodes have answered.
+    // The first node refuses at once. When the second has the key, the votes are split evenly.
     while (!(await two[1].exists('r'))) await sleep(1)
     assert.equal(await Promise.race([ended, sleep(300, 'neither')]), 'neither')
   },
@@ -82,7 +83,8 @@ const facts = {
     const redlock = new Redlock5(nodes, { retryCount: 1, retryDelay: 300, retryJitter: 0 })
     const rejected = assert.rejects(redlock.acquire(['r'], DAY), ExecutionError)
     while (!(await nodes[2].exists('r'))) await sleep(1)
-    // The first node is now free and the third has the key of the first attempt: a majority.
+    // Free the first node. It and the third, which has the key of the first attempt, could now be a
+    // majority for the second attempt. But the third node refuses, because the key exists.
     await lose(nodes.slice(0, 1), 'r')
     await rejected
   },
@@ -134,7 +136,7 @@ const facts = {
     await new Redlock4(prefixed).lock('four', DAY)
     await new Redlock5(prefixed).acquire(['five'], DAY)
     await new RedlockMutex(prefixed, 'six', { refreshInterval: 0 }).acquire()
-    await prefixed[0].ping() // follows all requests on the same connection
+    await prefixed[0].ping() // answered after all earlier requests on this connection
     assert.equal(await nodes[0].exists('app:four', 'app:five', 'app:mutex:six'), 3)
   },
 

@@ -16,7 +16,7 @@ const libraries = {
     }
   },
   'redlock-5': () => {
-    // Keys of a failed attempt block the next one until `acquire` gives up. So make it give up soon.
+    // The keys of a failed attempt block all retries of the same `acquire`, so let it give up soon.
     const fewRetries = { ...manyRetries, retryCount: 3 }
     const redlock = new (require('redlock5').default)(nodes, fewRetries)
     return async (turn) => {

@@ -14,7 +14,7 @@ from pathlib import Path
 import quorlock
 
 LONG = 600
-"""Seconds: longer than any test."""
+"""A time, in seconds, longer than any test."""
 
 
 def main() -> None:

@@ -30,7 +30,7 @@ async def use_async() -> None:
 
 
 def be_child(lease: quorlock.Lease, number: int) -> None:
-    """Checks what a child can and cannot do with a lease of its parent and with the client."""
+    """Checks that a child cannot use a lease of its parent, but can use the client."""
     assert not lease.valid
     assert lease.remaining == 0
     assert lease.token
@@ -60,7 +60,7 @@ def be_grandchild(lease: quorlock.Lease) -> None:
 
 
 def run(child: object) -> None:
-    """Runs the child and exits this process: with 0 on success, with 1 after an exception."""
+    """Calls `child` and exits this process: with status 0, or with 1 after an exception."""
     try:
         child()  # type: ignore[operator]
     except BaseException:
@@ -104,7 +104,7 @@ def main() -> None:
             run(lambda: be_child(lease, number))  # noqa: B023
         before = list(turns)
         wait_for(pid)
-        # The fork does not affect this process.
+        # The fork does not affect the parent.
         assert lease.valid
         lease.extend()
         deadline = time.monotonic() + TIMEOUT
