@@ -75,7 +75,10 @@ let listening = 0
 /** Whether the tracing channel of acquires has subscribers. */
 const isObserved = () => acquiring.start.hasSubscribers || acquiring.asyncEnd.hasSubscribers
 
-/** Sets the log level of the core to the least severe one with a subscriber. The core then skips all events below it. */
+/**
+ * Sets the core's log level to the least severe level whose channel has a subscriber. The core
+ * skips less severe events.
+ */
 function listen() {
   let level = channels.length
   while (level > 0 && !channels[level - 1].hasSubscribers) level--
@@ -174,8 +177,8 @@ export class Lease {
   }
 
   /**
-   * Aborts the signal if the lease was lost. Called at every end of a lease, because a release may
-   * be what detects the loss.
+   * Aborts the signal if the lease was lost. Called whenever a lease ends, including by a release,
+   * because a release may detect that the lease was lost.
    */
   #end() {
     if (this.#signal && this.#loss()) this.#signal.abort()

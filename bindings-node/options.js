@@ -38,7 +38,10 @@ export function optionsOf(given) {
   throw new ConfigError(`options must be a plain object, such as { ttl: 10000 }, not ${shown(given)}${advice(given)}`)
 }
 
-/** Returns options that are not for the core. Throws ConfigError for any name that is not in `names`. */
+/**
+ * Returns options that are not passed to the core. Throws ConfigError for a name that is not in
+ * `names`.
+ */
 export function optionsNamed(names, given) {
   if (given === undefined) return {}
   if (!isPlain(given)) throw new ConfigError(`options must be a plain object, not ${shown(given)}`)

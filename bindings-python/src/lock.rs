@@ -109,8 +109,8 @@ impl Lock {
         _traceback: &Bound<'_, PyAny>,
     ) -> PyResult<()> {
         let _entered = exit::enter(py);
-        // Must live until the release has begun: its scope refers to a `quorlock.Lease`, whose collection
-        // while the lease is valid would be reported as a dropped lease.
+        // `block` must live until the release has begun: its scope refers to a `quorlock.Lease`, whose
+        // collection while the lease is valid would be reported as a dropped lease.
         let block = self.leave(py)?;
         let lease = block.lease.get();
         lease.release().wait_here(py, None)?;
