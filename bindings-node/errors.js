@@ -57,7 +57,10 @@ export function callSite() {
   return site
 }
 
-/** Returns the result of an operation, or throws its failure as an error, with the stack of the call if given. */
+/**
+ * Returns the result of an operation. If the result is a failure, throws it as an error, with the
+ * stack of `site` if it is given.
+ */
 export function unwrap(result, site) {
   if (result?.code === undefined) return result
   const error = errorOf(result)

@@ -43,7 +43,10 @@ function take(number) {
 /** Resolves with the result of an operation. */
 const resultOf = (number) => new Promise((resolve) => expect(number, resolve))
 
-/** Resolves with the result of an operation; cancels it and rejects with the signal's reason if the signal aborts. */
+/**
+ * Resolves with the result of an operation. If the signal aborts first, cancels the operation and
+ * rejects with the signal's reason.
+ */
 function resultUnlessAborted(number, signal) {
   return new Promise((resolve, reject) => {
     const abort = () => {
@@ -171,7 +174,8 @@ export class Lease {
 
   #watch() {
     // The core keeps this callback, and with it the lease and its signal, until the lease is lost or released.
-    // Otherwise a signal that is only used through its listeners would be garbage-collected, and never call them.
+    // Otherwise a signal to which only listeners were added could be garbage-collected, and would
+    // never call them.
     this.#native.onLost(() => this.#end())
     return new LossSignal(() => this.#loss())
   }

@@ -76,7 +76,10 @@ export function checkWork(given) {
   throw new ConfigError(`using needs a function to run under the lock, as its last argument, not ${shown(given)}`)
 }
 
-/** Rejects a generator as the result of `using`: its body runs when it is iterated, after the lock is released. */
+/**
+ * Rejects a generator as the result of `using`. The body of a generator would run later, after the
+ * lock is released.
+ */
 export function checkResult(result) {
   const kind = result?.[Symbol.toStringTag]
   if (kind !== 'Generator' && kind !== 'AsyncGenerator') return

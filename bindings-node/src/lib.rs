@@ -189,7 +189,7 @@ impl Lease {
     pub fn on_lost(&self, done: Function<'_, Failure, ()>) -> Result<()> {
         let done = done.build_threadsafe_function::<Failure>().weak::<true>().build()?;
         self.lease.on_lost(move |loss| {
-            // The call fails if the environment has been torn down, which needs no handling.
+            // The call fails if the environment has been torn down. Nothing needs to be done then.
             let _: Status = done.call(loss.into(), NonBlocking);
         });
         Ok(())

@@ -1,8 +1,8 @@
 //! Delivers results of operations to the event loop of one environment (the main thread, or a worker thread).
 //!
-//! Operations put their results into the mailbox, and wake the event loop if it was empty. Results that arrive
-//! together are therefore delivered in one call, and no threadsafe function is created per operation. The
-//! mailbox must not keep the process alive. Used by `lib.rs`.
+//! Operations put their results into the mailbox. If it was empty, they also wake the event loop. Results
+//! that arrive together are therefore delivered in one call, and no threadsafe function is created per
+//! operation. The mailbox must not keep the process alive. Used by `lib.rs`.
 
 use napi::bindgen_prelude::{FnArgs, Function, JsValuesTupleIntoVec};
 use napi::threadsafe_function::ThreadsafeFunction;
@@ -71,7 +71,7 @@ where
         Ok(Arc::new(Self { mail, wake }))
     }
 
-    /// Registers an operation, whose result is delivered when it is ready. Returns the operation's number.
+    /// Registers an operation, to deliver its result when it is ready. Returns the operation's number.
     pub(crate) fn expect<T: Send + 'static>(
         self: &Arc<Self>,
         pending: Pending<T>,
@@ -83,7 +83,7 @@ where
             mail.last
         };
         let mailbox = Arc::downgrade(self);
-        // The mutex must be unlocked here: the callback may run at once, and locks it.
+        // The mutex must be unlocked here: the callback locks it, and may run before `on_ready` returns.
         let operation = pending.on_ready(move |value| {
             if let Some(mailbox) = mailbox.upgrade() {
                 mailbox.put(number, convert(value));

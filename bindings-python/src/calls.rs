@@ -230,7 +230,7 @@ impl Drop for Worker {
         let calls = self.kind.calls();
         let mut state = calls.state();
         state.running.retain(|running| running.worker != self.number);
-        // A forked child may drop a worker that its own state never counted.
+        // A forked child may drop a worker of its parent, which the child's own state never counted.
         state.workers = state.workers.saturating_sub(1);
         calls.changed.notify_all();
     }

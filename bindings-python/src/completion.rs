@@ -122,7 +122,8 @@ impl Pending {
 
 /// An operation that an event loop awaits.
 ///
-/// If the result is never taken, it is dropped together with this object; dropping a lease releases it.
+/// If the result is never taken, it is dropped together with this object. If the result is a lease, this
+/// releases it.
 #[pyclass(frozen, module = "quorlock._quorlock")]
 pub(crate) struct Completing {
     under_way: Arc<dyn UnderWay>,

@@ -117,7 +117,7 @@ impl Inbox {
         None
     }
 
-    /// Takes all results out. The next result wakes up the loop again.
+    /// Removes and returns all results. The next result wakes up the loop again.
     fn take<'py>(&self, py: Python<'py>) -> PyResult<Vec<Bound<'py, PyTuple>>> {
         let _entered = exit::enter(py);
         #[cfg(unix)]

@@ -47,7 +47,7 @@ fn resources_are_accepted_in_many_forms() {
 
 #[test]
 fn mistakes_are_reported_without_contacting_a_node() {
-    // No server listens on this port.
+    // No server listens on this port, so a request would fail with another error.
     let client = Client::builder().nodes(["redis://127.0.0.1:1"]).build().unwrap();
     let none: [&str; 0] = [];
     for lock in [client.lock(none), client.lock(["a", ""]), client.lock(["a", "a"])] {

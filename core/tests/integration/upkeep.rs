@@ -1,4 +1,4 @@
-//! Held leases: renewed in time, and losses reported in time.
+//! Held leases are renewed in time, and losses are reported in time.
 
 use crate::servers::Servers;
 use crate::{wait, wait_until};
