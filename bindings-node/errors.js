@@ -12,7 +12,8 @@ export class QuorlockError extends Error {
   }
 }
 
-// Sets properties that all instances share, on the prototype, as built-in errors do with `name`.
+// Sets `name` and `code` on the prototype, so that all instances share them. Built-in errors do so
+// with `name`.
 function describe(kind, name, code) {
   Object.defineProperty(kind.prototype, 'name', { value: name, configurable: true, writable: true })
   Object.defineProperty(kind.prototype, 'code', { value: code, configurable: true, writable: true })
@@ -40,9 +41,10 @@ let budget = 100
 let counted = 0
 
 /**
- * Captures the stack of a call, for an error that its operation may end with later, when the caller is no longer
- * on the stack. Returns undefined if the budget is used up: capturing costs about a tenth of an acquire and
- * release. Without it, an error's stack shows only callers that await the promise, which V8 finds itself.
+ * Captures the stack of a call that starts an operation. If the operation fails later, its error
+ * gets this stack, because the caller is no longer on the stack then. Returns undefined if the
+ * budget is used up: capturing costs about a tenth of an acquire and release. The stack of the
+ * error then shows only callers that await the promise, because V8 finds these itself.
  */
 export function callSite() {
   const now = performance.now()
@@ -55,7 +57,10 @@ export function callSite() {
   return site
 }
 
-/** Returns the result of an operation, or throws its failure as an error, with the stack of the call if given. */
+/**
+ * Returns the result of an operation. If the result is a failure, throws it as an error, with the
+ * stack of `site` if it is given.
+ */
 export function unwrap(result, site) {
   if (result?.code === undefined) return result
   const error = errorOf(result)

@@ -8,7 +8,8 @@ export interface NodeReport {
    * not answered when the result was already decided. `unreachable`: there was no connection.
    * `disconnected`: the connection broke before the answer came. `guarded`: it may have restarted
    * recently, see `restartGuard`. `duplicate`: it is the same server as another node. `loading` to
-   * `refused`: it answered with an error; `refused` is any error without a name of its own here.
+   * `refused`: it answered with an error; `refused` stands for any error that has no name in this
+   * list.
    */
   readonly outcome:
     | 'granted'
@@ -113,8 +114,8 @@ export interface ClientOptions extends SharedOptions {
   driftFactor?: number | undefined
   /**
    * The range of the random delay between two attempts of a waiter that no node notifies: 1 to
-   * 3,600,000, by default [50, 200]. A notified waiter has priority over others for the shorter
-   * delay.
+   * 3,600,000, by default [50, 200]. A notified waiter has priority over other waiters for a time
+   * equal to the shorter delay.
    */
   retryDelay?: readonly [shortest: number, longest: number] | undefined
   /**
@@ -225,8 +226,9 @@ export interface Finding {
 }
 
 /**
- * What the doctor found at one node. A value that could not be read is `null`. For a Redis Cluster, the findings
- * cover all masters on which the client has keys; the other fields describe one of them.
+ * The state of one node, as the doctor found it. A value that could not be read is `null`. For a
+ * Redis Cluster, the findings cover all masters on which the client has keys; the other fields
+ * describe one of them.
  */
 export interface NodeDiagnosis {
   /** The node's URL, without user and password. */
@@ -273,7 +275,7 @@ export interface NodeDiagnosis {
   readonly findings: readonly Finding[]
 }
 
-/** What the doctor found at all nodes. `String(diagnosis)` is a readable report. */
+/** The result of {@link Client.doctor}. `String(diagnosis)` is a readable report. */
 export class Diagnosis {
   private constructor()
   /** The worst level of all findings. */
@@ -295,13 +297,14 @@ export interface Histogram {
   /** The upper bound of each bucket but the last, in seconds. All histograms have the same bounds. */
   readonly bounds: readonly number[]
   /**
-   * The number of durations in each bucket: longer than the previous bucket's bound, and not longer than
-   * its own. The last bucket has no upper bound, so there is one more of them than there are bounds.
+   * The number of durations in each bucket. A bucket counts the durations that are longer than the
+   * previous bucket's bound and not longer than its own. The last bucket has no upper bound, so
+   * there is one more bucket than there are bounds.
    */
   readonly counts: readonly number[]
 }
 
-/** Counts of the requests to one node, and the state of its connection. */
+/** The statistics of the requests to one node, and the state of its connection. */
 export interface NodeStats {
   /** The node's URL, without user and password. */
   readonly address: string
@@ -451,16 +454,19 @@ export class Client implements AsyncDisposable {
   ): Promise<T>
   /**
    * Resolves to whether the lock is held on so many nodes that it could not be acquired now; for several
-   * resources, whether any of them is. Rejects with {@link QuorumError} if too few nodes answer to decide.
+   * resources, whether any of them is. Rejects with {@link QuorumError} if too few nodes answer.
    */
   locked(resources: Resources): Promise<boolean>
-  /** Returns the counts of locks, and of the requests to each node, in this process. */
+  /**
+   * Returns the statistics of this client in this process: acquires, leases, and the requests to
+   * each node.
+   */
   stats(): Stats
-  /** Returns the counts of `stats` as metrics, for exporters. */
+  /** Returns the statistics as metrics, for exporters. */
   metrics(): Metric[]
   /**
    * Examines all nodes, and reports which cannot vote and what may break a guarantee of the lock.
-   * Changes nothing on them. Connecting takes at most `connectTimeout`, and so does the
+   * Changes nothing on the nodes. Connecting takes at most `connectTimeout`, and so does the
    * examination. Rejects only with {@link ClosedError}, if the client is closed.
    */
   doctor(): Promise<Diagnosis>

@@ -43,7 +43,10 @@ function take(number) {
 /** Resolves with the result of an operation. */
 const resultOf = (number) => new Promise((resolve) => expect(number, resolve))
 
-/** Resolves with the result of an operation; cancels it and rejects with the signal's reason if the signal aborts. */
+/**
+ * Resolves with the result of an operation. If the signal aborts first, cancels the operation and
+ * rejects with the signal's reason.
+ */
 function resultUnlessAborted(number, signal) {
   return new Promise((resolve, reject) => {
     const abort = () => {
@@ -75,7 +78,10 @@ let listening = 0
 /** Whether the tracing channel of acquires has subscribers. */
 const isObserved = () => acquiring.start.hasSubscribers || acquiring.asyncEnd.hasSubscribers
 
-/** Sets the log level of the core to the least severe one with a subscriber. The core then skips all events below it. */
+/**
+ * Sets the core's log level to the least severe level whose channel has a subscriber. The core
+ * skips less severe events.
+ */
 function listen() {
   let level = channels.length
   while (level > 0 && !channels[level - 1].hasSubscribers) level--
@@ -168,14 +174,15 @@ export class Lease {
 
   #watch() {
     // The core keeps this callback, and with it the lease and its signal, until the lease is lost or released.
-    // Otherwise a signal that is only used through its listeners would be garbage-collected, and never call them.
+    // Otherwise a signal to which only listeners were added could be garbage-collected, and would
+    // never call them.
     this.#native.onLost(() => this.#end())
     return new LossSignal(() => this.#loss())
   }
 
   /**
-   * Aborts the signal if the lease was lost. Called at every end of a lease, because a release may
-   * be what detects the loss.
+   * Aborts the signal if the lease was lost. Called whenever a lease ends, including by a release,
+   * because a release may detect that the lease was lost.
    */
   #end() {
     if (this.#signal && this.#loss()) this.#signal.abort()

@@ -3,10 +3,12 @@ import type { Client } from 'quorlock'
 
 /**
  * Exports a client's telemetry to OpenTelemetry: a span `quorlock.acquire` for each acquire, as a child of the
- * active span; its duration in seconds, as the histogram `quorlock.acquire.duration`; and the client's counts.
+ * active span; the duration of each acquire in seconds, as the histogram
+ * `quorlock.acquire.duration`; and the client's statistics.
  *
  * The default providers are the global ones. Call it once per client: it keeps a reference to the client. It
- * returns a function that stops the export. Throws `ConfigError` for another option, or if `client` is no client.
+ * returns a function that stops the export. Throws `ConfigError` for an unknown option, or if
+ * `client` is not a client.
  */
 export function instrument(
   client: Client,

@@ -1,4 +1,4 @@
-// Exports a client's counts and its acquires to OpenTelemetry, as metrics and trace spans.
+// Exports a client's statistics to OpenTelemetry as metrics, and its acquires as trace spans.
 
 import { SpanKind, SpanStatusCode, metrics, trace } from '@opentelemetry/api'
 import { tracingChannel } from 'node:diagnostics_channel'
@@ -21,7 +21,7 @@ export function instrument(client, options) {
 }
 
 /**
- * Registers observable instruments that read the client's counts at each collection. Returns a
+ * Registers observable instruments that read the client's statistics at each collection. Returns a
  * function that removes them.
  */
 function observe(client, meter) {
@@ -51,7 +51,9 @@ function observe(client, meter) {
 
 const attributesOf = (labels) => Object.fromEntries(labels.map(([name, value]) => [`quorlock.${name}`, value]))
 
-/** Starts a span for each acquire, and records its duration. Returns a function that stops this. */
+/**
+ * Exports each acquire as a span, and records how long it took. Returns a function that stops both.
+ */
 function follow(client, meter, tracer) {
   const durations = meter.createHistogram('quorlock.acquire.duration', {
     description: 'How long acquires took, by what became of them.',

@@ -38,7 +38,10 @@ export function optionsOf(given) {
   throw new ConfigError(`options must be a plain object, such as { ttl: 10000 }, not ${shown(given)}${advice(given)}`)
 }
 
-/** Returns options that are not for the core. Throws ConfigError for any name that is not in `names`. */
+/**
+ * Returns options that are not passed to the core. Throws ConfigError for a name that is not in
+ * `names`.
+ */
 export function optionsNamed(names, given) {
   if (given === undefined) return {}
   if (!isPlain(given)) throw new ConfigError(`options must be a plain object, not ${shown(given)}`)
@@ -73,7 +76,10 @@ export function checkWork(given) {
   throw new ConfigError(`using needs a function to run under the lock, as its last argument, not ${shown(given)}`)
 }
 
-/** Rejects a generator as the result of `using`: its body runs when it is iterated, after the lock is released. */
+/**
+ * Rejects a generator as the result of `using`. The body of a generator would run later, after the
+ * lock is released.
+ */
 export function checkResult(result) {
   const kind = result?.[Symbol.toStringTag]
   if (kind !== 'Generator' && kind !== 'AsyncGenerator') return

@@ -6,7 +6,7 @@ interface Registry {
 }
 
 /**
- * Registers the counts of one client, or of several, with a registry of prom-client.
+ * Registers the statistics of one client, or of several, with a registry of prom-client.
  * `register(promClient.register, client)` registers one client. `register(promClient.register, { orders, users })`
  * registers several; their names become the label `client`. Throws `ConfigError` if there is no client.
  */

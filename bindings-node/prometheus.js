@@ -1,4 +1,4 @@
-// Exports the counts of clients to Prometheus, through prom-client.
+// Exports the statistics of clients to Prometheus, through prom-client.
 
 import { ConfigError } from './errors.js'
 import { Client } from './index.js'

@@ -1,6 +1,6 @@
 // Abort signals: those that cancel an acquire, and those that report the loss of a lease.
 
-/** For each signal given to an acquire: its callbacks, and its one listener. */
+/** Maps each signal that was given to an acquire to its callbacks and its only listener. */
 const entries = new WeakMap()
 
 /**
@@ -32,7 +32,7 @@ function listen(signal) {
 
 /**
  * A signal that reports the loss of a lease. `reason` returns the error of the loss once the lease is lost. `abort`
- * dispatches the event, and must be called in a turn of the event loop of its own.
+ * dispatches the event, and must be called in a separate turn of the event loop.
  *
  * `aborted` must be correct immediately, even while the event loop is blocked. But if the signal really aborted at that
  * moment, a listener added later in the same turn would never be called. So until `abort` is called, the properties

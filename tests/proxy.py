@@ -59,7 +59,7 @@ class Proxy:
     def __init__(
         self, target_port: int, password: str | None = None, host: str = "127.0.0.1"
     ) -> None:
-        """`password` is only put into `url`; `host` is the address to listen on."""
+        """`password` is used only in `url`. `host` is the address on which the proxy listens."""
         self.target_port = target_port
         self.delay = 0.0
         """Seconds by which each reply is delayed. The delays of several replies do not add up."""
@@ -186,7 +186,7 @@ class _Link:
             self.flush()
 
     def flush(self) -> None:
-        """Pass on all messages that are due and that the mode lets through."""
+        """Pass on all messages whose delay is over and that the mode does not hold."""
         if self._closed:
             return
         commands_pass = self._proxy.mode not in ("hold", "hold_commands")
@@ -255,7 +255,8 @@ class _Side(asyncio.Protocol):
         self._partial = b""
         self.transport: asyncio.Transport | None = None
         self.inbox: deque[tuple[float, bytes]] = deque()
-        """Messages, each with the time to pass it on. An empty message is the end of the stream."""
+        """Messages, each with the loop time at which to pass it on. An empty message marks the end
+        of the stream."""
         self.ended = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -319,7 +320,7 @@ def _message_end(data: bytes, start: int) -> int | None:
 
 
 def _counts(message: bytes) -> bool:
-    """Returns whether this is a command that has exactly one reply, or the reply to one."""
+    """Returns whether this is a command with exactly one reply, or the reply to such a command."""
     if message.startswith(b">"):
         return False
     lines = message.split(b"\r\n", 3)

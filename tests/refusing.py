@@ -29,7 +29,8 @@ def be_replica(server: Server, master: Server) -> None:
 
 
 def lose_master(server: Server, port: int) -> None:
-    """Makes the server a replica that refuses requests because no master answers on `port`."""
+    """Makes the server a replica of `port`, where no server listens, so that it refuses
+    requests."""
     server.command("CONFIG", "SET", "replica-serve-stale-data", "no")
     server.command("REPLICAOF", "127.0.0.1", port)
     wait_until(lambda: _answers(server, "MASTERDOWN"))

@@ -1,4 +1,5 @@
-"""Reads the rows of tests/vectors: converts their options, and checks the errors they expect."""
+"""Reads the rows of tests/vectors, converts their options, and checks the errors that they
+expect."""
 
 from __future__ import annotations
 

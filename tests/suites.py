@@ -36,7 +36,7 @@ class Suite:
     target: str
     name: str
     environment: Mapping[str, str] = field(default_factory=dict)
-    """Defaults for environment variables: those of this process take precedence."""
+    """Default values of environment variables. Variables of this process take precedence."""
     is_background: bool = False
     """Whether it runs at the lowest CPU priority, so that it does not slow down other suites."""
 

@@ -1,7 +1,7 @@
 //! Converts JavaScript values to options of the core, and errors of the core to plain objects.
 //!
-//! It checks the types of values only: the core decides which values are valid. `index.js` makes JavaScript
-//! errors of the plain objects. Called by `lib.rs`.
+//! It checks the types of values only: the core decides which values are valid. `index.js` converts the plain
+//! objects to JavaScript errors. Called by `lib.rs`.
 
 use napi::bindgen_prelude::{Array, Either, FromNapiValue, JsObjectValue, Object, Unknown};
 use napi::{JsString, JsValue, Result, ValueType};
@@ -67,7 +67,7 @@ pub(crate) fn values(options: Object<'_>) -> Result<Vec<(String, OptionValue)>> 
     Ok(values)
 }
 
-/// Converts a JavaScript value for the core, which decides whether the value is valid.
+/// Converts a JavaScript value to an option value. The core decides whether it is valid.
 pub(crate) fn value(given: Unknown<'_>) -> Result<OptionValue> {
     let name = match given.get_type()? {
         ValueType::Null => return Ok(OptionValue::Null),

@@ -23,14 +23,15 @@ use std::time::Duration;
 /// The outcome of an operation.
 type Outcome = Either5<Lease, bool, Vec<String>, Failure, ()>;
 
-/// Collects the results of all operations of one environment: the main thread, or a worker thread. Methods
-/// that start an operation return its number.
+/// Collects the results of all operations of one environment: the main thread, or a worker thread. A method
+/// that starts an operation returns its number, which identifies the operation.
 #[napi]
 pub struct Mailbox(Arc<mailbox::Mailbox<Outcome>>);
 
 #[napi]
 impl Mailbox {
-    /// `deliver` is called on the event loop with the numbers of finished operations, and their results.
+    /// `deliver` is called on the event loop with two arrays: the numbers that identify the finished
+    /// operations, and their results.
     #[napi(constructor, catch_unwind)]
     pub fn new(deliver: Deliver<'_, Outcome>) -> Result<Self> {
         mailbox::Mailbox::new(&deliver).map(Self)
@@ -104,19 +105,19 @@ impl Client {
         begin(&self.mailbox, self.client.doctor(), move |diagnosis| outcome(diagnosis, forms))
     }
 
-    /// Returns the client's counts as JSON.
+    /// Returns the client's statistics as JSON.
     #[napi(catch_unwind)]
     pub fn stats(&self) -> String {
         self.client.stats().to_json()
     }
 
-    /// Returns the client's counts as a list of metrics, as JSON.
+    /// Returns the client's statistics as a list of metrics, as JSON.
     #[napi(catch_unwind)]
     pub fn metrics(&self) -> String {
         self.client.stats().metrics_to_json()
     }
 
-    /// Starts to close the client. The result is `undefined`.
+    /// Starts closing the client. The result is `undefined`.
     #[napi(catch_unwind)]
     pub fn close(&self) -> Result<f64> {
         begin(&self.mailbox, self.client.close(), Either5::E)
@@ -188,13 +189,13 @@ impl Lease {
     pub fn on_lost(&self, done: Function<'_, Failure, ()>) -> Result<()> {
         let done = done.build_threadsafe_function::<Failure>().weak::<true>().build()?;
         self.lease.on_lost(move |loss| {
-            // The call fails if the environment has been torn down, which needs no handling.
+            // The call fails if the environment has been torn down. Nothing needs to be done then.
             let _: Status = done.call(loss.into(), NonBlocking);
         });
         Ok(())
     }
 
-    /// Starts an extension to `ttl` ms from now, or by the ttl of the acquire if it is `undefined`.
+    /// Starts an extension to `ttl` ms from now. If `ttl` is `undefined`, uses the ttl of the acquire.
     #[napi(catch_unwind)]
     pub fn extend(&self, ttl: Unknown<'_>) -> Result<f64> {
         let ttl = convert::given(ttl)?.map(value).transpose()?;
@@ -215,8 +216,8 @@ impl Lease {
     }
 }
 
-/// Registers an operation, whose result the mailbox will deliver. Returns the operation's number. Fails if the
-/// environment is being torn down.
+/// Registers an operation with the mailbox, which will deliver its result. Returns the operation's number.
+/// Fails if the environment is being torn down.
 fn begin<T: Send + 'static>(
     mailbox: &Weak<mailbox::Mailbox<Outcome>>,
     pending: Pending<T>,
@@ -239,8 +240,8 @@ pub fn release_all(milliseconds: u32) {
 /// Runs the `quorlock` command line with these arguments, and returns its exit status. Blocks until it ends.
 #[napi(catch_unwind)]
 pub fn command_line(given: Vec<String>) -> u32 {
-    // Node.js has replaced bytes that are not Unicode. Where the system provides the original arguments of the
-    // process, the command's own are the last of them.
+    // In `given`, Node.js has replaced bytes that are not Unicode. So read the original arguments of the
+    // process where the system provides them. The last of these are the arguments of the command.
     let original: Vec<_> = std::env::args_os().collect();
     let arguments = match original.len().checked_sub(given.len()) {
         Some(others) if others > 0 => original[others..].to_vec(),

@@ -1,8 +1,8 @@
 //! Delivers results of operations to the event loop of one environment (the main thread, or a worker thread).
 //!
-//! Operations put their results into the mailbox, and wake the event loop if it was empty. Results that arrive
-//! together are therefore delivered in one call, and no threadsafe function is created per operation. The
-//! mailbox must not keep the process alive. Used by `lib.rs`.
+//! Operations put their results into the mailbox. If it was empty, they also wake the event loop. Results
+//! that arrive together are therefore delivered in one call, and no threadsafe function is created per
+//! operation. The mailbox must not keep the process alive. Used by `lib.rs`.
 
 use napi::bindgen_prelude::{FnArgs, Function, JsValuesTupleIntoVec};
 use napi::threadsafe_function::ThreadsafeFunction;
@@ -12,22 +12,23 @@ use quorlock::{Operation, Pending};
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// Called with the numbers of finished operations, and the outcome of each.
+/// Called with the numbers that identify the finished operations, and with their outcomes.
 pub(crate) type Deliver<'a, O> = Function<'a, Delivery<O>, ()>;
 type Delivery<O> = FnArgs<(Vec<f64>, Vec<O>)>;
 
-/// Does not keep the process alive; `index.js` does that while operations are under way.
+/// Wakes up the event loop. It does not keep the process alive; `index.js` does that while operations are in
+/// progress.
 type Wake<O> = ThreadsafeFunction<(), (), Delivery<O>, Status, false, true>;
 
-/// The operations of one environment. Dropping it, at the end of the environment, cancels the operations under
-/// way and drops undelivered results, which releases the leases among them.
+/// The operations of one environment. The mailbox is dropped when the environment ends. This cancels the
+/// operations in progress and drops the undelivered results, so leases among them are released.
 pub(crate) struct Mailbox<O>
 where
     O: Send + 'static,
     Delivery<O>: JsValuesTupleIntoVec,
 {
-    // Results are kept here, not in the queue of `wake`: Node.js never drops what is queued for a thread that
-    // is terminated, so leases there would not be released.
+    // Results are kept here, not in the queue of `wake`. If a thread is terminated, Node.js never drops the
+    // values in its queue, so leases among them would not be released.
     mail: Arc<Mutex<Mail<O>>>,
     wake: Wake<O>,
 }
@@ -40,7 +41,7 @@ struct Mail<O> {
     done: Done<O>,
 }
 
-/// The conversion is exact: operation numbers never reach 2^53.
+/// Converts an operation's number. The conversion is exact, because the numbers never reach 2^53.
 fn to_js(number: u64) -> f64 {
     number as f64
 }
@@ -70,7 +71,7 @@ where
         Ok(Arc::new(Self { mail, wake }))
     }
 
-    /// Registers an operation, whose result is delivered when it is ready. Returns the operation's number.
+    /// Registers an operation, to deliver its result when it is ready. Returns the operation's number.
     pub(crate) fn expect<T: Send + 'static>(
         self: &Arc<Self>,
         pending: Pending<T>,
@@ -82,7 +83,7 @@ where
             mail.last
         };
         let mailbox = Arc::downgrade(self);
-        // The mutex must be unlocked here: the callback may run at once, and locks it.
+        // The mutex must be unlocked here: the callback locks it, and may run before `on_ready` returns.
         let operation = pending.on_ready(move |value| {
             if let Some(mailbox) = mailbox.upgrade() {
                 mailbox.put(number, convert(value));
@@ -120,7 +121,8 @@ impl<O> Default for Mail<O> {
 }
 
 impl<O> Mail<O> {
-    /// Takes all results: those to deliver, and those of operations cancelled after they had finished.
+    /// Takes all results. Returns the results to deliver, and those of operations that were cancelled after
+    /// they had finished.
     fn take(&mut self) -> (Done<O>, Done<O>) {
         let done = std::mem::take(&mut self.done).into_iter();
         done.partition(|(number, _)| self.under_way.remove(number).is_some())

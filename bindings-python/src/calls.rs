@@ -1,4 +1,4 @@
-//! Queues of Python functions that the core wants called. The core's own threads must not take the GIL.
+//! Queues of Python functions to call for the core, whose own threads must not take the GIL.
 //!
 //! This module owns the queues and decides how many threads serve each [`Kind`]. The threads are Python
 //! daemon threads (`quorlock._threads`), which fetch calls with [`Worker::next`]. It must not call the
@@ -14,13 +14,13 @@ use std::collections::VecDeque;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// A call that runs for longer than this does not delay the next calls if another thread is idle.
+/// The maximum time that a running call delays the next one, if another thread is idle.
 const SLOW: Duration = Duration::from_millis(50);
 
 /// The maximum number of threads that run `on_lost` callbacks.
 const MAX_LOSS_WORKERS: usize = 16;
 
-/// What a worker gets: a function, its arguments, and another worker to start if one is needed.
+/// The result of [`Worker::next`]: a function, its arguments, and another worker to start if one is needed.
 type Next = (Py<PyAny>, Py<PyTuple>, Option<Py<Worker>>);
 
 /// A function and its arguments, ready to be called.
@@ -230,7 +230,7 @@ impl Drop for Worker {
         let calls = self.kind.calls();
         let mut state = calls.state();
         state.running.retain(|running| running.worker != self.number);
-        // A forked child may drop a worker that its own state never counted.
+        // A forked child may drop a worker of its parent, which the child's own state never counted.
         state.workers = state.workers.saturating_sub(1);
         calls.changed.notify_all();
     }

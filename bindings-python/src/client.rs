@@ -73,8 +73,9 @@ impl Client {
 
     /// Sets the observer of all acquires of this client; `None` removes it.
     ///
-    /// `observe` is called with the resources of an acquire and returns a context manager, which is
-    /// exited when the acquire ends. Entering it returns a function, which is called with the lease.
+    /// At the start of an acquire, `observe` is called with the resources and returns a context manager.
+    /// Entering the context manager returns a function, which is called with the lease. The context manager
+    /// is exited when the acquire ends.
     fn observe(&self, py: Python<'_>, observe: Option<Py<PyAny>>) {
         let _entered = exit::enter(py);
         drop(self.observer.replace(observe));

@@ -24,7 +24,7 @@ pub(crate) struct Pending(Mutex<Option<Box<dyn Operation>>>);
 
 /// A core operation of any result type, with the conversion of its result to Python.
 trait Operation: Send {
-    /// Returns `None` if there is no result within the timeout.
+    /// Waits for the result. Returns `None` if there is none within the timeout.
     fn wait(
         self: Box<Self>,
         py: Python<'_>,
@@ -83,8 +83,8 @@ impl Pending {
         taken.ok_or_else(|| PyRuntimeError::new_err("this operation was already awaited"))
     }
 
-    /// Waits for the result on this thread, or in the hub where greenlets replace threads: there, blocking
-    /// the thread would block all its greenlets.
+    /// Waits for the result. Where greenlets replace threads, only the current greenlet waits, in the hub:
+    /// blocking the thread would block all of its greenlets.
     ///
     /// Returns `None` if there is no result within `timeout`.
     pub(crate) fn wait_here(
@@ -122,7 +122,8 @@ impl Pending {
 
 /// An operation that an event loop awaits.
 ///
-/// If the result is never taken, it is dropped together with this object; dropping a lease releases it.
+/// If the result is never taken, it is dropped together with this object. If the result is a lease, this
+/// releases it.
 #[pyclass(frozen, module = "quorlock._quorlock")]
 pub(crate) struct Completing {
     under_way: Arc<dyn UnderWay>,

@@ -45,7 +45,7 @@ impl Exit {
         EXIT.get_or_init(Self::default)
     }
 
-    /// Counts this thread as inside. Returns false, without counting it, if it must be parked.
+    /// Counts this thread as inside this crate. Returns false, without counting it, if it must be parked.
     fn try_enter(&self) -> bool {
         // Count first, then check: either `end` sees the count, or this thread sees `is_over`.
         self.inside.fetch_add(1, Ordering::SeqCst);
@@ -90,7 +90,7 @@ fn park() {
     }
 }
 
-/// Suspends the [`Entered`] guards of this thread until it is dropped.
+/// Suspends the [`Entered`] guards of this thread until this value is dropped.
 struct Outside {
     exit: &'static Exit,
     depth: usize,
@@ -118,7 +118,7 @@ impl Drop for Outside {
 
 /// Runs `work` without the GIL.
 pub(crate) fn detach<T: Send>(py: Python<'_>, work: impl FnOnce() -> T + Send) -> T {
-    // Must enclose `py.detach`, so that this thread counts as inside before it takes the GIL back.
+    // The guard must enclose `py.detach`, so that this thread counts as inside before it takes the GIL back.
     let _entered = enter(py);
     py.detach(|| {
         let _outside = Outside::new();
@@ -140,8 +140,7 @@ pub(crate) fn begin() {
     let _ = Exit::of_process().finalizing.set(thread::current().id());
 }
 
-/// Returns whether the process is exiting and this thread is not the finalizing one, so it is a daemon
-/// thread.
+/// Returns whether this is a daemon thread of a process that is exiting: any thread but the finalizing one.
 pub(crate) fn outlives_process() -> bool {
     let finalizing = Exit::of_process().finalizing.get();
     finalizing.is_some_and(|finalizing| *finalizing != thread::current().id())

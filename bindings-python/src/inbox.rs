@@ -39,11 +39,11 @@ pub(crate) trait Cancel: Send + Sync {
 #[pyclass(frozen, weakref, module = "quorlock._quorlock")]
 pub(crate) struct Inbox {
     shared: Arc<Shared>,
-    /// The socket that becomes readable with a wake-up. `None` if the loop is woken up by a
-    /// function.
+    /// The socket that becomes readable when a wake-up is sent. `None` if the loop is woken up by a function.
     #[cfg(unix)]
     receiver: Option<UnixStream>,
-    /// Empty in a forked child, where the mutexes may be locked forever by a thread of the parent.
+    /// Empty in a forked child, which must not use the mutexes: a thread of the parent may have held them
+    /// during the fork, and nothing unlocks them in the child.
     home: PerProcess<()>,
 }
 
@@ -77,8 +77,8 @@ impl Inbox {
     /// Creates an inbox that wakes up its event loop by calling `wake_up` on another thread, or through a
     /// socket if `wake_up` is `None`.
     ///
-    /// Raises `NotImplementedError` without `wake_up` where there are no Unix sockets, and `RuntimeError`
-    /// with it if no thread can be started.
+    /// Raises `NotImplementedError` if `wake_up` is `None` and the system has no Unix sockets. Raises
+    /// `RuntimeError` if `wake_up` is given and no thread can be started.
     #[new]
     fn new(py: Python<'_>, wake_up: Option<Py<PyAny>>) -> PyResult<Self> {
         let _entered = exit::enter(py);
@@ -117,12 +117,13 @@ impl Inbox {
         None
     }
 
-    /// Takes all results out. The next result wakes up the loop again.
+    /// Removes and returns all results. The next result wakes up the loop again.
     fn take<'py>(&self, py: Python<'py>) -> PyResult<Vec<Bound<'py, PyTuple>>> {
         let _entered = exit::enter(py);
         #[cfg(unix)]
         if let Some(mut receiver) = self.receiver.as_ref() {
-            // At most one wake-up is pending, so this reads all of it. An error means that there is none.
+            // At most one wake-up is pending, so this reads all of it. An error means that no wake-up is
+            // pending.
             let _ = receiver.read(&mut [0; 8]);
         }
         self.shared.is_notified.store(false, Ordering::SeqCst);

@@ -45,7 +45,8 @@ impl Lock {
         options: &Bound<'_, PyDict>,
     ) -> PyResult<Self> {
         let _entered = exit::enter(resources.py());
-        // A name that is not a string is replaced by an empty one, so that the core rejects both alike.
+        // A name that is not a string is replaced by an empty one, which the core rejects with a
+        // configuration error.
         let names = resources.iter().map(|name| name.extract::<String>().unwrap_or_default());
         let mut lock = client.client.lock(names.collect::<Vec<_>>());
         for (name, value) in values(options)? {
@@ -109,8 +110,8 @@ impl Lock {
         _traceback: &Bound<'_, PyAny>,
     ) -> PyResult<()> {
         let _entered = exit::enter(py);
-        // Must live until the release has begun: its scope refers to a `quorlock.Lease`, whose collection
-        // while the lease is valid would be reported as a dropped lease.
+        // `block` must live until the release has begun: its scope refers to a `quorlock.Lease`, whose
+        // collection while the lease is valid would be reported as a dropped lease.
         let block = self.leave(py)?;
         let lease = block.lease.get();
         lease.release().wait_here(py, None)?;

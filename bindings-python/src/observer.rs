@@ -1,6 +1,6 @@
 //! The observer of a client's acquires, such as a tracer.
 //!
-//! This module owns the Python function that observes, and calls it around an acquire in `Lock.__enter__`.
+//! This module owns the observing Python function, and calls it around the acquire in `Lock.__enter__`.
 //! `_lock.py` does the same for the other forms of acquire.
 
 use crate::lease::Lease;

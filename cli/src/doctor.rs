@@ -11,7 +11,7 @@ pub(crate) async fn doctor(nodes: &Nodes, output: &Output) -> Result<u8, Failure
     if output.json {
         output.print_json(&diagnosis);
     } else {
-        // Each finding's line begins with its level.
+        // The line of a finding is indented and begins with the level.
         let paint = |line: &str| match line.trim_start().split_once(' ') {
             Some((level, rest)) if line.starts_with("  ") => {
                 format!("  {} {rest}\n", output.paint(level))

@@ -1,4 +1,5 @@
-//! Parses and prints durations as command lines write them. The core decides which values an option accepts.
+//! Parses the durations of the command line, such as `10s`, and formats durations for output. The core
+//! decides which values an option accepts.
 
 use quorlock::OptionValue;
 use std::time::Duration;

@@ -11,7 +11,7 @@ pub(crate) const NO_QUORUM: u8 = 69;
 pub(crate) const CONFLICT: u8 = 75;
 /// The lease was lost while the command ran. No status of sysexits.h fits; they end at 78.
 pub(crate) const LOST: u8 = 79;
-/// As in timeout(1), env(1) and others: something else failed.
+/// Any other failure. timeout(1), env(1) and other programs use the same status.
 pub(crate) const FAILED: u8 = 125;
 /// As in the shell: the command was found but cannot be run.
 pub(crate) const CANNOT_RUN: u8 = 126;

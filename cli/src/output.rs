@@ -18,16 +18,16 @@ pub(crate) enum Failure {
     Quorlock(Error),
     /// A mistake in the arguments or the environment.
     Usage(String),
-    /// Others held the lock. The exit status is the user's choice.
+    /// Others held the lock. The exit status is the one that the user has chosen, or its default.
     Conflict(Error, u8),
-    /// The command was stopped, because the lease would have ended before it.
+    /// The lease could not be extended, so the command was stopped before the lease ended.
     Lost(String),
     /// Something else, with the exit status.
     Other(String, u8),
 }
 
 impl Failure {
-    /// Returns the failure of an operation of the system. `what` names it.
+    /// Returns the failure of a system operation. `what` is the beginning of the error message.
     pub(crate) fn own(what: &str, error: &io::Error) -> Self {
         Self::Other(format!("{what}: {error}"), exit::FAILED)
     }

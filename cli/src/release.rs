@@ -1,6 +1,6 @@
 //! `quorlock release`: takes a lock away from its holder.
 //!
-//! It deletes only what it has shown: a lock acquired in the meantime stays.
+//! It deletes only the token that it has shown, so a lock that was acquired in the meantime stays held.
 
 use crate::args::{self, Nodes};
 use crate::connect::client;
@@ -48,7 +48,8 @@ pub(crate) async fn release(
     Ok(match after.state {
         State::Free => exit::OK,
         State::Unknown => exit::NO_QUORUM,
-        // The next holder has acquired it already, or the key has a value that is not a lock's.
+        // The shown lease is gone: the lock already has another holder, or the key a value that is not a
+        // token.
         _ if after.token != seen.token => exit::OK,
         _ => exit::NO,
     })

@@ -1,4 +1,4 @@
-//! The signals that this process receives: `run` passes them on to its command, other commands end.
+//! Receives the signals of this process. `run` passes them on to its command; all other commands end.
 //!
 //! Only this module changes signal handlers.
 
@@ -28,8 +28,9 @@ mod unix {
         Signal::WINCH,
     ];
 
-    /// Removes the signal handlers of the interpreter this runs in. Otherwise they would be called in addition to
-    /// ours, and handle an interrupt a second time. Ignored signals stay ignored, as nohup(1) requires.
+    /// Removes the signal handlers of the Python or Node.js interpreter that runs this code. Otherwise they
+    /// would be called in addition to ours, and handle an interrupt a second time. Ignored signals stay
+    /// ignored, as nohup(1) requires.
     pub(crate) fn reset() {
         for signal in PASSED_ON.into_iter().filter(|signal| !is_ignored(*signal)) {
             set_default(signal);

@@ -1,4 +1,4 @@
-//! `quorlock status`: shows the state of locks. `release` uses its texts too.
+//! `quorlock status`: shows the state of locks. `release` also uses the functions that format a status.
 
 use crate::args::{self, Nodes};
 use crate::connect::client;

@@ -44,8 +44,8 @@ struct Worker {
 }
 
 impl Worker {
-    /// Appends a line to the history with a single write. A kill then loses whole lines only, and lines of
-    /// different threads never mix.
+    /// Appends a line to the history with a single write. If the process is killed, only whole lines are
+    /// lost. Lines of different threads never mix.
     fn record(&self, entry: &Value) {
         (&self.history).write_all(format!("{entry}\n").as_bytes()).unwrap();
     }
@@ -55,7 +55,7 @@ impl Worker {
         (now(), u64::try_from(lease.remaining().as_nanos()).unwrap())
     }
 
-    /// Returns `true` with the probability in the setting of this name.
+    /// Returns `true` at random. `probability` is the name of the setting that holds the probability.
     fn happens(&self, probability: &str) -> bool {
         (below(1_000_000) as f64) < self.settings[probability].as_f64().unwrap() * 1e6
     }

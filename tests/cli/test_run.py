@@ -24,7 +24,7 @@ signal.signal(signal.SIGINT, signal.SIG_DFL)
 print(subprocess.Popen(["sleep", "1000"]).pid, flush=True)
 time.sleep(1000)
 """
-"""A program that does not pass signals on to its child process. Prints the child's id."""
+"""A program that prints the id of its child process, and does not pass signals on to it."""
 
 IGNORES_TERM = "trap '' TERM; sleep 1000 & echo $! $$; while :; do sleep 0.05; done"
 """A command that ignores SIGTERM, as does its child process. Prints the ids of both."""
@@ -247,7 +247,8 @@ def test_the_command_is_stopped_if_the_lease_ended_during_a_suspension(
 def test_a_command_is_gone_before_the_next_one_runs(
     quorlock: CommandLine, servers: Servers
 ) -> None:
-    """This also holds if the lease cannot be extended and the command ignores SIGTERM."""
+    """The lease cannot be extended, and the command ignores SIGTERM. It must be killed before the
+    next holder's command starts."""
     proxies = [servers.proxy(index) for index in range(3)]
     cut_off = {"QUORLOCK_NODES": ",".join(proxy.url for proxy in proxies)}
     # The drift factor makes the safety margin large enough for a busy machine.

@@ -27,9 +27,9 @@ PROMPT = "prompt> "
 JOB = "run r -- sh -c '{}'".format(
     'trap "echo re\\sumed" CONT; echo re\\ady; until read line; do :; done; echo g\\ot $line'
 )
-"""Arguments of `quorlock` for a command that reads a line. The terminal echoes them when they are
-typed. The echo has backslashes in words that the command prints without, so that tests can tell
-the two apart."""
+"""Arguments with which `quorlock` runs a command that reads a line. The terminal echoes the typed
+arguments, so each word that the command prints is typed with a backslash in it. The output has no
+backslash, so tests can distinguish the output from the echo."""
 
 
 class Shell:

@@ -20,9 +20,9 @@ start and `fail_over`."""
 
 
 class Cluster(Group):
-    """Masters 0 to 2, then `replicas` replicas: server 3 replicates master 0, server 4 master 1.
+    """A Redis Cluster. Servers 0 to 2 are masters. The next `replicas` servers are replicas.
 
-    With `tls` all of them speak TLS.
+    Server 3 replicates server 0, and server 4 replicates server 1. With `tls`, all servers use TLS.
     """
 
     def __init__(

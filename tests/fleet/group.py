@@ -28,8 +28,9 @@ from fleet.server import READY_TIMEOUT, Server
 from fleet.settings import Settings
 
 # The pipe to the watchdog's stdin closes when the parent ends. Forked children of the parent may
-# still have copies of the pipe, so the watchdog also checks its parent's id. It ignores SIGHUP
-# because the kernel sends it to an orphaned process group that has a stopped member.
+# still have copies of the pipe, so the watchdog also checks its parent's id. It ignores SIGHUP,
+# which the kernel sends to an orphaned process group with a stopped member, such as a frozen
+# server.
 _WATCHDOG = """
 import os, select, signal, sys
 for number in (signal.SIGHUP, signal.SIGINT, signal.SIGTERM):
@@ -92,7 +93,8 @@ class Group:
 
     @property
     def process_group(self) -> int:
-        """The process group of the servers. A process started in it ends together with them."""
+        """The process group of the servers. A process that is started in this group ends together
+        with the servers."""
         return self._watchdog.pid
 
     @property

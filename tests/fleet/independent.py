@@ -12,12 +12,13 @@ NO_PERSISTENCE = ["--save", "", "--appendonly", "no"]
 
 
 class Servers(Group):
-    """Several empty servers, until `close()` or the end of `with`. None of them knows the others.
+    """Several empty servers that run until `close()` or the end of `with`.
 
     `args` are further arguments for the server program, such as ["--appendonly", "yes"],
     `environment` are environment variables to add to those of this process, `users` are ACL users
-    and their rules, such as {"locker": "on >secret ~* +@all"}. With `tls` the servers speak TLS,
-    with a certificate of this kind; with `client_certificates` clients must present one as well.
+    and their rules, such as {"locker": "on >secret ~* +@all"}. If `tls` is set, the servers use TLS
+    with a certificate of this kind. With `client_certificates`, clients must present a certificate
+    too.
     """
 
     def __init__(

@@ -37,7 +37,7 @@ class Sentinel(Group):
     Servers 1 to `replicas` are the replicas.
 
     `password` is that of the master and its replicas, `sentinel_password` that of the sentinels.
-    With `tls` all of them speak TLS.
+    With `tls`, all servers use TLS.
     """
 
     def __init__(

@@ -61,7 +61,7 @@ def reserve_port(host: str = "127.0.0.1") -> tuple[int, socket.socket]:
 
 
 class Server:
-    """A server on one port, whose process may be started again. Created by `Group`."""
+    """A server on one port. Its process can be ended and started again. Created by `Group`."""
 
     def __init__(self, directory: Path, process_group: int, settings: Settings) -> None:
         directory.mkdir()
@@ -80,7 +80,8 @@ class Server:
         """Whether the process is frozen by `freeze`."""
         self._reservations: list[socket.socket] = []
         self.port = self._reserve_port()
-        """The TCP port. Restarts do not change it. It is open even if clients use a Unix socket."""
+        """The TCP port. A restart does not change it. The server listens on it even if clients use
+        a Unix socket."""
         self.bus_port = self._reserve_port() if settings.cluster else None
         """The port of the cluster bus."""
 
@@ -98,7 +99,7 @@ class Server:
 
     @property
     def tls_query(self) -> str:
-        """The URL parameters with the certificates for this server; empty without TLS."""
+        """The URL parameters that name the certificates for this server. Empty without TLS."""
         certificates = self.settings.certificates
         if certificates is None:
             return ""
@@ -114,7 +115,8 @@ class Server:
 
     @property
     def pid(self) -> int:
-        """The id of the server process, or of the last one after `kill` or `stop`."""
+        """The id of the server process. After `kill` or `stop`, the id of the process that was
+        ended."""
         assert self._process is not None
         return self._process.pid
 
@@ -228,7 +230,7 @@ class Server:
         """
         deadline = time.monotonic() + READY_TIMEOUT
         while not self._answers():
-            # Checked before the log is read, so that the log of an ended process is complete.
+            # Check this before reading the log, so that the log of an ended process is complete.
             ended = not self.running
             log = self.log_path.read_bytes()[self._log_start :].decode(errors="replace")
             if time.monotonic() > deadline:

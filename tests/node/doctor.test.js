@@ -1,4 +1,4 @@
-// What a client reports about its nodes: the doctor, counts, guarded and duplicate nodes.
+// A client's reports about its nodes: the doctor, statistics, and guarded and duplicate nodes.
 
 import assert from 'node:assert/strict'
 import { test } from 'node:test'

@@ -1,4 +1,4 @@
-// Telemetry of a client: diagnostics channels, counts, Prometheus, OpenTelemetry.
+// Telemetry of a client: diagnostics channels, statistics, Prometheus, OpenTelemetry.
 
 import assert from 'node:assert/strict'
 import { spawnSync } from 'node:child_process'

@@ -1,4 +1,4 @@
-// Reads the rows of tests/vectors: converts their options, and checks the errors that they expect.
+// Reads the rows of tests/vectors, converts their options, and checks the errors that they expect.
 
 import assert from 'node:assert/strict'
 import { readFileSync } from 'node:fs'

@@ -137,7 +137,7 @@ test('a client has one place in the queue, and serves its waiters in order', asy
     order.push(position)
     return lease
   })
-  // This acquire started last and has completed, so all others are waiting.
+  // This acquire started after the others and has completed, so the others are already waiting.
   await acquireAndRelease(waiter.lock('another'))
   await queued(servers, 1)
   assert.deepEqual(await subscriberCounts(servers), [1, 1, 1])
@@ -145,8 +145,8 @@ test('a client has one place in the queue, and serves its waiters in order', asy
   for (const [position, next] of waiting.entries()) {
     lease = await soon(next)
     assert.equal(order.at(-1), position)
-    // The next waiter has an entry. A node that refused the current holder may keep the holder's
-    // entry until the release.
+    // The queue contains the next waiter. On a node that refused the current holder, it may also
+    // contain the holder until the release.
     assert((await servers.command(position % 3, 'ZCARD', '{r}:queue')) <= 2)
     assert(await lease.release())
   }

@@ -27,8 +27,9 @@ _NEVER = 10 * 365 * 86400
 class Mailbox:
     """The inbox of one event loop, and the futures that wait for its results.
 
-    Only the event loop refers to it, through the callback that watches the inbox. When the loop is
-    closed or collected, the inbox is dropped with it, which cancels the operations in progress.
+    Only the event loop keeps a mailbox alive, through the callback that watches the inbox. When the
+    loop is closed or collected, the inbox is dropped with it, which cancels the operations in
+    progress.
     """
 
     __slots__ = ("__weakref__", "inbox", "waiting")
@@ -46,7 +47,8 @@ class Mailbox:
         """
         for target, loss in self.inbox.take():
             if loss is not None:
-                # Scheduled, not called: the loop reports its exception, and the others still run.
+                # Schedule the callback instead of calling it. If it raises, the loop reports the
+                # exception, and the other results are still delivered.
                 _running().call_soon(target, loss)
             elif (future := target()) is not None and not future.done():
                 future.set_result(None)
@@ -132,7 +134,7 @@ def _open(loop: "asyncio.AbstractEventLoop") -> Mailbox:
 
 
 def _open_without_socket(loop: "asyncio.AbstractEventLoop") -> Mailbox:
-    """Opens a mailbox for an event loop that cannot watch sockets: a thread wakes it up."""
+    """Opens a mailbox for an event loop that cannot watch sockets. A thread wakes up the loop."""
     from weakref import ref
 
     weak_loop = ref(loop)

@@ -45,7 +45,8 @@ class ClientOptions(LockOptions, total=False):
     a lease is shorter than its ttl by this fraction. Default: 0.01 (1 %)."""
     retry_delay: tuple[Duration, Duration]
     """The range of the random delay between two attempts of a waiter that no node notifies: 1 ms to
-    1 h. A notified waiter has priority over others for the shorter delay. Default: (0.05, 0.2)."""
+    1 h. A notified waiter has priority over other waiters for a time equal to the shorter delay.
+    Default: (0.05, 0.2)."""
     restart_guard: Duration | None
     """The time for which the votes of a restarted node are not counted: 10 ms to 24 h, at least the
     largest ttl that any client uses. None or 0 turns it off. Default: None."""
@@ -88,8 +89,8 @@ class Client:
         return Lock(self._native, resources, options)
 
     def stats(self) -> "Stats":
-        """Returns the counts of locks, leases and requests to each node in this process. Sends
-        nothing to the nodes."""
+        """Returns the statistics of this client in this process: acquires, leases, and the requests
+        to each node. Sends no request."""
         from ._reports import Stats
 
         return Stats._of(self._native.stats())

@@ -34,7 +34,8 @@ def _forms(function: Callable[..., object]) -> list[Any]:
 
 
 def _is_marked(function: Any) -> bool:
-    # Before Python 3.12, which adds `inspect.markcoroutinefunction`, functions are marked this way.
+    # Before Python 3.12, which added `inspect.markcoroutinefunction`, libraries marked their
+    # coroutine functions with this attribute.
     coroutines = sys.modules.get("asyncio.coroutines")
     marker = getattr(coroutines, "_is_coroutine", None)
     return marker is not None and getattr(function, "_is_coroutine", None) is marker
@@ -48,8 +49,8 @@ def refuse(function: Callable[..., object], returned: object) -> None:
         what, instead = "a generator", "use `with` in its body"
     else:
         return
-    # A coroutine or generator that is closed before its first step never starts, and neither does
-    # a task that is cancelled before it.
+    # A coroutine or generator never starts if it is closed before its first step. A task never
+    # starts if it is cancelled before its first step.
     stop = getattr(returned, "cancel" if hasattr(returned, "cancel") else "close", None)
     if stop is not None and not inspect.isasyncgen(returned):
         stop()

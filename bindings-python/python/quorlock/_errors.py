@@ -5,16 +5,18 @@ from typing import Any, ClassVar, NamedTuple
 
 
 class NodeReport(NamedTuple):
-    """The outcome of one node in an error."""
+    """The outcome of a failed operation at one node."""
 
     address: str
     """The URL of the node, without user and password."""
     outcome: str
-    """One of `granted`, `held`, `confirmed`, `missing`; `guarded` (the node may have restarted
-    recently, see `restart_guard`), `duplicate` (the same server as another node); `timeout`,
-    `disconnected`, `unreachable`; an error of the server: `loading`, `readonly`, `masterdown`,
-    `oom`, `misconf`, `noperm`, or `refused` for any other; or `pending` (no answer yet when the
-    other nodes decided)."""
+    """`granted`, `confirmed`: the node agreed. `held`: others hold the lock there. `missing`: it
+    does not have the lease's key. `timeout`: it did not answer within `node_timeout`. `pending`: it
+    had not answered when the other nodes had decided the result. `unreachable`: there was no
+    connection. `disconnected`: the connection broke before the answer came. `guarded`: it may have
+    restarted recently, see `restart_guard`. `duplicate`: it is the same server as another node.
+    `loading`, `readonly`, `masterdown`, `oom`, `misconf`, `noperm`: it answered with this error.
+    `refused`: it answered with any other error."""
     detail: str
     """Details, such as the error text of the server. May be empty."""
 

@@ -25,7 +25,8 @@ class Hub(Protocol):
         """Waits for an operation for at most `timeout` seconds. Returns None if it is not done by
         then.
 
-        An exception cancels the operation, such as that of a timeout or a killed greenlet.
+        If an exception ends the wait, the operation is cancelled. Examples are a gevent timeout and
+        a killed greenlet.
         """
 
 
@@ -73,7 +74,8 @@ class _Hub:
     def __init__(self, inbox: Inbox) -> None:
         self._inbox = inbox
         self._waiting = 0
-        # A forked child inherits the hub, but must not share the socket.
+        # A forked child inherits this object but must not use its socket, so it creates another
+        # one.
         self.process = os.getpid()
 
     def wait(self, pending: "Pending[Any]", timeout: float | None) -> "Completing[Any] | None":

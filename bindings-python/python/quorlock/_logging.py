@@ -44,7 +44,7 @@ def _logger(logging: ModuleType, name: str) -> Any:
 def levels(targets: Iterable[str]) -> list[int]:
     """Returns the core's level for each target, as the loggers of the program are configured.
 
-    At least warnings are always on: they are rare, and each one makes the core read the levels
+    Warnings and errors are always enabled. They are rare, and each one causes the levels to be read
     again, so that a later change of the configuration takes effect.
     """
     logging = _logging()

@@ -120,10 +120,11 @@ class Histogram:
     sum: float
     """The sum of all durations, in seconds."""
     bounds: tuple[float, ...]
-    """The upper bound of each bucket but the last, in seconds. All histograms have the same."""
+    """The upper bound of each bucket but the last, in seconds. All histograms have the same
+    bounds."""
     counts: tuple[int, ...]
-    """The number of durations in each bucket: longer than the previous bound, and not longer than
-    its own. The last bucket has no upper bound."""
+    """The number of durations in each bucket. A bucket counts the durations that are longer than
+    the previous bucket's bound and not longer than its own. The last bucket has no upper bound."""
 
     @classmethod
     def _of(cls, decoded: dict[str, Any]) -> "Histogram":

@@ -1,4 +1,4 @@
-"""Blocks that hold a lock: which lease belongs to which block, and cancellation when it is lost.
+"""Tracks the blocks that hold a lock, with their leases, and cancels a block whose lease is lost.
 
 This module owns the list of open blocks of each thread or task. It must not acquire or release,
 which `_lock` and the native `lock` module do; they are its only callers.
@@ -23,7 +23,7 @@ def owner() -> int:
     # If asyncio was not imported, or its import is not finished, no task runs.
     tasks = sys.modules.get("asyncio.tasks")
     if tasks is not None and hasattr(tasks, "current_task"):
-        # Returns None where no loop runs; the public function raises.
+        # Returns None if no loop runs. The public `get_running_loop` raises an exception instead.
         loop = tasks.events._get_running_loop()
         if loop is not None and (task := tasks.current_task(loop)) is not None:
             return id(task)
@@ -49,7 +49,7 @@ class Scope:
         if (loss := self.lease._native.loss) is not None:
             raise loss from cause
 
-    # Cancels the task in the same way as asyncio.timeout.
+    # The following methods cancel the task in the same way as asyncio.timeout does.
 
     def cancel_on_loss(self) -> None:
         """Makes the loss of the lease cancel the current task, until the block is left."""
@@ -92,4 +92,5 @@ class Scope:
 entered: ContextVar[tuple[Scope, ...]] = ContextVar("quorlock_entered", default=())
 """The open blocks of this thread or task, innermost last.
 
-A lock object may be shared, so this decides which of its open blocks is being left."""
+Threads and tasks may share a lock object. This variable tells which of its open blocks is being
+left."""

@@ -55,7 +55,7 @@ def instrument(
             case "gauge":
                 meter.create_observable_gauge(name, [_reader(client, metric)], "1", about)
             case _:
-                # There are no observable histograms. Sum and count give the mean.
+                # OpenTelemetry has no observable histograms. The sum and the count give the mean.
                 total, count = _reader(client, metric, "sum"), _reader(client, metric, "count")
                 meter.create_observable_counter(f"{name}.time", [total], "s", about)
                 meter.create_observable_counter(f"{name}.count", [count], "1", about)

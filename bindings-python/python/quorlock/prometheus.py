@@ -26,7 +26,7 @@ class Collector(BaseCollector):
         `Collector(client)` is for one client. `Collector(orders=one, users=other)` is for several,
         which are distinguished by the label `client`.
 
-        Raises TypeError unless there is either one client, or named ones only.
+        Raises TypeError if there is no client, or an unnamed one together with named ones.
         """
         if (client is None) == (not clients):
             raise TypeError("a Collector takes one client, or several clients by name")
@@ -36,7 +36,7 @@ class Collector(BaseCollector):
         )
 
     def describe(self) -> Iterable[Metric]:
-        # The metric names do not depend on the values.
+        # The registry only reads the metric names here, and they do not depend on the values.
         return self.collect()
 
     def collect(self) -> Iterator[Metric]:
@@ -70,5 +70,6 @@ def _add(metric: Metric, labels: dict[str, str], value: Any) -> None:
 
 
 def _bound(seconds: float) -> str:
-    # Formatted as in the other languages, so that Prometheus can add up their buckets.
+    # Bounds have the same format in all languages, so that Prometheus can add up the buckets of
+    # clients in different languages.
     return f"{seconds:.5f}".rstrip("0").rstrip(".")

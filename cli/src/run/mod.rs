@@ -29,8 +29,7 @@ use std::io;
 use std::time::Duration;
 use tokio::time::{Instant, sleep, sleep_until};
 
-/// The interval at which to check whether the command's process group is gone, once the lease is
-/// lost.
+/// The interval at which to check, after SIGTERM was sent, whether the command's process group is gone.
 const POLL_INTERVAL: Duration = Duration::from_millis(10);
 
 pub(crate) async fn run(nodes: &Nodes, wanted: &Run, output: &Output) -> Result<u8, Failure> {
@@ -52,9 +51,9 @@ fn lock(client: &Client, wanted: &Run) -> Result<Lock, Failure> {
     Ok(lock.option(Dialect::CommandLine, "--max-hold", max_hold).checked()?)
 }
 
-/// Returns the time before the end of the lease that is reserved for stopping a command that
-/// ignores SIGTERM. At most half of the ttl, so that there is time to retry a renewal, which is due
-/// every third of the ttl.
+/// Returns how long the command may run after SIGTERM before it is killed. If the lease cannot be extended,
+/// SIGTERM is sent this long before the lease ends. At most half of the ttl, so that there is time to retry a
+/// renewal, which is due every third of the ttl.
 fn kill_after(ttl: &OptionValue, wanted: Option<&OptionValue>) -> Result<Duration, Failure> {
     let ttl = duration::of(ttl).unwrap_or_default();
     match wanted {
@@ -138,7 +137,7 @@ fn cannot_run(command: &OsString, error: &io::Error) -> Failure {
 struct Ended {
     /// The command's exit status.
     status: u8,
-    /// Whether it was stopped because the lease was lost or about to end.
+    /// Whether `quorlock run` stopped the command because the lease was lost or about to end.
     stopped: bool,
 }
 
@@ -164,8 +163,7 @@ async fn supervise(
                 kill_at = Some(Instant::now() + kill_after);
                 child.stop();
             }
-            // The lease is about to end without having been extended, unless its end has moved
-            // during the sleep.
+            // The lease is about to end, unless it was extended during the sleep.
             () = sleep(spare), if running => {
                 let left = lease.remaining();
                 if left <= kill_after {

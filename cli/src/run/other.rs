@@ -29,8 +29,8 @@ impl Child {
         command.spawn().map(Self)
     }
 
-    /// Waits until the command ends, and returns its exit status. Does not pass on Ctrl-C, because the console
-    /// itself sends it to the command.
+    /// Waits until the command ends, and returns its exit status. Does not pass on Ctrl-C, because the
+    /// console itself reports it to the command.
     pub(crate) async fn wait(
         &mut self,
         signals: &mut Signals,

@@ -1,4 +1,5 @@
-//! The process of the command on Unix: a process group of its own, and a job of this process. Used by `run`.
+//! The process of the command on Unix. It has a process group of its own, and this process controls it like a
+//! shell controls a job. Used by `run`.
 
 use super::terminal::{self, Terminal};
 use crate::exit;
@@ -19,7 +20,7 @@ use tokio::signal::unix::{self, SignalKind};
 pub(crate) struct Child {
     /// The id of the process, and of its group.
     id: Pid,
-    /// SIGCHLD: the command has ended or was stopped.
+    /// Receives SIGCHLD, which means that the command may have ended or was stopped.
     changes: unix::Signal,
     terminal: Option<Terminal>,
 }
@@ -50,7 +51,7 @@ impl Child {
         }
         let spawned = command.spawn();
         if let (Err(_), Some(terminal), Some(_)) = (&spawned, &terminal, given) {
-            // The process group that was put in the foreground is gone.
+            // The child may have put its group in the foreground before it failed, so put ours back.
             terminal.give(rustix::process::getpgrp());
         }
         let id = i32::try_from(spawned?.id()).ok().and_then(Pid::from_raw);
@@ -58,9 +59,9 @@ impl Child {
         Ok(Self { id, changes, terminal })
     }
 
-    /// Waits until the command ends, and returns its exit status. Passes signals on to its group. May be called
-    /// again after it was cancelled. A command that was stopped from the terminal is resumed only if `may_go_on`
-    /// returns true at that time.
+    /// Waits until the command ends, and returns its exit status. Passes signals on to its group. If the call
+    /// is cancelled, it can be repeated. A command that was stopped from the terminal is resumed only if
+    /// `may_go_on` returns true at that time.
     pub(crate) async fn wait(
         &mut self,
         signals: &mut Signals,
@@ -91,7 +92,7 @@ impl Child {
         self.signal(Signal::KILL);
     }
 
-    /// Whether any process of its group is left, after the command itself has ended.
+    /// Whether any process of the command's group is left, after the command itself has ended.
     pub(crate) fn is_group_left(&self) -> bool {
         test_kill_process_group(self.id).is_ok()
     }
@@ -118,7 +119,8 @@ impl Child {
         Ok(None)
     }
 
-    /// Handles that the command was stopped. On a terminal this process is a job of a shell, and stops as well.
+    /// Handles a stop of the command by a signal. On a terminal, this process is a job of a shell and stops
+    /// as well.
     fn stopped(&self, signal: i32, may_go_on: &impl Fn() -> bool) {
         let Some(terminal) = &self.terminal else { return };
         let wants_terminal = [Signal::TTIN.as_raw(), Signal::TTOU.as_raw()].contains(&signal);
@@ -156,8 +158,8 @@ fn before_exec(parent: Pid, terminal: Option<RawFd>) -> io::Result<()> {
         // Node.js sets close-on-exec on the standard streams, which the command needs.
         let _ = fcntl_setfd(stream, FdFlags::empty());
     }
-    // Python and Node.js ignore SIGXFSZ and SIGPIPE, and the command would inherit that. The
-    // standard library restores SIGPIPE.
+    // Python and Node.js ignore SIGXFSZ and SIGPIPE, and the command would inherit that. Rust's standard
+    // library restores only SIGPIPE.
     set_default(Signal::XFSZ);
     if let Some(terminal) = terminal {
         terminal::take(terminal);

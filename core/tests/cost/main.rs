@@ -1,8 +1,8 @@
 //! The cost of a lock in allocations, bytes and requests, which do not depend on the speed or load of the
 //! machine. `make bench` measures times.
 //!
-//! A count above its limit means that the hot path has become more expensive. The limits leave room for
-//! chance (which answers arrive together), not for new work.
+//! A count above its limit means that the hot path has become more expensive. The limits allow for random
+//! variation, such as which answers arrive together, but not for additional work.
 #![allow(clippy::unwrap_used, reason = "tests")]
 #![expect(unsafe_code, reason = "a counting allocator needs it")]
 
@@ -56,7 +56,7 @@ static ALLOCATOR: Counting = Counting;
 static ALONE: Mutex<()> = Mutex::new(());
 
 /// The limit for an acquire and release over five nodes. They take about 58 allocations, 15 of them in the
-/// parser. One more for each of the ten requests would exceed the limit.
+/// parser. One more allocation for each of the ten requests would exceed the limit.
 const MOST_ALLOCATIONS: f64 = 66.0;
 /// The limit for a held lease, in bytes. A lease takes about 950; the goal is 2 KiB.
 const MOST_BYTES: i64 = 1200;
@@ -134,7 +134,7 @@ fn released_leases_leak_no_memory() {
         let more = || BYTES.load(Ordering::Relaxed) - before;
         // The limit is a leak of 8 bytes per cycle.
         let is_little = || more() <= 8 * (THREADS * CYCLES) as i64;
-        // The last answers may still be on their way, and free their memory when they arrive.
+        // The last requests may not be answered yet. Their memory is freed when the answers arrive.
         let deadline = Instant::now() + Duration::from_secs(5);
         while !is_little() && Instant::now() < deadline {
             std::thread::sleep(Duration::from_millis(5));

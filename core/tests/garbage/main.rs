@@ -12,7 +12,8 @@ use std::sync::{Arc, Mutex, Once, PoisonError};
 use std::thread;
 use std::time::Duration;
 
-/// The time after which an operation fails its test: far more than it takes, even on a loaded machine.
+/// The maximum time that a test waits for an operation. It is far longer than any operation takes, even on a
+/// loaded machine.
 const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Blocks this thread until the operation is complete.
@@ -42,7 +43,7 @@ enum Then {
     GoOn,
 }
 
-/// A node for one client.
+/// A misbehaving node that serves one client.
 struct Node {
     url: String,
     closed: Arc<AtomicBool>,

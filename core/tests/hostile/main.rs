@@ -17,13 +17,15 @@ use quorlock::{Client, Lease, Lock, Pending};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-/// The time after which an operation fails its test: far more than it takes, even on a loaded machine.
+/// The maximum time that a test waits for an operation. It is far longer than any operation takes, even on a
+/// loaded machine.
 const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// The environment variable that holds the test's name in the process that runs it.
 const CHILD: &str = "QUORLOCK_TEST_CHILD";
 
-/// Runs the test of this name in a process of its own. Returns `true` in that process.
+/// Runs the test of this name in a process of its own. Returns `true` in that process, which then runs the
+/// body of the test, and `false` in the parent.
 fn alone(test: &str, environment: &[(&str, &str)]) -> bool {
     if std::env::var(CHILD).is_ok_and(|name| name == test) {
         return true;

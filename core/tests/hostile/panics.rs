@@ -13,7 +13,8 @@ use std::time::Duration;
 use tracing::span::{Attributes, Id, Record};
 use tracing::{Event, Metadata, Subscriber};
 
-/// Printing the backtrace of a panic can block a thread for a second on a loaded machine.
+/// The ttl is long because printing the backtrace of a panic can block a thread for a second on a loaded
+/// machine.
 const TTL: Duration = Duration::from_secs(6);
 
 static EVENTS: AtomicUsize = AtomicUsize::new(0);
@@ -91,7 +92,7 @@ fn a_callback_that_panics_harms_no_other_lease() {
         });
     }
     let mut lost = ends.lost();
-    // One loss is found by the renewal that `taken` shares with `kept`, the other by the clock.
+    // The renewal that `taken` shares with `kept` detects one loss. The local clock detects the other.
     (0..3).for_each(|node| drop(servers.command(node, &["DEL", "taken"])));
     wait_until("both are lost", || called.load(Ordering::SeqCst) == 2);
     // Other watchers of the same lease learn of the loss too.

@@ -33,7 +33,7 @@ fn a_node_is_connected_again_once_threads_can_be_started() {
     if !alone(name, &[("RUST_MIN_STACK", STACK)]) {
         return;
     }
-    // Starts the runtime.
+    // The first acquire starts the runtime, while threads can still be started.
     let _ = acquire(&client(&["memory://threads".to_owned()], TIMEOUT).lock("r"));
     let servers = Servers::start(1);
     // To resolve a host name, the client needs another thread, which cannot be started here.

@@ -22,8 +22,8 @@ struct Setups {
 }
 
 impl Setups {
-    /// The URLs of a case and the names of the servers in them. Returns the reason as an error if this
-    /// machine cannot run one of the servers.
+    /// Returns the URLs of a case, and the names of the servers in them. Returns the reason as an error if
+    /// this machine cannot run one of the servers.
     fn nodes(&mut self, case: &Value) -> Result<(Vec<String>, Vec<String>), String> {
         let (mut urls, mut names) = (Vec::new(), Vec::new());
         for url in texts(case, "nodes") {
@@ -87,7 +87,7 @@ fn locks_work_over_every_kind_of_connection() {
     }
 }
 
-/// Uses every operation of a lock. `flush` makes the nodes forget everything.
+/// Uses every operation of a lock. `flush` deletes all keys on the nodes.
 fn use_lock(nodes: &ClientBuilder, case: &Value, flush: impl Fn()) {
     let resource = case["what"].as_str().unwrap();
     let builder = nodes.clone().ttl(NEVER).wait(NEVER).retry_delay(NEVER, NEVER);
@@ -114,7 +114,8 @@ fn use_lock(nodes: &ClientBuilder, case: &Value, flush: impl Fn()) {
     assert_eq!(lost.code(), ErrorCode::LeaseLost, "{lost}");
     assert!(!following.is_valid());
     let last = wait(holder.lock(resource).acquire()).unwrap();
-    // The nodes have lost their counters, and each client estimates the time on the nodes by itself.
+    // The nodes have lost their counters, and each client estimates the time on the nodes by itself. So the
+    // fences may be out of order by the error of these estimates.
     assert!(last.fence() + CLOCK_ERROR > following.fence());
     assert!(wait(last.release()));
     assert!(!wait(other.lock(resource).locked()).unwrap());

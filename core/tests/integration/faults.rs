@@ -19,7 +19,7 @@ fn client(urls: impl IntoIterator<Item = impl Into<String>>) -> Client {
 fn through_proxies(servers: &Servers) -> (Client, Vec<Proxy<'_>>) {
     let proxies: Vec<_> = (0..servers.urls.len()).map(|server| servers.proxy(server)).collect();
     let client = client(proxies.iter().map(|proxy| proxy.url.clone()));
-    // No request may be in flight when a fault begins.
+    // Wait until all nodes have answered: no request may be in flight when a fault begins.
     let lease = wait(client.lock("warm").acquire()).unwrap();
     let is_held = |node| servers.keys(node) == ["warm"];
     wait_until("all nodes hold the lock", || (0..proxies.len()).all(is_held));
@@ -42,8 +42,8 @@ enum Fault {
 const FAULTS: [Fault; 5] =
     [Fault::Down, Fault::Frozen, Fault::Late, Fault::Taken, Fault::ReplyLost];
 
-/// Acquires once while nodes have these faults. The acquire must succeed or fail for the right reason, and
-/// no key may be left.
+/// Acquires once while each node has the fault at its index. The acquire must succeed or fail for the right
+/// reason, and no key may be left.
 fn try_faults(faults: &[Fault]) {
     let servers = Servers::start(faults.len());
     let (client, proxies) = through_proxies(&servers);

@@ -1,4 +1,5 @@
-//! Ways to use the interface: dropping, cancelling, sharing, blocking, awaiting, memory nodes.
+//! Tests of the ways to use the interface: dropping, cancelling, sharing, blocking, awaiting, and nodes in
+//! memory.
 
 use crate::servers::Servers;
 use crate::{wait, wait_until};

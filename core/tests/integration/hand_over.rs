@@ -10,7 +10,7 @@ const THREADS: u32 = 4;
 const LEASES: u32 = 60;
 
 fn short_lease(client: &Client, resource: &str) -> Lease {
-    // On a busy machine, an acquire may take longer than this short ttl. Then try again.
+    // On a busy machine, an acquire may take longer than this short ttl, so try again until one succeeds.
     let deadline = Instant::now() + TIMEOUT;
     loop {
         let lock = client.lock(resource).ttl(Duration::from_millis(20)).auto_extend(false);
@@ -21,7 +21,8 @@ fn short_lease(client: &Client, resource: &str) -> Lease {
     }
 }
 
-/// Spins until a moment less than 100 µs before or after the lease's end. `step` selects the moment.
+/// Spins until shortly before or after the end of the lease: the difference, which depends on `step`, is less
+/// than 100 µs.
 fn near_the_end(lease: &Lease, step: u32) {
     let before = Duration::from_micros(u64::from(step * 37 % 100));
     let until = Instant::now() + lease.remaining().saturating_sub(before);

@@ -24,7 +24,8 @@ fn locks(client: &Client) -> Vec<Lock> {
     (0..RESOURCES).map(|number| client.lock(format!("r{number}")).wait(NOW)).collect()
 }
 
-/// Waits until all nodes are connected, for long enough that an unresponsive connection would be replaced.
+/// Waits until all nodes are connected. Waits for at least half of the ttl, so that an unresponsive
+/// connection is replaced before the test.
 fn warm_up(client: &Client, servers: &Servers) {
     let began = Instant::now();
     wait_until("all nodes answer", || {
@@ -37,7 +38,7 @@ fn warm_up(client: &Client, servers: &Servers) {
     wait_until("no request is in flight", || servers.are_empty() && began.elapsed() > TTL / 2);
 }
 
-/// The number of scripts that the server has run.
+/// Returns the number of scripts that the server has run.
 fn scripts(servers: &Servers, server: usize) -> usize {
     let stats = servers.command(server, &["INFO", "commandstats"]);
     let calls = |command: &str| {
@@ -47,8 +48,8 @@ fn scripts(servers: &Servers, server: usize) -> usize {
     calls("eval") + calls("evalsha")
 }
 
-/// Freezes some nodes, lets `work` send requests to them, and waits until the client has given up on them
-/// and retries nothing. After the thaw the nodes must become free, although no key expires.
+/// Freezes some nodes, lets `work` send requests to them, and waits until the client has given up and no
+/// longer retries. Then thaws the nodes. They must become free although no key expires.
 fn frozen(servers: &Servers, client: &Client, nodes: &[usize], work: impl FnOnce()) {
     let before: Vec<_> = nodes.iter().map(|node| scripts(servers, *node)).collect();
     nodes.iter().for_each(|node| drop(servers.ask(json!({ "freeze": node }))));
@@ -128,7 +129,8 @@ fn closing_a_client_does_not_wait_for_a_frozen_node() {
     }
 }
 
-/// A slow node does not know the script of an ACQUIRE, which is therefore sent again after the RELEASE.
+/// A slow node does not know the script of ACQUIRE, so the client sends the ACQUIRE again. The node runs it
+/// after the RELEASE.
 #[test]
 fn acquire_sent_again_after_the_release_leaves_no_key() {
     let servers = Servers::start(3);

@@ -21,7 +21,8 @@ mod waiting;
 
 use std::time::{Duration, Instant};
 
-/// The time after which an operation fails its test: far more than it takes, even on a loaded machine.
+/// The maximum time that a test waits for an operation. It is far longer than any operation takes, even on a
+/// loaded machine.
 const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Returns when the condition is true. Fails the test if it is not true within [`TIMEOUT`].

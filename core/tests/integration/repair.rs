@@ -1,5 +1,5 @@
-//! Leases that not all nodes hold: the missing nodes are repaired, and a holder learns if another client
-//! won in between.
+//! Leases whose key is missing on some nodes: the client repairs these nodes, and learns if another client
+//! has held the lock in between.
 
 use crate::servers::Servers;
 use crate::{wait, wait_until};
@@ -14,7 +14,7 @@ fn holders(servers: &Servers, token: &str) -> usize {
     (0..5).filter(holds).count()
 }
 
-/// Sets the key of a contender on these nodes.
+/// Sets the key to a contender's token on these nodes.
 fn contend(servers: &Servers, nodes: [usize; 2], milliseconds: &str) {
     for node in nodes {
         servers.command(node, &["SET", "r", "a contender", "PX", milliseconds]);
@@ -34,8 +34,9 @@ fn a_lease_is_repaired_until_all_nodes_hold_it() {
     wait_until("no key is left", || servers.are_empty());
 }
 
-/// A bare majority holds the lease. One of its nodes forgets it, and another client wins with that node and
-/// the other two, and releases. The repair then makes all nodes hold the first lease again.
+/// Three of five nodes hold the lease. One of them loses the key, so another client can acquire the lock on
+/// this node and the other two. It releases the lock before the first client repairs these nodes. The first
+/// client must still learn that its lease was lost.
 #[test]
 fn a_holder_learns_that_another_client_won() {
     let servers = Servers::start(5);
@@ -64,7 +65,8 @@ fn a_holder_learns_that_another_client_won() {
     wait_until("no key is left", || servers.are_empty());
 }
 
-/// A node forgets the lease, which is released before any repair.
+/// A node loses the key, so only two of five nodes hold the lease when it is released. Another client could
+/// have held the lock, so the release must return `false`.
 #[test]
 fn a_release_does_not_confirm_a_lease_that_was_overtaken() {
     let servers = Servers::start(5);
@@ -89,7 +91,7 @@ fn a_contender_that_lost_does_not_end_the_lease() {
     }
     wait_until("all nodes hold the lease", || holders(&servers, lease.token()) == 5);
     wait(lease.extend(None)).unwrap();
-    // Nodes 3 and 4 count again, so two other nodes may forget the lease.
+    // Nodes 3 and 4 count towards the majority again, so two other nodes may lose the key.
     for node in [0, 1] {
         servers.command(node, &["FLUSHALL"]);
     }

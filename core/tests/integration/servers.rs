@@ -11,7 +11,7 @@ pub struct Servers {
     pipes: Mutex<(ChildStdin, BufReader<ChildStdout>)>,
     pub urls: Vec<String>,
     pub ports: Vec<u64>,
-    /// What `tests/servers.py` reports about each server.
+    /// The description of each server, as `tests/servers.py` returns it.
     pub all: Value,
 }
 
@@ -31,7 +31,8 @@ impl Servers {
         Self::try_start(command).unwrap_or_else(|reason| panic!("{reason}"))
     }
 
-    /// Returns the reason as an error if this machine cannot run such servers.
+    /// Starts servers with a command of `tests/servers.py`. Returns the reason as an error if this machine
+    /// cannot run such servers.
     pub fn try_start(command: Value) -> Result<Self, String> {
         let program = concat!(env!("CARGO_MANIFEST_DIR"), "/../tests/servers.py");
         let python = std::env::var("PYTHON").unwrap_or_else(|_| "python3".to_owned());
@@ -91,7 +92,7 @@ impl Servers {
         keys.filter(|key| !key.ends_with(":fence")).collect()
     }
 
-    /// The number of connections of the server, including the one that counts them.
+    /// The number of client connections to the server, including the one that asks for this number.
     pub fn connections(&self, server: usize) -> usize {
         self.command(server, &["CLIENT", "LIST"]).as_str().unwrap().lines().count()
     }

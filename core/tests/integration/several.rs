@@ -19,7 +19,7 @@ fn fences(lease: &Lease) -> HashMap<String, u64> {
     lease.fences().map(|(resource, fence)| (resource.to_owned(), fence)).collect()
 }
 
-/// Whether every node has exactly these keys, not counting fences.
+/// Whether every node has exactly these keys, apart from fence counters.
 fn have(servers: &Servers, expected: &[&str]) -> bool {
     (0..servers.urls.len()).all(|server| {
         let mut keys = servers.keys(server);
@@ -47,7 +47,7 @@ fn resources_are_accepted_in_many_forms() {
 
 #[test]
 fn mistakes_are_reported_without_contacting_a_node() {
-    // No server listens on this port.
+    // No server listens on this port, so a request would fail with another error.
     let client = Client::builder().nodes(["redis://127.0.0.1:1"]).build().unwrap();
     let none: [&str; 0] = [];
     for lock in [client.lock(none), client.lock(["a", ""]), client.lock(["a", "a"])] {
@@ -62,7 +62,7 @@ fn mistakes_are_reported_without_contacting_a_node() {
 fn each_resource_has_a_fence() {
     let servers = Servers::start(3);
     let client = client(&servers);
-    // The counters of a and b are far from each other, and from the clock.
+    // The fence counters of `a` and `b` are far apart, and both differ much from the current time.
     servers.command(0, &["SET", "{a}:fence", "5000000000000000"]);
     servers.command(1, &["SET", "{b}:fence", "6000000000000000"]);
     let mut last = HashMap::new();
@@ -131,7 +131,7 @@ fn a_lease_of_two_resources_excludes_leases_of_each() {
 #[test]
 fn clients_with_opposite_orders_neither_deadlock_nor_overlap() {
     let servers = Servers::start(3);
-    // For each resource, whether a thread holds it, and its last fence.
+    // For each resource: whether a thread holds it now, and the fence of its last lease.
     let state = Mutex::new(HashMap::from(RESOURCES.map(|resource| (resource, (false, 0)))));
     let orders: [&[&str]; 4] = [&["a", "b"], &["b", "a"], &["b", "c"], &["c", "b", "a"]];
     thread::scope(|scope| {

@@ -112,7 +112,8 @@ fn acquires_and_lease_ends_are_logged_and_counted() {
     assert_eq!(stats.waiting, 0);
 }
 
-/// The numbers of leases: released, closed with their client, dropped, lost, and held now.
+/// Returns how many leases were released, closed with their client, dropped, and lost, and how many are held
+/// now.
 fn ends(client: &Client) -> [u64; 5] {
     let stats = client.stats();
     [stats.releases, stats.closed, stats.dropped, stats.losses, stats.held]
@@ -134,7 +135,7 @@ fn an_abandoned_lease_is_not_released_and_expires_with_a_warning() {
     assert_eq!(held.code(), ErrorCode::Timeout);
     wait_until("the key expires, because it is not renewed", || wait(lock.acquire()).is_ok());
 
-    // A watcher of the lease learns of its end, which is not counted again.
+    // A watcher of the dropped lease receives a loss, which is not counted as another end.
     let loss = wait(lost).expect("the lease is lost");
     assert!(loss.to_string().contains("dropped without being released"), "{loss}");
     let [dropped] = &recorder.about("lease.dropped", "abandoned")[..] else { panic!("not once") };
@@ -165,7 +166,7 @@ fn stats_count_how_leases_ended() {
     assert!(abandoned.abandon());
     drop(abandoned);
     assert_eq!(ends(&client), [2, 0, 1, 0, 1]);
-    // Closing the client releases both leases and counts the one that was held.
+    // Closing the client counts only the lease that was still held.
     wait(client.close());
     assert_eq!(ends(&client), [2, 1, 1, 0, 0]);
     assert!(!held.abandon(), "it has ended");
@@ -257,7 +258,8 @@ fn a_listener_whose_wake_up_fails_is_woken_by_the_next_record() {
     });
     listener.listen([0, 4, 0, 0]);
     let client = Client::builder().nodes(["memory://wakes"]).build().unwrap();
-    // Other tests log events about leases meanwhile, so there may be further records.
+    // Other tests may log events about leases at the same time. So the number of wake-ups may be larger than
+    // expected, and records of other tests are filtered out.
     let acquire = || wait(client.lock("wakes").acquire()).unwrap();
     for answer in [0, 1] {
         works.store(answer, Ordering::SeqCst);
@@ -290,7 +292,7 @@ fn a_listener_gets_only_the_records_it_asked_for() {
     assert_eq!(woken.load(Ordering::SeqCst), 0);
     let leases_only = TARGETS.map(|target| if target == "quorlock::lease" { 4 } else { 0 });
     listener.listen(leases_only);
-    // More records than the buffer holds, without taking any.
+    // Create more records than the buffer holds, without taking any.
     (0..3000).for_each(|_| cycle());
     // There is one wake-up for all records.
     assert_eq!(woken.load(Ordering::SeqCst), 1);

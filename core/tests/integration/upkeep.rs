@@ -1,4 +1,4 @@
-//! Held leases: renewed in time, and losses reported in time.
+//! Held leases are renewed in time, and losses are reported in time.
 
 use crate::servers::Servers;
 use crate::{wait, wait_until};
@@ -20,7 +20,7 @@ fn hold(lease: &Lease, time: Duration) {
     }
 }
 
-/// The number of scripts that the server has run.
+/// Returns the number of scripts that the server has run.
 fn scripts(servers: &Servers, server: usize) -> u64 {
     let stats = servers.command(server, &["INFO", "commandstats"]);
     let line = stats.as_str().unwrap().lines().find(|line| line.starts_with("cmdstat_evalsha:"));
@@ -106,7 +106,7 @@ fn frozen_nodes_cannot_delay_the_loss_nor_undo_it() {
     let lease = wait(client.lock("r").acquire()).unwrap();
     hold(&lease, Duration::from_millis(1200));
     (0..3).for_each(|node| drop(servers.ask(json!({ "freeze": node }))));
-    // No extension can be confirmed any more, so the validity end is final.
+    // From here on no extension can be confirmed, so the end of the validity does not move.
     let (reported, promised) = (mpsc::channel(), lease.remaining());
     let began = Instant::now();
     lease.on_lost(move |loss| reported.0.send(loss.to_string()).unwrap());
@@ -229,7 +229,7 @@ fn ends_with_held_leases() {
     let client = Client::builder().ttl(Duration::from_secs(600)).build().unwrap();
     let leases: Vec<_> =
         (0..20).map(|i| wait(client.lock(format!("r{i}")).acquire()).unwrap()).collect();
-    // The release notifies these waiters, which must not win.
+    // `release_all` notifies these waiters by releasing the leases. None of them may get a lease.
     let waiting: Vec<_> = (0..20).map(|i| client.lock(format!("r{i}")).acquire()).collect();
     let other = Client::builder().build().unwrap();
     let waiting_elsewhere = other.lock("r0").acquire();

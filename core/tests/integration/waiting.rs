@@ -1,4 +1,5 @@
-//! Waiting on real servers: notified instead of polling, in order, without keys left behind.
+//! Waiting on real servers: waiters are notified instead of polling, acquire in order, and leave no keys
+//! behind.
 
 use crate::servers::Servers;
 use crate::{wait, wait_until};
@@ -35,7 +36,8 @@ fn waiters_are_notified_in_order_and_leave_nothing() {
     assert!(wait(lease.release()));
     let mut fence = 0;
     for (position, pending) in waiting.into_iter().enumerate() {
-        // In order of arrival: a client's second waiter arrived before the next client's first.
+        // Waiters acquire in order of arrival. A client's second waiter arrived before the next client's
+        // first one.
         let lease = wait(pending).unwrap();
         let left = 5 - (position as u64).div_ceil(2);
         wait_until("the client's next is queued", || (0..3).all(|n| waiters(&servers, n) == left));
