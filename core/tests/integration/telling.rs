@@ -162,7 +162,7 @@ fn stats_count_how_leases_ended() {
     let acquire = |resource| wait(client.lock(resource).acquire()).unwrap();
     assert!(wait(acquire("released").release()));
     drop(acquire("left"));
-    let (abandoned, held) = (acquire("abandoned"), acquire("held"));
+    let (abandoned, held) = (acquire("given-up"), acquire("held"));
     assert!(abandoned.abandon());
     drop(abandoned);
     assert_eq!(ends(&client), [2, 0, 1, 0, 1]);
@@ -173,7 +173,7 @@ fn stats_count_how_leases_ended() {
     drop(held);
     assert_eq!(ends(&client), [2, 1, 1, 0, 0]);
     let other = Client::builder().nodes(["memory://ends"]).build().unwrap();
-    assert!(wait(other.lock("abandoned").wait(NOW).acquire()).is_ok());
+    assert!(wait(other.lock("given-up").wait(NOW).acquire()).is_ok());
 }
 
 #[test]
