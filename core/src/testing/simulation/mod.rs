@@ -8,7 +8,7 @@
 //! rate of each clock, and which faults happen when (`faults.rs`). A witness observes the leases of all
 //! processes (`witness.rs`). Failed acquires are checked against what the nodes answered (`evidence.rs`).
 //!
-//! `make simulate` runs some thousand seeds, `make simulate SEED=…` a single one and prints its history.
+//! `make simulate` runs 2,000 seeds. `make simulate SEED=…` runs a single one and prints its history.
 //! The same seed always yields the same history, as long as the code is the same.
 
 mod check;
