@@ -73,8 +73,8 @@ fn wait_for_late(
         if let Some(Some(_)) = stop_late.run_until_cancelled(fan_out.late()).await {
             for (lease, grant, ttl) in leases {
                 if let Some(lease) = lease.upgrade() {
-                    // This repair is too late to count towards the majority: only a HEAL that is answered before its
-                    // deadline counts.
+                    // This repair is too late to count towards the majority: only a HEAL that is
+                    // answered before its deadline counts.
                     lease.finish_repair(node, ttl, None).await;
                     continue;
                 }
