@@ -7,7 +7,7 @@
 //! lock.
 //!
 //! - [`Round`] is one attempt to win a majority. It receives votes and returns the decision, the nodes to
-//! send RAISE to, and the nodes to undo.
+//!   send RAISE to, and the nodes to undo.
 //! - [`Lease`] is created from a won round. It decides validity, extension and release.
 //! - [`Upkeep`] decides when to renew a lease.
 //! - [`Guard`] decides whether the votes of a node that may have restarted count.
