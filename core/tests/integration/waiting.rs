@@ -40,7 +40,11 @@ fn waiters_are_notified_in_order_and_leave_nothing() {
         // first one.
         let lease = wait(pending).unwrap();
         let left = 5 - (position as u64).div_ceil(2);
-        wait_until("the client's next is queued", || (0..3).all(|n| waiters(&servers, n) == left));
+        // The third node may have refused this acquire while the previous lease was being released. It
+        // keeps this waiter's entry until the lease is repaired, which `NEVER` puts off.
+        wait_until("the client's next is queued", || {
+            (0..3).filter(|node| waiters(&servers, *node) == left).count() >= 2
+        });
         assert!(lease.fence() > fence);
         fence = lease.fence();
         assert!(wait(lease.release()));
