@@ -13,7 +13,7 @@ SITE := $(STAMPS)/docs
 PROFILE := quick
 
 .PHONY: help build native demo examples test verify build-tests test-rust test-python test-node test-rolling test-examples \
-    model simulate chaos mutants bench bench-report bench-waiting packages licenses version docs lint rooms clean redis
+    model simulate chaos mutants bench bench-report bench-waiting packages test-packages licenses version home docs lint rooms clean redis
 
 help:
 	@echo 'make build   both packages, in place (PROFILE=release: as they are published)'
@@ -30,9 +30,10 @@ help:
 	@echo 'make bench   quorlock beside raw sockets and other libraries; takes ten to fifteen minutes (ROUNDS=8, CYCLES=200)'
 	@echo 'make bench-report  writes docs/performance.md again, from bench/results.json'
 	@echo 'make bench-waiting  waiting under contention, beside other libraries; takes ten minutes'
-	@echo 'make packages  wheel, sdist and npm packages of this machine in build/packages, installed without Rust and tried'
+	@echo 'make packages  wheel, sdist and npm packages of this machine in build/packages (make test-packages: installs and tries them)'
 	@echo 'make licenses  whether the licences and sources of all dependencies are allowed (needs cargo-deny)'
 	@echo 'make version VERSION=1.2.3  sets the version of all packages'
+	@echo 'make home REPOSITORY=https://… SCOPE=@…  moves the project to another address and npm scope'
 	@echo 'make docs    the documentation site, in build/site (LINKS=all: also looks whether other sites are there)'
 	@echo 'make clean   removes what these made, except the Rust target directory'
 
@@ -137,8 +138,11 @@ bench-waiting: $(STAMPS)/venv $(STAMPS)/npm redis
 	$(BIN)/python bench/waiting/main.py
 
 # `make test-python` builds and tries them too, compiled quickly.
-packages: $(STAMPS)/venv redis
+packages: $(STAMPS)/venv
 	$(BIN)/python release/build.py build/packages
+
+# As they are published; `make test` does the same with the cargo profile `quick`.
+test-packages: $(STAMPS)/venv redis
 	PACKAGES_PROFILE=release $(BIN)/python -m pytest -q tests/packages
 
 licenses:
@@ -146,6 +150,9 @@ licenses:
 
 version:
 	$(PYTHON) release/version.py $(VERSION)
+
+home:
+	$(PYTHON) release/home.py $(REPOSITORY) $(SCOPE)
 
 docs: $(STAMPS)/site
 	cd site && node_modules/.bin/typedoc --logLevel Warn

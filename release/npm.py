@@ -16,6 +16,8 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+from home import home
+
 ROOT = Path(__file__).resolve().parent.parent
 SOURCES = ROOT / "bindings-node"
 ADDON_FILES = ["quorlock.node", "LICENSE-THIRD-PARTY"]
@@ -52,7 +54,7 @@ def main_manifest() -> dict[str, Any]:
     manifest: dict[str, Any] = json.loads((SOURCES / "package.json").read_text())
     version = manifest["version"]
     return manifest | {
-        "optionalDependencies": {f"@quorlock/{platform}": version for platform in platforms()}
+        "optionalDependencies": {f"{home().scope}/{platform}": version for platform in platforms()}
     }
 
 
@@ -61,7 +63,7 @@ def platform_manifest(platform: str) -> dict[str, Any]:
     main = main_manifest()
     fields = platforms()[platform]
     return {
-        "name": f"@quorlock/{platform}",
+        "name": f"{home().scope}/{platform}",
         "description": f"The addon of quorlock for {platform}",
         **{name: main[name] for name in SHARED},
         "main": "quorlock.node",
@@ -87,7 +89,7 @@ def main() -> None:
     readme = (SOURCES / "README.md").read_text(encoding="utf-8")
     write(arguments.out / "quorlock", manifest, readme, files)
     for platform in sorted(given):
-        name = f"@quorlock/{platform}"
+        name = f"{home().scope}/{platform}"
         files = [arguments.addons / platform / file for file in ADDON_FILES]
         readme = README.format(name=name, platform=platform)
         write(arguments.out / platform, platform_manifest(platform), readme, files)

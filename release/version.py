@@ -4,6 +4,7 @@
     python release/version.py 1.2.3      sets the version in all files
 
 pyproject.toml takes it from Cargo.toml, and the npm packages of platforms from the main package.
+Setting the version of a release also makes the pages show how to install it from the registries.
 """
 
 from __future__ import annotations
@@ -15,6 +16,8 @@ import sys
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
+
+import install
 
 ROOT = Path(__file__).resolve().parent.parent
 CARGO = ROOT / "Cargo.toml"
@@ -62,6 +65,8 @@ def set_version(new: str) -> None:
     change(NPM, r'^(  "version": ")([^"]+)(")', new)
     change(NPM_LOCK, r'(^    "bindings-node": \{\n.*\n      "version": ")([^"]+)(")', new)
     subprocess.run(["cargo", "update", "--workspace", "--offline"], cwd=ROOT, check=True)
+    if "-" not in new:
+        install.write(install.REGISTRIES)
 
 
 def main() -> None:

@@ -67,7 +67,7 @@ VERIFY: Sequence[Lane] = [
     [
         Suite("chaos", "chaos, 10 minutes", {"SECONDS": "600"}),
         Suite("test-rolling", "rolling restarts, 10 minutes", {"ROLLING_SECONDS": "300"}),
-        Suite("packages", "packages, as released"),
+        Suite("test-packages", "packages, as released"),
         Suite("simulate", "simulation, 20,000 seeds", {"SEEDS": "20000"}),
         Suite("model", "model, deep", {"MODEL": "deep"}),
         Suite("mutants", "mutants"),

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import npm
 import pytest
+from home import home
 from packages.mistakes import MISTAKES, check, with_server
 from packages.sandboxes import ROOT, Sandbox, new_project, quick_start
 from servers import Servers
@@ -39,7 +40,7 @@ def test_the_main_package_has_only_the_needed_files(packages: Path) -> None:
     assert "dependencies" not in manifest
     version = manifest["version"]
     assert manifest["optionalDependencies"] == {
-        f"@quorlock/{platform}": version for platform in npm.platforms()
+        f"{home().scope}/{platform}": version for platform in npm.platforms()
     }
     declared = [
         path.removeprefix("./")
@@ -68,7 +69,7 @@ def test_a_platform_package_has_the_addon_and_its_licences(packages: Path) -> No
 
 def test_only_the_addon_of_this_platform_is_installed(node: Sandbox, packages: Path) -> None:
     [addon] = (packages / "addons").iterdir()
-    installed = node.directory / "node_modules" / "@quorlock"
+    installed = node.directory / "node_modules" / home().scope
     assert [path.name for path in installed.iterdir()] == [addon.name]
 
 
@@ -148,7 +149,7 @@ def test_importing_without_the_addon_is_an_error_with_advice(
     project = new_project(tmp_path / "project", npm_registry, "--omit=optional")
     done = project.run("node", "--input-type=module", "-", stdin="import 'quorlock'")
     assert done.returncode == 1
-    for part in ["@quorlock/", "is not installed", "--omit=optional", "install again"]:
+    for part in [f"{home().scope}/", "is not installed", "--omit=optional", "install again"]:
         assert part in done.stderr
 
 
@@ -157,7 +158,7 @@ def test_importing_on_an_unsupported_platform_lists_the_supported_ones(node: San
     program = f"{pretend}\nawait import('quorlock')"
     done = node.run("node", "--input-type=module", "-", stdin=program)
     assert done.returncode == 1
-    for part in ["@quorlock/sunos-", "Packages are published for Linux", "from its sources"]:
+    for part in [f"{home().scope}/sunos-", "Packages are published for Linux", "from its sources"]:
         assert part in done.stderr
 
 
@@ -165,7 +166,7 @@ def test_an_addon_that_cannot_be_loaded_is_named_in_the_error(
     npm_registry: str, tmp_path: Path
 ) -> None:
     project = new_project(tmp_path / "project", npm_registry)
-    [addon] = project.directory.glob("node_modules/@quorlock/*/quorlock.node")
+    [addon] = project.directory.glob(f"node_modules/{home().scope}/*/quorlock.node")
     addon.write_bytes(b"from another platform")
     done = project.run("node", "--input-type=module", "-", stdin="import 'quorlock'")
     assert done.returncode == 1

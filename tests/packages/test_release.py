@@ -1,11 +1,16 @@
-"""Requirements of a release: one version number, all platforms in the workflow."""
+"""Requirements of a release: one version number, one home, all platforms in the workflow."""
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import sys
+from pathlib import Path
 
+import home
+import install
 import npm
+import pytest
 from packages.sandboxes import ROOT
 
 WORKFLOW = ROOT / ".github" / "workflows" / "release.yml"
@@ -15,6 +20,71 @@ def test_all_packages_have_one_version() -> None:
     command = [sys.executable, str(ROOT / "release" / "version.py")]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
+
+
+@pytest.fixture
+def copy(tmp_path: Path) -> Path:
+    """A repository with the files of this one that name its home, and those that show how to install it."""
+    for path, text in home.files(ROOT):
+        if home.home().slug in text or home.home().scope in text or path in install.PAGES:
+            target = tmp_path / path.relative_to(ROOT)
+            target.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(path, target)
+    subprocess.run(["git", "init", "--quiet", tmp_path], check=True)
+    return tmp_path
+
+
+def test_all_files_name_one_home() -> None:
+    assert home.others() == []
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "https://github.com/{owner}/quorlock/blob/main/README.md",
+        "gh attestation verify --repo {owner}/quorlock",
+        "@{owner}/linux-x64-gnu",
+        "`@{owner}/$" + "{{platform}}`",
+    ],
+)
+def test_a_file_that_names_another_home_is_found(text: str, copy: Path) -> None:
+    (copy / "page.md").write_text(text.format(owner="elsewhere"))
+    [found] = home.others(copy)
+    assert found.startswith("page.md: ")
+
+
+def test_moving_home_changes_all_files(copy: Path) -> None:
+    old, new = home.home(), home.Home("https://code.example.org/locks/quorlock", "@locks")
+    home.move(new, copy)
+    assert home.home(copy) == new
+    assert home.others(copy) == []
+    for path, text in home.files(copy):
+        assert old.repository not in text, path
+
+
+@pytest.mark.parametrize(("repository", "scope"), [("quorlock", "@a"), ("https://a.b/c/d", "a")])
+def test_an_invalid_home_is_refused(repository: str, scope: str, copy: Path) -> None:
+    with pytest.raises(SystemExit, match="must be like"):
+        home.move(home.Home(repository, scope), copy)
+
+
+def test_all_pages_show_the_same_way_to_install() -> None:
+    pages = {path: path.read_text() for path in install.PAGES}
+    assert all(text.count("<!-- install ") >= 4 for text in pages.values())
+    assert any(
+        all(install.filled(text, commands) == text for text in pages.values())
+        for commands in (install.SOURCE, install.REGISTRIES)
+    )
+
+
+def test_a_release_installs_from_the_registries() -> None:
+    for path in install.PAGES:
+        page = install.filled(path.read_text(), install.REGISTRIES)
+        assert "pip install quorlock\n" in page
+        assert "npm install quorlock\n" in page
+        assert "cargo add quorlock\n" in page
+        assert "build/packages" not in page
+        assert install.filled(page, install.SOURCE) == install.filled(path.read_text(), install.SOURCE)
 
 
 def test_the_workflow_builds_for_all_platforms() -> None:
