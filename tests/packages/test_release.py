@@ -84,7 +84,9 @@ def test_a_release_installs_from_the_registries() -> None:
         assert "npm install quorlock\n" in page
         assert "cargo add quorlock\n" in page
         assert "build/packages" not in page
-        assert install.filled(page, install.SOURCE) == install.filled(path.read_text(), install.SOURCE)
+        assert install.filled(page, install.SOURCE) == install.filled(
+            path.read_text(), install.SOURCE
+        )
 
 
 def test_the_workflow_builds_for_all_platforms() -> None:
