@@ -24,7 +24,7 @@ def test_all_packages_have_one_version() -> None:
 
 @pytest.fixture
 def copy(tmp_path: Path) -> Path:
-    """A repository with the files of this one that name its home, and those that show how to install it."""
+    """A repository with the files that name the home or show how to install the packages."""
     for path, text in home.files(ROOT):
         if home.home().slug in text or home.home().scope in text or path in install.PAGES:
             target = tmp_path / path.relative_to(ROOT)
@@ -79,7 +79,8 @@ def test_all_pages_show_the_same_way_to_install() -> None:
 
 def test_a_release_installs_from_the_registries() -> None:
     for path in install.PAGES:
-        page = install.filled(path.read_text(), install.REGISTRIES)
+        text = path.read_text()
+        page = install.filled(text, install.REGISTRIES)
         assert "pip install quorlock\n" in page
         assert "npm install quorlock\n" in page
         assert "cargo add quorlock\n" in page
