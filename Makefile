@@ -30,7 +30,8 @@ help:
 	@echo 'make bench   quorlock beside raw sockets and other libraries; takes ten to fifteen minutes (ROUNDS=8, CYCLES=200)'
 	@echo 'make bench-report  writes docs/performance.md again, from bench/results.json'
 	@echo 'make bench-waiting  waiting under contention, beside other libraries; takes ten minutes'
-	@echo 'make packages  wheel, sdist and npm packages of this machine in build/packages (make test-packages: installs and tries them)'
+	@echo 'make packages  wheel, sdist and npm packages of this machine in build/packages (PROFILE=release: as they are published)'
+	@echo 'make test-packages  builds the packages as they are published, installs them without Rust, and tries them'
 	@echo 'make licenses  whether the licences and sources of all dependencies are allowed (needs cargo-deny)'
 	@echo 'make version VERSION=1.2.3  sets the version of all packages'
 	@echo 'make home REPOSITORY=https://… SCOPE=@…  moves the project to another address and npm scope'
@@ -139,7 +140,7 @@ bench-waiting: $(STAMPS)/venv $(STAMPS)/npm redis
 
 # `make test-python` builds and tries them too, compiled quickly.
 packages: $(STAMPS)/venv
-	$(BIN)/python release/build.py build/packages
+	$(BIN)/python release/build.py build/packages $(PROFILE)
 
 # As they are published; `make test` does the same with the cargo profile `quick`.
 test-packages: $(STAMPS)/venv redis
