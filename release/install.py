@@ -21,7 +21,7 @@ PAGES = [ROOT / "README.md", ROOT / "docs" / "index.md", ROOT / "docs" / "gettin
 SOURCE = {
     "build": """\
 The packages are not on PyPI, npm or crates.io yet. Build them once from a clone. This takes about
-four minutes, and needs Rust, Python, Node.js and make:
+three minutes, and needs Rust, Python, Node.js and make:
 
 <!-- test: skip (tests/packages builds the packages) -->
 ```sh
