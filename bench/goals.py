@@ -52,6 +52,8 @@ def _below(what: str, measured: float | None, limit: float, unit: str) -> Goal:
 def _measured(value: float | None, unit: str) -> str:
     if value is None:
         return "not measured"
+    if unit.startswith("times the "):
+        unit = "times"  # the goal beside it names the rest
     return f"{value:,.0f} {unit}" if value >= 100 else f"{value:.2f} {unit}"
 
 
@@ -61,27 +63,32 @@ def _one_at_a_time(figures: Figures) -> Iterator[Goal]:
     asyncio, node = figures.latency(ASYNCIO), figures.latency(NODE)
     rslock, redlock = figures.latency("rslock"), figures.latency(NPM_REDLOCKS[1])
     times = "times as fast as any Python peer"
-    yield _at_most("Rust, one at a time", ratio(rust, floor), 1.15, "times the floor")
-    yield _at_most("Rust, one at a time", ratio(rust, rslock), 0.6, "times rslock")
-    yield _at_most("Python, one at a time", ratio(python, floor), 1.5, "times the floor")
+    of_floor = "times the latency of the floor"
+    of_rslock, of_redlock = "times the latency of rslock", "times the latency of redlock-5"
+    yield _at_most("Rust, one at a time", ratio(rust, floor), 1.15, of_floor)
+    yield _at_most("Rust, one at a time", ratio(rust, rslock), 0.6, of_rslock)
+    yield _at_most("Python, one at a time", ratio(python, floor), 1.5, of_floor)
     yield _at_least("Python, one at a time", ratio(fastest, python), 5, times)
-    yield _at_most("asyncio, one at a time", ratio(asyncio, floor), 2.2, "times the floor")
+    yield _at_most("asyncio, one at a time", ratio(asyncio, floor), 2.2, of_floor)
     yield _at_least("asyncio, one at a time", ratio(fastest, asyncio), 1.7, times)
-    yield _at_most("Node.js, one at a time", ratio(node, redlock), 1, "times redlock-5")
+    yield _at_most("Node.js, one at a time", ratio(node, redlock), 1, of_redlock)
 
 
 def _in_flight(figures: Figures) -> Iterator[Goal]:
     threads, one = figures.rate(PYTHON, 8), figures.rate(PYTHON, 1)
     tasks, floor = figures.rate(ASYNCIO, 64), figures.rate(FLOOR, 64)
-    best = "times the best Python peer"
-    yield _at_least("Python, 8 threads", ratio(threads, one), 1.5, "times one thread")
+    alone, best, of_floor, of_npm = (
+        f"times the throughput of {what}"
+        for what in ["one thread", "the best Python peer", "the floor", "npm redlock"]
+    )
+    yield _at_least("Python, 8 threads", ratio(threads, one), 1.5, alone)
     yield _at_least("Python, 8 threads", ratio(threads, figures.busiest_peer("Python", 8)), 5, best)
-    yield _at_least("asyncio, 64 tasks", ratio(tasks, floor), 0.4, "times the floor")
+    yield _at_least("asyncio, 64 tasks", ratio(tasks, floor), 0.4, of_floor)
     yield _at_least("asyncio, 64 tasks", ratio(tasks, figures.busiest_peer("Python", 64)), 8, best)
     redlocks = [figures.rate(name, 64) for name in NPM_REDLOCKS]
     faster = max((rate for rate in redlocks if rate is not None), default=None)
     node = ratio(figures.rate(NODE, 64), faster)
-    yield _at_least("Node.js, 64 in flight", node, 5, "times npm redlock")
+    yield _at_least("Node.js, 64 in flight", node, 5, of_npm)
 
 
 def _faults(figures: Figures) -> Iterator[Goal]:
@@ -91,7 +98,7 @@ def _faults(figures: Figures) -> Iterator[Goal]:
         known = {short: value for short, value in ratios.items() if value is not None}
         yield Goal(
             f"{fault}, of five",
-            f"each ≤ {FAULT_LIMIT:g} times healthy",
+            f"each ≤ {FAULT_LIMIT:g} times the latency on healthy nodes",
             ", ".join(f"{short} {value:.2f}" for short, value in known.items()),
             # A contender that fails under the fault has no figure.
             len(known) == len(names) and max(known.values()) <= FAULT_LIMIT,
@@ -115,7 +122,9 @@ def _start(figures: Figures) -> Iterator[Goal]:
     start = figures.all["start"]
     for name, times in start["import"].items():
         above = times["above bare"]
-        yield _below(f"import in {name}", above, IMPORT_MILLISECONDS, "ms above bare")
+        yield _below(
+            f"additional start time of an import in {name}", above, IMPORT_MILLISECONDS, "ms"
+        )
     for name in [RUST, PYTHON, NODE]:
         trips = start["first lock"][name]["round trips"]
         yield _below(f"first lock of {name}", trips, ROUND_TRIPS, "round trips")

@@ -34,26 +34,59 @@ def _introduction(figures: Figures) -> str:
         f"{language} {version}" for language, version in machine["languages"].items()
     )
     missing = ", ".join(results["missing"])
-    lines = [
-        "# Performance",
-        "",
-        "<!-- Written by bench/report.py from bench/results.json: `make bench`. -->",
-        "",
-        "What quorlock costs, beside raw sockets and beside other libraries, on real servers, all"
-        " on one machine. **Read the ratios**: times depend on the machine, and loopback is faster"
-        " than any network. `make bench` repeats it; [how it is measured](../bench/README.md).",
-        "",
-        "- A *cycle* is acquire + release, uncontended, with a ttl of 10 s.",
-        "- The *floor* is the same requests on raw sockets, in Rust, waiting for a majority,"
-        " without timeouts, undo or reconnects. *Floor, all* waits for all nodes.",
-        f"- {results['date']}; {machine['processor']}, {machine['CPUs']} CPUs, {machine['system']};"
-        f" {results['placement']}; {results['rounds']} rounds of up to {results['cycles']} cycles.",
-        f"- {machine['server']}, {languages}; quorlock at {machine['commit']}. Other libraries are"
-        " pinned in `bench/peers`.",
+    conditions = [
+        ("date", results["date"]),
+        ("quorlock", f"commit {machine['commit']}"),
+        ("machine", f"{machine['processor']}, {machine['CPUs']} CPUs, {machine['system']}"),
+        ("placement", results["placement"]),
+        ("servers", machine["server"]),
+        ("languages", languages),
+        ("other libraries", "versions pinned in [`bench/peers`](../bench/peers)"),
+        ("rounds", f"{results['rounds']}, of up to {results['cycles']} cycles per library"),
     ]
     if missing:
-        lines.append(f"- Could not be installed in this run: {missing}.")
-    return "\n".join(lines)
+        conditions.append(("not installed in this run", missing))
+    return "\n\n".join(
+        [
+            "# Performance",
+            "<!-- Written by bench/report.py from bench/results.json: `make bench`. -->",
+            _lines(
+                "This page compares the cost of quorlock with raw sockets and with other",
+                "libraries.",
+                "All servers and clients run on one machine, and they communicate over loopback.",
+            ),
+            _lines(
+                "**Read the ratios, not the times.** Times depend on the machine, and loopback is",
+                "faster than any network. `make bench` repeats the measurement.",
+                "[bench/README.md](../bench/README.md) describes the method.",
+            ),
+            "\n".join(
+                [
+                    "- A *cycle* is one acquire and one release of a free lock, with a ttl of 10"
+                    " s.",
+                    "- The *floor* is a Rust program that sends the same requests over raw sockets"
+                    " and waits for a majority.",
+                    "- The floor has no timeouts, no undo and no reconnects.",
+                    "- *Floor, all* is the same program, but it waits for all nodes.",
+                    "- A *Python peer* is another Python library that locks on a majority of the"
+                    " nodes.",
+                    "- *redlock-4* and *redlock-5* are two major versions of the npm package"
+                    " `redlock`.",
+                ]
+            ),
+            _table(["condition", "value"], conditions),
+        ]
+    )
+
+
+def _lines(*parts: str) -> str:
+    """Joins the parts of a paragraph to one line."""
+    return " ".join(parts)
+
+
+def _table(columns: list[str], rows: list[tuple[str, str]]) -> str:
+    """Returns a table of texts, which are left-aligned."""
+    return table(columns, rows).replace("---:", "---")
 
 
 def _goals(figures: Figures) -> str:
@@ -61,26 +94,54 @@ def _goals(figures: Figures) -> str:
     return "\n\n".join(
         [
             "## Goals",
-            "On five nodes; times are medians. Python peers are those that lock on a majority.",
-            table(["", "goal", "measured", "met"], rows),
-            "Where a goal is not met, [where the time goes](where-the-time-goes.md) says why.",
+            "All goals are for five nodes. Latencies are medians.",
+            table(["what", "goal", "measured", "met"], rows),
+            "[Where the time goes](where-the-time-goes.md) explains the goals that are not met.",
         ]
     )
 
 
 def _one_at_a_time(figures: Figures) -> str:
-    parts = [
-        "## One at a time",
-        "![One at a time](pictures/performance-one-at-a-time.svg)",
-        "![By the number of nodes](pictures/performance-nodes.svg)",
-        "*CPU* is per cycle, of the client's process and of all servers together.",
-    ]
-    for count, summaries in figures.all["one at a time"].items():
-        base = summaries[FLOOR].get("median")
-        rows = _sorted_rows(summaries, lambda each, base=base: _latency_cells(each, base))
-        columns = ["", "median", "quartiles", "p99", "times floor", "CPU", "CPU of servers"]
-        parts += [f"### N = {count}", table(columns, rows)]
-    return "\n\n".join(parts)
+    summaries = figures.all["one at a time"]["5"]
+    base = summaries[FLOOR].get("median")
+    rows = _sorted_rows(summaries, lambda each: _latency_cells(each, base))
+    columns = ["five nodes", "median", "quartiles", "p99", "times floor", "CPU", "CPU of servers"]
+    counts = sorted(figures.all["one at a time"], key=int)
+    return "\n\n".join(
+        [
+            "## One at a time",
+            _lines(
+                "One loop runs one cycle after another. *CPU* is the CPU time of the client",
+                "process",
+                "per cycle. *CPU of servers* is the CPU time of all servers together per cycle.",
+            ),
+            "![Latency of one cycle on five nodes](pictures/performance-one-at-a-time.svg)",
+            table(columns, rows),
+            "The next table shows the median latency of one cycle by the number of nodes.",
+            "![Latency of one cycle by the number of nodes](pictures/performance-nodes.svg)",
+            table(["", *(f"N = {count}" for count in counts)], _latency_by_nodes(figures, counts)),
+        ]
+    )
+
+
+def _latency_by_nodes(figures: Figures, counts: list[str]) -> Iterator[list[str]]:
+    """Yields a row of medians for each contender, in the order of the table for five nodes."""
+    by_count = figures.all["one at a time"]
+    medians = {
+        contender: summary["median"]
+        for summaries in [by_count["1"], by_count["5"]]
+        for contender, summary in summaries.items()
+        if "median" in summary
+    }
+    for contender in sorted(medians, key=lambda each: (each not in by_count["5"], medians[each])):
+        cells = [_median(by_count[count].get(contender)) for count in counts]
+        yield [name(contender), *cells]
+
+
+def _median(summary: dict[str, Any] | None) -> str:
+    if summary is None:
+        return "-"
+    return failure(summary) if "failure" in summary else micros(summary["median"])
 
 
 def _latency_cells(summary: dict[str, Any], base: float | None) -> list[str]:
@@ -113,17 +174,42 @@ def _noted(contender: str, summary: dict[str, Any]) -> str:
 
 
 def _in_flight(figures: Figures) -> str:
-    parts = [
-        "## Many in flight",
-        "One process, each cycle on a key of its own: tasks, promises or goroutines; 8 of them are"
-        " threads where the library blocks.",
-        "![Throughput](pictures/performance-throughput.svg)",
-    ]
-    for level, summaries in figures.all["in flight"].items():
-        rows = _sorted_rows(summaries, _rate_cells, key="rate", reverse=True)
-        columns = ["", "cycles/s", "median", "p99", "CPU", "CPU of servers"]
-        parts += [f"### {int(level):,} in flight, N = 5", table(columns, rows)]
-    return "\n\n".join(parts)
+    levels = figures.all["in flight"]
+    detailed = _sorted_rows(levels["64"], _rate_cells, key="rate", reverse=True)
+    columns = ["64 in flight", "cycles/s", "median", "p99", "CPU", "CPU of servers"]
+    return "\n\n".join(
+        [
+            "## Many in flight",
+            _lines(
+                "One process runs many cycles concurrently on five nodes, each on a key of its",
+                "own.",
+                "The cycles run in tasks, promises or goroutines. Libraries that block the caller",
+                "use threads, at most 8 of them.",
+            ),
+            "![Throughput](pictures/performance-throughput.svg)",
+            "The next table shows the cycles per second by the number of cycles in flight.",
+            table(["", *(f"{int(level):,} in flight" for level in levels)], _rates(figures)),
+            "The next table shows latency and CPU time per cycle with 64 cycles in flight.",
+            table(columns, detailed),
+        ]
+    )
+
+
+def _rates(figures: Figures) -> Iterator[list[str]]:
+    """Yields a row of rates for each contender, those with the highest rate first."""
+    levels = figures.all["in flight"].values()
+    best: dict[str, float] = {}
+    for summaries in levels:
+        for contender, summary in summaries.items():
+            best[contender] = max(best.get(contender, 0.0), summary.get("rate", 0.0))
+    for contender in sorted(best, key=lambda each: best[each], reverse=True):
+        yield [name(contender), *(_rate(summaries.get(contender)) for summaries in levels)]
+
+
+def _rate(summary: dict[str, Any] | None) -> str:
+    if summary is None:
+        return "-"
+    return failure(summary) if "failure" in summary else f"{summary['rate']:,.0f}"
 
 
 def _rate_cells(summary: dict[str, Any]) -> list[str]:
@@ -143,9 +229,21 @@ def _faults(figures: Figures) -> str:
     return "\n\n".join(
         [
             "## With nodes that fail",
-            "One at a time, N = 5: the median, and how many times that of the same contender on"
-            " healthy nodes in the same rounds. *Hangs*: no answer within 10 s.",
-            "![With nodes that fail](pictures/performance-faults.svg)",
+            _lines(
+                "One loop runs one cycle after another on five nodes, some of which fail. Each",
+                "cell",
+                "shows the median latency. The ratio compares it with the same library on healthy",
+                "nodes in the same rounds.",
+            ),
+            "\n".join(
+                [
+                    "- *Frozen* nodes are stopped with SIGSTOP, and *killed* nodes with SIGKILL.",
+                    "- *Slow* nodes answer 50 ms later.",
+                    "- *Hangs* means that the library did not answer within 10 s.",
+                    "- *Fails* means that the library reported an error in two consecutive turns.",
+                ]
+            ),
+            "![Latency with nodes that fail](pictures/performance-faults.svg)",
             table(["", *faults], rows),
         ]
     )
@@ -185,13 +283,18 @@ def _held(figures: Figures) -> str:
     return "\n\n".join(
         [
             "## Held leases",
-            "Nothing is done but to extend them. *Requests* are per node; *one by one* is how many"
-            " they would be if each lease were extended alone, at each third of its ttl. CPU in per"
-            " cent of one core.",
+            _lines(
+                "The client only renews its leases. *Requests* is the number of requests to each",
+                "node. *One by one* is the number of requests without batching: one per lease for",
+                "each third of its ttl. CPU is in per cent of one core.",
+            ),
             table(columns, rows),
-            "Bytes per lease, of 10,000: on the heap of the core, where an allocator counts them,"
-            " and by how much the process has grown (resident memory), with what the language"
-            " adds.",
+            _lines(
+                "The next table shows the memory of one held lease in bytes, averaged over 10,000",
+                "leases. *Heap* is the heap of the Rust core. *Process* is the growth of the",
+                "resident",
+                "memory of the process.",
+            ),
             table(["", "heap", "process"], memory),
         ]
     )
@@ -215,19 +318,23 @@ def _start(figures: Figures) -> str:
     return "\n\n".join(
         [
             "## Start",
-            "Processes that import quorlock and end, beside those that only end.",
+            "A process that imports quorlock and ends is compared with a process that only ends.",
             table(["", "bare", "importing", "difference"], imports),
-            "The first lock of a process, from before the client is made until the lease is held,"
-            " N = 5: on loopback, and in round trips of a network where each takes"
-            f" {start['round trip ms']} ms (connecting takes none there; *new*: nodes that do not"
-            " know the scripts yet). *Plain sockets* connect and send a PING.",
-            table(["", "loopback", "round trips", "new"], first),
+            _lines(
+                "The first lock of a process is timed from before the client is created until the",
+                "lease is held, on five nodes. *Round trips* is the time on a network where each",
+                f"reply takes {start['round trip ms']} ms, divided by {start['round trip ms']} ms.",
+                "Opening a TCP connection takes no time on that network. *New nodes* have not",
+                "loaded",
+                "the scripts yet. *Plain sockets* connect and send one PING.",
+            ),
+            table(["", "loopback", "round trips", "round trips, new nodes"], first),
         ]
     )
 
 
 def _waiting() -> str:
     return (
-        "## Under contention\n\nWhat waiting costs, hand-overs and fairness are measured by"
-        " `make bench-waiting`: see [waiting](waiting.md#what-it-costs)."
+        "## Under contention\n\n`make bench-waiting` measures the cost of waiting, hand-overs and"
+        " fairness. [Waiting](waiting.md) has the results."
     )

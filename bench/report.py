@@ -22,25 +22,28 @@ def excerpt(figures: Figures) -> str:
         for short, name in names.items()
         if (figure := figures.latency(name)) is not None
     )
-    lines = [f"- **One at a time** on five nodes: {times}; raw sockets take {_micros(floor)}."]
+    lines = [
+        f"- **One lock at a time** on five nodes, acquire and release: {times}. The same requests"
+        f" over raw sockets take {_micros(floor)}."
+    ]
     peer, python = figures.fastest_peer("Python"), figures.latency(PYTHON)
     if peer and python:
         lines.append(
             f"- **The fastest other Python library** that locks on a majority takes {micros(peer)},"
-            f" {peer / python:.1f} times as long."
+            f" which is {peer / python:.1f} times as long as quorlock."
         )
     tasks, threads = figures.rate(ASYNCIO, 64), figures.rate(PYTHON, 8)
     if tasks and threads:
         lines.append(
-            f"- **Many at once**, in one process: {tasks:,.0f} acquire + release per second with 64"
-            f" asyncio tasks, {threads:,.0f} with 8 threads."
+            f"- **Many locks at once**: one Python process acquires and releases {tasks:,.0f} locks"
+            f" per second with 64 asyncio tasks, and {threads:,.0f} with 8 threads."
         )
     frozen = [figures.times_healthy(name, "two frozen") for name in names.values()]
     known = [times for times in frozen if times is not None]
     if known:
         lines.append(
-            f"- **With two of five nodes frozen** it takes {min(known):.2f} to {max(known):.2f}"
-            " times as long as with none."
+            f"- **With two of five nodes frozen**, a lock takes {min(known):.2f} to"
+            f" {max(known):.2f} times as long as with five healthy nodes."
         )
     picture = "![One lock at a time on five nodes](docs/pictures/performance-one-at-a-time.svg)"
     return "\n".join([*lines, "", picture, ""])
