@@ -86,7 +86,7 @@ def messages() -> list[str]:
     fixed = []
     for directory, suffix in SOURCES.items():
         for path in sorted((ROOT / directory).rglob(f"*.{suffix}")):
-            if not {"tests", "testing", "tests.rs"} & set(path.parts):
+            if not {"node_modules", "tests", "testing", "tests.rs"} & set(path.parts):
                 fixed += fixed_parts(path.read_text(), suffix)
     return fixed
 
