@@ -56,7 +56,7 @@ const attributesOf = (labels) => Object.fromEntries(labels.map(([name, value]) =
  */
 function follow(client, meter, tracer) {
   const durations = meter.createHistogram('quorlock.acquire.duration', {
-    description: 'How long acquires took, by what became of them.',
+    description: 'Duration of acquires, by outcome.',
     unit: 's',
     advice: { explicitBucketBoundaries: client.stats().acquireSeconds.bounds },
   })

@@ -154,6 +154,14 @@ def test_prometheus_exports_the_statistics(servers: Servers, client: quorlock.Cl
     assert ("quorlock_acquire_seconds_bucket", (("le", "1"),)) in seconds
 
 
+def test_a_client_that_is_not_in_use_reports_no_node_as_down(client: quorlock.Client) -> None:
+    assert exported(Collector(client)).get("quorlock_node_up", {}) == {}
+    client.lock("r").acquire().release()
+    assert len(exported(Collector(client))["quorlock_node_up"]) == 3
+    client.close()
+    assert exported(Collector(client)).get("quorlock_node_up", {}) == {}
+
+
 def test_prometheus_distinguishes_several_clients_by_label(client: quorlock.Client) -> None:
     with quorlock.Client(["memory://other"]) as other:
         other.lock("r").acquire().release()

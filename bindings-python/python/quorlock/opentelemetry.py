@@ -43,7 +43,7 @@ def instrument(
     durations = meter.create_histogram(
         "quorlock.acquire.duration",
         "s",
-        "How long acquires took, by what became of them.",
+        "Duration of acquires, by outcome.",
         explicit_bucket_boundaries_advisory=client.stats().acquire_seconds.bounds,
     )
     for family in json.loads(client._native.metrics()):

@@ -87,11 +87,17 @@ impl Stats {
             ("cancelled", self.cancelled),
         ];
         let extensions = [("confirmed", self.extensions), ("failed", self.extension_failures)];
+        let label = |node: &NodeStats| vec![("node", node.address.clone())];
         let per_node = |value: fn(&NodeStats) -> Value| {
-            let label = |node: &NodeStats| vec![("node", node.address.clone())];
             let nodes = self.nodes.iter();
             nodes.map(|node| Sample { labels: label(node), value: value(node) }).collect()
         };
+        // A client that is not in use has no connections, which must not look like an outage.
+        let in_use = |node: &&NodeStats| !matches!(node.state, NodeState::Idle | NodeState::Closed);
+        let up = self.nodes.iter().filter(in_use).map(|node| Sample {
+            labels: label(node),
+            value: Value::Number(u64::from(node.state == NodeState::Up)),
+        });
         let requests = self.nodes.iter().flat_map(|node| {
             node.outcomes.iter().map(|(outcome, count)| Sample {
                 labels: vec![("node", node.address.clone()), ("outcome", (*outcome).to_owned())],
@@ -102,93 +108,93 @@ impl Stats {
             family(
                 Counter,
                 "quorlock_acquires",
-                "Acquires that are over, by what became of them.",
+                "Finished acquires, by outcome.",
                 by_outcome(&acquires),
             ),
             family(
                 Counter,
                 "quorlock_rounds",
-                "Rounds of requests that acquires took.",
+                "Rounds of requests that acquires needed.",
                 one(self.rounds),
             ),
             family(
                 Counter,
                 "quorlock_releases",
-                "Leases that were valid until they were released.",
+                "Leases that were released while they were valid.",
                 one(self.releases),
             ),
             family(
                 Counter,
                 "quorlock_leases_closed",
-                "Leases that were valid until their client was closed.",
+                "Leases that were released because their client was closed.",
                 one(self.closed),
             ),
             family(
                 Counter,
                 "quorlock_leases_dropped",
-                "Leases that were dropped without being released.",
+                "Valid leases that were dropped without a release.",
                 one(self.dropped),
             ),
-            family(Counter, "quorlock_losses", "Leases that were lost.", one(self.losses)),
+            family(
+                Counter,
+                "quorlock_losses",
+                "Leases that were lost before their release.",
+                one(self.losses),
+            ),
             family(
                 Counter,
                 "quorlock_extensions",
-                "Extensions of leases, by what became of them.",
+                "Renewals of leases, by outcome.",
                 by_outcome(&extensions),
             ),
-            family(Gauge, "quorlock_leases_held", "Leases that are held now.", one(self.held)),
-            family(
-                Gauge,
-                "quorlock_waiters",
-                "Acquires under way that wait for others, or will if they do not win at once.",
-                one(self.waiting),
-            ),
+            family(Gauge, "quorlock_leases_held", "Leases that are held.", one(self.held)),
+            family(Gauge, "quorlock_waiters", "Acquires that are in progress.", one(self.waiting)),
             family(
                 Histogram,
                 "quorlock_acquire_seconds",
-                "How long acquires that won took.",
+                "Duration of successful acquires.",
                 times(&self.acquire_seconds),
             ),
             family(
                 Histogram,
                 "quorlock_wait_seconds",
-                "How long acquires took that others kept waiting, won or not.",
+                "Time that acquires waited for other holders, successful or not.",
                 times(&self.wait_seconds),
             ),
             family(
                 Histogram,
                 "quorlock_hold_seconds",
-                "How long leases were held.",
+                "Time that leases were held.",
                 times(&self.hold_seconds),
             ),
             family(
                 Histogram,
                 "quorlock_extension_seconds",
-                "How long extensions that were confirmed took.",
+                "Duration of confirmed renewals.",
                 times(&self.extension_seconds),
             ),
             family(
                 Counter,
                 "quorlock_node_requests",
-                "Requests to a node, by what became of them.",
+                "Requests to a node, by outcome.",
                 requests.collect(),
             ),
             family(
                 Histogram,
                 "quorlock_node_answer_seconds",
-                "How long a node's answers took.",
+                "Response times of a node.",
                 per_node(|node| Value::Histogram(node.answer_seconds.clone())),
             ),
             family(
                 Gauge,
                 "quorlock_node_up",
-                "Whether a node is connected.",
-                per_node(|node| Value::Number(u64::from(node.state == NodeState::Up))),
+                "Whether a node is connected: 1 or 0. Missing while the client is not in use.",
+                up.collect(),
             ),
             family(
                 Counter,
                 "quorlock_node_reconnects",
-                "How often a node was connected again.",
+                "Reconnects to a node.",
                 per_node(|node| Value::Number(node.reconnects)),
             ),
         ]
