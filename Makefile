@@ -148,9 +148,6 @@ version:
 	$(PYTHON) release/version.py $(VERSION)
 
 docs: $(STAMPS)/site
-	cd site && node_modules/.bin/typedoc --logLevel Warn
-	rm -rf target/doc
-	RUSTDOCFLAGS='-D warnings' cargo doc --quiet --locked -p quorlock-protocol -p quorlock --no-deps --target-dir target
 	NO_MKDOCS_2_WARNING=1 $(SITE)/bin/mkdocs build --quiet --strict
 	$(SITE)/bin/python site/links.py $(LINKS)
 
