@@ -280,7 +280,7 @@ def _without_rust_comments(source: str) -> str:
 
 
 def _rust_exports(sources: list[str], library: str) -> set[str]:
-    found = set()
+    found: set[str] = set()
     for path in re.findall(r"^pub use ([^;]+);", library, re.M):
         name = path.split(" as ")[-1].strip()
         if "{" in name:
