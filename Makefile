@@ -33,7 +33,7 @@ help:
 	@echo 'make packages  wheel, sdist and npm packages of this machine in build/packages, installed without Rust and tried'
 	@echo 'make licenses  whether the licences and sources of all dependencies are allowed (needs cargo-deny)'
 	@echo 'make version VERSION=1.2.3  sets the version of all packages'
-	@echo 'make docs    the documentation site, in build/site (LINKS=all: also looks whether other sites are there)'
+	@echo 'make docs    the documentation site, in build/site (LINKS=all: also checks links to other sites)'
 	@echo 'make clean   removes what these made, except the Rust target directory'
 
 build: native $(STAMPS)/venv $(STAMPS)/npm
