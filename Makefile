@@ -17,7 +17,7 @@ PROFILE := quick
 
 help:
 	@echo 'make build   both packages, in place (PROFILE=release: as they are published)'
-	@echo 'make demo    the lock at work on five real servers, in two minutes (LOCK=off: without it)'
+	@echo 'make demo    the lock at work on five real servers, in two minutes, with a timeline as a page (LOCK=off: without it)'
 	@echo 'make test    all suites, side by side, and how long each took (test-rust, test-python, test-node: one of them)'
 	@echo 'make verify  the long forms of what is short in make test; takes hours'
 	@echo 'make examples  what the examples in examples/ run on (make test-examples: their tests)'
@@ -35,7 +35,7 @@ help:
 	@echo 'make licenses  whether the licences and sources of all dependencies are allowed (needs cargo-deny)'
 	@echo 'make version VERSION=1.2.3  sets the version of all packages'
 	@echo 'make home REPOSITORY=https://… SCOPE=@…  moves the project to another address and npm scope'
-	@echo 'make docs    the documentation site, in build/site (LINKS=all: also looks whether other sites are there)'
+	@echo 'make docs    the documentation site, in build/site (LINKS=all: also checks links to other sites)'
 	@echo 'make clean   removes what these made, except the Rust target directory'
 
 build: native $(STAMPS)/venv $(STAMPS)/npm
@@ -156,9 +156,6 @@ home:
 	$(PYTHON) release/home.py $(REPOSITORY) $(SCOPE)
 
 docs: $(STAMPS)/site
-	cd site && node_modules/.bin/typedoc --logLevel Warn
-	rm -rf target/doc
-	RUSTDOCFLAGS='-D warnings' cargo doc --quiet --locked -p quorlock-protocol -p quorlock --no-deps --target-dir target
 	NO_MKDOCS_2_WARNING=1 $(SITE)/bin/mkdocs build --quiet --strict
 	$(SITE)/bin/python site/links.py $(LINKS)
 
@@ -176,7 +173,7 @@ lint: build
 	npm run types
 
 clean:
-	rm -rf $(VENV) $(STAMPS) build/site node_modules examples/node_modules examples/nestjs/dist site/node_modules \
+	rm -rf $(VENV) $(STAMPS) build/site build/packages build/demo*.html node_modules examples/node_modules examples/nestjs/dist site/node_modules \
 	    LICENSE-THIRD-PARTY bindings-node/*.node bindings-python/python/quorlock/*.so
 
 redis:

@@ -1,4 +1,4 @@
-"""Converts pages that are written for GitHub, and the output of typedoc, to those of the site."""
+"""Converts pages that are written for GitHub to those of the site."""
 
 from __future__ import annotations
 
@@ -16,13 +16,6 @@ _TAB = re.compile(
 )
 _ROW = re.compile(r"^ *\|.*$", re.MULTILINE)
 _CODE = re.compile(r"`[^`\n]*`")
-_SECTION = re.compile(
-    r'(?:<a id="(?P<id>[^"]+)"></a>\n+)?^(?P<level>#{2,6}) (?P<title>[^\n]*)\n(?P<body>.*?)'
-    r'(?=^(?:<a id="[^"]+"></a>\n+#|#{2,6} )|\Z)',
-    re.MULTILINE | re.DOTALL,
-)
-_REDUNDANT = {"Returns", "Implements", "Implementation of", "Inherited from", "Type Parameters"}
-_GROUPS = {"Constructors", "Methods"}
 
 
 def tabs(markdown: str) -> str:
@@ -60,24 +53,3 @@ def links(markdown: str, source: Path, repository: str, warn: Callable[[str], No
         return f"{repository}/{kind}/main/{path}{link['anchor'] or ''}"
 
     return _LINK.sub(rewritten, markdown)
-
-
-def reference(written: str) -> str:
-    """Converts typedoc's page: drops sections that repeat the signatures, and adds the anchors."""
-    parts: list[str] = []
-    is_error, is_constructor = False, False
-    for section in _SECTION.finditer(written):
-        level, title = len(section["level"]), section["title"]
-        if level == 2:
-            is_error = False
-        if level <= 3:
-            is_constructor = title == "Constructors"
-        is_error = is_error or title == "Extends"
-        if title in _REDUNDANT | _GROUPS or (is_error and is_constructor):
-            continue
-        # The headings of groups are dropped, so members move up one level, below their class.
-        shown = level if level < 4 else level - 1
-        anchor = f" {{: #{section['id']} }}" if section["id"] else ""
-        body = section["body"].replace("***\n", "").replace("\\<", "&lt;")
-        parts.append(f"{'#' * shown} {title}{anchor}\n{body}")
-    return "\n".join(parts)

@@ -8,6 +8,8 @@ block is a program of its own. Comment lines directly before a block are directi
     <!-- test: continues -->      continue the previous block, although this one imports the client
     <!-- test: alone -->          start a new program, although this one does not import the client
     <!-- test: prints REGEX -->   the whole output must match
+    <!-- file: PATH -->           the block is that file, which has its own tests; it is not run
+    <!-- file: PATH (part) -->    the block is a run of consecutive lines of that file
 """
 
 from __future__ import annotations
@@ -30,6 +32,7 @@ _FENCE = re.compile(r"(?P<indent> *)(?P<ticks>`{3,}) *(?P<language>[\w+-]*)(?P<m
 _DIRECTIVE = re.compile(
     r" *<!-- test: (?P<name>skip|continues|alone|prints)(?: (?P<value>.+))? -->"
 )
+_FILE = re.compile(r" *<!-- file: (?P<path>\S+)(?P<part> \(part\))? -->")
 _CLIENT = {
     "python": r"^\s*(import quorlock|from quorlock import .*\bClient\b)",
     "js": r"^import .*\bClient\b.* from 'quorlock'|\bClient\b.*require\('quorlock'\)",
@@ -40,7 +43,6 @@ _CLIENT = {
 """For each language, a pattern of the line that imports the client. A block with such a line begins
 a new program."""
 
-_SNIPPET = re.compile(r'\s*--8<-- "(?P<path>[^"]+)"\s*')
 _INSTALLATION = re.compile(r"(pip3?|npm|cargo|uv|apt-get|brew) (install|add) .*")
 """Installation commands. They are not run here, but by tests/packages in a sandbox."""
 
@@ -70,21 +72,56 @@ class Block:
         return f"{name(self.page)}:{self.line}"
 
 
+@dataclass(frozen=True)
+class Copy:
+    """A block that is a copy of a file, or of a part of it."""
+
+    page: Path
+    line: int
+    """The line number of the fence."""
+    file: Path
+    is_part: bool
+    code: str
+    """The code, without the indentation of the fence."""
+    indent: str
+    """The indentation of the fence."""
+
+    def __str__(self) -> str:
+        return f"{name(self.page)}:{self.line}"
+
+
 @dataclass
 class _Directives:
     """The directives before a block."""
 
     found: dict[str, str] = field(default_factory=dict)
+    file: Path | None = None
+    is_part: bool = False
 
     def read(self, location: str, line: str) -> None:
         if match := _DIRECTIVE.fullmatch(line):
             self.found[match["name"]] = match["value"] or ""
             if match["name"] in ("skip", "prints") and not match["value"]:
                 raise DocumentError(f"{location}: `{match['name']}` requires an argument")
-        elif "<!-- test" in line:
+        elif match := _FILE.fullmatch(line):
+            self.file, self.is_part = ROOT / match["path"], bool(match["part"])
+            if not self.file.is_file():
+                raise DocumentError(f"{location}: {match['path']} does not exist")
+        elif "<!-- test" in line or "<!-- file" in line:
             raise DocumentError(f"{location}: unknown directive: {line.strip()}")
         elif line.strip():
-            self.found.clear()
+            self.found, self.file = {}, None
+
+
+@dataclass(frozen=True)
+class _Fenced:
+    """A fenced block of any language."""
+
+    number: int
+    """The line number of the fence."""
+    fence: re.Match[str]
+    code: str
+    directives: _Directives
 
 
 def name(page: Path) -> str:
@@ -119,8 +156,38 @@ def _joined(first: Block, second: Block) -> Block:
     )
 
 
+def copies(page: Path) -> list[Copy]:
+    """Returns the blocks of a page that are copies of files, in any language."""
+    return [
+        Copy(page, each.number, given.file, given.is_part, each.code, each.fence["indent"])
+        for each in _fenced(page)
+        if (given := each.directives).file is not None
+    ]
+
+
 def _read(page: Path) -> Iterator[tuple[Block, bool]]:
-    """Yields each block, and whether it continues the previous block of its language."""
+    """Yields each program, and whether it continues the previous block of its language."""
+    for each in _fenced(page):
+        location, language = f"{name(page)}:{each.number}", each.fence["language"]
+        if language in PROGRAMS and each.directives.file is None:
+            given = each.directives.found
+            block = Block(
+                page,
+                each.number,
+                language,
+                "\n" * each.number + each.code,
+                attributes=each.fence["more"].strip(" ,"),
+                skipped=given.get("skip", "") or _skipped(language, each.code),
+                printed=given.get("prints", ""),
+            )
+            yield block, _continues(block, given)
+        elif language and language not in PROGRAMS + NO_PROGRAMS:
+            known = ", ".join(PROGRAMS + NO_PROGRAMS)
+            raise DocumentError(f"{location}: the language of a block must be one of {known}")
+
+
+def _fenced(page: Path) -> Iterator[_Fenced]:
+    """Yields each fenced block with the directives before it."""
     directives = _Directives()
     lines = iter(enumerate(page.read_text().splitlines(), start=1))
     for number, line in lines:
@@ -130,22 +197,8 @@ def _read(page: Path) -> Iterator[tuple[Block, bool]]:
             directives.read(location, line)
             continue
         inside = _inside(location, fence, (line for _, line in lines))
-        language, given = fence["language"], dict(directives.found)
-        directives.found.clear()
-        if language in PROGRAMS:
-            block = Block(
-                page,
-                number,
-                language,
-                "\n" * number + inside,
-                attributes=fence["more"].strip(" ,"),
-                skipped=given.get("skip", "") or _skipped(location, language, inside),
-                printed=given.get("prints", ""),
-            )
-            yield block, _continues(block, given)
-        elif language and language not in NO_PROGRAMS:
-            known = ", ".join(PROGRAMS + NO_PROGRAMS)
-            raise DocumentError(f"{location}: the language of a block must be one of {known}")
+        yield _Fenced(number, fence, inside, directives)
+        directives = _Directives()
 
 
 def _inside(location: str, fence: re.Match[str], lines: Iterator[str]) -> str:
@@ -159,16 +212,10 @@ def _inside(location: str, fence: re.Match[str], lines: Iterator[str]) -> str:
     raise DocumentError(f"{location}: the block is not closed")
 
 
-def _skipped(location: str, language: str, code: str) -> str:
-    if snippet := _SNIPPET.fullmatch(code):
-        if not (ROOT / snippet["path"]).is_file():
-            raise DocumentError(f"{location}: {snippet['path']} does not exist")
-        return f"{snippet['path']} has its own tests"
+def _skipped(language: str, code: str) -> str:
     commands = [line.split("  #")[0].strip() for line in code.splitlines() if line.strip()]
     if language == "sh" and all(_INSTALLATION.fullmatch(each) for each in commands):
         return "installs something"
-    if code.lstrip().startswith("--8<--"):
-        return "a file that has its own tests"
     return ""
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from docs.blocks import Block, DocumentError, blocks
+from docs.blocks import ROOT, Block, DocumentError, blocks, copies
 from docs.running import command, on_real_nodes, run
 from servers import Servers
 
@@ -99,9 +99,13 @@ def test_blocks_that_only_install_are_skipped(tmp_path: Path) -> None:
     assert [bool(block.skipped) for block in read(tmp_path, page)] == [True, False]
 
 
-def test_an_included_file_is_skipped(tmp_path: Path) -> None:
-    (block,) = read(tmp_path, '```python\n--8<-- "demo/worker.py"\n```\n')
-    assert block.skipped == "demo/worker.py has its own tests"
+def test_a_copy_of_a_file_is_no_program(tmp_path: Path) -> None:
+    own = "```python\nimport quorlock\n```\n"
+    copied = "<!-- file: demo/worker.py (part) -->\n```python\n1 / 0\n```\n"
+    (block,) = read(tmp_path, f"{own}{copied}```python\nprint(1)\n```\n")
+    assert block.code.split() == ["import", "quorlock", "print(1)"]
+    (copy,) = copies(tmp_path / "page.md")
+    assert (copy.line, copy.file, copy.is_part) == (5, ROOT / "demo" / "worker.py", True)
 
 
 def test_blocks_in_tabs_are_dedented(tmp_path: Path) -> None:
@@ -121,10 +125,11 @@ def test_blocks_in_tabs_are_dedented(tmp_path: Path) -> None:
         ),
         ("<!-- test: slip -->\n", "page.md:1: unknown directive"),
         ("<!-- test: skip -->\n", "page.md:1: `skip` requires an argument"),
-        ('```js\n--8<-- "demo/missing.js"\n```\n', "page.md:1: demo/missing.js does not exist"),
+        ("<!-- file: demo/missing.js -->\n", "page.md:1: demo/missing.js does not exist"),
+        ("<!-- file: demo/worker.js part -->\n", "page.md:1: unknown directive"),
         ("  ```sh\ntrue\n  ```\n", "page.md:1: a line of the block is indented less"),
     ],
-    ids=["no end", "language", "directive", "no reason", "file", "indentation"],
+    ids=["no end", "language", "directive", "no reason", "file", "file directive", "indentation"],
 )
 def test_an_error_names_the_line(page: str, expected: str, tmp_path: Path) -> None:
     with pytest.raises(DocumentError) as caught:
@@ -178,8 +183,3 @@ def test_addresses_of_nodes_are_replaced(servers: Servers) -> None:
     )
     for other in ["redis://10.0.0.12", "redis://10.0.0.1:6380", "redis://10.0.0.9"]:
         assert on_real_nodes(other, servers) == other
-
-
-def test_an_included_example_is_skipped(tmp_path: Path) -> None:
-    (block,) = read(tmp_path, '```python\n--8<-- "examples/fastapi/app.py"\n```\n')
-    assert block.skipped

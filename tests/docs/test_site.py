@@ -12,7 +12,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "site"))
 
 import links as checking
 from docs.blocks import PACKAGES, name
-from rewriting import ROOT, links, pipes, reference, tabs
+from rewriting import ROOT, links, pipes, tabs
 
 REPOSITORY = "https://example.com/us/it"
 
@@ -55,68 +55,6 @@ def test_pages_shown_by_registries_have_absolute_links(page: Path) -> None:
         assert link.startswith("https://"), link
         path = link.removeprefix(f"{checking.OURS}/blob/main/")
         assert path == link or (ROOT / path).is_file(), link
-
-
-def test_the_reference_is_reduced_to_the_needed_parts() -> None:
-    written = """<a id="client"></a>
-
-## Client
-
-The client.
-
-### Implements
-
-- `Disposable`
-
-### Constructors
-
-<a id="constructor"></a>
-
-#### Constructor
-
-```ts
-new Client(): Client;
-```
-
-### Methods
-
-<a id="lock"></a>
-
-#### lock()
-
-Locks.
-
-##### Returns
-
-`Promise`\\<`Lease`\\>
-
-***
-
-## QuorumError
-
-### Extends
-
-- `Error`
-
-### Constructors
-
-#### Constructor
-
-##### Parameters
-
-x
-
-### Properties
-
-`code`
-"""
-    lines = [line for line in reference(written).split("\n") if line]
-    assert lines == [
-        *["## Client {: #client }", "The client."],
-        *["### Constructor {: #constructor }", "```ts", "new Client(): Client;", "```"],
-        *["### lock() {: #lock }", "Locks."],
-        *["## QuorumError", "### Extends", "- `Error`", "### Properties", "`code`"],
-    ]
 
 
 @pytest.mark.parametrize(

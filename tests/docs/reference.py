@@ -1,0 +1,357 @@
+"""Compares the API pages with the public names of the three packages.
+
+On a page, a heading that is the name of a class begins the section of the class. In its tables, the
+code in the first column names the members. In other sections, it names classes and functions. A
+method is written with its parameters, as the functions `python`, `node` and `rust` return it.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+from docs.blocks import ROOT
+
+Members = dict[str, set[str]]
+"""The members of each class. The names of the package itself have the key ''."""
+
+PYTHON = ROOT / "bindings-python" / "python" / "quorlock"
+NODE = ROOT / "bindings-node"
+RUST = ROOT / "core" / "src"
+
+_CODE = re.compile(r"`([^`]+)`")
+
+
+def on_page(text: str, classes: set[str]) -> Members:
+    """Returns the members that a page names, by class."""
+    found: Members = {"": set()}
+    section, is_code = "", False
+    lines = text.splitlines()
+    for line, following in zip(lines, [*lines[1:], ""], strict=True):
+        if line.startswith("```"):
+            is_code = not is_code
+        elif is_code:
+            continue
+        elif heading := re.fullmatch(r"#+ (.*)", line):
+            section = heading[1] if heading[1] in classes else ""
+            if section:
+                found[""].add(section)
+                found.setdefault(section, set())
+        elif line.startswith("|") and not following.startswith("| ---"):
+            found[section].update(_CODE.findall(line.split(" | ")[0]))
+    return found
+
+
+def differences(page: Members, code: Members) -> list[str]:
+    """Returns what is missing on the page, and what the page names but the code does not have."""
+    found = []
+    for owner in sorted(page.keys() | code.keys()):
+        shown, real = page.get(owner, set()), code.get(owner, set())
+        of = f"{owner}: " if owner else ""
+        found += [f"{of}{each} is not on the page" for each in sorted(real - shown)]
+        found += [f"{of}{each} does not exist" for each in sorted(shown - real)]
+    return found
+
+
+# Python
+
+
+def python() -> Members:
+    exported = _python_exports((PYTHON / "__init__.py").read_text())
+    names = exported | {"quorlock.prometheus.Collector", "quorlock.opentelemetry.instrument"}
+    members: Members = {"": set()}
+    sources = [path.read_text() for path in sorted(PYTHON.glob("*.py"))]
+    native = _classes((PYTHON / "_quorlock.pyi").read_text())
+    classes = {name: body for source in sources for name, body in _classes(source).items()}
+    for name in names:
+        short = name.rpartition(".")[2]
+        if name in exported and short in classes:
+            own = _python_members(short, classes[short], native.get(short))
+            members[""].add(name)
+            if own:
+                members[name] = own
+        elif short in classes:
+            (constructor,) = _constructors(short, classes[short])
+            members[""].add(name.replace(short, constructor))
+        else:
+            functions = [_function(source, short) for source in sources]
+            signatures = [f"{name}{_parameters(each)}" for each in functions if each]
+            members[""].update(signatures or {name})
+    return members
+
+
+def _python_exports(source: str) -> set[str]:
+    for statement in ast.parse(source).body:
+        if isinstance(statement, ast.Assign) and ast.unparse(statement.targets[0]) == "__all__":
+            return set(ast.literal_eval(statement.value))
+    raise AssertionError("there is no __all__")
+
+
+def _classes(source: str) -> dict[str, ast.ClassDef]:
+    return {each.name: each for each in ast.parse(source).body if isinstance(each, ast.ClassDef)}
+
+
+def _function(source: str, name: str) -> ast.FunctionDef | None:
+    found = (each for each in ast.parse(source).body if isinstance(each, ast.FunctionDef))
+    return next((each for each in found if each.name == name), None)
+
+
+def _python_members(name: str, body: ast.ClassDef, native: ast.ClassDef | None) -> set[str]:
+    """Returns the members of a class, apart from the codes of the errors."""
+    if any("Error" in ast.unparse(base) for base in body.bases):
+        return set()
+    forms = {
+        "__enter__": f"with {name.lower()}",
+        "__aenter__": f"async with {name.lower()}",
+        "__call__": f"@{name.lower()}",
+        "__str__": f"str({name.lower()})",
+    }
+    found = set(_constructors(name, body)) if name == "Client" else set()
+    # The native class of a lock has the `with` statement.
+    for each in [*(native.body if native and name == "Lock" else []), *body.body]:
+        match each:
+            case ast.AnnAssign(target=ast.Name(id=field)) if not field.startswith("_"):
+                found.add(field)
+            case ast.FunctionDef(name="__init__"):
+                found.update(_attributes(each))
+            case ast.FunctionDef(name=method) | ast.AsyncFunctionDef(name=method):
+                if method in forms:
+                    found.add(forms[method])
+                elif not method.startswith("_"):
+                    found.add(_method(each))
+    return found
+
+
+def _constructors(name: str, body: ast.ClassDef) -> list[str]:
+    found = (each for each in body.body if isinstance(each, ast.FunctionDef))
+    return [f"{name}{_parameters(each)}" for each in found if each.name == "__init__"]
+
+
+def _attributes(initializer: ast.FunctionDef) -> Iterator[str]:
+    for each in ast.walk(initializer):
+        match each:
+            case ast.AnnAssign(target=ast.Attribute(attr=name)) if not name.startswith("_"):
+                yield name
+
+
+def _method(function: ast.FunctionDef | ast.AsyncFunctionDef) -> str:
+    if any(ast.unparse(each) == "property" for each in function.decorator_list):
+        return function.name
+    returned = ast.unparse(function.returns).strip("'") if function.returns else "None"
+    arrow = "" if returned == "None" else f" -> {returned}"
+    return f"{function.name}{_parameters(function)}{arrow}"
+
+
+def _parameters(function: ast.FunctionDef | ast.AsyncFunctionDef) -> str:
+    """Returns the parameters with their defaults, without `self` and types."""
+    arguments = function.args
+    for each in ast.walk(arguments):
+        if isinstance(each, ast.arg):
+            each.annotation = None
+    for positional in (arguments.posonlyargs, arguments.args):
+        if positional and positional[0].arg == "self":
+            del positional[0]
+    return f"({ast.unparse(arguments)})"
+
+
+# Node.js
+
+
+def node() -> Members:
+    members: Members = {"": set()}
+    types = _types(_without_comments((NODE / "index.d.ts").read_text()))
+    for exported, name, base, body in types:
+        own = _node_members(name, body)
+        inherited = [_node_members(other, text) for _, other, _, text in types if other == base]
+        if not exported:
+            continue
+        members[""].add(name)
+        if not (own == {"code"} and base == "QuorlockError"):
+            members[name] = own.union(*inherited)
+    for module in ("prometheus", "opentelemetry"):
+        text = _without_comments((NODE / f"{module}.d.ts").read_text())
+        for function in re.findall(r"^export function (.*?)(?=^export |\Z)", text, re.M | re.S):
+            members[""].update(_members_of(f"{function}\n"))
+    return members
+
+
+def _without_comments(source: str) -> str:
+    return re.sub(r"/\*.*?\*/|//[^\n]*", "", source, flags=re.S)
+
+
+def _types(source: str) -> list[tuple[bool, str, str, str]]:
+    """Returns the classes and interfaces: whether each is exported, its name, base and body."""
+    pattern = r"^(export )?(?:class|interface) (\w+)(?: extends (\w+))?[^{\n]*\{\n(.*?)^\}"
+    return [
+        (bool(exported), name, base, body)
+        for exported, name, base, body in re.findall(pattern, source, re.M | re.S)
+    ]
+
+
+def _node_members(name: str, body: str) -> set[str]:
+    constructor = r"^constructor\((.*)\).*"
+    found = {re.sub(constructor, rf"new {name}(\1)", each) for each in _members_of(body)}
+    return {each for each in found if not each.startswith(("private ", "[field"))}
+
+
+def _members_of(body: str) -> Iterator[str]:
+    """Yields the members of a class, without the types of parameters and properties."""
+    depth, text = 0, ""
+    for character in re.sub(r"\n\s*\|", " |", body):
+        depth += (character in "({[<") - (character in ")}]")
+        # An arrow is no closing bracket.
+        depth -= character == ">" and not text.endswith("=")
+        if character == "\n" and depth == 0 and not text.endswith(":"):
+            if text.strip():
+                yield _member(" ".join(text.split()).removeprefix("readonly "))
+            text = ""
+        else:
+            text += character
+
+
+def _member(text: str) -> str:
+    called = re.fullmatch(r"(private constructor|\[?[\w.]+\]?)(?:<\w+>)?\((.*?)\)(?:: (.*))?", text)
+    if called is None or (called[3] is None and "constructor" not in called[1]):
+        return re.split(r"\??:", text)[0]
+    # The last `)` before the type that is returned ends the parameters.
+    name, rest = text.split("(", 1)
+    end = _closing(rest)
+    parameters = ", ".join(_names(rest[:end]))
+    return f"{name.removesuffix('<T>')}({parameters}){rest[end + 1 :]}"
+
+
+def _closing(text: str) -> int:
+    depth = 0
+    for index, character in enumerate(text):
+        depth += (character == "(") - (character == ")")
+        if depth < 0:
+            return index
+    raise AssertionError(text)
+
+
+def _names(parameters: str) -> Iterator[str]:
+    """Yields the names of parameters, with `?` where they are optional."""
+    depth, part = 0, ""
+    for index, character in enumerate(parameters + ","):
+        if character == "," and depth == 0:
+            if name := re.match(r"\s*(\w+\??):", part):
+                yield name[1]
+            part = ""
+        else:
+            depth += (character in "({[<") - (character in ")}]")
+            depth -= character == ">" and parameters[index - 1] not in "=-"
+            part += character
+
+
+# Rust
+
+
+def rust() -> Members:
+    """Returns the members of the crate. The methods for language bindings belong to the crate."""
+    sources = [
+        _without_rust_comments(path.read_text())
+        for path in sorted(RUST.rglob("*.rs"))
+        if "testing" not in path.parts and "tests" not in path.stem
+    ]
+    source = "\n".join(sources)
+    members: Members = {"": set()}
+    for name in _rust_exports(sources, (RUST / "lib.rs").read_text()):
+        own = _rust_members(source, name)
+        if function := re.search(rf"^pub fn {name}\b.*?\{{\n", source, re.M | re.S):
+            members[""].add(_rust_function(function[0]))
+            continue
+        bindings = {each for each in own if each.split("(")[0] in FOR_BINDINGS}
+        members[""].add(name)
+        members[""].update(f"{name}::{each.split(' ->')[0]}" for each in bindings)
+        if own - bindings:
+            members[name] = own - bindings
+    return members
+
+
+FOR_BINDINGS = ("option", "acquire_as", "extend_by", "on_lost", "abandon", "on_ready")
+"""Methods that the page lists apart from the others."""
+
+
+def _without_rust_comments(source: str) -> str:
+    source = source.split("#[cfg(test)]\nmod tests {")[0]
+    return re.sub(r"^\s*(//|#\[).*\n", "", source, flags=re.M)
+
+
+def _rust_exports(sources: list[str], library: str) -> set[str]:
+    found: set[str] = set()
+    for path in re.findall(r"^pub use ([^;]+);", library, re.M):
+        name = path.split(" as ")[-1].strip()
+        if "{" in name:
+            found.update(each.strip() for each in name.split("{")[1].strip("}").split(","))
+        else:
+            found.add(name.split("::")[-1])
+    return found - {""}
+
+
+def _rust_members(source: str, name: str) -> set[str]:
+    found: set[str] = set()
+    if body := re.search(rf"^pub struct {name}(?:<\w+>)? \{{\n(.*?)^\}}", source, re.M | re.S):
+        found.update(re.findall(r"^    pub (\w+):", body[1], re.M))
+    if body := re.search(rf"^pub enum {name} \{{\n(.*?)^\}}", source, re.M | re.S):
+        found.update(re.findall(r"^    (\w+)", body[1], re.M))
+    for body in re.finditer(
+        rf"^impl(?:<\w+>)? {name}(?:<\w+>)? \{{\n(.*?)^\}}", source, re.M | re.S
+    ):
+        found.update(re.findall(r"^    pub const (\w+):", body[1], re.M))
+        functions = re.findall(r"^    pub (?:const )?fn .*?\{\n", body[1], re.M | re.S)
+        found.update(map(_rust_function, functions))
+    return found
+
+
+def _rust_function(text: str) -> str:
+    """Returns a function with the names of its parameters. What a builder returns is left out."""
+    text = " ".join(text.split()).removesuffix(" {").split(" where ")[0]
+    name = re.search(r"fn (\w+)", text)
+    assert name is not None
+    rest = _after_generics(text[name.end() :])
+    end = _closing(rest[1:]) + 1
+    parameters = [each.rstrip("?") for each in _names(_without_mut(rest[1:end]))]
+    returned = rest[end + 1 :].strip()
+    # A method that takes and returns its object is a step of a builder.
+    arrow = f" {returned}" if returned and not (returned == "-> Self" and "self" in rest) else ""
+    return f"{name[1]}({', '.join(parameters)}){arrow}"
+
+
+def _without_mut(parameters: str) -> str:
+    return re.sub(r"\bmut (?=\w+:)", "", parameters)
+
+
+def _after_generics(text: str) -> str:
+    depth = 0
+    for index, character in enumerate(text):
+        if character == "(" and depth == 0:
+            return text[index:]
+        depth += (character == "<") - (character == ">")
+    raise AssertionError(text)
+
+
+API = {"python": python, "node": node, "rust": rust}
+
+
+def page(language: str) -> Path:
+    return ROOT / "docs" / "api" / f"{language}.md"
+
+
+def unknown(text: str, members: Members) -> list[str]:
+    """Returns the names such as `lease.fence` or `Client::stats` in a text that do not exist."""
+    objects = {name.lower(): name for name in members if name in ("Client", "Lease", "Lock")}
+    found = []
+    for code in _CODE.findall(re.sub(r"^```.*?^```$", "", text, flags=re.M | re.S)):
+        match = re.match(r"(\w+)(?:\.|::)(\w+)", code)
+        if match is None:
+            continue
+        owner = objects.get(match[1], match[1])
+        # The methods for language bindings are among the names of the crate.
+        names = members.get(owner, set()) | {each for each in members[""] if code in each}
+        if owner in members and not any(
+            match[2] == re.split(r"\W", each.rpartition("::")[2])[0] for each in names
+        ):
+            found.append(code)
+    return found

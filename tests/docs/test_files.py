@@ -1,0 +1,67 @@
+"""Code on pages that is copied from files is equal to these files, and nothing else is included.
+
+`python -m docs.files --write`, run in `tests`, updates the copies of whole files.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+from docs.blocks import Copy, copies, name, pages
+from docs.files import is_current, update
+
+COPIES = [copy for page in pages() for copy in copies(page)]
+FILE = "demo/worker.py"
+TEXT = (Path(__file__).resolve().parents[2] / FILE).read_text()
+INDENTED = re.search(r"(?:^    .+\n){2,}", TEXT, re.MULTILINE)
+assert INDENTED is not None
+PART = "".join(line[4:] + "\n" for line in INDENTED[0].splitlines())
+"""A few consecutive lines of the file, less indented than there."""
+
+
+def copy_of(directory: Path, code: str, part: str = "") -> Copy:
+    page = directory / "page.md"
+    page.write_text(f"<!-- file: {FILE}{part} -->\n```python\n{code}```\nend\n")
+    (copy,) = copies(page)
+    return copy
+
+
+@pytest.mark.parametrize("copy", COPIES, ids=str)
+def test_a_copy_is_equal_to_its_file(copy: Copy) -> None:
+    assert is_current(copy), f"{copy} differs from {name(copy.file)}"
+
+
+@pytest.mark.parametrize("page", pages(), ids=name)
+def test_a_page_can_be_read_without_the_site(page: Path) -> None:
+    for number, line in enumerate(page.read_text().splitlines(), start=1):
+        assert "--8<--" not in line, f"{name(page)}:{number} includes a file"
+        assert not line.startswith(":::"), f"{name(page)}:{number} is a directive"
+
+
+@pytest.mark.parametrize(
+    ("code", "part", "current"),
+    [
+        (TEXT, "", True),
+        (f"{TEXT}\n", "", True),
+        (TEXT.replace("import", "impart", 1), "", False),
+        (PART, "", False),
+        (PART, " (part)", True),
+        (INDENTED[0], " (part)", True),
+        (f"{PART}pass\n", " (part)", False),
+        ("", " (part)", False),
+    ],
+    ids=["whole", "blank line", "changed", "incomplete", "part", "indented", "longer", "empty"],
+)
+def test_a_copy_that_differs_is_found(code: str, part: str, current: bool, tmp_path: Path) -> None:
+    assert is_current(copy_of(tmp_path, code, part)) is current
+
+
+def test_an_update_replaces_copies_of_whole_files(tmp_path: Path) -> None:
+    page = copy_of(tmp_path, "old\n").page
+    assert update(page)
+    assert page.read_text() == f"<!-- file: {FILE} -->\n```python\n{TEXT}```\nend\n"
+    assert not update(page)
+    part = copy_of(tmp_path, "old\n", " (part)").page
+    assert not update(part)

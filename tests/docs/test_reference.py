@@ -1,0 +1,208 @@
+"""The reference pages are complete and true: the API pages, the options and the errors."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+from docs.blocks import ROOT
+from docs.reference import API, Members, differences, node, on_page, page, python, rust, unknown
+
+OPTIONS = ROOT / "docs" / "options.md"
+ERRORS = ROOT / "docs" / "errors.md"
+CONFIG = (ROOT / "core" / "src" / "config" / "options.rs").read_text()
+COMMAND = (ROOT / "cli" / "src" / "args.rs").read_text()
+
+
+def shown(language: str, text: str | None = None) -> tuple[Members, Members]:
+    code = API[language]()
+    text = page(language).read_text() if text is None else text
+    return on_page(text, code[""] | code.keys()), code
+
+
+def rows(text: str, heading: str) -> list[list[str]]:
+    """Returns the cells of the first table below a heading, without the header."""
+    section = re.split(r"^## ", text.split(f"\n## {heading}\n")[1], flags=re.M)[0]
+    table = re.search(r"^\|.*\n\| ---.*\n((?:\|.*\n)+)", section, re.M)
+    assert table is not None
+    return [[cell.strip() for cell in line[1:-1].split("|")] for line in table[1].splitlines()]
+
+
+@pytest.mark.parametrize("language", API)
+def test_an_api_page_has_all_names_and_no_others(language: str) -> None:
+    assert not differences(*shown(language))
+
+
+@pytest.mark.parametrize("language", API)
+def test_the_text_of_an_api_page_names_only_what_exists(language: str) -> None:
+    assert not unknown(page(language).read_text(), API[language]())
+
+
+@pytest.mark.parametrize(
+    ("language", "old", "new", "expected"),
+    [
+        ("python", "| `check()`", "| `chek()`", ["check() is not on the page", "chek() does not"]),
+        ("python", "extend(ttl=None)", "extend(ttl)", ["extend(ttl) does not exist"]),
+        ("python", "`locked() -> bool`", "`locked()`", ["locked() -> bool is not on the page"]),
+        ("python", "| `attempts` |", "| attempts |", ["Stats: attempts is not on the page"]),
+        ("python", "## NodeStats", "## Nodes", ["NodeStats is not on the page"]),
+        ("node", "`valid`", "`isValid`", ["Lease: isValid does not exist"]),
+        ("node", "`extend(ttl?)", "`extend(ttl)", ["extend(ttl?): Promise<void> is not on"]),
+        ("rust", "`close() -> Pending<()>`", "`close()`", ["Client: close() does not exist"]),
+        ("rust", "`Contested`", "`Torn`", ["State: Contested is not on the page"]),
+        ("rust", "release_all(patience)", "release_all()", ["release_all() does not exist"]),
+    ],
+)
+def test_a_missing_and_an_invented_name_are_found(
+    language: str, old: str, new: str, expected: list[str]
+) -> None:
+    text = page(language).read_text().replace(old, new)
+    found = "\n".join(differences(*shown(language, text)))
+    for each in expected:
+        assert each in found
+
+
+def test_an_unknown_name_in_the_text_is_found() -> None:
+    text = "`client.lock` `lease.fense` `Lock::acquire` `Lease.gone()` `lock.locked()`"
+    assert unknown(text, rust()) == ["lease.fense", "Lease.gone()"]
+
+
+def test_the_names_of_the_packages_are_read_completely() -> None:
+    members = python()
+    assert {"Client", "Lease", "Stats", "__version__"} < members[""]
+    assert {"fence", "release() -> bool", "wait_lost(timeout=None) -> bool"} < members["Lease"]
+    assert "new Client(nodes?, options?)" in node()["Client"]
+    assert {"outcome", "address", "detail"} == node()["NodeReport"]
+    assert "extend(ttl) -> Pending<Result<()>>" in rust()["Lease"]
+    assert {"Granted", "ALL", "as_str() -> &'static str"} < rust()["NodeOutcome"]
+
+
+# Options
+
+
+def names_of_options() -> list[str]:
+    listed = re.search(r"const PER_CLIENT: \[&str; \d+\] = \[(.*?)\];", CONFIG, re.S)
+    assert listed is not None
+    return re.findall(r'"(\w+)"', listed[1])
+
+
+def test_the_page_has_all_options_in_all_languages() -> None:
+    names = names_of_options()
+    text = OPTIONS.read_text()
+    assert [row[0].split("`")[1] for row in rows(text, "All options")] == names
+    assert re.findall(r"^## ([a-z_]+)$", text, re.M) == names
+    table = rows(text, "Names")
+    for name, (own, camel, flag, variable) in zip(names, table, strict=True):
+        first, *others = name.split("_")
+        assert (own, camel) == (f"`{name}`", f"`{first}{''.join(map(str.title, others))}`")
+        if f"pub(crate) {name}:" in COMMAND:
+            assert flag == f"`--{name.replace('_', '-')}`"
+            assert variable == f"`QUORLOCK_{name.upper()}`"
+            assert f'env = "{variable.strip("`")}"' in COMMAND
+        else:
+            assert (flag, variable) == ("", "")
+
+
+def test_the_options_that_a_lock_overrides_are_marked() -> None:
+    listed = re.search(r"const PER_LOCK: \[&str; \d+\] = \[(.*?)\];", CONFIG)
+    assert listed is not None
+    marked = [
+        row[0].split("`")[1] for row in rows(OPTIONS.read_text(), "All options") if "*" in row[0]
+    ]
+    assert marked == re.findall(r'"(\w+)"', listed[1])
+
+
+UNITS = {"ms": 1.0, "s": 1e3, "h": 3600e3}
+
+
+def times(text: str) -> list[float]:
+    """Returns the durations in a cell of the page, in milliseconds."""
+    return [
+        float(number) * UNITS[unit] for number, unit in re.findall(r"([\d.]+) (ms|s|h)\b", text)
+    ]
+
+
+def duration(expression: str) -> float:
+    """Returns a duration of the source in milliseconds."""
+    for name in (
+        "MILLISECOND",
+        "HOUR",
+        "MIN_TTL",
+        "MAX_TTL",
+        "MIN_DEFAULT_NODE_TIMEOUT",
+        "NODE_TIMEOUT",
+    ):
+        if expression == name:
+            found = re.search(rf"const {name}: Duration = ([^;]+);", CONFIG)
+            assert found is not None
+            expression = found[1]
+    found = re.fullmatch(r"Duration::from_(millis|secs)\(([\d *]+)\)", expression)
+    assert found is not None, expression
+    product = 1.0
+    for factor in found[2].split("*"):
+        product *= float(factor)
+    return product * (1e3 if found[1] == "secs" else 1.0)
+
+
+def test_defaults_are_those_of_the_code() -> None:
+    source = CONFIG.split("impl Default for Options")[1].split("\n}\n")[0]
+    cells = {row[0].split("`")[1]: row[1] for row in rows(OPTIONS.read_text(), "All options")}
+    for name in ("ttl", "wait", "max_hold", "connect_timeout"):
+        value = re.search(rf"\b{name}: (?:Some\()?(HOUR|Duration::from_\w+\(\d+\))", source)
+        assert value is not None
+        assert times(cells[name]) == [duration(value[1])], name
+    delays = re.findall(r"(?:shortest|longest): (Duration::from_\w+\(\d+\))", source)
+    assert times(cells["retry_delay"]) == [duration(each) for each in delays]
+    assert f"drift_factor: {cells['drift_factor']}," in source
+    assert ("restart_guard: None" in source) == (cells["restart_guard"] == "off")
+    assert ("auto_extend: true" in source) == (cells["auto_extend"] == "on")
+    assert ("key_prefix: String::new()" in source) == (cells["key_prefix"] == "empty")
+    assert "(ttl / 20).clamp(MIN_DEFAULT_NODE_TIMEOUT, NODE_TIMEOUT)" in CONFIG
+    limits = [duration("MIN_DEFAULT_NODE_TIMEOUT"), duration("NODE_TIMEOUT")]
+    assert (cells["node_timeout"].split(",")[0], times(cells["node_timeout"])) == ("ttl/20", limits)
+
+
+@pytest.mark.parametrize(
+    ("name", "source", "limits"),
+    [
+        ("ttl", "option.duration(MIN_TTL, MAX_TTL)", ["MIN_TTL", "MAX_TTL"]),
+        ("node_timeout", "option.duration(MILLISECOND, HOUR)", ["MILLISECOND", "HOUR"]),
+        ("connect_timeout", "option.duration(MILLISECOND, HOUR)", ["MILLISECOND", "HOUR"]),
+        ("max_hold", "self.unless_for_ever(MIN_TTL", ["MIN_TTL"]),
+        ("retry_delay", "self.within(number, MILLISECOND, HOUR)", ["MILLISECOND", "HOUR"]),
+        ("restart_guard", "self.within(*number, MIN_TTL, MAX_TTL)", ["MIN_TTL", "MAX_TTL"]),
+    ],
+)
+def test_ranges_are_those_of_the_code(name: str, source: str, limits: list[str]) -> None:
+    cells = {row[0].split("`")[1]: row[2] for row in rows(OPTIONS.read_text(), "All options")}
+    assert source in CONFIG
+    assert times(cells[name]) == [duration(limit) for limit in limits]
+
+
+def test_the_range_of_the_drift_factor_is_that_of_the_code() -> None:
+    cells = {row[0].split("`")[1]: row[2] for row in rows(OPTIONS.read_text(), "All options")}
+    first, last = cells["drift_factor"].split(" to ")
+    assert f"({float(first)}..={float(last)})" in CONFIG
+
+
+# Errors
+
+
+def words(source: Path, name: str) -> dict[str, str]:
+    """Returns what a method of the source returns for each variant."""
+    text = source.read_text().split(f"impl {name} {{")[1].split("\n}\n")[0]
+    return dict(re.findall(r'Self::(\w+) => "(\w+)"', text.split("fn class")[0]))
+
+
+def test_the_page_has_all_codes_classes_and_outcomes() -> None:
+    source = ROOT / "core" / "src" / "error" / "mod.rs"
+    text = ERRORS.read_text()
+    codes = words(source, "ErrorCode")
+    classes = dict(re.findall(r'Self::(\w+) => "(\w+Error)"', source.read_text()))
+    table = [row[:2] for row in rows(text, "Error codes")]
+    assert table == [[f"`{codes[each]}`", f"`{classes[each]}`"] for each in codes]
+    for variant in codes:
+        assert f"`{variant}`" in text
+    outcomes = [row[0].strip("`") for row in rows(text, "Node outcomes")]
+    assert outcomes == list(words(source, "NodeOutcome").values())
