@@ -52,7 +52,8 @@ def plan(seconds: float) -> str:
     return (
         f"1/3  Redis server: {get}\n"
         f"2/3  Compile quorlock in this directory: {build}\n"
-        f"3/3  Run for {seconds:g} s in a temporary directory, which is deleted afterwards\n"
+        f"3/3  Run for {seconds:g} s in a temporary directory, which is deleted afterwards,\n"
+        "     and draw a timeline of the run in the directory build\n"
         "Nothing else is installed or changed. Ctrl-C ends it at any time.\n"
     )
 

@@ -4,7 +4,10 @@ Each process reads the counter, waits a moment and writes it back plus one, whic
 unless a lock keeps the others out. Midway one server is killed and one frozen; later both come
 back. The exit status is 1 if an update was lost, two processes held the lock at the same time, or a
 fencing token did not increase. LOCK=off runs the same without the lock, to show that the check can
-fail; SECONDS sets how long it runs.
+fail. SECONDS sets how long it runs.
+
+The run leaves a timeline in build/demo.html (without the lock: build/demo-without-lock.html), also
+after Ctrl-C. TIMELINES names another directory for it.
 """
 
 from __future__ import annotations
@@ -24,7 +27,15 @@ sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
 from servers import Servers  # noqa: E402
 
 from demo.prepare import PrepareError, plan, prepare  # noqa: E402
-from demo.result import print_processes, print_verdict  # noqa: E402
+from demo.record import Record, ServerEvent  # noqa: E402
+from demo.result import (  # noqa: E402
+    is_sound,
+    next_step,
+    print_checks,
+    print_processes,
+    verdict,
+)
+from demo.timeline import draw  # noqa: E402
 from demo.worker_process import NAMES, WorkerProcess, start, stop  # noqa: E402
 
 COLUMN = 17
@@ -48,13 +59,16 @@ def row(elapsed: float, servers: Servers, text: str) -> None:
     print(f"{elapsed:6.1f} s   {answering} of {len(servers)}    {text}", flush=True)
 
 
-def watch(workers: list[WorkerProcess], servers: Servers, seconds: float) -> None:
-    """Print the progress of the processes, while servers fail and come back."""
+def watch(
+    workers: list[WorkerProcess], servers: Servers, seconds: float, done: list[ServerEvent]
+) -> None:
+    """Print the progress of the processes, while servers fail and come back. Append to `done` what
+    is done to servers."""
     events = [
-        (0.35, "server 2 is killed", servers[1].kill),
-        (0.45, "server 4 is frozen", servers[3].freeze),
-        (0.70, "server 2 is restarted, empty", servers[1].restart),
-        (0.80, "server 4 resumes", servers[3].thaw),
+        (0.35, 2, "killed", servers[1].kill),
+        (0.45, 4, "frozen", servers[3].freeze),
+        (0.70, 2, "restarted, empty", servers[1].restart),
+        (0.80, 4, "resumed", servers[3].thaw),
     ]
     print(f"\n{'':8}   servers   updates so far by")
     print(f"{'time':>8}   up        " + "".join(f"{name:<{COLUMN}}" for name in NAMES).rstrip())
@@ -62,9 +76,10 @@ def watch(workers: list[WorkerProcess], servers: Servers, seconds: float) -> Non
     began = time.monotonic()
     while (elapsed := time.monotonic() - began) < seconds:
         if events and elapsed >= events[0][0] * seconds:
-            _, text, action = events.pop(0)
+            _, number, what, action = events.pop(0)
+            done.append(ServerEvent(time.monotonic_ns(), number, what))
             action()
-            row(elapsed, servers, f"-- {text}")
+            row(elapsed, servers, f"-- server {number} is {what}")
         if elapsed >= next_row:
             counts = [f"{worker.count_updates():<{COLUMN},}" for worker in workers]
             row(elapsed, servers, "".join(counts).rstrip())
@@ -77,18 +92,53 @@ def watch(workers: list[WorkerProcess], servers: Servers, seconds: float) -> Non
 
 def run(locked: bool, seconds: float) -> bool:
     """Run the processes and print the results. Return whether all checks passed."""
+    interrupted = True
+    events: list[ServerEvent] = []
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="quorlock-demo-")))
         servers = stack.enter_context(Servers(5))
         workers = start(folder, servers.urls, locked)
+        began = time.monotonic_ns()
         try:
-            watch(workers, servers, seconds)
+            watch(workers, servers, seconds, events)
+            interrupted = False
         finally:
+            ended = time.monotonic_ns()
             stop(workers)
-        for worker in workers:
-            worker.load()
-        print_processes(workers, locked)
-        return print_verdict(workers, int((folder / "counter").read_text()), locked)
+            record = Record(
+                locked=locked,
+                began=began,
+                ended=ended,
+                servers=len(servers),
+                events=events,
+                processes=[worker.load() for worker in workers],
+                counter=int((folder / "counter").read_text() or 0),
+                interrupted=interrupted,
+            )
+            report(record)
+    return is_sound(record)
+
+
+def report(record: Record) -> None:
+    """Print the results and leave the timeline, also of a run that was interrupted."""
+    if not record.interrupted:
+        print_processes(record)
+        print_checks(record)
+    print(f"\n{verdict(record)}")
+    page = timeline_path(record.locked)
+    try:
+        page.parent.mkdir(parents=True, exist_ok=True)
+        page.write_text(draw(record), encoding="utf-8")
+        print(f"Timeline, for a browser: {page.as_uri()}")
+    except OSError as error:
+        print(f"The timeline could not be written: {error}")
+    print(next_step(record), end="\n" * bool(next_step(record)), flush=True)
+
+
+def timeline_path(locked: bool) -> Path:
+    """The file for the timeline. A run without the lock has its own, to compare them."""
+    name = "demo.html" if locked else "demo-without-lock.html"
+    return Path(os.environ.get("TIMELINES", ROOT / "build")).resolve() / name
 
 
 def main() -> int:

@@ -10,7 +10,7 @@ const client = new Client(urls, { ttl: 5_000, wait: 30_000, retryDelay: [2, 20] 
 const now = () => Number(process.hrtime.bigint())
 let running = true
 process.on('SIGTERM', () => (running = false))
-// stdin ends when the demo ends, for whatever reason.
+// The demo's end closes stdin, also if the demo is killed.
 process.stdin.on('end', () => (running = false)).resume()
 
 function record(entry) {
@@ -24,36 +24,41 @@ function begin(asked, lease) {
   return { asked, from, ...held }
 }
 
-/** Reads the counter, pauses and writes it plus one. Loses updates if another process does so at the same time. */
+/**
+ * Reads the counter, pauses, writes it plus one, and returns what it wrote. Loses updates if another process does the
+ * same at the same time.
+ */
 async function update() {
-  const total = Number(readFileSync(counter, 'utf8'))
+  const total = Number(readFileSync(counter, 'utf8')) + 1
   await sleep(1)
-  writeFileSync(counter, String(total + 1))
+  writeFileSync(counter, String(total))
+  return total
 }
 
-async function turn() {
-  const asked = now()
+async function turn(asked) {
   if (!locked) {
     const entry = begin(asked)
-    await update()
-    return record({ ...entry, to: now() })
+    const wrote = await update()
+    return record({ ...entry, wrote, to: now() })
   }
   const lease = await client.lock('counter')
   const entry = begin(asked, lease)
-  await update()
-  record({ ...entry, to: now() })
+  const wrote = await update()
+  record({ ...entry, wrote, to: now() })
   lease.check()
   await lease.release()
 }
 
 async function loop() {
   while (running) {
+    const asked = now()
+    const failed = (error) => record({ asked, at: now(), error })
     try {
-      await turn()
+      await turn(asked)
     } catch (error) {
-      if (error instanceof LockTimeoutError) record({ error: 'timeout' })
-      else if (error instanceof QuorumError) record({ error: 'no quorum' })
-      else if (error instanceof LeaseLostError) record({ error: 'lost' })
+      if (error instanceof LockTimeoutError) failed('timeout')
+      else if (error instanceof QuorumError) failed('no quorum')
+      else if (error instanceof LeaseLostError) failed('lost')
       else throw error
     }
     await sleep(1)

@@ -37,7 +37,7 @@ class Worker:
         threading.Thread(target=self._watch_stdin, daemon=True).start()
 
     def _watch_stdin(self) -> None:
-        """Stop at the end of stdin, which ends when the demo ends, for whatever reason."""
+        """Stop at the end of stdin. The demo's end closes it, also if the demo is killed."""
         os.read(0, 1)
         self._stop()
 
@@ -61,8 +61,9 @@ class Worker:
     def end(self, turn: dict[str, int]) -> None:
         self._write(turn | {"to": time.monotonic_ns()})
 
-    def record_error(self, error: quorlock.QuorlockError) -> None:
-        self._write({"error": ERRORS.get(type(error), str(error))})
+    def record_error(self, asked: int, error: quorlock.QuorlockError) -> None:
+        name = ERRORS.get(type(error), str(error))
+        self._write({"asked": asked, "at": time.monotonic_ns(), "error": name})
 
     def _write(self, entry: dict[str, Any]) -> None:
         with self._history.open("a") as history:
@@ -80,22 +81,24 @@ class Worker:
                 if self.locked:
                     with self.lock as lease:
                         turn = self.begin(asked, lease)
-                        self._update()
+                        turn["wrote"] = self._update()
                         self.end(turn)
                         lease.check()
                 else:
                     turn = self.begin(asked, None)
-                    self._update()
+                    turn["wrote"] = self._update()
                     self.end(turn)
             except quorlock.QuorlockError as error:
-                self.record_error(error)
+                self.record_error(asked, error)
             time.sleep(0.001)
 
-    def _update(self) -> None:
-        """Read, pause, write plus one: loses updates if another process does so meanwhile."""
-        total = self.read()
+    def _update(self) -> int:
+        """Read the counter, pause, write it plus one, and return what was written. This loses
+        updates if another process does the same at the same time."""
+        total = self.read() + 1
         time.sleep(0.001)
-        self.write(total + 1)
+        self.write(total)
+        return total
 
     async def tasks(self) -> None:
         async with asyncio.TaskGroup() as group:
@@ -109,21 +112,22 @@ class Worker:
                 if self.locked:
                     async with self.lock as lease:
                         turn = self.begin(asked, lease)
-                        await self._update_async()
+                        turn["wrote"] = await self._update_async()
                         self.end(turn)
                         lease.check()
                 else:
                     turn = self.begin(asked, None)
-                    await self._update_async()
+                    turn["wrote"] = await self._update_async()
                     self.end(turn)
             except quorlock.QuorlockError as error:
-                self.record_error(error)
+                self.record_error(asked, error)
             await asyncio.sleep(0.001)
 
-    async def _update_async(self) -> None:
-        total = self.read()
+    async def _update_async(self) -> int:
+        total = self.read() + 1
         await asyncio.sleep(0.001)
-        self.write(total + 1)
+        self.write(total)
+        return total
 
 
 def main() -> None:

@@ -7,9 +7,10 @@ import os
 import signal
 import subprocess
 import sys
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+
+from demo.record import Entry, Process
 
 HERE = Path(__file__).resolve().parent
 PACKAGE = HERE.parent / "bindings-python" / "python"
@@ -35,24 +36,17 @@ class WorkerProcess:
     name: str
     history: Path
     process: subprocess.Popen[bytes]
-    entries: list[dict[str, Any]] = field(default_factory=list)
 
     def count_updates(self) -> int:
         """How many updates it has made so far."""
         return self.history.read_bytes().count(b'"from"') if self.history.exists() else 0
 
-    def load(self) -> None:
-        """Read its history, after its end."""
-        lines = self.history.read_text().splitlines() if self.history.exists() else []
-        self.entries = [json.loads(line) for line in lines]
-
-    @property
-    def updates(self) -> list[dict[str, Any]]:
-        return [entry for entry in self.entries if "error" not in entry]
-
-    @property
-    def errors(self) -> list[str]:
-        return [entry["error"] for entry in self.entries if "error" in entry]
+    def load(self) -> Process:
+        """Read its history, after its end. A process that was killed may leave half a line."""
+        lines = self.history.read_text() if self.history.exists() else ""
+        complete, _, _ = lines.rpartition("\n")
+        entries: list[Entry] = [json.loads(line) for line in complete.splitlines()]
+        return Process(self.name, entries, failed=bool(self.process.returncode))
 
     def wait(self) -> None:
         """Wait until it ends. Kill it if that takes too long."""

@@ -1,9 +1,10 @@
-"""`make demo`: its output, and its checks, which must fail without the lock."""
+"""`make demo`: its output, its timeline, and its checks, which must fail without the lock."""
 
 from __future__ import annotations
 
 import os
 import re
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -13,15 +14,17 @@ import pytest
 PROGRAM = Path(__file__).resolve().parents[2] / "demo" / "run.py"
 
 
-def run_demo(**environment: str) -> subprocess.CompletedProcess[str]:
-    """Runs a short demo whose output is not a terminal, and returns the completed process.
+def environment(timelines: Path, **more: str) -> dict[str, str]:
+    """The environment for a short demo. The program `true` replaces make, because `make build` has
+    been run already."""
+    return {**os.environ, "SECONDS": "4", "MAKE": "true", "TIMELINES": str(timelines), **more}
 
-    Unless the environment sets `MAKE`, the program `true` replaces make, because `make build` has
-    been run already.
-    """
+
+def run_demo(timelines: Path, **more: str) -> subprocess.CompletedProcess[str]:
+    """Runs a short demo whose output is not a terminal, and returns the completed process."""
     return subprocess.run(
         [sys.executable, str(PROGRAM)],
-        env={**os.environ, "SECONDS": "4", "MAKE": "true", **environment},
+        env=environment(timelines, **more),
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
@@ -35,10 +38,10 @@ def found(output: str, check: str) -> int:
     return int(figure.replace(",", ""))
 
 
-def test_with_the_lock_no_update_is_lost() -> None:
-    done = run_demo()
+def test_with_the_lock_no_update_is_lost(tmp_path: Path) -> None:
+    done = run_demo(tmp_path)
     assert done.returncode == 0, done.stdout + done.stderr
-    for check in ("updates lost", "times that two", "fencing tokens"):
+    for check in ("updates lost", "updates that began", "fencing tokens"):
         assert found(done.stdout, check) == 0
     for name in ("Python threads", "Python asyncio", "Node.js 1", "Node.js 2"):
         assert re.search(rf"^{re.escape(name)} +[1-9]", done.stdout, re.MULTILINE)
@@ -54,22 +57,61 @@ def test_with_the_lock_no_update_is_lost() -> None:
         "server 2 is killed",
         "server 4 is frozen",
         "server 2 is restarted, empty",
-        "server 4 resumes",
+        "server 4 is resumed",
     ]
     assert "3 of 5" in progress
     assert "Next: " in last
 
+    timeline = tmp_path / "demo.html"
+    assert f"Timeline, for a browser: {timeline.as_uri()}" in last
+    page = timeline.read_text()
+    assert all(f"</b> {moment}" in re.sub(r"[\d.]+ s: ", "", page) for moment in events)
+    assert "The lock held" in page
 
-def test_without_the_lock_updates_are_lost() -> None:
-    done = run_demo(LOCK="off")
+
+def test_without_the_lock_updates_are_lost(tmp_path: Path) -> None:
+    done = run_demo(tmp_path, LOCK="off")
     assert done.returncode == 1, done.stdout + done.stderr
     lost = found(done.stdout, "updates lost")
     assert lost > 0
-    assert f"{lost:,} of " in done.stdout.splitlines()[-2]
+    timeline = tmp_path / "demo-without-lock.html"
+    assert done.stdout.splitlines()[-2] == f"Timeline, for a browser: {timeline.as_uri()}"
+    for text in (done.stdout, timeline.read_text()):
+        assert f"Without the lock, {lost:,} of " in text
 
 
-def test_a_failed_build_is_shown() -> None:
-    done = run_demo(MAKE="false")
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupted_demo_leaves_a_timeline(tmp_path: Path, number: signal.Signals) -> None:
+    with subprocess.Popen(
+        [sys.executable, str(PROGRAM)],
+        env=environment(tmp_path, SECONDS="60"),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as process:
+        assert process.stdout
+        for line in process.stdout:
+            if re.match(r" +2\.0 s ", line):
+                break
+        process.send_signal(number)
+        rest = process.stdout.read()
+    assert process.returncode == 128 + number
+    timeline = tmp_path / "demo.html"
+    assert f"Timeline, for a browser: {timeline.as_uri()}" in rest
+    page = timeline.read_text()
+    assert "The run was interrupted: " in page
+    assert "after a wait of" in page
+
+
+def test_a_timeline_that_cannot_be_written_does_not_change_the_result(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    done = run_demo(tmp_path / "file", SECONDS="2")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "The timeline could not be written: " in done.stdout
+
+
+def test_a_failed_build_is_shown(tmp_path: Path) -> None:
+    done = run_demo(tmp_path, MAKE="false")
     assert done.returncode == 1
     assert "2/3  Compiling quorlock: failed" in done.stderr
     assert "3/3  Running" not in done.stdout
@@ -81,7 +123,7 @@ def test_missing_tools_are_named_before_anything_is_done(tmp_path: Path, missing
         program = tmp_path / tool
         program.write_text("#!/bin/sh\necho v20.19.0\n")
         program.chmod(0o755)
-    done = run_demo(PATH=str(tmp_path))
+    done = run_demo(tmp_path, PATH=str(tmp_path))
     assert done.returncode == 1
     names = {"cargo": "Rust", "cc": "a C compiler", "node": "Node.js"}
     needed = [line for line in done.stderr.splitlines() if line.startswith("- ")]

@@ -1,0 +1,64 @@
+"""MkDocs hook: adds synonyms to the search index, so that words of other libraries find a page.
+
+The pages stay as they are: synonyms are tags, which the search finds and the site does not show.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+SYNONYMS = {
+    "concepts.md": (
+        "mutex, mutual exclusion, redlock, critical section, majority, fencing token, split brain"
+    ),
+    "leases.md": (
+        "watchdog, heartbeat, keepalive, keep alive, renew, renewal, auto-renew, lock "
+        "extension, expire, lost lock, fork, suspend"
+    ),
+    "waiting.md": (
+        "blocking, queue, fairness, FIFO, retry, polling, pubsub, notification, try lock, "
+        "non-blocking, starvation"
+    ),
+    "sizing.md": "ttl, expiry, lock timeout, lease time, expire time, how long",
+    "when-not-to-use.md": (
+        "semaphore, reentrant, read-write lock, RWLock, rate limit, shared lock, advisory lock"
+    ),
+    "comparison.md": "etcd, ZooKeeper, Consul, Redisson, alternatives",
+    "troubleshooting.md": "debug, stuck lock, deadlock, stale lock, force unlock, error message",
+    "recipes/leader-election.md": "leader, singleton, primary, standby, failover of workers",
+    "recipes/scheduled-jobs.md": "cron, crontab, periodic, scheduler, run once",
+    "recipes/celery.md": "beat, task queue",
+    "observability.md": (
+        "metrics, Prometheus, OpenTelemetry, tracing, Grafana, dashboard, logging, monitoring"
+    ),
+    "runbook.md": "alerts, on-call, incident, pager",
+    "connections.md": "TLS, SSL, Sentinel, Cluster, password, ACL, username, unix socket",
+    "kubernetes.md": "k8s, Helm, StatefulSet, pods",
+    "deployment.md": "ElastiCache, high availability, replicas, persistence, AOF, how many nodes",
+    "options.md": "settings, configuration, parameters, defaults, environment variables",
+    "errors.md": (
+        "exceptions, LockTimeoutError, QuorumError, LeaseLostError, NO_QUORUM, TIMEOUT, LEASE_LOST"
+    ),
+    "compatibility.md": "supported versions, upgrade, Dragonfly, KeyDB",
+    "packages.md": "wheel, Alpine, musl, from source, build",
+    "glossary.md": "terms, definitions, vocabulary",
+}
+"""Words that readers search for, for each page. The search ranks these pages first."""
+
+_log = logging.getLogger("mkdocs.hooks.synonyms")
+
+
+def on_files(files: Any, config: Any) -> Any:
+    """Warns of synonyms for pages that do not exist."""
+    for page in SYNONYMS:
+        if files.get_file_from_path(page) is None:
+            _log.warning(f"{page} has synonyms, but does not exist")
+    return files
+
+
+def on_page_markdown(markdown: str, page: Any, config: Any, files: Any) -> str:
+    """Adds the synonyms of a page to its tags."""
+    if words := SYNONYMS.get(page.file.src_uri):
+        page.meta["tags"] = [*page.meta.get("tags", []), *words.split(", ")]
+    return markdown
