@@ -38,6 +38,21 @@ COLOURS = {"quorlock": ACCENT, "floor": GREY, "peer": NEUTRAL}
 SHOWN = {FLOOR: "raw sockets (floor)", FLOOR_ALL: "raw sockets, all nodes"}
 """Labels of contenders whose names are not clear by themselves."""
 
+DARK = """
+@media (prefers-color-scheme: dark) {
+  text { fill: #dde3ea }
+  [style*="fill: #ffffff"] { fill: #1e2129 !important }
+  [style*="fill: #24292f"] { fill: #dde3ea !important }
+  [style*="fill: #c3c9d1"] { fill: #4d5766 !important }
+  [style*="stroke: #c3c9d1"] { stroke: #4d5766 !important }
+  [style*="fill: #7d8590"] { fill: #98a3b0 !important }
+  [style*="stroke: #7d8590"] { stroke: #98a3b0 !important }
+  [style*="fill: #1d6fd1"] { fill: #5aa2f5 !important }
+  [style*="stroke: #1d6fd1"] { stroke: #5aa2f5 !important }
+  [style*="stroke: #000000"] { stroke: #8d99a8 !important }
+}"""
+"""The colours of the plots on dark pages. The plots keep a background of their own."""
+
 FAR = 10
 """Bars longer than this multiple of the floor (or of the healthy bar) are cut off."""
 
@@ -60,10 +75,10 @@ def draw(figures: Figures, directory: Path) -> None:
     }
     for name, plot in plots.items():
         picture = plot(figures)
-        picture.savefig(
-            directory / f"performance-{name}.svg", metadata={"Date": None}, bbox_inches="tight"
-        )
+        path = directory / f"performance-{name}.svg"
+        picture.savefig(path, metadata={"Date": None}, bbox_inches="tight")
         pyplot.close(picture)
+        path.write_text(path.read_text().replace("</style>", f"{DARK}</style>", 1))
 
 
 def _one_at_a_time(figures: Figures) -> Figure:
