@@ -106,8 +106,8 @@ export interface ClientOptions extends SharedOptions {
    */
   nodeTimeout?: number | null | undefined
   /**
-   * The maximum time that connecting to a node may take: 1 to 3,600,000. An acquire or extension
-   * also keeps trying for this time while too few nodes can vote. Default: 1,000.
+   * The maximum time that connecting to a node may take: 1 to 3,600,000. While too few nodes can vote,
+   * an acquire or extension keeps trying for this time, and an acquire for at most `wait`. Default: 1,000.
    */
   connectTimeout?: number | undefined
   /** The maximum relative difference between the rates of clocks: 0 to 0.5. Default: 0.01 (1 %). */
@@ -435,8 +435,8 @@ export class Client implements AsyncDisposable {
   /**
    * Acquires the lock, waiting for up to `wait` while others hold it. Rejects with
    * {@link LockTimeoutError} if they still hold it after `wait`, with {@link QuorumError} if too few nodes
-   * can vote and still cannot after `connectTimeout`, with {@link ClosedError} if the client is closed, and
-   * with {@link ConfigError} for no resource, an empty or repeated resource, an invalid option, options
+   * can vote and still cannot after `connectTimeout` or `wait`, whichever is shorter, with
+   * {@link ClosedError} if the client is closed, and with {@link ConfigError} for no resource, an empty or repeated resource, an invalid option, options
    * that are not a plain object, or duplicate nodes.
    */
   lock(resources: Resources, options?: LockOptions): Promise<Lease>

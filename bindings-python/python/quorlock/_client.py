@@ -38,8 +38,9 @@ class ClientOptions(LockOptions, total=False):
     """The maximum time that one node may take to answer one request: 1 ms to 1 h. Default: None,
     which is a twentieth of the ttl, but at least 10 ms and at most 200 ms."""
     connect_timeout: Duration
-    """The maximum time that connecting to a node may take: 1 ms to 1 h. An acquire or extension
-    that reaches too few nodes also keeps trying for this time. Default: 1."""
+    """The maximum time that connecting to a node may take: 1 ms to 1 h. While too few nodes can
+    vote, an acquire or extension keeps trying for this time, and an acquire for at most `wait`.
+    Default: 1."""
     drift_factor: float
     """The maximum difference between the rates of clocks, as a fraction: 0 to 0.5. The validity of
     a lease is shorter than its ttl by this fraction. Default: 0.01 (1 %)."""

@@ -34,7 +34,7 @@ class Lock(_quorlock.Lock):
         """Acquires the lock and returns the lease. Waits for at most `wait` while others hold it.
 
         Raises LockTimeoutError if others held it for the whole `wait`, and QuorumError if too few
-        nodes can vote and this lasts for `connect_timeout`.
+        nodes can vote and this lasts for `connect_timeout` or `wait`, whichever is shorter.
         """
         observe = self._observer
         if observe is None:

@@ -99,7 +99,8 @@ impl Lock {
     ///
     /// If others hold the lock for the whole `wait`, the result is
     /// [`ErrorCode::Timeout`](crate::ErrorCode::Timeout). If too few nodes can vote, and still
-    /// cannot after `connect_timeout`, it is [`ErrorCode::NoQuorum`](crate::ErrorCode::NoQuorum).
+    /// cannot after `connect_timeout` or after `wait`, whichever is shorter, it is
+    /// [`ErrorCode::NoQuorum`](crate::ErrorCode::NoQuorum).
     ///
     /// Locks are not re-entrant. If a lease of this client holds the resource, the `Timeout` error
     /// says so. If the calling tokio task or thread acquired that lease itself, the event

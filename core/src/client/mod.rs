@@ -126,8 +126,9 @@ impl ClientBuilder {
         self.duration("node_timeout", timeout)
     }
 
-    /// Sets the maximum time for connecting to a node. An acquire or extension also keeps trying
-    /// for this time while too few nodes can vote. 1 ms to 1 h, 1 s by default.
+    /// Sets the maximum time for connecting to a node. While too few nodes can vote, an acquire or
+    /// extension keeps trying for this time, and an acquire for at most `wait`. 1 ms to 1 h, 1 s by
+    /// default.
     #[must_use]
     pub fn connect_timeout(self, timeout: Duration) -> Self {
         self.duration("connect_timeout", timeout)
@@ -267,7 +268,8 @@ impl Client {
     }
 
     /// Deletes the fencing counters of a resource that is neither held nor waited for and that will
-    /// not be used again, such as one with a random name. Otherwise the nodes keep them for a day.
+    /// not be used again, such as one with a random name. Otherwise the nodes keep them for a minute
+    /// beyond the ttl.
     /// Returns the outcome at each node; [`NodeOutcome::Missing`](crate::NodeOutcome::Missing)
     /// means that the resource is in use.
     pub fn forget(&self, resource: impl Into<String>) -> Pending<Result<Vec<NodeReport>>> {
