@@ -22,6 +22,8 @@ pub(crate) enum Failure {
     Conflict(Error, u8),
     /// The lease could not be extended, so the command was stopped before the lease ended.
     Lost(String),
+    /// Too few nodes can vote: what `doctor --require` found.
+    NoMajority(String, Vec<NodeReport>),
     /// Something else, with the exit status.
     Other(String, u8),
 }
@@ -43,6 +45,7 @@ impl Failure {
             },
             Self::Usage(_) => exit::USAGE,
             Self::Lost(_) => exit::LOST,
+            Self::NoMajority(..) => exit::NO_QUORUM,
             Self::Conflict(_, status) | Self::Other(_, status) => *status,
         }
     }
@@ -50,7 +53,14 @@ impl Failure {
     fn error(&self) -> Option<&Error> {
         match self {
             Self::Quorlock(error) | Self::Conflict(error, _) => Some(error),
-            Self::Usage(_) | Self::Lost(_) | Self::Other(..) => None,
+            Self::Usage(_) | Self::Lost(_) | Self::NoMajority(..) | Self::Other(..) => None,
+        }
+    }
+
+    fn nodes(&self) -> &[NodeReport] {
+        match self {
+            Self::NoMajority(_, nodes) => nodes,
+            _ => self.error().map_or(&[], Error::nodes),
         }
     }
 
@@ -59,6 +69,7 @@ impl Failure {
             Self::Quorlock(error) | Self::Conflict(error, _) => error.code().as_str(),
             Self::Usage(_) => ErrorCode::Config.as_str(),
             Self::Lost(_) => ErrorCode::LeaseLost.as_str(),
+            Self::NoMajority(..) => ErrorCode::NoQuorum.as_str(),
             Self::Other(..) => "FAILED",
         }
     }
@@ -66,7 +77,10 @@ impl Failure {
     fn message(&self) -> &str {
         match self {
             Self::Quorlock(error) | Self::Conflict(error, _) => error.message(),
-            Self::Usage(message) | Self::Lost(message) | Self::Other(message, _) => message,
+            Self::Usage(message)
+            | Self::Lost(message)
+            | Self::NoMajority(message, _)
+            | Self::Other(message, _) => message,
         }
     }
 }
@@ -92,7 +106,8 @@ struct FailureReport<'a> {
 pub(crate) struct Output {
     /// Whether results and errors are printed as JSON.
     pub(crate) json: bool,
-    quiet: bool,
+    /// Whether informational messages, and the report of a held lock, are left out.
+    pub(crate) quiet: bool,
     verbose: bool,
     colours: bool,
 }
@@ -146,20 +161,29 @@ impl Output {
         write(&mut io::stderr().lock(), &question.to_string());
     }
 
-    /// Reports a failure on stderr, and returns its exit status.
+    /// Reports a failure on stderr, and returns its exit status. `--quiet` silences only a held lock, and
+    /// shortens other reports to one line.
     pub(crate) fn fail(&self, failure: &Failure) -> u8 {
-        let (message, nodes) = (failure.message(), failure.error().map_or(&[][..], Error::nodes));
         let exit_status = failure.status();
-        if self.json && !self.quiet {
-            let resources = failure.error().map_or(&[][..], Error::resources);
-            let error = failure.code();
-            let report = FailureReport { error, exit_status, message, resources, nodes };
-            write(&mut io::stderr().lock(), &format!("{}\n", json(&report)));
-        } else {
-            let nodes: String = nodes.iter().map(|node| format!("\n  {node}")).collect();
-            self.note(format_args!("{message}{nodes}"));
+        if !(self.quiet && matches!(failure, Failure::Conflict(..))) {
+            self.report(failure, exit_status);
         }
         exit_status
+    }
+
+    /// Reports a failure on stderr, also with `--quiet`. `exit_status` is that of this process.
+    pub(crate) fn report(&self, failure: &Failure, exit_status: u8) {
+        let (message, nodes) = (failure.message(), failure.nodes());
+        let text = if self.json {
+            let resources = failure.error().map_or(&[][..], Error::resources);
+            let error = failure.code();
+            json(&FailureReport { error, exit_status, message, resources, nodes })
+        } else {
+            let separator = if self.quiet { "; " } else { "\n  " };
+            let nodes: String = nodes.iter().map(|node| format!("{separator}{node}")).collect();
+            format!("quorlock: {message}{nodes}")
+        };
+        write(&mut io::stderr().lock(), &format!("{text}\n"));
     }
 }
 
@@ -181,11 +205,18 @@ pub(crate) fn usage(error: &clap::Error, arguments: &[OsString]) -> u8 {
             text = text.replace(argument, "***");
         }
     }
-    if error.use_stderr() {
-        write(&mut io::stderr().lock(), &text);
-        exit::USAGE
-    } else {
+    if !error.use_stderr() {
         write(&mut io::stdout().lock(), &text);
-        exit::OK
+        return exit::OK;
     }
+    // The arguments after `--` are those of the command.
+    let mut own = arguments.iter().take_while(|argument| *argument != "--");
+    if own.any(|argument| argument == "--json") {
+        let message = text.trim().trim_start_matches("error: ");
+        let (error, exit_status) = (ErrorCode::Config.as_str(), exit::USAGE);
+        let report = FailureReport { error, exit_status, message, resources: &[], nodes: &[] };
+        text = format!("{}\n", json(&report));
+    }
+    write(&mut io::stderr().lock(), &text);
+    exit::USAGE
 }

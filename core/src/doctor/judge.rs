@@ -77,7 +77,7 @@ fn combined(judged: &[(&Membership, Vec<Finding>)]) -> Vec<Finding> {
 /// The findings at one server.
 fn judge_server(examined: &Examined, options: &Options) -> Vec<Finding> {
     let Examined { diagnosis: node, trouble, .. } = examined;
-    if node.kind.as_deref() == Some("memory") {
+    if examined.is_memory() {
         let message = "a node in this process, which no other process shares";
         return vec![warning("server", message, "use it for tests only")];
     }
