@@ -148,11 +148,11 @@ pub(crate) struct Status {
     pub(crate) resources: Vec<String>,
 }
 
-/// Check the nodes, and report what can break a guarantee of the lock. Changes nothing on them
+/// Check the nodes, and report what can break a guarantee. Changes nothing on them
 #[derive(Args, Debug)]
 #[command(after_help = DOCTOR_AFTER_HELP)]
 pub(crate) struct Doctor {
-    /// Only check whether this many nodes can vote: exit with 0 if so, else with 69
+    /// Only check whether a majority of the nodes, or all of them, can vote: exit with 0 or 69
     #[arg(long, value_name = "NODES", value_enum)]
     pub(crate) require: Option<Require>,
 }
@@ -160,9 +160,8 @@ pub(crate) struct Doctor {
 /// The number of nodes that must be able to vote.
 #[derive(Clone, Copy, Debug, ValueEnum)]
 pub(crate) enum Require {
-    /// Enough nodes to acquire a lock
+    // Enough nodes to acquire a lock.
     Majority,
-    /// Every node
     All,
 }
 

@@ -20,7 +20,7 @@ pub(crate) enum Failure {
     Usage(String),
     /// Others held the lock. The exit status is the one that the user has chosen, or its default.
     Conflict(Error, u8),
-    /// The lease could not be extended, so the command was stopped before the lease ended.
+    /// The lease could not be renewed, so the command was stopped before the lease ended.
     Lost(String),
     /// Too few nodes can vote: what `doctor --require` found.
     NoMajority(String, Vec<NodeReport>),

@@ -64,7 +64,7 @@ def test_status_reports_disagreeing_nodes_as_contested(
     done = quorlock.run("status", "r")
     assert (done.returncode, done.stdout.splitlines()[0].split(",")[0]) == (1, "r: contested")
     assert "held by one" in done.stdout
-    assert "no lock's" in done.stdout
+    assert "not a token" in done.stdout
     servers[1].kill()
     done = quorlock.run("status", "--json", "r", *SOON)
     (status,) = parse_json(done.stdout)

@@ -221,13 +221,13 @@ def test_a_unit_that_restarts_survives_an_outage(name: str) -> None:
 
 @pytest.mark.skipif(not shutil.which("systemd-analyze"), reason="systemd is not installed")
 def test_systemd_accepts_the_units(tmp_path: Path) -> None:
-    paths: list[Path] = []
+    paths = []
     for name, text in units().items():
         path = tmp_path / name
         # systemd-analyze checks that the programs exist.
         path.write_text(re.sub("(?m)^ExecStart=.*", "ExecStart=/bin/true", text))
         paths.append(path)
-    verify = ["systemd-analyze", "verify", "--man=no", *paths]
+    verify = ["systemd-analyze", "verify", "--man=no", *map(str, paths)]
     done = subprocess.run(verify, capture_output=True, text=True)
     complaints = [line for line in done.stderr.splitlines() if str(tmp_path) in line]
     assert not complaints

@@ -4,8 +4,7 @@
 
 use super::diagnosis::{Finding, error, ok, unseen, warning};
 use super::examine::Examined;
-use super::judge::{USUAL_CLOCK_ERROR_MS, is_young};
-use super::votes::obstacle;
+use super::judge::{USUAL_CLOCK_ERROR_MS, is_young, obstacle};
 use crate::config::options::Options;
 use crate::error::duration::HumanDuration;
 use crate::error::same_server;

@@ -2,7 +2,7 @@
 //! nodes have answered. Called by `Client::votes`.
 
 use super::examine::{Examined, Scope, examine};
-use super::judge::{denied, is_needed};
+use super::judge::obstacle;
 use super::together::duplicate_of;
 use crate::command::answer::{self, Failure};
 use crate::config::endpoint::Endpoint;
@@ -65,18 +65,6 @@ pub(crate) async fn votes(
 /// Returns why one of a node's servers cannot vote; `None` if all can.
 fn obstacle_of(servers: &[Examined], options: &Options) -> Option<Failure> {
     servers.iter().find_map(|server| obstacle(server).or_else(|| guard(server, options)))
-}
-
-/// Returns why a server refuses votes or cannot be asked for them; `None` if it can. Ignores the
-/// restart guard.
-pub(super) fn obstacle(server: &Examined) -> Option<Failure> {
-    let denied = denied(&server.diagnosis, is_needed);
-    let denied = (!denied.is_empty()).then(|| Failure {
-        outcome: NodeOutcome::Noperm,
-        detail: format!("the user may not run {denied}"),
-        sent: true,
-    });
-    server.trouble.clone().or(denied).or_else(|| server.refusal.clone())
 }
 
 /// Returns why the restart guard keeps a server from voting. As in `node`, the guard starts with
