@@ -180,11 +180,18 @@ impl Output {
             json(&FailureReport { error, exit_status, message, resources, nodes })
         } else {
             let separator = if self.quiet { "; " } else { "\n  " };
-            let nodes: String = nodes.iter().map(|node| format!("{separator}{node}")).collect();
-            format!("quorlock: {message}{nodes}")
+            let nodes =
+                nodes.iter().map(|node| separator.to_owned() + &one_line(&node.to_string()));
+            format!("quorlock: {}{}", one_line(message), nodes.collect::<String>())
         };
         write(&mut io::stderr().lock(), &format!("{text}\n"));
     }
+}
+
+/// Replaces line breaks and other control characters, which may come from a server.
+fn one_line(text: &str) -> String {
+    let words = text.split(char::is_control).map(str::trim);
+    words.filter(|words| !words.is_empty()).collect::<Vec<_>>().join(" ")
 }
 
 fn json(value: &impl Serialize) -> String {
@@ -210,13 +217,31 @@ pub(crate) fn usage(error: &clap::Error, arguments: &[OsString]) -> u8 {
         return exit::OK;
     }
     // The arguments after `--` are those of the command.
-    let mut own = arguments.iter().take_while(|argument| *argument != "--");
-    if own.any(|argument| argument == "--json") {
-        let message = text.trim().trim_start_matches("error: ");
+    let own = arguments.iter().take_while(|argument| *argument != "--");
+    let has = |flags: &[&str]| own.clone().any(|given| flags.iter().any(|flag| given == flag));
+    // The first paragraph is the message. Hints about the usage follow.
+    let message = one_line(text.split("\n\n").next().unwrap_or_default());
+    let message = message.trim_start_matches("error: ");
+    if has(&["--json"]) {
         let (error, exit_status) = (ErrorCode::Config.as_str(), exit::USAGE);
         let report = FailureReport { error, exit_status, message, resources: &[], nodes: &[] };
         text = format!("{}\n", json(&report));
+    } else if has(&["--quiet", "-q"]) {
+        text = format!("quorlock: {message}\n");
     }
     write(&mut io::stderr().lock(), &text);
     exit::USAGE
+}
+
+#[cfg(test)]
+mod tests {
+    use super::one_line;
+
+    #[test]
+    fn messages_have_one_line_and_no_control_characters() {
+        assert_eq!(
+            one_line("Parse error\nUnexpected `84`\r\n: \x1b[31mx"),
+            "Parse error Unexpected `84` : [31mx"
+        );
+    }
 }
