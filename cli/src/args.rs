@@ -3,7 +3,7 @@
 //! It parses only: `connect` and the commands check values. Doc comments here are the help texts that users see.
 
 use crate::duration;
-use clap::{Args, CommandFactory, Parser, Subcommand};
+use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
 use quorlock::OptionValue;
 use std::ffi::OsString;
@@ -12,24 +12,31 @@ use std::path::PathBuf;
 const AFTER_HELP: &str = "\
 Durations: 10s, 500ms, 2m, 1h, 1d, or a number of seconds.
 
-Exit status: 0 for success, 64 for a mistake in the usage or the configuration, 69 if too few nodes can vote, \
-125 if something else fails; and of
-  run      the command's own; 128 + n if signal n ended it or the waiting; 75 if others held the lock; \
-79 if the lease was lost; 126 if the command can't be run; 127 if there is none
-  status   0 if it is free, 1 if somebody holds it
-  release  0 if it is free now, 1 if the answer was no
-  doctor   0 if all is well, 1 for warnings, 2 for errors";
+Exit status: 0 for success, 64 for an error in the usage or the configuration, 69 if too few nodes can vote, \
+125 for any other failure. In addition:
+  run      the command's own status; 128 + n if signal n ended the command or the wait; 75 if others held \
+the lock; 79 if the lease was lost; 126 if the command cannot be run; 127 if the command does not exist
+  status   0 if the resources are free, 1 if one is held or contested
+  release  0 if the resource is free now or has a new holder, 1 if it was not released
+  doctor   0 if there is no problem, 1 for warnings, 2 for errors; with --require, 0 or 69";
 
 const RUN_AFTER_HELP: &str = "\
-The command finds in its environment QUORLOCK_RESOURCE, QUORLOCK_FENCE (the fencing token, to be sent with \
-every write), QUORLOCK_TOKEN, and QUORLOCK_FENCES (JSON: each resource's fencing token). With several \
-resources, there are just the last two.
+The command gets these environment variables: QUORLOCK_RESOURCE, QUORLOCK_FENCE (the fencing token, to be \
+sent with every write), QUORLOCK_TOKEN, and QUORLOCK_FENCES (JSON: the fencing token of each resource). With \
+several resources, QUORLOCK_RESOURCE and QUORLOCK_FENCE are not set.
 
-If the lease can't be extended, the command's process group is sent SIGTERM when the lease has no more than \
---kill-after left, and SIGKILL when it ends: before anybody else can get the lock. If the lease is taken \
-away, it is sent SIGTERM at once and SIGKILL after --kill-after.
+If the lease cannot be renewed, the command's process group gets SIGTERM when the lease has no more than \
+--kill-after left, and SIGKILL when the lease ends. So the command is gone before another client gets the \
+lock. If the lease is taken away, the process group gets SIGTERM immediately, and SIGKILL after --kill-after.
+
+With --quiet, a held lock prints nothing. Errors are still printed.
 
 Example: quorlock run --wait 0 nightly-report -- /usr/local/bin/report";
+
+const DOCTOR_AFTER_HELP: &str = "\
+Use `quorlock doctor` for alerts, and `quorlock doctor --require majority` for health probes. The probe \
+succeeds while a majority of the nodes can vote, even if other nodes are down or there are warnings. It takes \
+at most --connect-timeout plus --node-timeout.";
 
 /// A distributed lock over independent Redis or Valkey masters.
 #[derive(Debug, Parser)]
@@ -47,29 +54,30 @@ pub(crate) struct Arguments {
 #[derive(Args, Debug)]
 #[command(next_help_heading = "Nodes")]
 pub(crate) struct Nodes {
-    /// A node's URL; for each node once, or separated by commas. Others see it in the list of processes:
-    /// put URLs with passwords into a file or the environment variable QUORLOCK_NODES
+    /// The URL of a node. Repeat the flag for each node, or separate URLs by commas. Other users see it in
+    /// the process list: put URLs with passwords into a file or the environment variable QUORLOCK_NODES
     #[arg(long = "node", value_name = "URL", global = true)]
     pub(crate) urls: Vec<String>,
-    /// A file with the nodes' URLs, one on each line
+    /// A file with the URLs of the nodes, one on each line. A # at the beginning of a line or after a space
+    /// starts a comment
     #[arg(long, value_name = "FILE", global = true, env = "QUORLOCK_NODES_FILE")]
     pub(crate) nodes_file: Option<PathBuf>,
-    /// What the keys on the nodes begin with, before the resource
+    /// The prefix of the keys on the nodes, before the resource
     #[arg(long, value_name = "PREFIX", global = true, env = "QUORLOCK_KEY_PREFIX")]
     pub(crate) key_prefix: Option<String>,
-    /// For how long a node that has restarted has no vote: not shorter than any ttl in use [default: off]
+    /// How long the votes of a restarted node do not count: not shorter than any ttl in use [default: off]
     #[arg(long, value_name = "DURATION", global = true, env = "QUORLOCK_RESTART_GUARD", value_parser = duration::parse)]
     pub(crate) restart_guard: Option<OptionValue>,
-    /// How long one node may take to answer [default: ttl/20, from 10ms to 200ms]
+    /// The maximum time for one node to answer a request [default: ttl/20, from 10ms to 200ms]
     #[arg(long, value_name = "DURATION", global = true, env = "QUORLOCK_NODE_TIMEOUT", value_parser = duration::parse)]
     pub(crate) node_timeout: Option<OptionValue>,
-    /// How long connecting may take, and how long a missing majority is waited for [default: 1s]
+    /// The maximum time for connecting to a node, and for waiting until a majority can vote [default: 1s]
     #[arg(long, value_name = "DURATION", global = true, env = "QUORLOCK_CONNECT_TIMEOUT", value_parser = duration::parse)]
     pub(crate) connect_timeout: Option<OptionValue>,
-    /// By how much clocks may differ in rate [default: 0.01]
+    /// The maximum relative difference between the rates of clocks [default: 0.01]
     #[arg(long, value_name = "FACTOR", global = true, env = "QUORLOCK_DRIFT_FACTOR")]
     pub(crate) drift_factor: Option<f64>,
-    /// How long the nodes keep the lock of a holder that is gone
+    /// How long the nodes keep a lock that is not renewed
     #[arg(long, value_name = "DURATION", global = true, env = "QUORLOCK_TTL", value_parser = duration::parse, default_value = "10s")]
     pub(crate) ttl: OptionValue,
 }
@@ -78,13 +86,13 @@ pub(crate) struct Nodes {
 #[derive(Args, Debug)]
 #[command(next_help_heading = "Output")]
 pub(crate) struct Shown {
-    /// Results on stdout and errors on stderr as JSON
+    /// Print results on stdout and errors on stderr as JSON
     #[arg(long, global = true)]
     pub(crate) json: bool,
-    /// No messages on stderr
+    /// Print no informational messages. Errors are still printed
     #[arg(long, short, global = true, conflicts_with = "verbose")]
     pub(crate) quiet: bool,
-    /// More messages on stderr
+    /// Print more messages on stderr
     #[arg(long, short, global = true)]
     pub(crate) verbose: bool,
 }
@@ -94,15 +102,14 @@ pub(crate) enum Command {
     Run(Run),
     Status(Status),
     Release(Release),
-    /// Check whether the nodes are fit for a lock. Changes nothing on them
-    Doctor,
+    Doctor(Doctor),
     Bench(Bench),
     /// Print a completion script for a shell
     Completions {
         /// The shell
         shell: Shell,
     },
-    /// Print the manual page, or that of a command: quorlock man run | man -l -
+    /// Print the manual page of quorlock or of one command: quorlock man run | man -l -
     Man {
         /// The command
         command: Option<String>,
@@ -113,22 +120,22 @@ pub(crate) enum Command {
 #[derive(Args, Debug)]
 #[command(after_help = RUN_AFTER_HELP)]
 pub(crate) struct Run {
-    /// What to lock; several are locked all or none
+    /// The resources to lock; several are locked all or none
     #[arg(required = true, value_name = "RESOURCE")]
     pub(crate) resources: Vec<String>,
-    /// How long to wait while others hold the lock: 0 for one try, forever for no end [default: 10s]
+    /// How long to wait while others hold the lock: 0 for one attempt, forever for no limit [default: 10s]
     #[arg(long, short, value_name = "DURATION", env = "QUORLOCK_WAIT", value_parser = duration::parse)]
     pub(crate) wait: Option<OptionValue>,
-    /// How long the lock can be held at most [default: forever]
+    /// The maximum time to hold the lock [default: forever]
     #[arg(long, value_name = "DURATION", env = "QUORLOCK_MAX_HOLD", value_parser = duration::parse)]
     pub(crate) max_hold: Option<OptionValue>,
-    /// How long the command has from SIGTERM to SIGKILL when the lease is lost: up to ttl/2 [default: ttl/5]
+    /// The time between SIGTERM and SIGKILL when the lease is lost: up to ttl/2 [default: ttl/5]
     #[arg(long, short, value_name = "DURATION", env = "QUORLOCK_KILL_AFTER", value_parser = duration::parse)]
     pub(crate) kill_after: Option<OptionValue>,
-    /// The exit status if others hold the lock
+    /// The exit status if others hold the lock. Does not change the exit status of errors
     #[arg(long, short = 'E', value_name = "STATUS", env = "QUORLOCK_CONFLICT_EXIT_CODE", default_value_t = crate::exit::CONFLICT)]
     pub(crate) conflict_exit_code: u8,
-    /// The command, and its arguments
+    /// The command and its arguments
     #[arg(last = true, required = true, value_name = "COMMAND")]
     pub(crate) command: Vec<OsString>,
 }
@@ -136,31 +143,48 @@ pub(crate) struct Run {
 /// Show who holds a lock. Changes nothing
 #[derive(Args, Debug)]
 pub(crate) struct Status {
-    /// What may be locked
+    /// The resources to show
     #[arg(required = true, value_name = "RESOURCE")]
     pub(crate) resources: Vec<String>,
 }
 
+/// Check the nodes, and report what can break a guarantee. Changes nothing on them
+#[derive(Args, Debug)]
+#[command(after_help = DOCTOR_AFTER_HELP)]
+pub(crate) struct Doctor {
+    /// Only check whether a majority of the nodes, or all of them, can vote: exit with 0 or 69
+    #[arg(long, value_name = "NODES", value_enum)]
+    pub(crate) require: Option<Require>,
+}
+
+/// The number of nodes that must be able to vote.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+pub(crate) enum Require {
+    // Enough nodes to acquire a lock.
+    Majority,
+    All,
+}
+
 /// Take a lock away from its holder, so that the next waiter gets it
 ///
-/// The holder notices when it next extends its lease, within a third of its ttl. Until then it may work at the
-/// same time as the next holder. A lock that has changed hands since it was shown is not released.
+/// The holder notices the loss at its next renewal, within a third of its ttl. Until then, it may work at the
+/// same time as the next holder. If the lock gets a new holder before you confirm, it is not released.
 #[derive(Args, Debug)]
 pub(crate) struct Release {
-    /// What is locked
+    /// The resource to release
     pub(crate) resource: String,
-    /// Do not ask
+    /// Do not ask for confirmation
     #[arg(long, short, visible_alias = "force")]
     pub(crate) yes: bool,
 }
 
-/// Measure acquiring and releasing on the nodes, with resources of random names
+/// Measure the latency of acquire and release on the nodes. Uses resources with random names
 #[derive(Args, Debug)]
 pub(crate) struct Bench {
-    /// For how long
+    /// How long to measure
     #[arg(long, short, value_name = "DURATION", default_value = "5s", value_parser = duration::parse)]
     pub(crate) duration: OptionValue,
-    /// How many at once, each with a resource of its own: 1 to 1024
+    /// The number of concurrent workers, each with its own resource: 1 to 1024
     #[arg(long, short, value_name = "NUMBER", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=1024))]
     pub(crate) concurrency: u16,
 }

@@ -29,11 +29,9 @@ fn located(nodes: &Nodes) -> Result<ClientBuilder, Failure> {
         Some(nodes.urls.join(","))
     } else if let Some(path) = &nodes.nodes_file {
         let text = std::fs::read_to_string(path).map_err(|error| {
-            Failure::Usage(format!("the file of nodes {} cannot be read: {error}", path.display()))
+            Failure::Usage(format!("the nodes file {} cannot be read: {error}", path.display()))
         })?;
-        let lines = text.lines().map(str::trim);
-        let urls: Vec<_> =
-            lines.filter(|line| !line.is_empty() && !line.starts_with('#')).collect();
+        let urls: Vec<_> = urls(&text).collect();
         Some(urls.join(","))
     } else {
         std::env::var(NODES_VARIABLE).ok()
@@ -41,8 +39,34 @@ fn located(nodes: &Nodes) -> Result<ClientBuilder, Failure> {
     match named {
         Some(urls) if !urls.trim().is_empty() => Ok(Client::builder().node_list(&urls)),
         _ => Err(Failure::Usage(format!(
-            "no nodes are named: give each with --node URL, or all in --nodes-file FILE or the environment \
-             variable {NODES_VARIABLE}, such as redis://10.0.0.1,redis://10.0.0.2,redis://10.0.0.3"
+            "no nodes are given: use --node URL for each node, --nodes-file FILE, or the environment variable \
+             {NODES_VARIABLE}, such as redis://10.0.0.1,redis://10.0.0.2,redis://10.0.0.3"
         ))),
+    }
+}
+
+/// Returns the URLs in the text of a nodes file, one on each line, without comments. A `#` within a URL, such as
+/// in a password, does not begin a comment.
+fn urls(text: &str) -> impl Iterator<Item = &str> {
+    // Some editors write a byte order mark.
+    let lines = text.trim_start_matches('\u{feff}').lines();
+    let urls = lines.map(|line| {
+        let is_comment = |at: usize| line[..at].chars().next_back().is_none_or(char::is_whitespace);
+        let comment = line.match_indices('#').map(|(at, _)| at).find(|at| is_comment(*at));
+        line[..comment.unwrap_or(line.len())].trim()
+    });
+    urls.filter(|url| !url.is_empty())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::urls;
+
+    #[test]
+    fn a_comment_begins_a_line_or_follows_a_space() {
+        let text = "\u{feff}# nodes\r\n\r\nredis://a:6379 # first\r\n  redis://b\t#second\n\t# none\n\
+                    redis://:p#w@c#x # third";
+        let expected = ["redis://a:6379", "redis://b", "redis://:p#w@c#x"];
+        assert_eq!(urls(text).collect::<Vec<_>>(), expected);
     }
 }

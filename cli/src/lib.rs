@@ -42,7 +42,7 @@ pub fn main(arguments: impl Iterator<Item = OsString>) -> u8 {
             Command::Run(wanted) => run::run(&nodes, &wanted, &output).await,
             Command::Status(wanted) => status::status(&nodes, &wanted, &output).await,
             Command::Release(wanted) => release::release(&nodes, &wanted, &output).await,
-            Command::Doctor => doctor::doctor(&nodes, &output).await,
+            Command::Doctor(wanted) => doctor::doctor(&nodes, &wanted, &output).await,
             Command::Bench(wanted) => bench::bench(&nodes, &wanted, &output).await,
             Command::Completions { shell } => {
                 manual::completions(shell, &output);

@@ -20,8 +20,10 @@ pub(crate) enum Failure {
     Usage(String),
     /// Others held the lock. The exit status is the one that the user has chosen, or its default.
     Conflict(Error, u8),
-    /// The lease could not be extended, so the command was stopped before the lease ended.
+    /// The lease could not be renewed, so the command was stopped before the lease ended.
     Lost(String),
+    /// Too few nodes can vote: what `doctor --require` found.
+    NoMajority(String, Vec<NodeReport>),
     /// Something else, with the exit status.
     Other(String, u8),
 }
@@ -43,6 +45,7 @@ impl Failure {
             },
             Self::Usage(_) => exit::USAGE,
             Self::Lost(_) => exit::LOST,
+            Self::NoMajority(..) => exit::NO_QUORUM,
             Self::Conflict(_, status) | Self::Other(_, status) => *status,
         }
     }
@@ -50,7 +53,14 @@ impl Failure {
     fn error(&self) -> Option<&Error> {
         match self {
             Self::Quorlock(error) | Self::Conflict(error, _) => Some(error),
-            Self::Usage(_) | Self::Lost(_) | Self::Other(..) => None,
+            Self::Usage(_) | Self::Lost(_) | Self::NoMajority(..) | Self::Other(..) => None,
+        }
+    }
+
+    fn nodes(&self) -> &[NodeReport] {
+        match self {
+            Self::NoMajority(_, nodes) => nodes,
+            _ => self.error().map_or(&[], Error::nodes),
         }
     }
 
@@ -59,6 +69,7 @@ impl Failure {
             Self::Quorlock(error) | Self::Conflict(error, _) => error.code().as_str(),
             Self::Usage(_) => ErrorCode::Config.as_str(),
             Self::Lost(_) => ErrorCode::LeaseLost.as_str(),
+            Self::NoMajority(..) => ErrorCode::NoQuorum.as_str(),
             Self::Other(..) => "FAILED",
         }
     }
@@ -66,7 +77,10 @@ impl Failure {
     fn message(&self) -> &str {
         match self {
             Self::Quorlock(error) | Self::Conflict(error, _) => error.message(),
-            Self::Usage(message) | Self::Lost(message) | Self::Other(message, _) => message,
+            Self::Usage(message)
+            | Self::Lost(message)
+            | Self::NoMajority(message, _)
+            | Self::Other(message, _) => message,
         }
     }
 }
@@ -92,7 +106,8 @@ struct FailureReport<'a> {
 pub(crate) struct Output {
     /// Whether results and errors are printed as JSON.
     pub(crate) json: bool,
-    quiet: bool,
+    /// Whether informational messages, and the report of a held lock, are left out.
+    pub(crate) quiet: bool,
     verbose: bool,
     colours: bool,
 }
@@ -146,21 +161,37 @@ impl Output {
         write(&mut io::stderr().lock(), &question.to_string());
     }
 
-    /// Reports a failure on stderr, and returns its exit status.
+    /// Reports a failure on stderr, and returns its exit status. `--quiet` silences only a held lock, and
+    /// shortens other reports to one line.
     pub(crate) fn fail(&self, failure: &Failure) -> u8 {
-        let (message, nodes) = (failure.message(), failure.error().map_or(&[][..], Error::nodes));
         let exit_status = failure.status();
-        if self.json && !self.quiet {
-            let resources = failure.error().map_or(&[][..], Error::resources);
-            let error = failure.code();
-            let report = FailureReport { error, exit_status, message, resources, nodes };
-            write(&mut io::stderr().lock(), &format!("{}\n", json(&report)));
-        } else {
-            let nodes: String = nodes.iter().map(|node| format!("\n  {node}")).collect();
-            self.note(format_args!("{message}{nodes}"));
+        if !(self.quiet && matches!(failure, Failure::Conflict(..))) {
+            self.report(failure, exit_status);
         }
         exit_status
     }
+
+    /// Reports a failure on stderr, also with `--quiet`. `exit_status` is that of this process.
+    pub(crate) fn report(&self, failure: &Failure, exit_status: u8) {
+        let (message, nodes) = (failure.message(), failure.nodes());
+        let text = if self.json {
+            let resources = failure.error().map_or(&[][..], Error::resources);
+            let error = failure.code();
+            json(&FailureReport { error, exit_status, message, resources, nodes })
+        } else {
+            let separator = if self.quiet { "; " } else { "\n  " };
+            let nodes =
+                nodes.iter().map(|node| separator.to_owned() + &one_line(&node.to_string()));
+            format!("quorlock: {}{}", one_line(message), nodes.collect::<String>())
+        };
+        write(&mut io::stderr().lock(), &format!("{text}\n"));
+    }
+}
+
+/// Replaces line breaks and other control characters, which may come from a server.
+fn one_line(text: &str) -> String {
+    let words = text.split(char::is_control).map(str::trim);
+    words.filter(|words| !words.is_empty()).collect::<Vec<_>>().join(" ")
 }
 
 fn json(value: &impl Serialize) -> String {
@@ -181,11 +212,36 @@ pub(crate) fn usage(error: &clap::Error, arguments: &[OsString]) -> u8 {
             text = text.replace(argument, "***");
         }
     }
-    if error.use_stderr() {
-        write(&mut io::stderr().lock(), &text);
-        exit::USAGE
-    } else {
+    if !error.use_stderr() {
         write(&mut io::stdout().lock(), &text);
-        exit::OK
+        return exit::OK;
+    }
+    // The arguments after `--` are those of the command.
+    let own = arguments.iter().take_while(|argument| *argument != "--");
+    let has = |flags: &[&str]| own.clone().any(|given| flags.iter().any(|flag| given == flag));
+    // The first paragraph is the message. Hints about the usage follow.
+    let message = one_line(text.split("\n\n").next().unwrap_or_default());
+    let message = message.trim_start_matches("error: ");
+    if has(&["--json"]) {
+        let (error, exit_status) = (ErrorCode::Config.as_str(), exit::USAGE);
+        let report = FailureReport { error, exit_status, message, resources: &[], nodes: &[] };
+        text = format!("{}\n", json(&report));
+    } else if has(&["--quiet", "-q"]) {
+        text = format!("quorlock: {message}\n");
+    }
+    write(&mut io::stderr().lock(), &text);
+    exit::USAGE
+}
+
+#[cfg(test)]
+mod tests {
+    use super::one_line;
+
+    #[test]
+    fn messages_have_one_line_and_no_control_characters() {
+        assert_eq!(
+            one_line("Parse error\nUnexpected `84`\r\n: \x1b[31mx"),
+            "Parse error Unexpected `84` : [31mx"
+        );
     }
 }

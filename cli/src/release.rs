@@ -59,13 +59,13 @@ pub(crate) async fn release(
 fn agrees(seen: &Status, output: &Output) -> Result<bool, Failure> {
     if !io::stdin().is_terminal() || !io::stderr().is_terminal() {
         return Err(Failure::Usage(format!(
-            "{} is {}: to release it without being asked on a terminal, say --yes",
+            "{} is {}: there is no terminal for a confirmation, so use --yes to release it",
             printable(&seen.resource),
             seen.state.as_str(),
         )));
     }
     output.ask(format_args!(
-        "{} is {}{}. Its holder may go on working for a third of its ttl, at the same time as the next holder. Release it? [y/N] ",
+        "{} is {}{}. Its holder may continue to work for up to a third of its ttl, at the same time as the next holder. Release it? [y/N] ",
         printable(&seen.resource),
         seen.state.as_str(),
         summary(seen),

@@ -54,7 +54,7 @@ pub(crate) fn summary(status: &Status) -> String {
     let fence = fence.map(|fence| format!("fence {fence}"));
     let left = status
         .expires_in_ms
-        .map(|left| format!("free in {} unless it is extended", show(Duration::from_millis(left))));
+        .map(|left| format!("free in {} unless it is renewed", show(Duration::from_millis(left))));
     let waiters = match status.waiters {
         0 => None,
         1 => Some("1 client waits".to_owned()),
@@ -69,12 +69,12 @@ fn describe_node(node: &NodeStatus, output: &Output) -> String {
     let outcome = match (node.outcome, &node.token) {
         (Missing, _) => output.paint("free"),
         (Held, Some(token)) => format!("{} by {}", output.paint("held"), short(token)),
-        (Held, None) => format!("{} by a value that is no lock's", output.paint("held")),
+        (Held, None) => format!("{} by a value that is not a token", output.paint("held")),
         (outcome, _) => output.paint(outcome.as_str()),
     };
     let left = match (node.outcome, node.expires_in_ms) {
         (_, Some(left)) => Some(format!("for {} more", show(Duration::from_millis(left)))),
-        (Held, None) => Some("for ever".to_owned()),
+        (Held, None) => Some("without expiry".to_owned()),
         _ => None,
     };
     let fence = node.fence.map(|fence| format!("last fence {fence}"));

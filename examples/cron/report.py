@@ -19,7 +19,6 @@ def main() -> None:
             )
         # A host that starts late finds the lock free, so check whether the report exists.
         if database.execute("SELECT 1 FROM reports WHERE day = ?", [today]).fetchone():
-            print(f"{today} is done")
             return
         publish(today)
         with database:

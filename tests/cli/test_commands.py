@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import time
 from pathlib import Path
 
 from command_line import CommandLine, finish, line, parse_json
@@ -63,7 +64,7 @@ def test_status_reports_disagreeing_nodes_as_contested(
     done = quorlock.run("status", "r")
     assert (done.returncode, done.stdout.splitlines()[0].split(",")[0]) == (1, "r: contested")
     assert "held by one" in done.stdout
-    assert "no lock's" in done.stdout
+    assert "not a token" in done.stdout
     servers[1].kill()
     done = quorlock.run("status", "--json", "r", *SOON)
     (status,) = parse_json(done.stdout)
@@ -136,6 +137,94 @@ def test_doctor_finds_no_problem_on_well_configured_nodes(
     assert (done.returncode, done.stderr) == (0, ""), done.stdout
 
 
+PROBE = ["doctor", "--require", "majority"]
+
+
+def test_a_probe_succeeds_while_a_majority_can_vote(
+    quorlock: CommandLine, servers: Servers
+) -> None:
+    done = quorlock.run(*PROBE)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout == "3 of 3 nodes can vote, 2 needed\n"
+    assert all_keys(servers) == []
+    servers[0].kill()
+    done = quorlock.run(*PROBE)
+    assert (done.returncode, done.stdout) == (0, "2 of 3 nodes can vote, 2 needed\n")
+    done = quorlock.run(*PROBE, "--quiet")
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+    done = quorlock.run(*PROBE, "--json")
+    probed = parse_json(done.stdout)
+    assert (done.returncode, probed["can_vote"], probed["needed"]) == (0, 2, 2)
+    outcomes = [node["outcome"] for node in probed["nodes"]]
+    assert outcomes == ["unreachable", "granted", "granted"]
+    assert quorlock.run("doctor", "--require", "all", "--quiet").returncode == 69
+
+    servers[1].kill()
+    done = quorlock.run(*PROBE)
+    assert (done.returncode, done.stdout) == (69, "")
+    assert done.stderr.startswith("quorlock: 1 of 3 nodes can vote, 2 needed\n")
+    done = quorlock.run(*PROBE, "--quiet")
+    assert (done.returncode, done.stdout) == (69, "")
+    assert len(done.stderr.splitlines()) == 1
+    done = quorlock.run(*PROBE, "--quiet", "--json")
+    error = parse_json(done.stderr)
+    assert (done.returncode, error["error"], error["exit_status"]) == (69, "NO_QUORUM", 69)
+    outcomes = [node["outcome"] for node in error["nodes"]]
+    assert outcomes == ["unreachable", "unreachable", "granted"]
+
+
+def test_a_probe_does_not_wait_for_a_node_that_hangs(
+    quorlock: CommandLine, servers: Servers
+) -> None:
+    proxy = servers.proxy(0)
+    proxy.mode = "hold"
+    quorlock.environment["QUORLOCK_NODES"] = ",".join([proxy.url, *servers.urls[1:]])
+    began = time.monotonic()
+    done = quorlock.run(*PROBE, "--connect-timeout", "20s")
+    assert time.monotonic() - began < 20
+    assert (done.returncode, done.stdout) == (0, "at least 2 of 3 nodes can vote, 2 needed\n")
+    servers[1].kill()
+    done = quorlock.run(*PROBE, *SOON)
+    assert done.returncode == 69
+    assert "timeout" in done.stderr
+
+
+def test_a_probe_counts_only_nodes_that_accept_votes(
+    quorlock: CommandLine, servers: Servers
+) -> None:
+    # Full memory, and a user without the permission to write: two of three cannot vote.
+    servers[0].command("CONFIG", "SET", "maxmemory", "1")
+    servers[1].command("ACL", "SETUSER", "default", "-set")
+    done = quorlock.run(*PROBE, "--json")
+    error = parse_json(done.stderr)
+    assert done.returncode == 69
+    assert [node["outcome"] for node in error["nodes"]] == ["oom", "noperm", "granted"]
+    servers[0].command("CONFIG", "SET", "maxmemory", "0")
+    assert quorlock.run(*PROBE).returncode == 0
+
+
+def test_a_probe_does_not_count_guarded_nodes(quorlock: CommandLine, servers: Servers) -> None:
+    guard = ["--ttl", "1s", "--restart-guard"]
+    done = quorlock.run(*PROBE, *guard, "1h")
+    assert done.returncode == 69
+    assert "0 of 3 nodes can vote" in done.stderr
+    assert "guarded" in done.stderr
+    wait_until(lambda: quorlock.run(*PROBE, *guard, "1s").returncode == 0)
+    # The guard starts with the connection if the server does not report its uptime.
+    for server in servers:
+        server.command("ACL", "SETUSER", "default", "-info")
+    assert quorlock.run(*PROBE, *guard, "1s").returncode == 69
+    assert quorlock.run(*PROBE).returncode == 0
+
+
+def test_a_probe_refuses_duplicate_nodes_like_run(quorlock: CommandLine, servers: Servers) -> None:
+    urls = [servers.urls[0], servers.urls[0].replace("127.0.0.1", "localhost"), servers.urls[1]]
+    quorlock.environment["QUORLOCK_NODES"] = ",".join(urls)
+    probe, run = quorlock.run(*PROBE), quorlock.run("run", "r", "--", "true")
+    assert (probe.returncode, run.returncode) == (64, 64)
+    assert "same server" in probe.stderr
+
+
 def test_bench_measures_and_deletes_its_keys(quorlock: CommandLine, servers: Servers) -> None:
     done = quorlock.run("bench", "--duration", "200ms", "--concurrency", "4", "--json")
     assert (done.returncode, done.stderr) == (0, "")
@@ -184,8 +273,15 @@ def test_nodes_come_from_flags_files_or_the_environment(
 
     file = tmp_path / "nodes"
     file.write_text("# the nodes\n\n" + "\n".join(servers.urls) + "\n")
+    commented = tmp_path / "commented"
+    one, two, three = servers.urls
+    commented.write_bytes(
+        f"# the nodes\r\n\r\n{one} # the first\r\n\t{two}\t# the second\r\n{three},\r\n".encode()
+    )
     for arguments, environment in [
         ([], {"QUORLOCK_NODES": named}),
+        ([], {"QUORLOCK_NODES": f" {one} , {two},\n{three},"}),
+        (["--nodes-file", str(commented)], {}),
         ([], {"QUORLOCK_NODES_FILE": str(file), "QUORLOCK_NODES": "redis://127.0.0.1:1"}),
         (["--nodes-file", str(file)], {}),
         (["--node", named], {"QUORLOCK_NODES_FILE": "/no/such/file"}),
@@ -194,6 +290,16 @@ def test_nodes_come_from_flags_files_or_the_environment(
         done = quorlock.run(*arguments, "status", "--json", "r", environment=environment)
         (status,) = parse_json(done.stdout)
         assert [node["address"] for node in status["nodes"]] == servers.urls
+
+
+def test_a_number_sign_in_a_url_begins_no_comment(quorlock: CommandLine, tmp_path: Path) -> None:
+    file = tmp_path / "nodes"
+    file.write_text("redis://:pass#word@127.0.0.1:1 # a comment\n")
+    done = quorlock.run("--nodes-file", str(file), "status", "r")
+    # The URL is not cut: its password must be percent-encoded, which the message says.
+    assert (done.returncode, done.stdout) == (64, "")
+    assert "percent-encoded" in done.stderr
+    assert "word" not in done.stderr.replace("password", "")
 
 
 def test_options_come_from_the_environment(quorlock: CommandLine, servers: Servers) -> None:

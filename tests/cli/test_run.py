@@ -107,6 +107,73 @@ def test_a_command_that_cannot_be_run_has_the_status_of_the_shell(
     wait_until(lambda: not keys(servers))
 
 
+def test_quiet_silences_a_held_lock_and_no_error(
+    quorlock: CommandLine, servers: Servers, tmp_path: Path
+) -> None:
+    """The line of a crontab: `--quiet -E 0` must not hide why a job has not run."""
+    cron = ["run", "--quiet", "--wait", "0", "-E", "0", "--connect-timeout", "50ms"]
+    steal(servers, "held")
+    done = quorlock.run(*cron, "held", "--", "echo", "ran")
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+    done = quorlock.run(*cron, "--json", "held", "--", "echo", "ran")
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+    text = tmp_path / "text"
+    text.write_text("no program")
+    bad_url = {"QUORLOCK_NODES": "redis://127.0.0.1:port"}
+    no_nodes = {"QUORLOCK_NODES": ""}
+    for arguments, environment, status, expected in [
+        (["r", "--", "no-such-command"], {}, 127, "cannot run no-such-command"),
+        (["r", "--", str(text)], {}, 126, "cannot run"),
+        (["r", "--", "true"], bad_url, 64, "port"),
+        (["r", "--", "true"], no_nodes, 64, "no nodes"),
+        (["--kill-after", "1h", "r", "--", "true"], {}, 64, "--kill-after"),
+        (["", "--", "true"], {}, 64, "empty"),
+        (["r"], {}, 64, "COMMAND"),
+        (["r", "--", "true"], {"QUORLOCK_TTL": "soon"}, 64, "--ttl"),
+    ]:
+        done = quorlock.run(*cron, *arguments, environment=environment)
+        assert (done.returncode, done.stdout) == (status, ""), done
+        assert done.stderr.startswith("quorlock: "), done
+        assert expected in done.stderr
+        assert len(done.stderr.splitlines()) == 1, done
+
+    servers[0].kill()
+    servers[1].kill()
+    done = quorlock.run(*cron, "r", "--", "echo", "ran")
+    assert (done.returncode, done.stdout) == (69, "")
+    (message,) = done.stderr.splitlines()
+    assert message.startswith("quorlock: too few nodes could vote")
+    assert all(f"{url}: unreachable" in message for url in servers.urls[:2])
+    done = quorlock.run(*cron, "--json", "r", "--", "echo", "ran")
+    assert parse_json(done.stderr)["error"] == "NO_QUORUM"
+
+
+def test_quiet_does_not_silence_a_lost_lease(quorlock: CommandLine, servers: Servers) -> None:
+    cron = ["run", "--quiet", "-E", "0"]
+    process = quorlock.start(*cron, "--ttl", TTL, "r", *SHELL, "echo; sleep 1000")
+    line(process)
+    steal(servers, "r")
+    done = finish(process)
+    assert done.returncode == 79
+    (message,) = done.stderr.splitlines()
+    assert message.startswith("quorlock: ")
+    assert "majority" in message
+
+
+def test_the_conflict_exit_code_changes_no_other_status(
+    quorlock: CommandLine, servers: Servers
+) -> None:
+    quorlock.environment |= {"QUORLOCK_CONFLICT_EXIT_CODE": "0", "QUORLOCK_WAIT": "0"}
+    steal(servers, "held")
+    assert quorlock.run("run", "held", "--", "true").returncode == 0
+    assert quorlock.run("run", "r", *SHELL, "exit 75").returncode == 75
+    assert quorlock.run("run", "r", "--", "no-such-command").returncode == 127
+    servers[0].kill()
+    servers[1].kill()
+    assert quorlock.run("run", "--connect-timeout", "50ms", "held", "--", "true").returncode == 69
+
+
 @pytest.mark.parametrize("name", ["TERM", "INT", "HUP", "QUIT", "USR1", "USR2", "ALRM"])
 def test_signals_are_passed_on(quorlock: CommandLine, servers: Servers, name: str) -> None:
     script = f"trap 'echo {name}; exit 7' {name}; echo ready; while :; do sleep 0.02; done"
@@ -205,7 +272,9 @@ def test_a_command_that_fails_by_itself_keeps_its_status(
         process = quorlock.start("run", "--ttl", "60s", "r", *SHELL, f"echo; read x; exit {status}")
         line(process)
         steal(servers, "r")
-        assert finish(process).returncode == expected
+        done = finish(process)
+        assert done.returncode == expected
+        assert "majority" in done.stderr
         for server in servers:
             server.command("DEL", "r")
 

@@ -47,6 +47,23 @@ def test_usage_errors_are_explained(
     assert expected in done.stderr
 
 
+def test_usage_errors_are_json_if_that_is_requested(quorlock: CommandLine) -> None:
+    for arguments, expected in [
+        (["status", "--json"], "RESOURCE"),
+        (["--json", "run", "--wait", "soon", "r", "--", "true"], "--wait"),
+        (["--json", "doctor", "--require", "some"], "--require"),
+        (["--json", "status", ""], "not empty"),
+    ]:
+        done = quorlock.run(*arguments)
+        assert (done.returncode, done.stdout) == (64, "")
+        error = json.loads(done.stderr)
+        assert (error["error"], error["exit_status"]) == ("CONFIG", 64)
+        assert expected in error["message"]
+    # This flag belongs to the command.
+    done = quorlock.run("run", "--wait", "soon", "r", "--", "true", "--json")
+    assert done.stderr.startswith("error: ")
+
+
 def test_no_password_is_shown(quorlock: CommandLine) -> None:
     secret = "hunter-2"
     url = f"redis://user:{secret}@127.0.0.1:1"

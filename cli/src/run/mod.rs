@@ -60,8 +60,8 @@ fn kill_after(ttl: &OptionValue, wanted: Option<&OptionValue>) -> Result<Duratio
         None => Ok(ttl / 5),
         Some(value) => duration::of(value).filter(|time| *time <= ttl / 2).ok_or_else(|| {
             Failure::Usage(format!(
-                "--kill-after must be a duration from 0 to half of --ttl, which is {}: the command is to be \
-                 gone when the lease ends, so give it more time by a longer --ttl",
+                "--kill-after must be a duration from 0 to half of --ttl ({}); for more time, set a longer \
+                 --ttl",
                 show(ttl / 2)
             ))
         }),
@@ -100,10 +100,14 @@ async fn hold(
         // The status of a command that failed by itself takes precedence over the loss of the lease.
         Some(loss) if stopped || status == 0 => Err(loss.into()),
         None if stopped => Err(Failure::Lost(
-            "the lease could not be extended, and the command was stopped before its end"
+            "the lease could not be renewed, so the command was stopped before the lease ended"
                 .to_owned(),
         )),
-        _ => Ok(status),
+        Some(loss) => {
+            output.report(&loss.into(), status);
+            Ok(status)
+        }
+        None => Ok(status),
     }
 }
 
@@ -168,7 +172,7 @@ async fn supervise(
                 let left = lease.remaining();
                 if left <= kill_after {
                     output.note(format_args!(
-                        "the lease ends in {} and could not be extended: stopping the command",
+                        "the lease ends in {} and could not be renewed: stopping the command",
                         show(left)
                     ));
                     kill_at = Some(Instant::now() + left);

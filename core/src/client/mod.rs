@@ -16,7 +16,7 @@ use crate::config::nodes;
 use crate::config::options::{Dialect, OptionValue, Options};
 use crate::config::resources::Resources;
 use crate::config::url;
-use crate::doctor::{Diagnosis, diagnose};
+use crate::doctor::{Diagnosis, diagnose, votes};
 use crate::error::{Error, NodeReport, Result};
 use crate::runtime::Pending;
 use crate::telemetry::stats::Stats;
@@ -232,14 +232,37 @@ impl Client {
     ///
     /// [`ErrorCode::Closed`]: crate::ErrorCode::Closed
     pub fn doctor(&self) -> Pending<Result<Diagnosis>> {
+        let setup = Arc::clone(&self.setup);
+        self.ask(async move { Ok(diagnose(&setup.endpoints, &setup.options).await) })
+    }
+
+    /// Asks each node whether it can vote now, and changes nothing on it. Returns as soon as
+    /// `enough` nodes can, and after `connect_timeout` and `node_timeout` at the latest. The outcome
+    /// is [`NodeOutcome::Granted`](crate::NodeOutcome::Granted) at nodes that can vote, and
+    /// [`NodeOutcome::Pending`](crate::NodeOutcome::Pending) at nodes that had not answered by then.
+    ///
+    /// Two nodes that are the same server are an error with [`ErrorCode::Config`], as in an acquire.
+    /// Used by the command line.
+    ///
+    /// [`ErrorCode::Config`]: crate::ErrorCode::Config
+    #[doc(hidden)]
+    pub fn votes(&self, enough: usize) -> Pending<Result<Vec<NodeReport>>> {
+        let setup = Arc::clone(&self.setup);
+        self.ask(async move { votes(&setup.endpoints, &setup.options, enough).await })
+    }
+
+    /// Runs `work` in the background, unless the client is closed.
+    fn ask<T: Send + 'static>(
+        &self,
+        work: impl Future<Output = Result<T>> + Send + 'static,
+    ) -> Pending<Result<T>> {
         if self.is_closed() {
             return Pending::ready(Err(Error::closed()));
         }
         let (sender, receiver) = oneshot::channel();
-        let setup = Arc::clone(&self.setup);
         let task = async move {
             // Sending fails if the caller does not wait any more.
-            let _ = sender.send(Ok(diagnose(&setup.endpoints, &setup.options).await));
+            let _ = sender.send(work.await);
         };
         match self.setup.driver().spawn(task) {
             Ok(()) => Pending::new(receiver),

@@ -16,10 +16,10 @@ use crate::transport::connection::{Connection, Nobody};
 use crate::transport::handshake::failure;
 use crate::transport::subscription::{reach, subscribe};
 use futures_util::future::join_all;
-use redis::{Cmd, InfoDict, RedisError, from_redis_value};
+use redis::{Cmd, InfoDict, RedisError, Value, from_redis_value};
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 use tokio::time::timeout;
 
 /// The number of round trips that are timed. Odd, so that the median is one of them.
@@ -27,6 +27,15 @@ const ROUND_TRIPS: usize = 7;
 
 /// This many random keys almost certainly include one in any given slot of a cluster.
 const ENOUGH_KEYS: usize = 100_000;
+
+/// What to query.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Scope {
+    /// Everything that the doctor judges.
+    Everything,
+    /// Only what decides whether the node can vote, in a single round trip.
+    Vote,
+}
 
 /// The observations at one server: the public diagnosis, and details for `judge.rs` and
 /// `together.rs`.
@@ -49,6 +58,8 @@ pub(super) struct Examined {
     pub(super) membership: Option<Membership>,
     /// The maximum error of the clock offset in milliseconds: half a round trip.
     pub(super) clock_error_ms: f64,
+    /// How long a majority of the sentinels has named this server; `None` without sentinels.
+    pub(super) named_for: Option<Duration>,
 }
 
 /// A master of a cluster.
@@ -61,8 +72,9 @@ pub(super) struct Membership {
 }
 
 /// Examines one node. Returns an entry for each of its servers, at least one. Connecting to a
-/// server may take `connect_timeout`, and so may examining it.
-pub(super) async fn examine(endpoint: &Endpoint, options: &Options) -> Vec<Examined> {
+/// server may take `connect_timeout`. Querying it may take `connect_timeout` as well, or
+/// `node_timeout` if only the vote is in scope.
+pub(super) async fn examine(endpoint: &Endpoint, options: &Options, scope: Scope) -> Vec<Examined> {
     let mut examined = Examined::of(endpoint);
     match &endpoint.target {
         Target::Memory(_) => {
@@ -70,10 +82,12 @@ pub(super) async fn examine(endpoint: &Endpoint, options: &Options) -> Vec<Exami
             examined.diagnosis.kind = Some("memory".to_owned());
             examined.is_local = true;
         }
-        Target::Cluster(cluster) => return examine_cluster(endpoint, cluster, options).await,
+        Target::Cluster(cluster) => {
+            return examine_cluster(endpoint, cluster, options, scope).await;
+        }
         Target::Server(_) | Target::Sentinel(_) => {
             examined.has_sentinels = matches!(endpoint.target, Target::Sentinel(_));
-            examined.examine(&endpoint.target, options, &any_keys(options)).await;
+            examined.examine(&endpoint.target, options, &any_keys(options), scope).await;
         }
     }
     vec![examined]
@@ -84,6 +98,7 @@ async fn examine_cluster(
     endpoint: &Endpoint,
     cluster: &Cluster,
     options: &Options,
+    scope: Scope,
 ) -> Vec<Examined> {
     let limit = options.connect_timeout;
     let unknown = match timeout(limit, cluster.masters(&[])).await {
@@ -97,7 +112,7 @@ async fn examine_cluster(
                 let mut examined = Examined::of(endpoint);
                 examined.membership = Some(Membership { place, masters, lost_slots });
                 Some(async move {
-                    examined.examine(&target, options, &keys).await;
+                    examined.examine(&target, options, &keys, scope).await;
                     examined
                 })
             });
@@ -127,11 +142,21 @@ fn keys_on(shard: &Shard, options: &Options) -> Option<Keys> {
 }
 
 impl Examined {
+    /// Creates the entry for a node that was not examined within `limit`.
+    pub(super) fn late(endpoint: &Endpoint, limit: Duration) -> Self {
+        let trouble = Failure::timeout("no answer", limit, true);
+        Self { trouble: Some(trouble), ..Self::of(endpoint) }
+    }
+
     /// Creates the entry for a node that has not been examined yet.
     fn of(endpoint: &Endpoint) -> Self {
         let mut examined = Self::default();
         examined.diagnosis.address.clone_from(&endpoint.address);
         examined
+    }
+
+    pub(super) fn is_memory(&self) -> bool {
+        self.diagnosis.kind.as_deref() == Some("memory")
     }
 
     fn is_at(&mut self, server: &Server) {
@@ -143,13 +168,13 @@ impl Examined {
     }
 
     /// Examines one server.
-    async fn examine(&mut self, target: &Target, options: &Options, keys: &Keys) {
+    async fn examine(&mut self, target: &Target, options: &Options, keys: &Keys, scope: Scope) {
         if let Target::Server(server) = target {
             // The address is known even if the server cannot be reached.
             self.is_at(server);
         }
         let limit = options.connect_timeout;
-        let (connection, server) = match timeout(limit, reach(target)).await {
+        let (connection, server, named_for) = match timeout(limit, reach(target)).await {
             Ok(Ok(reached)) => reached,
             Ok(Err(failure)) => {
                 self.trouble = Some(failure);
@@ -162,7 +187,16 @@ impl Examined {
         };
         self.is_at(&server);
         self.diagnosis.reachable = true;
-        let queried = timeout(limit, query(&connection, options, keys, self)).await;
+        self.named_for = named_for;
+        let (limit, queried) = match scope {
+            Scope::Everything => {
+                (limit, timeout(limit, query(&connection, options, keys, self)).await)
+            }
+            Scope::Vote => {
+                let limit = options.node_timeout(options.ttl);
+                (limit, timeout(limit, query_vote(&connection, options, keys, self)).await)
+            }
+        };
         self.trouble = match queried {
             Ok(Ok(())) => None,
             Ok(Err(error)) => Some(failure(&error, true)),
@@ -196,6 +230,22 @@ async fn query(
     node.permissions.insert("INFO", allowed);
     node.appendfsync = config.get("appendfsync").cloned();
     fill(node, &InfoDict::new(&info));
+    Ok(())
+}
+
+/// Runs the queries for the vote on a connection, and stores the results in `examined`.
+async fn query_vote(
+    connection: &Connection<Nobody>,
+    options: &Options,
+    keys: &Keys,
+    examined: &mut Examined,
+) -> Result<(), RedisError> {
+    let (names, mut commands) = tries(keys, &channel(options));
+    commands.push(redis::cmd("INFO").arg("server").to_owned());
+    let mut replies = connection.query(&commands).await?;
+    let info = replies.pop().and_then(|reply| from_redis_value::<String>(reply).ok());
+    fill(&mut examined.diagnosis, &InfoDict::new(&info.unwrap_or_default()));
+    record(examined, names, replies);
     Ok(())
 }
 
@@ -250,6 +300,27 @@ async fn try_commands(
     keys: &Keys,
     examined: &mut Examined,
 ) -> Result<(), RedisError> {
+    let channel = channel(options);
+    let (names, commands) = tries(keys, &channel);
+    let replies = connection.query(&commands).await?;
+    record(examined, names, replies);
+    // SUBSCRIBE is tried separately from the other commands, because its answer is a push message.
+    let permission = match subscribe(connection, &channel).await {
+        Ok(()) => Permission::Allowed,
+        Err(error) if failure(&error, true).outcome == NodeOutcome::Noperm => Permission::Denied,
+        Err(error) => return Err(error),
+    };
+    examined.diagnosis.permissions.insert("SUBSCRIBE", permission);
+    Ok(())
+}
+
+/// A channel that nobody uses.
+fn channel(options: &Options) -> String {
+    format!("{}quorlock:doctor:{:08x}", options.key_prefix, random::random())
+}
+
+/// The commands to try, and their names.
+fn tries(keys: &Keys, channel: &str) -> (Vec<&'static str>, Vec<Cmd>) {
     let (source, hash, harmless) = script::harmless(keys);
     let mut tries: Vec<(&'static str, Cmd)> = Vec::new();
     let mut add = |name: &'static str, arguments: &[&str]| {
@@ -278,10 +349,12 @@ async fn try_commands(
     add("ZREM", &[&keys.queue, "x"]);
     add("ZRANGE", &[&keys.queue, "0", "0"]);
     add("ZRANK", &[&keys.queue, "x"]);
-    let channel = format!("{}quorlock:doctor:{:08x}", options.key_prefix, random::random());
-    add("PUBLISH", &[&channel, "x"]);
-    let (names, commands): (Vec<_>, Vec<_>) = tries.into_iter().unzip();
-    let replies = connection.query(&commands).await?;
+    add("PUBLISH", &[channel, "x"]);
+    tries.into_iter().unzip()
+}
+
+/// Stores in `examined` what the replies to [`tries`] say about permissions and refusals.
+fn record(examined: &mut Examined, names: Vec<&'static str>, replies: Vec<Value>) {
     for (name, reply) in names.into_iter().zip(replies) {
         let permissions = &mut examined.diagnosis.permissions;
         let permission = permissions.entry(name).or_insert(Permission::Allowed);
@@ -296,12 +369,4 @@ async fn try_commands(
             _ => {}
         }
     }
-    // SUBSCRIBE is tried separately from the other commands, because its answer is a push message.
-    let permission = match subscribe(connection, &channel).await {
-        Ok(()) => Permission::Allowed,
-        Err(error) if failure(&error, true).outcome == NodeOutcome::Noperm => Permission::Denied,
-        Err(error) => return Err(error),
-    };
-    examined.diagnosis.permissions.insert("SUBSCRIBE", permission);
-    Ok(())
 }

@@ -7,6 +7,7 @@ use super::diagnosis::{
     Finding, Level, NodeDiagnosis, Permission, error, ok, tenths, unseen, warning,
 };
 use super::examine::{Examined, Membership};
+use crate::command::answer::Failure;
 use crate::config::options::Options;
 use crate::error::NodeOutcome;
 use crate::error::duration::HumanDuration;
@@ -77,7 +78,7 @@ fn combined(judged: &[(&Membership, Vec<Finding>)]) -> Vec<Finding> {
 /// The findings at one server.
 fn judge_server(examined: &Examined, options: &Options) -> Vec<Finding> {
     let Examined { diagnosis: node, trouble, .. } = examined;
-    if node.kind.as_deref() == Some("memory") {
+    if examined.is_memory() {
         let message = "a node in this process, which no other process shares";
         return vec![warning("server", message, "use it for tests only")];
     }
@@ -152,13 +153,13 @@ fn latency(node: &NodeDiagnosis, options: &Options) -> Finding {
 }
 
 /// Returns the denied commands for which `kind` returns `true`, separated by commas.
-pub(super) fn denied(node: &NodeDiagnosis, kind: impl Fn(&str) -> bool) -> String {
+fn denied(node: &NodeDiagnosis, kind: impl Fn(&str) -> bool) -> String {
     let denied = node.permissions.iter().filter(|(_, given)| **given == Permission::Denied);
     let denied: Vec<_> = denied.map(|(name, _)| *name).filter(|name| kind(name)).collect();
     denied.join(", ")
 }
 
-pub(super) fn is_needed(name: &str) -> bool {
+fn is_needed(name: &str) -> bool {
     OPTIONAL.iter().all(|(_, names)| !names.contains(&name))
 }
 
@@ -343,6 +344,18 @@ fn persistence(node: &NodeDiagnosis, options: &Options) -> Finding {
             "set restart_guard in all clients, or appendonly yes and appendfsync always",
         ),
     }
+}
+
+/// Returns why a server refuses votes or cannot be asked for them; `None` if it can. Ignores the
+/// restart guard.
+pub(super) fn obstacle(server: &Examined) -> Option<Failure> {
+    let denied = denied(&server.diagnosis, is_needed);
+    let denied = (!denied.is_empty()).then(|| Failure {
+        outcome: NodeOutcome::Noperm,
+        detail: format!("the user may not run {denied}"),
+        sent: true,
+    });
+    server.trouble.clone().or(denied).or_else(|| server.refusal.clone())
 }
 
 /// Whether the restart guard keeps the node from voting because of its uptime.

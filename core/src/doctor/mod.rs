@@ -1,28 +1,32 @@
 //! The doctor: checks each node against what the lock assumes of it, and reports every deviation.
 //!
 //! This module owns the checks and their findings. It must not change anything on the servers, and
-//! uses connections of its own. `Client::doctor` calls it.
+//! uses connections of its own. `Client::doctor` and `Client::votes` call it.
 //!
 //! Reading order: `diagnosis.rs` (the report), `examine.rs` (queries the servers), `judge.rs`
-//! (findings about one node), `together.rs` (findings about all nodes).
+//! (findings about one node), `together.rs` (findings about all nodes), `votes.rs` (which nodes can
+//! vote, for probes).
 
 mod diagnosis;
 mod examine;
 mod judge;
 mod together;
+mod votes;
 
 pub use diagnosis::{Diagnosis, Finding, Level, NodeDiagnosis, Permission};
+pub(crate) use votes::votes;
 
 use crate::config::endpoint::Endpoint;
 use crate::config::options::Options;
-use examine::examine;
+use examine::{Scope, examine};
 use futures_util::future::join_all;
 use judge::judge;
 use together::judge_together;
 
 /// Examines all nodes at once.
 pub(crate) async fn diagnose(endpoints: &[Endpoint], options: &Options) -> Diagnosis {
-    let examined = join_all(endpoints.iter().map(|endpoint| examine(endpoint, options))).await;
+    let examining = endpoints.iter().map(|endpoint| examine(endpoint, options, Scope::Everything));
+    let examined = join_all(examining).await;
     let findings = judge_together(&examined, options);
     let judged = examined.into_iter().map(|servers| judge(servers, options));
     Diagnosis::new(findings, judged.collect())

@@ -4,7 +4,7 @@
 
 use super::diagnosis::{Finding, error, ok, unseen, warning};
 use super::examine::Examined;
-use super::judge::{USUAL_CLOCK_ERROR_MS, denied, is_needed, is_young};
+use super::judge::{USUAL_CLOCK_ERROR_MS, is_young, obstacle};
 use crate::config::options::Options;
 use crate::error::duration::HumanDuration;
 use crate::error::same_server;
@@ -38,11 +38,8 @@ fn size(quorum: Quorum) -> Finding {
 }
 
 fn majority(quorum: Quorum, nodes: &[Vec<Examined>], options: &Options) -> Finding {
-    let can_vote = |server: &Examined| {
-        let denied = !denied(&server.diagnosis, is_needed).is_empty();
-        let young = is_young(&server.diagnosis, options);
-        server.trouble.is_none() && server.refusal.is_none() && !denied && !young
-    };
+    let can_vote =
+        |server: &Examined| obstacle(server).is_none() && !is_young(&server.diagnosis, options);
     // Duplicate nodes count as one vote.
     let is_first = |node: usize| duplicate_of(nodes, node).is_none();
     let able = nodes.iter().enumerate().filter(|(_, servers)| servers.iter().all(can_vote));
@@ -70,7 +67,7 @@ fn majority(quorum: Quorum, nodes: &[Vec<Examined>], options: &Options) -> Findi
 }
 
 /// Returns the first node before `node` that shares a server with it.
-fn duplicate_of(nodes: &[Vec<Examined>], node: usize) -> Option<usize> {
+pub(super) fn duplicate_of(nodes: &[Vec<Examined>], node: usize) -> Option<usize> {
     let run_ids =
         |node: usize| nodes[node].iter().filter_map(|server| server.diagnosis.run_id.as_ref());
     (0..node).find(|first| run_ids(*first).any(|run_id| run_ids(node).any(|other| other == run_id)))

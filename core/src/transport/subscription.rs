@@ -15,6 +15,7 @@ use crate::transport::simulated::{self, Use};
 use futures_util::future::{FutureExt, try_join_all};
 use redis::{PushKind, RedisError, Value};
 use std::sync::Arc;
+use std::time::Duration;
 
 /// A subscription to one node's notifications. Dropping it ends it.
 pub(crate) enum Subscription {
@@ -58,7 +59,7 @@ impl Subscription {
                 Ok(Self::Memory { _alive: alive })
             }
             Target::Server(_) | Target::Sentinel(_) => {
-                let (connection, _) = reach(target).await?;
+                let (connection, ..) = reach(target).await?;
                 listen(&connection, channel, on_notification, on_broken).boxed().await?;
                 Ok(Self::Redis { _connections: vec![connection] })
             }
@@ -86,13 +87,16 @@ impl Subscription {
     }
 }
 
-/// Opens a connection to the current server of a target, and authenticates. Has no time limit.
-pub(crate) async fn reach(target: &Target) -> Result<(Connection<Nobody>, Arc<Server>), Failure> {
+/// Opens a connection to the current server of a target, and authenticates. Also returns that
+/// server, and with sentinels how long a majority of them has named it. Has no time limit.
+pub(crate) async fn reach(
+    target: &Target,
+) -> Result<(Connection<Nobody>, Arc<Server>, Option<Duration>), Failure> {
     match target {
-        Target::Server(server) => Ok((open(server).await?, Arc::clone(server))),
+        Target::Server(server) => Ok((open(server).await?, Arc::clone(server), None)),
         Target::Sentinel(sentinels) => {
             let master = sentinels.open().boxed().await?;
-            Ok((master.connection, master.server))
+            Ok((master.connection, master.server, Some(master.age)))
         }
         Target::Cluster(_) => Err(Failure::unreachable("it is more than one server")),
         Target::Memory(_) => Err(Failure::unreachable("it is in this process")),

@@ -1,0 +1,84 @@
+//! Which nodes can vote now, for probes. Asks only what decides that, and returns as soon as enough
+//! nodes have answered. Called by `Client::votes`.
+
+use super::examine::{Examined, Scope, examine};
+use super::judge::obstacle;
+use super::together::duplicate_of;
+use crate::command::answer::{self, Failure};
+use crate::config::endpoint::Endpoint;
+use crate::config::options::Options;
+use crate::error::duration::HumanDuration;
+use crate::error::{Error, NodeOutcome, NodeReport, Result, same_server};
+use crate::runtime::timer::timeout;
+use futures_util::stream::{FuturesUnordered, StreamExt};
+use std::time::Duration;
+
+/// Reports for each node whether it can vote; see `Client::votes`.
+pub(crate) async fn votes(
+    endpoints: &[Endpoint],
+    options: &Options,
+    enough: usize,
+) -> Result<Vec<NodeReport>> {
+    let limit = options.connect_timeout + options.node_timeout(options.ttl);
+    let examine = async |node: usize| {
+        let examined = timeout(limit, examine(&endpoints[node], options, Scope::Vote)).await;
+        (node, examined.unwrap_or_else(|_| vec![Examined::late(&endpoints[node], limit)]))
+    };
+    let mut examining: FuturesUnordered<_> = (0..endpoints.len()).map(examine).collect();
+    // Empty where the node has not answered yet.
+    let mut nodes: Vec<Vec<Examined>> = endpoints.iter().map(|_| Vec::new()).collect();
+    let able =
+        |servers: &&Vec<Examined>| !servers.is_empty() && obstacle_of(servers, options).is_none();
+    while nodes.iter().filter(able).count() < enough
+        && let Some((node, servers)) = examining.next().await
+    {
+        nodes[node] = servers;
+    }
+    // The result is certain, so the other nodes get only a little more time, for the report.
+    let others = async {
+        while let Some((node, servers)) = examining.next().await {
+            nodes[node] = servers;
+        }
+    };
+    let _ = timeout(options.connect_timeout / 4, others).await;
+
+    let duplicate = |node| duplicate_of(&nodes, node).map(|first| (first, node));
+    if let Some((first, second)) = (0..nodes.len()).find_map(duplicate) {
+        let node = |node: usize| (node, &*endpoints[node].address);
+        return Err(Error::config(same_server(node(first), node(second))));
+    }
+    let report = |(endpoint, servers): (&Endpoint, &Vec<Examined>)| match (
+        servers.is_empty(),
+        obstacle_of(servers, options),
+    ) {
+        (true, _) => answer::report(&endpoint.address, None),
+        (_, Some(failure)) => answer::report(&endpoint.address, Some(&Err(failure))),
+        _ => NodeReport {
+            address: endpoint.address.clone(),
+            outcome: NodeOutcome::Granted,
+            detail: String::new(),
+        },
+    };
+    Ok(endpoints.iter().zip(&nodes).map(report).collect())
+}
+
+/// Returns why one of a node's servers cannot vote; `None` if all can.
+fn obstacle_of(servers: &[Examined], options: &Options) -> Option<Failure> {
+    servers.iter().find_map(|server| obstacle(server).or_else(|| guard(server, options)))
+}
+
+/// Returns why the restart guard keeps a server from voting. As in `node`, the guard starts with
+/// the connection if the server does not report its uptime.
+fn guard(server: &Examined, options: &Options) -> Option<Failure> {
+    let guard = options.restart_guard.filter(|_| !server.is_memory())?;
+    let uptime = Duration::from_secs(server.diagnosis.uptime_seconds.unwrap_or_default());
+    let uptime = uptime.min(server.named_for.unwrap_or(Duration::MAX));
+    (uptime <= guard).then(|| Failure {
+        outcome: NodeOutcome::Guarded,
+        detail: format!(
+            "it may have restarted not long ago; its votes count in {}",
+            HumanDuration(guard - uptime)
+        ),
+        sent: true,
+    })
+}
