@@ -7,7 +7,7 @@ import re
 import shlex
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -125,7 +125,7 @@ def flags(config: str) -> list[str]:
     return [word for name, value in kept.items() for word in (f"--{name}", value)]
 
 
-CONFIGURATIONS = {
+CONFIGURATIONS: dict[str, Callable[[], list[str]]] = {
     "compose": compose_flags,
     "kubernetes": lambda: flags(found(NODES, "Secret")["stringData"]["node.conf"]),
     "deployment.md": lambda: flags(configuration_of_the_page()),
