@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import shlex
+import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -12,13 +13,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from docs.blocks import ROOT
+from docs.blocks import ROOT, blocks
+from docs.running import TIMEOUT, command, environment
 from servers import Servers
 
 COMPOSE = ROOT / "examples" / "compose" / "compose.yaml"
 NODES = ROOT / "examples" / "kubernetes" / "nodes.yaml"
 APP = ROOT / "examples" / "kubernetes" / "app.yaml"
 DEPLOYMENT = ROOT / "docs" / "deployment.md"
+KUBERNETES = ROOT / "docs" / "kubernetes.md"
 FILES = [COMPOSE, NODES, APP]
 GUARD = 30
 """The restart guard of the examples, in seconds."""
@@ -249,3 +252,38 @@ def test_the_doctor_finds_no_error_in_the_nodes(name: str) -> None:
     # Without restart_guard, nodes without persistence deserve a warning. Nothing else does.
     assert [finding for finding in findings if finding["level"] == "error"] == []
     assert {finding["check"] for finding in findings if finding["level"] != "ok"} <= {"persistence"}
+
+
+WAITS = {
+    "python": ("lease.fence)", "lease.fence, flush=True)\n        signal.pause()"),
+    "js": (
+        "lease.fence)",
+        "lease.fence)\n    setTimeout(() => {}, 60_000)\n"
+        "    await new Promise((_, stop) => signal.addEventListener('abort', stop))",
+    ),
+}
+"""For each language, a change that makes the program of the page work until it is stopped."""
+
+
+@pytest.mark.parametrize("language", WAITS)
+def test_the_programs_of_the_page_release_their_lock_at_sigterm(
+    language: str, servers: Servers, tmp_path: Path
+) -> None:
+    (block,) = [block for block in blocks(KUBERNETES) if block.language == language]
+    servers.flush()
+    program = command(block, block.code.replace(*WAITS[language]), tmp_path)
+    with subprocess.Popen(
+        program,
+        cwd=tmp_path,
+        env=environment(servers),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        assert process.stdout
+        assert process.stdout.readline().startswith("working with fence")
+        assert servers[0].command("EXISTS", "orders:42") == 1
+        process.send_signal(signal.SIGTERM)
+        process.communicate(timeout=TIMEOUT)
+        assert process.returncode != 0
+    assert [server.command("EXISTS", "orders:42") for server in servers] == [0] * 5
