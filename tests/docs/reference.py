@@ -276,6 +276,7 @@ FOR_BINDINGS = ("option", "acquire_as", "extend_by", "on_lost", "abandon", "on_r
 
 def _without_rust_comments(source: str) -> str:
     source = source.split("#[cfg(test)]\nmod tests {")[0]
+    source = re.sub(r"#\[doc\(hidden\)\]\n\s*pub ", "", source)
     return re.sub(r"^\s*(//|#\[).*\n", "", source, flags=re.M)
 
 
