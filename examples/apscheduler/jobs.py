@@ -1,6 +1,7 @@
-"""Creates a report every five minutes, on one of the hosts on which this runs.
+r"""Creates a report every five minutes, on one of the hosts on which this runs.
 
-QUORLOCK_NODES=redis://10.0.0.1,redis://10.0.0.2,redis://10.0.0.3 python jobs.py
+QUORLOCK_NODES=redis://10.0.0.1,redis://10.0.0.2,redis://10.0.0.3 DATABASE=/tmp/app.sqlite \
+  python jobs.py
 """
 
 import logging

@@ -1,6 +1,7 @@
 // Processes charges and refunds from two queues. Only one job per account runs at a time, on all hosts.
 //
-//   QUORLOCK_NODES=redis://10.0.0.1,redis://10.0.0.2,redis://10.0.0.3 QUEUE_URL=redis://… node worker.js
+//   QUORLOCK_NODES=redis://10.0.0.1,redis://10.0.0.2,redis://10.0.0.3 \
+//     GATEWAY_URL=http://127.0.0.1:8900 QUEUE_URL=redis://127.0.0.1:6379 node worker.js
 
 import { DelayedError, Worker } from 'bullmq'
 import IORedis from 'ioredis'

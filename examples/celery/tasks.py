@@ -1,6 +1,7 @@
-"""Sends each invoice once, even if its task is sent, retried or delivered more than once.
+r"""Sends each invoice once, even if its task is sent, retried or delivered more than once.
 
-QUORLOCK_NODES=redis://10.0.0.1,redis://10.0.0.2,redis://10.0.0.3 celery --app tasks worker
+QUORLOCK_NODES=redis://10.0.0.1,redis://10.0.0.2,redis://10.0.0.3 DATABASE=/tmp/app.sqlite \
+  BROKER_URL=redis://127.0.0.1:6379 GATEWAY_URL=http://127.0.0.1:8900 celery --app tasks worker
 """
 
 import json

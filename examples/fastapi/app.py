@@ -1,6 +1,7 @@
-"""Pays orders. Only one request at a time handles an order, in all workers of all hosts.
+r"""Pays orders. Only one request at a time handles an order, in all workers of all hosts.
 
-QUORLOCK_NODES=redis://10.0.0.1,redis://10.0.0.2,redis://10.0.0.3 uvicorn app:app --workers 4
+QUORLOCK_NODES=redis://10.0.0.1,redis://10.0.0.2,redis://10.0.0.3 DATABASE=/tmp/app.sqlite \
+  GATEWAY_URL=http://127.0.0.1:8900 uvicorn app:app --workers 4
 """
 
 import logging

@@ -1,6 +1,7 @@
 // Pays orders. Only one request at a time handles an order, in all processes of all hosts.
 //
-//   QUORLOCK_NODES=redis://10.0.0.1,redis://10.0.0.2,redis://10.0.0.3 node app.js
+//   QUORLOCK_NODES=redis://10.0.0.1,redis://10.0.0.2,redis://10.0.0.3 \
+//     GATEWAY_URL=http://127.0.0.1:8900 node app.js
 
 import Fastify from 'fastify'
 import locking from './locking.js'

@@ -1,6 +1,7 @@
-"""Elects a leader among several candidates. A leader that loses its lease is a candidate again.
+r"""Elects a leader among several candidates. A leader that loses its lease is a candidate again.
 
-QUORLOCK_NODES=redis://10.0.0.1,redis://10.0.0.2,redis://10.0.0.3 python leader.py
+QUORLOCK_NODES=redis://10.0.0.1,redis://10.0.0.2,redis://10.0.0.3 DATABASE=/tmp/app.sqlite \
+  python leader.py
 """
 
 import asyncio

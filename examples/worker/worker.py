@@ -1,6 +1,7 @@
-"""Runs the jobs in a table. Any number of workers on any hosts run each job once.
+r"""Runs the jobs in a table. Any number of workers on any hosts run each job once.
 
-QUORLOCK_NODES=redis://10.0.0.1,redis://10.0.0.2,redis://10.0.0.3 python worker.py
+QUORLOCK_NODES=redis://10.0.0.1,redis://10.0.0.2,redis://10.0.0.3 DATABASE=/tmp/app.sqlite \
+  GATEWAY_URL=http://127.0.0.1:8900 python worker.py
 """
 
 import json

@@ -6,13 +6,16 @@
 from __future__ import annotations
 
 import re
+import subprocess
 from pathlib import Path
 
 import pytest
-from docs.blocks import Copy, copies, name, pages
+from docs.blocks import ROOT, Copy, copies, name, pages
 from docs.files import is_current, update
 
 COPIES = [copy for page in pages() for copy in copies(page)]
+EXAMPLES = ["apscheduler", "bullmq", "celery", "cron", "django", "express", "fastapi", "fastify"]
+EXAMPLES += ["leader-election", "nestjs", "worker"]
 FILE = "demo/worker.py"
 TEXT = (Path(__file__).resolve().parents[2] / FILE).read_text()
 INDENTED = re.search(r"(?:^    .+\n){2,}", TEXT, re.MULTILINE)
@@ -65,3 +68,14 @@ def test_an_update_replaces_copies_of_whole_files(tmp_path: Path) -> None:
     assert not update(page)
     part = copy_of(tmp_path, "old\n", " (part)").page
     assert not update(part)
+
+
+@pytest.mark.parametrize("example", EXAMPLES)
+def test_the_command_of_an_example_sets_the_variables_it_needs(example: str) -> None:
+    listed = subprocess.check_output(
+        ["git", "ls-files", f"examples/{example}"], cwd=ROOT, text=True
+    )
+    sources = "".join((ROOT / path).read_text() for path in listed.splitlines())
+    needed = re.findall(r"environ\[\"(\w+)\"\]|process\.env\.(\w+)\b(?! \?\?)", sources)
+    for variable in {python or node for python, node in needed} - {"QUORLOCK_FENCE"}:
+        assert re.search(rf"\b{variable}=\S", sources), f"no command sets {variable}"

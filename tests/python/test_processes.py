@@ -169,8 +169,8 @@ def test_a_process_exits_with_held_leases_and_running_threads(
     for _ in range(10):
         ended = run(BUSY, environment)
         assert (ended.returncode, ended.stdout, ended.stderr) == (0, "leaving\n", "")
-        # At exit, held leases are released and no waiting thread acquires them. On a loaded machine the
-        # exit may give up before all waiters have left the queues; these expire after 5 s.
+        # At exit, held leases are released and no waiting thread acquires them. On a loaded machine
+        # the exit may give up before all waiters have left the queues; these expire after 5 s.
         wait_until(lambda: keys(servers) == [])
 
 

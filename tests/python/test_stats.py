@@ -92,8 +92,8 @@ def test_outcomes_and_durations_of_acquires_are_counted(
         [bucket] = (index for index, count in enumerate(histogram.counts) if count)
         assert histogram.sum <= [*histogram.bounds, float("inf")][bucket]
         assert bucket == 0 or histogram.sum > histogram.bounds[bucket - 1]
-    # The acquire with `wait=0.1` is counted: it waited from its first refusal until its `wait` ended.
-    # The cancelled acquire is counted only if a node had refused it before the cancellation.
+    # The acquire with `wait=0.1` is counted: it waited from its first refusal until the end of its
+    # `wait`. The cancelled acquire is counted only if a node had refused it before.
     assert 1 <= stats.wait_seconds.count <= 2
     assert stats.wait_seconds.sum > 0
     assert stats.hold_seconds.sum >= 0.1

@@ -1,4 +1,8 @@
-"""QUORLOCK_NODES=redis://10.0.0.1,... gunicorn --preload --workers 4 shop.wsgi"""
+r"""The application.
+
+QUORLOCK_NODES=redis://10.0.0.1,redis://10.0.0.2,redis://10.0.0.3 DATABASE=/tmp/app.sqlite \
+  GATEWAY_URL=http://127.0.0.1:8900 gunicorn --preload --workers 4 shop.wsgi
+"""
 
 import os
 
