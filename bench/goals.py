@@ -52,7 +52,7 @@ def _below(what: str, measured: float | None, limit: float, unit: str) -> Goal:
 def _measured(value: float | None, unit: str) -> str:
     if value is None:
         return "not measured"
-    if unit.startswith("times the "):
+    if unit.startswith("times "):
         unit = "times"  # the goal beside it names the rest
     return f"{value:,.0f} {unit}" if value >= 100 else f"{value:.2f} {unit}"
 
@@ -62,16 +62,16 @@ def _one_at_a_time(figures: Figures) -> Iterator[Goal]:
     rust, python = figures.latency(RUST), figures.latency(PYTHON)
     asyncio, node = figures.latency(ASYNCIO), figures.latency(NODE)
     rslock, redlock = figures.latency("rslock"), figures.latency(NPM_REDLOCKS[1])
-    times = "times as fast as any Python peer"
+    of_peer = "times as fast as the fastest Python peer"
     of_floor = "times the latency of the floor"
     of_rslock, of_redlock = "times the latency of rslock", "times the latency of redlock-5"
-    yield _at_most("Rust, one at a time", ratio(rust, floor), 1.15, of_floor)
-    yield _at_most("Rust, one at a time", ratio(rust, rslock), 0.6, of_rslock)
-    yield _at_most("Python, one at a time", ratio(python, floor), 1.5, of_floor)
-    yield _at_least("Python, one at a time", ratio(fastest, python), 5, times)
-    yield _at_most("asyncio, one at a time", ratio(asyncio, floor), 2.2, of_floor)
-    yield _at_least("asyncio, one at a time", ratio(fastest, asyncio), 1.7, times)
-    yield _at_most("Node.js, one at a time", ratio(node, redlock), 1, of_redlock)
+    yield _at_most("Rust, one cycle at a time", ratio(rust, floor), 1.15, of_floor)
+    yield _at_most("Rust, one cycle at a time", ratio(rust, rslock), 0.6, of_rslock)
+    yield _at_most("Python, one cycle at a time", ratio(python, floor), 1.5, of_floor)
+    yield _at_least("Python, one cycle at a time", ratio(fastest, python), 5, of_peer)
+    yield _at_most("asyncio, one cycle at a time", ratio(asyncio, floor), 2.2, of_floor)
+    yield _at_least("asyncio, one cycle at a time", ratio(fastest, asyncio), 1.7, of_peer)
+    yield _at_most("Node.js, one cycle at a time", ratio(node, redlock), 1, of_redlock)
 
 
 def _in_flight(figures: Figures) -> Iterator[Goal]:
@@ -79,7 +79,7 @@ def _in_flight(figures: Figures) -> Iterator[Goal]:
     tasks, floor = figures.rate(ASYNCIO, 64), figures.rate(FLOOR, 64)
     alone, best, of_floor, of_npm = (
         f"times the throughput of {what}"
-        for what in ["one thread", "the best Python peer", "the floor", "npm redlock"]
+        for what in ["one thread", "the best Python peer", "the floor", "the faster npm redlock"]
     )
     yield _at_least("Python, 8 threads", ratio(threads, one), 1.5, alone)
     yield _at_least("Python, 8 threads", ratio(threads, figures.busiest_peer("Python", 8)), 5, best)
@@ -88,7 +88,7 @@ def _in_flight(figures: Figures) -> Iterator[Goal]:
     redlocks = [figures.rate(name, 64) for name in NPM_REDLOCKS]
     faster = max((rate for rate in redlocks if rate is not None), default=None)
     node = ratio(figures.rate(NODE, 64), faster)
-    yield _at_least("Node.js, 64 in flight", node, 5, of_npm)
+    yield _at_least("Node.js, 64 cycles in flight", node, 5, of_npm)
 
 
 def _faults(figures: Figures) -> Iterator[Goal]:
@@ -96,10 +96,11 @@ def _faults(figures: Figures) -> Iterator[Goal]:
     for fault in figures.all["faults"]:
         ratios = {short: figures.times_healthy(name, fault) for short, name in names.items()}
         known = {short: value for short, value in ratios.items() if value is not None}
+        count, _, state = fault.partition(" ")
         yield Goal(
-            f"{fault}, of five",
-            f"each ≤ {FAULT_LIMIT:g} times the latency on healthy nodes",
-            ", ".join(f"{short} {value:.2f}" for short, value in known.items()),
+            f"{count} of five nodes {state}",
+            f"≤ {FAULT_LIMIT:g} times the latency on healthy nodes, in each language",
+            ", ".join(f"{short} {value:.2f} times" for short, value in known.items()),
             # A contender that fails under the fault has no figure.
             len(known) == len(names) and max(known.values()) <= FAULT_LIMIT,
         )
@@ -109,13 +110,13 @@ def _holding(figures: Figures) -> Iterator[Goal]:
     for held in figures.all["held"]:
         if held["leases"] == 1000:
             yield _below(
-                f"1,000 leases held by {held['name']}, ttl 10 s",
+                f"CPU time of {held['name']} with 1,000 held leases, ttl 10 s",
                 held["client cpu %"],
                 1,
                 "% of a core",
             )
     heap = figures.all["memory"][RUST]["heap"]
-    yield _below("memory of a held lease, in the core", heap, BYTES, "bytes")
+    yield _below("memory of one held lease in the Rust core", heap, BYTES, "bytes")
 
 
 def _start(figures: Figures) -> Iterator[Goal]:
@@ -123,8 +124,8 @@ def _start(figures: Figures) -> Iterator[Goal]:
     for name, times in start["import"].items():
         above = times["above bare"]
         yield _below(
-            f"additional start time of an import in {name}", above, IMPORT_MILLISECONDS, "ms"
+            f"start time that importing quorlock adds in {name}", above, IMPORT_MILLISECONDS, "ms"
         )
     for name in [RUST, PYTHON, NODE]:
         trips = start["first lock"][name]["round trips"]
-        yield _below(f"first lock of {name}", trips, ROUND_TRIPS, "round trips")
+        yield _below(f"time until the first lock of {name}", trips, ROUND_TRIPS, "round trips")

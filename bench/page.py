@@ -41,8 +41,11 @@ def _introduction(figures: Figures) -> str:
         ("placement", results["placement"]),
         ("servers", machine["server"]),
         ("languages", languages),
-        ("other libraries", "versions pinned in [`bench/peers`](../bench/peers)"),
-        ("rounds", f"{results['rounds']}, of up to {results['cycles']} cycles per library"),
+        (
+            "other libraries",
+            "The versions are pinned in [`bench/peers`](../bench/peers).",
+        ),
+        ("rounds", f"{results['rounds']} rounds of up to {results['cycles']} cycles per library"),
     ]
     if missing:
         conditions.append(("not installed in this run", missing))
@@ -51,27 +54,30 @@ def _introduction(figures: Figures) -> str:
             "# Performance",
             "<!-- Written by bench/report.py from bench/results.json: `make bench`. -->",
             _lines(
-                "This page compares the cost of quorlock with raw sockets and with other",
-                "libraries.",
-                "All servers and clients run on one machine, and they communicate over loopback.",
+                "This page compares the cost of quorlock with the cost of raw sockets and of",
+                "other libraries. All servers and clients run on one machine and communicate",
+                "over loopback.",
             ),
             _lines(
-                "**Read the ratios, not the times.** Times depend on the machine, and loopback is",
-                "faster than any network. `make bench` repeats the measurement.",
-                "[bench/README.md](../bench/README.md) describes the method.",
+                "**Compare the ratios, not the times.** The times depend on the machine, and",
+                "loopback is faster than any network. `make bench` repeats the measurement. For",
+                "the method, see [bench/README.md](../bench/README.md).",
             ),
             "\n".join(
                 [
-                    "- A *cycle* is one acquire and one release of a free lock, with a ttl of 10"
-                    " s.",
-                    "- The *floor* is a Rust program that sends the same requests over raw sockets"
-                    " and waits for a majority.",
-                    "- The floor has no timeouts, no undo and no reconnects.",
-                    "- *Floor, all* is the same program, but it waits for all nodes.",
-                    "- A *Python peer* is another Python library that locks on a majority of the"
+                    "- A *cycle* is one acquire and one release of a free lock with a ttl of 10 s.",
+                    "- The *floor* is a Rust program that sends the same requests as quorlock over"
+                    " raw sockets. The program waits for the replies of a majority of the nodes.",
+                    "- The floor has no timeouts, does not undo failed acquires and does not"
+                    " reconnect.",
+                    "- *Floor, all* is the same program, but it waits for the replies of all"
                     " nodes.",
-                    "- *redlock-4* and *redlock-5* are two major versions of the npm package"
+                    "- A *Python peer* is another Python library that needs a majority of the nodes"
+                    " for a lock.",
+                    "- *redlock-4* and *redlock-5* are major versions 4 and 5 of the npm package"
                     " `redlock`.",
+                    "- A ratio such as *1.15 times* is a latency or a throughput divided by the"
+                    " value that it is compared with.",
                 ]
             ),
             _table(["condition", "value"], conditions),
@@ -94,9 +100,10 @@ def _goals(figures: Figures) -> str:
     return "\n\n".join(
         [
             "## Goals",
-            "All goals are for five nodes. Latencies are medians.",
-            table(["what", "goal", "measured", "met"], rows),
-            "[Where the time goes](where-the-time-goes.md) explains the goals that are not met.",
+            "All goals apply to five nodes. All latencies in the table are medians.",
+            table(["what is measured", "goal", "measured", "met"], rows),
+            "For the reasons why some goals are not met, see"
+            " [Where the time goes](where-the-time-goes.md).",
         ]
     )
 
@@ -111,13 +118,16 @@ def _one_at_a_time(figures: Figures) -> str:
         [
             "## One at a time",
             _lines(
-                "One loop runs one cycle after another. *CPU* is the CPU time of the client",
-                "process",
-                "per cycle. *CPU of servers* is the CPU time of all servers together per cycle.",
+                "In this measurement, one loop runs one cycle after another. *CPU* is the CPU",
+                "time that the client process uses per cycle. *CPU of servers* is the CPU time",
+                "that all servers together use per cycle. *Times floor* is the median divided by",
+                "the median of the floor.",
             ),
             "![Latency of one cycle on five nodes](pictures/performance-one-at-a-time.svg)",
             table(columns, rows),
-            "The next table shows the median latency of one cycle by the number of nodes.",
+            "The next table shows the median latency of one cycle for different numbers of nodes."
+            " N is the number of nodes. A dash means that the library was not measured with that"
+            " number of nodes.",
             "![Latency of one cycle by the number of nodes](pictures/performance-nodes.svg)",
             table(["", *(f"N = {count}" for count in counts)], _latency_by_nodes(figures, counts)),
         ]
@@ -181,15 +191,19 @@ def _in_flight(figures: Figures) -> str:
         [
             "## Many in flight",
             _lines(
-                "One process runs many cycles concurrently on five nodes, each on a key of its",
-                "own.",
-                "The cycles run in tasks, promises or goroutines. Libraries that block the caller",
-                "use threads, at most 8 of them.",
+                "In this measurement, one process runs many cycles concurrently on five nodes.",
+                "Each concurrent cycle has its own key. The cycles run in tasks, promises or",
+                "goroutines. Libraries that block the caller run the cycles in at most 8",
+                "threads.",
             ),
             "![Throughput](pictures/performance-throughput.svg)",
-            "The next table shows the cycles per second by the number of cycles in flight.",
+            "The next table shows how many cycles per second each library completes. Each column"
+            " is for one number of cycles in flight, which is the number of concurrent cycles."
+            " *Hangs* means that the library did not answer within 10 s. A dash means that the"
+            " library was not measured with that number of cycles.",
             table(["", *(f"{int(level):,} in flight" for level in levels)], _rates(figures)),
-            "The next table shows latency and CPU time per cycle with 64 cycles in flight.",
+            "The next table shows the latency and the CPU time of a cycle when 64 cycles are in"
+            " flight.",
             table(columns, detailed),
         ]
     )
@@ -230,15 +244,16 @@ def _faults(figures: Figures) -> str:
         [
             "## With nodes that fail",
             _lines(
-                "One loop runs one cycle after another on five nodes, some of which fail. Each",
-                "cell",
-                "shows the median latency. The ratio compares it with the same library on healthy",
-                "nodes in the same rounds.",
+                "In this measurement, one loop runs one cycle after another on five nodes, and",
+                "some of the nodes fail. Each cell shows the median latency. The ratio in",
+                "parentheses is that latency divided by the latency of the same library on",
+                "healthy nodes, measured in the same rounds.",
             ),
             "\n".join(
                 [
-                    "- *Frozen* nodes are stopped with SIGSTOP, and *killed* nodes with SIGKILL.",
-                    "- *Slow* nodes answer 50 ms later.",
+                    "- *Frozen* nodes are stopped with SIGSTOP.",
+                    "- *Killed* nodes are ended with SIGKILL.",
+                    "- *Slow* nodes send each reply 50 ms late.",
                     "- *Hangs* means that the library did not answer within 10 s.",
                     "- *Fails* means that the library reported an error in two consecutive turns.",
                 ]
@@ -284,16 +299,19 @@ def _held(figures: Figures) -> str:
         [
             "## Held leases",
             _lines(
-                "The client only renews its leases. *Requests* is the number of requests to each",
-                "node. *One by one* is the number of requests without batching: one per lease for",
-                "each third of its ttl. CPU is in per cent of one core.",
+                "In this measurement, the client only renews its leases. *Held* is the duration",
+                "of the measurement. *Requests* is the number of requests that the client sends",
+                "to each node. *One by one* is the number of requests that the client would send",
+                "to each node without batching: three requests per ttl for each lease. *CPU* is",
+                "the CPU time of the client, and *CPU of a server* is the CPU time of one",
+                "server. Both are given in per cent of one core.",
             ),
             table(columns, rows),
             _lines(
-                "The next table shows the memory of one held lease in bytes, averaged over 10,000",
-                "leases. *Heap* is the heap of the Rust core. *Process* is the growth of the",
-                "resident",
-                "memory of the process.",
+                "The next table shows how many bytes of memory one held lease takes. The figures",
+                "are averages over 10,000 leases. *Heap* is the memory that the Rust core",
+                "allocates on its heap. *Process* is the growth of the process's resident",
+                "memory. A dash means that the value was not measured.",
             ),
             table(["", "heap", "process"], memory),
         ]
@@ -318,15 +336,17 @@ def _start(figures: Figures) -> str:
     return "\n\n".join(
         [
             "## Start",
-            "A process that imports quorlock and ends is compared with a process that only ends.",
+            "The next table compares a process that imports quorlock and exits with a bare process"
+            " that only exits.",
             table(["", "bare", "importing", "difference"], imports),
             _lines(
-                "The first lock of a process is timed from before the client is created until the",
-                "lease is held, on five nodes. *Round trips* is the time on a network where each",
-                f"reply takes {start['round trip ms']} ms, divided by {start['round trip ms']} ms.",
-                "Opening a TCP connection takes no time on that network. *New nodes* have not",
-                "loaded",
-                "the scripts yet. *Plain sockets* connect and send one PING.",
+                "The next table shows the time that a new process needs for its first lock on",
+                "five nodes. The time starts before the client is created and ends when the",
+                "lease is held. *Loopback* is the time on loopback. For *round trips*, each",
+                f"reply is delayed by {start['round trip ms']} ms, and the time is divided by",
+                f"{start['round trip ms']} ms. Opening a TCP connection is not delayed. *New",
+                "nodes* have not loaded the scripts yet. *Plain sockets* is a program that only",
+                "connects and sends one PING to each node.",
             ),
             table(["", "loopback", "round trips", "round trips, new nodes"], first),
         ]
@@ -335,6 +355,6 @@ def _start(figures: Figures) -> str:
 
 def _waiting() -> str:
     return (
-        "## Under contention\n\n`make bench-waiting` measures the cost of waiting, hand-overs and"
-        " fairness. [Waiting](waiting.md) has the results."
+        "## Under contention\n\n`make bench-waiting` measures the cost of waiting, the duration of"
+        " hand-overs, and fairness. For the results, see [Waiting](waiting.md)."
     )

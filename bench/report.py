@@ -16,37 +16,47 @@ BEGIN, END = "<!-- bench -->\n", "<!-- /bench -->\n"
 def excerpt(figures: Figures) -> str:
     """Returns the section of the README."""
     floor = figures.latency(FLOOR)
-    names = {"Rust": RUST, "Python": PYTHON, "asyncio": ASYNCIO, "Node.js": NODE}
-    times = ", ".join(
-        f"{micros(figure)} in {short}"
-        for short, name in names.items()
-        if (figure := figures.latency(name)) is not None
+    names = {"Rust": RUST, "Python": PYTHON, "Python with asyncio": ASYNCIO, "Node.js": NODE}
+    times = _listed(
+        [
+            f"{micros(figure)} in {short}"
+            for short, name in names.items()
+            if (figure := figures.latency(name)) is not None
+        ]
     )
     lines = [
-        f"- **One lock at a time** on five nodes, acquire and release: {times}. The same requests"
-        f" over raw sockets take {_micros(floor)}."
+        "- **One lock at a time.** The median time of one acquire and release on five nodes is"
+        f" {times}. The same requests over raw sockets take {_micros(floor)}."
     ]
     peer, python = figures.fastest_peer("Python"), figures.latency(PYTHON)
     if peer and python:
         lines.append(
-            f"- **The fastest other Python library** that locks on a majority takes {micros(peer)},"
-            f" which is {peer / python:.1f} times as long as quorlock."
+            "- **Other Python libraries.** The fastest other Python library that locks on a"
+            f" majority of the nodes takes {micros(peer)}, which is {peer / python:.1f} times as"
+            " long as quorlock for Python."
         )
     tasks, threads = figures.rate(ASYNCIO, 64), figures.rate(PYTHON, 8)
     if tasks and threads:
         lines.append(
-            f"- **Many locks at once**: one Python process acquires and releases {tasks:,.0f} locks"
-            f" per second with 64 asyncio tasks, and {threads:,.0f} with 8 threads."
+            f"- **Many locks at once.** One Python process acquires and releases {tasks:,.0f} locks"
+            f" per second with 64 asyncio tasks, and {threads:,.0f} locks per second with 8"
+            " threads."
         )
     frozen = [figures.times_healthy(name, "two frozen") for name in names.values()]
     known = [times for times in frozen if times is not None]
     if known:
         lines.append(
-            f"- **With two of five nodes frozen**, a lock takes {min(known):.2f} to"
-            f" {max(known):.2f} times as long as with five healthy nodes."
+            "- **Frozen nodes.** When two of the five nodes are frozen, one acquire and release"
+            f" takes {min(known):.2f} to {max(known):.2f} times as long as on five healthy nodes,"
+            " depending on the language."
         )
     picture = "![One lock at a time on five nodes](docs/pictures/performance-one-at-a-time.svg)"
     return "\n".join([*lines, "", picture, ""])
+
+
+def _listed(parts: list[str]) -> str:
+    """Joins the parts with commas, and the last two with "and"."""
+    return ", ".join([*parts[:-2], " and ".join(parts[-2:])])
 
 
 def _micros(figure: float | None) -> str:
