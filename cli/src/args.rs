@@ -167,7 +167,7 @@ pub(crate) enum Require {
 
 /// Take a lock away from its holder, so that the next waiter gets it
 ///
-/// The holder notices the loss at its next renewal, within a third of its ttl. Until then, it may work at the
+/// The holder notices the loss at its next renewal, within about a third of its ttl. Until then, it may work at the
 /// same time as the next holder. If the lock gets a new holder before you confirm, it is not released.
 #[derive(Args, Debug)]
 pub(crate) struct Release {

@@ -65,7 +65,7 @@ fn agrees(seen: &Status, output: &Output) -> Result<bool, Failure> {
         )));
     }
     output.ask(format_args!(
-        "{} is {}{}. Its holder may continue to work for up to a third of its ttl, at the same time as the next holder. Release it? [y/N] ",
+        "{} is {}{}. Its holder may continue to work for about a third of its ttl, at the same time as the next holder. Release it? [y/N] ",
         printable(&seen.resource),
         seen.state.as_str(),
         summary(seen),
