@@ -11,6 +11,8 @@ use crate::command::answer::Failure;
 use crate::config::options::Options;
 use crate::error::NodeOutcome;
 use crate::error::duration::HumanDuration;
+use crate::runtime::clock;
+use quorlock_protocol::Guard;
 use std::time::Duration;
 
 /// The largest clock offset that is not reported, in milliseconds. Clocks that are synchronized
@@ -358,10 +360,20 @@ pub(super) fn obstacle(server: &Examined) -> Option<Failure> {
     server.trouble.clone().or(denied).or_else(|| server.refusal.clone())
 }
 
+/// Returns for how long the restart guard keeps a node with this uptime from voting, by the rule of
+/// a client that connects to it now; zero if there is no guard.
+pub(super) fn guard_left(uptime: Duration, options: &Options) -> Duration {
+    let Some(restart_guard) = options.restart_guard else { return Duration::ZERO };
+    let now = clock::now();
+    let mut guard = Guard::new(options.term(restart_guard));
+    guard.looked(now, Some(("", uptime)));
+    guard.counts_from().since(now)
+}
+
 /// Whether the restart guard keeps the node from voting because of its uptime.
 pub(super) fn is_young(node: &NodeDiagnosis, options: &Options) -> bool {
     let uptime = node.uptime_seconds.map(Duration::from_secs);
-    options.restart_guard.zip(uptime).is_some_and(|(guard, uptime)| uptime <= guard)
+    uptime.is_some_and(|uptime| !guard_left(uptime, options).is_zero())
 }
 
 fn restart(node: &NodeDiagnosis, options: &Options) -> Option<Finding> {
@@ -372,7 +384,8 @@ fn restart(node: &NodeDiagnosis, options: &Options) -> Option<Finding> {
         let advice = "allow the user of this client to run INFO";
         return Some(warning("restart", message, advice));
     };
-    if !is_young(node, options) {
+    let left = guard_left(Duration::from_secs(uptime), options);
+    if left.is_zero() {
         return Some(ok(
             "restart",
             format!("up for longer than restart_guard ({})", HumanDuration(guard)),
@@ -381,7 +394,11 @@ fn restart(node: &NodeDiagnosis, options: &Options) -> Option<Finding> {
     Some(warning(
         "restart",
         format!("it has been up for {uptime} s: it does not vote yet"),
-        format!("wait until restart_guard ({}) has passed", HumanDuration(guard)),
+        format!(
+            "wait for {}, until restart_guard ({}) has passed",
+            HumanDuration(left),
+            HumanDuration(guard)
+        ),
     ))
 }
 
@@ -396,5 +413,23 @@ fn clock(node: &NodeDiagnosis) -> Finding {
             advice,
         ),
         _ => ok("clock", shown),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::guard_left;
+    use crate::config::options::Options;
+    use std::time::Duration;
+
+    /// The guard allows for the drift of the clocks, and for uptimes in whole seconds.
+    #[test]
+    fn a_node_is_young_for_as_long_as_clients_do_not_count_its_votes() {
+        let second = Duration::from_secs(1);
+        let restart_guard = Some(30 * second);
+        let options = Options { restart_guard, ..Options::default() };
+        assert!(guard_left(31 * second, &options) > Duration::ZERO);
+        assert_eq!(guard_left(32 * second, &options), Duration::ZERO);
+        assert_eq!(guard_left(Duration::ZERO, &Options::default()), Duration::ZERO);
     }
 }

@@ -2,7 +2,7 @@
 //! nodes have answered. Called by `Client::votes`.
 
 use super::examine::{Examined, Scope, examine};
-use super::judge::obstacle;
+use super::judge::{guard_left, obstacle};
 use super::together::duplicate_of;
 use crate::command::answer::{self, Failure};
 use crate::config::endpoint::Endpoint;
@@ -70,14 +70,13 @@ fn obstacle_of(servers: &[Examined], options: &Options) -> Option<Failure> {
 /// Returns why the restart guard keeps a server from voting. As in `node`, the guard starts with
 /// the connection if the server does not report its uptime.
 fn guard(server: &Examined, options: &Options) -> Option<Failure> {
-    let guard = options.restart_guard.filter(|_| !server.is_memory())?;
     let uptime = Duration::from_secs(server.diagnosis.uptime_seconds.unwrap_or_default());
-    let uptime = uptime.min(server.named_for.unwrap_or(Duration::MAX));
-    (uptime <= guard).then(|| Failure {
+    let left = guard_left(uptime.min(server.named_for.unwrap_or(Duration::MAX)), options);
+    (!left.is_zero() && !server.is_memory()).then(|| Failure {
         outcome: NodeOutcome::Guarded,
         detail: format!(
             "it may have restarted not long ago; its votes count in {}",
-            HumanDuration(guard - uptime)
+            HumanDuration(left)
         ),
         sent: true,
     })
