@@ -70,8 +70,8 @@ def _introduction(figures: Figures) -> str:
                     " raw sockets. The program waits for the replies of a majority of the nodes.",
                     "- The floor has no timeouts, does not undo failed acquires and does not"
                     " reconnect.",
-                    "- *Floor, all* is the same program, but it waits for the replies of all"
-                    " nodes.",
+                    "- *Floor, all* is the same program, except that it waits for the replies of"
+                    " all nodes.",
                     "- A *Python peer* is another Python library that needs a majority of the nodes"
                     " for a lock.",
                     "- *redlock-4* and *redlock-5* are major versions 4 and 5 of the npm package"
@@ -193,14 +193,14 @@ def _in_flight(figures: Figures) -> str:
             _lines(
                 "In this measurement, one process runs many cycles concurrently on five nodes.",
                 "Each concurrent cycle has its own key. The cycles run in tasks, promises or",
-                "goroutines. Libraries that block the caller run the cycles in at most 8",
+                "goroutines. For libraries that block the caller, the cycles run in at most 8",
                 "threads.",
             ),
             "![Throughput](pictures/performance-throughput.svg)",
-            "The next table shows how many cycles per second each library completes. Each column"
-            " is for one number of cycles in flight, which is the number of concurrent cycles."
-            " *Hangs* means that the library did not answer within 10 s. A dash means that the"
-            " library was not measured with that number of cycles.",
+            "The next table shows how many cycles per second each library completes. *In"
+            " flight* is the number of concurrent cycles. *Hangs* means that the library did not"
+            " answer within 10 s. A dash means that the library was not measured with that number"
+            " of cycles.",
             table(["", *(f"{int(level):,} in flight" for level in levels)], _rates(figures)),
             "The next table shows the latency and the CPU time of a cycle when 64 cycles are in"
             " flight.",
@@ -255,7 +255,7 @@ def _faults(figures: Figures) -> str:
                     "- *Killed* nodes are ended with SIGKILL.",
                     "- *Slow* nodes send each reply 50 ms late.",
                     "- *Hangs* means that the library did not answer within 10 s.",
-                    "- *Fails* means that the library reported an error in two consecutive turns.",
+                    "- *Fails* means that the library reported an error in two consecutive rounds.",
                 ]
             ),
             "![Latency with nodes that fail](pictures/performance-faults.svg)",
@@ -304,7 +304,7 @@ def _held(figures: Figures) -> str:
                 "to each node. *One by one* is the number of requests that the client would send",
                 "to each node without batching: three requests per ttl for each lease. *CPU* is",
                 "the CPU time of the client, and *CPU of a server* is the CPU time of one",
-                "server. Both are given in per cent of one core.",
+                "server. Both are percentages of one core.",
             ),
             table(columns, rows),
             _lines(
@@ -336,13 +336,13 @@ def _start(figures: Figures) -> str:
     return "\n\n".join(
         [
             "## Start",
-            "The next table compares a process that imports quorlock and exits with a bare process"
-            " that only exits.",
+            "The *bare* process only starts and exits. The *importing* process also imports"
+            " quorlock.",
             table(["", "bare", "importing", "difference"], imports),
             _lines(
                 "The next table shows the time that a new process needs for its first lock on",
-                "five nodes. The time starts before the client is created and ends when the",
-                "lease is held. *Loopback* is the time on loopback. For *round trips*, each",
+                "five nodes, from before the client is created until the lease is held.",
+                "*Loopback* is the time on loopback. For *round trips*, each",
                 f"reply is delayed by {start['round trip ms']} ms, and the time is divided by",
                 f"{start['round trip ms']} ms. Opening a TCP connection is not delayed. *New",
                 "nodes* have not loaded the scripts yet. *Plain sockets* is a program that only",
