@@ -161,7 +161,8 @@ class Group:
         exc: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        if exc_type is not None:
+        # An interrupt is not a failure, so nobody needs the logs.
+        if isinstance(exc, Exception):
             self.keep_logs()
         self.close()
 
