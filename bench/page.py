@@ -299,8 +299,8 @@ def _held(figures: Figures) -> str:
         [
             "## Held leases",
             _lines(
-                "In this measurement, the client only renews its leases. *Held* is the duration",
-                "of the measurement. *Requests* is the number of requests that the client sends",
+                "In this measurement, the client only renews its leases. *Held* is how long it",
+                "holds them. *Requests* is the number of requests that the client sends",
                 "to each node. *One by one* is the number of requests that the client would send",
                 "to each node without batching: three requests per ttl for each lease. *CPU* is",
                 "the CPU time of the client, and *CPU of a server* is the CPU time of one",
