@@ -138,7 +138,6 @@ bench-waiting: $(STAMPS)/venv $(STAMPS)/npm redis
 	$(MAKE) --no-print-directory native PROFILE=release
 	$(BIN)/python bench/waiting/main.py
 
-# `make test-python` builds and tries them too, compiled quickly.
 packages: $(STAMPS)/venv
 	$(BIN)/python release/build.py build/packages $(PROFILE)
 
