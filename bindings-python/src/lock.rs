@@ -89,7 +89,7 @@ impl Lock {
         logging::prepare(py)?;
         Ok(Pending::of(self.lock.try_acquire_as(Some(owner(py)?)), |py, acquired| {
             let lease = acquired.map_err(|e| error(py, &e))?;
-            Ok(lease.map(|lease| Py::new(py, Lease(lease))).transpose()?.into_py_any(py)?)
+            lease.map(|lease| Py::new(py, Lease(lease))).transpose()?.into_py_any(py)
         }))
     }
 
