@@ -66,6 +66,16 @@ impl Lease {
         &self.grant.resources
     }
 
+    /// The first of [`Lease::resources`], which is the only one unless several were locked together.
+    pub fn resource(&self) -> &str {
+        self.grant.resources.first().expect("a lease has at least one resource")
+    }
+
+    /// The ttl with which the lease was acquired. A later [`Lease::extend`] does not change it.
+    pub fn ttl(&self) -> Duration {
+        self.grant.term.ttl
+    }
+
     /// The value of the key on the nodes: 40 hexadecimal digits. Each lease has its own token, which is the
     /// same for all of its resources.
     pub fn token(&self) -> &str {
