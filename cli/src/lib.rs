@@ -4,6 +4,7 @@
 //! its arguments as a parameter and returns the exit status; it must neither read the arguments of the process
 //! nor exit it.
 
+mod acquiring;
 mod args;
 mod bench;
 mod connect;
@@ -18,7 +19,6 @@ mod signals;
 mod status;
 
 use args::{Arguments, Command};
-use clap::FromArgMatches;
 use output::{Failure, Output};
 use std::ffi::OsString;
 
@@ -28,10 +28,7 @@ use std::ffi::OsString;
 /// process, and does not restore them. Blocks until the command ends. Errors are printed on stderr.
 pub fn main(arguments: impl Iterator<Item = OsString>) -> u8 {
     let arguments: Vec<_> = arguments.collect();
-    let parsed = args::command()
-        .try_get_matches_from(&arguments)
-        .and_then(|matches| Arguments::from_arg_matches(&matches));
-    let Arguments { nodes, output, command } = match parsed {
+    let Arguments { nodes, output, command } = match args::parse(&arguments) {
         Ok(parsed) => parsed,
         Err(error) => return output::usage(&error, &arguments),
     };
