@@ -123,6 +123,8 @@ pub(crate) struct Shown {
 pub(crate) enum Command {
     Run(Run),
     Status(Status),
+    List(List),
+    Watch(Watch),
     Release(Release),
     Doctor(Doctor),
     Bench(Bench),
@@ -184,6 +186,32 @@ pub(crate) struct Status {
     /// The resources to show
     #[arg(required = true, value_name = "RESOURCE")]
     pub(crate) resources: Vec<String>,
+}
+
+/// Show all resources that are held. Changes nothing
+///
+/// It looks at every key of every node, page by page, so it takes longer the more keys there are. Keys of other
+/// libraries are not shown.
+#[derive(Args, Debug)]
+pub(crate) struct List {
+    /// Show only resources whose names begin with this text
+    pub(crate) prefix: Option<String>,
+    /// The most resources to show
+    #[arg(long, value_name = "NUMBER", default_value_t = 1000)]
+    pub(crate) limit: u16,
+}
+
+/// Show who holds locks, as it changes, until it is interrupted. Changes nothing
+///
+/// On a terminal, it draws a table again and again. Otherwise it prints a line for each change.
+#[derive(Args, Debug)]
+pub(crate) struct Watch {
+    /// The resources to watch [default: all that are held, as `quorlock list` finds them]
+    #[arg(value_name = "RESOURCE")]
+    pub(crate) resources: Vec<String>,
+    /// The time between two queries
+    #[arg(long, short, value_name = "DURATION", default_value = "1s", value_parser = duration::parse)]
+    pub(crate) interval: OptionValue,
 }
 
 /// Check the nodes, and report what can break a guarantee. Changes nothing on them

@@ -11,12 +11,14 @@ mod connect;
 mod doctor;
 mod duration;
 mod exit;
+mod list;
 mod manual;
 mod output;
 mod release;
 mod run;
 mod signals;
 mod status;
+mod watch;
 
 use args::{Arguments, Command};
 use output::{Failure, Output};
@@ -38,6 +40,8 @@ pub fn main(arguments: impl Iterator<Item = OsString>) -> u8 {
         match command {
             Command::Run(wanted) => run::run(&nodes, &wanted, &output).await,
             Command::Status(wanted) => status::status(&nodes, &wanted, &output).await,
+            Command::List(wanted) => list::list(&nodes, &wanted, &output).await,
+            Command::Watch(wanted) => watch::watch(&nodes, &wanted, &output).await,
             Command::Release(wanted) => release::release(&nodes, &wanted, &output).await,
             Command::Doctor(wanted) => doctor::doctor(&nodes, &wanted, &output).await,
             Command::Bench(wanted) => bench::bench(&nodes, &wanted, &output).await,
