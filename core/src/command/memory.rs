@@ -140,6 +140,14 @@ impl Entries {
                 keys.iter().any(is_held)
             }
             Request::Inspect(keys) => return Ok(Reply::Seen(self.inspect(time, &keys[0]))),
+            Request::List { prefix, .. } => {
+                let is_held = |(lock, record): &(&String, &Record<String>)| {
+                    lock.starts_with(&**prefix)
+                        && record.entry.token(now).is_some_and(|token| is_token(token))
+                };
+                let keys = self.records.iter().filter(is_held).map(|(lock, _)| lock.clone());
+                return Ok(Reply::Page { cursor: 0, keys: keys.collect() });
+            }
             Request::Forget(keys) => {
                 let StoredLock { holder, waiters, .. } = self.inspect(time, &keys[0]);
                 let is_idle = holder == Holder::Nobody && waiters == Some(0);
@@ -235,6 +243,12 @@ impl fmt::Debug for Entries {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.records.fmt(f)
     }
+}
+
+/// Whether a value begins with a token, as in list.lua.
+fn is_token(value: &str) -> bool {
+    let digits = value.bytes().take_while(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f')).count();
+    digits == 40 && matches!(value.as_bytes().get(40), None | Some(b';'))
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
