@@ -4,12 +4,14 @@
 //! turns calls into operations of `lock`, `doctor` and `node`. It contains no rule of the lock.
 //! Nothing in the crate depends on it, apart from tests; language bindings call it.
 //!
-//! Reading order: `mod.rs`, `lock.rs`, `setup.rs` (what belongs to one process), `status.rs`.
+//! Reading order: `mod.rs`, `lock.rs`, `setup.rs` (what belongs to one process), `status.rs`,
+//! `test_nodes.rs` (for tests of users).
 
 pub(crate) mod list;
 pub(crate) mod lock;
 pub(crate) mod setup;
 pub(crate) mod status;
+pub(crate) mod test_nodes;
 
 use crate::client::list::{Listed, list};
 use crate::client::lock::Lock;

@@ -165,7 +165,7 @@ impl Lease {
         let Some(held) = self.held() else { return Pending::ready(Some(self.forked_error())) };
         let (sender, receiver) = oneshot::channel();
         held.watch(Watcher::Waiting(sender));
-        Pending::new(receiver)
+        Pending::open_ended(receiver)
     }
 
     /// Calls `callback` with the error when the lease is lost: immediately and on this thread if it is lost
