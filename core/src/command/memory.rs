@@ -7,9 +7,9 @@
 use crate::command::keys::Keys;
 use crate::command::reply::{Holder, Refusal, Reply, StoredLock};
 use crate::command::request::{Request, Subject};
+use crate::command::token::Token;
 use crate::runtime::clock;
 use crate::runtime::fork::PerProcess;
-#[cfg(test)]
 use quorlock_protocol::Moment;
 use quorlock_protocol::node::entry::Time;
 use quorlock_protocol::node::queue;
@@ -34,7 +34,7 @@ pub(crate) struct MemoryNode {
 #[derive(Default)]
 pub(crate) struct Entries {
     /// The lock records, by lock key.
-    records: HashMap<String, Record<String>>,
+    records: HashMap<String, Record<Token>>,
     /// The callbacks for notifications, by channel.
     listeners: HashMap<String, Listener>,
 }
@@ -86,9 +86,10 @@ impl Entries {
                         }
                         Some(Vote::Held { expires_in }) => {
                             let place = subject.waiter.as_ref().zip(*ticket);
+                            let holder = last_holder(records, now);
                             let join = |place| record::join(records, now, place, *turns, notify);
                             let rank = place.and_then(join);
-                            Ok(Reply::Held(Refusal { expires_in, clock: time.wall, rank }))
+                            Ok(Reply::Held(Refusal { expires_in, clock: time.wall, rank, holder }))
                         }
                         _ => Err(USED_UP),
                     }
@@ -170,7 +171,7 @@ impl Entries {
     fn with<R>(
         &mut self,
         subject: &Subject,
-        act: impl FnOnce(&mut [&mut Record<String>], &dyn Fn(usize, &str) -> bool) -> R,
+        act: impl FnOnce(&mut [&mut Record<Token>], &dyn Fn(usize, &str) -> bool) -> R,
     ) -> R {
         let take = |keys: &Keys| self.records.remove(&keys.lock).unwrap_or_default();
         let mut records: Vec<_> = subject.keys.iter().map(take).collect();
@@ -192,7 +193,7 @@ impl Entries {
 
     /// The lock record of a resource, by its lock key.
     #[cfg(test)]
-    pub(crate) fn record(&mut self, lock: &str) -> &mut Record<String> {
+    pub(crate) fn record(&mut self, lock: &str) -> &mut Record<Token> {
         self.records.entry(lock.to_owned()).or_default()
     }
 
@@ -220,7 +221,7 @@ impl Entries {
 
     /// The tokens that hold a lock.
     #[cfg(test)]
-    pub(crate) fn tokens(&self, now: Moment) -> Vec<String> {
+    pub(crate) fn tokens(&self, now: Moment) -> Vec<Token> {
         self.records.values().filter_map(|record| record.entry.token(now).cloned()).collect()
     }
 
@@ -229,6 +230,14 @@ impl Entries {
     pub(crate) fn has_waiters(&mut self, now: Moment) -> bool {
         self.records.values_mut().any(|record| !record.queue.is_empty(now))
     }
+}
+
+/// The name of the holder whose lock expires last, as in acquire.lua.
+fn last_holder(records: &[&mut Record<Token>], now: Moment) -> Option<Arc<str>> {
+    // `rev`, because `max_by_key` returns the last of equals.
+    let entries = records.iter().rev().map(|record| &record.entry);
+    let last = entries.max_by_key(|entry| entry.expires_in(now))?;
+    last.token(now)?.holder().map(Arc::from)
 }
 
 impl fmt::Debug for Entries {

@@ -4,7 +4,7 @@
 //! It does not decide anything about a lock (`quorlock_protocol` does) and does no IO (`transport`
 //! and `node` do). `node`, `doctor` and `lock` call it.
 //!
-//! Reading order: `keys.rs`, `request.rs`, `reply.rs`, `answer.rs` (a reply or a failure),
+//! Reading order: `keys.rs`, `token.rs`, `request.rs`, `reply.rs`, `answer.rs` (a reply or a failure),
 //! `script.rs` with `scripts/` (a server's side), `memory.rs` (an in-memory node's side).
 
 pub(crate) mod answer;
@@ -13,3 +13,4 @@ pub(crate) mod memory;
 pub(crate) mod reply;
 pub(crate) mod request;
 pub(crate) mod script;
+pub(crate) mod token;
