@@ -41,29 +41,23 @@ impl Token {
         &self.0
     }
 
-    /// The parts of a token of quorlock: the random digits and the name, which is empty if there is none.
-    /// `None` for the value of another program, and for a name that must not be shown.
-    fn parts(&self) -> Option<(&str, &str)> {
+    /// The stored name, empty if there is none; `None` if this is the value of another program. Another
+    /// program may have stored any name.
+    fn name(&self) -> Option<&str> {
         let (digits, rest) = self.0.split_at_checked(DIGITS)?;
         let is_digit = |byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f');
-        if !digits.bytes().all(is_digit) {
-            return None;
-        }
-        if rest.is_empty() {
-            return Some((digits, rest));
-        }
-        let name = rest.strip_prefix(';').filter(|name| holder::is_valid(name))?;
-        Some((digits, name))
+        let is_own = digits.bytes().all(is_digit) && (rest.is_empty() || rest.starts_with(';'));
+        is_own.then(|| rest.strip_prefix(';').unwrap_or_default())
     }
 
-    /// The name of the holder; `None` if the token has none or is not of quorlock.
+    /// The name of the holder; `None` if the token has none, or one that must not be shown.
     pub(crate) fn holder(&self) -> Option<&str> {
-        self.parts().map(|(_, name)| name).filter(|name| !name.is_empty())
+        self.name().filter(|name| !name.is_empty() && holder::is_valid(name))
     }
 
-    /// Whether the token has the form of a token of quorlock. If not, another program stored it.
+    /// Whether this has the form of a token of quorlock. If not, another program stored it.
     pub(crate) fn is_own(&self) -> bool {
-        self.parts().is_some()
+        self.name().is_some()
     }
 
     /// The part that may be shown: the first 8 characters, unprintable ones replaced.
@@ -104,8 +98,7 @@ mod tests {
 
     #[test]
     fn value_of_another_program_has_no_holder() {
-        let long = format!("{DIGITS};{}", "x".repeat(MAX_HOLDER + 1));
-        let forged = [
+        let foreign = [
             "",
             "another program",
             &DIGITS[1..],
@@ -113,19 +106,22 @@ mod tests {
             &format!("{DIGITS}0"),
             &format!("{DIGITS}:web"),
             &format!("{};web", &DIGITS[1..]),
-            &format!("{DIGITS};\u{1b}[31mred"),
-            &format!("{DIGITS};two\nlines"),
-            &format!("{DIGITS};\u{202e}sdrawkcab"),
-            &long,
         ];
-        for value in forged {
+        for value in foreign {
             let token = Token::from(value);
             assert_eq!((token.holder(), token.is_own()), (None, false), "{value:?}");
         }
-        // A token of an earlier version, and one of a holder without a name.
-        for value in [DIGITS, &format!("{DIGITS};")] {
-            let token = Token::from(value);
-            assert_eq!((token.holder(), token.is_own()), (None, true), "{value:?}");
+    }
+
+    #[test]
+    fn name_that_must_not_be_shown_counts_as_none() {
+        let long = "x".repeat(MAX_HOLDER + 1);
+        // Tokens of an earlier version have no name.
+        for name in
+            ["", ";", ";\u{1b}[31mred", ";two\nlines", ";\u{202e}sdrawkcab", &format!(";{long}")]
+        {
+            let token = Token::from(format!("{DIGITS}{name}"));
+            assert_eq!((token.holder(), token.is_own()), (None, true), "{name:?}");
         }
     }
 
