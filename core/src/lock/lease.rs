@@ -129,6 +129,12 @@ impl Lease {
         if state.lease.is_valid(now) { state.lease.end().since(now) } else { Duration::ZERO }
     }
 
+    /// Whether `max_hold` keeps the lease from being extended beyond its present end.
+    #[doc(hidden)]
+    pub fn is_at_limit(&self) -> bool {
+        self.held().is_some_and(|held| held.state().lease.is_at_limit())
+    }
+
     /// Whether the lease was released, or its client closed.
     pub fn is_released(&self) -> bool {
         self.held().is_some_and(|held| held.state().lease.is_released())
@@ -159,7 +165,7 @@ impl Lease {
         let Some(held) = self.held() else { return Pending::ready(Some(self.forked_error())) };
         let (sender, receiver) = oneshot::channel();
         held.watch(Watcher::Waiting(sender));
-        Pending::new(receiver)
+        Pending::open_ended(receiver)
     }
 
     /// Calls `callback` with the error when the lease is lost: immediately and on this thread if it is lost
