@@ -1,22 +1,26 @@
 // The JavaScript API of the lock: turns operations of the addon (bindings-node/src) into promises, errors, signals and
 // diagnostics channels. The lock itself is in the addon: nothing here decides who holds it. index.d.ts documents it.
+// index.mjs exports the same classes to ES modules.
 
-import { channel, tracingChannel } from 'node:diagnostics_channel'
-import { setInterval } from 'node:timers'
-import { isMainThread } from 'node:worker_threads'
-import { callSite, errorOf, unwrap } from './errors.js'
-import native from './native.js'
-import { checkResult, checkWork, optionsOf, signalOf } from './options.js'
-import { LossSignal, onAbort } from './signals.js'
+'use strict'
 
-export {
+const { channel, tracingChannel } = require('node:diagnostics_channel')
+const { setInterval } = require('node:timers')
+const { isMainThread } = require('node:worker_threads')
+const {
   ClosedError,
   ConfigError,
   LeaseLostError,
   LockTimeoutError,
   QuorlockError,
   QuorumError,
-} from './errors.js'
+  callSite,
+  errorOf,
+  unwrap,
+} = require('./errors.js')
+const native = require('./native.js')
+const { checkResult, checkWork, optionsOf, signalOf } = require('./options.js')
+const { LossSignal, onAbort } = require('./signals.js')
 
 /** The callbacks for the results of operations in progress, by the number of the operation. */
 const underWay = new Map()
@@ -103,7 +107,7 @@ const collected = new FinalizationRegistry((lease) => {
   process.emitWarning(warning)
 })
 
-export class Lease {
+class Lease {
   #native
   #signal
   #error
@@ -200,7 +204,7 @@ function camelCase(json) {
   return Object.fromEntries(Object.entries(json).map(([name, value]) => [camel(name), camelCase(value)]))
 }
 
-export class Diagnosis {
+class Diagnosis {
   #text
 
   constructor(text, json) {
@@ -237,7 +241,7 @@ function releaseAtExit() {
 const nameOf = (resource) => (typeof resource === 'string' && resource.isWellFormed() ? resource : '')
 const namesOf = (resources) => (Array.isArray(resources) ? Array.from(resources, nameOf) : [nameOf(resources)])
 
-export class Client {
+class Client {
   #native
 
   constructor(nodes, options) {
@@ -316,4 +320,16 @@ export class Client {
     const number = this.#native.acquire(names, rest)
     return signal ? resultUnlessAborted(number, signal) : resultOf(number)
   }
+}
+
+module.exports = {
+  Client,
+  ClosedError,
+  ConfigError,
+  Diagnosis,
+  Lease,
+  LeaseLostError,
+  LockTimeoutError,
+  QuorlockError,
+  QuorumError,
 }

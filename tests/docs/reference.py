@@ -253,7 +253,7 @@ def rust() -> Members:
     sources = [
         _without_rust_comments(path.read_text())
         for path in sorted(RUST.rglob("*.rs"))
-        if "testing" not in path.parts and "tests" not in path.stem
+        if "testing" not in path.relative_to(RUST).parts and "tests" not in path.stem
     ]
     source = "\n".join(sources)
     members: Members = {"": set()}

@@ -4,12 +4,16 @@
 //! turns calls into operations of `lock`, `doctor` and `node`. It contains no rule of the lock.
 //! Nothing in the crate depends on it, apart from tests; language bindings call it.
 //!
-//! Reading order: `mod.rs`, `lock.rs`, `setup.rs` (what belongs to one process), `status.rs`.
+//! Reading order: `mod.rs`, `lock.rs`, `setup.rs` (what belongs to one process), `status.rs`,
+//! `test_nodes.rs` (for tests of users).
 
+pub(crate) mod list;
 pub(crate) mod lock;
 pub(crate) mod setup;
 pub(crate) mod status;
+pub(crate) mod test_nodes;
 
+use crate::client::list::{Listed, list};
 use crate::client::lock::Lock;
 use crate::client::setup::Setup;
 use crate::config::nodes;
@@ -263,6 +267,20 @@ impl Client {
     /// Nodes that do not answer are not an error: see [`State::Unknown`](crate::State::Unknown).
     pub fn status(&self, resource: impl Into<String>) -> Pending<Result<Status>> {
         status::status(&self.setup, resource.into())
+    }
+
+    /// Returns the resources whose names begin with `prefix` and that have a lock key on any node, about `limit`
+    /// at most. A lock key is told from other keys by its value, so keys of other libraries are not listed. It
+    /// changes nothing on the nodes, but looks at all of their keys.
+    ///
+    /// The result is [`ErrorCode::NoQuorum`] if fewer than a majority of the nodes answered. Used by the command
+    /// line.
+    ///
+    /// [`ErrorCode::NoQuorum`]: crate::ErrorCode::NoQuorum
+    #[doc(hidden)]
+    pub fn list(&self, prefix: impl Into<String>, limit: usize) -> Pending<Result<Listed>> {
+        let (setup, prefix) = (Arc::clone(&self.setup), prefix.into());
+        self.ask(async move { list(&setup, &prefix, limit).await })
     }
 
     /// Releases the resource on behalf of the holder in this [`Status`], and notifies the next

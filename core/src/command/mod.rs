@@ -5,11 +5,13 @@
 //! and `node` do). `node`, `doctor` and `lock` call it.
 //!
 //! Reading order: `keys.rs`, `request.rs`, `reply.rs`, `answer.rs` (a reply or a failure),
-//! `script.rs` with `scripts/` (a server's side), `memory.rs` (an in-memory node's side).
+//! `script.rs` with `scripts/` (a server's side), `memory.rs` and
+//! `memory_node.rs` (an in-memory node's side).
 
 pub(crate) mod answer;
 pub(crate) mod keys;
 pub(crate) mod memory;
+pub(crate) mod memory_node;
 pub(crate) mod reply;
 pub(crate) mod request;
 pub(crate) mod script;

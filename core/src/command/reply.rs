@@ -21,6 +21,8 @@ pub(crate) enum Reply {
     Healed(Vec<Healed>),
     /// To INSPECT: what the node stores about the resource.
     Seen(StoredLock),
+    /// To LIST: lock keys, and the cursor of the next page; zero after the last one.
+    Page { cursor: u64, keys: Vec<String> },
     /// To all other requests: done.
     Yes,
     /// To all other requests: not done.
@@ -75,6 +77,7 @@ impl Reply {
             Self::Each(_)
             | Self::Healed(_)
             | Self::Seen(_)
+            | Self::Page { .. }
             | Self::Yes
             | Self::No
             | Self::Uncounted(..) => Vote::Unknown,
@@ -112,7 +115,9 @@ impl Reply {
             Self::Seen(StoredLock { holder: Holder::Nobody, .. }) => NodeOutcome::Missing,
             Self::Held(_) | Self::Seen(_) => NodeOutcome::Held,
             Self::Own => NodeOutcome::Duplicate,
-            Self::Yes | Self::Each(_) | Self::Healed(_) => NodeOutcome::Confirmed,
+            Self::Yes | Self::Each(_) | Self::Healed(_) | Self::Page { .. } => {
+                NodeOutcome::Confirmed
+            }
             Self::No => NodeOutcome::Missing,
             Self::Uncounted(..) => NodeOutcome::Guarded,
         }

@@ -45,6 +45,8 @@ pub(crate) enum Request {
     Exists(Arc<[Keys]>),
     /// Report everything that is stored about one resource.
     Inspect(Arc<[Keys]>),
+    /// Report one page of the lock keys that begin with `prefix`. Zero is the first cursor, and the last one.
+    List { prefix: Arc<str>, cursor: u64 },
     /// Delete the fence counter of one resource that is neither held nor waited for.
     Forget(Arc<[Keys]>),
 }
@@ -69,6 +71,8 @@ impl Request {
             Self::Extend(leases) => leases.first().and_then(|(subject, _)| subject.keys.first()),
             Self::Heal(leases) => leases.first().and_then(|(subject, ..)| subject.keys.first()),
             Self::Exists(keys) | Self::Inspect(keys) | Self::Forget(keys) => keys.first(),
+            // Sent to each master itself.
+            Self::List { .. } => None,
         };
         keys.map_or(0, Keys::slot)
     }

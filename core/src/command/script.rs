@@ -17,6 +17,10 @@ use std::time::Duration;
 const MAX_ARGUMENTS: usize = 12;
 const ARGUMENT_BYTES: usize = 200;
 
+/// About how many keys a server looks at for one page of LIST. It serves no other client meanwhile, for about a
+/// millisecond.
+const PAGE: usize = 500;
+
 struct Script {
     source: String,
     hash: String,
@@ -57,11 +61,13 @@ static RELEASE: Lazy<Script> =
 // Rarely used, so connections do not load these scripts in advance.
 static INSPECT: Lazy<Script> = Lazy::new(|| Script::new(include_str!("scripts/inspect.lua")));
 static FORGET: Lazy<Script> = Lazy::new(|| Script::new(include_str!("scripts/forget.lua")));
+static LIST: Lazy<Script> = Lazy::new(|| Script::new(include_str!("scripts/list.lua")));
 
 /// The sources of the scripts that locking uses, to be loaded when a connection opens.
 pub(crate) fn sources() -> [&'static str; 5] {
     Lazy::force(&INSPECT);
     Lazy::force(&FORGET);
+    Lazy::force(&LIST);
     [&ACQUIRE.source, &RAISE.source, &EXTEND.source, &HEAL.source, &RELEASE.source]
 }
 
@@ -146,6 +152,11 @@ impl Request {
             Self::Forget(keys) => {
                 invoke(&FORGET, by, &keys.iter().flat_map(all).collect::<Vec<_>>())
             }
+            Self::List { prefix, cursor } => {
+                let mut cmd = invoke(&LIST, by, &[]);
+                cmd.arg(cursor).arg(pattern(prefix)).arg(PAGE);
+                cmd
+            }
         }
     }
 
@@ -187,7 +198,15 @@ impl Request {
                 (healed.len() == locks.len()).then_some(Reply::Healed(healed))
             }
             (Self::Inspect(_), Value::Array(parts)) => stored_lock(parts).map(Reply::Seen),
-            (Self::Acquire { .. } | Self::Extend(_) | Self::Heal(_) | Self::Inspect(_), _) => None,
+            (Self::List { .. }, Value::Array(parts)) => page(parts),
+            (
+                Self::Acquire { .. }
+                | Self::Extend(_)
+                | Self::Heal(_)
+                | Self::Inspect(_)
+                | Self::List { .. },
+                _,
+            ) => None,
             // A request with a ticket joins the queue, so it succeeds even if the token held
             // nothing.
             (Self::Release { ticket: Some(_), .. }, Value::Int(0)) => Some(Reply::Yes),
@@ -219,6 +238,30 @@ fn stored_lock(parts: &[Value]) -> Option<StoredLock> {
         fence: u64::try_from(*fence).ok(),
         waiters: u64::try_from(*waiters).ok(),
     })
+}
+
+/// Parses the reply to LIST. Leaves out keys that are not UTF-8, because no resource has such a name.
+fn page(parts: &[Value]) -> Option<Reply> {
+    let text = |part: &Value| match part {
+        Value::BulkString(bytes) => Some(String::from_utf8(bytes.clone()).ok()),
+        _ => None,
+    };
+    let (cursor, keys) = parts.split_first()?;
+    let keys: Vec<_> = keys.iter().map(text).collect::<Option<_>>()?;
+    let cursor = text(cursor)??.parse().ok()?;
+    Some(Reply::Page { cursor, keys: keys.into_iter().flatten().collect() })
+}
+
+/// Returns the pattern of SCAN for keys that begin with `prefix`, which may contain the signs of patterns.
+fn pattern(prefix: &str) -> String {
+    let mut pattern = String::new();
+    for letter in prefix.chars() {
+        if ['*', '?', '[', ']', '^', '-', '\\'].contains(&letter) {
+            pattern.push('\\');
+        }
+        pattern.push(letter);
+    }
+    pattern + "*"
 }
 
 fn all(keys: &Keys) -> [&String; 3] {

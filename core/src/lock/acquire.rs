@@ -56,7 +56,35 @@ pub(crate) struct Acquire {
     reentrant_warning: Option<DropGuard>,
 }
 
-type Caller = oneshot::Sender<crate::error::Result<Lease>>;
+/// The caller of an acquire, who waits for the result.
+pub(crate) enum Caller {
+    /// Contention is an error.
+    Acquire(oneshot::Sender<crate::error::Result<Lease>>),
+    /// Contention is `None`.
+    TryAcquire(oneshot::Sender<crate::error::Result<Option<Lease>>>),
+}
+
+impl Caller {
+    /// Waits until the caller drops its [`Pending`](crate::Pending).
+    async fn gone(&mut self) {
+        match self {
+            Self::Acquire(sender) => sender.closed().await,
+            Self::TryAcquire(sender) => sender.closed().await,
+        }
+    }
+
+    fn answer(self, result: crate::error::Result<Lease>) {
+        // Sending fails if the caller is gone. Dropping the lease then releases it.
+        match self {
+            Self::Acquire(sender) => drop(sender.send(result)),
+            Self::TryAcquire(sender) => drop(sender.send(match result {
+                Ok(lease) => Ok(Some(lease)),
+                Err(error) if error.code() == ErrorCode::Timeout => Ok(None),
+                Err(error) => Err(error),
+            })),
+        }
+    }
+}
 
 impl Acquire {
     pub(crate) fn new(
@@ -178,7 +206,7 @@ impl Acquire {
         match self.verify(&mut caller, &mut round).await {
             Ok(()) => {
                 self.trace.win(fence);
-                answer(caller, Ok(lease));
+                caller.answer(Ok(lease));
             }
             Err(end) => {
                 drop(lease);
@@ -246,11 +274,11 @@ impl Acquire {
             End::Failed(error) => {
                 let error = error.about(&self.resources);
                 self.trace.fail(Some(&error));
-                answer(caller, Err(error));
+                caller.answer(Err(error));
             }
             End::Closed => {
                 self.trace.fail(None);
-                answer(caller, Err(Error::closed().about(&self.resources)));
+                caller.answer(Err(Error::closed().about(&self.resources)));
             }
             End::Cancelled => self.trace.fail(None),
         }
@@ -298,11 +326,6 @@ enum End {
     Cancelled,
 }
 
-fn answer(caller: Caller, result: crate::error::Result<Lease>) {
-    // Fails if the caller is gone. Dropping the lease then releases it.
-    let _ = caller.send(result);
-}
-
 /// Runs `work` unless the acquire is stopped first.
 async fn unless_stopped<T>(
     driver: &Driver,
@@ -311,7 +334,7 @@ async fn unless_stopped<T>(
 ) -> Result<T, End> {
     tokio::select! {
         biased;
-        () = caller.closed() => Err(End::Cancelled),
+        () = caller.gone() => Err(End::Cancelled),
         () = driver.closing.cancelled() => Err(End::Closed),
         done = work => Ok(done),
     }

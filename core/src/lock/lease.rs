@@ -66,6 +66,16 @@ impl Lease {
         &self.grant.resources
     }
 
+    /// The first of [`Lease::resources`], which is the only one unless several were locked together.
+    pub fn resource(&self) -> &str {
+        self.grant.resources.first().expect("a lease has at least one resource")
+    }
+
+    /// The ttl with which the lease was acquired. A later [`Lease::extend`] does not change it.
+    pub fn ttl(&self) -> Duration {
+        self.grant.term.ttl
+    }
+
     /// The value of the key on the nodes: 40 hexadecimal digits. Each lease has its own token, which is the
     /// same for all of its resources.
     pub fn token(&self) -> &str {
@@ -119,6 +129,12 @@ impl Lease {
         if state.lease.is_valid(now) { state.lease.end().since(now) } else { Duration::ZERO }
     }
 
+    /// Whether `max_hold` keeps the lease from being extended beyond its present end.
+    #[doc(hidden)]
+    pub fn is_at_limit(&self) -> bool {
+        self.held().is_some_and(|held| held.state().lease.is_at_limit())
+    }
+
     /// Whether the lease was released, or its client closed.
     pub fn is_released(&self) -> bool {
         self.held().is_some_and(|held| held.state().lease.is_released())
@@ -149,7 +165,7 @@ impl Lease {
         let Some(held) = self.held() else { return Pending::ready(Some(self.forked_error())) };
         let (sender, receiver) = oneshot::channel();
         held.watch(Watcher::Waiting(sender));
-        Pending::new(receiver)
+        Pending::open_ended(receiver)
     }
 
     /// Calls `callback` with the error when the lease is lost: immediately and on this thread if it is lost

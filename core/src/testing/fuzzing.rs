@@ -296,12 +296,23 @@ fn is_encoding_of(value: &Value, request: &Request, reply: &Reply) -> bool {
                 && *expires_in == decoded(2).map(Duration::from_millis)
                 && (*fence, *waiters) == (decoded(3), decoded(4))
         }
+        Reply::Page { cursor, keys } => {
+            // Keys that are not UTF-8 are left out.
+            let Value::Array(parts) = value else { return false };
+            let text = |part: &Value| match part {
+                Value::BulkString(bytes) => String::from_utf8(bytes.clone()).ok(),
+                _ => None,
+            };
+            let mut texts = parts.iter().filter_map(text);
+            texts.next().and_then(|first| first.parse().ok()) == Some(*cursor)
+                && texts.eq(keys.iter().cloned())
+        }
         Reply::Uncounted(..) => false,
     }
 }
 
 /// One request of each kind.
-fn requests() -> [Request; 11] {
+fn requests() -> [Request; 12] {
     let keys: Arc<[Keys]> = [Keys::new("", "r"), Keys::new("", "s")].into();
     let subject =
         || Arc::new(Subject { keys: Arc::clone(&keys), token: "t".to_owned(), waiter: None });
@@ -318,6 +329,7 @@ fn requests() -> [Request; 11] {
         Request::Exists(Arc::clone(&keys)),
         Request::Inspect(Arc::clone(&keys)),
         Request::Forget(Arc::clone(&keys)),
+        Request::List { prefix: "r".into(), cursor: 0 },
     ]
 }
 

@@ -202,7 +202,9 @@ fn kind(request: &Request, reply: &Result<Reply, String>, before: &Keyspace) -> 
         | Request::Release { subject, .. } => vec![subject],
         Request::Extend(leases) => leases.iter().map(|(subject, _)| subject).collect(),
         Request::Heal(leases) => leases.iter().map(|(subject, ..)| subject).collect(),
-        Request::Exists(_) | Request::Inspect(_) | Request::Forget(_) => Vec::new(),
+        Request::Exists(_) | Request::Inspect(_) | Request::Forget(_) | Request::List { .. } => {
+            Vec::new()
+        }
     };
     let is_half_held = |subject: &&Arc<Subject>| {
         let holds = |keys: &Keys| {

@@ -221,6 +221,7 @@ fn trace(
         Request::Exists(_) => ("EXISTS", Vec::new()),
         Request::Inspect(_) => ("INSPECT", Vec::new()),
         Request::Forget(_) => ("FORGET", Vec::new()),
+        Request::List { .. } => ("LIST", Vec::new()),
     };
     let about = |subject: &&Arc<Subject>| {
         let token = &subject.token;
