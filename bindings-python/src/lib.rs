@@ -14,6 +14,7 @@ mod lease;
 mod lock;
 mod logging;
 mod observer;
+mod testing;
 mod waiting;
 
 use calls::{Kind, Worker};
@@ -30,6 +31,7 @@ use quorlock::Dialect;
 use std::ffi::OsString;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
+use testing::{FastForward, TestNodes};
 
 /// The maximum time that [`end`] waits for a running `logging` handler at interpreter exit.
 const LOGGING_TIMEOUT: Duration = Duration::from_secs(1);
@@ -101,6 +103,8 @@ fn _quorlock(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<Completing>()?;
     module.add_class::<Inbox>()?;
     module.add_class::<Worker>()?;
+    module.add_class::<TestNodes>()?;
+    module.add_class::<FastForward>()?;
     module.add_function(wrap_pyfunction!(timeout, module)?)?;
     module.add_function(wrap_pyfunction!(release_all, module)?)?;
     module.add_function(wrap_pyfunction!(end, module)?)?;

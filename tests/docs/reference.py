@@ -41,8 +41,8 @@ def on_page(text: str, classes: set[str]) -> Members:
                 found[""].add(section)
                 found.setdefault(section, set())
         elif line.startswith("|") and not following.startswith("| ---"):
-            # In a table, a `|` that separates no cells is escaped.
-            found[section].update(_CODE.findall(line.split(" | ")[0].replace("\\|", "|")))
+            # In a table, `|` is written `\|`.
+            found[section].update(_CODE.findall(line.split(" | ")[0].replace(r"\|", "|")))
     return found
 
 
@@ -188,8 +188,13 @@ def node() -> Members:
         members[""].add(name)
         if not (own == {"code"} and base == "QuorlockError"):
             members[name] = own.union(*inherited)
-    for module in ("prometheus", "opentelemetry"):
+    for module in ("fastify", "nestjs", "opentelemetry", "prometheus"):
         text = _without_comments((NODE / f"{module}.d.ts").read_text())
+        for exported, name, _, body in _types(text):
+            if exported:
+                members[""].add(name)
+                members[name] = _node_members(name, body)
+        members[""].update(re.findall(r"^export const (\w+):", text, re.M))
         for function in re.findall(r"^export function (.*?)(?=^export |\Z)", text, re.M | re.S):
             members[""].update(_members_of(f"{function}\n"))
     return members
@@ -223,7 +228,7 @@ def _members_of(body: str) -> Iterator[str]:
         depth -= character == ">" and not text.endswith("=")
         if character == "\n" and depth == 0 and not text.endswith(":"):
             if text.strip():
-                yield _member(" ".join(text.split()).removeprefix("readonly "))
+                yield _member(re.sub(r"^(readonly|static) ", "", " ".join(text.split())))
             text = ""
         else:
             text += character
@@ -271,7 +276,7 @@ def rust() -> Members:
     sources = [
         _without_rust_comments(path.read_text())
         for path in sorted(RUST.rglob("*.rs"))
-        if "testing" not in path.parts and "tests" not in path.stem
+        if "testing" not in path.relative_to(RUST).parts and "tests" not in path.stem
     ]
     source = "\n".join(sources)
     members: Members = {"": set()}
