@@ -34,8 +34,8 @@ export interface NodeReport {
 }
 
 /**
- * The base class of all errors of quorlock. `message` says what happened, without the addresses of the nodes, because
- * web frameworks send it to their clients; what each node answered is in `nodes`. Loggers and `JSON.stringify` show
+ * The base class of all errors of quorlock. `message` says what happened and counts the outcomes, without the addresses
+ * of the nodes, because web frameworks send it to their clients; what each node answered is in `nodes`. Loggers and `JSON.stringify` show
  * `name`, `code`, `message`, `resources` and `nodes`.
  */
 export class QuorlockError extends Error {

@@ -37,7 +37,7 @@ impl From<Error> for Failure {
             code: error.code().as_str().to_owned(),
             class: error.code().class().to_owned(),
             // Without the nodes' addresses, because web frameworks send the message to their clients.
-            message: error.message().to_owned(),
+            message: error.summary(),
             resources: error.resources().to_vec(),
             nodes: nodes.collect(),
         }
