@@ -2,12 +2,13 @@
 //! event loop.
 //!
 //! It holds no lock logic: that is in the `quorlock` crate. Promises, errors and signals are made in
-//! `index.js`, which is the only caller. No function here may block the event loop, except `release_all` and
-//! `command_line`.
+//! `index.js`, which is the only caller, except that `testing.js` calls `testing.rs`. No function here may
+//! block the event loop, except `release_all`, `command_line` and those of `testing.rs`.
 
 mod convert;
 mod log;
 mod mailbox;
+mod testing;
 
 use convert::{Failure, settle, value, values};
 use mailbox::Deliver;

@@ -11,6 +11,7 @@ import ast
 import re
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TypeGuard
 
 from docs.blocks import ROOT
 
@@ -69,7 +70,8 @@ def python() -> Members:
     for name in names:
         short = name.rpartition(".")[2]
         if name in exported and short in classes:
-            own = _python_members(short, classes[short], native.get(short))
+            base = native.get({"Lock": "Lock", "Lease": "LeaseBlock"}.get(short, ""))
+            own = _python_members(short, classes[short], base)
             members[""].add(name)
             if own:
                 members[name] = own
@@ -110,8 +112,9 @@ def _python_members(name: str, body: ast.ClassDef, native: ast.ClassDef | None) 
         "__str__": f"str({name.lower()})",
     }
     found = set(_constructors(name, body)) if name == "Client" else set()
-    # The native class of a lock has the `with` statement.
-    for each in [*(native.body if native and name == "Lock" else []), *body.body]:
+    # The native base class of a lock or a lease has the `with` statement.
+    overloaded = {each.name for each in body.body if _is_overload(each)}
+    for each in [*(native.body if native else []), *body.body]:
         match each:
             case ast.AnnAssign(target=ast.Name(id=field)) if not field.startswith("_"):
                 found.add(field)
@@ -120,9 +123,17 @@ def _python_members(name: str, body: ast.ClassDef, native: ast.ClassDef | None) 
             case ast.FunctionDef(name=method) | ast.AsyncFunctionDef(name=method):
                 if method in forms:
                     found.add(forms[method])
-                elif not method.startswith("_"):
+                elif not method.startswith("_") and (
+                    method not in overloaded or _is_overload(each)
+                ):
                     found.add(_method(each))
     return found
+
+
+def _is_overload(statement: ast.stmt) -> TypeGuard[ast.FunctionDef]:
+    return isinstance(statement, ast.FunctionDef) and any(
+        ast.unparse(each) == "overload" for each in statement.decorator_list
+    )
 
 
 def _constructors(name: str, body: ast.ClassDef) -> list[str]:
@@ -146,8 +157,14 @@ def _method(function: ast.FunctionDef | ast.AsyncFunctionDef) -> str:
 
 
 def _parameters(function: ast.FunctionDef | ast.AsyncFunctionDef) -> str:
-    """Returns the parameters with their defaults, without `self` and types."""
+    """Returns the parameters with their defaults, without `self` and types.
+
+    `**unknown` says that the keyword parameters are options, which have tables of their own.
+    """
     arguments = function.args
+    if arguments.kwarg and arguments.kwarg.arg == "unknown":
+        arguments.kwonlyargs, arguments.kw_defaults = [], []
+        arguments.kwarg = ast.arg("options")
     for each in ast.walk(arguments):
         if isinstance(each, ast.arg):
             each.annotation = None
@@ -276,7 +293,15 @@ def rust() -> Members:
     return members
 
 
-FOR_BINDINGS = ("option", "acquire_as", "extend_by", "on_lost", "abandon", "on_ready")
+FOR_BINDINGS = (
+    "option",
+    "acquire_as",
+    "try_acquire_as",
+    "extend_by",
+    "on_lost",
+    "abandon",
+    "on_ready",
+)
 """Methods that the page lists apart from the others."""
 
 
