@@ -9,7 +9,7 @@ use quorlock::{NodeStatus, State, Status};
 use std::time::Duration;
 
 /// The number of characters of a token that are shown: enough to distinguish tokens.
-const SHORT_TOKEN: usize = 12;
+const SHORT_TOKEN: usize = 8;
 
 pub(crate) async fn status(
     nodes: &Nodes,
