@@ -1,10 +1,13 @@
 // The error classes, and the conversion of a failure object from the addon to an error with the caller's stack.
 
-export class QuorlockError extends Error {
+'use strict'
+
+class QuorlockError extends Error {
   constructor(message = '', { resources = [], nodes = [] } = {}) {
     super(message)
-    this.resources = resources
-    this.nodes = nodes
+    // Loggers and JSON.stringify show only own, enumerable properties.
+    Object.defineProperty(this, 'message', { enumerable: true })
+    Object.assign(this, { name: this.name, code: this.code, resources, nodes })
   }
 
   get resource() {
@@ -12,18 +15,18 @@ export class QuorlockError extends Error {
   }
 }
 
-// Sets `name` and `code` on the prototype, so that all instances share them. Built-in errors do so
-// with `name`.
+// Sets the `name` and `code` that the constructor copies to each error. The name is not taken from the class, which a
+// bundler may rename.
 function describe(kind, name, code) {
   Object.defineProperty(kind.prototype, 'name', { value: name, configurable: true, writable: true })
   Object.defineProperty(kind.prototype, 'code', { value: code, configurable: true, writable: true })
 }
 
-export class ConfigError extends QuorlockError {}
-export class LockTimeoutError extends QuorlockError {}
-export class QuorumError extends QuorlockError {}
-export class LeaseLostError extends QuorlockError {}
-export class ClosedError extends QuorlockError {}
+class ConfigError extends QuorlockError {}
+class LockTimeoutError extends QuorlockError {}
+class QuorumError extends QuorlockError {}
+class LeaseLostError extends QuorlockError {}
+class ClosedError extends QuorlockError {}
 
 describe(QuorlockError, 'QuorlockError', 'QUORLOCK')
 describe(ConfigError, 'ConfigError', 'CONFIG')
@@ -34,7 +37,7 @@ describe(ClosedError, 'ClosedError', 'CLOSED')
 
 const classes = { ConfigError, LockTimeoutError, QuorumError, LeaseLostError, ClosedError }
 
-export const errorOf = (failure) => new classes[failure.class](failure.message, failure)
+const errorOf = (failure) => new classes[failure.class](failure.message, failure)
 
 /** The number of stacks that may be captured now: up to 100, refilled at one per millisecond. */
 let budget = 100
@@ -46,7 +49,7 @@ let counted = 0
  * budget is used up: capturing costs about a tenth of an acquire and release. The stack of the
  * error then shows only callers that await the promise, because V8 finds these itself.
  */
-export function callSite() {
+function callSite() {
   const now = performance.now()
   budget = Math.min(100, budget + Math.max(0, now - counted))
   counted = now
@@ -61,7 +64,7 @@ export function callSite() {
  * Returns the result of an operation. If the result is a failure, throws it as an error, with the
  * stack of `site` if it is given.
  */
-export function unwrap(result, site) {
+function unwrap(result, site) {
   if (result?.code === undefined) return result
   const error = errorOf(result)
   // `stack` is not a string if the program has set Error.prepareStackTrace.
@@ -70,4 +73,16 @@ export function unwrap(result, site) {
     if (frames >= 0) error.stack = `${error}${site.stack.slice(frames)}`
   }
   throw error
+}
+
+module.exports = {
+  ClosedError,
+  ConfigError,
+  LeaseLostError,
+  LockTimeoutError,
+  QuorlockError,
+  QuorumError,
+  callSite,
+  errorOf,
+  unwrap,
 }

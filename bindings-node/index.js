@@ -1,22 +1,27 @@
 // The JavaScript API of the lock: turns operations of the addon (bindings-node/src) into promises, errors, signals and
 // diagnostics channels. The lock itself is in the addon: nothing here decides who holds it. index.d.ts documents it.
+// index.mjs exports the same classes to ES modules.
 
-import { channel, tracingChannel } from 'node:diagnostics_channel'
-import { setInterval } from 'node:timers'
-import { isMainThread } from 'node:worker_threads'
-import { callSite, errorOf, unwrap } from './errors.js'
-import native from './native.js'
-import { checkResult, checkWork, optionsOf, signalOf } from './options.js'
-import { LossSignal, onAbort } from './signals.js'
+'use strict'
 
-export {
+const { channel, tracingChannel } = require('node:diagnostics_channel')
+const { setInterval } = require('node:timers')
+const { inspect } = require('node:util')
+const { isMainThread } = require('node:worker_threads')
+const {
   ClosedError,
   ConfigError,
   LeaseLostError,
   LockTimeoutError,
   QuorlockError,
   QuorumError,
-} from './errors.js'
+  callSite,
+  errorOf,
+  unwrap,
+} = require('./errors.js')
+const native = require('./native.js')
+const { checkNoWait, checkResult, checkWork, optionsOf, signalOf } = require('./options.js')
+const { LossSignal, onAbort } = require('./signals.js')
 
 /** The callbacks for the results of operations in progress, by the number of the operation. */
 const underWay = new Map()
@@ -103,18 +108,32 @@ const collected = new FinalizationRegistry((lease) => {
   process.emitWarning(warning)
 })
 
-export class Lease {
+/**
+ * Makes structuredClone and postMessage throw a DataCloneError that contains `advice`, instead of returning an empty
+ * object. A symbol cannot be cloned, and the error shows its description. Node.js 20 has no markAsUncloneable, whose
+ * error could not say what to do instead.
+ */
+function refuseCloning(object, advice) {
+  Object.defineProperty(object, 'uncloneable', { value: Symbol(advice), enumerable: true })
+}
+
+class Lease {
   #native
   #signal
   #error
 
   constructor(lease) {
     this.#native = lease
+    refuseCloning(this, 'a Lease works only in the thread that acquired it: to another thread, send its fence')
     collected.register(this, lease)
   }
 
   get resources() {
     return this.#native.resources
+  }
+
+  get resource() {
+    return this.resources[0]
   }
 
   get token() {
@@ -131,6 +150,10 @@ export class Lease {
     const numbers = this.#native.fences()
     for (const [index, resource] of this.resources.entries()) fences[resource] = numbers[index]
     return Object.freeze(fences)
+  }
+
+  get ttl() {
+    return this.#native.ttl
   }
 
   get valid() {
@@ -163,6 +186,14 @@ export class Lease {
   async [Symbol.asyncDispose]() {
     await this.release()
     unwrap(this.#native.loss())
+  }
+
+  [inspect.custom](_, options) {
+    const { resources, fences, valid, remaining } = this
+    const names = resources.length === 1 ? { resource: resources[0], fence: this.fence } : { resources, fences: { ...fences } }
+    // The whole token is enough to release the lease.
+    const token = `${this.token.slice(0, 8)}…`
+    return `Lease ${inspect({ ...names, token, valid, remaining: Math.floor(remaining) }, options)}`
   }
 
   /** Returns the error of the loss, always the same object, or undefined if the lease was not lost. */
@@ -200,7 +231,7 @@ function camelCase(json) {
   return Object.fromEntries(Object.entries(json).map(([name, value]) => [camel(name), camelCase(value)]))
 }
 
-export class Diagnosis {
+class Diagnosis {
   #text
 
   constructor(text, json) {
@@ -237,21 +268,33 @@ function releaseAtExit() {
 const nameOf = (resource) => (typeof resource === 'string' && resource.isWellFormed() ? resource : '')
 const namesOf = (resources) => (Array.isArray(resources) ? Array.from(resources, nameOf) : [nameOf(resources)])
 
-export class Client {
+class Client {
   #native
 
   constructor(nodes, options) {
     listen()
     this.#native = unwrap(mailbox.open(nodes, optionsOf(options)))
+    refuseCloning(this, 'a Client works only in the thread that created it: create one in each thread')
     // In a worker thread, leases are released when the thread's objects are finalized.
     if (isMainThread) releaseAtExit()
   }
 
+  get nodes() {
+    return this.#native.addresses
+  }
+
+  get closed() {
+    return this.#native.closed
+  }
+
   async lock(resources, options) {
+    return this.#traced('acquire', resources, options, callSite())
+  }
+
+  async tryLock(resources, options) {
     const site = callSite()
-    if (!isObserved()) return this.#lock(resources, options, site)
-    const context = { client: this, resources: namesOf(resources) }
-    return acquiring.tracePromise(() => this.#lock(resources, options, site), context)
+    checkNoWait(optionsOf(options))
+    return this.#traced('tryAcquire', resources, options, site)
   }
 
   async using(resources, options, work) {
@@ -298,22 +341,43 @@ export class Client {
     await this.close()
   }
 
-  [Symbol.for('nodejs.util.inspect.custom')]() {
-    return `Client { ${this.#native.addresses.join(', ')} }`
+  [inspect.custom](_, options) {
+    const { nodes, closed } = this
+    return `Client ${inspect({ nodes, closed }, options)}`
   }
 
-  async #lock(resources, options, site) {
-    return new Lease(unwrap(await this.#acquire(resources, options), site))
+  #traced(method, resources, options, site) {
+    if (!isObserved()) return this.#acquire(method, resources, options, site)
+    const context = { client: this, resources: namesOf(resources) }
+    return acquiring.tracePromise(() => this.#acquire(method, resources, options, site), context)
   }
 
-  #acquire(resources, options) {
+  /** Acquires with a method of the addon. Resolves to a lease, or to null if `tryAcquire` finds that others hold it. */
+  async #acquire(method, resources, options, site) {
+    const lease = unwrap(await this.#result(method, resources, options), site)
+    return lease && new Lease(lease)
+  }
+
+  #result(method, resources, options) {
     listen()
     const names = namesOf(resources)
-    if (options === undefined) return resultOf(this.#native.acquire(names))
+    if (options === undefined) return resultOf(this.#native[method](names))
     const { signal: given, ...rest } = optionsOf(options)
     const signal = signalOf(given)
     if (signal?.aborted) throw signal.reason
-    const number = this.#native.acquire(names, rest)
+    const number = this.#native[method](names, rest)
     return signal ? resultUnlessAborted(number, signal) : resultOf(number)
   }
+}
+
+module.exports = {
+  Client,
+  ClosedError,
+  ConfigError,
+  Diagnosis,
+  Lease,
+  LeaseLostError,
+  LockTimeoutError,
+  QuorlockError,
+  QuorumError,
 }

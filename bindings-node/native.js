@@ -1,11 +1,10 @@
 // Finds and loads the addon. In a checkout, `make build` puts it next to this file. An installed package gets it
 // from one of its optional dependencies, each of which contains the addon for one platform.
 
-import { existsSync } from 'node:fs'
-import { createRequire } from 'node:module'
+'use strict'
 
-const require = createRequire(import.meta.url)
-const local = new URL('quorlock.node', import.meta.url)
+const { existsSync } = require('node:fs')
+const { join } = require('node:path')
 
 const advice =
   'Packages are published for Linux (x64 and arm64, glibc 2.17 or musl), macOS (x64 and arm64) and Windows (x64); elsewhere, ' +
@@ -16,23 +15,30 @@ const missing = (name) =>
   'Package managers leave it out when told to omit optional dependencies (--omit=optional, --no-optional), ' +
   'when node_modules was made on another platform, and sometimes when the lock file was: delete both, and install again. '
 
+// Each name is written out, so that tools that trace the files of a program find the addon.
+const addons = {
+  'darwin-arm64': [() => require('@quorlock/darwin-arm64')],
+  'darwin-x64': [() => require('@quorlock/darwin-x64')],
+  'linux-arm64': [() => require('@quorlock/linux-arm64-gnu'), () => require('@quorlock/linux-arm64-musl')],
+  'linux-x64': [() => require('@quorlock/linux-x64-gnu'), () => require('@quorlock/linux-x64-musl')],
+  'win32-x64': [() => require('@quorlock/win32-x64-msvc')],
+}
+
 function load() {
-  if (existsSync(local)) return require('./quorlock.node')
+  if (existsSync(join(__dirname, 'quorlock.node'))) return require('./quorlock.node')
   const platform = `${process.platform}-${process.arch}`
-  // Package managers that ignore the `libc` field install both Linux packages, of which only one can be loaded.
-  const variants = { linux: ['-gnu', '-musl'], win32: ['-msvc'] }[process.platform] ?? ['']
-  const names = variants.map((variant) => `@quorlock/${platform}${variant}`)
   const errors = []
-  for (const name of names) {
+  // Package managers that ignore the `libc` field install both Linux packages, of which only one can be loaded.
+  for (const requireAddon of addons[platform] ?? []) {
     try {
-      return require(name)
+      return requireAddon()
     } catch (error) {
       if (error.code !== 'MODULE_NOT_FOUND') errors.push(error)
     }
   }
   const [error] = errors
-  const why = error ? `its addon cannot be loaded: ${error.message}. ` : missing(names.join(' or '))
+  const why = error ? `its addon cannot be loaded: ${error.message}. ` : missing(`@quorlock/${platform}`)
   throw new Error(`quorlock: ${why}${advice}`, { cause: error })
 }
 
-export default load()
+module.exports = load()

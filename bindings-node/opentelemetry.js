@@ -1,14 +1,14 @@
 // Exports a client's statistics to OpenTelemetry as metrics, and its acquires as trace spans.
 
-import { SpanKind, SpanStatusCode, metrics, trace } from '@opentelemetry/api'
-import { tracingChannel } from 'node:diagnostics_channel'
-import { createRequire } from 'node:module'
-import { QuorlockError } from './errors.js'
-import { clientOf, optionsNamed } from './options.js'
+'use strict'
 
-const { version } = createRequire(import.meta.url)('./package.json')
+const { SpanKind, SpanStatusCode, metrics, trace } = require('@opentelemetry/api')
+const { tracingChannel } = require('node:diagnostics_channel')
+const { QuorlockError } = require('./errors.js')
+const { clientOf, optionsNamed } = require('./options.js')
+const { version } = require('./package.json')
 
-export function instrument(client, options) {
+function instrument(client, options) {
   const { meterProvider = metrics, tracerProvider = trace } = optionsNamed(['meterProvider', 'tracerProvider'], options)
   clientOf(client)
   const meter = meterProvider.getMeter('quorlock', version)
@@ -90,5 +90,9 @@ function follow(client, meter, tracer) {
 
 function outcomeOf({ result, error }) {
   if (result) return 'won'
+  // The result of a tryLock while others hold the lock.
+  if (result === null) return 'timeout'
   return error instanceof QuorlockError ? error.code.toLowerCase() : 'cancelled'
 }
+
+module.exports = { instrument }

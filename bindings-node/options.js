@@ -1,7 +1,9 @@
 // Checks the types of arguments before they reach the core: plain objects, functions, signals and clients. The core
 // checks the names and values of options.
 
-import { ConfigError } from './errors.js'
+'use strict'
+
+const { ConfigError } = require('./errors.js')
 
 /** Describes a value for an error message. Never includes the text of a string, which may be a secret. */
 function shown(given) {
@@ -32,7 +34,7 @@ function advice(given) {
 }
 
 /** Returns the options, or an empty object if they are undefined. The core checks their names and values. */
-export function optionsOf(given) {
+function optionsOf(given) {
   if (given === undefined) return {}
   if (isPlain(given)) return given
   throw new ConfigError(`options must be a plain object, such as { ttl: 10000 }, not ${shown(given)}${advice(given)}`)
@@ -42,7 +44,7 @@ export function optionsOf(given) {
  * Returns options that are not passed to the core. Throws ConfigError for a name that is not in
  * `names`.
  */
-export function optionsNamed(names, given) {
+function optionsNamed(names, given) {
   if (given === undefined) return {}
   if (!isPlain(given)) throw new ConfigError(`options must be a plain object, not ${shown(given)}`)
   const unknown = Object.keys(given).find((name) => !names.includes(name))
@@ -51,7 +53,7 @@ export function optionsNamed(names, given) {
 }
 
 /** Returns the client, which may come from another copy of this package. Throws ConfigError for anything else. */
-export function clientOf(given) {
+function clientOf(given) {
   if (typeof given?.metrics === 'function' && typeof given.stats === 'function') return given
   throw new ConfigError(`a Client is needed, not ${shown(given)}`)
 }
@@ -65,13 +67,19 @@ function isSignal(given) {
 }
 
 /** Returns the signal, or undefined or null if none is given. Throws ConfigError for anything else. */
-export function signalOf(given) {
+function signalOf(given) {
   if (given === undefined || given === null || isSignal(given)) return given
   throw new ConfigError(`signal must be an AbortSignal, not ${shown(given)}`)
 }
 
+/** Checks that the options of `tryLock` do not include `wait`. */
+function checkNoWait({ wait }) {
+  if (wait === undefined) return
+  throw new ConfigError('wait is not an option of tryLock, which never waits; use lock to wait')
+}
+
 /** Checks that the argument of `using` is a function. */
-export function checkWork(given) {
+function checkWork(given) {
   if (typeof given === 'function') return
   throw new ConfigError(`using needs a function to run under the lock, as its last argument, not ${shown(given)}`)
 }
@@ -80,8 +88,10 @@ export function checkWork(given) {
  * Rejects a generator as the result of `using`. The body of a generator would run later, after the
  * lock is released.
  */
-export function checkResult(result) {
+function checkResult(result) {
   const kind = result?.[Symbol.toStringTag]
   if (kind !== 'Generator' && kind !== 'AsyncGenerator') return
   throw new ConfigError('the function given to `using` returned a generator, which would run after the lock is released; iterate it in the function')
 }
+
+module.exports = { checkNoWait, checkResult, checkWork, clientOf, optionsNamed, optionsOf, signalOf }

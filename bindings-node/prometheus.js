@@ -1,10 +1,12 @@
 // Exports the statistics of clients to Prometheus, through prom-client.
 
-import { ConfigError } from './errors.js'
-import { Client } from './index.js'
-import { clientOf } from './options.js'
+'use strict'
 
-export function register(registry, clients) {
+const { ConfigError } = require('./errors.js')
+const { Client } = require('./index.js')
+const { clientOf } = require('./options.js')
+
+function register(registry, clients) {
   const named = clients instanceof Client ? [[{}, clients]] : Object.entries(clients ?? {}).map(labelled)
   if (named.length === 0) throw new ConfigError('register needs a client, or an object of several, each with a name')
   for (const { name, kind, help } of named[0][1].metrics()) {
@@ -52,3 +54,5 @@ class Metric {
   /** Does nothing: the counts belong to the client, and are never reset. */
   reset() {}
 }
+
+module.exports = { register }

@@ -1,5 +1,7 @@
 // Abort signals: those that cancel an acquire, and those that report the loss of a lease.
 
+'use strict'
+
 /** Maps each signal that was given to an acquire to its callbacks and its only listener. */
 const entries = new WeakMap()
 
@@ -7,7 +9,7 @@ const entries = new WeakMap()
  * Calls `callback` when the signal aborts; returns a function that unregisters it. All callbacks of a signal share
  * one listener: Node.js warns of a leak at the eleventh, and a program may use one signal for all its acquires.
  */
-export function onAbort(signal, callback) {
+function onAbort(signal, callback) {
   const { callbacks, listener } = entries.get(signal) ?? listen(signal)
   callbacks.add(callback)
   return () => {
@@ -38,7 +40,7 @@ function listen(signal) {
  * moment, a listener added later in the same turn would never be called. So until `abort` is called, the properties
  * of the signal read the state of the lease, and the event itself follows in a later turn.
  */
-export class LossSignal {
+class LossSignal {
   #controller = new AbortController()
   #reason
 
@@ -65,3 +67,5 @@ export class LossSignal {
     this.#controller.abort(this.#reason())
   }
 }
+
+module.exports = { LossSignal, onAbort }

@@ -1,7 +1,7 @@
 // A Node.js worker of the demo: several loops that compete for the lock. See run.py.
 
 // A program that has installed the package imports 'quorlock'.
-import { Client, LeaseLostError, LockTimeoutError, QuorumError } from '../bindings-node/index.js'
+import { Client, LeaseLostError, LockTimeoutError, QuorumError } from '../bindings-node/index.mjs'
 import { appendFileSync, readFileSync, writeFileSync } from 'node:fs'
 import { setTimeout as sleep } from 'node:timers/promises'
 

@@ -70,7 +70,7 @@ impl HeldLease {
             Ended::Expired | Ended::AtLimit | Ended::Taken => totals.losses.up(),
         }
         if let Some(loss) = loss {
-            events::lost(resources, *fence, ended, &loss);
+            events::lost(resources, (*fence, self.grant.holder()), ended, &loss);
         }
     }
 
@@ -81,7 +81,7 @@ impl HeldLease {
         let was_valid = self.let_go();
         if was_valid {
             self.driver.totals.dropped.up();
-            events::dropped(&self.grant.resources, self.grant.fence);
+            events::dropped(&self.grant.resources, self.grant.fence, self.grant.holder());
         }
         was_valid
     }
@@ -117,9 +117,9 @@ impl HeldLease {
             // A majority does not hold the key, so the lease was lost before the release.
             (Some(Ended::Taken), Some(loss)) => {
                 self.driver.totals.losses.up();
-                events::lost(resources, *fence, Ended::Taken, &loss);
+                events::lost(resources, (*fence, self.grant.holder()), Ended::Taken, &loss);
             }
-            _ => events::released(resources, *fence, confirmed),
+            _ => events::released(resources, (*fence, self.grant.holder()), confirmed),
         }
     }
 
