@@ -172,6 +172,9 @@ pub(crate) struct Acquiring {
     /// How long to retry, from the start, while too few nodes can vote: forever for no limit [default: 0]
     #[arg(long, value_name = "DURATION", env = "QUORLOCK_OUTAGE", value_parser = duration::parse)]
     pub(crate) outage: Option<OptionValue>,
+    /// The name that others see while they wait, at most 128 bytes; '' for none [default: HOST:PID]
+    #[arg(long, value_name = "NAME", env = "QUORLOCK_HOLDER")]
+    pub(crate) holder: Option<String>,
     /// The exit status if others hold the lock. Does not change the exit status of errors
     #[arg(long, short = 'E', value_name = "STATUS", env = "QUORLOCK_CONFLICT_EXIT_CODE", default_value_t = crate::exit::CONFLICT)]
     pub(crate) conflict_exit_code: u8,
