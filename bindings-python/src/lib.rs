@@ -22,7 +22,7 @@ use client::Client;
 use completion::{Completing, Pending};
 use convert::{error, value};
 use inbox::Inbox;
-use lease::Lease;
+use lease::{Lease, LeaseBlock};
 use lock::Lock;
 use pyo3::exceptions::PyImportError;
 use pyo3::prelude::*;
@@ -95,6 +95,7 @@ fn _quorlock(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<Client>()?;
     module.add_class::<Lock>()?;
     module.add_class::<Lease>()?;
+    module.add_class::<LeaseBlock>()?;
     module.add_class::<Pending>()?;
     module.add_class::<Completing>()?;
     module.add_class::<Inbox>()?;

@@ -6,7 +6,7 @@ use crate::command::keys::Keys;
 use crate::config::options::{Dialect, OptionValue, Options};
 use crate::config::resources::Resources;
 use crate::error::{Error, Result};
-use crate::lock::acquire::Acquire;
+use crate::lock::acquire::{Acquire, Caller};
 use crate::lock::lease::Lease;
 use crate::lock::locked::locked;
 use crate::lock::owner::Owner;
@@ -68,6 +68,12 @@ impl Lock {
         self.option(Dialect::Rust, "max_hold", &OptionValue::Null)
     }
 
+    /// Sets the name that others see while they wait for this lock: at most 128 bytes without control
+    /// characters; empty for none.
+    pub fn holder(self, name: impl Into<String>) -> Self {
+        self.option(Dialect::Rust, "holder", &OptionValue::Text(name.into()))
+    }
+
     /// Sets an option by name, for language bindings. `name`, `value` and error messages use the
     /// form of `dialect`. If the value is invalid, the acquire and [`Lock::checked`] return the
     /// error.
@@ -112,11 +118,50 @@ impl Lock {
     /// Like [`Lock::acquire`], on behalf of a thread or task of a language binding. Without an
     /// owner, the event `acquire.reentrant` is never emitted.
     pub fn acquire_as(&self, owner: Option<Owner>) -> Pending<Result<Lease>> {
+        self.start(&self.options, owner, Caller::Acquire)
+    }
+
+    /// Tries once to acquire the lock, whatever `wait` is. Returns `None` if others hold it, or if
+    /// the votes of several clients split. Dropping the result cancels the attempt.
+    ///
+    /// Contention is the only case that is not an error. If too few nodes can vote, the result is
+    /// [`ErrorCode::NoQuorum`](crate::ErrorCode::NoQuorum), as in [`Lock::acquire`].
+    ///
+    /// ```
+    /// # async fn run() -> quorlock::Result<()> {
+    /// # let client = quorlock::Client::builder().nodes(["memory://a"]).build()?;
+    /// match client.lock("report").try_acquire().await? {
+    ///     Some(lease) => {
+    ///         println!("write the report with fence {}", lease.fence());
+    ///         lease.release().await;
+    ///     }
+    ///     None => println!("another process writes the report"),
+    /// }
+    /// # Ok(())
+    /// # }
+    /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(run()).unwrap();
+    /// ```
+    pub fn try_acquire(&self) -> Pending<Result<Option<Lease>>> {
+        self.try_acquire_as(Some(Owner::current()))
+    }
+
+    /// Like [`Lock::try_acquire`], on behalf of a thread or task of a language binding.
+    pub fn try_acquire_as(&self, owner: Option<Owner>) -> Pending<Result<Option<Lease>>> {
+        let options = Options { wait: Some(Duration::ZERO), ..self.options.clone() };
+        self.start(&options, owner, Caller::TryAcquire)
+    }
+
+    fn start<T>(
+        &self,
+        options: &Options,
+        owner: Option<Owner>,
+        caller: impl FnOnce(oneshot::Sender<Result<T>>) -> Caller,
+    ) -> Pending<Result<T>> {
         let started = self.prepare().and_then(|keys| {
             let renewer = self.setup.renewer();
-            let acquire = Acquire::new(renewer, &self.resources, keys, &self.options, owner);
+            let acquire = Acquire::new(renewer, &self.resources, keys, options, owner);
             let (sender, receiver) = oneshot::channel();
-            renewer.driver().begin(acquire.run(sender))?;
+            renewer.driver().begin(acquire.run(caller(sender)))?;
             Ok(Pending::new(receiver))
         });
         started.unwrap_or_else(|error| Pending::ready(Err(error)))

@@ -169,7 +169,7 @@ impl Examined {
     fn is_at(&mut self, server: &Server) {
         self.is_known = true;
         self.is_local = server.place.is_local();
-        self.skips_verification = server.tls.as_ref().is_some_and(|tls| !tls.is_verified);
+        self.skips_verification = server.tls.as_ref().is_some_and(|tls| !tls.is_verified());
         self.diagnosis.tls = server.tls.is_some();
         self.diagnosis.database = i64::from(server.login.database);
     }

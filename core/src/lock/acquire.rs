@@ -4,6 +4,7 @@
 //! who wins a round and when the next one begins, so no rule of the lock belongs here.
 //! `client/lock.rs` starts acquires.
 
+mod blocker;
 mod contention;
 
 use crate::command::answer::Answered;
@@ -24,6 +25,7 @@ use crate::lock::round::{RoundOptions, RunningRound};
 use crate::lock::trace::AcquireTrace;
 use crate::lock::waiters::Place;
 use crate::runtime::clock;
+use blocker::blocker;
 use quorlock_protocol::{Calls, Event, Loss, Moment, Next, NodeSet, Outcome, Term, Waiting};
 use std::future::Future;
 use std::sync::Arc;
@@ -38,6 +40,8 @@ pub(crate) struct Acquire {
     resources: Resources,
     keys: Arc<[Keys]>,
     term: Term,
+    /// The name of the lease; empty for none.
+    holder: Arc<str>,
     wait: Option<Duration>,
     max_hold: Option<Duration>,
     auto_extend: bool,
@@ -56,7 +60,35 @@ pub(crate) struct Acquire {
     reentrant_warning: Option<DropGuard>,
 }
 
-type Caller = oneshot::Sender<crate::error::Result<Lease>>;
+/// The caller of an acquire, who waits for the result.
+pub(crate) enum Caller {
+    /// Contention is an error.
+    Acquire(oneshot::Sender<crate::error::Result<Lease>>),
+    /// Contention is `None`.
+    TryAcquire(oneshot::Sender<crate::error::Result<Option<Lease>>>),
+}
+
+impl Caller {
+    /// Waits until the caller drops its [`Pending`](crate::Pending).
+    async fn gone(&mut self) {
+        match self {
+            Self::Acquire(sender) => sender.closed().await,
+            Self::TryAcquire(sender) => sender.closed().await,
+        }
+    }
+
+    fn answer(self, result: crate::error::Result<Lease>) {
+        // Sending fails if the caller is gone. Dropping the lease then releases it.
+        match self {
+            Self::Acquire(sender) => drop(sender.send(result)),
+            Self::TryAcquire(sender) => drop(sender.send(match result {
+                Ok(lease) => Ok(Some(lease)),
+                Err(error) if error.code() == ErrorCode::Timeout => Ok(None),
+                Err(error) => Err(error),
+            })),
+        }
+    }
+}
 
 impl Acquire {
     pub(crate) fn new(
@@ -72,6 +104,7 @@ impl Acquire {
         Self {
             resources: resources.clone(),
             term: options.term(options.ttl),
+            holder: Arc::clone(options.holder.as_ref().unwrap_or(&driver.process_name)),
             wait: options.wait,
             max_hold: options.max_hold,
             auto_extend: options.auto_extend,
@@ -147,6 +180,7 @@ impl Acquire {
             node_timeout: self.node_timeout,
             turns: self.calls.begin(clock::now()),
             queue_entry,
+            holder: &self.holder,
         };
         let round = RunningRound::start(&self.driver, options).map_err(End::Failed)?;
         self.trace.begin_round();
@@ -177,8 +211,8 @@ impl Acquire {
         let lease = Lease::new(&self.renewer, Arc::clone(&held));
         match self.verify(&mut caller, &mut round).await {
             Ok(()) => {
-                self.trace.win(fence);
-                answer(caller, Ok(lease));
+                self.trace.win(fence, lease.holder());
+                caller.answer(Ok(lease));
             }
             Err(end) => {
                 drop(lease);
@@ -246,18 +280,18 @@ impl Acquire {
             End::Failed(error) => {
                 let error = error.about(&self.resources);
                 self.trace.fail(Some(&error));
-                answer(caller, Err(error));
+                caller.answer(Err(error));
             }
             End::Closed => {
                 self.trace.fail(None);
-                answer(caller, Err(Error::closed().about(&self.resources)));
+                caller.answer(Err(Error::closed().about(&self.resources)));
             }
             End::Cancelled => self.trace.fail(None),
         }
     }
 
-    /// Returns the error for a lost round. On contention it says whether another lease of this
-    /// client holds the resource.
+    /// Returns the error for a lost round. On contention it names the holder, and says whether another lease
+    /// of this client holds the resource.
     fn loss_error(&self, loss: Loss, answers: &[Option<Answered>]) -> Error {
         if loss == Loss::NoQuorum {
             return self.driver.no_quorum(&self.resources, answers);
@@ -265,6 +299,7 @@ impl Acquire {
         let granted = |answer: &&Answered| matches!(answer, Ok(Reply::Granted { .. }));
         let granted = answers.iter().flatten().filter(granted).count();
         let waited = self.wait.filter(|wait| !wait.is_zero());
+        let blocker = blocker(answers);
         let held = match (self.renewer.find(&self.keys, |_| true), waited) {
             (Some(own), waited) => {
                 let dropped =
@@ -275,9 +310,15 @@ impl Acquire {
                 format!("is held by another lease of this client (fence {fence}{dropped}){after}")
             }
             (None, Some(wait)) => {
-                format!("was held by others for the whole wait of {}", HumanDuration(wait))
+                let now = blocker
+                    .as_ref()
+                    .map_or_else(String::new, |blocker| format!(", and is now {blocker}"));
+                format!("was held by others for the whole wait of {}{now}", HumanDuration(wait))
             }
-            (None, None) => "is held by others".to_owned(),
+            (None, None) => match &blocker {
+                Some(blocker) => format!("is {blocker}"),
+                None => "is held by others".to_owned(),
+            },
         };
         let (nodes, needed) = (self.driver.quorum.nodes(), self.driver.quorum.size());
         let message = format!(
@@ -287,6 +328,7 @@ impl Acquire {
         Error::new(ErrorCode::Timeout, message)
             .about(&self.resources)
             .with_nodes(self.driver.reports(answers))
+            .with_holder(blocker.map(|blocker| blocker.name.to_owned()))
     }
 }
 
@@ -298,11 +340,6 @@ enum End {
     Cancelled,
 }
 
-fn answer(caller: Caller, result: crate::error::Result<Lease>) {
-    // Fails if the caller is gone. Dropping the lease then releases it.
-    let _ = caller.send(result);
-}
-
 /// Runs `work` unless the acquire is stopped first.
 async fn unless_stopped<T>(
     driver: &Driver,
@@ -311,7 +348,7 @@ async fn unless_stopped<T>(
 ) -> Result<T, End> {
     tokio::select! {
         biased;
-        () = caller.closed() => Err(End::Cancelled),
+        () = caller.gone() => Err(End::Cancelled),
         () = driver.closing.cancelled() => Err(End::Closed),
         done = work => Ok(done),
     }

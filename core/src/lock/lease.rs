@@ -66,10 +66,27 @@ impl Lease {
         &self.grant.resources
     }
 
-    /// The value of the key on the nodes: 40 hexadecimal digits. Each lease has its own token, which is the
-    /// same for all of its resources.
+    /// The first of [`Lease::resources`], which is the only one unless several were locked together.
+    pub fn resource(&self) -> &str {
+        self.grant.resources.first().expect("a lease has at least one resource")
+    }
+
+    /// The ttl with which the lease was acquired. A later [`Lease::extend`] does not change it.
+    pub fn ttl(&self) -> Duration {
+        self.grant.term.ttl
+    }
+
+    /// The value of the key on the nodes: 40 random hexadecimal digits and, if the lease has a
+    /// [name](Lease::holder), `;` and the name. Each lease has its own token, which is the same for all of its
+    /// resources. It is a secret: whoever has it can release the lock.
     pub fn token(&self) -> &str {
-        &self.grant.subject.token
+        self.grant.subject.token.as_str()
+    }
+
+    /// The name that others see while they wait for this lease, `hostname:pid` by default; empty if it has
+    /// none.
+    pub fn holder(&self) -> &str {
+        self.grant.holder()
     }
 
     /// The fencing token: larger than the fence of every earlier lease of the resource, and below
@@ -117,6 +134,12 @@ impl Lease {
         let state = held.state();
         let now = clock::now();
         if state.lease.is_valid(now) { state.lease.end().since(now) } else { Duration::ZERO }
+    }
+
+    /// Whether `max_hold` keeps the lease from being extended beyond its present end.
+    #[doc(hidden)]
+    pub fn is_at_limit(&self) -> bool {
+        self.held().is_some_and(|held| held.state().lease.is_at_limit())
     }
 
     /// Whether the lease was released, or its client closed.
@@ -252,6 +275,7 @@ impl fmt::Debug for Lease {
         f.debug_struct("Lease")
             .field("resources", &self.grant.resources)
             .field("fence", &self.grant.fence)
+            .field("holder", &self.holder())
             .field("valid", &self.is_valid())
             .finish_non_exhaustive()
     }

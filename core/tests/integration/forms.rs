@@ -4,6 +4,7 @@
 use crate::servers::Servers;
 use crate::{wait, wait_until};
 use quorlock::{Client, ErrorCode, Lock};
+use serde_json::json;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::Duration;
@@ -64,6 +65,60 @@ fn a_dropped_waiter_leaves_no_key() {
     drop(waiting);
     assert!(wait(lease.release()));
     wait_until("no key is left", || servers.are_empty());
+}
+
+#[test]
+fn a_try_returns_a_lease_or_none_and_never_waits() {
+    let servers = Servers::start(3);
+    let client = client(&servers);
+    let lock = client.lock("r").wait_forever();
+    let lease = wait(lock.try_acquire()).unwrap().expect("the lock is free");
+    assert!(wait(lock.try_acquire()).unwrap().is_none());
+    let stats = client.stats();
+    assert_eq!((stats.attempts, stats.timeouts, stats.rounds), (2, 1, 2));
+    assert!(wait(lease.release()));
+    let next = wait(lock.try_acquire()).unwrap().expect("the lock is free again");
+    assert!(next.fence() > lease.fence());
+    drop(next);
+    wait_until("the dropped lease is released", || servers.are_empty());
+}
+
+#[test]
+fn a_try_reports_an_outage_a_mistake_and_a_closed_client() {
+    let servers = Servers::start(3);
+    let client = client(&servers);
+    let code = |lock: &Lock| wait(lock.try_acquire()).unwrap_err().code();
+    assert_eq!(code(&client.lock("")), ErrorCode::Config);
+    servers.ask(json!({ "kill": 0 }));
+    servers.ask(json!({ "kill": 1 }));
+    assert_eq!(code(&client.lock("r")), ErrorCode::NoQuorum);
+    wait(client.close());
+    assert_eq!(code(&client.lock("r")), ErrorCode::Closed);
+}
+
+#[test]
+fn dropped_tries_leave_no_key() {
+    let servers = Servers::start(3);
+    let client = client(&servers);
+    for round in 0..300_u64 {
+        let mut pending = client.lock(format!("r{round}")).try_acquire();
+        let won = pending.wait(Duration::from_micros(round * 7_919 % 800));
+        drop(pending);
+        drop(won);
+    }
+    wait_until("every try is undone", || servers.are_empty());
+}
+
+#[test]
+fn a_lease_knows_its_resource_and_the_ttl_of_its_acquire() {
+    let servers = Servers::start(3);
+    let client = client(&servers);
+    let lease = wait(client.lock(["b", "a"]).ttl(SHORT).acquire()).unwrap();
+    assert_eq!((lease.resource(), lease.ttl()), ("b", SHORT));
+    wait(lease.extend(Some(SHORT * 2))).unwrap();
+    assert_eq!(lease.ttl(), SHORT);
+    let lease = wait(client.lock("c").acquire()).unwrap();
+    assert_eq!((lease.resource(), lease.ttl()), ("c", Duration::from_secs(600)));
 }
 
 #[test]
