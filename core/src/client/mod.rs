@@ -15,7 +15,7 @@ pub(crate) mod status;
 pub(crate) mod test_nodes;
 
 use crate::client::kept::{keep, resume};
-use crate::client::list::{Listed, list};
+use crate::client::list::list;
 use crate::client::lock::Lock;
 use crate::client::setup::Setup;
 use crate::config::nodes;
@@ -304,8 +304,8 @@ impl Client {
         self.ask(async move { resume(&setup, &text).await })
     }
 
-    /// Returns the resources whose names begin with `prefix` and that have a lock key on any node, about `limit`
-    /// at most. A lock key is told from other keys by its value, so keys of other libraries are not listed. It
+    /// Returns the resources whose names begin with `prefix` and that have a lock key on any node, sorted and
+    /// `limit` at most, and whether there may be more. A lock key is told from other keys by its value, so keys of other libraries are not listed. It
     /// changes nothing on the nodes, but looks at all of their keys.
     ///
     /// The result is [`ErrorCode::NoQuorum`] if fewer than a majority of the nodes answered. Used by the command
@@ -313,7 +313,11 @@ impl Client {
     ///
     /// [`ErrorCode::NoQuorum`]: crate::ErrorCode::NoQuorum
     #[doc(hidden)]
-    pub fn list(&self, prefix: impl Into<String>, limit: usize) -> Pending<Result<Listed>> {
+    pub fn list(
+        &self,
+        prefix: impl Into<String>,
+        limit: usize,
+    ) -> Pending<Result<(Vec<String>, bool)>> {
         let (setup, prefix) = (Arc::clone(&self.setup), prefix.into());
         self.ask(async move { list(&setup, &prefix, limit).await })
     }
