@@ -70,6 +70,12 @@ class Client:
 
     __slots__ = ("__weakref__", "_native")
 
+    @overload
+    def __init__(self, nodes: Iterable[str], **options: Unpack[ClientOptions]) -> None: ...
+
+    @overload
+    def __init__(self, nodes: None = None, **options: Unpack[ClientOptions]) -> None: ...
+
     def __init__(
         self,
         nodes: Iterable[str] | None = None,
