@@ -8,6 +8,7 @@ mod calls;
 mod client;
 mod completion;
 mod convert;
+mod credentials;
 mod exit;
 mod inbox;
 mod lease;
@@ -97,6 +98,7 @@ fn _quorlock(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<Completing>()?;
     module.add_class::<Inbox>()?;
     module.add_class::<Worker>()?;
+    module.add_class::<credentials::Reply>()?;
     module.add_function(wrap_pyfunction!(timeout, module)?)?;
     module.add_function(wrap_pyfunction!(release_all, module)?)?;
     module.add_function(wrap_pyfunction!(end, module)?)?;

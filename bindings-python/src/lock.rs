@@ -10,6 +10,7 @@
 use crate::client::Client;
 use crate::completion::Pending;
 use crate::convert::{error, values};
+use crate::credentials;
 use crate::exit;
 use crate::lease::Lease;
 use crate::logging;
@@ -69,6 +70,7 @@ impl Lock {
     fn _acquire(&self, py: Python<'_>) -> PyResult<Pending> {
         let _entered = exit::enter(py);
         logging::prepare(py)?;
+        credentials::prepare(py)?;
         Ok(Pending::of(self.lock.acquire_as(Some(owner(py)?)), |py, acquired| {
             let lease = acquired.map_err(|e| error(py, &e))?;
             Ok(Py::new(py, Lease(lease))?.into_any())
@@ -78,6 +80,7 @@ impl Lock {
     fn _locked(&self, py: Python<'_>) -> PyResult<Pending> {
         let _entered = exit::enter(py);
         logging::prepare(py)?;
+        credentials::prepare(py)?;
         Ok(Pending::of(self.lock.locked(), |py, locked| {
             let locked = locked.map_err(|e| error(py, &e))?;
             Ok(locked.into_pyobject(py)?.to_owned().into_any().unbind())

@@ -270,7 +270,15 @@ def rust() -> Members:
     return members
 
 
-FOR_BINDINGS = ("option", "acquire_as", "extend_by", "on_lost", "abandon", "on_ready")
+FOR_BINDINGS = (
+    "option",
+    "credentials_by_request",
+    "acquire_as",
+    "extend_by",
+    "on_lost",
+    "abandon",
+    "on_ready",
+)
 """Methods that the page lists apart from the others."""
 
 

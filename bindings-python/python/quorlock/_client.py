@@ -1,6 +1,6 @@
 """The public class `Client` and its options. The native client does the work."""
 
-from collections.abc import Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from types import TracebackType
 from typing import TYPE_CHECKING, TypedDict, Unpack
 
@@ -11,6 +11,10 @@ from ._lock import Lock
 
 if TYPE_CHECKING:
     from ._reports import Diagnosis, Stats
+
+_Login = tuple[str | None, str]
+Credentials = Callable[[str], _Login | Awaitable[_Login]]
+"""Takes the address of a node, and returns the user or None, and the password."""
 
 
 class LockOptions(TypedDict, total=False):
@@ -53,6 +57,10 @@ class ClientOptions(LockOptions, total=False):
     largest ttl that any client uses. None or 0 turns it off. Default: None."""
     key_prefix: str
     """The prefix of the keys on the nodes, before the resource. Default: empty."""
+    credentials: Credentials | None
+    """A function, sync or async, that takes the address of a node and returns its user, or None
+    for the default user, and its password. Called on another thread for each new connection.
+    Default: None, which uses the login in the node's URL."""
 
 
 class Client:

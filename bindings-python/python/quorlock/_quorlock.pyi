@@ -24,6 +24,7 @@ __all__ = [
     "Lease",
     "Lock",
     "Pending",
+    "Reply",
     "Worker",
     "__version__",
     "command_line",
@@ -111,6 +112,11 @@ class Inbox:
     def __new__(cls, wake_up: Callable[[], object] | None) -> Inbox: ...
     def fileno(self) -> int | None: ...
     def take(self) -> list[tuple[Any, LeaseLostError | None]]: ...
+
+@final
+class Reply:
+    def fail(self, class_: str) -> None: ...
+    def give(self, given: object) -> None: ...
 
 @final
 class Worker:

@@ -138,7 +138,7 @@ impl Default for Options {
 /// The options that a lock can override.
 const PER_LOCK: [&str; 4] = ["ttl", "wait", "auto_extend", "max_hold"];
 /// The options of a client.
-const PER_CLIENT: [&str; 10] = [
+const PER_CLIENT: [&str; 11] = [
     "ttl",
     "wait",
     "auto_extend",
@@ -149,6 +149,7 @@ const PER_CLIENT: [&str; 10] = [
     "retry_delay",
     "restart_guard",
     "key_prefix",
+    "credentials",
 ];
 
 impl Options {
@@ -221,6 +222,7 @@ impl Options {
             "retry_delay" => self.retry_delay = option.retry_delay()?,
             "restart_guard" => self.restart_guard = option.restart_guard()?,
             "key_prefix" => self.key_prefix = option.text()?,
+            "credentials" => option.no_function()?,
             _ => unreachable!("every listed option is set above"),
         }
         Ok(())
@@ -266,7 +268,7 @@ impl Setting<'_> {
     }
 
     fn is_duration(&self) -> bool {
-        !["auto_extend", "drift_factor", "key_prefix"].contains(&self.name)
+        !["auto_extend", "credentials", "drift_factor", "key_prefix"].contains(&self.name)
     }
 
     fn show(&self, number: f64) -> String {
@@ -363,6 +365,15 @@ impl Setting<'_> {
         .ok_or_else(|| {
             self.wrong("two durations from 1 ms to 1 h, the shortest delay and the longest")
         })
+    }
+
+    /// Functions for credentials have a setter of their own. A value that arrives here is none.
+    fn no_function(&self) -> Result<()> {
+        match self.value {
+            OptionValue::Null => Ok(()),
+            _ => Err(self
+                .wrong("a function that takes a node's address and returns a user and a password")),
+        }
     }
 
     fn text(&self) -> Result<String> {
