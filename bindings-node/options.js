@@ -72,6 +72,12 @@ function signalOf(given) {
   throw new ConfigError(`signal must be an AbortSignal, not ${shown(given)}`)
 }
 
+/** Checks that the options of `tryLock` do not include `wait`. */
+function checkNoWait({ wait }) {
+  if (wait === undefined) return
+  throw new ConfigError('wait is not an option of tryLock, which never waits; use lock to wait')
+}
+
 /** Checks that the argument of `using` is a function. */
 function checkWork(given) {
   if (typeof given === 'function') return
@@ -88,4 +94,4 @@ function checkResult(result) {
   throw new ConfigError('the function given to `using` returned a generator, which would run after the lock is released; iterate it in the function')
 }
 
-module.exports = { checkResult, checkWork, clientOf, optionsNamed, optionsOf, signalOf }
+module.exports = { checkNoWait, checkResult, checkWork, clientOf, optionsNamed, optionsOf, signalOf }

@@ -186,6 +186,14 @@ impl ClientBuilder {
         self.option(Dialect::Rust, "key_prefix", &OptionValue::Text(prefix.into()))
     }
 
+    /// Sets the name that others see while they wait for a lock of this client: at most 128 bytes without
+    /// control characters; empty for none. By default `hostname:pid` of the process that acquires the lock.
+    /// The name is part of the key's value on the nodes.
+    #[must_use]
+    pub fn holder(self, name: impl Into<String>) -> Self {
+        self.option(Dialect::Rust, "holder", &OptionValue::Text(name.into()))
+    }
+
     /// Sets an option by name, for language bindings. `name`, `value` and error messages use the
     /// form of `dialect`. If the value is invalid, `build` returns the error.
     pub fn option(mut self, dialect: Dialect, name: &str, value: &OptionValue) -> Self {
@@ -320,9 +328,19 @@ impl Client {
     ///
     /// Use it for a holder that hangs, or that crashed and had a long ttl. A holder that is alive
     /// notices the loss at its next extension, after a third of its ttl; until then it may work
-    /// concurrently with the next holder. A key whose value is not text is not deleted.
+    /// concurrently with the next holder. A key whose value is not text is not deleted. A node for which the
+    /// status has no token is not asked, and keeps the outcome of the status.
     pub fn force_release(&self, seen: &Status) -> Pending<Result<Vec<NodeReport>>> {
         status::release(&self.setup, seen)
+    }
+
+    /// [`Client::force_release`] for whichever holder has the resource now, for language bindings.
+    #[doc(hidden)]
+    pub fn force_release_holder(
+        &self,
+        resource: impl Into<String>,
+    ) -> Pending<Result<Vec<NodeReport>>> {
+        status::release_holder(&self.setup, resource.into())
     }
 
     /// Deletes the fencing counters of a resource that is neither held nor waited for and that will

@@ -6,7 +6,7 @@
 use crate::command::keys::Keys;
 use crate::command::reply::{Holder, Refusal, Reply, StoredLock};
 use crate::command::request::{Request, Subject};
-#[cfg(test)]
+use crate::command::token::Token;
 use quorlock_protocol::Moment;
 use quorlock_protocol::node::entry::Time;
 use quorlock_protocol::node::queue;
@@ -23,7 +23,7 @@ const USED_UP: &str = "the fence counter is used up";
 #[derive(Default)]
 pub(crate) struct Entries {
     /// The lock records, by lock key.
-    records: HashMap<String, Record<String>>,
+    records: HashMap<String, Record<Token>>,
     /// The callbacks for notifications, by channel.
     listeners: HashMap<String, Listener>,
 }
@@ -58,9 +58,10 @@ impl Entries {
                         }
                         Some(Vote::Held { expires_in }) => {
                             let place = subject.waiter.as_ref().zip(*ticket);
+                            let holder = last_holder(records, now);
                             let join = |place| record::join(records, now, place, *turns, notify);
                             let rank = place.and_then(join);
-                            Ok(Reply::Held(Refusal { expires_in, clock: time.wall, rank }))
+                            Ok(Reply::Held(Refusal { expires_in, clock: time.wall, rank, holder }))
                         }
                         _ => Err(USED_UP),
                     }
@@ -113,9 +114,9 @@ impl Entries {
             }
             Request::Inspect(keys) => return Ok(Reply::Seen(self.inspect(time, &keys[0]))),
             Request::List { prefix, .. } => {
-                let is_held = |(lock, record): &(&String, &Record<String>)| {
+                let is_held = |(lock, record): &(&String, &Record<Token>)| {
                     lock.starts_with(&**prefix)
-                        && record.entry.token(now).is_some_and(|token| is_token(token))
+                        && record.entry.token(now).is_some_and(Token::is_own)
                 };
                 let keys = self.records.iter().filter(is_held).map(|(lock, _)| lock.clone());
                 return Ok(Reply::Page { cursor: 0, keys: keys.collect() });
@@ -150,7 +151,7 @@ impl Entries {
     fn with<R>(
         &mut self,
         subject: &Subject,
-        act: impl FnOnce(&mut [&mut Record<String>], &dyn Fn(usize, &str) -> bool) -> R,
+        act: impl FnOnce(&mut [&mut Record<Token>], &dyn Fn(usize, &str) -> bool) -> R,
     ) -> R {
         let take = |keys: &Keys| self.records.remove(&keys.lock).unwrap_or_default();
         let mut records: Vec<_> = subject.keys.iter().map(take).collect();
@@ -179,7 +180,7 @@ impl Entries {
 
     /// The lock record of a resource, by its lock key.
     #[cfg(test)]
-    pub(crate) fn record(&mut self, lock: &str) -> &mut Record<String> {
+    pub(crate) fn record(&mut self, lock: &str) -> &mut Record<Token> {
         self.records.entry(lock.to_owned()).or_default()
     }
 
@@ -206,7 +207,7 @@ impl Entries {
 
     /// The tokens that hold a lock.
     #[cfg(test)]
-    pub(crate) fn tokens(&self, now: Moment) -> Vec<String> {
+    pub(crate) fn tokens(&self, now: Moment) -> Vec<Token> {
         self.records.values().filter_map(|record| record.entry.token(now).cloned()).collect()
     }
 
@@ -217,14 +218,16 @@ impl Entries {
     }
 }
 
+/// The name of the holder whose lock expires last, as in acquire.lua.
+fn last_holder(records: &[&mut Record<Token>], now: Moment) -> Option<Arc<str>> {
+    // `rev`, because `max_by_key` returns the last of equals.
+    let entries = records.iter().rev().map(|record| &record.entry);
+    let last = entries.max_by_key(|entry| entry.expires_in(now))?;
+    last.token(now)?.holder().map(Arc::from)
+}
+
 impl fmt::Debug for Entries {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.records.fmt(f)
     }
-}
-
-/// Whether a value begins with a token, as in list.lua.
-fn is_token(value: &str) -> bool {
-    let digits = value.bytes().take_while(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f')).count();
-    digits == 40 && matches!(value.as_bytes().get(40), None | Some(b';'))
 }

@@ -4,7 +4,7 @@
 //! It does not decide anything about a lock (`quorlock_protocol` does) and does no IO (`transport`
 //! and `node` do). `node`, `doctor` and `lock` call it.
 //!
-//! Reading order: `keys.rs`, `request.rs`, `reply.rs`, `answer.rs` (a reply or a failure),
+//! Reading order: `keys.rs`, `token.rs`, `request.rs`, `reply.rs`, `answer.rs` (a reply or a failure),
 //! `script.rs` with `scripts/` (a server's side), `memory.rs` and
 //! `memory_node.rs` (an in-memory node's side).
 
@@ -15,3 +15,4 @@ pub(crate) mod memory_node;
 pub(crate) mod reply;
 pub(crate) mod request;
 pub(crate) mod script;
+pub(crate) mod token;

@@ -1,8 +1,10 @@
 //! The replies of nodes to requests, and what they mean for the protocol. Servers and in-memory
 //! nodes produce the same types.
 
+use crate::command::token::Token;
 use crate::error::NodeOutcome;
 use quorlock_protocol::{Answer, Healed, Moment, Vote};
+use std::sync::Arc;
 use std::time::Duration;
 
 /// A node's reply to a request that it understood.
@@ -33,7 +35,7 @@ pub(crate) enum Reply {
 }
 
 /// A refused lock: a key exists, or a notified waiter has priority.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Refusal {
     /// The time until the key expires or the waiter's priority ends; `None` if the key never
     /// expires.
@@ -42,6 +44,8 @@ pub(crate) struct Refusal {
     pub(crate) clock: u64,
     /// The number of waiters ahead in the queue; `None` if the requesting waiter is not in it.
     pub(crate) rank: Option<u64>,
+    /// The name of the holder of the key that expires last; `None` if there is no key, or no name in it.
+    pub(crate) holder: Option<Arc<str>>,
 }
 
 /// The stored state of a resource on one node.
@@ -60,7 +64,7 @@ pub(crate) struct StoredLock {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Holder {
     Nobody,
-    Token(String),
+    Token(Token),
     /// A value that is not a string, or not UTF-8.
     Other,
 }

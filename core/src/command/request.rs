@@ -2,6 +2,7 @@
 //! them on an in-memory node. Created by `lock`, `client` and `node`.
 
 use crate::command::keys::Keys;
+use crate::command::token::Token;
 use quorlock_protocol::Turns;
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,7 +12,7 @@ use std::time::Duration;
 #[derive(Debug)]
 pub(crate) struct Subject {
     pub(crate) keys: Arc<[Keys]>,
-    pub(crate) token: String,
+    pub(crate) token: Token,
     /// The name of this round's waiter in the nodes' queues; `None` if the round does not queue.
     pub(crate) waiter: Option<Arc<str>>,
 }

@@ -4,11 +4,12 @@
 //! with the error messages for it. It opens no connection; only `tls.rs` reads files, and encrypts
 //! connections that others have opened. `client` calls it; many other modules read its types.
 //!
-//! Reading order: `options.rs`, `resources.rs`, `nodes.rs` (the list of nodes), `endpoint.rs` (one
+//! Reading order: `options.rs`, `holder.rs`, `resources.rs`, `nodes.rs` (the list of nodes), `endpoint.rs` (one
 //! node), `url.rs`, `server.rs`, `credentials.rs`, `tls.rs` (`no_tls.rs` without the feature `tls`).
 
 pub(crate) mod credentials;
 pub(crate) mod endpoint;
+pub(crate) mod holder;
 pub(crate) mod nodes;
 pub(crate) mod options;
 pub(crate) mod resources;

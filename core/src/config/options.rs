@@ -3,10 +3,12 @@
 //! `client` sets options through [`Options`]; language bindings pass values as [`OptionValue`] and
 //! must not check ranges themselves. No IO.
 
+use crate::config::holder::{self, Invalid, MAX_HOLDER};
 use crate::error::duration::HumanDuration;
 use crate::error::{Error, Result};
 use quorlock_protocol::{MAX_NODES, RetryDelay, Term};
 use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// The environment variable with the node URLs, separated by commas. Clients that are given no
@@ -113,6 +115,9 @@ pub(crate) struct Options {
     /// `None`: off.
     pub(crate) restart_guard: Option<Duration>,
     pub(crate) key_prefix: String,
+    /// The name that others see while this client holds a lock; empty for none. `None`: the name of the
+    /// process that acquires the lock.
+    pub(crate) holder: Option<Arc<str>>,
 }
 
 impl Default for Options {
@@ -131,14 +136,15 @@ impl Default for Options {
             },
             restart_guard: None,
             key_prefix: String::new(),
+            holder: None,
         }
     }
 }
 
 /// The options that a lock can override.
-const PER_LOCK: [&str; 4] = ["ttl", "wait", "auto_extend", "max_hold"];
+const PER_LOCK: [&str; 5] = ["ttl", "wait", "auto_extend", "max_hold", "holder"];
 /// The options of a client.
-const PER_CLIENT: [&str; 11] = [
+const PER_CLIENT: [&str; 12] = [
     "ttl",
     "wait",
     "auto_extend",
@@ -149,6 +155,7 @@ const PER_CLIENT: [&str; 11] = [
     "retry_delay",
     "restart_guard",
     "key_prefix",
+    "holder",
     "credentials",
 ];
 
@@ -222,6 +229,7 @@ impl Options {
             "retry_delay" => self.retry_delay = option.retry_delay()?,
             "restart_guard" => self.restart_guard = option.restart_guard()?,
             "key_prefix" => self.key_prefix = option.text()?,
+            "holder" => self.holder = option.holder()?,
             "credentials" => option.no_function()?,
             _ => unreachable!("every listed option is set above"),
         }
@@ -268,7 +276,7 @@ impl Setting<'_> {
     }
 
     fn is_duration(&self) -> bool {
-        !["auto_extend", "credentials", "drift_factor", "key_prefix"].contains(&self.name)
+        !["auto_extend", "credentials", "drift_factor", "key_prefix", "holder"].contains(&self.name)
     }
 
     fn show(&self, number: f64) -> String {
@@ -380,6 +388,21 @@ impl Setting<'_> {
         match self.value {
             OptionValue::Text(text) => Ok(text.clone()),
             _ => Err(self.wrong("a string of Unicode characters")),
+        }
+    }
+
+    fn holder(&self) -> Result<Option<Arc<str>>> {
+        let accepted = format!(
+            "a string of Unicode characters, at most {MAX_HOLDER} bytes in UTF-8, without control characters"
+        );
+        match self.value {
+            OptionValue::Null => Ok(None),
+            OptionValue::Text(name) if holder::is_valid(name) => Ok(Some((&**name).into())),
+            OptionValue::Text(name) => {
+                let option = self.dialect.name(self.name);
+                Err(Error::config(format!("{option} must be {accepted}, not {}", Invalid(name))))
+            }
+            _ => Err(self.wrong(&accepted)),
         }
     }
 }

@@ -6,6 +6,7 @@
 use crate::command::answer::{self, Answered};
 use crate::command::request::Request;
 use crate::config::endpoint::Endpoint;
+use crate::config::holder;
 use crate::config::options::Options;
 use crate::config::resources::Resources;
 use crate::error::{Error, ErrorCode, NodeOutcome, NodeReport, Result};
@@ -43,6 +44,8 @@ pub(crate) struct Driver {
     /// Ends the waits for late answers. Cancelled with `closing`, and when the driver is dropped.
     pub(crate) stop_late: CancellationToken,
     pub(crate) totals: Totals,
+    /// The name of leases whose lock sets none: that of this process.
+    pub(crate) process_name: Arc<str>,
     deadlines: Arc<Deadlines>,
     tasks: TaskTracker,
     has_run_tasks: AtomicBool,
@@ -82,6 +85,7 @@ impl Driver {
             stop_late: closing.child_token(),
             closing,
             totals: Totals::default(),
+            process_name: holder::of_this_process().into(),
             deadlines,
             tasks: TaskTracker::new(),
             has_run_tasks: AtomicBool::new(false),
