@@ -18,6 +18,7 @@ use crate::client::kept::{keep, resume};
 use crate::client::list::list;
 use crate::client::lock::Lock;
 use crate::client::setup::Setup;
+use crate::config::credentials::{Credentials, CredentialsRequest, Provider};
 use crate::config::nodes;
 use crate::config::options::{Dialect, OptionValue, Options};
 use crate::config::resources::Resources;
@@ -66,6 +67,7 @@ pub struct Client {
 pub struct ClientBuilder {
     urls: Option<Vec<String>>,
     options: Options,
+    credentials: Option<Provider>,
     /// The dialect of the last option, for errors in `build`.
     dialect: Option<Dialect>,
     /// The first error, which `build` returns.
@@ -85,6 +87,34 @@ impl ClientBuilder {
     /// [`ClientBuilder::nodes`] with a comma-separated list of URLs, as in `QUORLOCK_NODES`.
     pub fn node_list(self, urls: &str) -> Self {
         self.nodes(url::split(urls))
+    }
+
+    /// Sets a function that returns the user and the password for each new connection to a node,
+    /// instead of the node's URL: for tokens that expire, and for passwords that change. Its
+    /// argument is the node's address, as in [`Client::addresses`]. In-memory nodes and sentinels
+    /// do not use it.
+    ///
+    /// The future runs on quorlock's own runtime, a tokio runtime, and must not block. If it fails,
+    /// panics, or takes longer than `connect_timeout` together with the connecting, the attempt to
+    /// connect fails, and is made again later. Errors and logs contain the text of its error.
+    ///
+    /// `build` returns an error if a URL has a user or a password, too.
+    pub fn credentials<F>(mut self, ask: impl Fn(&str) -> F + Send + Sync + 'static) -> Self
+    where
+        F: Future<Output = std::result::Result<Credentials, String>> + Send + 'static,
+    {
+        self.credentials = Some(Provider::new(ask));
+        self
+    }
+
+    /// [`ClientBuilder::credentials`] with a function that answers requests later, for language
+    /// bindings. The function must not block.
+    pub fn credentials_by_request(
+        mut self,
+        ask: impl Fn(CredentialsRequest) + Send + Sync + 'static,
+    ) -> Self {
+        self.credentials = Some(Provider::by_request(ask));
+        self
     }
 
     /// Sets the time for which the nodes keep a lock that is not extended: 10 ms to 24 h, 10 s by
@@ -190,7 +220,7 @@ impl ClientBuilder {
             return Err(mistake);
         }
         self.options.check_guard(self.dialect.unwrap_or(Dialect::Rust), self.options.ttl)?;
-        let endpoints = nodes::endpoints(self.urls.as_deref())?;
+        let endpoints = nodes::endpoints(self.urls.as_deref(), self.credentials.as_ref())?;
         Ok(Client { setup: Setup::new(self.options, endpoints) })
     }
 }
