@@ -19,7 +19,7 @@ const {
   unwrap,
 } = require('./errors.js')
 const native = require('./native.js')
-const { checkResult, checkWork, optionsOf, signalOf } = require('./options.js')
+const { checkResult, checkWork, namesOf, nodesOf, optionsOf, signalOf, warnAboutUnit } = require('./options.js')
 const { LossSignal, onAbort } = require('./signals.js')
 
 /** The callbacks for the results of operations in progress, by the number of the operation. */
@@ -95,7 +95,7 @@ function listen() {
 /** Abandons leases that were garbage-collected. A valid one is not released, because the work may still be running. */
 const collected = new FinalizationRegistry((lease) => {
   if (!lease.abandon()) return
-  const names = lease.resources.map((resource) => JSON.stringify(resource))
+  const names = lease.resources.map((resource) => JSON.stringify(native.shortened(resource)))
   const warning = new Error(
     `a lease of ${names.join(', ')} (fence ${lease.fences().join(', ')}) was garbage-collected without being released: ` +
       `it is not extended any more, and its key stays until it expires, in ${Math.ceil(lease.remaining)} ms. ` +
@@ -155,6 +155,7 @@ class Lease {
 
   async extend(ttl) {
     const site = callSite()
+    warnAboutUnit(ttl)
     unwrap(await resultOf(this.#native.extend(ttl)), site)
   }
 
@@ -237,16 +238,12 @@ function releaseAtExit() {
   if (!process.listeners('exit').includes(listener)) process.on('exit', listener)
 }
 
-// A resource that is not a well-formed string becomes the empty string, which the core refuses.
-const nameOf = (resource) => (typeof resource === 'string' && resource.isWellFormed() ? resource : '')
-const namesOf = (resources) => (Array.isArray(resources) ? Array.from(resources, nameOf) : [nameOf(resources)])
-
 class Client {
   #native
 
   constructor(nodes, options) {
     listen()
-    this.#native = unwrap(mailbox.open(nodes, optionsOf(options)))
+    this.#native = unwrap(mailbox.open(nodesOf(nodes), optionsOf(options)))
     // In a worker thread, leases are released when the thread's objects are finalized.
     if (isMainThread) releaseAtExit()
   }

@@ -4,7 +4,7 @@
 //! except the observer. `_client.py` subclasses [`Client`].
 
 use crate::completion::Pending;
-use crate::convert::{self, error, value, values};
+use crate::convert::{self, error, values};
 use crate::exit;
 use crate::logging;
 use crate::observer::Observer;
@@ -25,13 +25,8 @@ impl Client {
     fn new(nodes: &Bound<'_, PyAny>, options: &Bound<'_, PyDict>) -> PyResult<Self> {
         let py = nodes.py();
         let _entered = exit::enter(py);
-        let mut builder = quorlock::Client::builder();
-        if !nodes.is_none() {
-            builder = match convert::texts(nodes) {
-                Some(urls) => builder.nodes(urls),
-                None => builder.option(Dialect::Python, "nodes", &value(nodes)),
-            };
-        }
+        let nodes = convert::nodes(nodes)?;
+        let mut builder = quorlock::Client::builder().option(Dialect::Python, "nodes", &nodes);
         for (name, value) in values(options)? {
             builder = builder.option(Dialect::Python, &name, &value);
         }

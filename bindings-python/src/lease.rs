@@ -4,7 +4,7 @@
 //! valid, which the core does. `_lease.py` wraps [`Lease`].
 
 use crate::completion::{self, Pending};
-use crate::convert::{error, value};
+use crate::convert::{error, value, warn_about_unit};
 use crate::exit;
 use crate::inbox::Inbox;
 use pyo3::exceptions::PyBaseException;
@@ -86,13 +86,14 @@ impl Lease {
         is_lost.map_or(Ok(false), |is_lost| is_lost.extract(py))
     }
 
-    fn extend(&self, ttl: &Bound<'_, PyAny>) -> Pending {
+    fn extend(&self, ttl: &Bound<'_, PyAny>) -> PyResult<Pending> {
         let _entered = exit::enter(ttl.py());
+        warn_about_unit(ttl)?;
         let ttl = (!ttl.is_none()).then(|| value(ttl));
-        Pending::of(self.0.extend_by(Dialect::Python, ttl.as_ref()), |py, extended| {
+        Ok(Pending::of(self.0.extend_by(Dialect::Python, ttl.as_ref()), |py, extended| {
             extended.map_err(|e| error(py, &e))?;
             Ok(py.None())
-        })
+        }))
     }
 
     /// Abandons a lease that is garbage-collected: renewal stops, the keys stay until they expire.

@@ -9,7 +9,7 @@
 
 use crate::client::Client;
 use crate::completion::Pending;
-use crate::convert::{error, values};
+use crate::convert::{self, error, values};
 use crate::exit;
 use crate::lease::Lease;
 use crate::logging;
@@ -45,10 +45,7 @@ impl Lock {
         options: &Bound<'_, PyDict>,
     ) -> PyResult<Self> {
         let _entered = exit::enter(resources.py());
-        // A name that is not a string is replaced by an empty one, which the core rejects with a
-        // configuration error.
-        let names = resources.iter().map(|name| name.extract::<String>().unwrap_or_default());
-        let mut lock = client.client.lock(names.collect::<Vec<_>>());
+        let mut lock = client.client.lock(convert::resources(resources)?);
         for (name, value) in values(options)? {
             lock = lock.option(Dialect::Python, &name, &value);
         }

@@ -128,4 +128,5 @@ class Lock(_quorlock.Lock):
         return hold
 
     def __repr__(self) -> str:
-        return f"<quorlock.Lock on {', '.join(map(repr, self._resources))}>"
+        names = map(_quorlock.shortened, self._resources)
+        return f"<quorlock.Lock on {', '.join(map(repr, names))}>"

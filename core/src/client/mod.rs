@@ -13,9 +13,10 @@ pub(crate) mod status;
 use crate::client::lock::Lock;
 use crate::client::setup::Setup;
 use crate::config::nodes;
-use crate::config::options::{Dialect, OptionValue, Options};
+use crate::config::options::Options;
 use crate::config::resources::Resources;
 use crate::config::url;
+use crate::config::value::{Dialect, OptionValue};
 use crate::doctor::{Diagnosis, diagnose, votes};
 use crate::error::{Error, NodeReport, Result};
 use crate::runtime::Pending;
@@ -57,8 +58,6 @@ pub struct Client {
 pub struct ClientBuilder {
     urls: Option<Vec<String>>,
     options: Options,
-    /// The dialect of the last option, for errors in `build`.
-    dialect: Option<Dialect>,
     /// The first error, which `build` returns.
     mistake: Option<Error>,
 }
@@ -146,8 +145,8 @@ impl ClientBuilder {
     /// waiter has priority over others.
     #[must_use]
     pub fn retry_delay(self, shortest: Duration, longest: Duration) -> Self {
-        let pair = OptionValue::Pair(shortest.as_secs_f64(), longest.as_secs_f64());
-        self.option(Dialect::Rust, "retry_delay", &pair)
+        let delays = [shortest, longest].map(|delay| OptionValue::Number(delay.as_secs_f64()));
+        self.option(Dialect::Rust, "retry_delay", &OptionValue::List(delays.into()))
     }
 
     /// Sets the time for which a restarted node cannot vote: 10 ms to 24 h, and at least the
@@ -164,12 +163,18 @@ impl ClientBuilder {
         self.option(Dialect::Rust, "key_prefix", &OptionValue::Text(prefix.into()))
     }
 
-    /// Sets an option by name, for language bindings. `name`, `value` and error messages use the
-    /// form of `dialect`. If the value is invalid, `build` returns the error.
+    /// Sets an option by name, or the `nodes`, for language bindings. `name`, `value` and error
+    /// messages use the form of `dialect`. If the value is invalid, `build` returns the error.
     #[must_use]
     pub fn option(mut self, dialect: Dialect, name: &str, value: &OptionValue) -> Self {
-        self.dialect = Some(dialect);
-        if let Err(error) = self.options.set(dialect, name, value) {
+        let set = match name {
+            "nodes" => nodes::urls(dialect, value).map(|urls| {
+                self.options.dialect = dialect;
+                self.urls = urls;
+            }),
+            _ => self.options.set(dialect, name, value),
+        };
+        if let Err(error) = set {
             self.mistake.get_or_insert(error);
         }
         self
@@ -188,8 +193,8 @@ impl ClientBuilder {
         if let Some(mistake) = self.mistake {
             return Err(mistake);
         }
-        self.options.check_guard(self.dialect.unwrap_or(Dialect::Rust), self.options.ttl)?;
-        let endpoints = nodes::endpoints(self.urls.as_deref())?;
+        self.options.check_guard(self.options.ttl)?;
+        let endpoints = nodes::endpoints(self.options.dialect, self.urls.as_deref())?;
         Ok(Client { setup: Setup::new(self.options, endpoints) })
     }
 }

@@ -4,7 +4,7 @@
 //! with the error messages for it. It opens no connection; only `tls.rs` reads files, and encrypts
 //! connections that others have opened. `client` calls it; many other modules read its types.
 //!
-//! Reading order: `options.rs`, `resources.rs`, `nodes.rs` (the list of nodes), `endpoint.rs` (one
+//! Reading order: `value.rs` (what bindings pass), `options.rs`, `resources.rs`, `nodes.rs` (the list of nodes), `endpoint.rs` (one
 //! node), `url.rs`, `server.rs`, `tls.rs`.
 
 pub(crate) mod endpoint;
@@ -14,3 +14,4 @@ pub(crate) mod resources;
 pub(crate) mod server;
 pub(crate) mod tls;
 pub(crate) mod url;
+pub(crate) mod value;
