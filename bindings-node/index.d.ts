@@ -431,7 +431,7 @@ export class Client implements AsyncDisposable {
    * Throws {@link ConfigError} for an invalid URL, option or node list, and for options that are not a
    * plain object.
    */
-  constructor(nodes?: readonly string[], options?: ClientOptions)
+  constructor(nodes?: readonly (string | URL)[], options?: ClientOptions)
   /**
    * Acquires the lock, waiting for up to `wait` while others hold it. Rejects with
    * {@link LockTimeoutError} if they still hold it after `wait`, with {@link QuorumError} if too few nodes

@@ -6,7 +6,7 @@ import { Client, LockTimeoutError, QuorumError, type Lease, type LogRecord, type
 import { instrument } from 'quorlock/opentelemetry'
 import { register } from 'quorlock/prometheus'
 
-const client = new Client(['redis://127.0.0.1:6379'], {
+const client = new Client(['redis://127.0.0.1:6379', new URL('redis://127.0.0.1:6380')], {
   ttl: 5_000,
   wait: null,
   retryDelay: [20, 50],

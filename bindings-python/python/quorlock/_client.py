@@ -84,8 +84,8 @@ class Client:
         Several resources are locked all or none, with one request to each node. Their order does
         not matter: locks that overlap cannot deadlock.
 
-        Raises ConfigError if there is no resource, if one is empty or given twice, or for an
-        invalid option.
+        Raises ConfigError if there is no resource, if one is empty, longer than 8,192 bytes or
+        given twice, or for an invalid option.
         """
         return Lock(self._native, resources, options)
 

@@ -19,8 +19,8 @@ const MAX_LENGTH: usize = 8192;
 /// The number of characters of a resource that messages show.
 const SHOWN_LENGTH: usize = 100;
 
-/// The resources of one lock: 1 to 64 different, non-empty strings. Convertible from a string or
-/// from a list of strings.
+/// The resources of one lock: 1 to 64 different strings of 1 to 8,192 bytes. Convertible from a
+/// string or from a list of strings.
 ///
 /// All of them are locked or none, by one request to each node. So two locks that name the same
 /// resources in different orders cannot deadlock.
