@@ -5,8 +5,9 @@
 class QuorlockError extends Error {
   constructor(message = '', { resources = [], nodes = [] } = {}) {
     super(message)
-    this.resources = resources
-    this.nodes = nodes
+    // Loggers and JSON.stringify show only own, enumerable properties.
+    Object.defineProperty(this, 'message', { enumerable: true })
+    Object.assign(this, { name: this.name, code: this.code, resources, nodes })
   }
 
   get resource() {
@@ -14,8 +15,8 @@ class QuorlockError extends Error {
   }
 }
 
-// Sets `name` and `code` on the prototype, so that all instances share them. Built-in errors do so
-// with `name`.
+// Sets the `name` and `code` that the constructor copies to each error. The name is not taken from the class, which a
+// bundler may rename.
 function describe(kind, name, code) {
   Object.defineProperty(kind.prototype, 'name', { value: name, configurable: true, writable: true })
   Object.defineProperty(kind.prototype, 'code', { value: code, configurable: true, writable: true })

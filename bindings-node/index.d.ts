@@ -33,7 +33,11 @@ export interface NodeReport {
   readonly detail: string
 }
 
-/** The base class of all errors of quorlock. */
+/**
+ * The base class of all errors of quorlock. `message` says what happened, without the addresses of the nodes, because
+ * web frameworks send it to their clients; what each node answered is in `nodes`. Loggers and `JSON.stringify` show
+ * `name`, `code`, `message`, `resources` and `nodes`.
+ */
 export class QuorlockError extends Error {
   /** The error code, such as `NO_QUORUM`. It is the same in every language. */
   readonly code: string
@@ -141,9 +145,13 @@ export interface LockOptions extends SharedOptions {
  * A lease that is garbage-collected while valid is not released: renewal stops, its key stays on the nodes
  * until it expires, and `process.emitWarning` is called with a {@link DroppedWarning}. Once `signal` has
  * been read, the lease is not garbage-collected until it is lost or released.
+ *
+ * A lease cannot be sent to another thread: `postMessage` and `structuredClone` throw a `DataCloneError`.
  */
 export class Lease implements AsyncDisposable {
   private constructor()
+  /** The first of `resources`, which is the only one unless several were locked together. */
+  readonly resource: string
   /** The locked resources, in the order given. */
   readonly resources: readonly string[]
   /**
@@ -162,6 +170,8 @@ export class Lease implements AsyncDisposable {
    * resource may have any name, such as `__proto__`. Each read returns a new object.
    */
   readonly fences: Readonly<Record<string, number>>
+  /** The ttl in ms with which the lease was acquired. `extend` does not change it. */
+  readonly ttl: number
   /** Whether the lock is held now, by the local clock. Once `false`, it never becomes `true` again. */
   readonly valid: boolean
   /**
@@ -432,6 +442,10 @@ export class Client implements AsyncDisposable {
    * plain object.
    */
   constructor(nodes?: readonly (string | URL)[], options?: ClientOptions)
+  /** The nodes' URLs, without user and password. */
+  readonly nodes: readonly string[]
+  /** Whether the client is closed. */
+  readonly closed: boolean
   /**
    * Acquires the lock, waiting for up to `wait` while others hold it. Rejects with
    * {@link LockTimeoutError} if they still hold it after `wait`, with {@link QuorumError} if too few nodes
@@ -440,6 +454,11 @@ export class Client implements AsyncDisposable {
    * that are not a plain object, or duplicate nodes.
    */
   lock(resources: Resources, options?: LockOptions): Promise<Lease>
+  /**
+   * Tries once to acquire the lock, without waiting. Resolves to `null` if others hold it, or if the votes of
+   * several clients split. Otherwise like `lock`; the option `wait` is refused with {@link ConfigError}.
+   */
+  tryLock(resources: Resources, options?: Omit<LockOptions, 'wait'>): Promise<Lease | null>
   /**
    * Holds the lock while `work` runs, and resolves to its result. Rejects like `lock` if the acquire fails;
    * with the error of `work` if it throws; with {@link LeaseLostError} if the lease was lost before `work`

@@ -6,6 +6,7 @@
 
 const { channel, tracingChannel } = require('node:diagnostics_channel')
 const { setInterval } = require('node:timers')
+const { inspect } = require('node:util')
 const { isMainThread } = require('node:worker_threads')
 const {
   ClosedError,
@@ -19,7 +20,7 @@ const {
   unwrap,
 } = require('./errors.js')
 const native = require('./native.js')
-const { checkResult, checkWork, namesOf, nodesOf, optionsOf, signalOf, warnAboutUnit } = require('./options.js')
+const { checkNoWait, checkResult, checkWork, namesOf, nodesOf, optionsOf, signalOf, warnAboutUnit } = require('./options.js')
 const { LossSignal, onAbort } = require('./signals.js')
 
 /** The callbacks for the results of operations in progress, by the number of the operation. */
@@ -107,6 +108,15 @@ const collected = new FinalizationRegistry((lease) => {
   process.emitWarning(warning)
 })
 
+/**
+ * Makes structuredClone and postMessage throw a DataCloneError that contains `advice`, instead of returning an empty
+ * object. A symbol cannot be cloned, and the error shows its description. Node.js 20 has no markAsUncloneable, whose
+ * error could not say what to do instead.
+ */
+function refuseCloning(object, advice) {
+  Object.defineProperty(object, 'uncloneable', { value: Symbol(advice), enumerable: true })
+}
+
 class Lease {
   #native
   #signal
@@ -114,11 +124,16 @@ class Lease {
 
   constructor(lease) {
     this.#native = lease
+    refuseCloning(this, 'a Lease works only in the thread that acquired it: to another thread, send its fence')
     collected.register(this, lease)
   }
 
   get resources() {
     return this.#native.resources
+  }
+
+  get resource() {
+    return this.resources[0]
   }
 
   get token() {
@@ -135,6 +150,10 @@ class Lease {
     const numbers = this.#native.fences()
     for (const [index, resource] of this.resources.entries()) fences[resource] = numbers[index]
     return Object.freeze(fences)
+  }
+
+  get ttl() {
+    return this.#native.ttl
   }
 
   get valid() {
@@ -168,6 +187,16 @@ class Lease {
   async [Symbol.asyncDispose]() {
     await this.release()
     unwrap(this.#native.loss())
+  }
+
+  [inspect.custom](_, options) {
+    const { valid, remaining } = this
+    const resources = this.resources.map((resource) => native.shortened(resource))
+    const fences = Object.fromEntries(this.#native.fences().map((fence, index) => [resources[index], fence]))
+    const names = resources.length === 1 ? { resource: resources[0], fence: this.fence } : { resources, fences }
+    // The whole token is enough to release the lease.
+    const token = `${this.token.slice(0, 8)}…`
+    return `Lease ${inspect({ ...names, token, valid, remaining: Math.floor(remaining) }, options)}`
   }
 
   /** Returns the error of the loss, always the same object, or undefined if the lease was not lost. */
@@ -244,15 +273,27 @@ class Client {
   constructor(nodes, options) {
     listen()
     this.#native = unwrap(mailbox.open(nodesOf(nodes), optionsOf(options)))
+    refuseCloning(this, 'a Client works only in the thread that created it: create one in each thread')
     // In a worker thread, leases are released when the thread's objects are finalized.
     if (isMainThread) releaseAtExit()
   }
 
+  get nodes() {
+    return this.#native.addresses
+  }
+
+  get closed() {
+    return this.#native.closed
+  }
+
   async lock(resources, options) {
+    return this.#traced('acquire', resources, options, callSite())
+  }
+
+  async tryLock(resources, options) {
     const site = callSite()
-    if (!isObserved()) return this.#lock(resources, options, site)
-    const context = { client: this, resources: namesOf(resources) }
-    return acquiring.tracePromise(() => this.#lock(resources, options, site), context)
+    checkNoWait(optionsOf(options))
+    return this.#traced('tryAcquire', resources, options, site)
   }
 
   async using(resources, options, work) {
@@ -299,22 +340,31 @@ class Client {
     await this.close()
   }
 
-  [Symbol.for('nodejs.util.inspect.custom')]() {
-    return `Client { ${this.#native.addresses.join(', ')} }`
+  [inspect.custom](_, options) {
+    const { nodes, closed } = this
+    return `Client ${inspect({ nodes, closed }, options)}`
   }
 
-  async #lock(resources, options, site) {
-    return new Lease(unwrap(await this.#acquire(resources, options), site))
+  #traced(method, resources, options, site) {
+    if (!isObserved()) return this.#acquire(method, resources, options, site)
+    const context = { client: this, resources: namesOf(resources) }
+    return acquiring.tracePromise(() => this.#acquire(method, resources, options, site), context)
   }
 
-  #acquire(resources, options) {
+  /** Acquires with a method of the addon. Resolves to a lease, or to null if `tryAcquire` finds that others hold it. */
+  async #acquire(method, resources, options, site) {
+    const lease = unwrap(await this.#result(method, resources, options), site)
+    return lease && new Lease(lease)
+  }
+
+  #result(method, resources, options) {
     listen()
     const names = namesOf(resources)
-    if (options === undefined) return resultOf(this.#native.acquire(names))
+    if (options === undefined) return resultOf(this.#native[method](names))
     const { signal: given, ...rest } = optionsOf(options)
     const signal = signalOf(given)
     if (signal?.aborted) throw signal.reason
-    const number = this.#native.acquire(names, rest)
+    const number = this.#native[method](names, rest)
     return signal ? resultUnlessAborted(number, signal) : resultOf(number)
   }
 }

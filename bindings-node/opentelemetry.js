@@ -90,6 +90,8 @@ function follow(client, meter, tracer) {
 
 function outcomeOf({ result, error }) {
   if (result) return 'won'
+  // The result of a tryLock while others hold the lock.
+  if (result === null) return 'timeout'
   return error instanceof QuorlockError ? error.code.toLowerCase() : 'cancelled'
 }
 

@@ -91,6 +91,12 @@ function signalOf(given) {
   throw new ConfigError(`signal must be an AbortSignal, not ${shown(given)}${advice}`)
 }
 
+/** Checks that the options of `tryLock` do not include `wait`. */
+function checkNoWait({ wait }) {
+  if (wait === undefined) return
+  throw new ConfigError('wait is not an option of tryLock, which never waits; use lock to wait')
+}
+
 /** Checks that the argument of `using` is a function. */
 function checkWork(given) {
   if (typeof given === 'function') return
@@ -107,4 +113,4 @@ function checkResult(result) {
   throw new ConfigError('the function given to `using` returned a generator, which would run after the lock is released; iterate it in the function')
 }
 
-module.exports = { checkResult, checkWork, clientOf, namesOf, nodesOf, optionsNamed, optionsOf, signalOf, warnAboutUnit }
+module.exports = { checkNoWait, checkResult, checkWork, clientOf, namesOf, nodesOf, optionsNamed, optionsOf, signalOf, warnAboutUnit }

@@ -36,7 +36,8 @@ impl From<Error> for Failure {
         Self {
             code: error.code().as_str().to_owned(),
             class: error.code().class().to_owned(),
-            message: error.to_string(),
+            // Without the nodes' addresses, because web frameworks send the message to their clients.
+            message: error.message().to_owned(),
             resources: error.resources().to_vec(),
             nodes: nodes.collect(),
         }

@@ -2,26 +2,30 @@
 //! event loop.
 //!
 //! It holds no lock logic: that is in the `quorlock` crate. Promises, errors and signals are made in
-//! `index.js`, which is the only caller. No function here may block the event loop, except `release_all` and
-//! `command_line`.
+//! `index.js`, which is the only caller, except that `testing.js` calls `testing.rs`. No function here may
+//! block the event loop, except `release_all`, `command_line` and those of `testing.rs`.
 
 mod convert;
 mod log;
 mod mailbox;
+mod testing;
 
 use convert::{Failure, settle, value, values};
 use mailbox::Deliver;
-use napi::bindgen_prelude::{Either, Either5, Function, Object, Unknown};
+use napi::bindgen_prelude::{Either, Either6, Function, Null, Object, Unknown};
 use napi::threadsafe_function::ThreadsafeFunctionCallMode::NonBlocking;
 use napi::{Error, Result, Status};
 use napi_derive::napi;
-use quorlock::{Dialect, Pending};
+use quorlock::{Dialect, Owner, Pending};
 use std::ffi::OsString;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
+/// All asynchronous functions run on one thread, so the caller of an acquire cannot be identified.
+const NO_OWNER: Option<Owner> = None;
+
 /// The outcome of an operation.
-type Outcome = Either5<Lease, bool, Vec<String>, Failure, ()>;
+type Outcome = Either6<Lease, bool, Vec<String>, Failure, (), Null>;
 
 /// Collects the results of all operations of one environment: the main thread, or a worker thread. A method
 /// that starts an operation returns its number, which identifies the operation.
@@ -68,21 +72,29 @@ impl Client {
     /// Starts an acquire. The result is a lease.
     #[napi(catch_unwind)]
     pub fn acquire(&self, resources: Vec<String>, options: Option<Object<'_>>) -> Result<f64> {
-        let mut lock = self.client.lock(resources);
-        for (name, value) in options.map(values).transpose()?.unwrap_or_default() {
-            lock = lock.option(Dialect::JavaScript, &name, &value);
-        }
+        let acquired = self.lock_of(resources, options)?.acquire_as(NO_OWNER);
         let mailbox = Weak::clone(&self.mailbox);
-        let lease = |lease| Either5::A(Lease { lease, mailbox });
-        // All asynchronous functions run on one thread, so the caller cannot be identified.
-        begin(&self.mailbox, lock.acquire_as(None), |acquired| outcome(acquired, lease))
+        let lease = |lease| Either6::A(Lease { lease, mailbox });
+        begin(&self.mailbox, acquired, |acquired| outcome(acquired, lease))
+    }
+
+    /// Starts a single attempt to acquire. The result is a lease, or `null` if others hold the lock.
+    #[napi(catch_unwind)]
+    pub fn try_acquire(&self, resources: Vec<String>, options: Option<Object<'_>>) -> Result<f64> {
+        let tried = self.lock_of(resources, options)?.try_acquire_as(NO_OWNER);
+        let mailbox = Weak::clone(&self.mailbox);
+        let lease = |lease: Option<_>| match lease {
+            Some(lease) => Either6::A(Lease { lease, mailbox }),
+            None => Either6::F(Null),
+        };
+        begin(&self.mailbox, tried, |tried| outcome(tried, lease))
     }
 
     /// Starts a check whether any of the resources is locked. The result is a boolean.
     #[napi(catch_unwind)]
     pub fn locked(&self, resources: Vec<String>) -> Result<f64> {
         let locked = self.client.lock(resources).locked();
-        begin(&self.mailbox, locked, |locked| outcome(locked, Either5::B))
+        begin(&self.mailbox, locked, |locked| outcome(locked, Either6::B))
     }
 
     /// The nodes' URLs, without passwords.
@@ -95,7 +107,7 @@ impl Client {
     #[napi(catch_unwind)]
     pub fn doctor(&self) -> Result<f64> {
         let forms = |diagnosis: quorlock::Diagnosis| {
-            Either5::C(vec![diagnosis.to_string(), diagnosis.to_json()])
+            Either6::C(vec![diagnosis.to_string(), diagnosis.to_json()])
         };
         begin(&self.mailbox, self.client.doctor(), move |diagnosis| outcome(diagnosis, forms))
     }
@@ -112,10 +124,30 @@ impl Client {
         self.client.stats().metrics_to_json()
     }
 
+    /// Whether the client is closed.
+    #[napi(getter, catch_unwind)]
+    pub fn closed(&self) -> bool {
+        self.client.is_closed()
+    }
+
     /// Starts closing the client. The result is `undefined`.
     #[napi(catch_unwind)]
     pub fn close(&self) -> Result<f64> {
-        begin(&self.mailbox, self.client.close(), Either5::E)
+        begin(&self.mailbox, self.client.close(), Either6::E)
+    }
+}
+
+impl Client {
+    fn lock_of(
+        &self,
+        resources: Vec<String>,
+        options: Option<Object<'_>>,
+    ) -> Result<quorlock::Lock> {
+        let mut lock = self.client.lock(resources);
+        for (name, value) in options.map(values).transpose()?.unwrap_or_default() {
+            lock = lock.option(Dialect::JavaScript, &name, &value);
+        }
+        Ok(lock)
     }
 }
 
@@ -133,6 +165,12 @@ impl Lease {
     #[napi(getter, catch_unwind)]
     pub fn resources(&self) -> Vec<String> {
         self.lease.resources().to_vec()
+    }
+
+    /// The ttl in milliseconds with which the lease was acquired.
+    #[napi(getter, catch_unwind)]
+    pub fn ttl(&self) -> f64 {
+        self.lease.ttl().as_secs_f64() * 1e3
     }
 
     /// The value of the key on the nodes.
@@ -195,7 +233,7 @@ impl Lease {
     pub fn extend(&self, ttl: Unknown<'_>) -> Result<f64> {
         let ttl = convert::given(ttl)?.map(value).transpose()?;
         let extended = self.lease.extend_by(Dialect::JavaScript, ttl.as_ref());
-        begin(&self.mailbox, extended, |extended| outcome(extended, Either5::E))
+        begin(&self.mailbox, extended, |extended| outcome(extended, Either6::E))
     }
 
     /// Stops renewing a lease that was garbage-collected, without releasing it. Returns whether it was valid.
@@ -207,7 +245,7 @@ impl Lease {
     /// Starts the release. The result is whether the lease was valid and a majority confirmed the release.
     #[napi(catch_unwind)]
     pub fn release(&self) -> Result<f64> {
-        begin(&self.mailbox, self.lease.release(), Either5::B)
+        begin(&self.mailbox, self.lease.release(), Either6::B)
     }
 }
 
@@ -223,7 +261,7 @@ fn begin<T: Send + 'static>(
 }
 
 fn outcome<T>(result: quorlock::Result<T>, convert: impl FnOnce(T) -> Outcome) -> Outcome {
-    result.map_or_else(|error| Either5::D(error.into()), convert)
+    result.map_or_else(|error| Either6::D(error.into()), convert)
 }
 
 /// Returns the value as error messages show it. Strings are not shown, because they may be secrets.

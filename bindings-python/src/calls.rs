@@ -10,6 +10,7 @@ use once_cell::race::OnceBox;
 use pyo3::prelude::*;
 use pyo3::types::PyTuple;
 use quorlock::PerProcess;
+use std::cell::Cell;
 use std::collections::VecDeque;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -33,7 +34,7 @@ struct Call {
 }
 
 /// The kinds of calls. Each kind has its own threads, so that one kind cannot delay another.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
     /// `on_lost` callbacks.
     Losses,
@@ -97,8 +98,31 @@ impl Kind {
     ) {
         let calls = self.calls();
         let call = Call { key: key.to_owned(), make: Box::new(make) };
-        calls.state().waiting.push_back(call);
+        let mut state = calls.state();
+        state.waiting.push_back(call);
+        state.put += 1;
+        drop(state);
         calls.changed.notify_all();
+    }
+
+    /// Waits until the calls that are queued or running now are done, for at most `timeout`. Returns whether
+    /// they are.
+    ///
+    /// Does not wait for them if no worker exists that could run them, or if this thread is a worker of this
+    /// kind. Must be called without the GIL, unless `timeout` is zero. The calls must run one at a time.
+    pub(crate) fn flush(self, timeout: Duration) -> bool {
+        let calls = self.calls();
+        let mut state = calls.state();
+        let (end, is_last) = (Instant::now() + timeout, state.put);
+        while state.done < is_last && state.workers > 0 && RUNS.get() != Some(self) {
+            let left = end.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return false;
+            }
+            let waited = calls.changed.wait_timeout(state, left);
+            state = waited.unwrap_or_else(PoisonError::into_inner).0;
+        }
+        true
     }
 
     /// Returns whether no call is queued or running, or no worker exists that could run one.
@@ -124,6 +148,9 @@ struct Calls {
 struct State {
     waiting: VecDeque<Call>,
     running: Vec<Running>,
+    /// The number of calls that were queued, and of those that were run.
+    put: u64,
+    done: u64,
     workers: usize,
     /// Workers that are waiting for a call.
     idle: usize,
@@ -131,10 +158,24 @@ struct State {
     last: usize,
 }
 
+thread_local! {
+    /// The kind of calls that this thread runs; `None` if it is not a worker.
+    static RUNS: Cell<Option<Kind>> = const { Cell::new(None) };
+}
+
 struct Running {
     worker: usize,
     key: String,
     since: Instant,
+}
+
+impl State {
+    /// Marks the call that a worker runs as done, if there is one.
+    fn end_call(&mut self, worker: usize) {
+        let before = self.running.len();
+        self.running.retain(|running| running.worker != worker);
+        self.done += (before - self.running.len()) as u64;
+    }
 }
 
 impl Calls {
@@ -155,7 +196,7 @@ impl Calls {
     /// Marks the previous call of this worker as done and waits for its next one.
     fn next(&self, worker: usize) -> Call {
         let mut state = self.state();
-        state.running.retain(|running| running.worker != worker);
+        state.end_call(worker);
         self.changed.notify_all();
         state.idle += 1;
         loop {
@@ -201,6 +242,7 @@ impl Worker {
     /// other worker is idle.
     fn next(&self, py: Python<'_>) -> PyResult<Next> {
         let _entered = exit::enter(py);
+        RUNS.set(Some(self.kind));
         loop {
             let calls = self.kind.calls();
             let Call { make, .. } = exit::detach(py, || calls.next(self.number));
@@ -229,7 +271,7 @@ impl Drop for Worker {
     fn drop(&mut self) {
         let calls = self.kind.calls();
         let mut state = calls.state();
-        state.running.retain(|running| running.worker != self.number);
+        state.end_call(self.number);
         // A forked child may drop a worker of its parent, which the child's own state never counted.
         state.workers = state.workers.saturating_sub(1);
         calls.changed.notify_all();

@@ -8,6 +8,7 @@ use crate::calls::Kind;
 use crate::convert::error;
 use crate::exit;
 use crate::inbox::{Cancel, Inbox, Letter, Shared};
+use crate::logging;
 use crate::waiting::{hub, wait};
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
@@ -44,7 +45,9 @@ impl<T: Send + 'static> Operation for Typed<T> {
         py: Python<'_>,
         timeout: Option<Duration>,
     ) -> PyResult<Option<Py<PyAny>>> {
-        wait(py, self.pending, timeout)?.map(|value| (self.convert)(py, value)).transpose()
+        let Some(value) = wait(py, self.pending, timeout)? else { return Ok(None) };
+        logging::flush(py);
+        (self.convert)(py, value).map(Some)
     }
 
     fn complete(self: Box<Self>, inbox: &Arc<Shared>, target: Py<PyAny>) -> Completing {
@@ -167,7 +170,10 @@ impl<T: Send + 'static> Cancel for Filling<T> {
 impl<T: Send + 'static> UnderWay for Filling<T> {
     fn take(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
         match self.place.replace(Value::Unwanted) {
-            Value::Ready(value) => (self.place.convert)(py, value),
+            Value::Ready(value) => {
+                logging::flush(py);
+                (self.place.convert)(py, value)
+            }
             Value::Awaited | Value::Unwanted => {
                 Err(PyRuntimeError::new_err("this operation has no result to take"))
             }

@@ -125,7 +125,7 @@ pub(crate) fn resources(given: &Bound<'_, PyTuple>) -> PyResult<Vec<String>> {
 }
 
 /// Warns if a ttl was probably meant in milliseconds. A `timedelta` names its unit. The warning
-/// points at the caller of the Python function that calls native code.
+/// points at the innermost line that is not of this package.
 pub(crate) fn warn_about_unit(given: &Bound<'_, PyAny>) -> PyResult<()> {
     if given.is_instance_of::<PyDelta>() {
         return Ok(());
@@ -134,10 +134,25 @@ pub(crate) fn warn_about_unit(given: &Bound<'_, PyAny>) -> PyResult<()> {
     match unit_warning(Dialect::Python, &value(given)) {
         Some(text) => {
             let text = CString::new(text).unwrap_or_default();
-            PyErr::warn(py, &py.get_type::<PyRuntimeWarning>(), &text, 2)
+            PyErr::warn(py, &py.get_type::<PyRuntimeWarning>(), &text, frames_of_package(py)? + 1)
         }
         None => Ok(()),
     }
+}
+
+/// Returns the number of this package's frames at the end of the stack.
+fn frames_of_package(py: Python<'_>) -> PyResult<i32> {
+    let mut frame = py.import("sys")?.call_method0("_getframe")?;
+    let mut frames = 0;
+    while !frame.is_none() {
+        let module: String = frame.getattr("f_globals")?.get_item("__name__")?.extract()?;
+        if !module.starts_with("quorlock.") {
+            break;
+        }
+        frame = frame.getattr("f_back")?;
+        frames += 1;
+    }
+    Ok(frames)
 }
 
 /// Converts a core error to the exception class of the same name in `quorlock._errors`.

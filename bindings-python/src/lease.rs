@@ -1,12 +1,17 @@
 //! The native part of `quorlock.Lease`.
 //!
-//! This module owns the conversion of a lease's properties and results. It must not decide whether a lease is
-//! valid, which the core does. `_lease.py` wraps [`Lease`].
+//! This module owns the conversion of a lease's properties and results, and the `with` statement of a lease.
+//! It must not decide whether a lease is valid, which the core does.
+//!
+//! There are two objects for each lease. [`Lease`] releases the lock if it is dropped. `quorlock.Lease`, a
+//! subclass of [`LeaseBlock`], refers to it and abandons it if it is collected. So a lease that the caller
+//! never got must be dropped as a [`Lease`].
 
 use crate::completion::{self, Pending};
 use crate::convert::{error, value, warn_about_unit};
 use crate::exit;
 use crate::inbox::Inbox;
+use once_cell::race::OnceBox;
 use pyo3::exceptions::PyBaseException;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
@@ -22,6 +27,16 @@ impl Lease {
     #[getter]
     fn resources<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
         PyTuple::new(py, self.0.resources())
+    }
+
+    #[getter]
+    fn resource(&self) -> &str {
+        self.0.resource()
+    }
+
+    #[getter]
+    fn ttl(&self) -> f64 {
+        self.0.ttl().as_secs_f64()
     }
 
     #[getter]
@@ -108,4 +123,59 @@ impl Lease {
             Ok(released.into_pyobject(py)?.to_owned().into_any().unbind())
         })
     }
+}
+
+impl Lease {
+    /// Releases the lease at the end of a block and waits for the nodes. Returns the error if the lease was
+    /// lost, unless the block `raised` an error of its own.
+    pub(crate) fn leave(&self, py: Python<'_>, raised: &Bound<'_, PyAny>) -> PyResult<()> {
+        self.release().wait_here(py, None)?;
+        match self.0.loss() {
+            Some(loss) if raised.is_none() => Err(error(py, &loss)),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// The base class of `quorlock.Lease`: its `with` statement.
+#[pyclass(frozen, subclass, module = "quorlock._quorlock")]
+pub(crate) struct LeaseBlock(Py<Lease>);
+
+#[pymethods]
+impl LeaseBlock {
+    #[new]
+    fn new(native: Py<Lease>) -> Self {
+        Self(native)
+    }
+
+    #[getter]
+    fn _native<'py>(&self, py: Python<'py>) -> &Bound<'py, Lease> {
+        self.0.bind(py)
+    }
+
+    fn __enter__<'py>(slf: Bound<'py, Self>) -> PyResult<Bound<'py, Self>> {
+        let native = slf.get().0.bind(slf.py()).get();
+        native.check(slf.py())?;
+        Ok(slf)
+    }
+
+    fn __exit__(
+        &self,
+        py: Python<'_>,
+        _kind: &Bound<'_, PyAny>,
+        raised: &Bound<'_, PyAny>,
+        _traceback: &Bound<'_, PyAny>,
+    ) -> PyResult<()> {
+        let _entered = exit::enter(py);
+        self.0.get().leave(py, raised)
+    }
+}
+
+/// Returns a `quorlock.Lease` of `native`. Runs no Python code, so no signal handler can raise here.
+pub(crate) fn wrap<'py>(py: Python<'py>, native: &Py<Lease>) -> PyResult<Bound<'py, PyAny>> {
+    // Initialized without waiting for another thread: in a forked child that thread would not exist.
+    static CLASS: OnceBox<Py<PyAny>> = OnceBox::new();
+    let import =
+        || Ok::<_, PyErr>(Box::new(py.import("quorlock._lease")?.getattr("Lease")?.unbind()));
+    CLASS.get_or_try_init(import)?.bind(py).call1((native.clone_ref(py),))
 }

@@ -14,6 +14,7 @@ mod lease;
 mod lock;
 mod logging;
 mod observer;
+mod testing;
 mod waiting;
 
 use calls::{Kind, Worker};
@@ -21,7 +22,7 @@ use client::Client;
 use completion::{Completing, Pending};
 use convert::{error, value};
 use inbox::Inbox;
-use lease::Lease;
+use lease::{Lease, LeaseBlock};
 use lock::Lock;
 use pyo3::exceptions::PyImportError;
 use pyo3::prelude::*;
@@ -31,6 +32,7 @@ use std::borrow::Cow;
 use std::ffi::OsString;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
+use testing::{FastForward, TestNodes};
 
 /// The maximum time that [`end`] waits for a running `logging` handler at interpreter exit.
 const LOGGING_TIMEOUT: Duration = Duration::from_secs(1);
@@ -100,10 +102,13 @@ fn _quorlock(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<Client>()?;
     module.add_class::<Lock>()?;
     module.add_class::<Lease>()?;
+    module.add_class::<LeaseBlock>()?;
     module.add_class::<Pending>()?;
     module.add_class::<Completing>()?;
     module.add_class::<Inbox>()?;
     module.add_class::<Worker>()?;
+    module.add_class::<TestNodes>()?;
+    module.add_class::<FastForward>()?;
     module.add_function(wrap_pyfunction!(timeout, module)?)?;
     module.add_function(wrap_pyfunction!(shortened, module)?)?;
     module.add_function(wrap_pyfunction!(release_all, module)?)?;

@@ -5,16 +5,18 @@
 //! exceptions occur only where it checks for signals or runs Python code.
 //!
 //! This module owns the list of open blocks of a lock. It must not decide about leases, which the core
-//! does. `_lock.py` subclasses [`Lock`] and adds `async with` and the decorator.
+//! does. `_lock.py` subclasses [`Lock`] and adds the `_async` forms and the
+//! decorator.
 
 use crate::client::Client;
 use crate::completion::Pending;
 use crate::convert::{self, error, values};
 use crate::exit;
-use crate::lease::Lease;
+use crate::lease::{Lease, wrap};
 use crate::logging;
 use crate::observer::Observer;
 use once_cell::race::OnceBox;
+use pyo3::IntoPyObjectExt;
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
@@ -45,16 +47,15 @@ impl Lock {
         options: &Bound<'_, PyDict>,
     ) -> PyResult<Self> {
         let _entered = exit::enter(resources.py());
-        let mut lock = client.client.lock(convert::resources(resources)?);
-        for (name, value) in values(options)? {
-            lock = lock.option(Dialect::Python, &name, &value);
-        }
+        let names = convert::resources(resources)?;
+        let lock = with_options(client.client.lock(names), options)?;
         let lock = lock.checked().map_err(|e| error(resources.py(), &e))?;
         Ok(Self { lock, observer: client.observer.clone(), open: Mutex::default() })
     }
 
+    /// The resources to lock, in the order in which they were given.
     #[getter]
-    fn _resources<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
+    fn resources<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
         PyTuple::new(py, self.lock.resources())
     }
 
@@ -63,13 +64,45 @@ impl Lock {
         self.observer.get(py)
     }
 
-    fn _acquire(&self, py: Python<'_>) -> PyResult<Pending> {
+    /// Starts an acquire. `options` override those of the lock. The result is a native lease.
+    fn _acquire(&self, options: &Bound<'_, PyDict>) -> PyResult<Pending> {
+        let py = options.py();
         let _entered = exit::enter(py);
         logging::prepare(py)?;
-        Ok(Pending::of(self.lock.acquire_as(Some(owner(py)?)), |py, acquired| {
+        let owner = Some(owner(py)?);
+        let acquiring = if options.is_empty() {
+            self.lock.acquire_as(owner)
+        } else {
+            with_options(self.lock.clone(), options)?.acquire_as(owner)
+        };
+        Ok(Pending::of(acquiring, |py, acquired| {
             let lease = acquired.map_err(|e| error(py, &e))?;
             Ok(Py::new(py, Lease(lease))?.into_any())
         }))
+    }
+
+    /// Starts a try. The result is a native lease, or `None`.
+    fn _try_acquire(&self, py: Python<'_>) -> PyResult<Pending> {
+        let _entered = exit::enter(py);
+        logging::prepare(py)?;
+        Ok(Pending::of(self.lock.try_acquire_as(Some(owner(py)?)), |py, acquired| {
+            let lease = acquired.map_err(|e| error(py, &e))?;
+            lease.map(|lease| Py::new(py, Lease(lease))).transpose()?.into_py_any(py)
+        }))
+    }
+
+    /// Acquires the lock. `options` override those of the lock. Returns a `quorlock.Lease`.
+    fn _hold<'py>(&self, options: &Bound<'py, PyDict>) -> PyResult<Bound<'py, PyAny>> {
+        let py = options.py();
+        let _entered = exit::enter(py);
+        deliver(py, &self.held(py, |_| self._acquire(options))?.ok_or_else(no_lease)?)
+    }
+
+    /// Tries once to acquire the lock. Returns a `quorlock.Lease` or `None`.
+    fn _try_hold<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyAny>>> {
+        let _entered = exit::enter(py);
+        let native = self.held(py, |py| self._try_acquire(py))?;
+        native.map(|native| deliver(py, &native)).transpose()
     }
 
     fn _locked(&self, py: Python<'_>) -> PyResult<Pending> {
@@ -83,20 +116,15 @@ impl Lock {
 
     fn __enter__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         let _entered = exit::enter(py);
-        let acquire = |py| {
-            let lease = self._acquire(py)?.wait_here(py, None)?;
-            let lease =
-                lease.ok_or_else(|| PyRuntimeError::new_err("the acquire has no result"))?;
-            Ok(lease.cast_bound::<Lease>(py)?.clone().unbind())
-        };
-        let lease = self.observer.observed(py, |py| self._resources(py), acquire)?;
+        let options = PyDict::new(py);
+        let native = self.held(py, |_| self._acquire(&options))?.ok_or_else(no_lease)?;
+        let lease = wrap(py, &native)?;
         // The last Python code of the entry. If a signal handler raises here, nothing else owns the
         // lease, so release it.
-        let scope =
-            python(py, &SCOPE, "Scope").and_then(|scope| scope.call1((lease.clone_ref(py),)));
-        let scope = scope.inspect_err(|_| drop(lease.get().0.release()))?;
-        self._enter(scope.clone(), lease)?;
-        scope.getattr("lease")
+        let scope = python(py, &SCOPE, "Scope").and_then(|scope| scope.call1((lease.clone(),)));
+        let scope = scope.inspect_err(|_| drop(native.get().release()))?;
+        self._enter(scope, native)?;
+        Ok(lease)
     }
 
     fn __exit__(
@@ -110,13 +138,7 @@ impl Lock {
         // `block` must live until the release has begun: its scope refers to a `quorlock.Lease`, whose
         // collection while the lease is valid would be reported as a dropped lease.
         let block = self.leave(py)?;
-        let lease = block.lease.get();
-        lease.release().wait_here(py, None)?;
-        let lease = &lease.0;
-        match lease.loss() {
-            Some(loss) if raised.is_none() => Err(error(py, &loss)),
-            _ => Ok(()),
-        }
+        block.lease.get().leave(py, raised)
     }
 
     /// Opens a block, which `_leave` closes.
@@ -137,6 +159,19 @@ impl Lock {
 }
 
 impl Lock {
+    /// Waits for an acquire that `start` starts, within the observer's context manager.
+    fn held<'py>(
+        &self,
+        py: Python<'py>,
+        start: impl FnOnce(Python<'py>) -> PyResult<Pending>,
+    ) -> PyResult<Option<Py<Lease>>> {
+        let acquire = |py| match start(py)?.wait_here(py, None)? {
+            Some(lease) => Ok(lease.extract::<Option<Py<Lease>>>(py)?),
+            None => Err(no_lease()),
+        };
+        self.observer.observed(py, |py| self.resources(py), acquire)
+    }
+
     fn open(&self) -> MutexGuard<'_, Vec<Block>> {
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -179,6 +214,28 @@ fn python<'py>(
 ) -> PyResult<&'py Bound<'py, PyAny>> {
     let import = || Ok::<_, PyErr>(Box::new(py.import("quorlock._scope")?.getattr(name)?.unbind()));
     Ok(cell.get_or_try_init(import)?.bind(py))
+}
+
+/// Returns a new lease as a `quorlock.Lease` to the caller.
+///
+/// Signals that arrived during the acquire are handled here. In the caller's code, an exception of a signal
+/// handler could discard the lease before it is assigned, and a discarded lease is not released.
+fn deliver<'py>(py: Python<'py>, native: &Py<Lease>) -> PyResult<Bound<'py, PyAny>> {
+    let lease = wrap(py, native)?;
+    py.check_signals().inspect_err(|_| drop(native.get().release()))?;
+    Ok(lease)
+}
+
+/// Sets options of a lock. An invalid one is reported by the acquire, or by `checked`.
+fn with_options(lock: quorlock::Lock, options: &Bound<'_, PyDict>) -> PyResult<quorlock::Lock> {
+    let set = |lock: quorlock::Lock, (name, value): (String, _)| {
+        lock.option(Dialect::Python, &name, &value)
+    };
+    Ok(values(options)?.into_iter().fold(lock, set))
+}
+
+fn no_lease() -> PyErr {
+    PyRuntimeError::new_err("the acquire has no result")
 }
 
 /// Returns the identity of the asyncio task or thread that acquires.

@@ -1,29 +1,34 @@
 //! Forwards the core's events to Python's `logging`.
 //!
 //! The core emits events on threads that must not take the GIL, so a Python thread forwards them
-//! (`quorlock._logging.forward`). This module owns the core's listener and its levels. It reads the levels of
-//! the Python loggers where the GIL is held anyway: when a client is created, and when a lock is acquired, but
-//! at most once per [`INTERVAL`]. It must not format records, which `_logging.py` does.
+//! (`quorlock._logging.forward`). The thread that gets the result of an operation waits until the events of
+//! the operation are forwarded, so that a program finds its log complete when a call returns.
+//!
+//! This module owns the core's listener and its levels. It reads the levels of the Python loggers where the
+//! GIL is held anyway: when a client is created, and when an operation starts. It must not format records,
+//! which `_logging.py` does.
 
 use crate::calls::Kind;
 use crate::exit;
+use crate::waiting::hub;
 use pyo3::IntoPyObjectExt;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
 use quorlock::{Detail, Listener, PerProcess, Record, TARGETS};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-/// The minimum time between two reads of the logger levels.
-const INTERVAL: Duration = Duration::from_millis(100);
+/// The maximum time that an operation waits for the handlers of its events.
+const FLUSH_TIMEOUT: Duration = Duration::from_secs(1);
 
 static LOGGING: PerProcess<Logging> = PerProcess::new();
 
 struct Logging {
     listener: Arc<Listener>,
-    last_read: Mutex<Option<Instant>>,
     has_thread: AtomicBool,
+    /// Whether handlers have once taken longer than [`FLUSH_TIMEOUT`].
+    is_slow: AtomicBool,
 }
 
 impl Logging {
@@ -37,26 +42,15 @@ impl Logging {
         };
         Self {
             listener: Listener::new(wake),
-            last_read: Mutex::default(),
             has_thread: AtomicBool::new(false),
+            is_slow: AtomicBool::new(false),
         }
-    }
-
-    fn is_due(&self) -> bool {
-        let mut last_read = self.last_read.lock().unwrap_or_else(PoisonError::into_inner);
-        let now = Instant::now();
-        let is_due = last_read.is_none_or(|last| now.duration_since(last) >= INTERVAL);
-        if is_due {
-            *last_read = Some(now);
-        }
-        is_due
     }
 }
 
 /// Prepares for the events of an operation that is about to start.
 ///
-/// Reads the logger levels, unless they were read within [`INTERVAL`], and starts the forwarding thread if the
-/// program uses `logging`.
+/// Reads the logger levels, and starts the forwarding thread if the program uses `logging`.
 pub(crate) fn prepare(py: Python<'_>) -> PyResult<()> {
     let logging = LOGGING.get_or_init(Logging::start);
     if !logging.has_thread.load(Ordering::Relaxed) && py_uses_logging(py)? {
@@ -64,7 +58,25 @@ pub(crate) fn prepare(py: Python<'_>) -> PyResult<()> {
         let has_thread = Kind::Logging.start(py).is_ok();
         logging.has_thread.store(has_thread, Ordering::Relaxed);
     }
-    if logging.is_due() { read_levels(py) } else { Ok(()) }
+    read_levels(py)
+}
+
+/// Waits until the events of an operation that is done are logged.
+///
+/// A handler may wait for the caller. So once handlers have taken longer than [`FLUSH_TIMEOUT`], the
+/// operations of this process do not wait for them any more. Greenlets never wait for them, because a handler
+/// may wait for a lock that another greenlet of this thread holds.
+pub(crate) fn flush(py: Python<'_>) {
+    let Some(logging) = LOGGING.get() else { return };
+    if logging.is_slow.load(Ordering::Relaxed) || Kind::Logging.flush(Duration::ZERO) {
+        return;
+    }
+    if !matches!(hub(py), Ok(None)) {
+        return;
+    }
+    if !exit::detach(py, || Kind::Logging.flush(FLUSH_TIMEOUT)) {
+        logging.is_slow.store(true, Ordering::Relaxed);
+    }
 }
 
 fn py_uses_logging(py: Python<'_>) -> PyResult<bool> {

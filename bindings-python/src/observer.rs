@@ -1,7 +1,7 @@
 //! The observer of a client's acquires, such as a tracer.
 //!
-//! This module owns the observing Python function, and calls it around the acquire in `Lock.__enter__`.
-//! `_lock.py` does the same for the other forms of acquire.
+//! This module owns the observing Python function, and calls it around the acquires of threads. `_lock.py`
+//! does the same for the acquires of event loops.
 
 use crate::lease::Lease;
 use pyo3::prelude::*;
@@ -31,13 +31,15 @@ impl Observer {
         &self,
         py: Python<'py>,
         resources: impl FnOnce(Python<'py>) -> PyResult<Bound<'py, PyTuple>>,
-        acquire: impl FnOnce(Python<'py>) -> PyResult<Py<Lease>>,
-    ) -> PyResult<Py<Lease>> {
+        acquire: impl FnOnce(Python<'py>) -> PyResult<Option<Py<Lease>>>,
+    ) -> PyResult<Option<Py<Lease>>> {
         let Some(observe) = self.get(py) else { return acquire(py) };
         let block = observe.bind(py).call1((resources(py)?,))?;
         let acquired = block.call_method0("__enter__")?;
         let result = acquire(py).and_then(|lease| {
-            acquired.call1((lease.clone_ref(py),))?;
+            if let Some(lease) = &lease {
+                acquired.call1((lease.clone_ref(py),))?;
+            }
             Ok(lease)
         });
         match result {

@@ -3,22 +3,31 @@
 //! It parses only: `connect` and the commands check values. Doc comments here are the help texts that users see.
 
 use crate::duration;
-use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum};
+use clap::error::ErrorKind;
+use clap::parser::ValueSource;
+use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
 use quorlock::OptionValue;
 use std::ffi::OsString;
 use std::path::PathBuf;
 
 const AFTER_HELP: &str = "\
-Durations: 10s, 500ms, 2m, 1h, 1d, or a number of seconds.
+A duration is a number with a unit, such as 500ms, 10s, 1m30s, 2h or 1d.
 
-Exit status: 0 for success, 64 for an error in the usage or the configuration, 69 if too few nodes can vote, \
-125 for any other failure. In addition:
-  run      the command's own status; 128 + n if signal n ended the command or the wait; 75 if others held \
-the lock; 79 if the lease was lost; 126 if the command cannot be run; 127 if the command does not exist
-  status   0 if the resources are free, 1 if one is held or contested
-  release  0 if the resource is free now or has a new holder, 1 if it was not released
-  doctor   0 if there is no problem, 1 for warnings, 2 for errors; with --require, 0 or 69";
+Exit status:
+  0       success
+  1       status: a resource is held or contested; release: the lock was not
+          released; doctor: there are warnings
+  2       doctor: there are errors
+  64      an argument, an option, a URL or the list of nodes is wrong
+  69      too few nodes can vote
+  75      run: others held the lock for the whole --wait
+  79      run: the lease was lost
+  125     any other failure
+  126     run: the command cannot be run
+  127     run: the command does not exist
+  128+n   run, bench: ended by signal n
+In all other cases, run exits with the status of its command.";
 
 const RUN_AFTER_HELP: &str = "\
 The command gets these environment variables: QUORLOCK_RESOURCE, QUORLOCK_FENCE (the fencing token, to be \
@@ -29,9 +38,22 @@ If the lease cannot be renewed, the command's process group gets SIGTERM when th
 --kill-after left, and SIGKILL when the lease ends. So the command is gone before another client gets the \
 lock. If the lease is taken away, the process group gets SIGTERM immediately, and SIGKILL after --kill-after.
 
-With --quiet, a held lock prints nothing. Errors are still printed.
+On stderr, one line each says that quorlock waits, has acquired, lost or released the lock. With --quiet, these \
+lines and the report of a held lock are left out. Errors are still printed.
 
-Example: quorlock run --wait 0 nightly-report -- /usr/local/bin/report";
+Exit status: that of the command, or
+  64      an argument, an option, a URL or the list of nodes is wrong
+  69      too few nodes can vote
+  75      others held the lock for the whole --wait (see -E)
+  79      the lease was lost, or --max-hold ended the command
+  125     any other failure
+  126     the command cannot be run
+  127     the command does not exist
+  128+n   signal n ended the command or the wait
+
+Examples:
+  quorlock run -n nightly-report -- /usr/local/bin/report
+  quorlock run -n nightly-report -c 'make-report | mail -s report team'";
 
 const DOCTOR_AFTER_HELP: &str = "\
 Use `quorlock doctor` for alerts, and `quorlock doctor --require majority` for health probes. The probe \
@@ -101,6 +123,8 @@ pub(crate) struct Shown {
 pub(crate) enum Command {
     Run(Run),
     Status(Status),
+    List(List),
+    Watch(Watch),
     Release(Release),
     Doctor(Doctor),
     Bench(Bench),
@@ -116,27 +140,43 @@ pub(crate) enum Command {
     },
 }
 
+/// How to acquire a lock.
+#[derive(Args, Debug)]
+pub(crate) struct Acquiring {
+    /// The resources to lock; several are locked all or none
+    #[arg(required = true, value_name = "RESOURCE")]
+    pub(crate) resources: Vec<String>,
+    /// Do not wait while others hold the lock, like --wait 0. Takes precedence over --wait
+    #[arg(long, short, visible_alias = "nb")]
+    pub(crate) nonblock: bool,
+    /// How long to wait while others hold the lock: 0 for one attempt, forever for no limit [default: 10s]
+    #[arg(long, short, value_name = "DURATION", env = "QUORLOCK_WAIT", value_parser = duration::parse)]
+    pub(crate) wait: Option<OptionValue>,
+    /// How long to retry, from the start, while too few nodes can vote: forever for no limit [default: 0]
+    #[arg(long, value_name = "DURATION", env = "QUORLOCK_OUTAGE", value_parser = duration::parse)]
+    pub(crate) outage: Option<OptionValue>,
+    /// The exit status if others hold the lock. Does not change the exit status of errors
+    #[arg(long, short = 'E', value_name = "STATUS", env = "QUORLOCK_CONFLICT_EXIT_CODE", default_value_t = crate::exit::CONFLICT)]
+    pub(crate) conflict_exit_code: u8,
+}
+
 /// Run a command while holding a lock
 #[derive(Args, Debug)]
 #[command(after_help = RUN_AFTER_HELP)]
 pub(crate) struct Run {
-    /// The resources to lock; several are locked all or none
-    #[arg(required = true, value_name = "RESOURCE")]
-    pub(crate) resources: Vec<String>,
-    /// How long to wait while others hold the lock: 0 for one attempt, forever for no limit [default: 10s]
-    #[arg(long, short, value_name = "DURATION", env = "QUORLOCK_WAIT", value_parser = duration::parse)]
-    pub(crate) wait: Option<OptionValue>,
+    #[command(flatten)]
+    pub(crate) acquiring: Acquiring,
     /// The maximum time to hold the lock [default: forever]
     #[arg(long, value_name = "DURATION", env = "QUORLOCK_MAX_HOLD", value_parser = duration::parse)]
     pub(crate) max_hold: Option<OptionValue>,
     /// The time between SIGTERM and SIGKILL when the lease is lost: up to ttl/2 [default: ttl/5]
     #[arg(long, short, value_name = "DURATION", env = "QUORLOCK_KILL_AFTER", value_parser = duration::parse)]
     pub(crate) kill_after: Option<OptionValue>,
-    /// The exit status if others hold the lock. Does not change the exit status of errors
-    #[arg(long, short = 'E', value_name = "STATUS", env = "QUORLOCK_CONFLICT_EXIT_CODE", default_value_t = crate::exit::CONFLICT)]
-    pub(crate) conflict_exit_code: u8,
+    /// Run this text with the shell: sh -c SCRIPT
+    #[arg(long = "command", short = 'c', value_name = "SCRIPT", conflicts_with = "command")]
+    pub(crate) script: Option<OsString>,
     /// The command and its arguments
-    #[arg(last = true, required = true, value_name = "COMMAND")]
+    #[arg(last = true, required_unless_present = "script", value_name = "COMMAND")]
     pub(crate) command: Vec<OsString>,
 }
 
@@ -146,6 +186,32 @@ pub(crate) struct Status {
     /// The resources to show
     #[arg(required = true, value_name = "RESOURCE")]
     pub(crate) resources: Vec<String>,
+}
+
+/// Show all resources that are held. Changes nothing
+///
+/// It looks at every key of every node, page by page, so it takes longer the more keys there are. Keys of other
+/// libraries are not shown.
+#[derive(Args, Debug)]
+pub(crate) struct List {
+    /// Show only resources whose names begin with this text
+    pub(crate) prefix: Option<String>,
+    /// The most resources to show
+    #[arg(long, value_name = "NUMBER", default_value_t = 1000)]
+    pub(crate) limit: u16,
+}
+
+/// Show who holds locks, as it changes, until it is interrupted. Changes nothing
+///
+/// On a terminal, it draws a table again and again. Otherwise it prints a line for each change.
+#[derive(Args, Debug)]
+pub(crate) struct Watch {
+    /// The resources to watch [default: all that are held, as `quorlock list` finds them]
+    #[arg(value_name = "RESOURCE")]
+    pub(crate) resources: Vec<String>,
+    /// The time between two queries
+    #[arg(long, short, value_name = "DURATION", default_value = "1s", value_parser = duration::parse)]
+    pub(crate) interval: OptionValue,
 }
 
 /// Check the nodes, and report what can break a guarantee. Changes nothing on them
@@ -194,4 +260,16 @@ pub(crate) struct Bench {
 pub(crate) fn command() -> clap::Command {
     let hide = |arg: clap::Arg| arg.hide_env_values(true);
     Arguments::command().mut_args(hide).mut_subcommands(|command| command.mut_args(hide))
+}
+
+/// Parses the arguments. An error is reported with the usage.
+pub(crate) fn parse(arguments: &[OsString]) -> Result<Arguments, clap::Error> {
+    let matches = command().try_get_matches_from(arguments)?;
+    let is_flag = |name| matches.value_source(name) == Some(ValueSource::CommandLine);
+    // An environment variable is a default, which a flag overrides. Two flags are a contradiction.
+    if is_flag("urls") && is_flag("nodes_file") {
+        let message = "--node and --nodes-file cannot be used together";
+        return Err(command().error(ErrorKind::ArgumentConflict, message));
+    }
+    Arguments::from_arg_matches(&matches)
 }

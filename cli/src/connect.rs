@@ -23,7 +23,8 @@ pub(crate) fn client(nodes: &Nodes) -> Result<Client, Failure> {
     builder.build().map_err(Failure::Quorlock)
 }
 
-/// Returns a builder with the nodes from flags, else from a file, else from the environment.
+/// Returns a builder with the nodes from flags, else from a file, else from the environment. A file that cannot be
+/// read, or that contains no node, is an error: another source would hide the mistake.
 fn located(nodes: &Nodes) -> Result<ClientBuilder, Failure> {
     let named = if !nodes.urls.is_empty() {
         Some(nodes.urls.join(","))
@@ -32,6 +33,10 @@ fn located(nodes: &Nodes) -> Result<ClientBuilder, Failure> {
             Failure::Usage(format!("the nodes file {} cannot be read: {error}", path.display()))
         })?;
         let urls: Vec<_> = urls(&text).collect();
+        if urls.is_empty() {
+            let message = format!("the nodes file {} contains no URL", path.display());
+            return Err(Failure::Usage(message));
+        }
         Some(urls.join(","))
     } else {
         std::env::var(NODES_VARIABLE).ok()

@@ -4,21 +4,23 @@
 //! its arguments as a parameter and returns the exit status; it must neither read the arguments of the process
 //! nor exit it.
 
+mod acquiring;
 mod args;
 mod bench;
 mod connect;
 mod doctor;
 mod duration;
 mod exit;
+mod list;
 mod manual;
 mod output;
 mod release;
 mod run;
 mod signals;
 mod status;
+mod watch;
 
 use args::{Arguments, Command};
-use clap::FromArgMatches;
 use output::{Failure, Output};
 use std::ffi::OsString;
 
@@ -28,10 +30,7 @@ use std::ffi::OsString;
 /// process, and does not restore them. Blocks until the command ends. Errors are printed on stderr.
 pub fn main(arguments: impl Iterator<Item = OsString>) -> u8 {
     let arguments: Vec<_> = arguments.collect();
-    let parsed = args::command()
-        .try_get_matches_from(&arguments)
-        .and_then(|matches| Arguments::from_arg_matches(&matches));
-    let Arguments { nodes, output, command } = match parsed {
+    let Arguments { nodes, output, command } = match args::parse(&arguments) {
         Ok(parsed) => parsed,
         Err(error) => return output::usage(&error, &arguments),
     };
@@ -41,6 +40,8 @@ pub fn main(arguments: impl Iterator<Item = OsString>) -> u8 {
         match command {
             Command::Run(wanted) => run::run(&nodes, &wanted, &output).await,
             Command::Status(wanted) => status::status(&nodes, &wanted, &output).await,
+            Command::List(wanted) => list::list(&nodes, &wanted, &output).await,
+            Command::Watch(wanted) => watch::watch(&nodes, &wanted, &output).await,
             Command::Release(wanted) => release::release(&nodes, &wanted, &output).await,
             Command::Doctor(wanted) => doctor::doctor(&nodes, &wanted, &output).await,
             Command::Bench(wanted) => bench::bench(&nodes, &wanted, &output).await,

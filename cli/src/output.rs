@@ -142,17 +142,18 @@ impl Output {
         if self.colours { format!("\x1b[{colour}m{word}\x1b[0m") } else { word.to_owned() }
     }
 
-    /// Prints a message on stderr if `--verbose` is given.
-    pub(crate) fn detail(&self, message: impl Display) {
-        if self.verbose {
-            self.note(message);
+    /// Prints on stderr how each node answered, if `--verbose` is given.
+    pub(crate) fn detail(&self, nodes: &[NodeReport]) {
+        for node in nodes.iter().filter(|_| self.verbose) {
+            self.note(format_args!("  {node}"));
         }
     }
 
     /// Prints a message on stderr, unless `--quiet` or `--json` is given.
     pub(crate) fn note(&self, message: impl Display) {
         if !self.quiet && !self.json {
-            write(&mut io::stderr().lock(), &format!("quorlock: {message}\n"));
+            let message = message.to_string();
+            write(&mut io::stderr().lock(), &format!("quorlock: {}\n", one_line(&message)));
         }
     }
 
@@ -218,19 +219,37 @@ pub(crate) fn usage(error: &clap::Error, arguments: &[OsString]) -> u8 {
     }
     // The arguments after `--` are those of the command.
     let own = arguments.iter().take_while(|argument| *argument != "--");
+    let hint = separator_hint(error, arguments);
     let has = |flags: &[&str]| own.clone().any(|given| flags.iter().any(|flag| given == flag));
     // The first paragraph is the message. Hints about the usage follow.
     let message = one_line(text.split("\n\n").next().unwrap_or_default());
-    let message = message.trim_start_matches("error: ");
+    let message = format!("{}{hint}", message.trim_start_matches("error: "));
     if has(&["--json"]) {
         let (error, exit_status) = (ErrorCode::Config.as_str(), exit::USAGE);
-        let report = FailureReport { error, exit_status, message, resources: &[], nodes: &[] };
+        let report =
+            FailureReport { error, exit_status, message: &message, resources: &[], nodes: &[] };
         text = format!("{}\n", json(&report));
     } else if has(&["--quiet", "-q"]) {
         text = format!("quorlock: {message}\n");
+    } else if !hint.is_empty() {
+        // It replaces clap's advice, which would put the separator in the wrong place.
+        text = format!("error: {message}\n\nFor more information, try 'quorlock run --help'.\n");
     }
     write(&mut io::stderr().lock(), &text);
     exit::USAGE
+}
+
+/// Returns a hint if the command of `run` seems to be given without the separator `--`, else nothing.
+fn separator_hint(error: &clap::Error, arguments: &[OsString]) -> &'static str {
+    use clap::error::ErrorKind::{MissingRequiredArgument, UnknownArgument};
+    let is_run = arguments.iter().skip(1).any(|argument| argument == "run");
+    let has_separator = arguments.iter().any(|argument| argument == "--");
+    match error.kind() {
+        MissingRequiredArgument | UnknownArgument if is_run && !has_separator => {
+            "; put -- between the resource and the command: quorlock run RESOURCE -- COMMAND"
+        }
+        _ => "",
+    }
 }
 
 #[cfg(test)]

@@ -49,19 +49,37 @@ pub(crate) fn describe(status: &Status, output: &Output) -> String {
 
 /// Returns further details of the status, to be appended to the state.
 pub(crate) fn summary(status: &Status) -> String {
-    let token = status.token.as_ref().map(|token| format!("token {}", short(token)));
+    let by = holder(status).map(|holder| format!("by {holder}"));
     let fence = status.fence.filter(|_| status.state == State::Held);
     let fence = fence.map(|fence| format!("fence {fence}"));
-    let left = status
-        .expires_in_ms
-        .map(|left| format!("free in {} unless it is renewed", show(Duration::from_millis(left))));
-    let waiters = match status.waiters {
+    let left = expiry(status).map(|left| format!("free in {} unless it is renewed", show(left)));
+    let parts = [fence, left, waiters(status)].into_iter().flatten();
+    let parts: String = parts.map(|part| format!(", {part}")).collect();
+    by.map_or_else(String::new, |by| format!(" {by}")) + &parts
+}
+
+/// Returns the name of the holder, or the beginning of its token if it has none; `None` if the resource is not held.
+pub(crate) fn holder(status: &Status) -> Option<String> {
+    status.token.as_deref().map(short)
+}
+
+/// Returns for how long the resource has been held.
+pub(crate) fn held_for(_status: &Status) -> Option<Duration> {
+    None
+}
+
+/// Returns after which time the resource is free, if no key is extended.
+pub(crate) fn expiry(status: &Status) -> Option<Duration> {
+    status.expires_in_ms.map(Duration::from_millis)
+}
+
+/// Says how many clients wait, if any do.
+pub(crate) fn waiters(status: &Status) -> Option<String> {
+    match status.waiters {
         0 => None,
         1 => Some("1 client waits".to_owned()),
         waiters => Some(format!("{waiters} clients wait")),
-    };
-    let parts = [token, fence, left, waiters].into_iter().flatten();
-    parts.map(|part| format!(", {part}")).collect()
+    }
 }
 
 fn describe_node(node: &NodeStatus, output: &Output) -> String {

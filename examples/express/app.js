@@ -48,7 +48,7 @@ app.use((error, request, response, next) => {
   if (response.closed) return // the client has disconnected
   const status = statusOf(error)
   if (status === undefined) return next(error)
-  if (status !== 409) console.warn(error.message) // contention is normal
+  if (status !== 409) console.warn(error) // contention is normal
   response.status(status).set('Retry-After', '1').json({ error: error.code })
 })
 

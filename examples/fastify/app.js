@@ -4,18 +4,18 @@
 //     GATEWAY_URL=http://127.0.0.1:8900 node app.js
 
 import Fastify from 'fastify'
-import locking from './locking.js'
+import { quorlock } from 'quorlock/fastify'
 
 const paid = new Set() // stands for a database
 const app = Fastify()
 
-await app.register(locking, { ttl: 5_000 }) // uses the nodes in QUORLOCK_NODES
+await app.register(quorlock, { ttl: 5_000 }) // uses the nodes in QUORLOCK_NODES
 
 app.post('/orders/:order/pay', async (request) => {
   const { order } = request.params
   // `request.signal` aborts when the client disconnects, which ends the wait.
   const options = { wait: 1_000, signal: request.signal }
-  const charged = await app.locks.using(`orders:${order}`, options, async (lease) => {
+  const charged = await app.quorlock.using(`orders:${order}`, options, async (lease) => {
     if (paid.has(order)) return false
     await charge(order, lease)
     paid.add(order)

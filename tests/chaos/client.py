@@ -77,7 +77,7 @@ class Turn:
 
     def __init__(self) -> None:
         many = 2 if random.random() < settings["pairs"] else 1
-        self.resources = random.sample(settings["resources"], many)
+        self.resources: list[str] = random.sample(settings["resources"], many)
         self.extended = random.random() < 0.5
         wait = random.choice(settings["waits"])
         seconds = None if wait is None else wait / 1000

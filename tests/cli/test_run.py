@@ -38,8 +38,26 @@ def test_a_command_runs_while_the_lock_is_held(quorlock: CommandLine, servers: S
     assert all(server.command("GET", "r") == token for server in servers)
     assert all(server.command("GET", "{r}:fence") == fence for server in servers)
     done = finish(process)
-    assert (done.returncode, done.stdout, done.stderr) == (3, "", "")
+    assert (done.returncode, done.stdout) == (3, "")
     wait_until(lambda: not keys(servers))
+
+
+def test_the_log_says_who_holds_the_lock_and_when(quorlock: CommandLine, servers: Servers) -> None:
+    first = quorlock.start("run", "r", *SHELL, 'echo "$QUORLOCK_FENCE $QUORLOCK_TOKEN"; read x')
+    fence, token = line(first).split()
+    second = quorlock.start("run", "--verbose", "r", *SHELL, "true")
+    wait_until(lambda: queued(servers) == [1, 1, 1])
+    acquired, released = finish(first).stderr.splitlines()
+    assert acquired.startswith("quorlock: acquired r ")
+    assert fence in acquired
+    assert released.startswith("quorlock: released r after ")
+    log = finish(second).stderr
+    waiting, *nodes, acquired, released = log.splitlines()
+    assert waiting.startswith("quorlock: waiting for r")
+    assert any(": held" in node for node in nodes)
+    assert acquired.startswith("quorlock: acquired r ")
+    assert token[:9] not in log
+    assert finish(quorlock.start("run", "-q", "r", "--", "true")).stderr == ""
 
 
 def test_several_resources_have_fences_but_no_single_fence(
@@ -58,6 +76,7 @@ def test_several_resources_have_fences_but_no_single_fence(
 def test_arguments_and_streams_are_passed_on_unchanged(quorlock: CommandLine) -> None:
     script = b'printf %s "$1"; cat; echo err >&2; kill -PIPE $$; echo "SIGPIPE is ignored"'
     command: list[str | bytes] = [*quorlock.program, "run", "r", "--", "sh", "-c", script, "sh"]
+    command[-6:-6] = ["-q"]
     command.append(b"\xff --json '")
     environment = quorlock.environment
     done = subprocess.run(command, input=b"\xfe in", capture_output=True, env=environment)
@@ -204,7 +223,8 @@ def test_a_signal_ends_the_wait(quorlock: CommandLine, servers: Servers, number:
     wait_until(lambda: queued(servers) == [1, 1, 1])
     process.send_signal(number)
     done = finish(process)
-    assert (done.returncode, done.stdout, done.stderr) == (128 + number, "", "")
+    assert (done.returncode, done.stdout) == (128 + number, "")
+    assert done.stderr == "quorlock: waiting for r\n"
     wait_until(lambda: keys(servers) == ["r"] * 3)
 
 
@@ -258,6 +278,9 @@ def test_losing_the_majority_of_nodes_stops_the_command(
 def test_the_command_is_stopped_after_max_hold(quorlock: CommandLine, servers: Servers) -> None:
     done = quorlock.run("run", "--ttl", "1s", "--max-hold", "1.5s", "r", "--", "sleep", "1000")
     assert done.returncode == 79
+    _, stopping, _, ended = done.stderr.splitlines()
+    assert "--max-hold for r ends in" in stopping
+    assert ended == "quorlock: --max-hold (1.5 s) ended the command"
     wait_until(lambda: not keys(servers))
 
 
@@ -331,3 +354,61 @@ def test_a_command_is_gone_before_the_next_one_runs(
         proxy.mode = "hold"
     assert finish(second).stdout == "alone\n"
     assert finish(first).returncode == 79
+
+
+def test_nonblock_and_command_are_as_in_flock(quorlock: CommandLine, servers: Servers) -> None:
+    done = quorlock.run("run", "-n", "r", "-c", 'echo "$QUORLOCK_RESOURCE" | tr r R; exit 4')
+    assert (done.returncode, done.stdout) == (4, "R\n")
+    wait_until(lambda: not keys(servers))
+    steal(servers, "r")
+    waits = {"QUORLOCK_WAIT": "forever"}
+    for flags in [["-n"], ["--nonblock"], ["--nb"], ["-w", "1h", "-n"]]:
+        done = quorlock.run("run", *flags, "r", "-c", "echo ran", environment=waits)
+        assert (done.returncode, done.stdout) == (75, "")
+
+
+def test_an_outage_at_the_start_is_ridden_out(quorlock: CommandLine, servers: Servers) -> None:
+    proxies = [servers.proxy(index) for index in range(2)]
+    for proxy in proxies:
+        proxy.mode = "refuse"
+    urls = {"QUORLOCK_NODES": ",".join([*(proxy.url for proxy in proxies), servers.urls[2]])}
+    arguments = ["run", "--connect-timeout", "50ms", "-n", "r", "-c", "echo ran"]
+    assert quorlock.run(*arguments, environment=urls).returncode == 69
+    assert quorlock.run(*arguments, "--outage", "100ms", environment=urls).returncode == 69
+    process = quorlock.start(*arguments, "--outage", "10m", environment=urls)
+    assert process.stderr
+    assert "retrying for up to 600 s" in process.stderr.readline()
+    for proxy in proxies:
+        proxy.mode = "pass"
+    done = finish(process)
+    assert (done.returncode, done.stdout) == (0, "ran\n")
+    # Contention is no outage.
+    steal(servers, "held")
+    arguments = ["run", "-n", "--outage", "forever", "held", "--", "true"]
+    assert quorlock.run(*arguments).returncode == 75
+
+
+ADOPTS = """
+import ctypes, os, sys
+PR_SET_CHILD_SUBREAPER = 36
+assert ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) == 0
+os.execvp(sys.argv[1], sys.argv[1:])
+"""
+"""A program that becomes the parent of the orphans among its descendants, as the first process of
+a container, and then runs another program."""
+
+LEAVES_AN_ORPHAN = "(sh -c 'echo $$' &); read x"
+"""A command that starts a process and leaves it without a parent. Prints its id."""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="subreapers exist on Linux only")
+def test_orphans_are_reaped(quorlock: CommandLine, servers: Servers) -> None:
+    quorlock.program = [sys.executable, "-c", ADOPTS, *quorlock.program]
+    process = quorlock.start("run", "r", "-c", LEAVES_AN_ORPHAN)
+    orphan = int(line(process))
+    # A zombie would still have a directory there.
+    wait_until(lambda: not Path(f"/proc/{orphan}").exists())
+    assert process.poll() is None
+    assert process.stdin
+    process.stdin.write("\n")
+    assert finish(process).returncode == 0

@@ -23,6 +23,11 @@ def quorlock() -> CommandLine:
     [
         (["run", "r"], "COMMAND"),
         (["run", "--", "true"], "RESOURCE"),
+        (["run", "r", "echo", "x"], "put -- between the resource and the command"),
+        (["run", "r", "ls", "-l"], "put -- between the resource and the command"),
+        (["run", "r", "-c", "x", "--", "true"], "cannot be used with"),
+        (["run", "--outage=-1s", "r", "--", "true"], "--outage must be a duration of 0"),
+        (["run", "--ttl", "10", "r", "--", "true"], "the unit is missing: write 10s"),
         (["run", "--wait", "soon", "r", "--", "true"], "--wait"),
         (["run", "--ttl", "1ms", "r", "--", "true"], "--ttl must be a duration from 10 ms"),
         (["run", "--wait=-1s", "r", "--", "true"], "--wait must be a duration of 0"),
@@ -35,6 +40,8 @@ def quorlock() -> CommandLine:
         (["bench", "--duration", "0"], "--duration"),
         (["bench", "--concurrency", "0"], "--concurrency"),
         (["--nodes-file", "/no/such/file", "doctor"], "/no/such/file"),
+        (["--nodes-file", "/dev/null", "doctor"], "/dev/null contains no URL"),
+        (["--nodes-file", "/no/such/file", "--node", "memory://a", "doctor"], "cannot be used"),
         (["man", "nothing"], "there is no command nothing"),
         (["frobnicate"], "frobnicate"),
     ],
@@ -127,3 +134,19 @@ def test_control_characters_in_names_are_escaped(quorlock: CommandLine) -> None:
     done = quorlock.run("status", "--json", name)
     assert json.loads(done.stdout)[0]["resource"] == name
     assert "\x1b" not in quorlock.run("status", name).stdout
+
+
+def test_a_shell_command_without_a_shell_gets_a_hint(quorlock: CommandLine) -> None:
+    for command in ["echo a && echo b", "A=1", "cd"]:
+        done = quorlock.run("run", "-q", "r", "--", command)
+        assert done.returncode == 127
+        assert "-c 'SCRIPT'" in done.stderr
+    done = quorlock.run("run", "-q", "r", "--", "no-such-command")
+    assert "shell" not in done.stderr
+
+
+def test_help_and_the_manual_list_the_exit_statuses(quorlock: CommandLine) -> None:
+    for arguments in [["--help"], ["run", "--help"], ["man"], ["man", "run"]]:
+        rows = [row.split(maxsplit=1) for row in quorlock.run(*arguments).stdout.splitlines()]
+        statuses = {row[0].replace("\\", "") for row in rows if len(row) == 2}
+        assert {"64", "69", "75", "79", "125", "126", "127", "128+n"} <= statuses, arguments

@@ -11,6 +11,7 @@ import ast
 import re
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TypeGuard
 
 from docs.blocks import ROOT
 
@@ -40,7 +41,8 @@ def on_page(text: str, classes: set[str]) -> Members:
                 found[""].add(section)
                 found.setdefault(section, set())
         elif line.startswith("|") and not following.startswith("| ---"):
-            found[section].update(_CODE.findall(line.split(" | ")[0]))
+            # In a table, `|` is written `\|`.
+            found[section].update(_CODE.findall(line.split(" | ")[0].replace(r"\|", "|")))
     return found
 
 
@@ -68,7 +70,8 @@ def python() -> Members:
     for name in names:
         short = name.rpartition(".")[2]
         if name in exported and short in classes:
-            own = _python_members(short, classes[short], native.get(short))
+            base = native.get({"Lock": "Lock", "Lease": "LeaseBlock"}.get(short, ""))
+            own = _python_members(short, classes[short], base)
             members[""].add(name)
             if own:
                 members[name] = own
@@ -109,8 +112,9 @@ def _python_members(name: str, body: ast.ClassDef, native: ast.ClassDef | None) 
         "__str__": f"str({name.lower()})",
     }
     found = set(_constructors(name, body)) if name == "Client" else set()
-    # The native class of a lock has the `with` statement.
-    for each in [*(native.body if native and name == "Lock" else []), *body.body]:
+    # The native base class of a lock or a lease has the `with` statement.
+    overloaded = {each.name for each in body.body if _is_overload(each)}
+    for each in [*(native.body if native else []), *body.body]:
         match each:
             case ast.AnnAssign(target=ast.Name(id=field)) if not field.startswith("_"):
                 found.add(field)
@@ -119,9 +123,17 @@ def _python_members(name: str, body: ast.ClassDef, native: ast.ClassDef | None) 
             case ast.FunctionDef(name=method) | ast.AsyncFunctionDef(name=method):
                 if method in forms:
                     found.add(forms[method])
-                elif not method.startswith("_"):
+                elif not method.startswith("_") and (
+                    method not in overloaded or _is_overload(each)
+                ):
                     found.add(_method(each))
     return found
+
+
+def _is_overload(statement: ast.stmt) -> TypeGuard[ast.FunctionDef]:
+    return isinstance(statement, ast.FunctionDef) and any(
+        ast.unparse(each) == "overload" for each in statement.decorator_list
+    )
 
 
 def _constructors(name: str, body: ast.ClassDef) -> list[str]:
@@ -145,8 +157,14 @@ def _method(function: ast.FunctionDef | ast.AsyncFunctionDef) -> str:
 
 
 def _parameters(function: ast.FunctionDef | ast.AsyncFunctionDef) -> str:
-    """Returns the parameters with their defaults, without `self` and types."""
+    """Returns the parameters with their defaults, without `self` and types.
+
+    `**unknown` says that the keyword parameters are options, which have tables of their own.
+    """
     arguments = function.args
+    if arguments.kwarg and arguments.kwarg.arg == "unknown":
+        arguments.kwonlyargs, arguments.kw_defaults = [], []
+        arguments.kwarg = ast.arg("options")
     for each in ast.walk(arguments):
         if isinstance(each, ast.arg):
             each.annotation = None
@@ -170,8 +188,13 @@ def node() -> Members:
         members[""].add(name)
         if not (own == {"code"} and base == "QuorlockError"):
             members[name] = own.union(*inherited)
-    for module in ("prometheus", "opentelemetry"):
+    for module in ("fastify", "nestjs", "opentelemetry", "prometheus"):
         text = _without_comments((NODE / f"{module}.d.ts").read_text())
+        for exported, name, _, body in _types(text):
+            if exported:
+                members[""].add(name)
+                members[name] = _node_members(name, body)
+        members[""].update(re.findall(r"^export const (\w+):", text, re.M))
         for function in re.findall(r"^export function (.*?)(?=^export |\Z)", text, re.M | re.S):
             members[""].update(_members_of(f"{function}\n"))
     return members
@@ -205,7 +228,7 @@ def _members_of(body: str) -> Iterator[str]:
         depth -= character == ">" and not text.endswith("=")
         if character == "\n" and depth == 0 and not text.endswith(":"):
             if text.strip():
-                yield _member(" ".join(text.split()).removeprefix("readonly "))
+                yield _member(re.sub(r"^(readonly|static) ", "", " ".join(text.split())))
             text = ""
         else:
             text += character
@@ -253,7 +276,7 @@ def rust() -> Members:
     sources = [
         _without_rust_comments(path.read_text())
         for path in sorted(RUST.rglob("*.rs"))
-        if "testing" not in path.parts and "tests" not in path.stem
+        if "testing" not in path.relative_to(RUST).parts and "tests" not in path.stem
     ]
     source = "\n".join(sources)
     members: Members = {"": set()}
@@ -270,7 +293,15 @@ def rust() -> Members:
     return members
 
 
-FOR_BINDINGS = ("option", "acquire_as", "extend_by", "on_lost", "abandon", "on_ready")
+FOR_BINDINGS = (
+    "option",
+    "acquire_as",
+    "try_acquire_as",
+    "extend_by",
+    "on_lost",
+    "abandon",
+    "on_ready",
+)
 """Methods that the page lists apart from the others."""
 
 

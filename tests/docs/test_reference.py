@@ -2,12 +2,24 @@
 
 from __future__ import annotations
 
+import ast
 import re
 from pathlib import Path
 
 import pytest
 from docs.blocks import ROOT
-from docs.reference import API, Members, differences, node, on_page, page, python, rust, unknown
+from docs.reference import (
+    API,
+    PYTHON,
+    Members,
+    differences,
+    node,
+    on_page,
+    page,
+    python,
+    rust,
+    unknown,
+)
 
 OPTIONS = ROOT / "docs" / "options.md"
 ERRORS = ROOT / "docs" / "errors.md"
@@ -161,6 +173,29 @@ def test_defaults_are_those_of_the_code() -> None:
     assert "(ttl / 20).clamp(MIN_DEFAULT_NODE_TIMEOUT, NODE_TIMEOUT)" in CONFIG
     limits = [duration("MIN_DEFAULT_NODE_TIMEOUT"), duration("NODE_TIMEOUT")]
     assert (cells["node_timeout"].split(",")[0], times(cells["node_timeout"])) == ("ttl/20", limits)
+
+
+def test_defaults_of_the_python_client_are_those_of_the_page() -> None:
+    cells = {row[0].split("`")[1]: row[1] for row in rows(OPTIONS.read_text(), "All options")}
+    [client] = [
+        each
+        for each in ast.parse((PYTHON / "_client.py").read_text()).body
+        if isinstance(each, ast.ClassDef) and each.name == "Client"
+    ]
+    made = next(each for each in client.body if isinstance(each, ast.FunctionDef)).args
+    given = {
+        argument.arg: ast.literal_eval(default)
+        for argument, default in zip(made.kwonlyargs, made.kw_defaults, strict=True)
+        if default is not None
+    }
+    assert given.keys() == cells.keys()
+    for name in ("ttl", "wait", "max_hold", "connect_timeout"):
+        assert times(cells[name]) == [given[name] * 1e3], name
+    assert times(cells["retry_delay"]) == [delay * 1e3 for delay in given["retry_delay"]]
+    assert float(cells["drift_factor"]) == given["drift_factor"]
+    assert (cells["auto_extend"] == "on") is given["auto_extend"]
+    others = [given[name] for name in ("node_timeout", "restart_guard", "key_prefix")]
+    assert others == [None, None, ""]
 
 
 @pytest.mark.parametrize(

@@ -27,9 +27,13 @@ export async function expectOutcome(expected, action) {
   assert(error instanceof errors[expected.error], inspect(error))
   assert(error instanceof quorlock.QuorlockError)
   assert.equal(error.code, expected.error)
+  const reports = error.nodes.map(({ address, outcome, detail }) => `${address}: ${outcome} (${detail})`)
+  const shown = [error.message, ...reports].join('; ')
+  // Web frameworks send the message to their clients.
+  for (const { address } of error.nodes) assert(!error.message.includes(address), error.message)
   for (const part of expected.contains ?? []) {
     const text = part.replace('{name}', camel(expected.option ?? ''))
-    assert(error.message.includes(text), `${error.message} lacks ${text}`)
+    assert(shown.includes(text), `${shown} lacks ${text}`)
   }
   for (const secret of expected.never ?? []) assert(!inspect(error).includes(secret))
   if (expected.about) {

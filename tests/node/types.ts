@@ -1,8 +1,12 @@
 // A sample program that checks the type declarations. Run by `npm run types`; it is never executed.
 
 import { subscribe } from 'node:diagnostics_channel'
+import { Controller, Get, Module } from '@nestjs/common'
+import Fastify from 'fastify'
 import promClient from 'prom-client'
 import { Client, LockTimeoutError, QuorumError, type Lease, type LogRecord, type NodeReport } from 'quorlock'
+import { quorlock } from 'quorlock/fastify'
+import { HeldLease, Locked, QuorlockModule } from 'quorlock/nestjs'
 import { instrument } from 'quorlock/opentelemetry'
 import { register } from 'quorlock/prometheus'
 
@@ -20,6 +24,32 @@ export async function hold(signal: AbortSignal): Promise<number> {
   lease.check()
   return lease.fence
 }
+
+export async function once(): Promise<number | null> {
+  await using lease = await client.tryLock(['orders:42'], { ttl: 5_000 })
+  return lease && lease.ttl + lease.resource.length
+}
+
+export const open: boolean = !client.closed && client.nodes.every((url: string) => url !== '')
+
+const app = Fastify()
+await app.register(quorlock, { nodes: ['redis://127.0.0.1:6379'], ttl: 5_000, errorHandler: false })
+app.get('/', (request) => app.quorlock.using('r', { signal: request.signal }, ({ fence }) => ({ fence })))
+
+@Controller()
+class Orders {
+  constructor(private readonly locks: Client) {}
+
+  @Get()
+  @Locked((request: { id: string }) => `orders:${request.id}`, { wait: 0 })
+  pay(@HeldLease() lease: Lease): Promise<boolean> {
+    return this.locks.locked(`paid:${lease.resource}`)
+  }
+}
+
+const useFactory = async (nodes: string[]) => ({ nodes, ttl: 5_000 })
+@Module({ imports: [QuorlockModule.forRoot(), QuorlockModule.forRootAsync({ inject: ['NODES'], useFactory })], controllers: [Orders] })
+export class App {}
 
 export const total: Promise<number> = client.using('r', async (lease: Lease) => lease.remaining)
 export const text: Promise<string> = client.using('r', { wait: 0 }, (lease) => lease.token)
@@ -74,5 +104,15 @@ void client.lock('a', 'b')
 new Client([], { ttl: '5s' })
 // @ts-expect-error: autoExtend is a boolean
 void client.lock('r', { autoExtend: 1 })
+// @ts-expect-error: tryLock does not wait
+void client.tryLock('r', { wait: 5 })
+// @ts-expect-error: the result may be null
+void client.tryLock('r').then((lease) => lease.release())
+// @ts-expect-error: only the client closes itself
+client.closed = true
+// @ts-expect-error: a plugin has no such option
+app.register(quorlock, { tll: 5 })
+// @ts-expect-error: there is no such option
+QuorlockModule.forRoot({ tll: 5 })
 // @ts-expect-error: there is no such option
 void client.lock('r', { tll: 5 })

@@ -45,7 +45,7 @@ MISTAKES = {
     "no server": Mistake(
         'Client(["redis://127.0.0.1:1"])',
         'new Client(["redis://127.0.0.1:1"])',
-        ["QuorumError", "redis://127.0.0.1:1: unreachable", "see that the server runs"],
+        ["QuorumError", "redis://127.0.0.1:1", "unreachable", "see that the server runs"],
     ),
     "no password": Mistake(
         'Client(["redis://HOST"])',

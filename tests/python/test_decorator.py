@@ -167,4 +167,4 @@ def test_arguments_that_are_not_callable_or_not_strings_are_refused(
         client.lock("r")(5)  # type: ignore[arg-type]
     for bad in (5, None, b"r", ["r"]):
         with pytest.raises(quorlock.ConfigError, match="resource"):
-            client.lock(bad)  # type: ignore[arg-type]
+            client.lock(bad)  # type: ignore[call-overload]

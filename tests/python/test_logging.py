@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
+from docs.blocks import ROOT
 from nodes import steal
 from servers import Servers
 from waiting import TIMEOUT, wait_until
@@ -254,15 +256,108 @@ def test_a_changed_level_takes_effect(records: Records) -> None:
         wait_until(is_logged)
 
 
-def test_events_of_leases_in_asyncio_are_logged(
-    start_servers: Callable[..., Servers], records: Records
+def test_the_events_of_a_block_are_logged_when_it_is_left(
+    start_servers: Callable[..., Servers], caplog: pytest.LogCaptureFixture
 ) -> None:
-    async def hold() -> int:
-        async with quorlock.Client(start_servers(1).urls) as client, client.lock("r") as lease:
-            return lease.fence
+    with quorlock.Client(start_servers(3).urls) as client:
+        caplog.set_level(logging.DEBUG, "quorlock")
+        for round_ in range(100):
+            with client.lock(f"r{round_}"):
+                assert of(caplog.records, "lease.acquired", resource=f"r{round_}")
+            assert of(caplog.records, "lease.released", resource=f"r{round_}")
+        with client.lock("s") as lease:
+            with pytest.raises(quorlock.LockTimeoutError):
+                client.lock("s", wait=0).acquire()
+            assert of(caplog.records, "acquire.failed", resource="s", outcome="timeout")
+            lease.extend()
+            assert of(caplog.records, "lease.extended", resource="s")
+        lost = client.lock("t", ttl=0.05, auto_extend=False).acquire()
+        assert lost.wait_lost(TIMEOUT)
+        assert of(caplog.records, "lease.lost", resource="t", levelname="WARNING")
+    assert {r.threadName for r in caplog.records if r.name.startswith("quorlock.")} == {
+        "quorlock-logging"
+    }
 
-    fence = asyncio.run(hold())
-    wait_until(lambda: bool(of(records, "lease.released", fence=fence)))
+
+def test_the_events_of_an_async_block_are_logged_when_it_is_left(
+    start_servers: Callable[..., Servers], caplog: pytest.LogCaptureFixture
+) -> None:
+    urls = start_servers(1).urls
+
+    async def hold() -> None:
+        async with quorlock.Client(urls) as client:
+            caplog.set_level(logging.DEBUG, "quorlock")
+            for round_ in range(100):
+                async with client.lock(f"r{round_}") as lease:
+                    assert of(caplog.records, "lease.acquired", fence=lease.fence)
+                assert of(caplog.records, "lease.released", fence=lease.fence)
+
+    asyncio.run(hold())
+
+
+class WaitsFor(logging.Handler):
+    """A handler that waits for an event, or calls a function, for each record."""
+
+    def __init__(self, work: Callable[[], object]) -> None:
+        super().__init__()
+        self.work = work
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.work()
+
+
+@pytest.fixture
+def handle() -> Iterator[Callable[[Callable[[], object]], None]]:
+    """`handle(work)` calls `work` for each record until the end of the test."""
+    logger = logging.getLogger("quorlock")
+    before, level = logger.handlers[:], logger.level
+
+    def handle(work: Callable[[], object]) -> None:
+        logger.addHandler(WaitsFor(work))
+        logger.setLevel(logging.DEBUG)
+
+    yield handle
+    logger.handlers[:] = before
+    logger.setLevel(level)
+
+
+def test_a_handler_can_use_the_client(handle: Callable[[Callable[[], object]], None]) -> None:
+    with quorlock.Client(["memory://handled"]) as client:
+        handled: list[bool] = []
+        handle(lambda: handled.append(client.lock("h").locked()))
+        with client.lock("r"):
+            assert handled == [False, False]  # for `node.connected` and `lease.acquired`
+        assert handled == [False, False, False]
+
+
+HANGS = """
+import logging, threading, time, quorlock
+class Hangs(logging.Handler):
+    def emit(self, record):
+        may_go_on.wait()
+may_go_on = threading.Event()
+logger = logging.getLogger("quorlock")
+logger.addHandler(Hangs())
+logger.setLevel(logging.DEBUG)
+client = quorlock.Client(ttl=0.3)
+began = time.monotonic()
+with client.lock("r") as lease:
+    for _ in range(20):
+        client.lock("s").acquire().release()
+    assert lease.valid
+    assert client.stats().extensions > 0
+took = time.monotonic() - began
+may_go_on.set()
+print(took)
+"""
+
+
+def test_operations_do_not_wait_for_a_handler_that_hangs(
+    start_servers: Callable[..., Servers],
+) -> None:
+    took = float(run(HANGS, start_servers(1).urls).stdout)
+    # One operation waits for 1 s. More than that only means a loaded machine, but not 20 s.
+    assert 1 <= took < 10
 
 
 def run(program: str, urls: list[str]) -> subprocess.CompletedProcess[str]:
@@ -326,3 +421,59 @@ print(os.getpid())
     assert len(logged) == 21
     assert len({process for process, *_ in logged}) == 11
     assert sum(process == ended.stdout.strip() for process, *_ in logged) == 11
+
+
+THREADS = """
+import asyncio, logging, os, sys, threading, quorlock
+class WatchesNoSockets(asyncio.SelectorEventLoop):
+    def add_reader(self, *_):
+        raise NotImplementedError
+client = quorlock.Client()
+lease = client.lock("r", ttl=0.05, auto_extend=False).acquire()
+names = []
+lease.on_lost(lambda loss: names.append(threading.current_thread().name))
+async def main():
+    async with client.lock("s"):
+        pass
+with asyncio.Runner(loop_factory=WatchesNoSockets) as runner:
+    runner.run(main())
+assert lease.wait_lost(60)
+names += [thread.name for thread in threading.enumerate()]
+for task in os.listdir("/proc/self/task") if sys.platform == "linux" else []:
+    names += [open(f"/proc/self/task/{task}/comm").read().strip()]
+print(*sorted({name for name in names if name.startswith("quorlock")}))
+"""
+
+
+def test_threads_have_the_names_that_are_documented() -> None:
+    page = (ROOT / "docs" / "kubernetes.md").read_text()
+    documented = set(re.findall(r"^\| `(quorlock[\w-]*)` \|", page, re.M))
+    names = set(run(THREADS, ["memory://threads"]).stdout.split())
+    if sys.platform != "linux":
+        names.add("quorlock")
+    # A memory node has no host name to look up.
+    assert names == documented - {"quorlock-lookup"}
+
+
+@pytest.mark.parametrize(
+    ("library", "patch"),
+    [("gevent.monkey", "gevent.monkey.patch_all()"), ("eventlet", "eventlet.monkey_patch()")],
+)
+def test_threads_have_their_names_where_greenlets_replace_threads(library: str, patch: str) -> None:
+    program = (
+        f"import {library}\n{patch}\n"
+        + """
+import logging, threading, time, quorlock
+names = []
+class Names(logging.Handler):
+    def emit(self, record):
+        names.append(record.threadName)
+logging.getLogger("quorlock").addHandler(Names())
+logging.getLogger("quorlock").setLevel(logging.DEBUG)
+lease = quorlock.Client().lock("r", ttl=0.05, auto_extend=False).acquire()
+lease.on_lost(lambda: names.append(threading.current_thread().name))
+while set(names) != {"quorlock-logging", "quorlock-lost"}:
+    time.sleep(0.001)
+"""
+    )
+    run(program, ["memory://greenlets"])

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import json
 import re
+import subprocess
+import sys
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -20,7 +22,7 @@ from opentelemetry.trace import SpanKind, StatusCode
 from prometheus_client import CollectorRegistry, Metric, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 from servers import Servers
-from waiting import wait_until, wait_until_async
+from waiting import TIMEOUT, wait_until, wait_until_async
 
 import quorlock
 from quorlock.opentelemetry import instrument
@@ -246,28 +248,123 @@ def test_opentelemetry_spans_show_outages_and_cancelled_acquires(
     assert failed.status.status_code == StatusCode.ERROR
 
 
-def test_opentelemetry_exports_the_statistics(servers: Servers, client: quorlock.Client) -> None:
-    reader = InMemoryMetricReader()
-    instrument(client, meter_provider=MeterProvider([reader]), tracer_provider=TracerProvider())
-    with client.lock("r"), pytest.raises(quorlock.LockTimeoutError):
-        client.lock("r", wait=0).acquire()
+Points = dict[str, dict[tuple[tuple[str, Any], ...], Any]]
+
+
+def points(reader: InMemoryMetricReader) -> Points:
+    """Returns the data points of each metric, by their attributes."""
     data = reader.get_metrics_data()
     assert data is not None
     [scope] = data.resource_metrics[0].scope_metrics
     assert (scope.scope.name, scope.scope.version) == ("quorlock", quorlock.__version__)
-    metrics = {metric.name: metric for metric in scope.metrics}
+    return {
+        metric.name: {
+            tuple(sorted(dict(point.attributes or {}).items())): point
+            for point in metric.data.data_points
+        }
+        for metric in scope.metrics
+    }
 
-    def points(name: str) -> dict[tuple[tuple[str, Any], ...], Any]:
-        found = metrics[name].data.data_points
-        return {tuple(sorted(dict(point.attributes or {}).items())): point for point in found}
 
-    assert points("quorlock.acquires")[(("quorlock.outcome", "won"),)].value == 1
-    assert points("quorlock.acquires")[(("quorlock.outcome", "timeout"),)].value == 1
-    assert points("quorlock.acquire.duration")[(("quorlock.outcome", "won"),)].count == 1
-    assert points("quorlock.acquire.count")[()].value == 1
-    assert points("quorlock.acquire.time")[()].value == client.stats().acquire_seconds.sum
-    assert points("quorlock.node.up")[(("quorlock.node", servers.urls[0]),)].value == 1
-    assert metrics["quorlock.acquire.duration"].unit == metrics["quorlock.acquire.time"].unit == "s"
+def test_opentelemetry_exports_the_statistics(servers: Servers, client: quorlock.Client) -> None:
+    reader = InMemoryMetricReader()
+    provider = MeterProvider([reader])
+    instrument(client, name="a", meter_provider=provider, tracer_provider=TracerProvider())
+    with client.lock("r"), pytest.raises(quorlock.LockTimeoutError):
+        client.lock("r", wait=0).acquire()
+    metrics = points(reader)
+    own = ("quorlock.client", "a")
+    won, timeout = (own, ("quorlock.outcome", "won")), (own, ("quorlock.outcome", "timeout"))
+    assert metrics["quorlock.acquires"][won].value == 1
+    assert metrics["quorlock.acquires"][timeout].value == 1
+    assert metrics["quorlock.acquire.duration"][won].count == 1
+    assert metrics["quorlock.acquire.count"][(own,)].value == 1
+    assert metrics["quorlock.acquire.time"][(own,)].value == client.stats().acquire_seconds.sum
+    assert metrics["quorlock.node.up"][(own, ("quorlock.node", servers.urls[0]))].value == 1
+    data = reader.get_metrics_data()
+    assert data is not None
+    units = {each.name: each.unit for each in data.resource_metrics[0].scope_metrics[0].metrics}
+    assert units["quorlock.acquire.duration"] == units["quorlock.acquire.time"] == "s"
+
+
+def wins(reader: InMemoryMetricReader) -> dict[str, int]:
+    """Returns the number of acquires that each client won."""
+    return {
+        dict(attributes)["quorlock.client"]: point.value
+        for attributes, point in points(reader)["quorlock.acquires"].items()
+        if ("quorlock.outcome", "won") in attributes
+    }
+
+
+def test_opentelemetry_exports_the_statistics_of_every_client() -> None:
+    reader, other_reader = InMemoryMetricReader(), InMemoryMetricReader()
+    provider, other_provider = MeterProvider([reader]), MeterProvider([other_reader])
+    clients = [quorlock.Client(["memory://every"]) for _ in range(4)]
+    for number, client in enumerate(clients):
+        for _ in range(number + 1):
+            client.lock(f"r{number}").acquire().release()
+    instrument(clients[0], name="orders", meter_provider=provider)
+    instrument(clients[1], name="users", meter_provider=provider)
+    instrument(clients[2], meter_provider=provider)
+    instrument(clients[3], name="elsewhere", meter_provider=other_provider)
+    [unnamed] = wins(reader).keys() - {"orders", "users"}
+    assert re.fullmatch(r"client-\d+", unnamed)
+    assert wins(reader) == {"orders": 1, "users": 2, unnamed: 3}
+    assert wins(other_reader) == {"elsewhere": 4}
+    instrument(clients[2], meter_provider=provider)
+    assert wins(reader)[unnamed] == 3
+    with pytest.raises(ValueError, match="another client is instrumented with the name 'users'"):
+        instrument(clients[2], name="users", meter_provider=provider)
+    clients[1].close()
+    instrument(clients[2], name="users", meter_provider=provider)
+    assert wins(reader) == {"orders": 1, "users": 3}
+    del client, clients[2]
+    assert wins(reader) == {"orders": 1}
+
+
+GLOBAL_PROVIDER = """
+import quorlock
+from opentelemetry.metrics import set_meter_provider
+from opentelemetry.sdk.metrics import MeterProvider
+from opentelemetry.sdk.metrics.export import InMemoryMetricReader
+from quorlock.opentelemetry import instrument
+reader = InMemoryMetricReader()
+provider = MeterProvider([reader])
+clients = [quorlock.Client(["memory://a"]) for _ in range(4)]
+instrument(clients[0])
+instrument(clients[1])
+set_meter_provider(provider)
+instrument(clients[2])
+instrument(clients[3], meter_provider=provider)
+[scope] = reader.get_metrics_data().resource_metrics[0].scope_metrics
+[rounds] = [each for each in scope.metrics if each.name == "quorlock.rounds"]
+names = [point.attributes["quorlock.client"] for point in rounds.data.data_points]
+assert sorted(names) == ["client-1", "client-2", "client-3", "client-4"], names
+"""
+
+
+def test_opentelemetry_exports_clients_instrumented_before_and_after_the_provider_is_set() -> None:
+    subprocess.run([sys.executable, "-c", GLOBAL_PROVIDER], check=True, timeout=TIMEOUT)
+
+
+def test_opentelemetry_shows_a_try_that_found_the_lock_held_as_a_timeout(
+    client: quorlock.Client, spans: tuple[InMemorySpanExporter, TracerProvider]
+) -> None:
+    exporter, provider = spans
+    instrument(client, tracer_provider=provider, meter_provider=MeterProvider())
+    lock = client.lock("r")
+    lease = lock.try_acquire()
+    assert lease is not None
+    assert lock.try_acquire() is None
+    assert asyncio.run(lock.try_acquire_async()) is None
+    lease.release()
+    won, *held = exporter.get_finished_spans()
+    assert (
+        attributes(won).items()
+        >= {"quorlock.outcome": "won", "quorlock.fence": lease.fence}.items()
+    )
+    assert [attributes(span)["quorlock.outcome"] for span in held] == ["timeout", "timeout"]
+    assert all("quorlock.fence" not in attributes(span) for span in held)
 
 
 def metrics_in(expressions: str) -> set[str]:

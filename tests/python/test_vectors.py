@@ -21,6 +21,7 @@ def test_error_classes_have_the_codes_in_the_table(row: dict[str, str]) -> None:
     assert kind.code == row["code"]
 
 
+@pytest.mark.filterwarnings("ignore:ttl=86400 is 24 h")
 @pytest.mark.parametrize(
     "case", load("options.json"), ids=lambda case: f"{case['in']}-{case['option']}-{case['value']}"
 )

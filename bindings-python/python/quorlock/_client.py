@@ -1,13 +1,14 @@
 """The public class `Client` and its options. The native client does the work."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from types import TracebackType
-from typing import TYPE_CHECKING, TypedDict, Unpack
+from typing import TYPE_CHECKING, Never, TypedDict, Unpack, cast, overload
 
 from . import _quorlock
 from ._async import result
 from ._lease import Duration
-from ._lock import Lock
+from ._lock import Lock, LockDecorator
+from ._options import CLIENT, given
 
 if TYPE_CHECKING:
     from ._reports import Diagnosis, Stats
@@ -65,7 +66,20 @@ class Client:
     __slots__ = ("__weakref__", "_native")
 
     def __init__(
-        self, nodes: Iterable[str] | None = None, **options: Unpack[ClientOptions]
+        self,
+        nodes: Iterable[str] | None = None,
+        *,
+        ttl: Duration = 10,
+        wait: Duration | None = 10,
+        auto_extend: bool = True,
+        max_hold: Duration | None = 3600,
+        node_timeout: Duration | None = None,
+        connect_timeout: Duration = 1,
+        drift_factor: float = 0.01,
+        retry_delay: tuple[Duration, Duration] = (0.05, 0.2),
+        restart_guard: Duration | None = None,
+        key_prefix: str = "",
+        **unknown: Never,
     ) -> None:
         """
         `nodes` are URLs: `redis://[user:password@]host[:port][/database]`, `rediss://…` with TLS,
@@ -73,21 +87,99 @@ class Client:
         `memory://name` for a node in this process, for tests. The default is the environment
         variable `QUORLOCK_NODES`, in which URLs are separated by commas.
 
+        The options `ttl`, `wait`, `auto_extend` and `max_hold` are the defaults of the client's
+        locks: see `lock`. Durations are in seconds, or a `timedelta`.
+
+        - `node_timeout`: the maximum time that one node may take to answer one request. 1 ms to
+          1 h; None: a twentieth of the ttl, but at least 10 ms and at most 200 ms.
+        - `connect_timeout`: the maximum time that connecting to a node may take, and for which an
+          acquire or extension keeps trying while too few nodes can vote. 1 ms to 1 h.
+        - `drift_factor`: the maximum difference between the rates of clocks, as a fraction. 0 to
+          0.5.
+        - `retry_delay`: the range of the random delay between two attempts of a waiter that no node
+          notifies. 1 ms to 1 h.
+        - `restart_guard`: the time for which the votes of a restarted node are not counted. 10 ms
+          to 24 h, at least the largest ttl that any client uses; None or 0 turns it off.
+        - `key_prefix`: the prefix of the keys on the nodes, before the resource.
+
         Raises ConfigError for an invalid URL, option or node list.
         """
+        options = given(
+            ttl=ttl,
+            wait=wait,
+            auto_extend=auto_extend,
+            max_hold=max_hold,
+            node_timeout=node_timeout,
+            connect_timeout=connect_timeout,
+            drift_factor=drift_factor,
+            retry_delay=retry_delay,
+            restart_guard=restart_guard,
+            key_prefix=key_prefix,
+            **unknown,
+        )
         self._native = _quorlock.Client(nodes, options)
 
-    def lock(self, *resources: str, **options: Unpack[LockOptions]) -> Lock:
+    @overload
+    def lock(self, *resources: str, **options: Unpack[LockOptions]) -> Lock: ...
+
+    @overload
+    def lock(
+        self,
+        resource_of_call: Callable[..., str | Sequence[str]],
+        /,
+        **options: Unpack[LockOptions],
+    ) -> LockDecorator: ...
+
+    def lock(
+        self,
+        *resources: str | Callable[..., str | Sequence[str]],
+        ttl: Duration = CLIENT,
+        wait: Duration | None = CLIENT,
+        auto_extend: bool = CLIENT,
+        max_hold: Duration | None = CLIENT,
+        **unknown: Never,
+    ) -> Lock | LockDecorator:
         """Returns the lock on 1 to 64 resources, to be used with `with`, `async with`, `acquire` or
         as a decorator. Does not acquire it.
 
         Several resources are locked all or none, with one request to each node. Their order does
         not matter: locks that overlap cannot deadlock.
 
+        A function as the only argument makes a decorator. The function gets the arguments of each
+        call, and returns the resource, or a tuple or list of several:
+
+            @client.lock(lambda order_id: f"orders:{order_id}")
+            def ship(order_id): ...
+
+        The options are by default those of the client. Durations are in seconds, or a `timedelta`.
+
+        - `ttl`: the time for which the nodes keep the lock if it is not renewed. 10 ms to 24 h; 10
+          if the client does not set it.
+        - `wait`: the maximum time that an acquire waits while others hold the lock. 0 tries once;
+          None or infinity waits forever; 10 if the client does not set it.
+        - `auto_extend`: whether the lease is renewed in the background, every third of the ttl,
+          until it is released. True if the client does not set it.
+        - `max_hold`: the longest time that a lease can be held, however often it is renewed. 10 ms
+          or more; None or infinity sets no limit; 3600 if the client does not set it. It never cuts
+          the first `ttl` short.
+
         Raises ConfigError if there is no resource, if one is empty, longer than 8,192 bytes or
         given twice, or for an invalid option.
         """
-        return Lock(self._native, resources, options)
+        options = given(ttl=ttl, wait=wait, auto_extend=auto_extend, max_hold=max_hold, **unknown)
+        if len(resources) == 1 and callable(resources[0]):
+            return LockDecorator(self._native, resources[0], options)
+        return Lock(self._native, cast("tuple[str, ...]", resources), options)
+
+    @property
+    def nodes(self) -> tuple[str, ...]:
+        """The addresses of the nodes: their URLs without user, password and parameters."""
+        return self._native.addresses
+
+    @property
+    def closed(self) -> bool:
+        """Whether `close` or `aclose` was called."""
+        return self._native.closed
 
     def stats(self) -> "Stats":
         """Returns the statistics of this client in this process: acquires, leases, and the requests
@@ -149,5 +241,5 @@ class Client:
         await self.aclose()
 
     def __repr__(self) -> str:
-        state = "closed client" if self._native.closed else "client"
-        return f"<quorlock {state} of {', '.join(self._native.addresses)}>"
+        state = "closed client" if self.closed else "client"
+        return f"<quorlock {state} of {', '.join(self.nodes)}>"

@@ -47,6 +47,9 @@ def refuse(function: Callable[..., object], returned: object) -> None:
         what, instead = "an awaitable", "decorate the `async def` function itself"
     elif inspect.isgenerator(returned) or inspect.isasyncgen(returned):
         what, instead = "a generator", "use `with` in its body"
+    elif inspect.isgenerator(body := getattr(returned, "gen", None)) or inspect.isasyncgen(body):
+        # The object of a function that `contextlib` made a context manager.
+        what, instead = "a context manager", "use `with` in its body"
     else:
         return
     # A coroutine or generator never starts if it is closed before its first step. A task never

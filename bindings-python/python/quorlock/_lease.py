@@ -4,40 +4,77 @@ import warnings
 from collections.abc import Callable
 from contextvars import copy_context
 from datetime import timedelta
-from typing import Any
+from types import TracebackType
+from typing import Any, Self
 
 from . import _quorlock
 from ._async import inbox_of, result, running_loop
 from ._errors import LeaseLostError
 
+# Imported here, not on first use: a child that is forked during an import would wait forever.
+from ._scope import Scope
+
 Duration = float | timedelta
 """Seconds, or a `timedelta`."""
 
 
-class Lease:
+class Lease(_quorlock.LeaseBlock):
     """A held lock. Any thread or task can use it.
 
     It is renewed automatically, unless `auto_extend` is off, until it is released or has been held
     for `max_hold`.
 
-    Keep a reference for as long as the work takes, or use `with`. If a lease is garbage-collected
-    while valid, it is not released: its renewal stops, and its key stays on the nodes until it
-    expires. This issues a ResourceWarning, and `Client.stats` counts the lease as `dropped`. So
-    `if lock.acquire(): ...` protects its body for at most `ttl`.
+    Use `with lease:`, which keeps the lease and releases it at the end of the block, or keep a
+    reference for as long as the work takes. `async with lease:` also cancels the block as soon as
+    the lease is lost. Both raise LeaseLostError at the beginning if the lease is not valid, and at
+    the end if it was lost and the block raised no other error.
+
+    If a lease is garbage-collected while valid, it is not released: its renewal stops, and its key
+    stays on the nodes until it expires. This issues a ResourceWarning, and `Client.stats` counts
+    the lease as `dropped`. So `if lock.acquire(): ...` protects its body for at most `ttl`.
 
     In a forked child, a lease of the parent is not valid. The child neither renews nor releases it;
     the parent still holds it.
     """
 
-    __slots__ = ("__weakref__", "_native")
+    __slots__ = ("__weakref__", "_scope")
 
-    def __init__(self, native: _quorlock.Lease) -> None:
-        self._native = native
+    _scope: Scope
+    """The `async with` block that the lease is in; not set outside of one."""
+
+    async def __aenter__(self) -> Self:
+        self.check()
+        if hasattr(self, "_scope"):
+            raise RuntimeError(f"{self!r} is already in an `async with` block")
+        scope = Scope(self)
+        scope.cancel_on_loss()
+        self._scope = scope
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        scope = self._scope
+        del self._scope
+        await scope.leave(error)
+
+    @property
+    def resource(self) -> str:
+        """The first of `resources`: the only one, unless several were locked together."""
+        return self._native.resource
 
     @property
     def resources(self) -> tuple[str, ...]:
         """The locked resources, in the order in which they were given."""
         return self._native.resources
+
+    @property
+    def ttl(self) -> float:
+        """The ttl with which the lease was acquired, in seconds. `extend` does not change it."""
+        return self._native.ttl
 
     @property
     def token(self) -> str:
@@ -147,9 +184,7 @@ class Lease:
             return False
 
     def __del__(self, warn: Callable[..., None] = warnings.warn) -> None:
-        # The attribute is missing if __init__ was interrupted. The native lease is released then.
-        native = getattr(self, "_native", None)
-        if native is not None and native.abandon():
+        if self._native.abandon():
             warn(
                 f"{self!r} was never released: others have to wait until it expires. Use "
                 "`with lock:`, or keep the lease and call `release()`",

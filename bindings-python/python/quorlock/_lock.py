@@ -1,24 +1,29 @@
 """The public class `Lock`. The native class does the work, including the `with` statement.
 
-This module adds `async with`, the decorator and the forms of `acquire`. See the native `lock`
-module for why `with` is not here.
+This module adds the `_async` forms and the decorators. See the native `lock` module for why `with`
+is not here.
 """
 
 import functools
 from collections.abc import Callable
 from types import TracebackType
-from typing import Any, ParamSpec, TypeVar, cast
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, cast
 
 from . import _quorlock
 from ._async import result
-from ._lease import Lease
+from ._lease import Duration, Lease
+from ._options import LOCK, given
 from ._quorlock import Lease as NativeLease
 
 # Imported here, not on first use: a child that is forked during an import would wait forever.
 from ._scope import Scope
 
+if TYPE_CHECKING:
+    from ._quorlock import Pending
+
 P = ParamSpec("P")
 R = TypeVar("R")
+L = TypeVar("L", NativeLease, NativeLease | None)
 
 
 class Lock(_quorlock.Lock):
@@ -30,31 +35,43 @@ class Lock(_quorlock.Lock):
 
     __slots__ = ()
 
-    def acquire(self) -> Lease:
+    def acquire(self, *, wait: Duration | None = LOCK) -> Lease:
         """Acquires the lock and returns the lease. Waits for at most `wait` while others hold it.
+
+        `wait` is in seconds, or a `timedelta`: 0 tries once, None waits forever. The default is
+        that of the lock.
 
         Raises LockTimeoutError if others held it for the whole `wait`, and QuorumError if too few
         nodes can vote and this lasts for `connect_timeout` or `wait`, whichever is shorter.
         """
-        observe = self._observer
-        if observe is None:
-            return Lease(self._acquire().wait())
-        with observe(self._resources) as acquired:
-            lease = self._acquire().wait()
-            acquired(lease)
-        return Lease(lease)
+        return self._hold(given(wait=wait))
 
-    async def acquire_async(self) -> Lease:
+    async def acquire_async(self, *, wait: Duration | None = LOCK) -> Lease:
         """The asyncio form of `acquire`. If it is cancelled, no key is left on reachable nodes."""
-        return Lease(await self._acquired())
+        return Lease(await self._observed(self._acquire, given(wait=wait)))
 
-    async def _acquired(self) -> NativeLease:
+    def try_acquire(self) -> Lease | None:
+        """Tries once to acquire the lock, whatever `wait` is. Returns the lease, or None if others
+        hold the lock.
+
+        Raises QuorumError if too few nodes can vote, as `acquire` does.
+        """
+        return self._try_hold()
+
+    async def try_acquire_async(self) -> Lease | None:
+        """The asyncio form of `try_acquire`."""
+        lease = await self._observed(self._try_acquire)
+        return None if lease is None else Lease(lease)
+
+    async def _observed(self, start: "Callable[..., Pending[L]]", *options: object) -> L:
+        """Awaits an acquire within the observer's context manager."""
         observe = self._observer
         if observe is None:
-            return await result(self._acquire())
-        with observe(self._resources) as acquired:
-            lease = await result(self._acquire())
-            acquired(lease)
+            return await result(start(*options))
+        with observe(self.resources) as acquired:
+            lease = await result(start(*options))
+            if lease is not None:
+                acquired(lease)
         return lease
 
     def locked(self) -> bool:
@@ -70,9 +87,9 @@ class Lock(_quorlock.Lock):
         return await result(self._locked())
 
     async def __aenter__(self) -> Lease:
-        lease = await self._acquired()
-        scope = Scope(lease)
-        self._enter(scope, lease)
+        native = await self._observed(self._acquire, {})
+        scope = Scope(Lease(native))
+        self._enter(scope, native)
         scope.cancel_on_loss()
         return scope.lease
 
@@ -82,14 +99,7 @@ class Lock(_quorlock.Lock):
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        scope = self._leave()
-        scope.is_left = True
-        releasing = scope.lease._native.release()
-        if await scope.was_cancelled(error):
-            scope.check_not_lost(error)
-        await result(releasing)
-        if error is None:
-            scope.check_not_lost()
+        await self._leave().leave(error)
 
     def __call__(self, function: Callable[P, R]) -> Callable[P, R]:
         """Decorates a function, sync or async, so that each call holds the lock.
@@ -98,35 +108,65 @@ class Lock(_quorlock.Lock):
         raises TypeError if a function that is not `async def` returns an awaitable, or any function
         returns a generator: its body would run after the lock is released. The body does not run.
         """
-        if isinstance(function, staticmethod | classmethod):
-            return cast("Callable[P, R]", type(function)(self(function.__func__)))
-        if not callable(function):
-            raise TypeError(f"a lock decorates a function, not {function!r}")
-        from . import _deferred
+        return _decorated(function, lambda *_, **__: self)
 
-        if _deferred.is_generator(function):
-            # The lock would be released before the body runs.
-            raise TypeError("a lock cannot decorate a generator; use `with` in its body")
-        if _deferred.is_async(function):
+    def __repr__(self) -> str:
+        names = map(_quorlock.shortened, self.resources)
+        return f"<quorlock.Lock on {', '.join(map(repr, names))}>"
 
-            @functools.wraps(function)
-            async def hold_async(*args: P.args, **kwargs: P.kwargs) -> Any:
-                async with self:
-                    returned = await cast(Any, function)(*args, **kwargs)
-                    _deferred.refuse(function, returned)
-                    return returned
 
-            return cast("Callable[P, R]", hold_async)
+class LockDecorator:
+    """Decorates functions so that each call holds the lock on the resource that its arguments name.
+    Created by `Client.lock`."""
+
+    __slots__ = ("_lock",)
+
+    def __init__(
+        self, client: _quorlock.Client, name: Callable[..., object], options: dict[str, Any]
+    ) -> None:
+        # Checks the options now. The name stands for those that are known with each call.
+        Lock(client, ("resource",), options)
+
+        def lock(*args: object, **kwargs: object) -> Lock:
+            named = name(*args, **kwargs)
+            resources = tuple(named) if isinstance(named, tuple | list) else (named,)
+            return Lock(client, cast("tuple[str, ...]", resources), options)
+
+        self._lock = lock
+
+    def __call__(self, function: Callable[P, R]) -> Callable[P, R]:
+        """Decorates a function like `Lock` does. Raises ConfigError in a call whose resource is not
+        valid."""
+        return _decorated(function, self._lock)
+
+
+def _decorated(function: Callable[P, R], lock: Callable[..., Lock]) -> Callable[P, R]:
+    """Returns the function with each call in a block of the lock that `lock` returns for it."""
+    if isinstance(function, staticmethod | classmethod):
+        return cast("Callable[P, R]", type(function)(_decorated(function.__func__, lock)))
+    if not callable(function):
+        raise TypeError(f"a lock decorates a function, not {function!r}")
+    from . import _deferred
+
+    if _deferred.is_generator(function):
+        # The lock would be released before the body runs.
+        raise TypeError("a lock cannot decorate a generator; use `with` in its body")
+    if _deferred.is_async(function):
 
         @functools.wraps(function)
-        def hold(*args: P.args, **kwargs: P.kwargs) -> R:
-            with self:
-                returned = function(*args, **kwargs)
+        async def hold_async(*args: P.args, **kwargs: P.kwargs) -> Any:
+            async with lock(*args, **kwargs):
+                returned = await cast(Any, function)(*args, **kwargs)
                 _deferred.refuse(function, returned)
                 return returned
 
-        return hold
+        return cast("Callable[P, R]", hold_async)
 
-    def __repr__(self) -> str:
-        names = map(_quorlock.shortened, self._resources)
-        return f"<quorlock.Lock on {', '.join(map(repr, names))}>"
+    @functools.wraps(function)
+    def hold(*args: P.args, **kwargs: P.kwargs) -> R:
+        with lock(*args, **kwargs):
+            returned = function(*args, **kwargs)
+            _deferred.refuse(function, returned)
+            return returned
+
+    return hold

@@ -14,6 +14,8 @@ from ._quorlock import records
 LEVELS = {1: 40, 2: 30, 3: 20, 4: 10, 5: 5}
 """The levels of `logging`, by the core's levels: error, warn, info, debug, trace."""
 
+_FROM_TRACE = sorted(LEVELS.items(), reverse=True)
+
 
 def _logging() -> ModuleType | None:
     # If `logging` was not imported, or its import is not finished, there are no handlers.
@@ -32,13 +34,19 @@ def forward() -> None:
         log(*record)
 
 
-def _logger(logging: ModuleType, name: str) -> Any:
-    """Returns the logger of this name."""
-    library = logging.getLogger("quorlock")
+_loggers: dict[str, Any] = {}
+"""The loggers by the core's targets. Each operation reads their levels, and `getLogger` is slow."""
+
+
+def _logger(logging: ModuleType, target: str) -> Any:
+    """Returns the logger for a target of the core."""
+    if target not in _loggers:
+        _loggers["quorlock"] = logging.getLogger("quorlock")
+        _loggers[target] = logging.getLogger(target.replace("::", "."))
     # Without any handler, `logging` would print warnings to stderr.
-    if not library.handlers:
-        library.addHandler(logging.NullHandler())
-    return logging.getLogger(name)
+    if not _loggers["quorlock"].handlers:
+        _loggers["quorlock"].addHandler(logging.NullHandler())
+    return _loggers[target]
 
 
 def levels(targets: Iterable[str]) -> list[int]:
@@ -50,12 +58,11 @@ def levels(targets: Iterable[str]) -> list[int]:
     logging = _logging()
     if logging is None:
         return [2 for _ in targets]
-    return [max(2, _level(_logger(logging, target.replace("::", ".")))) for target in targets]
+    return [max(2, _level(_logger(logging, target))) for target in targets]
 
 
 def _level(logger: Any) -> int:
-    enabled = (level for level, number in LEVELS.items() if logger.isEnabledFor(number))
-    return max(enabled, default=0)
+    return next((level for level, number in _FROM_TRACE if logger.isEnabledFor(number)), 0)
 
 
 def log(
@@ -65,7 +72,7 @@ def log(
     logging = _logging()
     if logging is None:
         return
-    logger = _logger(logging, target.replace("::", "."))
+    logger = _logger(logging, target)
     if not logger.isEnabledFor(LEVELS[level]):
         return
     extra = {"event": event, **fields}

@@ -1,7 +1,7 @@
-"""Tracks the blocks that hold a lock, with their leases, and cancels a block whose lease is lost.
+"""Tracks the blocks that hold a lease, and cancels an async block whose lease is lost.
 
-This module owns the list of open blocks of each thread or task. It must not acquire or release,
-which `_lock` and the native `lock` module do; they are its only callers.
+This module owns the list of open blocks of each thread or task. `_lock`, `_lease` and the native
+`lock` module call it.
 """
 
 import _thread
@@ -9,13 +9,13 @@ import sys
 from contextvars import ContextVar
 from typing import TYPE_CHECKING
 
-from ._async import inbox_of
-from ._lease import Lease
-from ._quorlock import Lease as NativeLease
+from ._async import inbox_of, result
 
 if TYPE_CHECKING:
     import asyncio
     import weakref
+
+    from ._lease import Lease
 
 
 def owner() -> int:
@@ -35,8 +35,8 @@ class Scope:
 
     __slots__ = ("_cancelled", "_cancelling", "_task", "is_left", "lease")
 
-    def __init__(self, lease: NativeLease) -> None:
-        self.lease = Lease(lease)
+    def __init__(self, lease: "Lease") -> None:
+        self.lease = lease
         # Weak: the `on_lost` callback must not keep a task alive that is discarded with its loop.
         self._task: weakref.ref[asyncio.Task[object]] | None = None
         self._cancelling = 0
@@ -44,8 +44,18 @@ class Scope:
         self.is_left = False
         """Set at the exit of the block. From then on the body is not cancelled."""
 
-    def check_not_lost(self, cause: BaseException | None = None) -> None:
-        """Raises LeaseLostError if the lease was lost."""
+    async def leave(self, error: BaseException | None) -> None:
+        """Releases the lease at the end of an async block. Raises LeaseLostError if it was lost,
+        unless the block raised an `error` of its own."""
+        self.is_left = True
+        releasing = self.lease._native.release()
+        if await self._was_cancelled(error):
+            self._check_not_lost(error)
+        await result(releasing)
+        if error is None:
+            self._check_not_lost()
+
+    def _check_not_lost(self, cause: BaseException | None = None) -> None:
         if (loss := self.lease._native.loss) is not None:
             raise loss from cause
 
@@ -70,7 +80,7 @@ class Scope:
         if task is not None and not self.is_left:
             self._cancelled = task.cancel(str(loss))
 
-    async def was_cancelled(self, error: BaseException | None) -> bool:
+    async def _was_cancelled(self, error: BaseException | None) -> bool:
         """Returns whether the body was cancelled because of the loss, and for no other reason."""
         import asyncio
 

@@ -25,6 +25,8 @@ def start(worker: Worker) -> None:
 
 
 def _work(worker: Worker) -> None:
+    # gevent and eventlet start threads without a name.
+    threading.current_thread().name = worker.name
     while True:
         function, arguments, another = worker.next()
         if another is not None:

@@ -16,15 +16,16 @@ use other::Child;
 #[cfg(unix)]
 use unix::Child;
 
+use crate::acquiring::{acquire, names};
 use crate::args::{Nodes, Run};
 use crate::connect::client;
 use crate::duration::{self, show};
 use crate::exit;
 use crate::output::{Failure, Output};
 use crate::signals::Signals;
-use quorlock::{Client, Dialect, ErrorCode, Lease, Lock, OptionValue};
+use quorlock::{Client, Dialect, Lease, Lock, OptionValue};
 use std::collections::BTreeMap;
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::io;
 use std::time::Duration;
 use tokio::time::{Instant, sleep, sleep_until};
@@ -43,12 +44,17 @@ pub(crate) async fn run(nodes: &Nodes, wanted: &Run, output: &Output) -> Result<
 }
 
 fn lock(client: &Client, wanted: &Run) -> Result<Lock, Failure> {
-    let mut lock = client.lock(wanted.resources.clone());
-    if let Some(wait) = &wanted.wait {
-        lock = lock.option(Dialect::CommandLine, "--wait", wait);
-    }
+    let lock = client.lock(wanted.acquiring.resources.clone());
     let max_hold = wanted.max_hold.as_ref().unwrap_or(&OptionValue::Null);
     Ok(lock.option(Dialect::CommandLine, "--max-hold", max_hold).checked()?)
+}
+
+/// Returns the command and its arguments.
+fn command(wanted: &Run) -> Vec<OsString> {
+    match &wanted.script {
+        Some(script) => vec!["sh".into(), "-c".into(), script.clone()],
+        None => wanted.command.clone(),
+    }
 }
 
 /// Returns how long the command may run after SIGTERM before it is killed. If the lease cannot be extended,
@@ -75,31 +81,34 @@ async fn hold(
     signals: &mut Signals,
     output: &Output,
 ) -> Result<u8, Failure> {
-    let began = Instant::now();
-    let acquired = tokio::select! {
+    let lease = tokio::select! {
         biased;
         signal = signals.end() => return Ok(exit::SIGNAL + signal),
-        acquired = lock.acquire() => acquired,
+        acquired = acquire(lock, &wanted.acquiring, output) => acquired?,
     };
-    let lease = acquired.map_err(|error| match error.code() {
-        ErrorCode::Timeout => Failure::Conflict(error, wanted.conflict_exit_code),
-        _ => error.into(),
-    })?;
-    let waited = show(began.elapsed());
-    output.detail(format_args!("acquired after {waited}, token {}", lease.token()));
-
-    let ended = match Child::spawn(&wanted.command, &environment(&lease)) {
+    let (command, acquired) = (command(wanted), Instant::now());
+    let ended = match Child::spawn(&command, &environment(&lease)) {
         Ok(child) => supervise(child, &lease, kill_after, signals, output).await,
-        Err(error) => Err(cannot_run(&wanted.command[0], &error)),
+        Err(error) => Err(cannot_run(&command, &error)),
     };
-    if !lease.release().await {
-        output.detail("the release was not confirmed by a majority of the nodes");
+    let is_released = lease.release().await;
+    let (name, loss) = (names(lease.resources()), lease.loss());
+    if is_released {
+        output.note(format_args!("released {name} after {}", show(acquired.elapsed())));
+    } else if loss.is_none() {
+        output.note(format_args!(
+            "a majority of the nodes did not confirm the release of {name}: it may stay held for one more ttl"
+        ));
     }
     let Ended { status, stopped } = ended?;
-    match lease.loss() {
+    match loss {
+        _ if stopped == Some(Stopped::AtLimit) => {
+            let limit = wanted.max_hold.as_ref().and_then(duration::of).unwrap_or_default();
+            Err(Failure::Lost(format!("--max-hold ({}) ended the command", show(limit))))
+        }
         // The status of a command that failed by itself takes precedence over the loss of the lease.
-        Some(loss) if stopped || status == 0 => Err(loss.into()),
-        None if stopped => Err(Failure::Lost(
+        Some(loss) if stopped.is_some() || status == 0 => Err(loss.into()),
+        None if stopped.is_some() => Err(Failure::Lost(
             "the lease could not be renewed, so the command was stopped before the lease ended"
                 .to_owned(),
         )),
@@ -128,21 +137,48 @@ fn environment(lease: &Lease) -> Vec<(&'static str, Option<String>)> {
     ]
 }
 
-fn cannot_run(command: &OsString, error: &io::Error) -> Failure {
+fn cannot_run(command: &[OsString], error: &io::Error) -> Failure {
     let status = match error.kind() {
         io::ErrorKind::NotFound => exit::NOT_FOUND,
         // The system has no resources for another process.
         io::ErrorKind::WouldBlock | io::ErrorKind::OutOfMemory => exit::FAILED,
         _ => exit::CANNOT_RUN,
     };
-    Failure::Other(format!("cannot run {}: {error}", command.display()), status)
+    let program = &command[0];
+    let hint = match status {
+        exit::NOT_FOUND if needs_shell(program) => {
+            "; it is run without a shell: for a shell command, use -c 'SCRIPT' instead of --, or -- sh -c 'SCRIPT'"
+        }
+        _ => "",
+    };
+    Failure::Other(format!("cannot run {}: {error}{hint}", program.display()), status)
+}
+
+/// Whether the name of a program looks like a command for a shell: quoted as one word, with an assignment in front,
+/// or a word that only a shell knows.
+fn needs_shell(program: &OsStr) -> bool {
+    let builtins = ["cd", "export", "source", "eval", "exec", "set", "ulimit", "umask"];
+    let text = program.to_string_lossy();
+    text.contains([' ', '\t', '\n', '=', '|', '&', ';', '<', '>', '$', '`'])
+        || builtins.contains(&&*text)
 }
 
 struct Ended {
     /// The command's exit status.
     status: u8,
-    /// Whether `quorlock run` stopped the command because the lease was lost or about to end.
-    stopped: bool,
+    /// Why `quorlock run` stopped the command; `None` if it ended by itself.
+    stopped: Option<Stopped>,
+}
+
+/// Why the command was stopped.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Stopped {
+    /// The lease was lost.
+    Lost,
+    /// The lease could not be renewed in time.
+    NotRenewed,
+    /// The lease was held for `--max-hold`.
+    AtLimit,
 }
 
 /// Waits until the command ends. Stops it if the lease is lost, or cannot be extended in time.
@@ -154,7 +190,8 @@ async fn supervise(
     output: &Output,
 ) -> Result<Ended, Failure> {
     let mut lost = lease.lost();
-    let mut kill_at = None;
+    let name = names(lease.resources());
+    let (mut kill_at, mut stopped) = (None, None);
     let mut is_killed = false;
     let status = loop {
         let spare = lease.remaining().saturating_sub(kill_after);
@@ -163,7 +200,8 @@ async fn supervise(
             status = child.wait(signals, || lease.is_valid()) => break status,
             // The lease was taken away, or it ended because this process was suspended.
             _ = &mut lost, if running => {
-                output.note("the lease is lost: stopping the command");
+                output.note(format_args!("lost {name}: stopping the command"));
+                stopped = Some(Stopped::Lost);
                 kill_at = Some(Instant::now() + kill_after);
                 child.stop();
             }
@@ -171,10 +209,16 @@ async fn supervise(
             () = sleep(spare), if running => {
                 let left = lease.remaining();
                 if left <= kill_after {
-                    output.note(format_args!(
-                        "the lease ends in {} and could not be renewed: stopping the command",
-                        show(left)
-                    ));
+                    let (left_text, at_limit) = (show(left), lease.is_at_limit());
+                    stopped = Some(if at_limit { Stopped::AtLimit } else { Stopped::NotRenewed });
+                    output.note(if at_limit {
+                        format!("--max-hold for {name} ends in {left_text}: stopping the command")
+                    } else {
+                        format!(
+                            "the lease of {name} ends in {left_text} and could not be renewed: \
+                             stopping the command"
+                        )
+                    });
                     kill_at = Some(Instant::now() + left);
                     child.stop();
                 }
@@ -193,7 +237,7 @@ async fn supervise(
         child.kill();
     }
     let status = status.map_err(|error| Failure::own("the command's end was not seen", &error))?;
-    Ok(Ended { status, stopped: kill_at.is_some() })
+    Ok(Ended { status, stopped })
 }
 
 #[cfg(test)]

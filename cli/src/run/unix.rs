@@ -7,7 +7,7 @@ use crate::signals::{Signals, set_default};
 use rustix::io::{FdFlags, fcntl_setfd};
 use rustix::process::{
     Pid, Signal, WaitOptions, getpid, kill_current_process_group, kill_process_group,
-    test_kill_process_group, waitpid,
+    test_kill_process_group, wait, waitpid,
 };
 use std::ffi::OsString;
 use std::io;
@@ -23,6 +23,8 @@ pub(crate) struct Child {
     /// Receives SIGCHLD, which means that the command may have ended or was stopped.
     changes: unix::Signal,
     terminal: Option<Terminal>,
+    /// Whether orphaned processes become children of this process, which must then reap them.
+    adopts: bool,
 }
 
 impl Child {
@@ -56,7 +58,7 @@ impl Child {
         }
         let id = i32::try_from(spawned?.id()).ok().and_then(Pid::from_raw);
         let id = id.ok_or_else(|| io::Error::other("the system gave it no number"))?;
-        Ok(Self { id, changes, terminal })
+        Ok(Self { id, changes, terminal, adopts: adopts_orphans() })
     }
 
     /// Waits until the command ends, and returns its exit status. Passes signals on to its group. If the call
@@ -94,6 +96,8 @@ impl Child {
 
     /// Whether any process of the command's group is left, after the command itself has ended.
     pub(crate) fn is_group_left(&self) -> bool {
+        // A zombie counts as left, so orphans of the group are reaped first.
+        while self.adopts && matches!(wait(WaitOptions::NOHANG), Ok(Some(_))) {}
         test_kill_process_group(self.id).is_ok()
     }
 
@@ -103,9 +107,12 @@ impl Child {
     }
 
     fn look(&self, may_go_on: &impl Fn() -> bool) -> io::Result<Option<u8>> {
-        while let Some((_, status)) =
-            waitpid(Some(self.id), WaitOptions::NOHANG | WaitOptions::UNTRACED)?
-        {
+        let options = WaitOptions::NOHANG | WaitOptions::UNTRACED;
+        let next = || if self.adopts { wait(options) } else { waitpid(Some(self.id), options) };
+        while let Some((id, status)) = next()? {
+            if id != self.id {
+                continue;
+            }
             if let Some(status) = status.exit_status() {
                 return Ok(Some(status as u8));
             }
@@ -136,6 +143,16 @@ impl Child {
             self.signal(Signal::CONT);
         }
     }
+}
+
+/// Whether the system makes orphaned processes children of this process: the first process of a container has this
+/// duty, and on Linux a process that asked for it.
+fn adopts_orphans() -> bool {
+    #[cfg(target_os = "linux")]
+    if rustix::process::child_subreaper().is_ok_and(|reaper| reaper.is_some()) {
+        return true;
+    }
+    getpid().is_init()
 }
 
 /// Prepares the child process, between fork and exec.

@@ -69,6 +69,12 @@ impl Lock {
         self.option(Dialect::Rust, "max_hold", &OptionValue::Null)
     }
 
+    /// Sets the name that others see while they wait for this lock: at most 128 bytes without control
+    /// characters; empty for none.
+    pub fn holder(self, name: impl Into<String>) -> Self {
+        self.option(Dialect::Rust, "holder", &OptionValue::Text(name.into()))
+    }
+
     /// Sets an option by name, for language bindings. `name`, `value` and error messages use the
     /// form of `dialect`. If the value is invalid, the acquire and [`Lock::checked`] return the
     /// error.

@@ -4,12 +4,16 @@
 //! turns calls into operations of `lock`, `doctor` and `node`. It contains no rule of the lock.
 //! Nothing in the crate depends on it, apart from tests; language bindings call it.
 //!
-//! Reading order: `mod.rs`, `lock.rs`, `setup.rs` (what belongs to one process), `status.rs`.
+//! Reading order: `mod.rs`, `lock.rs`, `setup.rs` (what belongs to one process), `status.rs`,
+//! `test_nodes.rs` (for tests of users).
 
+pub(crate) mod list;
 pub(crate) mod lock;
 pub(crate) mod setup;
 pub(crate) mod status;
+pub(crate) mod test_nodes;
 
+use crate::client::list::{Listed, list};
 use crate::client::lock::Lock;
 use crate::client::setup::Setup;
 use crate::config::nodes;
@@ -48,12 +52,14 @@ use tokio::sync::oneshot;
 /// # }
 /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(run()).unwrap();
 /// ```
+#[must_use = "dropping the last clone of a client closes its connections"]
 #[derive(Clone)]
 pub struct Client {
     setup: Arc<Setup>,
 }
 
 /// Builds a [`Client`].
+#[must_use = "a builder does nothing until `build` is called"]
 #[derive(Clone, Default)]
 pub struct ClientBuilder {
     urls: Option<Vec<String>>,
@@ -67,60 +73,51 @@ impl ClientBuilder {
     /// TLS, `redis-sentinel://host[:port],…/service`, `redis-cluster://host[:port],…`,
     /// `unix:///path[?db=…&user=…&pass=…]`, or `memory://name` for an in-memory node of this
     /// process, for tests. By default they are read from the environment variable `QUORLOCK_NODES`.
-    #[must_use]
     pub fn nodes<I: IntoIterator<Item = S>, S: Into<String>>(mut self, urls: I) -> Self {
         self.urls = Some(urls.into_iter().map(Into::into).collect());
         self
     }
 
     /// [`ClientBuilder::nodes`] with a comma-separated list of URLs, as in `QUORLOCK_NODES`.
-    #[must_use]
     pub fn node_list(self, urls: &str) -> Self {
         self.nodes(url::split(urls))
     }
 
     /// Sets the time for which the nodes keep a lock that is not extended: 10 ms to 24 h, 10 s by
     /// default.
-    #[must_use]
     pub fn ttl(self, ttl: Duration) -> Self {
         self.duration("ttl", ttl)
     }
 
     /// Sets the maximum time that an acquire waits while others hold the lock: 10 s by default.
     /// Zero means a single attempt.
-    #[must_use]
     pub fn wait(self, wait: Duration) -> Self {
         self.duration("wait", wait)
     }
 
     /// Makes acquires wait without a limit while others hold the lock.
-    #[must_use]
     pub fn wait_forever(self) -> Self {
         self.option(Dialect::Rust, "wait", &OptionValue::Null)
     }
 
     /// Sets whether leases are extended automatically until they are released: true by default.
-    #[must_use]
     pub fn auto_extend(self, auto_extend: bool) -> Self {
         self.option(Dialect::Rust, "auto_extend", &OptionValue::Bool(auto_extend))
     }
 
     /// Sets the maximum time that a lease can be held, despite extensions: 10 ms or more, 1 h by
     /// default. It does not shorten the first `ttl` of a lease.
-    #[must_use]
     pub fn max_hold(self, max_hold: Duration) -> Self {
         self.duration("max_hold", max_hold)
     }
 
     /// Allows leases to be held without a limit.
-    #[must_use]
     pub fn unlimited_hold(self) -> Self {
         self.option(Dialect::Rust, "max_hold", &OptionValue::Null)
     }
 
     /// Sets the maximum time that a node may take to answer a request: 1 ms to 1 h. By default a
     /// twentieth of the ttl, but at least 10 ms and at most 200 ms.
-    #[must_use]
     pub fn node_timeout(self, timeout: Duration) -> Self {
         self.duration("node_timeout", timeout)
     }
@@ -128,14 +125,12 @@ impl ClientBuilder {
     /// Sets the maximum time for connecting to a node. While too few nodes can vote, an acquire or
     /// extension keeps trying for this time, and an acquire for at most `wait`. 1 ms to 1 h, 1 s by
     /// default.
-    #[must_use]
     pub fn connect_timeout(self, timeout: Duration) -> Self {
         self.duration("connect_timeout", timeout)
     }
 
     /// Sets the maximum relative difference in rate between two clocks: 0 to 0.5, 0.01 (1 %) by
     /// default.
-    #[must_use]
     pub fn drift_factor(self, factor: f64) -> Self {
         self.option(Dialect::Rust, "drift_factor", &OptionValue::Number(factor))
     }
@@ -143,7 +138,6 @@ impl ClientBuilder {
     /// Sets the range of the random delay between two attempts of a waiter that is not notified: 1
     /// ms to 1 h, 50 ms to 200 ms by default. `shortest` is also the time for which a notified
     /// waiter has priority over others.
-    #[must_use]
     pub fn retry_delay(self, shortest: Duration, longest: Duration) -> Self {
         let delays = [shortest, longest].map(|delay| OptionValue::Number(delay.as_secs_f64()));
         self.option(Dialect::Rust, "retry_delay", &OptionValue::List(delays.into()))
@@ -152,20 +146,25 @@ impl ClientBuilder {
     /// Sets the time for which a restarted node cannot vote: 10 ms to 24 h, and at least the
     /// longest ttl of any client. Off by default: a node that loses its data in a restart may then
     /// grant a lock while an earlier lease for it is still valid.
-    #[must_use]
     pub fn restart_guard(self, guard: Duration) -> Self {
         self.duration("restart_guard", guard)
     }
 
     /// Sets the prefix of all keys on the nodes: empty by default.
-    #[must_use]
     pub fn key_prefix(self, prefix: impl Into<String>) -> Self {
         self.option(Dialect::Rust, "key_prefix", &OptionValue::Text(prefix.into()))
     }
 
+    /// Sets the name that others see while they wait for a lock of this client: at most 128 bytes without
+    /// control characters; empty for none. By default `hostname:pid` of the process that acquires the lock.
+    /// The name is part of the key's value on the nodes.
+    #[must_use]
+    pub fn holder(self, name: impl Into<String>) -> Self {
+        self.option(Dialect::Rust, "holder", &OptionValue::Text(name.into()))
+    }
+
     /// Sets an option by name, or the `nodes`, for language bindings. `name`, `value` and error
     /// messages use the form of `dialect`. If the value is invalid, `build` returns the error.
-    #[must_use]
     pub fn option(mut self, dialect: Dialect, name: &str, value: &OptionValue) -> Self {
         let set = match name {
             "nodes" => nodes::urls(dialect, value).map(|urls| {
@@ -283,6 +282,20 @@ impl Client {
         status::status(&self.setup, resource.into())
     }
 
+    /// Returns the resources whose names begin with `prefix` and that have a lock key on any node, about `limit`
+    /// at most. A lock key is told from other keys by its value, so keys of other libraries are not listed. It
+    /// changes nothing on the nodes, but looks at all of their keys.
+    ///
+    /// The result is [`ErrorCode::NoQuorum`] if fewer than a majority of the nodes answered. Used by the command
+    /// line.
+    ///
+    /// [`ErrorCode::NoQuorum`]: crate::ErrorCode::NoQuorum
+    #[doc(hidden)]
+    pub fn list(&self, prefix: impl Into<String>, limit: usize) -> Pending<Result<Listed>> {
+        let (setup, prefix) = (Arc::clone(&self.setup), prefix.into());
+        self.ask(async move { list(&setup, &prefix, limit).await })
+    }
+
     /// Releases the resource on behalf of the holder in this [`Status`], and notifies the next
     /// waiter. If another lease has replaced that holder, the new lease is not affected. Returns
     /// the outcome at each node; [`NodeOutcome::Missing`](crate::NodeOutcome::Missing) means that
@@ -290,9 +303,19 @@ impl Client {
     ///
     /// Use it for a holder that hangs, or that crashed and had a long ttl. A holder that is alive
     /// notices the loss at its next extension, after a third of its ttl; until then it may work
-    /// concurrently with the next holder. A key whose value is not text is not deleted.
+    /// concurrently with the next holder. A key whose value is not text is not deleted. A node for which the
+    /// status has no token is not asked, and keeps the outcome of the status.
     pub fn force_release(&self, seen: &Status) -> Pending<Result<Vec<NodeReport>>> {
         status::release(&self.setup, seen)
+    }
+
+    /// [`Client::force_release`] for whichever holder has the resource now, for language bindings.
+    #[doc(hidden)]
+    pub fn force_release_holder(
+        &self,
+        resource: impl Into<String>,
+    ) -> Pending<Result<Vec<NodeReport>>> {
+        status::release_holder(&self.setup, resource.into())
     }
 
     /// Deletes the fencing counters of a resource that is neither held nor waited for and that will

@@ -9,13 +9,14 @@ use crate::command::answer::{self, Answered};
 use crate::command::keys::Keys;
 use crate::command::reply::{Holder, Reply};
 use crate::command::request::{Request, Subject};
+use crate::command::token::Token;
 use crate::error::{NodeOutcome, NodeReport, Result};
 use crate::lock::driver::Driver;
 use crate::node::Node;
 use crate::node::exchange::PackedRequest;
 use crate::runtime::Pending;
 use crate::runtime::clock;
-use quorlock_protocol::Quorum;
+use quorlock_protocol::{FENCE_WINDOW, Quorum};
 use serde::Serialize;
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -61,8 +62,14 @@ pub struct NodeStatus {
     pub outcome: NodeOutcome,
     /// Details, such as the server's error text; may be empty.
     pub detail: String,
-    /// The token in the lock key; `None` if there is no key, or its value is not text.
+    /// The name of the holder; `None` if it has no name, or another program stored the key.
+    pub holder: Option<String>,
+    /// The first 8 characters of the token in the lock key, which tell holders apart; `None` if there is no
+    /// key, or its value is not text. The rest is secret.
     pub token: Option<String>,
+    /// The whole token, for a force-release.
+    #[serde(skip)]
+    pub(crate) value: Option<Token>,
     /// The time until the key expires, in milliseconds; `None` if it never does, or if there is no
     /// key.
     pub expires_in_ms: Option<u64>,
@@ -80,8 +87,19 @@ pub struct Status {
     pub resource: String,
     /// Whether it is held.
     pub state: State,
-    /// The token that a majority of the nodes holds; `None` if the state is not [`State::Held`].
+    /// The name of the holder. `None` if the state is not [`State::Held`], if the holder has no name, or if
+    /// another program holds the resource. It is what the holder calls itself.
+    pub holder: Option<String>,
+    /// The first 8 characters of the token that a majority of the nodes holds, which tell holders apart;
+    /// `None` if the state is not [`State::Held`]. The rest is secret.
     pub token: Option<String>,
+    /// When the holder acquired the resource, in milliseconds since the Unix epoch by the nodes' clocks.
+    /// `None` if the state is not [`State::Held`], if another program holds the resource, or if the fence does
+    /// not tell.
+    ///
+    /// It is derived from the fence, which is the median of the nodes' clocks unless a counter was ahead of
+    /// them: then the time is too late, or `None` if it would be in the future.
+    pub since_ms: Option<u64>,
     /// The largest fencing token that was granted: the holder's, if the resource is held; otherwise
     /// that of the last holder or of an attempt that failed.
     pub fence: Option<u64>,
@@ -100,10 +118,11 @@ impl Status {
         serde_json::to_string(self).expect("it contains only values that JSON can represent")
     }
 
-    pub(crate) fn of(resource: &str, quorum: Quorum, nodes: Vec<NodeStatus>) -> Self {
+    /// `now` is the nodes' time in microseconds since the Unix epoch.
+    pub(crate) fn of(resource: &str, quorum: Quorum, now: u64, nodes: Vec<NodeStatus>) -> Self {
         let state = state(quorum, &nodes);
         let held = |node: &&NodeStatus| node.outcome == NodeOutcome::Held;
-        let most = most_held(&nodes).filter(|_| state == State::Held);
+        let token = most_held(&nodes).filter(|_| state == State::Held).and_then(|(token, _)| token);
         // The time in milliseconds until this node is free; `None` if its key never expires, or if
         // the node gave no report that counts.
         let free_at = |node: &NodeStatus| match node.outcome {
@@ -114,14 +133,21 @@ impl Status {
         let mut free_at: Vec<_> = nodes.iter().filter_map(free_at).collect();
         free_at.sort_unstable();
         let expires_in_ms = free_at.get(quorum.size() - 1).copied();
+        let fence = match state {
+            State::Held => nodes.iter().filter(held).filter_map(|node| node.fence).max(),
+            _ => nodes.iter().filter_map(|node| node.fence).max(),
+        };
+        // The nodes' clocks may differ by the window.
+        let is_past =
+            |fence: &u64| Duration::from_micros(fence.saturating_sub(now)) <= FENCE_WINDOW;
+        let since = fence.filter(is_past).filter(|_| token.is_some_and(Token::is_own));
         Self {
             resource: resource.to_owned(),
             state,
-            token: most.and_then(|(token, _)| token.map(str::to_owned)),
-            fence: match state {
-                State::Held => nodes.iter().filter(held).filter_map(|node| node.fence).max(),
-                _ => nodes.iter().filter_map(|node| node.fence).max(),
-            },
+            holder: token.and_then(Token::holder).map(str::to_owned),
+            token: token.map(Token::shown),
+            since_ms: since.map(|fence| fence.min(now) / 1_000),
+            fence,
             expires_in_ms: expires_in_ms.filter(|_| state != State::Free),
             waiters: nodes.iter().filter_map(|node| node.waiters).max().unwrap_or_default(),
             nodes,
@@ -131,10 +157,10 @@ impl Status {
 
 /// Returns the value that most nodes hold, and the number of these nodes. A value of `None` stands
 /// for any value that is not text.
-fn most_held(nodes: &[NodeStatus]) -> Option<(Option<&str>, usize)> {
+fn most_held(nodes: &[NodeStatus]) -> Option<(Option<&Token>, usize)> {
     let mut holders = HashMap::<_, usize>::new();
     for node in nodes.iter().filter(|node| node.outcome == NodeOutcome::Held) {
-        *holders.entry(node.token.as_deref()).or_default() += 1;
+        *holders.entry(node.value.as_ref()).or_default() += 1;
     }
     holders.into_iter().max_by_key(|(_, count)| *count)
 }
@@ -167,14 +193,17 @@ impl NodeStatus {
             _ => None,
         };
         let milliseconds = |left: Duration| u64::try_from(left.as_millis()).unwrap_or(u64::MAX);
+        let value = info.as_ref().and_then(|info| match &info.holder {
+            Holder::Token(token) => Some(token.clone()),
+            Holder::Nobody | Holder::Other => None,
+        });
         Self {
             address,
             outcome,
             detail,
-            token: info.as_ref().and_then(|info| match &info.holder {
-                Holder::Token(token) => Some(token.clone()),
-                Holder::Nobody | Holder::Other => None,
-            }),
+            holder: value.as_ref().and_then(Token::holder).map(str::to_owned),
+            token: value.as_ref().map(Token::shown),
+            value,
             expires_in_ms: info.as_ref().and_then(|info| info.expires_in.map(milliseconds)),
             fence: info.as_ref().and_then(|info| info.fence),
             waiters: info.as_ref().and_then(|info| info.waiters),
@@ -184,25 +213,48 @@ impl NodeStatus {
 
 /// Queries all nodes.
 pub(crate) fn status(setup: &Arc<Setup>, resource: String) -> Pending<Result<Status>> {
-    start(setup, resource, async |driver, keys, resource| {
-        let request = |_| Some(Request::Inspect(Arc::clone(&keys)));
-        let nodes = ask(&driver, request).await.into_iter();
-        let nodes = nodes.map(|(report, answered)| NodeStatus::of(report, answered)).collect();
-        Status::of(&resource, driver.quorum, nodes)
-    })
+    start(setup, resource, async |driver, keys, resource| look(&driver, &keys, &resource).await)
 }
 
 /// Deletes on each node the token that was seen there.
 pub(crate) fn release(setup: &Arc<Setup>, seen: &Status) -> Pending<Result<Vec<NodeReport>>> {
-    let tokens: Vec<_> = seen.nodes.iter().map(|node| node.token.clone()).collect();
-    start(setup, seen.resource.clone(), async move |driver, keys, _| {
-        let turns = driver.turns();
-        let release = |node: usize| {
-            let (keys, token) = (Arc::clone(&keys), tokens.get(node)?.clone()?);
-            Some(Request::release(&Arc::new(Subject { keys, token, waiter: None }), turns))
-        };
-        ask(&driver, release).await.into_iter().map(|(report, _)| report).collect()
+    let seen = seen.clone();
+    start(setup, seen.resource.clone(), async |driver, keys, _| delete(&driver, &keys, seen).await)
+}
+
+/// Queries all nodes, then deletes on each node the token that was seen there.
+pub(crate) fn release_holder(
+    setup: &Arc<Setup>,
+    resource: String,
+) -> Pending<Result<Vec<NodeReport>>> {
+    start(setup, resource, async |driver, keys, resource| {
+        let seen = look(&driver, &keys, &resource).await;
+        delete(&driver, &keys, seen).await
     })
+}
+
+async fn look(driver: &Driver, keys: &Arc<[Keys]>, resource: &str) -> Status {
+    let request = |_| Some(Request::Inspect(Arc::clone(keys)));
+    let nodes = ask(driver, request).await.into_iter();
+    let nodes = nodes.map(|(report, answered)| NodeStatus::of(report, answered)).collect();
+    let now = driver.clocks.at(clock::now()).unwrap_or_else(clock::wall_clock_micros);
+    Status::of(resource, driver.quorum, now, nodes)
+}
+
+/// Deletes the seen tokens. A node on which no token was seen is reported as it was seen.
+async fn delete(driver: &Driver, keys: &Arc<[Keys]>, seen: Status) -> Vec<NodeReport> {
+    let turns = driver.turns();
+    let release = |node: usize| {
+        let (keys, token) = (Arc::clone(keys), seen.nodes.get(node)?.value.clone()?);
+        Some(Request::release(&Arc::new(Subject { keys, token, waiter: None }), turns))
+    };
+    let mut reports: Vec<_> =
+        ask(driver, release).await.into_iter().map(|(report, _)| report).collect();
+    let unseen = seen.nodes.into_iter().enumerate().filter(|(_, node)| node.value.is_none());
+    for (position, NodeStatus { address, outcome, detail, .. }) in unseen {
+        reports[position] = NodeReport { address, outcome, detail };
+    }
+    reports
 }
 
 /// Deletes the fence counter of an unused resource on each node.

@@ -1,15 +1,12 @@
-//! In-memory nodes (`memory://name`), for users' unit tests and for simulations. They answer the
-//! same requests as a server, and expire keys by the clock that lease validity is measured with.
+//! The data of an in-memory node: its lock records and listeners, and its answer to each request.
 //!
-//! This module owns the nodes of the process and their listeners; the rules for each lock record
-//! are in `quorlock_protocol::node`. `node/connection.rs` and `transport/subscription.rs` call it.
+//! The rules for each lock record are in `quorlock_protocol::node`. `memory_node.rs` calls it, and so
+//! do simulations.
 
 use crate::command::keys::Keys;
 use crate::command::reply::{Holder, Refusal, Reply, StoredLock};
 use crate::command::request::{Request, Subject};
-use crate::runtime::clock;
-use crate::runtime::fork::PerProcess;
-#[cfg(test)]
+use crate::command::token::Token;
 use quorlock_protocol::Moment;
 use quorlock_protocol::node::entry::Time;
 use quorlock_protocol::node::queue;
@@ -17,24 +14,16 @@ use quorlock_protocol::node::record::{self, Record, Wanted};
 use quorlock_protocol::{Vote, next_fence};
 use std::collections::HashMap;
 use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-
-/// The in-memory nodes of this process. They live as long as the process does, as a server would.
-static NODES: PerProcess<Mutex<HashMap<String, Arc<MemoryNode>>>> = PerProcess::new();
+use std::sync::Arc;
 
 /// The error when the fence counter cannot grow any more.
 const USED_UP: &str = "the fence counter is used up";
-
-#[derive(Debug, Default)]
-pub(crate) struct MemoryNode {
-    entries: Mutex<Entries>,
-}
 
 /// The lock records of a node, and its listeners.
 #[derive(Default)]
 pub(crate) struct Entries {
     /// The lock records, by lock key.
-    records: HashMap<String, Record<String>>,
+    records: HashMap<String, Record<Token>>,
     /// The callbacks for notifications, by channel.
     listeners: HashMap<String, Listener>,
 }
@@ -42,23 +31,6 @@ pub(crate) struct Entries {
 /// A callback for notifications. It receives the number of the waiter and the lock key that is
 /// free, and returns `false` if nobody listens any more.
 pub(crate) type Listener = Box<dyn Fn(u64, &str) -> bool + Send>;
-
-impl MemoryNode {
-    /// The node with this name, created on first use.
-    pub(crate) fn named(name: &str) -> Arc<Self> {
-        Arc::clone(lock(NODES.get_or_init(Mutex::default)).entry(name.to_owned()).or_default())
-    }
-
-    /// Answers a request as a server would; the error is the text of the server's error.
-    pub(crate) fn answer(&self, request: &Request) -> Result<Reply, &'static str> {
-        let time = Time { now: clock::now(), wall: clock::wall_clock_micros() };
-        lock(&self.entries).answer(time, request)
-    }
-
-    pub(crate) fn listen(&self, channel: &str, listener: Listener) {
-        lock(&self.entries).listen(channel, listener);
-    }
-}
 
 impl Entries {
     /// Answers a request that arrives at `time`.
@@ -86,9 +58,10 @@ impl Entries {
                         }
                         Some(Vote::Held { expires_in }) => {
                             let place = subject.waiter.as_ref().zip(*ticket);
+                            let holder = last_holder(records, now);
                             let join = |place| record::join(records, now, place, *turns, notify);
                             let rank = place.and_then(join);
-                            Ok(Reply::Held(Refusal { expires_in, clock: time.wall, rank }))
+                            Ok(Reply::Held(Refusal { expires_in, clock: time.wall, rank, holder }))
                         }
                         _ => Err(USED_UP),
                     }
@@ -140,6 +113,14 @@ impl Entries {
                 keys.iter().any(is_held)
             }
             Request::Inspect(keys) => return Ok(Reply::Seen(self.inspect(time, &keys[0]))),
+            Request::List { prefix, .. } => {
+                let is_held = |(lock, record): &(&String, &Record<Token>)| {
+                    lock.starts_with(&**prefix)
+                        && record.entry.token(now).is_some_and(Token::is_own)
+                };
+                let keys = self.records.iter().filter(is_held).map(|(lock, _)| lock.clone());
+                return Ok(Reply::Page { cursor: 0, keys: keys.collect() });
+            }
             Request::Forget(keys) => {
                 let StoredLock { holder, waiters, .. } = self.inspect(time, &keys[0]);
                 let is_idle = holder == Holder::Nobody && waiters == Some(0);
@@ -170,7 +151,7 @@ impl Entries {
     fn with<R>(
         &mut self,
         subject: &Subject,
-        act: impl FnOnce(&mut [&mut Record<String>], &dyn Fn(usize, &str) -> bool) -> R,
+        act: impl FnOnce(&mut [&mut Record<Token>], &dyn Fn(usize, &str) -> bool) -> R,
     ) -> R {
         let take = |keys: &Keys| self.records.remove(&keys.lock).unwrap_or_default();
         let mut records: Vec<_> = subject.keys.iter().map(take).collect();
@@ -190,9 +171,16 @@ impl Entries {
         self.listeners.insert(channel.to_owned(), listener);
     }
 
+    /// Deletes a lock key, whoever holds it, and notifies no waiter.
+    pub(crate) fn delete(&mut self, lock: &str) {
+        if let Some(record) = self.records.get_mut(lock) {
+            record.entry.store_lock(None);
+        }
+    }
+
     /// The lock record of a resource, by its lock key.
     #[cfg(test)]
-    pub(crate) fn record(&mut self, lock: &str) -> &mut Record<String> {
+    pub(crate) fn record(&mut self, lock: &str) -> &mut Record<Token> {
         self.records.entry(lock.to_owned()).or_default()
     }
 
@@ -213,14 +201,13 @@ impl Entries {
     }
 
     /// Removes all listeners, as if all connections were closed.
-    #[cfg(test)]
     pub(crate) fn forget_listeners(&mut self) {
         self.listeners.clear();
     }
 
     /// The tokens that hold a lock.
     #[cfg(test)]
-    pub(crate) fn tokens(&self, now: Moment) -> Vec<String> {
+    pub(crate) fn tokens(&self, now: Moment) -> Vec<Token> {
         self.records.values().filter_map(|record| record.entry.token(now).cloned()).collect()
     }
 
@@ -231,12 +218,16 @@ impl Entries {
     }
 }
 
+/// The name of the holder whose lock expires last, as in acquire.lua.
+fn last_holder(records: &[&mut Record<Token>], now: Moment) -> Option<Arc<str>> {
+    // `rev`, because `max_by_key` returns the last of equals.
+    let entries = records.iter().rev().map(|record| &record.entry);
+    let last = entries.max_by_key(|entry| entry.expires_in(now))?;
+    last.token(now)?.holder().map(Arc::from)
+}
+
 impl fmt::Debug for Entries {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.records.fmt(f)
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -4,12 +4,15 @@
 //! It does not decide anything about a lock (`quorlock_protocol` does) and does no IO (`transport`
 //! and `node` do). `node`, `doctor` and `lock` call it.
 //!
-//! Reading order: `keys.rs`, `request.rs`, `reply.rs`, `answer.rs` (a reply or a failure),
-//! `script.rs` with `scripts/` (a server's side), `memory.rs` (an in-memory node's side).
+//! Reading order: `keys.rs`, `token.rs`, `request.rs`, `reply.rs`, `answer.rs` (a reply or a failure),
+//! `script.rs` with `scripts/` (a server's side), `memory.rs` and
+//! `memory_node.rs` (an in-memory node's side).
 
 pub(crate) mod answer;
 pub(crate) mod keys;
 pub(crate) mod memory;
+pub(crate) mod memory_node;
 pub(crate) mod reply;
 pub(crate) mod request;
 pub(crate) mod script;
+pub(crate) mod token;

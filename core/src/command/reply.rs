@@ -1,8 +1,10 @@
 //! The replies of nodes to requests, and what they mean for the protocol. Servers and in-memory
 //! nodes produce the same types.
 
+use crate::command::token::Token;
 use crate::error::NodeOutcome;
 use quorlock_protocol::{Answer, Healed, Moment, Vote};
+use std::sync::Arc;
 use std::time::Duration;
 
 /// A node's reply to a request that it understood.
@@ -21,6 +23,8 @@ pub(crate) enum Reply {
     Healed(Vec<Healed>),
     /// To INSPECT: what the node stores about the resource.
     Seen(StoredLock),
+    /// To LIST: lock keys, and the cursor of the next page; zero after the last one.
+    Page { cursor: u64, keys: Vec<String> },
     /// To all other requests: done.
     Yes,
     /// To all other requests: not done.
@@ -31,7 +35,7 @@ pub(crate) enum Reply {
 }
 
 /// A refused lock: a key exists, or a notified waiter has priority.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Refusal {
     /// The time until the key expires or the waiter's priority ends; `None` if the key never
     /// expires.
@@ -40,6 +44,8 @@ pub(crate) struct Refusal {
     pub(crate) clock: u64,
     /// The number of waiters ahead in the queue; `None` if the requesting waiter is not in it.
     pub(crate) rank: Option<u64>,
+    /// The name of the holder of the key that expires last; `None` if there is no key, or no name in it.
+    pub(crate) holder: Option<Arc<str>>,
 }
 
 /// The stored state of a resource on one node.
@@ -58,7 +64,7 @@ pub(crate) struct StoredLock {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Holder {
     Nobody,
-    Token(String),
+    Token(Token),
     /// A value that is not a string, or not UTF-8.
     Other,
 }
@@ -75,6 +81,7 @@ impl Reply {
             Self::Each(_)
             | Self::Healed(_)
             | Self::Seen(_)
+            | Self::Page { .. }
             | Self::Yes
             | Self::No
             | Self::Uncounted(..) => Vote::Unknown,
@@ -112,7 +119,9 @@ impl Reply {
             Self::Seen(StoredLock { holder: Holder::Nobody, .. }) => NodeOutcome::Missing,
             Self::Held(_) | Self::Seen(_) => NodeOutcome::Held,
             Self::Own => NodeOutcome::Duplicate,
-            Self::Yes | Self::Each(_) | Self::Healed(_) => NodeOutcome::Confirmed,
+            Self::Yes | Self::Each(_) | Self::Healed(_) | Self::Page { .. } => {
+                NodeOutcome::Confirmed
+            }
             Self::No => NodeOutcome::Missing,
             Self::Uncounted(..) => NodeOutcome::Guarded,
         }

@@ -2,6 +2,7 @@
 //! them on an in-memory node. Created by `lock`, `client` and `node`.
 
 use crate::command::keys::Keys;
+use crate::command::token::Token;
 use quorlock_protocol::Turns;
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,7 +12,7 @@ use std::time::Duration;
 #[derive(Debug)]
 pub(crate) struct Subject {
     pub(crate) keys: Arc<[Keys]>,
-    pub(crate) token: String,
+    pub(crate) token: Token,
     /// The name of this round's waiter in the nodes' queues; `None` if the round does not queue.
     pub(crate) waiter: Option<Arc<str>>,
 }
@@ -45,6 +46,8 @@ pub(crate) enum Request {
     Exists(Arc<[Keys]>),
     /// Report everything that is stored about one resource.
     Inspect(Arc<[Keys]>),
+    /// Report one page of the lock keys that begin with `prefix`. Zero is the first cursor, and the last one.
+    List { prefix: Arc<str>, cursor: u64 },
     /// Delete the fence counter of one resource that is neither held nor waited for.
     Forget(Arc<[Keys]>),
 }
@@ -69,6 +72,8 @@ impl Request {
             Self::Extend(leases) => leases.first().and_then(|(subject, _)| subject.keys.first()),
             Self::Heal(leases) => leases.first().and_then(|(subject, ..)| subject.keys.first()),
             Self::Exists(keys) | Self::Inspect(keys) | Self::Forget(keys) => keys.first(),
+            // Sent to each master itself.
+            Self::List { .. } => None,
         };
         keys.map_or(0, Keys::slot)
     }

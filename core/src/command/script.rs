@@ -6,16 +6,22 @@
 use crate::command::keys::Keys;
 use crate::command::reply::{Holder, Refusal, Reply, StoredLock};
 use crate::command::request::{Request, Subject, Ticket};
+use crate::command::token::{MAX_TOKEN, Token};
 use once_cell::sync::Lazy;
 use quorlock_protocol::node::queue::MOST_GONE;
 use quorlock_protocol::{FENCE_LIMIT, FENCE_MEMORY, FENCE_WINDOW, Healed, LONGEST_CALL, Turns};
 use redis::{Cmd, Value};
+use std::sync::Arc;
 use std::time::Duration;
 
 /// The largest number of arguments, besides the keys, of a request about one lock, and their size
 /// in bytes. Used to allocate commands.
 const MAX_ARGUMENTS: usize = 12;
-const ARGUMENT_BYTES: usize = 200;
+const ARGUMENT_BYTES: usize = 160 + MAX_TOKEN;
+
+/// About how many keys a server looks at for one page of LIST. It serves no other client meanwhile, for about a
+/// millisecond.
+const PAGE: usize = 500;
 
 struct Script {
     source: String,
@@ -39,6 +45,7 @@ impl Script {
             ("FENCE_WINDOW", microseconds(FENCE_WINDOW)),
             ("MOST_GONE", MOST_GONE as u64),
             ("LONGEST_CALL", microseconds(LONGEST_CALL)),
+            ("MAX_TOKEN", MAX_TOKEN as u64),
         ];
         let fill =
             |source: String, (name, value): (&str, u64)| source.replace(name, &value.to_string());
@@ -57,11 +64,13 @@ static RELEASE: Lazy<Script> =
 // Rarely used, so connections do not load these scripts in advance.
 static INSPECT: Lazy<Script> = Lazy::new(|| Script::new(include_str!("scripts/inspect.lua")));
 static FORGET: Lazy<Script> = Lazy::new(|| Script::new(include_str!("scripts/forget.lua")));
+static LIST: Lazy<Script> = Lazy::new(|| Script::new(include_str!("scripts/list.lua")));
 
 /// The sources of the scripts that locking uses, to be loaded when a connection opens.
 pub(crate) fn sources() -> [&'static str; 5] {
     Lazy::force(&INSPECT);
     Lazy::force(&FORGET);
+    Lazy::force(&LIST);
     [&ACQUIRE.source, &RAISE.source, &EXTEND.source, &HEAL.source, &RELEASE.source]
 }
 
@@ -98,7 +107,7 @@ impl Request {
             Self::Acquire { subject, ttl, proposal, ticket, turns } => {
                 let keys: Vec<_> = subject.keys.iter().flat_map(all).collect();
                 let mut cmd = invoke(&ACQUIRE, by, &keys);
-                cmd.arg(&subject.token).arg(milliseconds(*ttl)).arg(proposal);
+                cmd.arg(subject.token.as_str()).arg(milliseconds(*ttl)).arg(proposal);
                 cmd.arg(milliseconds(*ttl + FENCE_MEMORY));
                 if subject.waiter.is_some() {
                     add_queue_arguments(&mut cmd, subject, *ticket, *turns);
@@ -109,13 +118,13 @@ impl Request {
             Self::Raise { subject, ttl, fence } => {
                 let keys: Vec<_> = subject.keys.iter().flat_map(counted).collect();
                 let mut cmd = invoke(&RAISE, by, &keys);
-                cmd.arg(&subject.token).arg(fence).arg(milliseconds(*ttl + FENCE_MEMORY));
+                cmd.arg(subject.token.as_str()).arg(fence).arg(milliseconds(*ttl + FENCE_MEMORY));
                 cmd
             }
             Self::Extend(leases) => {
                 let mut cmd = many(&EXTEND, by, leases.iter().map(|(subject, _)| &**subject));
                 for (subject, ttl) in leases.iter() {
-                    cmd.arg(subject.keys.len()).arg(&subject.token);
+                    cmd.arg(subject.keys.len()).arg(subject.token.as_str());
                     cmd.arg(milliseconds(*ttl)).arg(milliseconds(*ttl + FENCE_MEMORY));
                 }
                 cmd
@@ -123,7 +132,7 @@ impl Request {
             Self::Heal(leases) => {
                 let mut cmd = many(&HEAL, by, leases.iter().map(|(subject, ..)| &**subject));
                 for (subject, ttl, fence) in leases.iter() {
-                    cmd.arg(subject.keys.len()).arg(&subject.token);
+                    cmd.arg(subject.keys.len()).arg(subject.token.as_str());
                     cmd.arg(milliseconds(*ttl)).arg(fence).arg(milliseconds(*ttl + FENCE_MEMORY));
                 }
                 cmd
@@ -131,7 +140,7 @@ impl Request {
             Self::Release { subject, ticket, turns } => {
                 let keys: Vec<_> = subject.keys.iter().flat_map(queued).collect();
                 let mut cmd = invoke(&RELEASE, by, &keys);
-                cmd.arg(&subject.token);
+                cmd.arg(subject.token.as_str());
                 add_queue_arguments(&mut cmd, subject, *ticket, *turns);
                 cmd
             }
@@ -146,6 +155,11 @@ impl Request {
             Self::Forget(keys) => {
                 invoke(&FORGET, by, &keys.iter().flat_map(all).collect::<Vec<_>>())
             }
+            Self::List { prefix, cursor } => {
+                let mut cmd = invoke(&LIST, by, &[]);
+                cmd.arg(cursor).arg(pattern(prefix)).arg(PAGE);
+                cmd
+            }
         }
     }
 
@@ -157,13 +171,18 @@ impl Request {
                     let fence = u64::try_from(fence).ok().filter(|fence| *fence < FENCE_LIMIT)?;
                     Some(Reply::Granted { fence, clock: u64::try_from(clock).ok()? })
                 }
-                [Value::Int(0), Value::Int(left), Value::Int(clock), Value::Int(rank)] => {
-                    Some(Reply::Held(Refusal {
-                        expires_in: u64::try_from(left).ok().map(Duration::from_millis),
-                        clock: u64::try_from(clock).ok()?,
-                        rank: u64::try_from(rank).ok(),
-                    }))
-                }
+                [
+                    Value::Int(0),
+                    Value::Int(left),
+                    Value::Int(clock),
+                    Value::Int(rank),
+                    Value::BulkString(ref holder),
+                ] => Some(Reply::Held(Refusal {
+                    expires_in: u64::try_from(left).ok().map(Duration::from_millis),
+                    clock: u64::try_from(clock).ok()?,
+                    rank: u64::try_from(rank).ok(),
+                    holder: stored_token(holder).and_then(|token| token.holder().map(Arc::from)),
+                })),
                 [Value::Int(2), Value::Int(0)] => Some(Reply::Own),
                 _ => None,
             },
@@ -187,7 +206,15 @@ impl Request {
                 (healed.len() == locks.len()).then_some(Reply::Healed(healed))
             }
             (Self::Inspect(_), Value::Array(parts)) => stored_lock(parts).map(Reply::Seen),
-            (Self::Acquire { .. } | Self::Extend(_) | Self::Heal(_) | Self::Inspect(_), _) => None,
+            (Self::List { .. }, Value::Array(parts)) => page(parts),
+            (
+                Self::Acquire { .. }
+                | Self::Extend(_)
+                | Self::Heal(_)
+                | Self::Inspect(_)
+                | Self::List { .. },
+                _,
+            ) => None,
             // A request with a ticket joins the queue, so it succeeds even if the token held
             // nothing.
             (Self::Release { ticket: Some(_), .. }, Value::Int(0)) => Some(Reply::Yes),
@@ -199,6 +226,11 @@ impl Request {
     }
 }
 
+/// Parses the value of a lock key; `None` if it is not text.
+fn stored_token(value: &[u8]) -> Option<Token> {
+    std::str::from_utf8(value).ok().map(Token::from)
+}
+
 /// Parses the reply to INSPECT.
 fn stored_lock(parts: &[Value]) -> Option<StoredLock> {
     let [Value::Int(kind), token, Value::Int(left), Value::Int(fence), Value::Int(waiters)] = parts
@@ -207,9 +239,7 @@ fn stored_lock(parts: &[Value]) -> Option<StoredLock> {
     };
     let holder = match (kind, token) {
         (0, _) => Holder::Nobody,
-        (1, Value::BulkString(token)) => {
-            String::from_utf8(token.clone()).map_or(Holder::Other, Holder::Token)
-        }
+        (1, Value::BulkString(value)) => stored_token(value).map_or(Holder::Other, Holder::Token),
         (2, _) => Holder::Other,
         _ => return None,
     };
@@ -219,6 +249,30 @@ fn stored_lock(parts: &[Value]) -> Option<StoredLock> {
         fence: u64::try_from(*fence).ok(),
         waiters: u64::try_from(*waiters).ok(),
     })
+}
+
+/// Parses the reply to LIST. Leaves out keys that are not UTF-8, because no resource has such a name.
+fn page(parts: &[Value]) -> Option<Reply> {
+    let text = |part: &Value| match part {
+        Value::BulkString(bytes) => Some(String::from_utf8(bytes.clone()).ok()),
+        _ => None,
+    };
+    let (cursor, keys) = parts.split_first()?;
+    let keys: Vec<_> = keys.iter().map(text).collect::<Option<_>>()?;
+    let cursor = text(cursor)??.parse().ok()?;
+    Some(Reply::Page { cursor, keys: keys.into_iter().flatten().collect() })
+}
+
+/// Returns the pattern of SCAN for keys that begin with `prefix`, which may contain the signs of patterns.
+fn pattern(prefix: &str) -> String {
+    let mut pattern = String::new();
+    for letter in prefix.chars() {
+        if ['*', '?', '[', ']', '^', '-', '\\'].contains(&letter) {
+            pattern.push('\\');
+        }
+        pattern.push(letter);
+    }
+    pattern + "*"
 }
 
 fn all(keys: &Keys) -> [&String; 3] {

@@ -4,14 +4,19 @@
 //! with the error messages for it. It opens no connection; only `tls.rs` reads files, and encrypts
 //! connections that others have opened. `client` calls it; many other modules read its types.
 //!
-//! Reading order: `value.rs` (what bindings pass), `options.rs`, `resources.rs`, `nodes.rs` (the list of nodes), `endpoint.rs` (one
-//! node), `url.rs`, `server.rs`, `tls.rs`.
+//! Reading order: `value.rs` (what bindings pass), `options.rs`, `holder.rs`, `resources.rs`, `nodes.rs` (the
+//! list of nodes), `endpoint.rs` (one node), `url.rs`, `server.rs`, `tls.rs` (`no_tls.rs` without the feature `tls`).
 
 pub(crate) mod endpoint;
+pub(crate) mod holder;
 pub(crate) mod nodes;
 pub(crate) mod options;
 pub(crate) mod resources;
 pub(crate) mod server;
+#[cfg(feature = "tls")]
+pub(crate) mod tls;
+#[cfg(not(feature = "tls"))]
+#[path = "no_tls.rs"]
 pub(crate) mod tls;
 pub(crate) mod url;
 pub(crate) mod value;

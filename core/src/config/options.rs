@@ -3,10 +3,12 @@
 //! `client` sets options through [`Options`]; language bindings pass values as [`OptionValue`] and
 //! must not check ranges themselves. No IO.
 
+use crate::config::holder::{self, Invalid, MAX_HOLDER};
 use crate::config::value::{Dialect, OptionValue};
 use crate::error::duration::HumanDuration;
 use crate::error::{Error, Result};
 use quorlock_protocol::{RetryDelay, Term};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
@@ -45,6 +47,9 @@ pub(crate) struct Options {
     /// `None`: off.
     pub(crate) restart_guard: Option<Duration>,
     pub(crate) key_prefix: String,
+    /// The name that others see while this client holds a lock; empty for none. `None`: the name of the
+    /// process that acquires the lock.
+    pub(crate) holder: Option<Arc<str>>,
 }
 
 impl Default for Options {
@@ -64,14 +69,15 @@ impl Default for Options {
             },
             restart_guard: None,
             key_prefix: String::new(),
+            holder: None,
         }
     }
 }
 
 /// The options that a lock can override.
-const PER_LOCK: [&str; 4] = ["ttl", "wait", "auto_extend", "max_hold"];
+const PER_LOCK: [&str; 5] = ["ttl", "wait", "auto_extend", "max_hold", "holder"];
 /// The options of a client.
-const PER_CLIENT: [&str; 10] = [
+const PER_CLIENT: [&str; 11] = [
     "ttl",
     "wait",
     "auto_extend",
@@ -82,6 +88,7 @@ const PER_CLIENT: [&str; 10] = [
     "retry_delay",
     "restart_guard",
     "key_prefix",
+    "holder",
 ];
 
 impl Options {
@@ -154,6 +161,7 @@ impl Options {
             "retry_delay" => self.retry_delay = option.retry_delay()?,
             "restart_guard" => self.restart_guard = option.restart_guard()?,
             "key_prefix" => self.key_prefix = option.text()?,
+            "holder" => self.holder = option.holder()?,
             _ => unreachable!("every listed option is set above"),
         }
         Ok(())
@@ -215,7 +223,7 @@ impl Setting<'_> {
     }
 
     fn is_duration(&self) -> bool {
-        !["auto_extend", "drift_factor", "key_prefix"].contains(&self.name)
+        !["auto_extend", "drift_factor", "key_prefix", "holder"].contains(&self.name)
     }
 
     /// Returns advice for a number that is outside the range, and within it in the other unit.
@@ -348,6 +356,21 @@ impl Setting<'_> {
         match self.value {
             OptionValue::Text(text) => Ok(text.clone()),
             _ => Err(self.wrong("a string of Unicode characters")),
+        }
+    }
+
+    fn holder(&self) -> Result<Option<Arc<str>>> {
+        let accepted = format!(
+            "a string of Unicode characters, at most {MAX_HOLDER} bytes in UTF-8, without control characters"
+        );
+        match self.value {
+            OptionValue::Null => Ok(None),
+            OptionValue::Text(name) if holder::is_valid(name) => Ok(Some((&**name).into())),
+            OptionValue::Text(name) => {
+                let option = self.dialect.name(self.name);
+                Err(Error::config(format!("{option} must be {accepted}, not {}", Invalid(name))))
+            }
+            _ => Err(self.wrong(&accepted)),
         }
     }
 }

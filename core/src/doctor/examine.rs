@@ -4,6 +4,7 @@
 use super::diagnosis::{NodeDiagnosis, Permission};
 use crate::command::answer::Failure;
 use crate::command::keys::{Keys, SLOTS, tag};
+use crate::command::memory_node::MemoryNode;
 use crate::command::script;
 use crate::config::endpoint::{Cluster, Endpoint, Target};
 use crate::config::options::Options;
@@ -11,6 +12,7 @@ use crate::config::server::Server;
 use crate::error::NodeOutcome;
 use crate::runtime::clock;
 use crate::runtime::random;
+use crate::runtime::timer::timeout;
 use crate::transport::cluster::{Shard, no_master};
 use crate::transport::connection::{Connection, Nobody};
 use crate::transport::handshake::failure;
@@ -20,7 +22,6 @@ use redis::{Cmd, InfoDict, RedisError, Value, from_redis_value};
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use tokio::time::timeout;
 
 /// The number of round trips that are timed. Odd, so that the median is one of them.
 const ROUND_TRIPS: usize = 7;
@@ -77,10 +78,16 @@ pub(super) struct Membership {
 pub(super) async fn examine(endpoint: &Endpoint, options: &Options, scope: Scope) -> Vec<Examined> {
     let mut examined = Examined::of(endpoint);
     match &endpoint.target {
-        Target::Memory(_) => {
-            examined.diagnosis.reachable = true;
+        Target::Memory(name) => {
             examined.diagnosis.kind = Some("memory".to_owned());
             examined.is_local = true;
+            let asking = async { MemoryNode::named(name).connect(|| ())?.info().await };
+            let limit = options.connect_timeout;
+            examined.trouble = match timeout(limit, asking).await {
+                Ok(answered) => answered.err(),
+                Err(_) => Some(Failure::timeout(endpoint.target.no_connection(), limit, false)),
+            };
+            examined.diagnosis.reachable = examined.trouble.is_none();
         }
         Target::Cluster(cluster) => {
             return examine_cluster(endpoint, cluster, options, scope).await;
@@ -162,7 +169,7 @@ impl Examined {
     fn is_at(&mut self, server: &Server) {
         self.is_known = true;
         self.is_local = server.place.is_local();
-        self.skips_verification = server.tls.as_ref().is_some_and(|tls| !tls.is_verified);
+        self.skips_verification = server.tls.as_ref().is_some_and(|tls| !tls.is_verified());
         self.diagnosis.tls = server.tls.is_some();
         self.diagnosis.database = i64::from(server.login.database);
     }

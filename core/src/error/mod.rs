@@ -173,6 +173,7 @@ struct Inner {
     message: String,
     resources: Vec<String>,
     nodes: Vec<NodeReport>,
+    holder: Option<String>,
 }
 
 /// A `Result` with quorlock's [`Error`].
@@ -181,7 +182,8 @@ pub type Result<T> = std::result::Result<T, Error>;
 impl Error {
     pub(crate) fn new(code: ErrorCode, message: impl Into<String>) -> Self {
         let message = message.into();
-        Self(Box::new(Inner { code, message, resources: Vec::new(), nodes: Vec::new() }))
+        let (resources, nodes) = Default::default();
+        Self(Box::new(Inner { code, message, resources, nodes, holder: None }))
     }
 
     pub(crate) fn config(message: impl Into<String>) -> Self {
@@ -199,6 +201,11 @@ impl Error {
 
     pub(crate) fn with_nodes(mut self, nodes: Vec<NodeReport>) -> Self {
         self.0.nodes = nodes;
+        self
+    }
+
+    pub(crate) fn with_holder(mut self, holder: Option<String>) -> Self {
+        self.0.holder = holder;
         self
     }
 
@@ -220,6 +227,14 @@ impl Error {
     /// The outcome at each node; empty if no request was sent.
     pub fn nodes(&self) -> &[NodeReport] {
         &self.0.nodes
+    }
+
+    /// The name of the holder that kept an acquire from the lock, with [`ErrorCode::Timeout`]. `None` if the
+    /// holder has no name, if the nodes do not agree on one, and for all other errors.
+    ///
+    /// It is what the holder calls itself, so it is for people only.
+    pub fn holder(&self) -> Option<&str> {
+        self.0.holder.as_deref()
     }
 }
 

@@ -4,6 +4,7 @@
 //! who wins a round and when the next one begins, so no rule of the lock belongs here.
 //! `client/lock.rs` starts acquires.
 
+mod blocker;
 mod contention;
 
 use crate::command::answer::Answered;
@@ -25,6 +26,7 @@ use crate::lock::trace::AcquireTrace;
 use crate::lock::waiters::Place;
 use crate::runtime::clock;
 use crate::runtime::timer::timeout;
+use blocker::blocker;
 use quorlock_protocol::{Calls, Event, Loss, Moment, Next, NodeSet, Outcome, Term, Waiting};
 use std::future::Future;
 use std::sync::Arc;
@@ -39,6 +41,8 @@ pub(crate) struct Acquire {
     resources: Resources,
     keys: Arc<[Keys]>,
     term: Term,
+    /// The name of the lease; empty for none.
+    holder: Arc<str>,
     wait: Option<Duration>,
     max_hold: Option<Duration>,
     auto_extend: bool,
@@ -101,6 +105,7 @@ impl Acquire {
         Self {
             resources: resources.clone(),
             term: options.term(options.ttl),
+            holder: Arc::clone(options.holder.as_ref().unwrap_or(&driver.process_name)),
             wait: options.wait,
             max_hold: options.max_hold,
             auto_extend: options.auto_extend,
@@ -181,6 +186,7 @@ impl Acquire {
             node_timeout: self.node_timeout,
             turns: self.calls.begin(clock::now()),
             queue_entry,
+            holder: &self.holder,
         };
         let round = RunningRound::start(&self.driver, options).map_err(End::Failed)?;
         self.trace.begin_round();
@@ -224,7 +230,7 @@ impl Acquire {
         let lease = Lease::new(&self.renewer, Arc::clone(&held));
         match self.verify(&mut caller, &mut round).await {
             Ok(()) => {
-                self.trace.win(fence);
+                self.trace.win(fence, lease.holder());
                 caller.answer(Ok(lease));
             }
             Err(end) => {
@@ -303,8 +309,8 @@ impl Acquire {
         }
     }
 
-    /// Returns the error for a lost round. On contention it says whether another lease of this
-    /// client holds the resource.
+    /// Returns the error for a lost round. On contention it names the holder, and says whether another lease
+    /// of this client holds the resource.
     fn loss_error(&self, loss: Loss, answers: &[Option<Answered>]) -> Error {
         if loss == Loss::NoQuorum {
             return self.driver.no_quorum(&self.resources, answers, self.node_timeout);
@@ -312,6 +318,7 @@ impl Acquire {
         let granted = |answer: &&Answered| matches!(answer, Ok(Reply::Granted { .. }));
         let granted = answers.iter().flatten().filter(granted).count();
         let waited = self.wait.filter(|wait| !wait.is_zero());
+        let blocker = blocker(answers);
         let held = match (self.renewer.find(&self.keys, |_| true), waited) {
             (Some(own), waited) => {
                 let dropped =
@@ -322,18 +329,25 @@ impl Acquire {
                 format!("is held by another lease of this client (fence {fence}{dropped}){after}")
             }
             (None, Some(wait)) => {
-                format!("was held by others for the whole wait of {}", HumanDuration(wait))
+                let now = blocker
+                    .as_ref()
+                    .map_or_else(String::new, |blocker| format!(", and is now {blocker}"));
+                format!("was held by others for the whole wait of {}{now}", HumanDuration(wait))
             }
-            (None, None) => "is held by others".to_owned(),
+            (None, None) => match &blocker {
+                Some(blocker) => format!("is {blocker}"),
+                None => "is held by others".to_owned(),
+            },
         };
-        let (nodes, needed) = (self.driver.quorum.nodes(), self.driver.quorum.size());
+        let (nodes, needed) = (self.driver.quorum.nodes(), self.driver.needed());
         let message = format!(
-            "{} {held}: {granted} of {nodes} nodes granted it, {needed} are needed",
+            "{} {held}: {granted} of {nodes} nodes granted it, {needed}",
             self.resources
         );
         Error::new(ErrorCode::Timeout, message)
             .about(&self.resources)
             .with_nodes(self.driver.reports(answers))
+            .with_holder(blocker.map(|blocker| blocker.name.to_owned()))
     }
 }
 

@@ -6,6 +6,7 @@
 use crate::command::answer::{self, Answered};
 use crate::command::request::Request;
 use crate::config::endpoint::Endpoint;
+use crate::config::holder;
 use crate::config::options::Options;
 use crate::config::resources::Resources;
 use crate::error::{Error, ErrorCode, NodeOutcome, NodeReport, Result};
@@ -43,6 +44,8 @@ pub(crate) struct Driver {
     /// Ends the waits for late answers. Cancelled with `closing`, and when the driver is dropped.
     pub(crate) stop_late: CancellationToken,
     pub(crate) totals: Totals,
+    /// The name of leases whose lock sets none: that of this process.
+    pub(crate) process_name: Arc<str>,
     deadlines: Arc<Deadlines>,
     tasks: TaskTracker,
     has_run_tasks: AtomicBool,
@@ -82,6 +85,7 @@ impl Driver {
             stop_late: closing.child_token(),
             closing,
             totals: Totals::default(),
+            process_name: holder::of_this_process().into(),
             deadlines,
             tasks: TaskTracker::new(),
             has_run_tasks: AtomicBool::new(false),
@@ -218,6 +222,14 @@ impl Driver {
         nodes.map(|(node, answer)| answer::report(node.address(), answer.as_ref())).collect()
     }
 
+    /// Returns how many nodes are needed, for an error.
+    pub(crate) fn needed(&self) -> String {
+        match self.quorum.size() {
+            1 => "1 is needed".to_owned(),
+            size => format!("{size} are needed"),
+        }
+    }
+
     /// Returns the `NoQuorum` error for an operation with these answers. `node_timeout` was the time
     /// limit for them.
     pub(crate) fn no_quorum(
@@ -239,11 +251,9 @@ impl Driver {
             0 => String::new(),
             _ => self.options.node_timeout_advice(node_timeout),
         };
-        let (nodes, needed) = (self.quorum.nodes(), self.quorum.size());
-        let are = if needed == 1 { "is" } else { "are" };
+        let (nodes, needed) = (self.quorum.nodes(), self.needed());
         let message = format!(
-            "too few nodes could vote on {resources}: {answered} of {nodes} could{guarded}, {needed} {are} \
-             needed{advice}"
+            "too few nodes could vote on {resources}: {answered} of {nodes} could{guarded}, {needed}{advice}"
         );
         Error::new(ErrorCode::NoQuorum, message).about(resources).with_nodes(self.reports(answers))
     }

@@ -6,10 +6,10 @@
 
 use crate::command::reply::Reply;
 use crate::command::request::{Request, Subject};
+use crate::command::token::Token;
 use crate::error::Result;
 use crate::lock::driver::Driver;
 use crate::runtime::clock;
-use crate::runtime::random;
 use quorlock_protocol::Term;
 use std::sync::Arc;
 use std::time::Duration;
@@ -30,7 +30,8 @@ pub(crate) async fn find_duplicate(
     let keys = Arc::clone(&subject.keys);
     let release = |subject| Request::release(subject, driver.turns());
     let _ = driver.call(node, release(&subject), now, patience).await;
-    let subject = Arc::new(Subject { keys, token: random::token()?, waiter: None });
+    let token = Token::new(subject.token.holder().unwrap_or_default())?;
+    let subject = Arc::new(Subject { keys, token, waiter: None });
     let (ttl, proposal) = (term.ttl, driver.clocks.proposal(now));
     let (ticket, turns) = (None, driver.turns());
     let request = Request::Acquire { subject: Arc::clone(&subject), ttl, proposal, ticket, turns };

@@ -75,6 +75,11 @@ pub(crate) struct LeaseState {
 }
 
 impl Grant {
+    /// Returns the name of the holder; empty if it has none.
+    pub(crate) fn holder(&self) -> &str {
+        self.subject.token.holder().unwrap_or_default()
+    }
+
     /// Returns the time by which any key that was set with this `ttl` until now has expired on the nodes.
     pub(crate) fn key_gone_by(&self, ttl: Duration) -> Moment {
         Term { ttl, ..self.term }.gone(clock::now())

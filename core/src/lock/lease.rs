@@ -76,10 +76,17 @@ impl Lease {
         self.grant.term.ttl
     }
 
-    /// The value of the key on the nodes: 40 hexadecimal digits. Each lease has its own token, which is the
-    /// same for all of its resources.
+    /// The value of the key on the nodes: 40 random hexadecimal digits and, if the lease has a
+    /// [name](Lease::holder), `;` and the name. Each lease has its own token, which is the same for all of its
+    /// resources. It is a secret: whoever has it can release the lock.
     pub fn token(&self) -> &str {
-        &self.grant.subject.token
+        self.grant.subject.token.as_str()
+    }
+
+    /// The name that others see while they wait for this lease, `hostname:pid` by default; empty if it has
+    /// none.
+    pub fn holder(&self) -> &str {
+        self.grant.holder()
     }
 
     /// The fencing token: larger than the fence of every earlier lease of the resource, and below
@@ -129,6 +136,12 @@ impl Lease {
         if state.lease.is_valid(now) { state.lease.end().since(now) } else { Duration::ZERO }
     }
 
+    /// Whether `max_hold` keeps the lease from being extended beyond its present end.
+    #[doc(hidden)]
+    pub fn is_at_limit(&self) -> bool {
+        self.held().is_some_and(|held| held.state().lease.is_at_limit())
+    }
+
     /// Whether the lease was released, or its client closed.
     pub fn is_released(&self) -> bool {
         self.held().is_some_and(|held| held.state().lease.is_released())
@@ -159,7 +172,7 @@ impl Lease {
         let Some(held) = self.held() else { return Pending::ready(Some(self.forked_error())) };
         let (sender, receiver) = oneshot::channel();
         held.watch(Watcher::Waiting(sender));
-        Pending::new(receiver)
+        Pending::open_ended(receiver)
     }
 
     /// Calls `callback` with the error when the lease is lost: immediately and on this thread if it is lost
@@ -262,6 +275,7 @@ impl fmt::Debug for Lease {
         f.debug_struct("Lease")
             .field("resources", &self.grant.resources)
             .field("fence", &self.grant.fence)
+            .field("holder", &self.holder())
             .field("valid", &self.is_valid())
             .finish_non_exhaustive()
     }

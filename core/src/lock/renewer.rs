@@ -9,6 +9,7 @@
 //! adds and removes leases; `client/` closes them.
 
 use crate::command::keys::Keys;
+use crate::error::{Error, Result};
 use crate::lock::driver::Driver;
 use crate::lock::extend::ExtensionBatch;
 use crate::lock::held::HeldLease;
@@ -314,6 +315,38 @@ pub fn release_all(patience: Duration) {
     for mut closed in closing {
         let _ = closed.wait(patience.saturating_sub(began.elapsed()));
     }
+}
+
+/// Moves the clock of this process ahead, for tests. Fails while an open client of this process has
+/// used a node that is not in-memory, whose clock would not move along: its restart guard would end
+/// too early, for example.
+pub(crate) fn move_clock(time: Duration) -> Result<()> {
+    // Locked during the move, so that no other client begins to use its nodes before it is done.
+    let renewers = lock(RENEWERS.get_or_init(Mutex::default));
+    let open = renewers.all.iter().filter_map(Weak::upgrade);
+    for renewer in open.filter(|renewer| !renewer.driver.closing.is_cancelled()) {
+        if let Some(node) = renewer.driver.nodes.iter().find(|node| !node.is_in_memory()) {
+            return Err(Error::config(format!(
+                "the clock cannot be moved, because a client of this process uses {}, whose clock \
+                 would not move along: close that client first",
+                node.address()
+            )));
+        }
+    }
+    clock::move_ahead(time);
+    Ok(())
+}
+
+/// Returns the leases of all clients of this process for which `matches` returns `true`.
+pub(crate) fn leases(matches: impl Fn(&HeldLease) -> bool) -> Vec<Arc<HeldLease>> {
+    let renewers = lock(RENEWERS.get_or_init(Mutex::default));
+    let renewers: Vec<_> = renewers.all.iter().filter_map(Weak::upgrade).collect();
+    let held = |renewer: &Arc<Renewer>| {
+        let schedule = lock(&renewer.schedule);
+        let leases = schedule.leases.values().map(|entry| &entry.lease);
+        leases.filter(|lease| matches(lease)).map(Arc::clone).collect::<Vec<_>>()
+    };
+    renewers.iter().flat_map(held).collect()
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

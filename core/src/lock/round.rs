@@ -8,6 +8,7 @@ use crate::command::answer::{Answered, is_counted, vote};
 use crate::command::keys::Keys;
 use crate::command::reply::{Refusal, Reply};
 use crate::command::request::{Request, Subject, Ticket};
+use crate::command::token::Token;
 use crate::error::Result;
 use crate::lock::driver::Driver;
 use crate::lock::held::HeldLease;
@@ -16,7 +17,6 @@ use crate::lock::waiters::QueueEntry;
 use crate::node::exchange::{PackedRequest, Peer};
 use crate::node::fanout::{FanOut, Received};
 use crate::runtime::clock;
-use crate::runtime::random;
 use futures_util::future::{BoxFuture, FutureExt};
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use quorlock_protocol::{Actions, Event, Loss, Moment, NodeSet, Outcome, Round, Term, Turns, Vote};
@@ -33,6 +33,8 @@ pub(crate) struct RoundOptions<'a> {
     /// The waiter's entry for the queues of the nodes that refuse; `None` if the waiter is not registered for
     /// notifications.
     pub(crate) queue_entry: Option<QueueEntry>,
+    /// The name in the token; empty for none.
+    pub(crate) holder: &'a str,
 }
 
 /// A round under way.
@@ -58,10 +60,11 @@ struct Undo {
 impl RunningRound {
     /// Sends ACQUIRE with a fresh token to all nodes. Fails only if no random token can be generated.
     pub(crate) fn start(driver: &Arc<Driver>, options: RoundOptions<'_>) -> Result<Self> {
-        let RoundOptions { keys, term, node_timeout, turns, queue_entry } = options;
+        let RoundOptions { keys, term, node_timeout, turns, queue_entry, holder } = options;
         let driver = Arc::clone(driver);
         let waiter = queue_entry.as_ref().map(|entry| Arc::clone(&entry.waiter));
-        let subject = Arc::new(Subject { keys: Arc::clone(keys), token: random::token()?, waiter });
+        let token = Token::new(holder)?;
+        let subject = Arc::new(Subject { keys: Arc::clone(keys), token, waiter });
         let sent = clock::now();
         // Must be read after `sent`: votes of a restarted node count in rounds that were sent after
         // a certain moment, and the fence proposals of those rounds must be later than that moment.
@@ -114,9 +117,9 @@ impl RunningRound {
     }
 
     /// Returns the refusals received so far, with the rank of the waiter in each node's queue.
-    pub(crate) fn refusals(&self) -> impl Iterator<Item = Refusal> {
+    pub(crate) fn refusals(&self) -> impl Iterator<Item = &Refusal> {
         self.answers.iter().flatten().filter_map(|answered| match answered {
-            Ok(Reply::Held(refusal)) => Some(*refusal),
+            Ok(Reply::Held(refusal)) => Some(refusal),
             _ => None,
         })
     }

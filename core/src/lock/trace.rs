@@ -46,11 +46,12 @@ impl AcquireTrace {
         self.driver.totals.rounds.up();
     }
 
-    /// Records that other holders or waiters delay the acquire. Returns `true` the first time.
-    pub(crate) fn begin_waiting(&mut self) -> bool {
+    /// Records that other holders or waiters delay the acquire: `holder`, if its name is known. Returns `true`
+    /// the first time.
+    pub(crate) fn begin_waiting(&mut self, holder: Option<&str>) -> bool {
         let begins = !std::mem::replace(&mut self.is_contended, true);
         if begins {
-            self.span.within(|| events::waits(&self.resources));
+            self.span.within(|| events::waits(&self.resources, holder));
         }
         begins
     }
@@ -64,12 +65,12 @@ impl AcquireTrace {
         self.span.within(|| events::round_lost(&self.resources, loss));
     }
 
-    /// Records that the acquire has won a lease with this fence.
-    pub(crate) fn win(&mut self, fence: u64) {
+    /// Records that the acquire has won a lease with this fence and this holder name.
+    pub(crate) fn win(&mut self, fence: u64, holder: &str) {
         let took = self.end(Ok(()));
         // Closes the span now: requests that are still under way do not belong to the acquire.
         let span = std::mem::replace(&mut self.span, Scope::none());
-        events::acquired(&span, &self.resources, fence, self.rounds, took);
+        events::acquired(&span, &self.resources, (fence, holder), self.rounds, took);
     }
 
     /// Records that the acquire has failed with `error`; `None` if it was cancelled or its client

@@ -7,6 +7,7 @@ use super::link::{Cluster, Link, LinkState};
 use super::routing::keep_routing;
 use super::{CHECK_INTERVAL, Node, RECONNECT_DELAY};
 use crate::command::answer::Failure;
+use crate::command::memory_node::MemoryNode;
 use crate::config::endpoint::Target;
 use crate::error::NodeOutcome;
 use crate::node::connection::NodeConnection;
@@ -81,6 +82,7 @@ impl Node {
     async fn connect(node: Weak<Self>) {
         let (mut delay, longest) = RECONNECT_DELAY;
         while let Some(node) = node.upgrade() {
+            let recovered = recovered(&node.endpoint.target);
             let opening = panics::contained(node.open());
             let state = match timeout(node.connect_timeout, opening).await {
                 Ok(Some(Ok(state))) => state,
@@ -114,7 +116,7 @@ impl Node {
             };
             node.health.failed(node.address(), &failure);
             drop(node);
-            sleep(delay.mul_f64(random::jitter())).await;
+            let _ = timeout(delay.mul_f64(random::jitter()), recovered).await;
             delay = (delay * 2).min(longest);
         }
     }
@@ -167,6 +169,21 @@ impl Node {
         }
         let ids = info.map(|info| info.run_id).into_iter().collect();
         self.identities.reached(self.position, ids)
+    }
+}
+
+/// Completes when a fault that a test has injected ends after this call: the next attempt to connect
+/// need not wait.
+fn recovered(target: &Target) -> impl Future<Output = ()> + use<> {
+    let recovered = match target {
+        Target::Memory(name) => Some(MemoryNode::named(name).recovered()),
+        Target::Server(_) | Target::Sentinel(_) | Target::Cluster(_) => None,
+    };
+    async {
+        match recovered {
+            Some(recovered) => recovered.await,
+            None => std::future::pending().await,
+        }
     }
 }
 

@@ -4,13 +4,12 @@
 //! failure, is up to `connect.rs` and `link.rs`.
 
 use crate::command::answer::Failure;
-use crate::command::memory::MemoryNode;
+use crate::command::memory_node::{MemoryConnection, MemoryNode};
 use crate::command::request::Request;
 use crate::command::script::{self, By};
 use crate::config::endpoint::{Sentinels, Target};
 use crate::config::server::Server;
 use crate::node::exchange::{PackedRequest, ReplySink};
-use crate::runtime::clock;
 use crate::transport::connection::Connection;
 use crate::transport::handshake::{
     ServerInfo, failure, hello, info_commands, introduction_failure, server_info,
@@ -27,7 +26,7 @@ use std::time::Duration;
 /// A connection that any thread may send requests on.
 pub(crate) enum NodeConnection {
     Redis(Box<Redis>),
-    Memory(Arc<MemoryNode>),
+    Memory(MemoryConnection),
     #[cfg(test)]
     Simulated(Box<dyn crate::transport::simulated::Connection>),
 }
@@ -60,7 +59,7 @@ impl NodeConnection {
                     let opened = connect(name.clone(), Use::Requests, Box::new(on_broken)).await;
                     return opened.map(Self::Simulated);
                 }
-                Ok(Self::Memory(MemoryNode::named(name)))
+                MemoryNode::named(name).connect(on_broken).map(Self::Memory)
             }
             Target::Server(server) => {
                 let connection = Connection::connect(server).boxed().await;
@@ -139,14 +138,15 @@ impl NodeConnection {
                 let replies = redis.connection.query(&info_commands()).await;
                 replies.map(server_info).map_err(|error| failure(&error, false))
             }
-            // An in-memory node lives as long as the process.
-            Self::Memory(node) => Ok(Some(ServerInfo {
-                run_id: format!("{:p}", Arc::as_ptr(node)),
-                memory: String::new(),
-                uptime: Duration::MAX,
-                is_replica: false,
-                clock: Some(clock::wall_clock_micros()),
-            })),
+            Self::Memory(connection) => connection.info().await.map(|info| {
+                Some(ServerInfo {
+                    memory: info.run_id.clone(),
+                    run_id: info.run_id,
+                    uptime: info.uptime,
+                    is_replica: false,
+                    clock: Some(info.clock),
+                })
+            }),
             #[cfg(test)]
             Self::Simulated(connection) => connection.fetch_info().await.map(Some),
         }
@@ -160,8 +160,8 @@ impl NodeConnection {
     ) -> Result<(), ReplySink> {
         match self {
             Self::Redis(redis) => redis.connection.send(packed_request.bytes(), sink),
-            Self::Memory(node) => {
-                sink.answer(node.answer(&packed_request.request).map_err(Failure::refused));
+            Self::Memory(connection) => {
+                connection.ask(&packed_request.request, |answered| sink.answer(answered));
                 Ok(())
             }
             #[cfg(test)]

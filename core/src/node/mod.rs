@@ -26,7 +26,7 @@ mod routing;
 use crate::command::answer::{Answered, Failure, outcome};
 use crate::command::reply::Reply;
 use crate::command::request::Request;
-use crate::config::endpoint::Endpoint;
+use crate::config::endpoint::{Endpoint, Target};
 use crate::config::options::Options;
 use crate::error::NodeOutcome;
 use crate::node::clocks::Clocks;
@@ -140,6 +140,10 @@ impl Node {
 
     pub(crate) fn address(&self) -> &str {
         &self.endpoint.address
+    }
+
+    pub(crate) fn is_in_memory(&self) -> bool {
+        matches!(self.endpoint.target, Target::Memory(_))
     }
 
     pub(crate) fn stats(&self) -> NodeStats {

@@ -77,6 +77,16 @@ impl Node {
         })
     }
 
+    /// The servers that together have all keys of this node: the masters of a cluster, or the node itself. None if
+    /// the masters are not known.
+    pub(crate) fn servers(self: &Arc<Self>) -> Vec<Arc<Self>> {
+        match self.map() {
+            Some(map) => map.nodes().map(Arc::clone).collect(),
+            None if self.endpoint.is_cluster() => Vec::new(),
+            None => vec![Arc::clone(self)],
+        }
+    }
+
     /// The masters, if this node is a connected cluster.
     pub(super) fn map(&self) -> Option<Arc<Map<Self>>> {
         match &*self.state.borrow() {

@@ -1,9 +1,10 @@
 //! The clock that lease validity is measured with, and the wall clock for fence proposals.
 //!
-//! All code of this crate reads the time here, so that the simulation can replace it. Timers are in
-//! `timer.rs`.
+//! All code of this crate reads the time here, so that the simulation can replace it, and so that
+//! tests of users can move it ahead. Timers are in `timer.rs`.
 
 use quorlock_protocol::Moment;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// The current time on a monotonic clock that keeps running while the machine is suspended:
@@ -14,10 +15,28 @@ pub(crate) fn now() -> Moment {
     if let Some(machine) = crate::runtime::machine::current() {
         return machine.now();
     }
-    let now = Moment::from_origin(elapsed());
-    #[cfg(test)]
-    let now = now.plus(suspended::total());
-    now
+    Moment::from_origin(elapsed()).plus(ahead())
+}
+
+/// How far the clock was moved ahead, in nanoseconds. It never decreases.
+static AHEAD: AtomicU64 = AtomicU64::new(0);
+
+/// How far [`move_ahead`] has moved the clock.
+pub(crate) fn ahead() -> Duration {
+    Duration::from_nanos(AHEAD.load(Ordering::Acquire))
+}
+
+/// Moves the clock ahead at once, as the suspension of the machine does. Timers do not notice it:
+/// see `timer.rs`. For tests only; `lock/renewer.rs` refuses it while it might affect real nodes.
+///
+/// No lease can seem valid for longer because of this: a lease is valid until a moment on this
+/// clock, so it can only end earlier. In-memory nodes expire their keys by the same clock.
+pub(crate) fn move_ahead(time: Duration) {
+    let nanos = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
+    let moved = AHEAD.fetch_update(Ordering::AcqRel, Ordering::Acquire, |ahead| {
+        Some(ahead.saturating_add(nanos))
+    });
+    debug_assert!(moved.is_ok(), "the update always returns a value");
 }
 
 #[cfg(unix)]
@@ -40,8 +59,8 @@ fn elapsed() -> Duration {
     ORIGIN.elapsed()
 }
 
-/// The wall clock in microseconds since the Unix epoch. Used for fence proposals only, never to
-/// measure time.
+/// The wall clock in microseconds since the Unix epoch, which [`move_ahead`] does not affect. Used
+/// for fence proposals only, never to measure time.
 pub(crate) fn wall_clock_micros() -> u64 {
     #[cfg(test)]
     if let Some(machine) = crate::runtime::machine::current() {
@@ -49,23 +68,4 @@ pub(crate) fn wall_clock_micros() -> u64 {
     }
     let elapsed = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     u64::try_from(elapsed.as_micros()).unwrap_or(u64::MAX)
-}
-
-/// Tests cannot suspend the machine. Instead they move this clock ahead of the clock that timers
-/// use, which is the effect of a suspension.
-#[cfg(test)]
-pub(crate) mod suspended {
-    use std::sync::atomic::{AtomicU64, Ordering};
-    use std::time::Duration;
-
-    static MILLISECONDS: AtomicU64 = AtomicU64::new(0);
-
-    pub(super) fn total() -> Duration {
-        Duration::from_millis(MILLISECONDS.load(Ordering::SeqCst))
-    }
-
-    pub(crate) fn suspend(time: Duration) {
-        let milliseconds = u64::try_from(time.as_millis()).expect("it fits");
-        MILLISECONDS.fetch_add(milliseconds, Ordering::SeqCst);
-    }
 }

@@ -31,7 +31,7 @@ pub(crate) mod timer;
 use crate::error::{Error, ErrorCode, Result};
 use crate::runtime::executor::{Executor, LONGEST_TURN};
 use crate::runtime::fork::{Owned, PerProcess};
-use crate::runtime::timer::sleep;
+use crate::runtime::timer::{Awaited, sleep};
 use async_task::Task;
 use std::future::{Future, poll_fn};
 use std::pin::{Pin, pin};
@@ -117,17 +117,30 @@ pub(crate) fn begin(task: impl Future<Output = ()> + Send + 'static) -> Result<(
 /// A `Pending` belongs to the process that created it; waiting for it in a forked child panics.
 #[must_use = "dropping an acquire cancels it"]
 #[derive(Debug)]
-pub struct Pending<T>(Owned<oneshot::Receiver<T>>);
+pub struct Pending<T>(Owned<Receiving<T>>);
+
+/// The receiver of a result, counted as awaited for tests that move the clock.
+#[derive(Debug)]
+struct Receiving<T> {
+    receiver: oneshot::Receiver<T>,
+    _awaited: Option<Awaited>,
+}
 
 impl<T> Pending<T> {
     pub(crate) fn new(receiver: oneshot::Receiver<T>) -> Self {
-        Self(Owned::new(receiver))
+        Self(Owned::new(Receiving { receiver, _awaited: Awaited::begin() }))
+    }
+
+    /// Like [`Pending::new`], for a result that may take for ever: tests that move the clock while
+    /// callers wait do not count it.
+    pub(crate) fn open_ended(receiver: oneshot::Receiver<T>) -> Self {
+        Self(Owned::new(Receiving { receiver, _awaited: None }))
     }
 
     pub(crate) fn ready(value: T) -> Self {
         let (sender, receiver) = oneshot::channel();
         let _ = sender.send(value);
-        Self::new(receiver)
+        Self::open_ended(receiver)
     }
 
     /// Calls `then` with the result, once. `then` runs on the thread that drives quorlock's runtime
@@ -205,7 +218,7 @@ impl<T> Pending<T> {
     }
 
     fn poll_result(&mut self, context: &mut Context<'_>) -> Poll<T> {
-        let Some(receiver) = self.0.get_mut() else {
+        let Some(Receiving { receiver, .. }) = self.0.get_mut() else {
             panic!("this operation was started by the process that forked this one");
         };
         match Pin::new(receiver).poll(context) {

@@ -8,21 +8,15 @@ use crate::error::{Error, ErrorCode, Result};
 /// suggests.
 pub(crate) const TOKEN_BYTES: usize = 20;
 
-/// A new token of 40 hexadecimal digits. Every round uses a new one. Fails if the operating system
-/// returns no random bytes.
-pub(crate) fn token() -> Result<String> {
+/// The random bytes of a new token. Every round uses new ones. Fails if the operating system returns
+/// none.
+pub(crate) fn random_token() -> Result<[u8; TOKEN_BYTES]> {
     let mut bytes = [0; TOKEN_BYTES];
     fill(&mut bytes).map_err(|error| {
         let message = format!("the operating system gives no random numbers: {error}");
         Error::new(ErrorCode::NoQuorum, message)
     })?;
-    let mut token = String::with_capacity(2 * TOKEN_BYTES);
-    for byte in bytes {
-        token.extend(
-            [byte >> 4, byte & 15].map(|digit| char::from(b"0123456789abcdef"[usize::from(digit)])),
-        );
-    }
-    Ok(token)
+    Ok(bytes)
 }
 
 /// A random number for delays; 0 if the operating system returns none.

@@ -1,42 +1,198 @@
 //! Timers: `sleep` and `timeout` for all tasks of this crate. Unlike the clock in `clock.rs`, they
 //! may stand still while the machine is suspended.
+//!
+//! For tests of users, timers can follow the clock when it is moved ahead: see [`follow_clock`].
+//! Only `client/test_nodes.rs` uses that. Otherwise it costs one load of a flag for each `sleep`.
 
+use crate::runtime::clock;
+use crate::runtime::fork::PerProcess;
 #[cfg(test)]
-pub(crate) use simulated::{sleep, timeout};
-#[cfg(not(test))]
-pub(crate) use tokio::time::{sleep, timeout};
+use crate::runtime::machine;
+use quorlock_protocol::Moment;
+use std::collections::BTreeSet;
+use std::future::Future;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+use tokio::runtime::Handle;
+use tokio::sync::Notify;
+use tokio::task::yield_now;
 
-/// Timers for simulated processes and for all other unit tests.
-#[cfg(test)]
-mod simulated {
-    use crate::runtime::machine;
-    use std::future::Future;
-    use std::time::Duration;
+/// The time limit has passed.
+#[derive(Debug)]
+pub(crate) struct Elapsed;
 
-    /// The time limit has passed.
-    #[derive(Debug)]
-    pub(crate) struct Elapsed;
-
-    /// Sleeps on the machine's own clock, which stands still while the machine is suspended.
-    pub(crate) async fn sleep(duration: Duration) {
-        let Some(machine) = machine::current() else { return tokio::time::sleep(duration).await };
-        let until = machine.running() + duration;
-        loop {
-            let left = until.saturating_sub(machine.running());
-            if left.is_zero() {
-                return;
-            }
-            // Timers have a resolution of 1 ms; a shorter sleep would make no progress.
-            let left = machine.in_true_time(left).max(Duration::from_millis(1));
-            tokio::time::sleep(left).await;
-        }
+/// Sleeps on the machine's own clock, which may stand still while the machine is suspended.
+pub(crate) async fn sleep(duration: Duration) {
+    #[cfg(test)]
+    if let Some(machine) = machine::current() {
+        return sleep_on(&*machine, duration).await;
     }
+    if follows_clock() {
+        // Boxed, so that this future stays small in programs that are no tests.
+        return Box::pin(sleep_until(clock::now().plus(duration))).await;
+    }
+    tokio::time::sleep(duration).await;
+}
 
-    pub(crate) async fn timeout<F: Future>(limit: Duration, work: F) -> Result<F::Output, Elapsed> {
+pub(crate) async fn timeout<F: Future>(limit: Duration, work: F) -> Result<F::Output, Elapsed> {
+    tokio::select! {
+        biased;
+        done = work => Ok(done),
+        () = sleep(limit) => Err(Elapsed),
+    }
+}
+
+/// Sleeps on the clock of a simulated machine.
+#[cfg(test)]
+async fn sleep_on(machine: &dyn machine::Machine, duration: Duration) {
+    let until = machine.running() + duration;
+    loop {
+        let left = until.saturating_sub(machine.running());
+        if left.is_zero() {
+            return;
+        }
+        // Timers have a resolution of 1 ms; a shorter sleep would make no progress.
+        let left = machine.in_true_time(left).max(Duration::from_millis(1));
+        tokio::time::sleep(left).await;
+    }
+}
+
+/// Whether timers follow the clock.
+static FOLLOWS_CLOCK: AtomicBool = AtomicBool::new(false);
+
+static FOLLOWERS: PerProcess<Followers> = PerProcess::new();
+
+/// The timers that follow the clock, and the operations that callers wait for.
+#[derive(Default)]
+struct Followers {
+    /// When the timers are due.
+    due: Mutex<BTreeSet<(Moment, usize)>>,
+    last_id: AtomicUsize,
+    /// Notified when the clock was moved.
+    moved: Notify,
+    /// The number of operations that callers wait for: see [`Awaited`].
+    awaited: AtomicUsize,
+    /// Notified when `awaited` grows.
+    is_awaited: Notify,
+}
+
+fn followers() -> &'static Followers {
+    FOLLOWERS.get_or_init(Followers::default)
+}
+
+/// Makes all timers that start from now on follow the clock when it is moved, for the rest of the
+/// process.
+pub(crate) fn follow_clock() {
+    FOLLOWS_CLOCK.store(true, Ordering::Release);
+}
+
+fn follows_clock() -> bool {
+    FOLLOWS_CLOCK.load(Ordering::Acquire)
+}
+
+async fn sleep_until(until: Moment) {
+    let followers = followers();
+    let _due = Due::add(followers, until);
+    loop {
+        // Listen before reading the clock, so that a move in between is noticed.
+        let moved = followers.moved.notified();
+        let left = until.since(clock::now());
+        if left.is_zero() {
+            return;
+        }
         tokio::select! {
             biased;
-            done = work => Ok(done),
-            () = sleep(limit) => Err(Elapsed),
+            () = moved => {}
+            () = tokio::time::sleep(left) => {}
         }
+    }
+}
+
+/// Lists one timer in `Followers::due` while it exists.
+struct Due {
+    followers: &'static Followers,
+    key: (Moment, usize),
+}
+
+impl Due {
+    fn add(followers: &'static Followers, until: Moment) -> Self {
+        let key = (until, followers.last_id.fetch_add(1, Ordering::Relaxed));
+        followers.due().insert(key);
+        Self { followers, key }
+    }
+}
+
+impl Drop for Due {
+    fn drop(&mut self) {
+        self.followers.due().remove(&self.key);
+    }
+}
+
+impl Followers {
+    fn due(&self) -> MutexGuard<'_, BTreeSet<(Moment, usize)>> {
+        self.due.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The moment at which the next timer after `now` is due; `None` if there is none.
+pub(crate) fn next_due(now: Moment) -> Option<Moment> {
+    let due = followers().due();
+    due.range((now, usize::MAX)..).map(|(moment, _)| *moment).find(|moment| *moment > now)
+}
+
+/// Wakes the timers that are due, after the clock was moved.
+pub(crate) fn wake_followers() {
+    followers().moved.notify_waiters();
+}
+
+/// Waits until the tasks of the runtime that are ready, and those that they wake, have run. Must be
+/// called on the runtime.
+pub(crate) async fn settle() {
+    /// The longest chain of tasks that wake one another between two timers.
+    const CHAIN: usize = 16;
+    /// The number of tasks that tokio polls at least before it returns to a task that yields.
+    const POLLS: usize = 61;
+    let tasks = Handle::current().metrics().num_alive_tasks();
+    for _ in 0..CHAIN * (1 + tasks / POLLS) {
+        yield_now().await;
+    }
+}
+
+/// Counts an operation that a caller waits for while it exists, if timers follow the clock.
+#[derive(Debug)]
+pub(crate) struct Awaited(());
+
+impl Awaited {
+    pub(crate) fn begin() -> Option<Self> {
+        follows_clock().then(|| {
+            let followers = followers();
+            followers.awaited.fetch_add(1, Ordering::AcqRel);
+            followers.is_awaited.notify_waiters();
+            Self(())
+        })
+    }
+}
+
+impl Drop for Awaited {
+    fn drop(&mut self) {
+        followers().awaited.fetch_sub(1, Ordering::AcqRel);
+    }
+}
+
+/// Whether a caller waits for an operation.
+pub(crate) fn is_awaited() -> bool {
+    followers().awaited.load(Ordering::Acquire) > 0
+}
+
+/// Waits until a caller waits for an operation.
+pub(crate) async fn until_awaited() {
+    let followers = followers();
+    loop {
+        let is_awaited = followers.is_awaited.notified();
+        if self::is_awaited() {
+            return;
+        }
+        is_awaited.await;
     }
 }

@@ -2,7 +2,9 @@
 //! module uses `tracing` to report anything.
 //!
 //! Names, targets and fields are part of the public interface. None of them contains a password or
-//! a token: anyone who has a token can release the lock. A node is named by its address.
+//! a token: anyone who has a token can release the lock. A node is named by its address. The field
+//! `holder` is the name of a lease's holder: of the lease itself or, where an acquire waits or fails,
+//! of the one that blocks it.
 //!
 //! Waiting is not an error, so contention is reported at DEBUG at most. The exception is a thread
 //! or task that waits for a lock it holds itself, which is reported as a warning.
@@ -66,6 +68,11 @@ impl Drop for Scope {
     }
 }
 
+/// The value of the field `holder`, which is left out if the holder has no name.
+fn named(holder: &str) -> Option<&str> {
+    Some(holder).filter(|name| !name.is_empty())
+}
+
 /// Opens the span of an acquire, as a child of the caller's span. It lasts until the acquire ends.
 pub(crate) fn acquiring(resources: &Resources) -> Scope {
     let span = panics::contain(|| {
@@ -85,7 +92,7 @@ pub(crate) fn acquiring(resources: &Resources) -> Scope {
 pub(crate) fn acquired(
     span: &Scope,
     resources: &Resources,
-    fence: u64,
+    (fence, holder): (u64, &str),
     rounds: u64,
     took: Duration,
 ) {
@@ -95,7 +102,7 @@ pub(crate) fn acquired(
     span.within(|| {
         event!(
             name: "lease.acquired", target: LEASE, Level::DEBUG,
-            resource = %Names(resources), fence, rounds, seconds = took.as_secs_f64(),
+            resource = %Names(resources), fence, holder = named(holder), rounds, seconds = took.as_secs_f64(),
             "lease acquired"
         );
     });
@@ -120,8 +127,8 @@ pub(crate) fn not_acquired(
     span.within(|| {
         event!(
             name: "acquire.failed", target: ACQUIRE, Level::DEBUG,
-            resource = %Names(resources), outcome, rounds, seconds = took.as_secs_f64(),
-            "not acquired"
+            resource = %Names(resources), outcome, holder = error.and_then(Error::holder), rounds,
+            seconds = took.as_secs_f64(), "not acquired"
         );
     });
 }
@@ -138,11 +145,11 @@ pub(crate) fn round_lost(resources: &Resources, loss: Loss) {
     );
 }
 
-/// Reports that an acquire starts to wait for another holder.
-pub(crate) fn waits(resources: &Resources) {
+/// Reports that an acquire starts to wait for another holder, by its name if that is known.
+pub(crate) fn waits(resources: &Resources, holder: Option<&str>) {
     event!(
         name: "waiting.begun", target: WAITING, Level::DEBUG,
-        resource = %Names(resources), "waiting for others"
+        resource = %Names(resources), holder, "waiting for others"
     );
 }
 
@@ -201,7 +208,12 @@ pub(crate) fn healing(resources: &Resources, fence: u64, node: &str) {
 }
 
 /// Reports that a lease ended without being released.
-pub(crate) fn lost(resources: &Resources, fence: u64, ended: Ended, error: &Error) {
+pub(crate) fn lost(
+    resources: &Resources,
+    (fence, holder): (u64, &str),
+    ended: Ended,
+    error: &Error,
+) {
     let outcome = match ended {
         Ended::Expired => "expired",
         Ended::AtLimit => "max_hold",
@@ -212,30 +224,30 @@ pub(crate) fn lost(resources: &Resources, fence: u64, ended: Ended, error: &Erro
     match ended {
         Ended::ClientClosed | Ended::Released => event!(
             name: "lease.lost", target: LEASE, Level::INFO,
-            resource = %Names(resources), fence, outcome, "lease ended with its client"
+            resource = %Names(resources), fence, holder = named(holder), outcome, "lease ended with its client"
         ),
         _ => event!(
             name: "lease.lost", target: LEASE, Level::WARN,
-            resource = %Names(resources), fence, outcome, detail = %error, "lease lost"
+            resource = %Names(resources), fence, holder = named(holder), outcome, detail = %error, "lease lost"
         ),
     }
 }
 
 /// Reports that the holder of a valid lease dropped it without releasing it.
-pub(crate) fn dropped(resources: &Resources, fence: u64) {
+pub(crate) fn dropped(resources: &Resources, fence: u64, holder: &str) {
     event!(
         name: "lease.dropped", target: LEASE, Level::WARN,
-        resource = %Names(resources), fence,
+        resource = %Names(resources), fence, holder = named(holder),
         "lease dropped without being released: its key stays on the nodes until it expires"
     );
 }
 
 /// Reports that a lease was released while it was valid. `confirmed`: whether a majority has
 /// confirmed the release.
-pub(crate) fn released(resources: &Resources, fence: u64, confirmed: bool) {
+pub(crate) fn released(resources: &Resources, (fence, holder): (u64, &str), confirmed: bool) {
     event!(
         name: "lease.released", target: LEASE, Level::DEBUG,
-        resource = %Names(resources), fence, confirmed, "lease released"
+        resource = %Names(resources), fence, holder = named(holder), confirmed, "lease released"
     );
 }
 

@@ -245,12 +245,16 @@ fn is_encoding_of(value: &Value, request: &Request, reply: &Reply) -> bool {
         Reply::Granted { fence, clock } => {
             *fence < FENCE_LIMIT && *value == array(&[1, signed(*fence), signed(*clock)])
         }
-        Reply::Held(Refusal { expires_in, clock, rank }) => {
+        Reply::Held(Refusal { expires_in, clock, rank, holder }) => {
             let left = u64::try_from(number(1)).ok().map(Duration::from_millis);
             let before = u64::try_from(number(3)).ok();
-            *value == array(&[0, number(1), signed(*clock), number(3)])
+            let Value::Array(parts) = value else { return false };
+            let [numbers @ .., Value::BulkString(token)] = &parts[..] else { return false };
+            let is_named = holder.as_ref().is_none_or(|name| token.ends_with(name.as_bytes()));
+            Value::Array(numbers.to_vec()) == array(&[0, number(1), signed(*clock), number(3)])
                 && *expires_in == left
                 && *rank == before
+                && is_named
         }
         Reply::Own => *value == array(&[2, 0]),
         Reply::Each(done) => {
@@ -284,7 +288,7 @@ fn is_encoding_of(value: &Value, request: &Request, reply: &Reply) -> bool {
         Reply::No => *value == Value::Int(0),
         Reply::Seen(StoredLock { holder, expires_in, fence, waiters }) => {
             let token = match holder {
-                Holder::Token(token) => Value::BulkString(token.clone().into_bytes()),
+                Holder::Token(token) => Value::BulkString(token.as_str().into()),
                 Holder::Nobody | Holder::Other => match value {
                     Value::Array(parts) => parts.get(1).cloned().unwrap_or(Value::Nil),
                     _ => Value::Nil,
@@ -298,15 +302,25 @@ fn is_encoding_of(value: &Value, request: &Request, reply: &Reply) -> bool {
                 && *expires_in == decoded(2).map(Duration::from_millis)
                 && (*fence, *waiters) == (decoded(3), decoded(4))
         }
+        Reply::Page { cursor, keys } => {
+            // Keys that are not UTF-8 are left out.
+            let Value::Array(parts) = value else { return false };
+            let text = |part: &Value| match part {
+                Value::BulkString(bytes) => String::from_utf8(bytes.clone()).ok(),
+                _ => None,
+            };
+            let mut texts = parts.iter().filter_map(text);
+            texts.next().and_then(|first| first.parse().ok()) == Some(*cursor)
+                && texts.eq(keys.iter().cloned())
+        }
         Reply::Uncounted(..) => false,
     }
 }
 
 /// One request of each kind.
-fn requests() -> [Request; 11] {
+fn requests() -> [Request; 12] {
     let keys: Arc<[Keys]> = [Keys::new("", "r"), Keys::new("", "s")].into();
-    let subject =
-        || Arc::new(Subject { keys: Arc::clone(&keys), token: "t".to_owned(), waiter: None });
+    let subject = || Arc::new(Subject { keys: Arc::clone(&keys), token: "t".into(), waiter: None });
     let (ttl, turns, ticket) = (Duration::from_secs(1), Turns::default(), Some(1));
     [
         Request::Acquire { subject: subject(), ttl, proposal: 1, ticket: None, turns },
@@ -320,6 +334,7 @@ fn requests() -> [Request; 11] {
         Request::Exists(Arc::clone(&keys)),
         Request::Inspect(Arc::clone(&keys)),
         Request::Forget(Arc::clone(&keys)),
+        Request::List { prefix: "r".into(), cursor: 0 },
     ]
 }
 

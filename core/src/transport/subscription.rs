@@ -5,7 +5,7 @@
 
 use crate::command::answer::Failure;
 use crate::command::keys::slot;
-use crate::command::memory::MemoryNode;
+use crate::command::memory_node::{MemoryConnection, MemoryNode};
 use crate::config::endpoint::Target;
 use crate::config::server::Server;
 use crate::transport::connection::{Connection, Nobody};
@@ -22,7 +22,7 @@ pub(crate) enum Subscription {
     /// The connections are kept open to receive notifications; no requests are sent on them.
     Redis { _connections: Vec<Connection<Nobody>> },
     /// The node removes the listener after `_alive` is dropped.
-    Memory { _alive: Arc<()> },
+    Memory { _alive: Arc<()>, _connection: MemoryConnection },
     #[cfg(test)]
     Simulated { _connection: Box<dyn crate::transport::simulated::Connection> },
 }
@@ -55,8 +55,9 @@ impl Subscription {
                     }
                     listens
                 };
-                MemoryNode::named(name).listen(channel, Box::new(notify));
-                Ok(Self::Memory { _alive: alive })
+                let connection = MemoryNode::named(name).connect(on_broken)?;
+                connection.listen(channel, Box::new(notify)).await?;
+                Ok(Self::Memory { _alive: alive, _connection: connection })
             }
             Target::Server(_) | Target::Sentinel(_) => {
                 let (connection, ..) = reach(target).await?;

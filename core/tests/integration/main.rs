@@ -8,6 +8,7 @@ mod faults;
 mod forms;
 mod hand_over;
 mod late;
+mod listing;
 mod many;
 mod nodes;
 mod repair;

@@ -102,7 +102,11 @@ fn acquires_and_lease_ends_are_logged_and_counted() {
     assert_eq!(level("lease.lost"), [2]);
     let acquired = &recorder.about("lease.acquired", "logged")[0];
     assert!(acquired.fields.contains(&("fence", Detail::Whole(lease.fence()))));
-    assert!(!format!("{:?}", recorder.records).contains(lease.token()));
+    let holder = ("holder", Detail::Text(lease.holder().to_owned()));
+    for name in ["lease.acquired", "acquire.failed", "lease.released", "lease.lost"] {
+        assert!(recorder.about(name, "logged")[0].fields.contains(&holder), "{name}");
+    }
+    assert!(!format!("{:?}", recorder.records).contains(&lease.token()[..9]));
 
     let stats = client.stats();
     assert_eq!((stats.attempts, stats.wins, stats.timeouts, stats.cancelled), (4, 2, 1, 1));

@@ -36,6 +36,7 @@ fn set(builder: ClientBuilder, option: &str, value: &Value) -> ClientBuilder {
         "retry_delay" => builder.retry_delay(milliseconds(&value[0]), milliseconds(&value[1])),
         "restart_guard" => builder.restart_guard(milliseconds(value)),
         "key_prefix" => builder.key_prefix(value.as_str().unwrap()),
+        "holder" => builder.holder(value.as_str().unwrap()),
         _ => panic!("unknown option {option}"),
     }
 }
@@ -47,6 +48,7 @@ fn set_in_lock(lock: Lock, option: &str, value: &Value) -> Lock {
         "auto_extend" => lock.auto_extend(value.as_bool().unwrap()),
         "max_hold" if value.is_null() => lock.unlimited_hold(),
         "max_hold" => lock.max_hold(milliseconds(value)),
+        "holder" => lock.holder(value.as_str().unwrap()),
         _ => panic!("unknown option {option} of a lock"),
     }
 }
@@ -73,6 +75,9 @@ pub fn expect<T>(row: &Value, result: Result<T>) -> Option<T> {
     }
     if !row["about"].is_null() {
         assert_eq!(error.resources(), texts(row, "about").collect::<Vec<_>>(), "{row}");
+    }
+    if let Some(holder) = row.get("holder") {
+        assert_eq!(json!(error.holder()), *holder, "{error}");
     }
     if let Some(outcomes) = row["outcomes"].as_array() {
         assert_eq!(error.nodes().len(), outcomes.len());
@@ -186,6 +191,9 @@ fn play(story: &Value) {
                 }
                 if let Some(lease) = expect(step, wait(lock.acquire())) {
                     assert_eq!(lease.resources(), &*named(&step["resource"]));
+                    if let Some(holder) = step.get("holder") {
+                        assert_eq!(json!(lease.holder()), *holder, "{step}");
+                    }
                     leases.insert(name.to_owned(), lease);
                 }
             }
@@ -197,6 +205,16 @@ fn play(story: &Value) {
             "locked" => {
                 let locked = expect(step, wait(client.lock(named(subject)).locked()));
                 assert_eq!(json!(locked), step["returns"]);
+            }
+            "status" => {
+                let status = wait(client.status(name)).unwrap();
+                let seen = json!([status.state, status.holder]);
+                assert_eq!(seen, json!([step["is"], step["holder"]]), "{step}");
+            }
+            "force_release" => {
+                let nodes = wait(client.force_release_holder(name)).unwrap();
+                let outcomes: Vec<_> = nodes.iter().map(|node| node.outcome.as_str()).collect();
+                assert_eq!(json!(outcomes), step["outcomes"], "{step}");
             }
             "valid" => {
                 assert_eq!(leases[name].is_valid(), step["is"]);
@@ -249,11 +267,13 @@ fn play(story: &Value) {
     wait(client.close());
 }
 
-const VERBS: [&str; 18] = [
+const VERBS: [&str; 20] = [
     "acquire",
     "release",
     "extend",
     "locked",
+    "status",
+    "force_release",
     "valid",
     "check",
     "lost",

@@ -6,10 +6,11 @@
 import 'reflect-metadata'
 import { Module } from '@nestjs/common'
 import { NestFactory } from '@nestjs/core'
-import { LockingModule } from './locking.module.js'
+import { QuorlockModule } from 'quorlock/nestjs'
 import { OrdersController } from './orders.controller.js'
 
-@Module({ imports: [LockingModule.forRoot({ ttl: 5_000 })], controllers: [OrdersController] })
+// The module uses the nodes in QUORLOCK_NODES.
+@Module({ imports: [QuorlockModule.forRoot({ ttl: 5_000 })], controllers: [OrdersController] })
 class AppModule {}
 
 const app = await NestFactory.create(AppModule, { logger: ['error', 'warn'] })

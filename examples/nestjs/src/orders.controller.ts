@@ -1,6 +1,6 @@
 import { Controller, HttpCode, Param, Post } from '@nestjs/common'
 import type { Lease } from 'quorlock'
-import { HeldLease, Locked } from './locked.js'
+import { HeldLease, Locked } from 'quorlock/nestjs'
 
 @Controller('orders')
 export class OrdersController {

@@ -1,10 +1,11 @@
 -- ACQUIRE: locks all resources for a token, or none. Returns one of:
---   {1, fence, time}                granted
---   {2, 0}                          the token already holds a resource
---   {0, expires_in, time, rank}     refused
+--   {1, fence, time}                     granted
+--   {2, 0}                               the token already holds a resource
+--   {0, expires_in, time, rank, holder}  refused
 --
 -- `time` is the node's clock in microseconds, `expires_in` is in milliseconds (-1: never), and
--- `rank` is the number of waiters ahead in the queue (-1: not in a queue).
+-- `rank` is the number of waiters ahead in the queue (-1: not in a queue). `holder` is the token in
+-- the key that expires last, cut off after the longest token; '' if there is none.
 --
 -- KEYS: for each resource the lock key, the fence key and the queue.
 -- ARGV: the token, the ttl of the lock, the proposed fence, and the minimum ttl of the fence key.
@@ -54,6 +55,7 @@ end
 local turn, kept, waiter = tonumber(ARGV[5]), ARGV[6], ARGV[7]
 local ticket, keep = tonumber(ARGV[8]), tonumber(ARGV[9])
 local longest, is_own, is_notified, is_held = 0, false, {}, {}
+local holder, longest_held = '', 0
 for i = 1, #KEYS, 3 do
   local wait = 0
   local first = redis.pcall('ZRANGE', KEYS[i + 2], 0, 0, 'WITHSCORES')
@@ -66,9 +68,15 @@ for i = 1, #KEYS, 3 do
   local pttl = redis.call('PTTL', KEYS[i])
   if pttl ~= -2 then
     is_held[i] = true
-    is_own = is_own or redis.pcall('GET', KEYS[i]) == token
+    local value = redis.pcall('GET', KEYS[i])
+    is_own = is_own or value == token
     -- PTTL is 0 if the key expires within the current millisecond; wait at least 1 ms.
-    wait = pttl < 0 and math.huge or math.max(wait, pttl, 1)
+    local free_in = pttl < 0 and math.huge or math.max(pttl, 1)
+    wait = math.max(wait, free_in)
+    if free_in > longest_held then
+      longest_held = free_in
+      holder = type(value) == 'string' and string.sub(value, 1, MAX_TOKEN + 1) or ''
+    end
   end
   longest = math.max(longest, wait)
 end
@@ -102,4 +110,4 @@ if ticket then
     if type(before) == 'number' then rank = math.max(rank, before) end
   end
 end
-return {0, longest < math.huge and longest or -1, now, rank}
+return {0, longest < math.huge and longest or -1, now, rank, holder}

@@ -3,8 +3,10 @@
 //! Only `acquire.rs` calls this. It starts no round and answers no caller.
 
 use super::Acquire;
+use super::blocker::blocker;
 use crate::command::answer::Answered;
 use crate::command::request::{Request, Subject};
+use crate::command::token::Token;
 use crate::error::Error;
 use crate::lock::round::RunningRound;
 use crate::lock::subscriber::Notification;
@@ -30,7 +32,7 @@ impl Acquire {
     /// `wait` ended first, or too few nodes can vote.
     pub(super) async fn wait_in_local_queue(&mut self) -> Option<Error> {
         if self.place.as_ref()?.joined_behind_others() {
-            self.begin_to_wait();
+            self.begin_to_wait(None);
         }
         let end = self.wait.map(|wait| self.arrived.plus(wait));
         let retry_delay = self.driver.options.retry_delay.longest;
@@ -65,10 +67,10 @@ impl Acquire {
         }
     }
 
-    /// Records that the acquire is kept waiting. The first time, schedules the warning for a caller
-    /// that waits for its own lease.
-    fn begin_to_wait(&mut self) {
-        if !self.trace.begin_waiting() || self.owner.is_none() {
+    /// Records that the acquire is kept waiting, by this holder if it is known. The first time, schedules the
+    /// warning for a caller that waits for its own lease.
+    fn begin_to_wait(&mut self, holder: Option<&str>) {
+        if !self.trace.begin_waiting(holder) || self.owner.is_none() {
             return;
         }
         // Looking once is enough: while the owner waits here, it acquires no other lease.
@@ -102,7 +104,7 @@ impl Acquire {
         self.trace.lose_round(loss);
         let next = self.waiting.after(clock::now(), round.sent, loss, random::random());
         if let (Next::TryAt(_), Loss::Contended { .. }) = (next, loss) {
-            self.begin_to_wait();
+            self.begin_to_wait(blocker(&round.answers).map(|blocker| blocker.name));
         }
         if let Some(place) = &mut self.place {
             let outage = self.waiting.outage();
@@ -160,7 +162,7 @@ impl Acquire {
         }
         if self.queue_subject.is_none() {
             // The join is a RELEASE with a ticket, and with a fresh token so that it releases nothing.
-            let Ok(token) = random::token() else { return };
+            let Ok(token) = Token::new(&self.holder) else { return };
             let keys = Arc::clone(&self.keys);
             self.queue_subject = Some(Arc::new(Subject { keys, token, waiter: Some(waiter) }));
         }

@@ -70,7 +70,7 @@ impl HeldLease {
             Ended::Expired | Ended::AtLimit | Ended::Taken => totals.losses.up(),
         }
         if let Some(loss) = loss {
-            events::lost(resources, *fence, ended, &loss);
+            events::lost(resources, (*fence, self.grant.holder()), ended, &loss);
         }
     }
 
@@ -94,7 +94,7 @@ impl HeldLease {
         totals.held.down();
         totals.holding.add(now.since(*sent));
         totals.dropped.up();
-        events::dropped(resources, *fence);
+        events::dropped(resources, *fence, self.grant.holder());
         true
     }
 
@@ -110,9 +110,9 @@ impl HeldLease {
             // A majority does not hold the key, so the lease was lost before the release.
             (Some(Ended::Taken), Some(loss)) => {
                 self.driver.totals.losses.up();
-                events::lost(resources, *fence, Ended::Taken, &loss);
+                events::lost(resources, (*fence, self.grant.holder()), Ended::Taken, &loss);
             }
-            _ => events::released(resources, *fence, confirmed),
+            _ => events::released(resources, (*fence, self.grant.holder()), confirmed),
         }
     }
 

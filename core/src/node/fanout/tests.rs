@@ -24,7 +24,7 @@ fn turns() -> Turns {
 
 fn subject() -> Arc<Subject> {
     let keys = [Keys::new("", "r")].into();
-    Arc::new(Subject { keys, token: "token".to_owned(), waiter: None })
+    Arc::new(Subject { keys, token: "token".into(), waiter: None })
 }
 
 fn acquire() -> Request {

@@ -1,6 +1,7 @@
 //! Tests of `Client::status`, `force_release` and `forget`.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
+use crate::command::token::Token;
 use crate::error::NodeOutcome;
 use crate::{Client, NodeStatus, State, Status};
 use quorlock_protocol::Quorum;
@@ -13,7 +14,9 @@ fn node(outcome: NodeOutcome, token: Option<&str>, left: Option<u64>) -> NodeSta
         address: "memory://a".to_owned(),
         outcome,
         detail: String::new(),
-        token: token.map(str::to_owned),
+        holder: None,
+        token: token.map(|token| Token::from(token).shown()),
+        value: token.map(Token::from),
         expires_in_ms: left,
         fence: Some(7),
         waiters: Some(1),
@@ -33,7 +36,7 @@ fn status(nodes: &str) -> Status {
             token => node(NodeOutcome::Held, Some(&token.to_string()), left),
         }
     };
-    Status::of("r", quorum, nodes.chars().enumerate().map(node).collect())
+    Status::of("r", quorum, 1_000_000, nodes.chars().enumerate().map(node).collect())
 }
 
 #[test]
@@ -67,6 +70,33 @@ fn status_combines_the_answers_of_the_nodes() {
 }
 
 #[test]
+fn status_names_the_holder_and_tells_since_when() {
+    const DIGITS: &str = "0123456789abcdef0123456789abcdef01234567";
+    let (now, window) = (1_000_000, 2_000_000);
+    let status = |value: &str, fence: u64| {
+        let node = |_| NodeStatus {
+            fence: Some(fence),
+            ..node(NodeOutcome::Held, Some(value), Some(1_000))
+        };
+        Status::of("r", Quorum::over(3).unwrap(), now, (0..3).map(node).collect())
+    };
+    let own = format!("{DIGITS};web-7:4121");
+    let held = status(&own, 999_500);
+    assert_eq!((held.holder.as_deref(), held.since_ms), (Some("web-7:4121"), Some(999)));
+    // The clocks of the nodes differ by a little: it is never later than now.
+    assert_eq!(status(&own, now + window).since_ms, Some(1_000));
+    assert_eq!(status(&own, now + window + 1).since_ms, None, "the counter was ahead");
+    // An earlier version has no names, another library does not move the fence.
+    let nameless = status(DIGITS, 999_500);
+    assert_eq!((nameless.holder, nameless.since_ms), (None, Some(999)));
+    let foreign = status("another program", 999_500);
+    assert_eq!((foreign.holder, foreign.since_ms), (None, None));
+    for hidden in [format!("{held:?}"), held.to_json()] {
+        assert!(hidden.contains("01234567") && !hidden.contains(&DIGITS[..9]), "{hidden}");
+    }
+}
+
+#[test]
 fn force_release_deletes_only_the_token_that_was_seen() {
     let urls = ["memory://status-1", "memory://status-2", "memory://status-3"];
     let client = Client::builder().nodes(urls).build().unwrap();
@@ -77,7 +107,8 @@ fn force_release_deletes_only_the_token_that_was_seen() {
     let lease = client.lock("r").acquire().wait(PATIENCE).unwrap().unwrap();
     let held = status();
     assert_eq!(held.state, State::Held);
-    assert_eq!(held.token.as_deref(), Some(lease.token()));
+    assert_eq!(held.token.as_deref(), lease.token().get(..8));
+    assert_eq!(held.holder.as_deref(), Some(lease.holder()));
     assert_eq!(held.fence, Some(lease.fence()));
     assert!(held.expires_in_ms.is_some_and(|left| left <= 10_000));
 

@@ -1,6 +1,6 @@
 //! A client after a suspension of its machine.
 
-use crate::runtime::clock::suspended::suspend;
+use crate::runtime::clock::move_ahead;
 use crate::{Client, ErrorCode, Lease};
 use std::time::{Duration, Instant};
 
@@ -18,7 +18,7 @@ fn a_suspension_renews_or_ends_a_lease() {
     // The machine is suspended for a part of the validity: the overdue renewal is sent immediately.
     let lease = hold();
     let before = lease.remaining();
-    suspend(TTL / 2);
+    move_ahead(TTL / 2);
     assert!(lease.is_valid() && lease.remaining() <= before - TTL / 2);
     let began = Instant::now();
     while lease.remaining() < before - TTL / 12 {
@@ -29,7 +29,7 @@ fn a_suspension_renews_or_ends_a_lease() {
     // The machine is suspended beyond the validity end: `is_valid` is `false` immediately, before any timer
     // fires.
     let mut lost = lease.lost();
-    suspend(TTL);
+    move_ahead(TTL);
     assert!(!lease.is_valid());
     let error = lease.check().expect_err("the lease has ended");
     assert_eq!(error.code(), ErrorCode::LeaseLost);

@@ -148,7 +148,9 @@ impl Steps {
             }
         };
         let keys = resources.iter().map(|resource| Keys::new(PREFIX, resource)).collect();
-        let token = format!("token {}", self.subjects.len());
+        // Holders with and without a name.
+        let name = ["", ";web-7:4121", ";;", ";\u{1b}"][self.random.usize(0..4)];
+        let token = format!("{:040x}{name}", self.subjects.len()).into();
         let subject = Arc::new(Subject { keys, token, waiter: waiter.map(Arc::from) });
         self.subjects.push(Arc::clone(&subject));
         subject
@@ -166,7 +168,7 @@ fn keyspace(memory: &mut Entries, time: Time) -> Keyspace {
         let Keys { lock, fence, queue } = Keys::new(PREFIX, resource);
         let record = memory.record(&lock);
         if let Some((token, expires_in)) = record.entry.stored_lock(time.now) {
-            add(lock, Content::Text(token.clone()), expires_in);
+            add(lock, Content::Text(token.as_str().to_owned()), expires_in);
         }
         if let Some((last, expires_in)) = record.entry.stored_fence(time.wall) {
             // Round up, because a server's resolution is a millisecond.
@@ -202,12 +204,14 @@ fn kind(request: &Request, reply: &Result<Reply, String>, before: &Keyspace) -> 
         | Request::Release { subject, .. } => vec![subject],
         Request::Extend(leases) => leases.iter().map(|(subject, _)| subject).collect(),
         Request::Heal(leases) => leases.iter().map(|(subject, ..)| subject).collect(),
-        Request::Exists(_) | Request::Inspect(_) | Request::Forget(_) => Vec::new(),
+        Request::Exists(_) | Request::Inspect(_) | Request::Forget(_) | Request::List { .. } => {
+            Vec::new()
+        }
     };
     let is_half_held = |subject: &&Arc<Subject>| {
         let holds = |keys: &Keys| {
             let stored = before.get(&keys.lock).map(|stored| &stored.value);
-            stored == Some(&Content::Text(subject.token.clone()))
+            stored == Some(&Content::Text(subject.token.as_str().to_owned()))
         };
         let held = subject.keys.iter().filter(|keys| holds(keys)).count();
         held > 0 && held < subject.keys.len()
@@ -215,6 +219,7 @@ fn kind(request: &Request, reply: &Result<Reply, String>, before: &Keyspace) -> 
     let name = |debug: String| debug.split([' ', '(', '{']).next().unwrap_or_default().to_owned();
     let reply = match reply {
         Ok(Reply::Each(each)) if each.contains(&true) => "Yes".to_owned(),
+        Ok(Reply::Held(Refusal { holder: Some(_), .. })) => "Held by a name".to_owned(),
         Ok(reply) => name(format!("{reply:?}")),
         Err(_) => "error".to_owned(),
     };
@@ -280,7 +285,7 @@ impl Pair {
                 words.extend(milliseconds.iter().flat_map(|ttl| ["PX", ttl]));
                 self.server.run(&words).await.unwrap();
                 let expires = time.now.plus(ttl.unwrap_or(FOR_EVER));
-                let lock = Some(("another program".to_owned(), expires));
+                let lock = Some(("another program".into(), expires));
                 self.memory.record(&keys.lock).entry.store_lock(lock);
             }
             Step::Count(keys, fence, ttl) => {
@@ -365,6 +370,7 @@ async fn compare() {
 const EXPECTED: &[&str] = &[
     "Acquire: Granted",
     "Acquire: Held",
+    "Acquire: Held by a name",
     "Acquire: Own",
     "Acquire: error",
     "Extend: Yes",

@@ -25,7 +25,7 @@ fn keys(resource: &str) -> Keys {
 
 fn subject(resources: &[&str], waiter: Option<&str>) -> Arc<Subject> {
     let keys = resources.iter().map(|resource| keys(resource)).collect();
-    Arc::new(Subject { keys, token: "token".to_owned(), waiter: waiter.map(Arc::from) })
+    Arc::new(Subject { keys, token: "token".into(), waiter: waiter.map(Arc::from) })
 }
 
 fn acquire(subject: &Arc<Subject>) -> Request {
@@ -82,7 +82,7 @@ fn a_foreign_lock_value_counts_as_held() {
             let (seen, _) = server.ask(&Request::Inspect([keys("r")].into())).await;
             let Ok(Reply::Seen(seen)) = seen else { panic!("{seen:?}") };
             let expected = match command[0] {
-                "SET" => Holder::Token("a text".to_owned()),
+                "SET" => Holder::Token("a text".into()),
                 _ => Holder::Other,
             };
             assert_eq!((seen.holder, seen.expires_in), (expected, None));
@@ -122,7 +122,7 @@ fn a_foreign_queue_disables_only_the_queue() {
 
             let waiter = Arc::new(Subject {
                 keys: [keys("r")].into(),
-                token: "another token".to_owned(),
+                token: "another token".into(),
                 waiter: Some("nobody#1".into()),
             });
             let (replied, kept) = server.ask(&acquire(&waiter)).await;

@@ -2,6 +2,7 @@
 
 use super::evidence::Evidence;
 use crate::command::request::Request;
+use crate::command::token::Token;
 use crate::runtime::random::TOKEN_BYTES;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fmt::Write;
@@ -29,10 +30,10 @@ struct HistoryState {
     steps: u64,
     story: Vec<(Duration, String)>,
     violations: Vec<(Duration, String)>,
-    /// The process that made each token.
+    /// The process that made each token, by the token's random digits.
     makers: HashMap<String, String>,
     /// Tokens that a node received on a connection that had broken already.
-    late: HashSet<String>,
+    late: HashSet<Token>,
     /// The names of the processes that were killed.
     killed: HashSet<String>,
     counts: BTreeMap<&'static str, u64>,
@@ -100,8 +101,9 @@ impl History {
         self.state().makers.insert(token, maker.to_owned());
     }
 
-    pub(super) fn maker(&self, token: &str) -> String {
-        self.state().makers.get(token).cloned().unwrap_or_default()
+    pub(super) fn maker(&self, token: &Token) -> String {
+        let digits = token.as_str().get(..2 * TOKEN_BYTES).unwrap_or_default();
+        self.state().makers.get(digits).cloned().unwrap_or_default()
     }
 
     /// Records that a node received this request on a connection that had already broken for the sender. The
@@ -121,7 +123,7 @@ impl History {
         self.count("requests that arrived late");
     }
 
-    pub(super) fn is_late(&self, token: &str) -> bool {
+    pub(super) fn is_late(&self, token: &Token) -> bool {
         self.state().late.contains(token)
     }
 

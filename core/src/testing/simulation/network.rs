@@ -221,11 +221,12 @@ fn trace(
         Request::Exists(_) => ("EXISTS", Vec::new()),
         Request::Inspect(_) => ("INSPECT", Vec::new()),
         Request::Forget(_) => ("FORGET", Vec::new()),
+        Request::List { .. } => ("LIST", Vec::new()),
     };
     let about = |subject: &&Arc<Subject>| {
         let token = &subject.token;
         let locks: Vec<_> = subject.keys.iter().map(|keys| &*keys.lock).collect();
-        let token = token.get(..6).unwrap_or_default();
+        let token = token.as_str().get(..6).unwrap_or_default();
         format!(" {} {token} of {}", locks.join(" "), world.maker(&subject.token))
     };
     let about: String = tokens.iter().map(about).collect();

@@ -5,6 +5,7 @@ use crate::command::answer::{Answered, Failure};
 use crate::command::memory::{Entries, Listener};
 use crate::command::reply::Reply;
 use crate::command::request::Request;
+use crate::command::token::Token;
 use crate::transport::handshake::ServerInfo;
 use quorlock_protocol::Moment;
 use quorlock_protocol::node::entry::Time;
@@ -157,7 +158,7 @@ impl Node {
     }
 
     /// The tokens that hold locks on this node.
-    pub(super) fn tokens(&self) -> Vec<String> {
+    pub(super) fn tokens(&self) -> Vec<Token> {
         let now = Moment::from_origin(self.clock());
         self.state().entries.tokens(now)
     }

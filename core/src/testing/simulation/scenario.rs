@@ -116,6 +116,8 @@ impl Scenario {
         let nodes = (0..self.nodes).map(|number| format!("memory://{number}"));
         let builder = Client::builder()
             .nodes(nodes)
+            // All have one name: safety must not depend on names.
+            .holder("a process")
             .ttl(self.ttl)
             .node_timeout(self.node_timeout)
             .drift_factor(self.drift_factor)

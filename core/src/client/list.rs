@@ -1,0 +1,114 @@
+//! The names of the resources that are held, for operators and tools. No lock relies on it.
+//!
+//! It looks at every key of every node with SCAN, page by page, so its cost grows with the number of keys.
+
+use crate::client::setup::Setup;
+use crate::command::answer::{self, Answered, Failure};
+use crate::command::reply::Reply;
+use crate::command::request::Request;
+use crate::error::{Error, ErrorCode, NodeOutcome, NodeReport, Result};
+use crate::lock::driver::Driver;
+use crate::node::Node;
+use crate::runtime::clock;
+use futures_util::future::join_all;
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+/// The names of held resources.
+#[derive(Clone, Debug)]
+#[doc(hidden)]
+#[non_exhaustive]
+pub struct Listed {
+    /// The resources, sorted by name. Each had a lock key on at least one node.
+    pub resources: Vec<String>,
+    /// Whether there may be more than were asked for.
+    pub is_cut: bool,
+}
+
+/// Returns the resources whose names begin with `prefix`, about `limit` at most.
+///
+/// The result is [`ErrorCode::NoQuorum`] if fewer than a majority of the nodes answered. A majority has at least one
+/// key of each lock that is held.
+pub(crate) async fn list(setup: &Setup, prefix: &str, limit: usize) -> Result<Listed> {
+    let driver = setup.driver();
+    driver.ready().await?;
+    let key_prefix = &setup.options.key_prefix;
+    let pattern: Arc<str> = format!("{key_prefix}{prefix}").into();
+    let pages = driver.nodes.iter().map(|node| keys_of(driver, node, &pattern, limit));
+    let answers: Vec<_> = join_all(pages).await;
+    let answered = answers.iter().filter(|answer| answer.is_ok()).count();
+    let (nodes, needed) = (driver.quorum.nodes(), driver.quorum.size());
+    if answered < needed {
+        let report = |(node, answer): (&Arc<Node>, &std::result::Result<_, Answered>)| {
+            let answered = answer.as_ref().err().cloned().unwrap_or(Ok(Reply::Yes));
+            answer::report(node.address(), Some(&answered))
+        };
+        let reports: Vec<NodeReport> = driver.nodes.iter().zip(&answers).map(report).collect();
+        let advice = match reports.iter().any(|report| report.outcome == NodeOutcome::Noperm) {
+            true => "; the user needs the permissions scan and getrange, besides those for locking",
+            false => "",
+        };
+        let message = format!(
+            "too few nodes could list their keys in time: {answered} of {nodes} did, {needed} are \
+             needed{advice}"
+        );
+        return Err(Error::new(ErrorCode::NoQuorum, message).with_nodes(reports));
+    }
+    let (mut resources, mut is_cut) = (BTreeSet::new(), false);
+    for (keys, is_all) in answers.into_iter().flatten() {
+        is_cut |= !is_all;
+        let names = keys.iter().filter_map(|key| key.strip_prefix(&**key_prefix));
+        resources.extend(names.filter(|name| !name.is_empty()).map(str::to_owned));
+    }
+    is_cut |= resources.len() > limit;
+    Ok(Listed { resources: resources.into_iter().take(limit).collect(), is_cut })
+}
+
+/// Returns the lock keys of one node, at most about `limit`, and whether these are all. An error is the answer of the
+/// server that failed.
+async fn keys_of(
+    driver: &Driver,
+    node: &Arc<Node>,
+    prefix: &Arc<str>,
+    limit: usize,
+) -> std::result::Result<(BTreeSet<String>, bool), Answered> {
+    let servers = node.servers();
+    if servers.is_empty() {
+        return Err(Err(Failure::unreachable("the masters of the cluster are not known")));
+    }
+    let servers = servers.iter().map(|server| keys_at(driver, server, prefix, limit));
+    let (mut all, mut is_all) = (BTreeSet::new(), true);
+    for answered in join_all(servers).await {
+        let (keys, is_end) = answered?;
+        all.extend(keys);
+        is_all &= is_end;
+    }
+    Ok((all, is_all))
+}
+
+/// Like [`keys_of`], for one server.
+async fn keys_at(
+    driver: &Driver,
+    server: &Arc<Node>,
+    prefix: &Arc<str>,
+    limit: usize,
+) -> std::result::Result<(BTreeSet<String>, bool), Answered> {
+    let (mut found, mut cursor) = (BTreeSet::new(), 0);
+    // Nobody waits for a lock here, so a slow page is no reason to give up on a node.
+    let options = &driver.options;
+    let patience = options.connect_timeout.max(options.node_timeout(options.ttl));
+    loop {
+        let request = Request::List { prefix: Arc::clone(prefix), cursor };
+        match server.call(request, clock::now(), patience).await {
+            // SCAN may return a key more than once.
+            Ok(Reply::Page { cursor: next, keys }) => {
+                found.extend(keys);
+                cursor = next;
+            }
+            other => return Err(other),
+        }
+        if cursor == 0 || found.len() > limit {
+            return Ok((found, cursor == 0));
+        }
+    }
+}

@@ -1,0 +1,206 @@
+//! In-memory nodes for tests of users: they fail on demand, and their clock can be moved ahead.
+//!
+//! This module runs the faults and the clock; `command/memory_node.rs` has the faults,
+//! `runtime/timer.rs` the timers that follow the clock. Language bindings call it.
+
+use crate::command::memory_node::{Fault, MemoryNode};
+use crate::error::{Error, Result};
+use crate::lock::extend::ExtensionBatch;
+use crate::lock::renewer::{leases, move_clock};
+use crate::runtime::timer::{
+    follow_clock, is_awaited, next_due, settle, until_awaited, wake_followers,
+};
+use crate::runtime::{self, Pending, clock};
+use quorlock_protocol::MAX_NODES;
+use std::future::Future;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+use tokio::sync::oneshot;
+use tokio_util::sync::{CancellationToken, DropGuard};
+
+/// In-memory nodes for tests. Each has a name that no other node of this process has. Dropping this
+/// removes them: close their clients first.
+///
+/// The clock belongs to the process: moving it affects all in-memory nodes and their clients. It
+/// only goes forward, so it can end a lease but not prolong one.
+///
+/// ```
+/// use quorlock::{Client, ErrorCode, Fault, TestNodes};
+/// use std::time::Duration;
+///
+/// # async fn run() -> quorlock::Result<()> {
+/// let nodes = TestNodes::new(3)?;
+/// let client = Client::builder().nodes(nodes.urls()).build()?;
+/// let lease = client.lock("orders:42").acquire().await?;
+///
+/// nodes.apply(None, Fault::Cut).await;
+/// nodes.advance(Duration::from_secs(10)).await?;
+/// assert_eq!(lease.check().unwrap_err().code(), ErrorCode::LeaseLost);
+/// # Ok(())
+/// # }
+/// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(run()).unwrap();
+/// ```
+#[derive(Debug)]
+pub struct TestNodes {
+    names: Vec<String>,
+    nodes: Vec<Arc<MemoryNode>>,
+}
+
+impl TestNodes {
+    /// Creates `count` nodes: 1 to 32.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorCode::Config`](crate::ErrorCode::Config) if `count` is out of range.
+    pub fn new(count: usize) -> Result<Self> {
+        static LAST: AtomicU64 = AtomicU64::new(0);
+        if !(1..=MAX_NODES).contains(&count) {
+            return Err(Error::config(format!("{count} nodes: there must be 1 to {MAX_NODES}")));
+        }
+        follow_clock();
+        let set = LAST.fetch_add(1, Ordering::Relaxed) + 1;
+        let names: Vec<_> = (1..=count).map(|number| format!("test-{set}-{number}")).collect();
+        let nodes = names.iter().map(|name| MemoryNode::named(name)).collect();
+        Ok(Self { names, nodes })
+    }
+
+    /// The nodes' URLs.
+    pub fn urls(&self) -> Vec<String> {
+        self.names.iter().map(|name| format!("memory://{name}")).collect()
+    }
+
+    /// Applies a fault to one node, by its position from 0, or to all. When the result is ready, the
+    /// clients have noticed broken connections, and have connected again to nodes that recovered.
+    ///
+    /// # Panics
+    ///
+    /// If there is no such node.
+    pub fn apply(&self, node: Option<usize>, fault: Fault) -> Pending<()> {
+        let nodes =
+            node.map_or_else(|| self.nodes.clone(), |node| vec![Arc::clone(&self.nodes[node])]);
+        run(async move {
+            nodes.iter().for_each(|node| node.apply(fault));
+            settle().await;
+        })
+        .unwrap_or_else(|_| Pending::ready(()))
+    }
+
+    /// Lets time pass at once: moves the clock ahead by `time`, and stops on the way at each timer
+    /// of quorlock. So leases are renewed, attempts are repeated and requests time out as if the
+    /// time had passed. Timers of other code are not affected.
+    ///
+    /// The error is [`ErrorCode::Config`](crate::ErrorCode::Config) while an open client of this
+    /// process has used a node that is not in-memory.
+    pub fn advance(&self, time: Duration) -> Pending<Result<()>> {
+        run_fallible(async move {
+            let end = clock::now().plus(time);
+            loop {
+                settle().await;
+                let now = clock::now();
+                if now >= end {
+                    return Ok(());
+                }
+                let next = next_due(now).map_or(end, |next| next.min(end));
+                move_clock(next.since(now))?;
+                wake_followers();
+            }
+        })
+    }
+
+    /// Moves the clock ahead by `time` in one jump, as if this process, but not the nodes, had been
+    /// suspended: a lease that ends within the jump is lost, because it was not renewed in time.
+    ///
+    /// The error is the same as that of [`TestNodes::advance`].
+    pub fn suspend(&self, time: Duration) -> Pending<Result<()>> {
+        run_fallible(async move {
+            settle().await;
+            move_clock(time)?;
+            wake_followers();
+            settle().await;
+            Ok(())
+        })
+    }
+
+    /// Lets time pass at once whenever a caller waits for an operation, such as an acquire, until
+    /// the result is dropped. Waiting then takes no time, but ends as it would.
+    ///
+    /// # Errors
+    ///
+    /// The same as of [`TestNodes::advance`].
+    pub fn fast_forward(&self) -> Result<FastForward> {
+        move_clock(Duration::ZERO)?;
+        let stop = CancellationToken::new();
+        let flying = stop.clone().run_until_cancelled_owned(async {
+            loop {
+                settle().await;
+                if !is_awaited() {
+                    until_awaited().await;
+                    continue;
+                }
+                let now = clock::now();
+                match next_due(now).map(|next| move_clock(next.since(now))) {
+                    Some(Ok(())) => wake_followers(),
+                    // The operation needs no timer, or a client of real nodes was opened.
+                    Some(Err(_)) | None => tokio::time::sleep(Duration::from_millis(1)).await,
+                }
+            }
+        });
+        drop(runtime::spawn(flying)?);
+        Ok(FastForward { _stop: stop.drop_guard() })
+    }
+
+    /// Deletes lock keys (prefix and resource) on all nodes, whoever holds them. Waiters are not
+    /// notified. Holders notice the loss at their next extension: see
+    /// [`TestNodes::verify_leases`].
+    pub fn delete_keys<S: AsRef<str>>(&self, keys: impl IntoIterator<Item = S>) {
+        let keys: Vec<_> = keys.into_iter().collect();
+        let keys: Vec<_> = keys.iter().map(AsRef::as_ref).collect();
+        self.nodes.iter().for_each(|node| node.delete(&keys));
+    }
+
+    /// Lets all leases of this process on these nodes verify now that the nodes hold their keys.
+    pub fn verify_leases(&self) -> Pending<()> {
+        let urls = self.urls();
+        run(async move {
+            let leases = leases(|lease| {
+                let nodes = &lease.driver().nodes;
+                nodes.iter().any(|node| urls.iter().any(|url| url == node.address()))
+            });
+            for lease in leases {
+                let Some(item) = lease.begin_verification() else { continue };
+                let mut verifying = ExtensionBatch::start(vec![item]);
+                while verifying.step().await {}
+            }
+            settle().await;
+        })
+        .unwrap_or_else(|_| Pending::ready(()))
+    }
+}
+
+impl Drop for TestNodes {
+    fn drop(&mut self) {
+        self.names.iter().for_each(|name| MemoryNode::remove(name));
+    }
+}
+
+/// Lets time pass at once while callers wait, until it is dropped: see [`TestNodes::fast_forward`].
+#[derive(Debug)]
+#[must_use = "dropping it stops it"]
+pub struct FastForward {
+    _stop: DropGuard,
+}
+
+/// Runs `work` on the runtime. It does not count as awaited, so that it does not make time pass.
+fn run<T: Send + 'static>(work: impl Future<Output = T> + Send + 'static) -> Result<Pending<T>> {
+    let (sender, receiver) = oneshot::channel();
+    runtime::spawn(async move {
+        // Fails if the caller does not wait any more.
+        let _ = sender.send(work.await);
+    })?;
+    Ok(Pending::open_ended(receiver))
+}
+
+fn run_fallible(work: impl Future<Output = Result<()>> + Send + 'static) -> Pending<Result<()>> {
+    run(work).unwrap_or_else(|error| Pending::ready(Err(error)))
+}

@@ -1,0 +1,288 @@
+//! In-memory nodes (`memory://name`), for users' unit tests. They answer the same requests as a
+//! server, and expire keys by the clock that lease validity is measured with.
+//!
+//! This module owns the nodes of the process, their connections, and the faults that tests inject.
+//! `memory.rs` has what a node stores. `node/connection.rs` and `transport/subscription.rs` connect
+//! to nodes; `client/test_nodes.rs` makes them fail.
+
+use crate::command::answer::{Answered, Failure};
+use crate::command::memory::{Entries, Listener};
+use crate::command::request::Request;
+use crate::error::NodeOutcome;
+use crate::runtime::clock;
+use crate::runtime::fork::PerProcess;
+use quorlock_protocol::Moment;
+use quorlock_protocol::node::entry::Time;
+use std::collections::{HashMap, VecDeque};
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+use tokio::sync::Notify;
+use tokio::sync::futures::OwnedNotified;
+
+/// The in-memory nodes of this process. They live as long as the process does, as a server would,
+/// unless they are removed.
+static NODES: PerProcess<Mutex<HashMap<String, Arc<MemoryNode>>>> = PerProcess::new();
+
+#[derive(Debug, Default)]
+pub(crate) struct MemoryNode {
+    state: Mutex<NodeState>,
+    /// Notified when a fault ends.
+    recovered: Arc<Notify>,
+}
+
+#[derive(Default)]
+struct NodeState {
+    entries: Entries,
+    /// The requests that arrived while the node is frozen, in order; `None` if it is not frozen.
+    frozen: Option<VecDeque<Waiting>>,
+    /// Whether the node refuses connections.
+    is_cut: bool,
+    /// When the node was last restarted; `None` if it never was.
+    restarted: Option<Moment>,
+    restarts: u64,
+    /// What to call when a connection breaks, by the number of the connection.
+    connections: HashMap<u64, Arc<dyn Fn() + Send + Sync>>,
+    last_connection: u64,
+}
+
+/// A request that waits for its answer.
+struct Waiting {
+    request: Arc<Request>,
+    on_answer: Box<dyn FnOnce(Answered) + Send>,
+}
+
+/// A fault of an in-memory node, or its end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fault {
+    /// The node accepts connections and requests, but answers none until it is thawed, as a process
+    /// that is stopped or a machine that hangs. Then it handles them in order.
+    Freeze,
+    /// Ends [`Fault::Freeze`].
+    Thaw,
+    /// All connections break, and the node refuses new ones until it is mended.
+    Cut,
+    /// Ends [`Fault::Cut`].
+    Mend,
+    /// The node restarts without its data: it forgets all keys, and all connections break.
+    Forget,
+}
+
+impl Fault {
+    /// Returns the fault with this name in language bindings: the name of the variant in lower case.
+    pub fn named(name: &str) -> Option<Self> {
+        Some(match name {
+            "freeze" => Self::Freeze,
+            "thaw" => Self::Thaw,
+            "cut" => Self::Cut,
+            "mend" => Self::Mend,
+            "forget" => Self::Forget,
+            _ => return None,
+        })
+    }
+}
+
+impl MemoryNode {
+    /// The node with this name, created on first use.
+    pub(crate) fn named(name: &str) -> Arc<Self> {
+        Arc::clone(lock(NODES.get_or_init(Mutex::default)).entry(name.to_owned()).or_default())
+    }
+
+    /// Removes the node with this name. The next one of that name is a new node.
+    pub(crate) fn remove(name: &str) {
+        lock(NODES.get_or_init(Mutex::default)).remove(name);
+    }
+
+    /// Connects. `on_broken` is called when the connection breaks.
+    pub(crate) fn connect(
+        self: &Arc<Self>,
+        on_broken: impl Fn() + Send + Sync + 'static,
+    ) -> Result<MemoryConnection, Failure> {
+        let mut state = lock(&self.state);
+        if state.is_cut {
+            return Err(Failure::unreachable("connection refused by a test"));
+        }
+        state.last_connection += 1;
+        let number = state.last_connection;
+        state.connections.insert(number, Arc::new(on_broken));
+        Ok(MemoryConnection { node: Arc::clone(self), number })
+    }
+
+    /// Returns a future that completes when a fault ends after this call.
+    pub(crate) fn recovered(&self) -> OwnedNotified {
+        Arc::clone(&self.recovered).notified_owned()
+    }
+
+    /// Waits while the node is frozen.
+    async fn answers(&self) {
+        loop {
+            let recovered = self.recovered();
+            if lock(&self.state).frozen.is_none() {
+                return;
+            }
+            recovered.await;
+        }
+    }
+
+    /// Applies a fault, or ends one. Must be called on the runtime.
+    pub(crate) fn apply(&self, fault: Fault) {
+        match fault {
+            Fault::Freeze => {
+                lock(&self.state).frozen.get_or_insert_default();
+            }
+            Fault::Thaw => self.thaw(),
+            Fault::Cut => {
+                lock(&self.state).is_cut = true;
+                self.break_connections();
+            }
+            Fault::Mend => lock(&self.state).is_cut = false,
+            Fault::Forget => {
+                {
+                    let mut state = lock(&self.state);
+                    state.entries = Entries::default();
+                    state.restarts += 1;
+                    state.restarted = Some(clock::now());
+                }
+                self.break_connections();
+            }
+        }
+        if matches!(fault, Fault::Thaw | Fault::Mend) {
+            self.recovered.notify_waiters();
+        }
+    }
+
+    /// Handles the requests that arrived while the node was frozen, in order.
+    fn thaw(&self) {
+        loop {
+            let (answered, on_answer) = {
+                let mut state = lock(&self.state);
+                let Some(waiting) = state.frozen.as_mut().and_then(VecDeque::pop_front) else {
+                    state.frozen = None;
+                    return;
+                };
+                (state.answer(&waiting.request), waiting.on_answer)
+            };
+            // Not with the state locked: the recipient may send another request.
+            on_answer(answered);
+        }
+    }
+
+    /// Breaks all connections. Requests that were not handled yet are lost.
+    fn break_connections(&self) {
+        let (connections, requests) = {
+            let mut state = lock(&self.state);
+            state.entries.forget_listeners();
+            let requests = state.frozen.as_mut().map(std::mem::take).unwrap_or_default();
+            (std::mem::take(&mut state.connections), requests)
+        };
+        // As on a socket, a broken connection is reported before its requests fail.
+        connections.into_values().for_each(|on_broken| on_broken());
+        requests.into_iter().for_each(|waiting| (waiting.on_answer)(Err(disconnected())));
+    }
+
+    /// Deletes lock keys, whoever holds them.
+    pub(crate) fn delete(&self, locks: &[&str]) {
+        let entries = &mut lock(&self.state).entries;
+        locks.iter().for_each(|lock| entries.delete(lock));
+    }
+}
+
+impl NodeState {
+    /// Answers a request as a server would.
+    fn answer(&mut self, request: &Request) -> Answered {
+        let time = Time { now: clock::now(), wall: wall_clock_micros() };
+        self.entries.answer(time, request).map_err(Failure::refused)
+    }
+}
+
+impl fmt::Debug for NodeState {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.entries.fmt(f)
+    }
+}
+
+/// A connection to an in-memory node. Dropping it closes it.
+pub(crate) struct MemoryConnection {
+    node: Arc<MemoryNode>,
+    number: u64,
+}
+
+/// What an in-memory node reports about itself.
+pub(crate) struct MemoryInfo {
+    /// Identifies the node, and changes when it restarts.
+    pub(crate) run_id: String,
+    pub(crate) uptime: Duration,
+    /// Its time in microseconds since the Unix epoch.
+    pub(crate) clock: u64,
+}
+
+impl MemoryConnection {
+    /// Sends a request. `on_answer` is called with its answer.
+    pub(crate) fn ask(
+        &self,
+        request: &Arc<Request>,
+        on_answer: impl FnOnce(Answered) + Send + 'static,
+    ) {
+        let answered = {
+            let mut state = lock(&self.node.state);
+            if !state.connections.contains_key(&self.number) {
+                Err(disconnected())
+            } else if let Some(waiting) = &mut state.frozen {
+                let (request, on_answer) = (Arc::clone(request), Box::new(on_answer));
+                return waiting.push_back(Waiting { request, on_answer });
+            } else {
+                state.answer(request)
+            }
+        };
+        on_answer(answered);
+    }
+
+    /// Queries information about the node. Waits while the node is frozen.
+    pub(crate) async fn info(&self) -> Result<MemoryInfo, Failure> {
+        self.node.answers().await;
+        let state = lock(&self.node.state);
+        if !state.connections.contains_key(&self.number) {
+            return Err(disconnected());
+        }
+        Ok(MemoryInfo {
+            run_id: format!("{:p}-{}", Arc::as_ptr(&self.node), state.restarts),
+            uptime: state.restarted.map_or(Duration::MAX, |moment| clock::now().since(moment)),
+            clock: wall_clock_micros(),
+        })
+    }
+
+    /// Sends all further notifications on this channel to `listener`. Waits while the node is frozen.
+    pub(crate) async fn listen(&self, channel: &str, listener: Listener) -> Result<(), Failure> {
+        self.node.answers().await;
+        let mut state = lock(&self.node.state);
+        if !state.connections.contains_key(&self.number) {
+            return Err(disconnected());
+        }
+        state.entries.listen(channel, listener);
+        Ok(())
+    }
+}
+
+impl Drop for MemoryConnection {
+    fn drop(&mut self) {
+        let on_broken = lock(&self.node.state).connections.remove(&self.number);
+        // Not with the state locked: the callback may own other connections.
+        drop(on_broken);
+    }
+}
+
+/// The nodes' wall clock in microseconds since the Unix epoch. It moves ahead with the clock, so
+/// that the nodes keep fences for as long as servers do.
+fn wall_clock_micros() -> u64 {
+    let ahead = u64::try_from(clock::ahead().as_micros()).unwrap_or(u64::MAX);
+    clock::wall_clock_micros().saturating_add(ahead)
+}
+
+fn disconnected() -> Failure {
+    let detail = "the connection was closed by a test".to_owned();
+    Failure { outcome: NodeOutcome::Disconnected, detail, sent: true }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,71 @@
+//! Holder names: which names are valid, and the default. A name is for people; no lock relies on it.
+//!
+//! `options.rs` checks the option with it. `command/token.rs` checks names that other programs have
+//! stored.
+
+use std::fmt;
+
+/// The maximum length of a name, in bytes.
+pub(crate) const MAX_HOLDER: usize = 128;
+/// The number of characters of an invalid name that an error shows.
+const SHOWN: usize = 32;
+
+/// Whether a name may be stored and shown. The empty name stands for none.
+pub(crate) fn is_valid(name: &str) -> bool {
+    name.len() <= MAX_HOLDER && name.chars().all(is_printable)
+}
+
+/// Whether a terminal or a log shows this character as text: it is no control character, no line
+/// separator and does not change the direction of the text after it.
+pub(crate) fn is_printable(letter: char) -> bool {
+    !letter.is_control()
+        && !matches!(letter, '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{200e}' | '\u{200f}')
+}
+
+/// The name of this process, `hostname:pid`. A forked child has another one.
+pub(crate) fn of_this_process() -> String {
+    let pid = format!(":{}", std::process::id());
+    let mut name: String = hostname().chars().filter(|letter| is_printable(*letter)).collect();
+    while name.len() + pid.len() > MAX_HOLDER {
+        name.pop();
+    }
+    name + &pid
+}
+
+#[cfg(unix)]
+fn hostname() -> String {
+    rustix::system::uname().nodename().to_string_lossy().into_owned()
+}
+
+#[cfg(not(unix))]
+fn hostname() -> String {
+    std::env::var("COMPUTERNAME").unwrap_or_default()
+}
+
+/// Displays an invalid name in an error: its beginning, with unprintable characters escaped, and its length
+/// if that is the mistake.
+pub(crate) struct Invalid<'a>(pub(crate) &'a str);
+
+impl fmt::Display for Invalid<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let name = self.0;
+        match name.char_indices().nth(SHOWN) {
+            None => write!(f, "{name:?}"),
+            Some((end, _)) => write!(f, "{:?}… ({} bytes)", &name[..end], name.len()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{MAX_HOLDER, is_valid, of_this_process};
+
+    #[test]
+    fn default_name_is_valid_and_names_the_process() {
+        let name = of_this_process();
+        assert!(is_valid(&name), "{name}");
+        let (host, pid) = name.rsplit_once(':').expect("hostname:pid");
+        assert!(!host.is_empty() && host.len() < MAX_HOLDER, "{name}");
+        assert_eq!(pid, std::process::id().to_string());
+    }
+}

@@ -1,0 +1,221 @@
+//! `TestNodes`: faults of in-memory nodes, and the clock. In a program of its own, because the clock
+//! is that of the process. No test sleeps: each takes milliseconds, even if it covers hours.
+#![allow(clippy::unwrap_used, reason = "tests")]
+
+use quorlock::{Client, Error, ErrorCode, Fault, Lease, Level, NodeOutcome, Pending, TestNodes};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+/// The longest time that a test may take. The clock is moved much further than this.
+const PATIENCE: Duration = Duration::from_secs(60);
+const TTL: Duration = Duration::from_secs(600);
+const MINUTE: Duration = Duration::from_secs(60);
+
+/// The tests share a clock, so they run one after another.
+static TURN: Mutex<()> = Mutex::new(());
+
+fn turn() -> MutexGuard<'static, ()> {
+    TURN.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn client(nodes: &TestNodes) -> Client {
+    let builder = Client::builder().nodes(nodes.urls()).ttl(TTL).wait(MINUTE);
+    builder.connect_timeout(MINUTE).unlimited_hold().build().unwrap()
+}
+
+fn done<T>(mut pending: Pending<T>) -> T {
+    pending.wait(PATIENCE).expect("in time")
+}
+
+fn acquire(client: &Client) -> Result<Lease, Error> {
+    done(client.lock("r").acquire())
+}
+
+fn advance(nodes: &TestNodes, time: Duration) {
+    done(nodes.advance(time)).unwrap();
+}
+
+fn outcomes(error: &Error) -> Vec<NodeOutcome> {
+    error.nodes().iter().map(|node| node.outcome).collect()
+}
+
+#[test]
+fn advancing_renews_leases_and_suspending_loses_them() {
+    let _turn = turn();
+    let nodes = TestNodes::new(3).unwrap();
+    let client = client(&nodes);
+    let lease = acquire(&client).unwrap();
+
+    advance(&nodes, 60 * MINUTE);
+    assert!(lease.is_valid() && lease.remaining() <= TTL && lease.remaining() > TTL / 2);
+
+    let lost = lease.lost();
+    done(nodes.suspend(TTL)).unwrap();
+    assert!(!lease.is_valid());
+    assert_eq!(done(lost).unwrap().code(), ErrorCode::LeaseLost);
+    assert!(acquire(&client).unwrap().fence() > lease.fence());
+}
+
+#[test]
+fn advancing_ends_waits_and_leases_that_are_not_renewed() {
+    let _turn = turn();
+    let nodes = TestNodes::new(3).unwrap();
+    let (one, other) = (client(&nodes), client(&nodes));
+    let lease = done(one.lock("r").auto_extend(false).acquire()).unwrap();
+
+    let waiting = other.lock("r").wait(TTL / 2).acquire();
+    advance(&nodes, TTL / 2);
+    assert_eq!(done(waiting).unwrap_err().code(), ErrorCode::Timeout);
+
+    let waiting = other.lock("r").wait(TTL).acquire();
+    advance(&nodes, TTL / 2);
+    assert!(!lease.is_valid());
+    assert!(done(waiting).unwrap().is_valid());
+}
+
+#[test]
+fn fast_forward_ends_every_wait() {
+    let _turn = turn();
+    let nodes = TestNodes::new(3).unwrap();
+    let (one, other) = (client(&nodes), client(&nodes));
+    let lease = acquire(&one).unwrap();
+    let flying = nodes.fast_forward().unwrap();
+
+    assert_eq!(acquire(&other).unwrap_err().code(), ErrorCode::Timeout);
+    assert!(lease.is_valid(), "it was renewed meanwhile");
+
+    done(nodes.apply(None, Fault::Cut));
+    let error = acquire(&other).unwrap_err();
+    assert_eq!(error.code(), ErrorCode::NoQuorum);
+    assert_eq!(outcomes(&error), [NodeOutcome::Unreachable; 3]);
+    drop(flying);
+}
+
+#[test]
+fn cut_node_is_unreachable_until_it_is_mended() {
+    let _turn = turn();
+    let nodes = TestNodes::new(3).unwrap();
+    let client = client(&nodes);
+    assert!(done(acquire(&client).unwrap().release()));
+
+    done(nodes.apply(Some(0), Fault::Cut));
+    assert!(done(acquire(&client).unwrap().release()), "two of three are enough");
+    done(nodes.apply(Some(1), Fault::Cut));
+    let error = done(client.lock("r").wait(Duration::ZERO).acquire()).unwrap_err();
+    assert_eq!(error.code(), ErrorCode::NoQuorum);
+    assert_eq!(outcomes(&error)[..2], [NodeOutcome::Unreachable; 2]);
+    let diagnosis = done(client.doctor()).unwrap();
+    let reachable: Vec<_> = diagnosis.nodes.iter().map(|node| node.reachable).collect();
+    assert_eq!(reachable, [false, false, true]);
+
+    // The clients connect again at once, not after their backoff.
+    done(nodes.apply(None, Fault::Mend));
+    let lease = done(client.lock("r").wait(Duration::ZERO).acquire()).unwrap();
+    assert!(done(lease.release()));
+}
+
+#[test]
+fn frozen_node_answers_once_it_is_thawed() {
+    let _turn = turn();
+    let nodes = TestNodes::new(3).unwrap();
+    let client = client(&nodes);
+    assert!(done(acquire(&client).unwrap().release()));
+
+    done(nodes.apply(None, Fault::Freeze));
+    let failing = client.lock("r").wait(Duration::from_secs(1)).acquire();
+    advance(&nodes, Duration::from_secs(2));
+    let error = done(failing).unwrap_err();
+    assert_eq!(error.code(), ErrorCode::NoQuorum);
+    assert!(outcomes(&error).contains(&NodeOutcome::Timeout), "{error}");
+
+    let waiting = client.lock("r").acquire();
+    done(nodes.apply(None, Fault::Thaw));
+    advance(&nodes, Duration::from_secs(10));
+    let lease = done(waiting).unwrap();
+    // What the nodes granted late was undone.
+    assert!(lease.is_valid() && done(lease.release()));
+    assert!(!done(client.lock("r").locked()).unwrap());
+}
+
+#[test]
+fn node_that_forgets_has_restarted() {
+    let _turn = turn();
+    let nodes = TestNodes::new(3).unwrap();
+    let builder = Client::builder().nodes(nodes.urls()).ttl(TTL).wait(Duration::ZERO);
+    let guarded = builder.clone().restart_guard(TTL).build().unwrap();
+    let other = builder.build().unwrap();
+    let lease = acquire(&guarded).unwrap();
+
+    // Without the guard, a restart of a majority hands out the lock again.
+    done(nodes.apply(Some(0), Fault::Forget));
+    done(nodes.apply(Some(1), Fault::Forget));
+    let error = acquire(&guarded).unwrap_err();
+    assert_eq!(outcomes(&error), [NodeOutcome::Guarded, NodeOutcome::Guarded, NodeOutcome::Held]);
+    assert!(acquire(&other).is_ok() && lease.is_valid());
+
+    done(nodes.verify_leases());
+    assert_eq!(lease.check().unwrap_err().code(), ErrorCode::LeaseLost);
+    done(nodes.suspend(2 * TTL)).unwrap();
+    assert!(acquire(&guarded).is_ok());
+}
+
+#[test]
+fn deleted_key_loses_the_lease() {
+    let _turn = turn();
+    let nodes = TestNodes::new(3).unwrap();
+    let (one, other) = (client(&nodes), client(&nodes));
+    let lease = acquire(&one).unwrap();
+    let lost = lease.lost();
+    nodes.delete_keys(["r"]);
+    assert!(lease.is_valid());
+    let thief = acquire(&other).unwrap();
+    done(nodes.verify_leases());
+    assert!(!lease.is_valid() && thief.is_valid());
+    assert_eq!(done(lost).unwrap().code(), ErrorCode::LeaseLost);
+}
+
+#[test]
+fn clock_of_clients_of_real_nodes_cannot_be_moved() {
+    let _turn = turn();
+    let nodes = TestNodes::new(1).unwrap();
+    let real =
+        Client::builder().nodes(["redis://127.0.0.1:1"]).wait(Duration::ZERO).build().unwrap();
+    // Nothing was measured with the clock yet.
+    advance(&nodes, Duration::from_secs(1));
+    assert_eq!(acquire(&real).unwrap_err().code(), ErrorCode::NoQuorum);
+    let own = client(&nodes);
+    let lease = acquire(&own).unwrap();
+    let before = lease.remaining();
+    for refused in
+        [done(nodes.advance(TTL)), done(nodes.suspend(TTL)), nodes.fast_forward().map(drop)]
+    {
+        let error = refused.unwrap_err();
+        assert_eq!(error.code(), ErrorCode::Config);
+        assert!(error.to_string().contains("redis://127.0.0.1:1"), "{error}");
+    }
+    assert!(lease.remaining() > before - TTL / 2);
+    done(real.close());
+    done(nodes.suspend(TTL)).unwrap();
+    assert!(!lease.is_valid());
+}
+
+#[test]
+fn doctor_waits_for_a_frozen_node() {
+    let _turn = turn();
+    let nodes = TestNodes::new(3).unwrap();
+    let client = client(&nodes);
+    done(nodes.apply(Some(2), Fault::Freeze));
+    let _flying = nodes.fast_forward().unwrap();
+    let diagnosis = done(client.doctor()).unwrap();
+    assert!(diagnosis.nodes[0].reachable && !diagnosis.nodes[2].reachable);
+    assert!(diagnosis.findings.iter().any(|finding| finding.level >= Level::Warning));
+}
+
+#[test]
+fn names_are_fresh_and_dropped() {
+    let _turn = turn();
+    let (one, other) = (TestNodes::new(2).unwrap(), TestNodes::new(2).unwrap());
+    assert!(one.urls().iter().all(|url| !other.urls().contains(url)));
+    assert_eq!(TestNodes::new(0).unwrap_err().code(), ErrorCode::Config);
+    assert_eq!(TestNodes::new(33).unwrap_err().code(), ErrorCode::Config);
+}
