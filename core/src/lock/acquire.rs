@@ -340,10 +340,8 @@ impl Acquire {
             },
         };
         let (nodes, needed) = (self.driver.quorum.nodes(), self.driver.needed());
-        let message = format!(
-            "{} {held}: {granted} of {nodes} nodes granted it, {needed}",
-            self.resources
-        );
+        let message =
+            format!("{} {held}: {granted} of {nodes} nodes granted it, {needed}", self.resources);
         Error::new(ErrorCode::Timeout, message)
             .about(&self.resources)
             .with_nodes(self.driver.reports(answers))
