@@ -8,13 +8,14 @@ const { shown, unitWarning, wrongResource } = require('./native.js')
 
 /** Returns the resources, given as a string or an array of strings, as an array. Throws ConfigError for others. */
 function namesOf(given) {
-  return Array.isArray(given) ? Array.from(given, nameOf) : [nameOf(given)]
+  if (Array.isArray(given)) return Array.from(given, (name, position) => nameOf(name, 'a string', position))
+  return [nameOf(given, 'a string or an array of strings')]
 }
 
 /** Returns a resource. Strings with lone surrogates are refused: a replacement would make different strings equal. */
-function nameOf(given, position) {
+function nameOf(given, accepted = 'a string', position) {
   if (typeof given === 'string' && given.isWellFormed()) return given
-  throw errorOf(wrongResource(position, given))
+  throw errorOf(wrongResource(position, accepted, given))
 }
 
 /** Returns the nodes with each URL object as a string. The core refuses anything else that is not a string. */
@@ -113,4 +114,4 @@ function checkResult(result) {
   throw new ConfigError('the function given to `using` returned a generator, which would run after the lock is released; iterate it in the function')
 }
 
-module.exports = { checkNoWait, checkResult, checkWork, clientOf, namesOf, nodesOf, optionsNamed, optionsOf, signalOf, warnAboutUnit }
+module.exports = { checkNoWait, checkResult, checkWork, clientOf, nameOf, namesOf, nodesOf, optionsNamed, optionsOf, signalOf, warnAboutUnit }

@@ -7,7 +7,7 @@ use crate::exit::outlives_process;
 use pyo3::exceptions::{PyRuntimeError, PyRuntimeWarning, PySystemExit};
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyBytes, PyDelta, PyDict, PyFloat, PyInt, PyList, PyString, PyTuple};
-use quorlock::{Dialect, Error, ErrorCode, OptionValue, unit_warning, wrong_resource};
+use quorlock::{Dialect, Error, ErrorCode, NodeReport, OptionValue, unit_warning, wrong_resource};
 use std::ffi::CString;
 
 /// Converts a dict of keyword arguments to core options.
@@ -104,24 +104,38 @@ pub(crate) fn nodes(given: &Bound<'_, PyAny>) -> PyResult<OptionValue> {
     Ok(OptionValue::List(nodes.collect::<PyResult<_>>()?))
 }
 
-/// Converts resources to strings. Raises `ConfigError` if one is not a string.
+/// Converts the resources of a lock to strings. Raises `ConfigError` if one is not a string.
 pub(crate) fn resources(given: &Bound<'_, PyTuple>) -> PyResult<Vec<String>> {
     let is_one = given.len() == 1;
-    let name = |(position, name): (usize, Bound<'_, PyAny>)| match item(&name) {
-        OptionValue::Text(name) => Ok(name),
-        wrong => {
-            let wrong = match items(&name) {
-                Some(_) => OptionValue::Other(format!(
-                    "{}; pass several resources as separate arguments, such as lock(\"a\", \"b\")",
-                    kind(&name)
-                )),
-                None => wrong,
-            };
-            let position = (!is_one).then_some(position);
-            Err(error(given.py(), &wrong_resource(Dialect::Python, position, &wrong)))
-        }
+    let name = |(position, name)| {
+        resource_at(
+            (!is_one).then_some(position),
+            &name,
+            "; pass several resources as separate arguments, such as lock(\"a\", \"b\")",
+        )
     };
     given.iter().enumerate().map(name).collect()
+}
+
+/// Converts a single resource to a string. Raises `ConfigError` if it is not a string.
+pub(crate) fn resource(given: &Bound<'_, PyAny>) -> PyResult<String> {
+    resource_at(None, given, "")
+}
+
+/// `advice` is for a list or a tuple.
+fn resource_at(
+    position: Option<usize>,
+    given: &Bound<'_, PyAny>,
+    advice: &str,
+) -> PyResult<String> {
+    let wrong = match item(given) {
+        OptionValue::Text(name) => return Ok(name),
+        OptionValue::Other(kind) if items(given).is_some() => {
+            OptionValue::Other(format!("{kind}{advice}"))
+        }
+        wrong => wrong,
+    };
+    Err(error(given.py(), &wrong_resource(Dialect::Python, position, "a string", &wrong)))
 }
 
 /// Warns if a ttl was probably meant in milliseconds. A `timedelta` names its unit. The warning
@@ -164,15 +178,21 @@ pub(crate) fn error(py: Python<'_>, error: &Error) -> PyErr {
         return PySystemExit::new_err(());
     }
     let made = || -> PyResult<PyErr> {
-        let errors = py.import("quorlock._errors")?;
-        let report = errors.getattr("NodeReport")?;
-        let nodes = error
-            .nodes()
-            .iter()
-            .map(|node| report.call1((&node.address, node.outcome.as_str(), &node.detail)))
-            .collect::<PyResult<Vec<_>>>()?;
-        let class = errors.getattr(error.code().class())?;
-        Ok(PyErr::from_value(class.call1((error.to_string(), error.resources(), nodes))?))
+        let class = py.import("quorlock._errors")?.getattr(error.code().class())?;
+        let (text, nodes) = (error.to_string(), reports(py, error.nodes())?);
+        let raised = match error.code() {
+            ErrorCode::Timeout => class.call1((text, error.resources(), nodes, error.holder())),
+            _ => class.call1((text, error.resources(), nodes)),
+        };
+        Ok(PyErr::from_value(raised?))
     };
     made().unwrap_or_else(|_| PyRuntimeError::new_err(error.to_string()))
+}
+
+/// Converts the outcomes at the nodes to a tuple of `quorlock.NodeReport`.
+pub(crate) fn reports<'py>(py: Python<'py>, nodes: &[NodeReport]) -> PyResult<Bound<'py, PyTuple>> {
+    let class = py.import("quorlock._errors")?.getattr("NodeReport")?;
+    let report =
+        |node: &NodeReport| class.call1((&node.address, node.outcome.as_str(), &node.detail));
+    PyTuple::new(py, nodes.iter().map(report).collect::<PyResult<Vec<_>>>()?)
 }

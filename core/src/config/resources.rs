@@ -109,16 +109,20 @@ pub fn shortened(resource: &str) -> Cow<'_, str> {
 
 /// Returns the error about a value that is given as a resource and is not a string of Unicode
 /// characters, for language bindings. `position` is its position, from 0, if several resources
-/// are given.
-pub fn wrong_resource(dialect: Dialect, position: Option<usize>, given: &OptionValue) -> Error {
+/// are given. `accepted` says which types the argument may have.
+pub fn wrong_resource(
+    dialect: Dialect,
+    position: Option<usize>,
+    accepted: &str,
+    given: &OptionValue,
+) -> Error {
     let name = match position {
         Some(position) => &*format!("resource {}", position + 1),
         None => "the resource",
     };
-    let accepted = match (given, dialect, position) {
-        (OptionValue::NotUnicode, ..) => "a string of Unicode characters",
-        (_, Dialect::JavaScript, None) => "a string or an array of strings",
-        _ => "a string",
+    let accepted = match given {
+        OptionValue::NotUnicode => "a string of Unicode characters",
+        _ => accepted,
     };
     let advice = match (given, dialect, position) {
         (OptionValue::Number(number), Dialect::Python, Some(1..)) => {
