@@ -140,6 +140,10 @@ class Lease {
     return this.#native.token
   }
 
+  get holder() {
+    return this.#native.holder
+  }
+
   get fence() {
     return unwrap(this.#native.fence())
   }
@@ -231,6 +235,14 @@ function camelCase(json) {
   return Object.fromEntries(Object.entries(json).map(([name, value]) => [camel(name), camelCase(value)]))
 }
 
+/** Converts the status of a resource from JSON of the core. */
+function statusOf(json) {
+  const { sinceMs, expiresInMs: remaining, nodes, ...status } = camelCase(JSON.parse(json))
+  const since = sinceMs === null ? null : new Date(sinceMs)
+  const nodeOf = ({ expiresInMs, ...node }) => ({ ...node, remaining: expiresInMs })
+  return { ...status, since, remaining, nodes: nodes.map(nodeOf) }
+}
+
 class Diagnosis {
   #text
 
@@ -318,6 +330,16 @@ class Client {
   async locked(resources) {
     const site = callSite()
     return unwrap(await resultOf(this.#native.locked(namesOf(resources))), site)
+  }
+
+  async status(resource) {
+    const site = callSite()
+    return statusOf(...unwrap(await resultOf(this.#native.status(nameOf(resource))), site))
+  }
+
+  async forceRelease(resource) {
+    const site = callSite()
+    return unwrap(await resultOf(this.#native.forceRelease(nameOf(resource))), site)
   }
 
   stats() {

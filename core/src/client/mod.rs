@@ -7,12 +7,14 @@
 //! Reading order: `mod.rs`, `lock.rs`, `setup.rs` (what belongs to one process), `status.rs`,
 //! `test_nodes.rs` (for tests of users).
 
+pub(crate) mod kept;
 pub(crate) mod list;
 pub(crate) mod lock;
 pub(crate) mod setup;
 pub(crate) mod status;
 pub(crate) mod test_nodes;
 
+use crate::client::kept::{keep, resume};
 use crate::client::list::{Listed, list};
 use crate::client::lock::Lock;
 use crate::client::setup::Setup;
@@ -22,6 +24,7 @@ use crate::config::resources::Resources;
 use crate::config::url;
 use crate::doctor::{Diagnosis, diagnose, votes};
 use crate::error::{Error, NodeReport, Result};
+use crate::lock::lease::Lease;
 use crate::runtime::Pending;
 use crate::telemetry::stats::Stats;
 use status::Status;
@@ -275,6 +278,30 @@ impl Client {
     /// Nodes that do not answer are not an error: see [`State::Unknown`](crate::State::Unknown).
     pub fn status(&self, resource: impl Into<String>) -> Pending<Result<Status>> {
         status::status(&self.setup, resource.into())
+    }
+
+    /// Stops renewing a lease of this client, and returns it with a text from which [`Client::resume`] makes a lease in any
+    /// process. Neither dropping the lease nor closing the client releases it any more; it ends by its ttl. The text is
+    /// a secret: whoever has it can extend and release the lease. Used by the command line.
+    #[doc(hidden)]
+    pub fn keep(&self, lease: Lease) -> Pending<Result<(Lease, String)>> {
+        let setup = Arc::clone(&self.setup);
+        self.ask(async move { keep(&setup, lease).await })
+    }
+
+    /// Makes a lease of the text that [`Client::keep`] has returned. It is not renewed, and nodes that lost its key do
+    /// not get it back. Used by the command line.
+    ///
+    /// The result is [`ErrorCode::LeaseLost`] if the lease has ended, [`ErrorCode::NoQuorum`] if too few nodes answer
+    /// to tell, and [`ErrorCode::Config`] if the text is damaged or of other nodes.
+    ///
+    /// [`ErrorCode::LeaseLost`]: crate::ErrorCode::LeaseLost
+    /// [`ErrorCode::NoQuorum`]: crate::ErrorCode::NoQuorum
+    /// [`ErrorCode::Config`]: crate::ErrorCode::Config
+    #[doc(hidden)]
+    pub fn resume(&self, text: impl Into<String>) -> Pending<Result<Lease>> {
+        let (setup, text) = (Arc::clone(&self.setup), text.into());
+        self.ask(async move { resume(&setup, &text).await })
     }
 
     /// Returns the resources whose names begin with `prefix` and that have a lock key on any node, about `limit`
