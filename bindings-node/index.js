@@ -4,6 +4,8 @@
 
 'use strict'
 
+// First, because in some bundles no other `require` works, and the error that this one throws tells what to do.
+const native = require('#native')
 const { channel, tracingChannel } = require('node:diagnostics_channel')
 const { setInterval } = require('node:timers')
 const { isMainThread } = require('node:worker_threads')
@@ -18,7 +20,6 @@ const {
   errorOf,
   unwrap,
 } = require('./errors.js')
-const native = require('./native.js')
 const { checkResult, checkWork, optionsOf, signalOf } = require('./options.js')
 const { LossSignal, onAbort } = require('./signals.js')
 
