@@ -1,3 +1,5 @@
+/// <reference lib="esnext.disposable" />
+
 /** The outcome of an operation at one node. */
 export interface NodeReport {
   /** The node's URL, without user and password. */

@@ -4,6 +4,8 @@
 
 'use strict'
 
+// First, because in some bundles no other `require` works, and the error that this one throws tells what to do.
+const native = require('#native')
 const { channel, tracingChannel } = require('node:diagnostics_channel')
 const { setInterval } = require('node:timers')
 const { inspect } = require('node:util')
@@ -19,7 +21,6 @@ const {
   errorOf,
   unwrap,
 } = require('./errors.js')
-const native = require('./native.js')
 const { checkNoWait, checkResult, checkWork, nameOf, namesOf, nodesOf, optionsOf, signalOf, warnAboutUnit } = require('./options.js')
 const { LossSignal, onAbort } = require('./signals.js')
 
