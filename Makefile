@@ -88,7 +88,7 @@ build-tests: build redis
 # Tests with servers mostly wait for them, so more of them run at the same time than there are CPUs.
 test-rust: redis
 	$(CARGO_TEST) $(RUST_PACKAGES) --lib -- --skip model:: --skip simulation::
-	$(CARGO_TEST) $(RUST_PACKAGES) --test cost --test garbage --test hostile --test opentelemetry
+	$(CARGO_TEST) $(RUST_PACKAGES) --test cost --test executors --test garbage --test hostile --test opentelemetry
 	RUST_TEST_THREADS=$${RUST_TEST_THREADS:-8} $(CARGO_TEST) $(RUST_PACKAGES) --test integration
 	$(CARGO_TEST) $(RUST_PACKAGES) --doc
 
@@ -164,6 +164,7 @@ rooms:
 lint: build
 	cargo fmt --all --check
 	cargo clippy --locked --workspace --all-targets -- -D warnings
+	cargo clippy --locked -p quorlock --no-default-features -- -D warnings
 	RUSTDOCFLAGS='-D warnings' cargo doc --locked -p quorlock-protocol -p quorlock --no-deps
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .

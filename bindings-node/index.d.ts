@@ -34,8 +34,8 @@ export interface NodeReport {
 }
 
 /**
- * The base class of all errors of quorlock. `message` says what happened, without the addresses of the nodes, because
- * web frameworks send it to their clients; what each node answered is in `nodes`. Loggers and `JSON.stringify` show
+ * The base class of all errors of quorlock. `message` says what happened and counts the outcomes, without the addresses
+ * of the nodes, because web frameworks send it to their clients; what each node answered is in `nodes`. Loggers and `JSON.stringify` show
  * `name`, `code`, `message`, `resources` and `nodes`.
  */
 export class QuorlockError extends Error {
@@ -139,6 +139,19 @@ export interface ClientOptions extends SharedOptions {
   restartGuard?: number | null | undefined
   /** The prefix of the keys on the nodes, before the resource. Default: empty. */
   keyPrefix?: string | undefined
+  /**
+   * A function that returns the user and the password for each new connection to a node, instead of the node's URL. Its
+   * argument is the node's address, as in the reports of errors. Called on the event loop; must return within
+   * `connectTimeout`. Default: none.
+   */
+  credentials?: ((address: string) => Credentials | PromiseLike<Credentials>) | null | undefined
+}
+
+/** A user and a password for a connection to a node. */
+export interface Credentials {
+  /** Default: the server's default user. */
+  username?: string | null | undefined
+  password: string
 }
 
 /** Options of a lock. Durations in milliseconds. */

@@ -67,6 +67,18 @@ function resultUnlessAborted(number, signal) {
   })
 }
 
+/** Returns a function that calls `credentials` for each request of the core, and answers it. */
+function asking(credentials) {
+  return async (request) => {
+    try {
+      request.give(await credentials(request.address))
+    } catch (error) {
+      // Only the class: the text may contain a secret.
+      request.fail(error?.constructor?.name || typeof error)
+    }
+  }
+}
+
 /** The log levels, from the most to the least severe. Each has a channel. */
 const levels = ['error', 'warn', 'info', 'debug', 'trace']
 const channels = levels.map((level) => channel(`quorlock:${level}`))
@@ -285,7 +297,10 @@ class Client {
 
   constructor(nodes, options) {
     listen()
-    this.#native = unwrap(mailbox.open(nodes, optionsOf(options)))
+    const { credentials, ...rest } = optionsOf(options)
+    // The core refuses what is no function.
+    const ask = typeof credentials === 'function' ? asking(credentials) : undefined
+    this.#native = unwrap(mailbox.open(nodes, ask ? rest : { ...rest, credentials }, ask))
     refuseCloning(this, 'a Client works only in the thread that created it: create one in each thread')
     // In a worker thread, leases are released when the thread's objects are finalized.
     if (isMainThread) releaseAtExit()

@@ -43,7 +43,7 @@ impl From<Error> for Failure {
             code: error.code().as_str().to_owned(),
             class: error.code().class().to_owned(),
             // Without the nodes' addresses, because web frameworks send the message to their clients.
-            message: error.message().to_owned(),
+            message: error.summary(),
             resources: error.resources().to_vec(),
             nodes: error.nodes().iter().map(NodeReport::from).collect(),
             holder: error.holder().map(str::to_owned),
@@ -130,13 +130,13 @@ pub(crate) fn texts(given: Unknown<'_>) -> Result<Option<Vec<String>>> {
 }
 
 /// Returns a string, or `None` if it has lone surrogates. Replacing them could make two strings equal.
-fn text(given: Unknown<'_>) -> Result<Option<String>> {
+pub(crate) fn text(given: Unknown<'_>) -> Result<Option<String>> {
     let units = convert::<JsString<'_>>(given)?.into_utf16()?;
     // The last code unit is a terminating zero.
     let units = units.as_slice().split_last().map_or(&[][..], |(_, units)| units);
     Ok(String::from_utf16(units).ok())
 }
 
-fn convert<T: FromNapiValue>(given: Unknown<'_>) -> Result<T> {
+pub(crate) fn convert<T: FromNapiValue>(given: Unknown<'_>) -> Result<T> {
     T::from_unknown(given)
 }

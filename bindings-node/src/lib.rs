@@ -2,12 +2,14 @@
 //! event loop.
 //!
 //! It holds no lock logic: that is in the `quorlock` crate. Promises, errors and signals are made in
-//! `index.js`, which is the only caller. No function here may block the event loop, except `release_all` and
-//! `command_line`.
+//! `index.js`, which is the only caller, except that `testing.js` calls `testing.rs`. No function here may
+//! block the event loop, except `release_all`, `command_line` and those of `testing.rs`.
 
 mod convert;
+mod credentials;
 mod log;
 mod mailbox;
+mod testing;
 
 use convert::{Failure, NodeReport, settle, value, values};
 use mailbox::Deliver;
@@ -40,9 +42,15 @@ impl Mailbox {
         mailbox::Mailbox::new(&deliver).map(Self)
     }
 
-    /// Creates a client. Returns a failure if the nodes or the options are invalid.
+    /// Creates a client. Returns a failure if the nodes or the options are invalid. `ask` is called on the event
+    /// loop with each request for credentials.
     #[napi(catch_unwind)]
-    pub fn open(&self, nodes: Unknown<'_>, options: Object<'_>) -> Result<Either<Client, Failure>> {
+    pub fn open(
+        &self,
+        nodes: Unknown<'_>,
+        options: Object<'_>,
+        ask: Option<Function<'_, credentials::Request, ()>>,
+    ) -> Result<Either<Client, Failure>> {
         let mut builder = quorlock::Client::builder();
         if let Some(nodes) = convert::given(nodes)? {
             builder = match convert::texts(nodes)? {
@@ -52,6 +60,9 @@ impl Mailbox {
         }
         for (name, value) in values(options)? {
             builder = builder.option(Dialect::JavaScript, &name, &value);
+        }
+        if let Some(ask) = ask {
+            builder = builder.credentials_by_request(credentials::provider(&ask)?);
         }
         let mailbox = Arc::downgrade(&self.0);
         Ok(settle(builder.build().map(|client| Client { client, mailbox })))

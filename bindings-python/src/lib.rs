@@ -8,12 +8,14 @@ mod calls;
 mod client;
 mod completion;
 mod convert;
+mod credentials;
 mod exit;
 mod inbox;
 mod lease;
 mod lock;
 mod logging;
 mod observer;
+mod testing;
 mod waiting;
 
 use calls::{Kind, Worker};
@@ -30,6 +32,7 @@ use quorlock::Dialect;
 use std::ffi::OsString;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
+use testing::{FastForward, TestNodes};
 
 /// The maximum time that [`end`] waits for a running `logging` handler at interpreter exit.
 const LOGGING_TIMEOUT: Duration = Duration::from_secs(1);
@@ -85,7 +88,10 @@ fn check_interpreter(py: Python<'_>) -> PyResult<()> {
     }
 }
 
-#[pymodule]
+// Works without the GIL, in the free-threaded builds of CPython: all state is in atomics and mutexes, and
+// no Python code runs, and no Python object is dropped, while a thread holds one of the mutexes. A thread that
+// runs Python code may be suspended, and the others would wait for the mutex.
+#[pymodule(gil_used = false)]
 fn _quorlock(module: &Bound<'_, PyModule>) -> PyResult<()> {
     check_interpreter(module.py())?;
     // PyO3 imports this type on first use. A child forked during that import would wait forever.
@@ -98,6 +104,9 @@ fn _quorlock(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<Completing>()?;
     module.add_class::<Inbox>()?;
     module.add_class::<Worker>()?;
+    module.add_class::<credentials::Reply>()?;
+    module.add_class::<TestNodes>()?;
+    module.add_class::<FastForward>()?;
     module.add_function(wrap_pyfunction!(timeout, module)?)?;
     module.add_function(wrap_pyfunction!(release_all, module)?)?;
     module.add_function(wrap_pyfunction!(end, module)?)?;

@@ -26,12 +26,12 @@ mod transport;
 #[doc(inline)]
 pub use quorlock_protocol as protocol;
 
-pub use client::list::Listed;
 pub use client::lock::Lock;
 pub use client::status::{NodeStatus, State, Status};
 pub use client::test_nodes::{FastForward, TestNodes};
 pub use client::{Client, ClientBuilder};
 pub use command::memory_node::Fault;
+pub use config::credentials::{Credentials, CredentialsRequest};
 pub use config::options::{Dialect, NODES_VARIABLE, OptionValue, timeout};
 pub use config::resources::Resources;
 pub use doctor::{Diagnosis, Finding, Level, NodeDiagnosis, Permission};

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import home
@@ -12,6 +14,9 @@ import install
 import npm
 import pytest
 from packages.sandboxes import ROOT
+
+CRATES = {"quorlock-protocol": "core/protocol", "quorlock": "core", "quorlock-cli": "cli"}
+"""The published crates and their directories, in the order of publishing."""
 
 WORKFLOW = ROOT / ".github" / "workflows" / "release.yml"
 
@@ -103,3 +108,49 @@ def test_the_crate_has_a_licence_and_no_tests() -> None:
     files = listed.splitlines()
     assert {"LICENSE", "README.md", "Cargo.toml", "src/lib.rs"} <= set(files)
     assert not [file for file in files if "tests" in file or "simulation" in file]
+
+
+def test_all_crates_can_be_packaged(tmp_path: Path) -> None:
+    # CI also compiles the packages: `cargo publish --workspace --dry-run`.
+    packages = [option for crate in CRATES for option in ("--package", crate)]
+    options = [
+        "--locked",
+        "--offline",
+        "--no-verify",
+        "--allow-dirty",
+        "--target-dir",
+        str(tmp_path),
+    ]
+    command = ["cargo", "package", *packages, *options]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    made = {file.name.rsplit("-", 1)[0] for file in tmp_path.glob("package/*.crate")}
+    assert made == set(CRATES)
+    assert (
+        "cargo publish --workspace --locked --dry-run" in (WORKFLOW.parent / "ci.yml").read_text()
+    )
+    assert f"for crate in {' '.join(CRATES)}; do" in WORKFLOW.read_text()
+
+
+def test_crates_pin_no_dependency() -> None:
+    for directory in CRATES.values():
+        manifest = tomllib.loads((ROOT / directory / "Cargo.toml").read_text())
+        tables = [manifest, *manifest.get("target", {}).values()]
+        for table in tables:
+            for name, wanted in table.get("dependencies", {}).items():
+                version = wanted if isinstance(wanted, str) else wanted.get("version", "")
+                assert not re.search("[=<~,]", version), f"{directory}: {name} {version}"
+    assert "cargo update -Z direct-minimal-versions" in (WORKFLOW.parent / "ci.yml").read_text()
+
+
+def test_nothing_is_published_that_breaks_the_api() -> None:
+    text = WORKFLOW.read_text()
+    assert "cargo semver-checks --package quorlock" in text
+    assert "needs: [ci, semver, pack]" in text
+
+
+def test_rust_types_that_hold_something_must_be_used() -> None:
+    text = "".join(path.read_text() for path in sorted((ROOT / "core/src").rglob("*.rs")))
+    for name in ["Client", "ClientBuilder", "Lock", "Lease", "Pending"]:
+        pattern = rf"#\[must_use = [^\n]*\n(?:#\[[^\n]*\n)*pub struct {name}\b"
+        assert re.search(pattern, text), name

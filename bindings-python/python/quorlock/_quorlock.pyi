@@ -1,7 +1,7 @@
 # The native module. A call that returns `Pending` starts an operation. A thread waits for it with
 # `wait`, an event loop with `complete`.
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from types import TracebackType
 from typing import Any, Generic, Self, TypeVar, final
@@ -20,11 +20,14 @@ _Observe = Callable[[tuple[str, ...]], AbstractContextManager[Callable[["Lease"]
 __all__ = [
     "Client",
     "Completing",
+    "FastForward",
     "Inbox",
     "Lease",
     "LeaseBlock",
     "Lock",
     "Pending",
+    "Reply",
+    "TestNodes",
     "Worker",
     "__version__",
     "command_line",
@@ -139,12 +142,33 @@ class Inbox:
     def take(self) -> list[tuple[Any, LeaseLostError | None]]: ...
 
 @final
+class Reply:
+    def fail(self, class_: str) -> None: ...
+    def give(self, given: object) -> None: ...
+
+@final
 class Worker:
     def next(self) -> tuple[Callable[..., object], tuple[Any, ...], Worker | None]: ...
     @staticmethod
     def report(function: object, error: BaseException) -> None: ...
     @property
     def name(self) -> str: ...
+
+@final
+class TestNodes:
+    def __new__(cls, count: int) -> TestNodes: ...
+    def advance(self, seconds: float) -> Pending[None]: ...
+    def apply(self, node: int | None, fault: str) -> Pending[None]: ...
+    def delete_keys(self, keys: Sequence[str]) -> None: ...
+    def fast_forward(self) -> FastForward: ...
+    def suspend(self, seconds: float) -> Pending[None]: ...
+    def verify_leases(self) -> Pending[None]: ...
+    @property
+    def urls(self) -> list[str]: ...
+
+@final
+class FastForward:
+    def stop(self) -> None: ...
 
 def command_line(arguments: list[str]) -> int: ...
 def end() -> None: ...

@@ -7,21 +7,25 @@
 //! Reading order: `mod.rs`, `lock.rs`, `setup.rs` (what belongs to one process), `status.rs`,
 //! `test_nodes.rs` (for tests of users).
 
+pub(crate) mod kept;
 pub(crate) mod list;
 pub(crate) mod lock;
 pub(crate) mod setup;
 pub(crate) mod status;
 pub(crate) mod test_nodes;
 
-use crate::client::list::{Listed, list};
+use crate::client::kept::{keep, resume};
+use crate::client::list::list;
 use crate::client::lock::Lock;
 use crate::client::setup::Setup;
+use crate::config::credentials::{Credentials, CredentialsRequest, Provider};
 use crate::config::nodes;
 use crate::config::options::{Dialect, OptionValue, Options};
 use crate::config::resources::Resources;
 use crate::config::url;
 use crate::doctor::{Diagnosis, diagnose, votes};
 use crate::error::{Error, NodeReport, Result};
+use crate::lock::lease::Lease;
 use crate::runtime::Pending;
 use crate::telemetry::stats::Stats;
 use status::Status;
@@ -51,16 +55,19 @@ use tokio::sync::oneshot;
 /// # }
 /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(run()).unwrap();
 /// ```
+#[must_use = "dropping the last clone of a client closes its connections"]
 #[derive(Clone)]
 pub struct Client {
     setup: Arc<Setup>,
 }
 
 /// Builds a [`Client`].
+#[must_use = "a builder does nothing until `build` is called"]
 #[derive(Clone, Default)]
 pub struct ClientBuilder {
     urls: Option<Vec<String>>,
     options: Options,
+    credentials: Option<Provider>,
     /// The dialect of the last option, for errors in `build`.
     dialect: Option<Dialect>,
     /// The first error, which `build` returns.
@@ -72,60 +79,79 @@ impl ClientBuilder {
     /// TLS, `redis-sentinel://host[:port],…/service`, `redis-cluster://host[:port],…`,
     /// `unix:///path[?db=…&user=…&pass=…]`, or `memory://name` for an in-memory node of this
     /// process, for tests. By default they are read from the environment variable `QUORLOCK_NODES`.
-    #[must_use]
     pub fn nodes<I: IntoIterator<Item = S>, S: Into<String>>(mut self, urls: I) -> Self {
         self.urls = Some(urls.into_iter().map(Into::into).collect());
         self
     }
 
     /// [`ClientBuilder::nodes`] with a comma-separated list of URLs, as in `QUORLOCK_NODES`.
-    #[must_use]
     pub fn node_list(self, urls: &str) -> Self {
         self.nodes(url::split(urls))
     }
 
+    /// Sets a function that returns the user and the password for each new connection to a node,
+    /// instead of the node's URL: for tokens that expire, and for passwords that change. Its
+    /// argument is the node's address, as in [`Client::addresses`]. In-memory nodes and sentinels
+    /// do not use it.
+    ///
+    /// The future runs on quorlock's own runtime, a tokio runtime, and must not block. If it fails,
+    /// panics, or takes longer than `connect_timeout` together with the connecting, the attempt to
+    /// connect fails, and is made again later. Errors and logs contain the text of its error.
+    ///
+    /// `build` returns an error if a URL has a user or a password, too.
+    pub fn credentials<F>(mut self, ask: impl Fn(&str) -> F + Send + Sync + 'static) -> Self
+    where
+        F: Future<Output = std::result::Result<Credentials, String>> + Send + 'static,
+    {
+        self.credentials = Some(Provider::new(ask));
+        self
+    }
+
+    /// [`ClientBuilder::credentials`] with a function that answers requests later, for language
+    /// bindings. The function must not block.
+    pub fn credentials_by_request(
+        mut self,
+        ask: impl Fn(CredentialsRequest) + Send + Sync + 'static,
+    ) -> Self {
+        self.credentials = Some(Provider::by_request(ask));
+        self
+    }
+
     /// Sets the time for which the nodes keep a lock that is not extended: 10 ms to 24 h, 10 s by
     /// default.
-    #[must_use]
     pub fn ttl(self, ttl: Duration) -> Self {
         self.duration("ttl", ttl)
     }
 
     /// Sets the maximum time that an acquire waits while others hold the lock: 10 s by default.
     /// Zero means a single attempt.
-    #[must_use]
     pub fn wait(self, wait: Duration) -> Self {
         self.duration("wait", wait)
     }
 
     /// Makes acquires wait without a limit while others hold the lock.
-    #[must_use]
     pub fn wait_forever(self) -> Self {
         self.option(Dialect::Rust, "wait", &OptionValue::Null)
     }
 
     /// Sets whether leases are extended automatically until they are released: true by default.
-    #[must_use]
     pub fn auto_extend(self, auto_extend: bool) -> Self {
         self.option(Dialect::Rust, "auto_extend", &OptionValue::Bool(auto_extend))
     }
 
     /// Sets the maximum time that a lease can be held, despite extensions: 10 ms or more, 1 h by
     /// default. It does not shorten the first `ttl` of a lease.
-    #[must_use]
     pub fn max_hold(self, max_hold: Duration) -> Self {
         self.duration("max_hold", max_hold)
     }
 
     /// Allows leases to be held without a limit.
-    #[must_use]
     pub fn unlimited_hold(self) -> Self {
         self.option(Dialect::Rust, "max_hold", &OptionValue::Null)
     }
 
     /// Sets the maximum time that a node may take to answer a request: 1 ms to 1 h. By default a
     /// twentieth of the ttl, but at least 10 ms and at most 200 ms.
-    #[must_use]
     pub fn node_timeout(self, timeout: Duration) -> Self {
         self.duration("node_timeout", timeout)
     }
@@ -133,14 +159,12 @@ impl ClientBuilder {
     /// Sets the maximum time for connecting to a node. While too few nodes can vote, an acquire or
     /// extension keeps trying for this time, and an acquire for at most `wait`. 1 ms to 1 h, 1 s by
     /// default.
-    #[must_use]
     pub fn connect_timeout(self, timeout: Duration) -> Self {
         self.duration("connect_timeout", timeout)
     }
 
     /// Sets the maximum relative difference in rate between two clocks: 0 to 0.5, 0.01 (1 %) by
     /// default.
-    #[must_use]
     pub fn drift_factor(self, factor: f64) -> Self {
         self.option(Dialect::Rust, "drift_factor", &OptionValue::Number(factor))
     }
@@ -148,7 +172,6 @@ impl ClientBuilder {
     /// Sets the range of the random delay between two attempts of a waiter that is not notified: 1
     /// ms to 1 h, 50 ms to 200 ms by default. `shortest` is also the time for which a notified
     /// waiter has priority over others.
-    #[must_use]
     pub fn retry_delay(self, shortest: Duration, longest: Duration) -> Self {
         let pair = OptionValue::Pair(shortest.as_secs_f64(), longest.as_secs_f64());
         self.option(Dialect::Rust, "retry_delay", &pair)
@@ -157,13 +180,11 @@ impl ClientBuilder {
     /// Sets the time for which a restarted node cannot vote: 10 ms to 24 h, and at least the
     /// longest ttl of any client. Off by default: a node that loses its data in a restart may then
     /// grant a lock while an earlier lease for it is still valid.
-    #[must_use]
     pub fn restart_guard(self, guard: Duration) -> Self {
         self.duration("restart_guard", guard)
     }
 
     /// Sets the prefix of all keys on the nodes: empty by default.
-    #[must_use]
     pub fn key_prefix(self, prefix: impl Into<String>) -> Self {
         self.option(Dialect::Rust, "key_prefix", &OptionValue::Text(prefix.into()))
     }
@@ -171,14 +192,12 @@ impl ClientBuilder {
     /// Sets the name that others see while they wait for a lock of this client: at most 128 bytes without
     /// control characters; empty for none. By default `hostname:pid` of the process that acquires the lock.
     /// The name is part of the key's value on the nodes.
-    #[must_use]
     pub fn holder(self, name: impl Into<String>) -> Self {
         self.option(Dialect::Rust, "holder", &OptionValue::Text(name.into()))
     }
 
     /// Sets an option by name, for language bindings. `name`, `value` and error messages use the
     /// form of `dialect`. If the value is invalid, `build` returns the error.
-    #[must_use]
     pub fn option(mut self, dialect: Dialect, name: &str, value: &OptionValue) -> Self {
         self.dialect = Some(dialect);
         if let Err(error) = self.options.set(dialect, name, value) {
@@ -201,7 +220,7 @@ impl ClientBuilder {
             return Err(mistake);
         }
         self.options.check_guard(self.dialect.unwrap_or(Dialect::Rust), self.options.ttl)?;
-        let endpoints = nodes::endpoints(self.urls.as_deref())?;
+        let endpoints = nodes::endpoints(self.urls.as_deref(), self.credentials.as_ref())?;
         Ok(Client { setup: Setup::new(self.options, endpoints) })
     }
 }
@@ -290,8 +309,32 @@ impl Client {
         status::status(&self.setup, resource.into())
     }
 
-    /// Returns the resources whose names begin with `prefix` and that have a lock key on any node, about `limit`
-    /// at most. A lock key is told from other keys by its value, so keys of other libraries are not listed. It
+    /// Stops renewing a lease of this client, and returns it with a text from which [`Client::resume`] makes a lease in any
+    /// process. Neither dropping the lease nor closing the client releases it any more; it ends by its ttl. The text is
+    /// a secret: whoever has it can extend and release the lease. Used by the command line.
+    #[doc(hidden)]
+    pub fn keep(&self, lease: Lease) -> Pending<Result<(Lease, String)>> {
+        let setup = Arc::clone(&self.setup);
+        self.ask(async move { keep(&setup, lease).await })
+    }
+
+    /// Makes a lease of the text that [`Client::keep`] has returned. It is not renewed, and nodes that lost its key do
+    /// not get it back. Used by the command line.
+    ///
+    /// The result is [`ErrorCode::LeaseLost`] if the lease has ended, [`ErrorCode::NoQuorum`] if too few nodes answer
+    /// to tell, and [`ErrorCode::Config`] if the text is damaged or of other nodes.
+    ///
+    /// [`ErrorCode::LeaseLost`]: crate::ErrorCode::LeaseLost
+    /// [`ErrorCode::NoQuorum`]: crate::ErrorCode::NoQuorum
+    /// [`ErrorCode::Config`]: crate::ErrorCode::Config
+    #[doc(hidden)]
+    pub fn resume(&self, text: impl Into<String>) -> Pending<Result<Lease>> {
+        let (setup, text) = (Arc::clone(&self.setup), text.into());
+        self.ask(async move { resume(&setup, &text).await })
+    }
+
+    /// Returns the resources whose names begin with `prefix` and that have a lock key on any node, sorted and
+    /// `limit` at most, and whether there may be more. A lock key is told from other keys by its value, so keys of other libraries are not listed. It
     /// changes nothing on the nodes, but looks at all of their keys.
     ///
     /// The result is [`ErrorCode::NoQuorum`] if fewer than a majority of the nodes answered. Used by the command
@@ -299,7 +342,11 @@ impl Client {
     ///
     /// [`ErrorCode::NoQuorum`]: crate::ErrorCode::NoQuorum
     #[doc(hidden)]
-    pub fn list(&self, prefix: impl Into<String>, limit: usize) -> Pending<Result<Listed>> {
+    pub fn list(
+        &self,
+        prefix: impl Into<String>,
+        limit: usize,
+    ) -> Pending<Result<(Vec<String>, bool)>> {
         let (setup, prefix) = (Arc::clone(&self.setup), prefix.into());
         self.ask(async move { list(&setup, &prefix, limit).await })
     }

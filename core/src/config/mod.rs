@@ -5,13 +5,18 @@
 //! connections that others have opened. `client` calls it; many other modules read its types.
 //!
 //! Reading order: `options.rs`, `holder.rs`, `resources.rs`, `nodes.rs` (the list of nodes), `endpoint.rs` (one
-//! node), `url.rs`, `server.rs`, `tls.rs`.
+//! node), `url.rs`, `server.rs`, `credentials.rs`, `tls.rs` (`no_tls.rs` without the feature `tls`).
 
+pub(crate) mod credentials;
 pub(crate) mod endpoint;
 pub(crate) mod holder;
 pub(crate) mod nodes;
 pub(crate) mod options;
 pub(crate) mod resources;
 pub(crate) mod server;
+#[cfg(feature = "tls")]
+pub(crate) mod tls;
+#[cfg(not(feature = "tls"))]
+#[path = "no_tls.rs"]
 pub(crate) mod tls;
 pub(crate) mod url;

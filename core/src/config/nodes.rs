@@ -1,5 +1,6 @@
 //! Builds the client's list of nodes. Called by `ClientBuilder::build`.
 
+use crate::config::credentials::Provider;
 use crate::config::endpoint::Endpoint;
 use crate::config::options::{NODES_VARIABLE, wrong_nodes};
 use crate::config::url::split;
@@ -8,7 +9,12 @@ use quorlock_protocol::MAX_NODES;
 
 /// Parses `urls`, or the URLs in the environment variable `QUORLOCK_NODES` if `None`. Fails if the
 /// number of nodes is out of range, a URL is invalid, or two URLs name the same server.
-pub(crate) fn endpoints(urls: Option<&[String]>) -> Result<Vec<Endpoint>> {
+///
+/// Connections use the credentials that `credentials` returns, if there is such a function.
+pub(crate) fn endpoints(
+    urls: Option<&[String]>,
+    credentials: Option<&Provider>,
+) -> Result<Vec<Endpoint>> {
     let from_environment;
     let urls = match urls {
         Some(urls) => urls,
@@ -22,7 +28,10 @@ pub(crate) fn endpoints(urls: Option<&[String]>) -> Result<Vec<Endpoint>> {
     }
     let mut endpoints: Vec<Endpoint> = Vec::with_capacity(urls.len());
     for (index, url) in urls.iter().enumerate() {
-        let endpoint = Endpoint::parse(index + 1, url)?;
+        let mut endpoint = Endpoint::parse(index + 1, url)?;
+        if let Some(provider) = credentials {
+            endpoint.use_credentials(index + 1, provider)?;
+        }
         if let Some(duplicate) = endpoints.iter().position(|other| other.is_same_server(&endpoint))
         {
             let (first, second) = (&*endpoints[duplicate].address, &*endpoint.address);

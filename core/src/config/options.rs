@@ -144,7 +144,7 @@ impl Default for Options {
 /// The options that a lock can override.
 const PER_LOCK: [&str; 5] = ["ttl", "wait", "auto_extend", "max_hold", "holder"];
 /// The options of a client.
-const PER_CLIENT: [&str; 11] = [
+const PER_CLIENT: [&str; 12] = [
     "ttl",
     "wait",
     "auto_extend",
@@ -156,6 +156,7 @@ const PER_CLIENT: [&str; 11] = [
     "restart_guard",
     "key_prefix",
     "holder",
+    "credentials",
 ];
 
 impl Options {
@@ -229,6 +230,7 @@ impl Options {
             "restart_guard" => self.restart_guard = option.restart_guard()?,
             "key_prefix" => self.key_prefix = option.text()?,
             "holder" => self.holder = option.holder()?,
+            "credentials" => option.no_function()?,
             _ => unreachable!("every listed option is set above"),
         }
         Ok(())
@@ -274,7 +276,7 @@ impl Setting<'_> {
     }
 
     fn is_duration(&self) -> bool {
-        !["auto_extend", "drift_factor", "key_prefix", "holder"].contains(&self.name)
+        !["auto_extend", "credentials", "drift_factor", "key_prefix", "holder"].contains(&self.name)
     }
 
     fn show(&self, number: f64) -> String {
@@ -371,6 +373,15 @@ impl Setting<'_> {
         .ok_or_else(|| {
             self.wrong("two durations from 1 ms to 1 h, the shortest delay and the longest")
         })
+    }
+
+    /// Functions for credentials have a setter of their own. A value that arrives here is none.
+    fn no_function(&self) -> Result<()> {
+        match self.value {
+            OptionValue::Null => Ok(()),
+            _ => Err(self
+                .wrong("a function that takes a node's address and returns a user and a password")),
+        }
     }
 
     fn text(&self) -> Result<String> {

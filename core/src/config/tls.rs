@@ -32,8 +32,7 @@ pub(crate) const PARAMETERS: [&str; 4] = ["cacert", "cert", "key", "insecure"];
 #[derive(Clone)]
 pub(crate) struct Tls {
     config: Arc<ClientConfig>,
-    /// Whether the server's certificate is verified.
-    pub(crate) is_verified: bool,
+    is_verified: bool,
 }
 
 impl Tls {
@@ -84,6 +83,11 @@ impl Tls {
         // has a mutex, which another thread might hold during a fork.
         config.resumption = Resumption::disabled();
         Ok(Self { config: Arc::new(config), is_verified: !is_insecure })
+    }
+
+    /// Whether the server's certificate is verified.
+    pub(crate) fn is_verified(&self) -> bool {
+        self.is_verified
     }
 
     /// Performs the TLS handshake on a connection to this host.

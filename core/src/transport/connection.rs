@@ -14,17 +14,17 @@ use crate::runtime;
 use crate::runtime::panics;
 use crate::runtime::pipeline::{self, OnBroken, Pipeline, PipelineState, Pipelined, together};
 use crate::transport::socket::{self, Plain, ReadHalf, WriteHalf};
-use redis::{Cmd, ErrorKind, PushKind, RedisError, Value, ValueCodec};
+use combine::stream::Decoder;
+use futures_util::future::FutureExt;
+use redis::{Cmd, ErrorKind, PushKind, RedisError, Value, parse_redis_value_async};
 use std::collections::VecDeque;
 use std::convert::Infallible;
 use std::future::pending;
 use std::io;
 use std::pin::pin;
 use std::sync::{Arc, MutexGuard, OnceLock};
-use tokio::io::{AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::io::{AsyncWrite, AsyncWriteExt, BufReader};
 use tokio::sync::{Notify, oneshot};
-use tokio_util::bytes::BytesMut;
-use tokio_util::codec::Decoder;
 
 /// The limit of requests in flight. Further ones wait in order, within their own deadlines.
 const MAX_IN_FLIGHT: usize = 4096;
@@ -302,29 +302,35 @@ impl<R: Receive> Shared<R> {
     }
 
     /// Delivers answers to their recipients until the connection breaks.
-    async fn read(&self, mut socket: ReadHalf) -> RedisError {
-        let (mut bytes, mut codec) = (BytesMut::with_capacity(CHUNK), ValueCodec::default());
+    ///
+    /// Uses only public functions of redis-rs, so that any version 1.x works. `redis::ValueCodec`
+    /// is hidden, and exists in some versions only.
+    async fn read(&self, socket: ReadHalf) -> RedisError {
+        // The decoder reads in small pieces, hence the buffer.
+        let (mut socket, mut decoder) = (BufReader::with_capacity(CHUNK, socket), Decoder::new());
         let (mut replies, mut recipients) = (Vec::new(), Vec::new());
         loop {
-            bytes.reserve(CHUNK / 4);
-            match socket.read_buf(&mut bytes).await {
-                Ok(0) => return broken(io::ErrorKind::UnexpectedEof.into()),
-                Ok(_) => {}
-                Err(error) => return broken(error),
-            }
+            let mut parsed = Some(parse_redis_value_async(&mut decoder, &mut socket).await);
             let end = loop {
-                match codec.decode(&mut bytes) {
+                match parsed {
                     // The answer to SUBSCRIBE is a push message, too, but it goes to a recipient
                     // like a reply.
-                    Ok(Some(Value::Push { kind, data })) if kind != PushKind::Subscribe => {
+                    Some(Ok(Value::Push { kind, data })) if kind != PushKind::Subscribe => {
                         if let Some(on_push) = self.on_push.get() {
                             on_push(kind, &data);
                         }
                     }
-                    Ok(Some(value)) => replies.push(value),
-                    Ok(None) => break None,
-                    Err(error) => break Some(error),
+                    Some(Ok(value)) => replies.push(value),
+                    Some(Err(error)) => break Some(error),
+                    None => break None,
                 }
+                // What has arrived already is delivered together. The decoder keeps the part of a
+                // value that was parsed before the future is dropped.
+                let has_more = !decoder.buffer().is_empty() || !socket.buffer().is_empty();
+                parsed = match has_more {
+                    true => parse_redis_value_async(&mut decoder, &mut socket).now_or_never(),
+                    false => None,
+                };
             };
             let was_full = {
                 let mut out = self.out();

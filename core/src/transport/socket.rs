@@ -2,7 +2,7 @@
 
 use crate::config::server::{Place, Server};
 use crate::config::tls;
-use redis::io::tcp::socket2::{SockRef, TcpKeepalive};
+use socket2::{SockRef, TcpKeepalive};
 use std::io;
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
 use std::pin::Pin;
