@@ -58,6 +58,8 @@ def _general(words: list[str], key: str) -> list[str]:
     """Replaces the key, the token and the time with placeholders. Keeps the hash of the script."""
     script, others = words[:2], words[2:]
     return script + [
-        re.sub(r"^[0-9a-f]{40}$", "token", re.sub(r"^\d{16}$", "time", word.replace(key, "key")))
+        re.sub(
+            r"^[0-9a-f]{40}(;.*)?$", "token", re.sub(r"^\d{16}$", "time", word.replace(key, "key"))
+        )
         for word in others
     ]

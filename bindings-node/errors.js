@@ -23,7 +23,12 @@ function describe(kind, name, code) {
 }
 
 class ConfigError extends QuorlockError {}
-class LockTimeoutError extends QuorlockError {}
+class LockTimeoutError extends QuorlockError {
+  constructor(message, details) {
+    super(message, details)
+    if (details?.holder !== undefined) this.holder = details.holder
+  }
+}
 class QuorumError extends QuorlockError {}
 class LeaseLostError extends QuorlockError {}
 class ClosedError extends QuorlockError {}

@@ -1,4 +1,4 @@
-/** The outcome of a failed operation at one node. */
+/** The outcome of an operation at one node. */
 export interface NodeReport {
   /** The node's URL, without user and password. */
   readonly address: string
@@ -34,8 +34,8 @@ export interface NodeReport {
 }
 
 /**
- * The base class of all errors of quorlock. `message` says what happened, without the addresses of the nodes, because
- * web frameworks send it to their clients; what each node answered is in `nodes`. Loggers and `JSON.stringify` show
+ * The base class of all errors of quorlock. `message` says what happened and counts the outcomes, without the addresses
+ * of the nodes, because web frameworks send it to their clients; what each node answered is in `nodes`. Loggers and `JSON.stringify` show
  * `name`, `code`, `message`, `resources` and `nodes`.
  */
 export class QuorlockError extends Error {
@@ -57,6 +57,11 @@ export class ConfigError extends QuorlockError {
 /** Others held the lock for the whole `wait`. */
 export class LockTimeoutError extends QuorlockError {
   readonly code: 'TIMEOUT'
+  /**
+   * The name of the holder: what it calls itself, so for people only. `undefined` if it has no name, if another
+   * program or an earlier version of quorlock holds the lock, or if the nodes disagree.
+   */
+  readonly holder: string | undefined
 }
 
 /** Too few nodes could vote: the others were unreachable, timed out, were guarded or refused. */
@@ -100,6 +105,11 @@ interface SharedOptions {
    * or `Infinity` for no limit. Default: 3,600,000. It does not shorten the first `ttl`.
    */
   maxHold?: number | null | undefined
+  /**
+   * The name that others see while they wait for the lease: at most 128 bytes in UTF-8, without control characters.
+   * Empty for none. Default (`null`): `hostname:pid` of the process.
+   */
+  holder?: string | null | undefined
 }
 
 /** Options of a client. Durations in milliseconds. */
@@ -168,10 +178,13 @@ export class Lease implements AsyncDisposable {
   /** The locked resources, in the order given. */
   readonly resources: readonly string[]
   /**
-   * The value of the key on the nodes: 40 hexadecimal digits, unique to the lease, and the same for all
-   * of its resources.
+   * The value of the key on the nodes: 40 random hexadecimal digits and, if the lease has a name, `;` and the
+   * name. Unique to the lease, and the same for all of its resources. It is a secret: whoever has it can release
+   * the lock.
    */
   readonly token: string
+  /** The name that others see while they wait for this lease; empty if it has none. */
+  readonly holder: string
   /**
    * The fencing token: larger than that of every earlier lease of the resource, below 2^53. Send it
    * with every write, and let the storage refuse a smaller one than it has seen. Throws
@@ -309,6 +322,71 @@ export class Diagnosis {
   readonly nodes: readonly NodeDiagnosis[]
   /** Returns a readable report of several lines. */
   toString(): string
+}
+
+/** What one node stores about a resource. */
+export interface NodeStatus {
+  /** The node's URL, without user and password. */
+  readonly address: string
+  /**
+   * `held`; `missing` if the resource is free on this node. Any other outcome says why the node gave no report, or
+   * why it does not count.
+   */
+  readonly outcome: NodeReport['outcome']
+  /** Details, such as the server's error text; may be empty. */
+  readonly detail: string
+  /** The name of the holder; `null` if it has none, or another program stored the key. */
+  readonly holder: string | null
+  /**
+   * The first 8 characters of the token in the key, which tell holders apart; `null` if there is no key, or its
+   * value is not text.
+   */
+  readonly token: string | null
+  /** The time in ms until the key expires; `null` if it never does, or if there is no key. */
+  readonly remaining: number | null
+  /** The last fencing token that the node granted; `null` if it has been forgotten. */
+  readonly fence: number | null
+  /** The number of clients in the node's queue; `null` if it could not be read. */
+  readonly waiters: number | null
+}
+
+/** The status of a resource: the result of {@link Client.status}. */
+export interface Status {
+  /** The name of the resource. */
+  readonly resource: string
+  /**
+   * `held`: a majority of the nodes holds the same token. `free`: the resource is free on a majority. `contested`:
+   * neither, because several clients try to acquire it, or the keys of an attempt that failed have not expired.
+   * `unknown`: too few nodes answered to tell.
+   */
+  readonly state: 'free' | 'held' | 'contested' | 'unknown'
+  /**
+   * The name of the holder: what it calls itself. `null` if the state is not `held`, if the holder has no name, or if
+   * another program holds the resource.
+   */
+  readonly holder: string | null
+  /**
+   * The first 8 characters of the holder's token, which tell holders apart; `null` if the state is not `held`. The
+   * rest is secret.
+   */
+  readonly token: string | null
+  /**
+   * When the holder acquired the resource, by the nodes' clocks. It is derived from the fence, which is the median of
+   * the nodes' clocks unless a counter was ahead of them: then the time is too late. `null` if the state is not
+   * `held`, if another program holds the resource, or if the time would be in the future.
+   */
+  readonly since: Date | null
+  /** The largest fencing token that was granted: the holder's, if the state is `held`. */
+  readonly fence: number | null
+  /**
+   * The time in ms until a majority of the nodes is free, if no key is extended; `null` if the resource is free, or
+   * if the time is unknown.
+   */
+  readonly remaining: number | null
+  /** The number of clients that wait for the resource: the length of the longest queue. */
+  readonly waiters: number
+  /** The nodes, in the order of the client's list. */
+  readonly nodes: readonly NodeStatus[]
 }
 
 /** A histogram of durations. */
@@ -489,6 +567,25 @@ export class Client implements AsyncDisposable {
    * resources, whether any of them is. Rejects with {@link QuorumError} if too few nodes answer.
    */
   locked(resources: Resources): Promise<boolean>
+  /**
+   * Asks all nodes who holds a resource, since when and for how long, and how many wait for it. Changes nothing on
+   * the nodes. The result may be out of date when it arrives. Nodes that do not answer are not an error: see
+   * {@link Status.state}. Rejects with {@link ConfigError} for an invalid resource, and with {@link ClosedError} if
+   * the client is closed.
+   */
+  status(resource: string): Promise<Status>
+  /**
+   * Releases a resource on behalf of whoever holds it now, and notifies the next waiter. Use it for a holder that
+   * hangs, or that crashed and had a long ttl.
+   *
+   * The holder is not told. If it is alive, it loses the lease at its next extension, after a third of its ttl; until
+   * then, it may work at the same time as the next holder.
+   *
+   * Resolves to the outcome at each node: `confirmed` where the key was deleted, `missing` where there was none. A key
+   * whose value is not text is not deleted, and its node reports `held`. Rejects with {@link ConfigError} for an
+   * invalid resource, and with {@link ClosedError} if the client is closed.
+   */
+  forceRelease(resource: string): Promise<readonly NodeReport[]>
   /**
    * Returns the statistics of this client in this process: acquires, leases, and the requests to
    * each node.

@@ -152,6 +152,10 @@ class Lease {
     return this.#native.token
   }
 
+  get holder() {
+    return this.#native.holder
+  }
+
   get fence() {
     return unwrap(this.#native.fence())
   }
@@ -241,6 +245,14 @@ function camelCase(json) {
   if (json === null || typeof json !== 'object') return json
   const camel = (name) => name.replace(/_[a-z]/g, (letter) => letter[1].toUpperCase())
   return Object.fromEntries(Object.entries(json).map(([name, value]) => [camel(name), camelCase(value)]))
+}
+
+/** Converts the status of a resource from JSON of the core. */
+function statusOf(json) {
+  const { sinceMs, expiresInMs: remaining, nodes, ...status } = camelCase(JSON.parse(json))
+  const since = sinceMs === null ? null : new Date(sinceMs)
+  const nodeOf = ({ expiresInMs, ...node }) => ({ ...node, remaining: expiresInMs })
+  return { ...status, since, remaining, nodes: nodes.map(nodeOf) }
 }
 
 class Diagnosis {
@@ -333,6 +345,16 @@ class Client {
   async locked(resources) {
     const site = callSite()
     return unwrap(await resultOf(this.#native.locked(namesOf(resources))), site)
+  }
+
+  async status(resource) {
+    const site = callSite()
+    return statusOf(...unwrap(await resultOf(this.#native.status(nameOf(resource))), site))
+  }
+
+  async forceRelease(resource) {
+    const site = callSite()
+    return unwrap(await resultOf(this.#native.forceRelease(nameOf(resource))), site)
   }
 
   stats() {

@@ -1,10 +1,13 @@
-"""Builds the published packages of one platform: the wheel, and the addon with its licences.
+"""Builds the published packages of one platform: the wheels, and the addon with its licences.
 
     python release/for_platform.py PLATFORM OUT
 
 PLATFORM is a name in platforms.json. OUT gets wheels/ and addons/PLATFORM/. For Linux, zig links
 against glibc 2.17 or musl 1.2, independent of this machine. Packages for other systems must be
 built on them.
+
+One wheel is for all versions of CPython. Its free-threaded builds need a wheel for each version,
+and the interpreter to build it.
 """
 
 from __future__ import annotations
@@ -18,6 +21,7 @@ from pathlib import Path
 import npm
 
 ROOT = Path(__file__).resolve().parent.parent
+FREE_THREADED = ("python3.14t",)
 GLIBC = "2.17"
 COMPATIBILITY = {"glibc": "manylinux_2_17", "musl": "musllinux_1_2"}
 LIBRARIES = {
@@ -53,6 +57,8 @@ def main() -> None:
     licences = ROOT / "LICENSE-THIRD-PARTY"
     run(sys.executable, ROOT / "release" / "licenses.py", "--target", target, licences)
     run(*wheel)
+    for interpreter in FREE_THREADED:
+        run(*wheel, "--interpreter", interpreter)
     run(*build, "--package", "quorlock-node")
     library = ROOT / "target" / target / "release" / LIBRARIES[fields["os"]]
     shutil.copy(library, addon / "quorlock.node")

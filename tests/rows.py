@@ -68,6 +68,9 @@ def expect(case: dict[str, Any], action: Callable[[], Any]) -> Any:
         assert outcome in (None, node.outcome), error
     if "outcomes" in case:
         assert len(error.nodes) == len(case["outcomes"])
+    if "holder" in case:
+        assert isinstance(error, quorlock.LockTimeoutError)
+        assert error.holder == case["holder"]
     if "about" in case:
         assert error.resources == tuple(case["about"])
         assert error.resource == case["about"][0]

@@ -16,9 +16,10 @@ pub struct Failure {
     pub message: String,
     pub resources: Vec<String>,
     pub nodes: Vec<NodeReport>,
+    pub holder: Option<String>,
 }
 
-/// The outcome of a failed operation at one node.
+/// The outcome of an operation at one node.
 #[napi(object)]
 pub struct NodeReport {
     pub address: String,
@@ -26,20 +27,26 @@ pub struct NodeReport {
     pub detail: String,
 }
 
+impl From<&quorlock::NodeReport> for NodeReport {
+    fn from(report: &quorlock::NodeReport) -> Self {
+        Self {
+            address: report.address.clone(),
+            outcome: report.outcome.as_str().to_owned(),
+            detail: report.detail.clone(),
+        }
+    }
+}
+
 impl From<Error> for Failure {
     fn from(error: Error) -> Self {
-        let nodes = error.nodes().iter().map(|node| NodeReport {
-            address: node.address.clone(),
-            outcome: node.outcome.as_str().to_owned(),
-            detail: node.detail.clone(),
-        });
         Self {
             code: error.code().as_str().to_owned(),
             class: error.code().class().to_owned(),
             // Without the nodes' addresses, because web frameworks send the message to their clients.
-            message: error.message().to_owned(),
+            message: error.summary(),
             resources: error.resources().to_vec(),
-            nodes: nodes.collect(),
+            nodes: error.nodes().iter().map(NodeReport::from).collect(),
+            holder: error.holder().map(str::to_owned),
         }
     }
 }

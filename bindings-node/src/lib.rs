@@ -11,9 +11,9 @@ mod log;
 mod mailbox;
 mod testing;
 
-use convert::{Failure, settle, value, values};
+use convert::{Failure, NodeReport, settle, value, values};
 use mailbox::Deliver;
-use napi::bindgen_prelude::{Either, Either6, Function, Null, Object, Unknown};
+use napi::bindgen_prelude::{Either, Either7, Function, Null, Object, Unknown};
 use napi::threadsafe_function::ThreadsafeFunctionCallMode::NonBlocking;
 use napi::{Error, Result, Status};
 use napi_derive::napi;
@@ -26,7 +26,7 @@ use std::time::Duration;
 const NO_OWNER: Option<Owner> = None;
 
 /// The outcome of an operation.
-type Outcome = Either6<Lease, bool, Vec<String>, Failure, (), Null>;
+type Outcome = Either7<Lease, bool, Vec<String>, Failure, (), Null, Vec<NodeReport>>;
 
 /// Collects the results of all operations of one environment: the main thread, or a worker thread. A method
 /// that starts an operation returns its number, which identifies the operation.
@@ -89,7 +89,7 @@ impl Client {
     pub fn acquire(&self, resources: Vec<String>, options: Option<Object<'_>>) -> Result<f64> {
         let acquired = self.lock_of(resources, options)?.acquire_as(NO_OWNER);
         let mailbox = Weak::clone(&self.mailbox);
-        let lease = |lease| Either6::A(Lease { lease, mailbox });
+        let lease = |lease| Either7::A(Lease { lease, mailbox });
         begin(&self.mailbox, acquired, |acquired| outcome(acquired, lease))
     }
 
@@ -99,8 +99,8 @@ impl Client {
         let tried = self.lock_of(resources, options)?.try_acquire_as(NO_OWNER);
         let mailbox = Weak::clone(&self.mailbox);
         let lease = |lease: Option<_>| match lease {
-            Some(lease) => Either6::A(Lease { lease, mailbox }),
-            None => Either6::F(Null),
+            Some(lease) => Either7::A(Lease { lease, mailbox }),
+            None => Either7::F(Null),
         };
         begin(&self.mailbox, tried, |tried| outcome(tried, lease))
     }
@@ -109,7 +109,7 @@ impl Client {
     #[napi(catch_unwind)]
     pub fn locked(&self, resources: Vec<String>) -> Result<f64> {
         let locked = self.client.lock(resources).locked();
-        begin(&self.mailbox, locked, |locked| outcome(locked, Either6::B))
+        begin(&self.mailbox, locked, |locked| outcome(locked, Either7::B))
     }
 
     /// The nodes' URLs, without passwords.
@@ -122,9 +122,24 @@ impl Client {
     #[napi(catch_unwind)]
     pub fn doctor(&self) -> Result<f64> {
         let forms = |diagnosis: quorlock::Diagnosis| {
-            Either6::C(vec![diagnosis.to_string(), diagnosis.to_json()])
+            Either7::C(vec![diagnosis.to_string(), diagnosis.to_json()])
         };
         begin(&self.mailbox, self.client.doctor(), move |diagnosis| outcome(diagnosis, forms))
+    }
+
+    /// Starts a query of the status of a resource. The result is an array of one string: JSON.
+    #[napi(catch_unwind)]
+    pub fn status(&self, resource: String) -> Result<f64> {
+        let json = |status: quorlock::Status| Either7::C(vec![status.to_json()]);
+        begin(&self.mailbox, self.client.status(resource), move |status| outcome(status, json))
+    }
+
+    /// Starts a release on behalf of the holder. The result is the outcome at each node.
+    #[napi(catch_unwind)]
+    pub fn force_release(&self, resource: String) -> Result<f64> {
+        let reports = |nodes: Vec<_>| Either7::G(nodes.iter().map(NodeReport::from).collect());
+        let released = self.client.force_release_holder(resource);
+        begin(&self.mailbox, released, move |released| outcome(released, reports))
     }
 
     /// Returns the client's statistics as JSON.
@@ -148,7 +163,7 @@ impl Client {
     /// Starts closing the client. The result is `undefined`.
     #[napi(catch_unwind)]
     pub fn close(&self) -> Result<f64> {
-        begin(&self.mailbox, self.client.close(), Either6::E)
+        begin(&self.mailbox, self.client.close(), Either7::E)
     }
 }
 
@@ -192,6 +207,12 @@ impl Lease {
     #[napi(getter, catch_unwind)]
     pub fn token(&self) -> &str {
         self.lease.token()
+    }
+
+    /// The name that others see; empty if there is none.
+    #[napi(getter, catch_unwind)]
+    pub fn holder(&self) -> &str {
+        self.lease.holder()
     }
 
     /// Returns the fencing token: below 2^53, so the conversion is exact. Returns a failure if the lease has
@@ -248,7 +269,7 @@ impl Lease {
     pub fn extend(&self, ttl: Unknown<'_>) -> Result<f64> {
         let ttl = convert::given(ttl)?.map(value).transpose()?;
         let extended = self.lease.extend_by(Dialect::JavaScript, ttl.as_ref());
-        begin(&self.mailbox, extended, |extended| outcome(extended, Either6::E))
+        begin(&self.mailbox, extended, |extended| outcome(extended, Either7::E))
     }
 
     /// Stops renewing a lease that was garbage-collected, without releasing it. Returns whether it was valid.
@@ -260,7 +281,7 @@ impl Lease {
     /// Starts the release. The result is whether the lease was valid and a majority confirmed the release.
     #[napi(catch_unwind)]
     pub fn release(&self) -> Result<f64> {
-        begin(&self.mailbox, self.lease.release(), Either6::B)
+        begin(&self.mailbox, self.lease.release(), Either7::B)
     }
 }
 
@@ -276,7 +297,7 @@ fn begin<T: Send + 'static>(
 }
 
 fn outcome<T>(result: quorlock::Result<T>, convert: impl FnOnce(T) -> Outcome) -> Outcome {
-    result.map_or_else(|error| Either6::D(error.into()), convert)
+    result.map_or_else(|error| Either7::D(error.into()), convert)
 }
 
 /// Closes all clients and releases all leases, for the exit of the process. Blocks for at most `milliseconds`.

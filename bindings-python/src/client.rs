@@ -73,6 +73,30 @@ impl Client {
         }))
     }
 
+    /// Returns the status of a resource as JSON.
+    fn status(&self, resource: &Bound<'_, PyAny>) -> PyResult<Pending> {
+        let py = resource.py();
+        let _entered = exit::enter(py);
+        logging::prepare(py)?;
+        credentials::prepare(py)?;
+        Ok(Pending::of(self.client.status(name(resource)), |py, status| {
+            let status = status.map_err(|e| error(py, &e))?;
+            Ok(status.to_json().into_pyobject(py)?.into_any().unbind())
+        }))
+    }
+
+    /// Releases a resource on behalf of its holder. Returns the outcome at each node.
+    fn force_release(&self, resource: &Bound<'_, PyAny>) -> PyResult<Pending> {
+        let py = resource.py();
+        let _entered = exit::enter(py);
+        logging::prepare(py)?;
+        credentials::prepare(py)?;
+        Ok(Pending::of(self.client.force_release_holder(name(resource)), |py, released| {
+            let nodes = released.map_err(|e| error(py, &e))?;
+            Ok(convert::reports(py, &nodes)?.into_any().unbind())
+        }))
+    }
+
     /// Returns the statistics as JSON.
     fn stats(&self) -> String {
         self.client.stats().to_json()
@@ -96,4 +120,10 @@ impl Client {
     fn close(&self) -> Pending {
         Pending::of(self.client.close(), |py, ()| Ok(py.None()))
     }
+}
+
+/// Returns the name of a resource. A name that is not a string is replaced by an empty one, which the core
+/// rejects with a configuration error.
+fn name(resource: &Bound<'_, PyAny>) -> String {
+    resource.extract().unwrap_or_default()
 }

@@ -6,8 +6,8 @@
 use crate::exit::outlives_process;
 use pyo3::exceptions::{PyRuntimeError, PySystemExit};
 use pyo3::prelude::*;
-use pyo3::types::{PyBool, PyDelta, PyDict, PyFloat, PyInt, PyString};
-use quorlock::{Error, ErrorCode, OptionValue};
+use pyo3::types::{PyBool, PyDelta, PyDict, PyFloat, PyInt, PyString, PyTuple};
+use quorlock::{Error, ErrorCode, NodeReport, OptionValue};
 
 /// Converts a dict of keyword arguments to core options.
 pub(crate) fn values(options: &Bound<'_, PyDict>) -> PyResult<Vec<(String, OptionValue)>> {
@@ -70,15 +70,21 @@ pub(crate) fn error(py: Python<'_>, error: &Error) -> PyErr {
         return PySystemExit::new_err(());
     }
     let made = || -> PyResult<PyErr> {
-        let errors = py.import("quorlock._errors")?;
-        let report = errors.getattr("NodeReport")?;
-        let nodes = error
-            .nodes()
-            .iter()
-            .map(|node| report.call1((&node.address, node.outcome.as_str(), &node.detail)))
-            .collect::<PyResult<Vec<_>>>()?;
-        let class = errors.getattr(error.code().class())?;
-        Ok(PyErr::from_value(class.call1((error.to_string(), error.resources(), nodes))?))
+        let class = py.import("quorlock._errors")?.getattr(error.code().class())?;
+        let (text, nodes) = (error.to_string(), reports(py, error.nodes())?);
+        let raised = match error.code() {
+            ErrorCode::Timeout => class.call1((text, error.resources(), nodes, error.holder())),
+            _ => class.call1((text, error.resources(), nodes)),
+        };
+        Ok(PyErr::from_value(raised?))
     };
     made().unwrap_or_else(|_| PyRuntimeError::new_err(error.to_string()))
+}
+
+/// Converts the outcomes at the nodes to a tuple of `quorlock.NodeReport`.
+pub(crate) fn reports<'py>(py: Python<'py>, nodes: &[NodeReport]) -> PyResult<Bound<'py, PyTuple>> {
+    let class = py.import("quorlock._errors")?.getattr("NodeReport")?;
+    let report =
+        |node: &NodeReport| class.call1((&node.address, node.outcome.as_str(), &node.detail));
+    PyTuple::new(py, nodes.iter().map(report).collect::<PyResult<Vec<_>>>()?)
 }

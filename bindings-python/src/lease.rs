@@ -45,6 +45,11 @@ impl Lease {
     }
 
     #[getter]
+    fn holder(&self) -> &str {
+        self.0.holder()
+    }
+
+    #[getter]
     fn fence(&self, py: Python<'_>) -> PyResult<u64> {
         self.0.only_fence().map_err(|e| error(py, &e))
     }

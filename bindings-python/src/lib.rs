@@ -88,7 +88,10 @@ fn check_interpreter(py: Python<'_>) -> PyResult<()> {
     }
 }
 
-#[pymodule]
+// Works without the GIL, in the free-threaded builds of CPython: all state is in atomics and mutexes, and
+// no Python code runs, and no Python object is dropped, while a thread holds one of the mutexes. A thread that
+// runs Python code may be suspended, and the others would wait for the mutex.
+#[pymodule(gil_used = false)]
 fn _quorlock(module: &Bound<'_, PyModule>) -> PyResult<()> {
     check_interpreter(module.py())?;
     // PyO3 imports this type on first use. A child forked during that import would wait forever.

@@ -20,7 +20,12 @@ pub(crate) async fn acquire(
     let began = Instant::now();
     let wait = if wanted.nonblock { Some(&OptionValue::Number(0.0)) } else { wanted.wait.as_ref() };
     let set = |wait| lock.clone().option(Dialect::CommandLine, "--wait", wait);
-    let lock = wait.map_or_else(|| lock.clone(), set).checked()?;
+    let mut lock = wait.map_or_else(|| lock.clone(), set);
+    if let Some(holder) = &wanted.holder {
+        let holder = OptionValue::Text(holder.clone());
+        lock = lock.option(Dialect::CommandLine, "--holder", &holder);
+    }
+    let lock = lock.checked()?;
     let outage = outage(wanted.outage.as_ref())?;
     let mut is_outage_known = false;
     loop {
@@ -51,7 +56,9 @@ async fn attempt(lock: &Lock, wait: Option<&OptionValue>, output: &Output) -> Re
     if wait != Some(&OptionValue::Number(0.0)) {
         match lock.clone().wait(Duration::ZERO).acquire().await {
             Err(error) if error.code() == ErrorCode::Timeout => {
-                output.note(format_args!("waiting for {}", names(lock.resources())));
+                let by =
+                    error.holder().map_or_else(String::new, |holder| format!(", held by {holder}"));
+                output.note(format_args!("waiting for {}{by}", names(lock.resources())));
                 output.detail(error.nodes());
             }
             // A single try gives up at once, so the acquire below decides whether it is an outage.
@@ -65,7 +72,11 @@ async fn attempt(lock: &Lock, wait: Option<&OptionValue>, output: &Output) -> Re
 fn tell_acquired(lease: &Lease, began: Instant, output: &Output) {
     let fence = lease.fences().next().map_or(0, |(_, fence)| fence);
     let (name, waited) = (names(lease.resources()), show(began.elapsed()));
-    output.note(format_args!("acquired {name} after {waited}, fence {fence}"));
+    let holder = match lease.holder() {
+        "" => String::new(),
+        holder => format!(" as {holder}"),
+    };
+    output.note(format_args!("acquired {name}{holder} after {waited}, fence {fence}"));
 }
 
 /// Returns how long an outage at the start may last; `None` for no limit.

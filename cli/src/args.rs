@@ -5,7 +5,7 @@
 use crate::duration;
 use clap::error::ErrorKind;
 use clap::parser::ValueSource;
-use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
+use clap::{ArgMatches, Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
 use quorlock::OptionValue;
 use std::ffi::OsString;
@@ -21,12 +21,12 @@ Exit status:
   2       doctor: there are errors
   64      an argument, an option, a URL or the list of nodes is wrong
   69      too few nodes can vote
-  75      run: others held the lock for the whole --wait
-  79      run: the lease was lost
+  75      run, acquire: others held the lock for the whole --wait
+  79      run: the lease was lost; extend, release: the lease had ended
   125     any other failure
   126     run: the command cannot be run
   127     run: the command does not exist
-  128+n   run, bench: ended by signal n
+  128+n   run, acquire, watch, bench: ended by signal n
 In all other cases, run exits with the status of its command.";
 
 const RUN_AFTER_HELP: &str = "\
@@ -54,6 +54,18 @@ Exit status: that of the command, or
 Examples:
   quorlock run -n nightly-report -- /usr/local/bin/report
   quorlock run -n nightly-report -c 'make-report | mail -s report team'";
+
+const ACQUIRE_AFTER_HELP: &str = "\
+Exit status:
+  0       the lock was acquired
+  64      an argument, an option, a URL or the list of nodes is wrong
+  69      too few nodes can vote
+  75      others held the lock for the whole --wait (see -E)
+
+Example:
+  export QUORLOCK_LEASE=$(quorlock acquire orders:42 --ttl 60s) || exit
+  quorlock extend
+  quorlock release";
 
 const DOCTOR_AFTER_HELP: &str = "\
 Use `quorlock doctor` for alerts, and `quorlock doctor --require majority` for health probes. The probe \
@@ -102,6 +114,9 @@ pub(crate) struct Nodes {
     /// How long the nodes keep a lock that is not renewed
     #[arg(long, value_name = "DURATION", global = true, env = "QUORLOCK_TTL", value_parser = duration::parse, default_value = "10s")]
     pub(crate) ttl: OptionValue,
+    /// Whether the ttl is given as a flag, and is not a default.
+    #[arg(skip)]
+    pub(crate) is_ttl_flag: bool,
 }
 
 /// The options for the output, common to all commands.
@@ -122,6 +137,8 @@ pub(crate) struct Shown {
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     Run(Run),
+    Acquire(Acquire),
+    Extend(Extend),
     Status(Status),
     List(List),
     Watch(Watch),
@@ -155,6 +172,9 @@ pub(crate) struct Acquiring {
     /// How long to retry, from the start, while too few nodes can vote: forever for no limit [default: 0]
     #[arg(long, value_name = "DURATION", env = "QUORLOCK_OUTAGE", value_parser = duration::parse)]
     pub(crate) outage: Option<OptionValue>,
+    /// The name that others see while they wait, at most 128 bytes; '' for none [default: HOST:PID]
+    #[arg(long, value_name = "NAME", env = "QUORLOCK_HOLDER")]
+    pub(crate) holder: Option<String>,
     /// The exit status if others hold the lock. Does not change the exit status of errors
     #[arg(long, short = 'E', value_name = "STATUS", env = "QUORLOCK_CONFLICT_EXIT_CODE", default_value_t = crate::exit::CONFLICT)]
     pub(crate) conflict_exit_code: u8,
@@ -178,6 +198,26 @@ pub(crate) struct Run {
     /// The command and its arguments
     #[arg(last = true, required_unless_present = "script", value_name = "COMMAND")]
     pub(crate) command: Vec<OsString>,
+}
+
+/// Acquire a lock for a script, and print a text that stands for the lease
+///
+/// Nothing renews the lease: it ends after --ttl, unless `quorlock extend` extends it in time. The text is a secret:
+/// whoever has it can extend and release the lease.
+#[derive(Args, Debug)]
+#[command(after_help = ACQUIRE_AFTER_HELP)]
+pub(crate) struct Acquire {
+    #[command(flatten)]
+    pub(crate) acquiring: Acquiring,
+}
+
+/// Extend a lease of `quorlock acquire` to its ttl from now, or to --ttl
+#[derive(Args, Debug)]
+pub(crate) struct Extend {
+    /// The text that `quorlock acquire` has printed. Other users see flags in the process list: use the environment
+    /// variable there
+    #[arg(long, value_name = "LEASE", env = "QUORLOCK_LEASE")]
+    pub(crate) lease: String,
 }
 
 /// Show who holds a lock. Changes nothing
@@ -231,14 +271,19 @@ pub(crate) enum Require {
     All,
 }
 
-/// Take a lock away from its holder, so that the next waiter gets it
+/// Release a lease of `quorlock acquire`, or take a lock away from its holder
 ///
+/// With a resource, it takes the lock away from its holder, so that the next waiter gets it.
 /// The holder notices the loss at its next renewal, within about a third of its ttl. Until then, it may work at the
 /// same time as the next holder. If the lock gets a new holder before you confirm, it is not released.
 #[derive(Args, Debug)]
 pub(crate) struct Release {
-    /// The resource to release
-    pub(crate) resource: String,
+    /// The resource to take away from its holder
+    #[arg(required_unless_present = "lease")]
+    pub(crate) resource: Option<String>,
+    /// Release the lease of `quorlock acquire` that printed this text. Without effect if a resource is given
+    #[arg(long, value_name = "LEASE", env = "QUORLOCK_LEASE")]
+    pub(crate) lease: Option<String>,
     /// Do not ask for confirmation
     #[arg(long, short, visible_alias = "force")]
     pub(crate) yes: bool,
@@ -265,11 +310,20 @@ pub(crate) fn command() -> clap::Command {
 /// Parses the arguments. An error is reported with the usage.
 pub(crate) fn parse(arguments: &[OsString]) -> Result<Arguments, clap::Error> {
     let matches = command().try_get_matches_from(arguments)?;
-    let is_flag = |name| matches.value_source(name) == Some(ValueSource::CommandLine);
     // An environment variable is a default, which a flag overrides. Two flags are a contradiction.
-    if is_flag("urls") && is_flag("nodes_file") {
-        let message = "--node and --nodes-file cannot be used together";
-        return Err(command().error(ErrorKind::ArgumentConflict, message));
+    let is_flag =
+        |matches: &ArgMatches, name| matches.value_source(name) == Some(ValueSource::CommandLine);
+    let conflict = |message| Err(command().error(ErrorKind::ArgumentConflict, message));
+    if is_flag(&matches, "urls") && is_flag(&matches, "nodes_file") {
+        return conflict("--node and --nodes-file cannot be used together");
     }
-    Arguments::from_arg_matches(&matches)
+    if let Some(release) = matches.subcommand_matches("release")
+        && is_flag(release, "resource")
+        && is_flag(release, "lease")
+    {
+        return conflict("a resource and --lease cannot be used together");
+    }
+    let mut parsed = Arguments::from_arg_matches(&matches)?;
+    parsed.nodes.is_ttl_flag = is_flag(&matches, "ttl");
+    Ok(parsed)
 }

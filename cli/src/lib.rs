@@ -11,6 +11,7 @@ mod connect;
 mod doctor;
 mod duration;
 mod exit;
+mod lease;
 mod list;
 mod manual;
 mod output;
@@ -39,6 +40,8 @@ pub fn main(arguments: impl Iterator<Item = OsString>) -> u8 {
     let result = on_runtime(async {
         match command {
             Command::Run(wanted) => run::run(&nodes, &wanted, &output).await,
+            Command::Acquire(wanted) => lease::acquire(&nodes, &wanted, &output).await,
+            Command::Extend(wanted) => lease::extend(&nodes, &wanted, &output).await,
             Command::Status(wanted) => status::status(&nodes, &wanted, &output).await,
             Command::List(wanted) => list::list(&nodes, &wanted, &output).await,
             Command::Watch(wanted) => watch::watch(&nodes, &wanted, &output).await,

@@ -207,9 +207,10 @@ fn write(to: &mut impl Write, text: &str) {
 /// Prints what clap reports: an error in the usage, or the requested help or version. Returns the exit status.
 pub(crate) fn usage(error: &clap::Error, arguments: &[OsString]) -> u8 {
     let mut text = error.render().to_string();
-    // A misplaced argument may be a URL with a password.
+    // A misplaced argument may be a URL with a password, or the text of a lease.
     for argument in arguments.iter().filter_map(|argument| argument.to_str()) {
-        if argument.contains("://") && argument.contains('@') {
+        let is_secret = argument.contains("://") && argument.contains('@');
+        if is_secret || argument.contains("quorlock-lease-") {
             text = text.replace(argument, "***");
         }
     }

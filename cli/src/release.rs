@@ -5,6 +5,7 @@
 use crate::args::{self, Nodes};
 use crate::connect::client;
 use crate::exit;
+use crate::lease;
 use crate::output::{Failure, Output};
 use crate::status::{describe, printable, summary};
 use quorlock::{NodeReport, State, Status};
@@ -27,8 +28,13 @@ pub(crate) async fn release(
     wanted: &args::Release,
     output: &Output,
 ) -> Result<u8, Failure> {
+    let resource = match (&wanted.resource, &wanted.lease) {
+        (Some(resource), _) => resource,
+        (None, Some(text)) => return lease::release(nodes, text, output).await,
+        (None, None) => unreachable!("the arguments have one of them"),
+    };
     let client = client(nodes)?;
-    let seen = client.status(&wanted.resource).await?;
+    let seen = client.status(resource).await?;
     let is_anywhere = seen.nodes.iter().any(|node| node.token.is_some());
     if is_anywhere && !wanted.yes && !agrees(&seen, output)? {
         output.note("nothing was released");
@@ -36,14 +42,14 @@ pub(crate) async fn release(
     }
     // Releases only the token that was seen, so a lock acquired in the meantime is not touched.
     let nodes = client.force_release(&seen).await?;
-    let after = client.status(&wanted.resource).await?;
+    let after = client.status(resource).await?;
     client.close().await;
     if output.json {
         let Status { resource, state: was, .. } = &seen;
         let released = Released { resource, was: *was, state: after.state, nodes: &nodes };
         output.print_json(&released);
     } else {
-        output.print(describe(&after, output));
+        output.print(format_args!("{}\n{}", outcome(&seen, &after), describe(&after, output)));
     }
     Ok(match after.state {
         State::Free => exit::OK,
@@ -53,6 +59,19 @@ pub(crate) async fn release(
         _ if after.token != seen.token => exit::OK,
         _ => exit::NO,
     })
+}
+
+/// Says what was released, and from whom.
+fn outcome(seen: &Status, after: &Status) -> String {
+    let (name, state) = (printable(&seen.resource), seen.state.as_str());
+    let before = format!("it was {state}{}", summary(seen));
+    match after.state {
+        State::Free if seen.state == State::Free => format!("nothing to release: {name} was free"),
+        State::Free => format!("released {name}: {before}"),
+        State::Held if after.token == seen.token => format!("not released {name}: {before}"),
+        State::Held => format!("released {name}, which has a new holder: {before}"),
+        _ => format!("sent the release of {name}: {before}"),
+    }
 }
 
 /// Asks the user at the terminal for confirmation. Fails if stdin or stderr is not a terminal.

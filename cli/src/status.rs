@@ -6,10 +6,7 @@ use crate::duration::show;
 use crate::exit;
 use crate::output::{Failure, Output};
 use quorlock::{NodeStatus, State, Status};
-use std::time::Duration;
-
-/// The number of characters of a token that are shown: enough to distinguish tokens.
-const SHORT_TOKEN: usize = 12;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 pub(crate) async fn status(
     nodes: &Nodes,
@@ -49,23 +46,27 @@ pub(crate) fn describe(status: &Status, output: &Output) -> String {
 
 /// Returns further details of the status, to be appended to the state.
 pub(crate) fn summary(status: &Status) -> String {
-    let by = holder(status).map(|holder| format!("by {holder}"));
+    let held_for = held_for(status).map(|time| format!("for {}", show(time)));
+    let token = status.token.as_ref().map(|token| format!("token {token}…"));
     let fence = status.fence.filter(|_| status.state == State::Held);
     let fence = fence.map(|fence| format!("fence {fence}"));
     let left = expiry(status).map(|left| format!("free in {} unless it is renewed", show(left)));
-    let parts = [fence, left, waiters(status)].into_iter().flatten();
-    let parts: String = parts.map(|part| format!(", {part}")).collect();
-    by.map_or_else(String::new, |by| format!(" {by}")) + &parts
+    let by = status.holder.as_ref().map(|holder| format!("by {}", printable(holder)));
+    let words: String = [by, held_for].iter().flatten().map(|words| format!(" {words}")).collect();
+    let parts = [token, fence, left, waiters(status)].into_iter().flatten();
+    words + &parts.map(|part| format!(", {part}")).collect::<String>()
 }
 
 /// Returns the name of the holder, or the beginning of its token if it has none; `None` if the resource is not held.
 pub(crate) fn holder(status: &Status) -> Option<String> {
-    status.token.as_deref().map(short)
+    let token = || status.token.as_ref().map(|token| format!("token {token}…"));
+    status.holder.as_deref().map(printable).or_else(token)
 }
 
-/// Returns for how long the resource has been held.
-pub(crate) fn held_for(_status: &Status) -> Option<Duration> {
-    None
+/// Returns for how long the resource has been held, by the nodes' clocks and that of this machine.
+pub(crate) fn held_for(status: &Status) -> Option<Duration> {
+    let since = UNIX_EPOCH + Duration::from_millis(status.since_ms?);
+    Some(SystemTime::now().duration_since(since).unwrap_or_default())
 }
 
 /// Returns after which time the resource is free, if no key is extended.
@@ -84,11 +85,12 @@ pub(crate) fn waiters(status: &Status) -> Option<String> {
 
 fn describe_node(node: &NodeStatus, output: &Output) -> String {
     use quorlock::NodeOutcome::{Held, Missing};
-    let outcome = match (node.outcome, &node.token) {
-        (Missing, _) => output.paint("free"),
-        (Held, Some(token)) => format!("{} by {}", output.paint("held"), short(token)),
-        (Held, None) => format!("{} by a value that is not a token", output.paint("held")),
-        (outcome, _) => output.paint(outcome.as_str()),
+    let outcome = match (node.outcome, &node.holder, &node.token) {
+        (Missing, ..) => output.paint("free"),
+        (Held, Some(holder), _) => format!("{} by {}", output.paint("held"), printable(holder)),
+        (Held, None, Some(token)) => format!("{} by token {token}…", output.paint("held")),
+        (Held, None, None) => format!("{} by a value that is not a token", output.paint("held")),
+        (outcome, ..) => output.paint(outcome.as_str()),
     };
     let left = match (node.outcome, node.expires_in_ms) {
         (_, Some(left)) => Some(format!("for {} more", show(Duration::from_millis(left)))),
@@ -101,13 +103,6 @@ fn describe_node(node: &NodeStatus, output: &Output) -> String {
     let detail = Some(node.detail.clone()).filter(|detail| !detail.is_empty());
     let parts = [left, fence, waiters, detail].into_iter().flatten();
     outcome + &parts.map(|part| format!(", {part}")).collect::<String>()
-}
-
-fn short(token: &str) -> String {
-    match token.char_indices().nth(SHORT_TOKEN) {
-        Some((end, _)) => format!("{}…", printable(&token[..end])),
-        None => printable(token),
-    }
 }
 
 /// Replaces control characters, which a terminal would interpret.

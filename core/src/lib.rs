@@ -26,7 +26,6 @@ mod transport;
 #[doc(inline)]
 pub use quorlock_protocol as protocol;
 
-pub use client::list::Listed;
 pub use client::lock::Lock;
 pub use client::status::{NodeStatus, State, Status};
 pub use client::test_nodes::{FastForward, TestNodes};

@@ -32,10 +32,14 @@ def test_status_shows_holder_and_waiters(quorlock: CommandLine, servers: Servers
     assert done.stdout.splitlines()[0] == "r: free"
     assert all(url in done.stdout for url in servers.urls)
 
-    with library.Client(servers.urls) as client, client.lock("r") as lease:
+    with library.Client(servers.urls) as client, client.lock("r", holder="me") as lease:
         done = quorlock.run("status", "r")
         assert (done.returncode, done.stderr) == (1, "")
-        assert done.stdout.startswith(f"r: held, token {lease.token[:12]}…, fence {lease.fence}")
+        first, *nodes = done.stdout.splitlines()
+        assert first.startswith("r: held by me for ")
+        assert f", token {lease.token[:8]}…, fence {lease.fence}, free in " in first
+        assert all(": held by me, for " in node for node in nodes)
+        assert lease.token[:9] not in done.stdout
 
         waiter = quorlock.start("run", "--wait", "forever", "r", "--", "true")
         wait_until(lambda: queued(servers) == [1, 1, 1])
@@ -43,14 +47,18 @@ def test_status_shows_holder_and_waiters(quorlock: CommandLine, servers: Servers
         assert done.returncode == 1
         held, free = parse_json(done.stdout)
         assert held.keys() == {
-            *("resource", "state", "token", "fence", "expires_in_ms", "waiters", "nodes")
+            *("resource", "state", "holder", "token", "since_ms", "fence"),
+            *("expires_in_ms", "waiters", "nodes"),
         }
         assert (held["resource"], held["state"], held["waiters"]) == ("r", "held", 1)
-        assert (held["token"], held["fence"]) == (lease.token, lease.fence)
+        assert (held["token"], held["fence"]) == (lease.token[:8], lease.fence)
+        assert (held["holder"], held["since_ms"]) == ("me", lease.fence // 1000)
+        assert lease.token[:9] not in done.stdout
         assert 0 < held["expires_in_ms"] <= 10_000
         assert [node["address"] for node in held["nodes"]] == servers.urls
         for node in held["nodes"]:
-            assert (node["outcome"], node["token"]) == ("held", lease.token)
+            assert (node["outcome"], node["token"]) == ("held", lease.token[:8])
+            assert node["holder"] == "me"
             assert (node["fence"], node["waiters"]) == (lease.fence, 1)
         assert (free["resource"], free["state"], free["token"]) == ("other", "free", None)
     assert finish(waiter).returncode == 0
@@ -63,7 +71,7 @@ def test_status_reports_disagreeing_nodes_as_contested(
     servers[1].command("HSET", "r", "of another", "type")
     done = quorlock.run("status", "r")
     assert (done.returncode, done.stdout.splitlines()[0].split(",")[0]) == (1, "r: contested")
-    assert "held by one" in done.stdout
+    assert "held by token one" in done.stdout
     assert "not a token" in done.stdout
     servers[1].kill()
     done = quorlock.run("status", "--json", "r", *SOON)
@@ -76,7 +84,7 @@ def test_release_frees_the_lock_for_the_next_waiter(
     quorlock: CommandLine, servers: Servers
 ) -> None:
     done = quorlock.run("release", "--yes", "r")
-    assert (done.returncode, done.stdout.splitlines()[0]) == (0, "r: free")
+    assert (done.returncode, done.stdout.splitlines()[1]) == (0, "r: free")
     steal(servers, "r")
     # There is no terminal, so the command cannot ask for confirmation.
     done = quorlock.run("release", "r")

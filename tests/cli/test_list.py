@@ -38,7 +38,8 @@ def test_list_shows_held_resources_and_no_other_keys(
     assert done.stderr == "quorlock: no resource is held\n"
 
     store(servers, "orders:1", secrets.token_hex(20))
-    store(servers, "orders:2", f"{secrets.token_hex(20)};web-7:4121")
+    named = f"{secrets.token_hex(20)};web-7:4121"
+    store(servers, "orders:2", named)
     for key, value in [
         ("text", "x"),
         ("long", secrets.token_hex(21)),
@@ -58,6 +59,9 @@ def test_list_shows_held_resources_and_no_other_keys(
         titles, row = done.stdout.splitlines()
         assert titles.startswith("RESOURCE  STATE  HOLDER")
         assert row.startswith("a[b]*c    held   ")
+        done = quorlock.run("list", "orders:2")
+        row = done.stdout.splitlines()[1].split()
+        assert row[:4] == ["orders:2", "held", "web-7:4121", "-"]
         done = quorlock.run("list", "--limit", "1")
         assert len(done.stdout.splitlines()) == 2
         assert "there may be more" in done.stderr
@@ -124,9 +128,11 @@ def test_list_on_memory_nodes_is_empty(quorlock: CommandLine) -> None:
 def test_watch_prints_a_line_for_each_change(quorlock: CommandLine, servers: Servers) -> None:
     process = quorlock.start("watch", "--interval", "20ms", "r", "other")
     assert [line(process), line(process)] == ["r: free", "other: free"]
-    holder = quorlock.start("run", "r", "--", "sh", "-c", "echo; read x")
+    holder = quorlock.start("run", "--holder", "one", "r", "--", "sh", "-c", "echo; read x")
     line(holder)
-    assert line(process).startswith("r: held by ")
+    # The nodes are not changed at the same moment, so the resource may be contested in between.
+    while not (changed := line(process)).startswith("r: held by one, fence "):
+        assert changed.startswith("r: contested")
     waiter = quorlock.start("run", "--wait", "forever", "r", "--", "sh", "-c", "echo; read x")
     wait_until(lambda: queued(servers) == [1, 1, 1])
     assert line(process).endswith(", 1 client waits")

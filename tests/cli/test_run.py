@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -43,19 +44,20 @@ def test_a_command_runs_while_the_lock_is_held(quorlock: CommandLine, servers: S
 
 
 def test_the_log_says_who_holds_the_lock_and_when(quorlock: CommandLine, servers: Servers) -> None:
-    first = quorlock.start("run", "r", *SHELL, 'echo "$QUORLOCK_FENCE $QUORLOCK_TOKEN"; read x')
+    script = 'echo "$QUORLOCK_FENCE $QUORLOCK_TOKEN"; read x'
+    first = quorlock.start("run", "--holder", "one", "r", *SHELL, script)
     fence, token = line(first).split()
     second = quorlock.start("run", "--verbose", "r", *SHELL, "true")
     wait_until(lambda: queued(servers) == [1, 1, 1])
     acquired, released = finish(first).stderr.splitlines()
-    assert acquired.startswith("quorlock: acquired r ")
-    assert fence in acquired
+    assert acquired.startswith("quorlock: acquired r as one after ")
+    assert acquired.endswith(f", fence {fence}")
     assert released.startswith("quorlock: released r after ")
     log = finish(second).stderr
     waiting, *nodes, acquired, released = log.splitlines()
-    assert waiting.startswith("quorlock: waiting for r")
+    assert waiting == "quorlock: waiting for r, held by one"
     assert any(": held" in node for node in nodes)
-    assert acquired.startswith("quorlock: acquired r ")
+    assert f"quorlock: acquired r as {socket.gethostname()}:{second.pid} after" in acquired
     assert token[:9] not in log
     assert finish(quorlock.start("run", "-q", "r", "--", "true")).stderr == ""
 

@@ -26,6 +26,7 @@ def quorlock() -> CommandLine:
         (["run", "r", "echo", "x"], "put -- between the resource and the command"),
         (["run", "r", "ls", "-l"], "put -- between the resource and the command"),
         (["run", "r", "-c", "x", "--", "true"], "cannot be used with"),
+        (["run", "--holder", "x" * 129, "r", "--", "true"], "--holder must be"),
         (["run", "--outage=-1s", "r", "--", "true"], "--outage must be a duration of 0"),
         (["run", "--ttl", "10", "r", "--", "true"], "the unit is missing: write 10s"),
         (["run", "--wait", "soon", "r", "--", "true"], "--wait"),
@@ -110,7 +111,10 @@ def test_completions_are_printed_for_each_shell(quorlock: CommandLine, shell: st
         assert completed.stdout == "status\n"
 
 
-@pytest.mark.parametrize("command", [None, "run", "status", "release", "doctor", "bench"])
+COMMANDS = ["run", "acquire", "extend", "status", "list", "watch", "release", "doctor", "bench"]
+
+
+@pytest.mark.parametrize("command", [None, *COMMANDS])
 def test_each_command_has_a_manual_page(quorlock: CommandLine, command: str | None) -> None:
     done = quorlock.run("man", *([command] if command else []))
     assert (done.returncode, done.stderr) == (0, "")

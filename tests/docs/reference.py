@@ -82,6 +82,11 @@ def python() -> Members:
             functions = [_function(source, short) for source in sources]
             signatures = [f"{name}{_parameters(each)}" for each in functions if each]
             members[""].update(signatures or {name})
+    for name in ("Nodes", "Node"):
+        members[""].add(name)
+        # The constructor of a `Node` is not public.
+        faults = _python_members("_Faults", classes["_Faults"], None)
+        members[name] = _python_members(name, classes[name], None) | faults
     return members
 
 
@@ -111,7 +116,7 @@ def _python_members(name: str, body: ast.ClassDef, native: ast.ClassDef | None) 
         "__call__": f"@{name.lower()}",
         "__str__": f"str({name.lower()})",
     }
-    found = set(_constructors(name, body)) if name == "Client" else set()
+    found = set(_constructors(name, body)) if name in ("Client", "Nodes") else set()
     # The native base class of a lock or a lease has the `with` statement.
     overloaded = {each.name for each in body.body if _is_overload(each)}
     for each in [*(native.body if native else []), *body.body]:
@@ -138,7 +143,11 @@ def _is_overload(statement: ast.stmt) -> TypeGuard[ast.FunctionDef]:
 
 def _constructors(name: str, body: ast.ClassDef) -> list[str]:
     found = (each for each in body.body if isinstance(each, ast.FunctionDef))
-    return [f"{name}{_parameters(each)}" for each in found if each.name == "__init__"]
+    return [
+        f"{name}{_parameters(each)}"
+        for each in found
+        if each.name == "__init__" and not _is_overload(each)
+    ]
 
 
 def _attributes(initializer: ast.FunctionDef) -> Iterator[str]:
@@ -179,7 +188,8 @@ def _parameters(function: ast.FunctionDef | ast.AsyncFunctionDef) -> str:
 
 def node() -> Members:
     members: Members = {"": set()}
-    types = _types(_without_comments((NODE / "index.d.ts").read_text()))
+    sources = [(NODE / f"{module}.d.ts").read_text() for module in ("index", "testing")]
+    types = _types(_without_comments("\n".join(sources)))
     for exported, name, base, body in types:
         own = _node_members(name, body)
         inherited = [_node_members(other, text) for _, other, _, text in types if other == base]
@@ -216,7 +226,7 @@ def _types(source: str) -> list[tuple[bool, str, str, str]]:
 def _node_members(name: str, body: str) -> set[str]:
     constructor = r"^constructor\((.*)\).*"
     found = {re.sub(constructor, rf"new {name}(\1)", each) for each in _members_of(body)}
-    return {each for each in found if not each.startswith(("private ", "[field"))}
+    return {each for each in found if not each.startswith(("private ", "[field", "[position"))}
 
 
 def _members_of(body: str) -> Iterator[str]:

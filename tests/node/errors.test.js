@@ -41,6 +41,7 @@ function assertShown(shown, error) {
 test('console.log and JSON.stringify show the name, the code, the message and the nodes', async () => {
   const error = await outage()
   const text = inspect(error)
+  assert.match(error.message, / \[1 granted, 2 unreachable\]$/)
   assert.match(text, /^QuorumError: .*"?orders:42"?.*\n {4}at Client\.lock /)
   for (const part of ["code: 'NO_QUORUM'", ...NODES, "outcome: 'unreachable'"]) assert(text.includes(part), text)
   assert.equal(text.split(error.message).length, 2, 'the message is shown once')

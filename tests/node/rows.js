@@ -36,6 +36,7 @@ export async function expectOutcome(expected, action) {
     assert(shown.includes(text), `${shown} lacks ${text}`)
   }
   for (const secret of expected.never ?? []) assert(!inspect(error).includes(secret))
+  if (expected.holder !== undefined) assert.equal(error.holder ?? null, expected.holder)
   if (expected.about) {
     assert.deepEqual(error.resources, expected.about)
     assert.equal(error.resource, expected.about[0])

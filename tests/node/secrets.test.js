@@ -80,7 +80,7 @@ test('nodes in use show no secrets', async (t) => {
   const client = new Client(servers.urls, { wait: 60_000 })
   const lease = await client.lock('r')
   check(await client.lock('r', { wait: 0 }).then(assert.fail, (error) => error))
-  assert(!inspect(lease, { showHidden: true }).includes(lease.token), 'the token, which is enough to release the lease, must not be shown')
+  assert(!inspect(lease, { showHidden: true }).includes(lease.token.slice(0, 9)), 'the token, which is enough to release the lease, must not be shown')
   assertHidden(client, lease, client.stats(), await client.doctor(), Object.getOwnPropertyNames(client))
   await client.close()
   assert.throws(() => lease.check(), (error) => (check(error), true))

@@ -2,10 +2,15 @@
 // quorlock's time, and takes milliseconds.
 
 import assert from 'node:assert/strict'
+import { execFile } from 'node:child_process'
 import { createRequire } from 'node:module'
 import { mock, test } from 'node:test'
+import { fileURLToPath } from 'node:url'
+import { promisify } from 'node:util'
 import { Client, ConfigError, LeaseLostError, LockTimeoutError, QuorumError } from 'quorlock'
 import { Nodes } from 'quorlock/testing'
+
+const run = promisify(execFile)
 
 /** Returns fresh nodes for one test. */
 function open(t) {
@@ -130,6 +135,14 @@ test('require and import give the same class, whose nodes are fresh', async (t) 
   assert.ok(one.urls.every((url) => !other.urls.includes(url)))
   for (const wrong of [0, 33, -1, 1.5, '3']) assert.throws(() => new Nodes(wrong), ConfigError)
   for (const wrong of [-1, NaN, Infinity, '5', undefined]) await assert.rejects(one.advance(wrong), ConfigError)
+})
+
+test('the example on the page docs/testing.md passes', async () => {
+  const directory = fileURLToPath(new URL('../../examples/testing', import.meta.url))
+  // Without the variable of the outer runner, which would take the output.
+  const { NODE_TEST_CONTEXT, ...env } = process.env
+  const { stdout } = await run(process.execPath, ['--test'], { cwd: directory, env })
+  assert.match(stdout, /^. pass [1-9]/m)
 })
 
 test('close ends faults and closes clients', async () => {

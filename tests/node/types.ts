@@ -9,6 +9,7 @@ import { quorlock } from 'quorlock/fastify'
 import { HeldLease, Locked, QuorlockModule } from 'quorlock/nestjs'
 import { instrument } from 'quorlock/opentelemetry'
 import { register } from 'quorlock/prometheus'
+import { Nodes, type Node } from 'quorlock/testing'
 
 const client = new Client(['redis://127.0.0.1:6379'], {
   ttl: 5_000,
@@ -116,3 +117,14 @@ app.register(quorlock, { tll: 5 })
 QuorlockModule.forRoot({ tll: 5 })
 // @ts-expect-error: there is no such option
 void client.lock('r', { tll: 5 })
+
+export async function fail(): Promise<boolean> {
+  await using nodes = new Nodes(3)
+  const tested = nodes.client({ ttl: 10_000 })
+  const other: Lease = await nodes.hold('r', { autoExtend: false })
+  const first: Node | undefined = [...nodes][0]
+  first?.cut()
+  nodes[0]?.mend()
+  await nodes.advance(5_000)
+  return nodes.fastForward(async () => (await tested.lock('r')).valid && !other.valid)
+}

@@ -73,6 +73,7 @@ suite('scenarios', () => {
           const lease = await expectOutcome(step, () => client.lock(step.resource, options))
           if (!lease) return
           assert.deepEqual(lease.resources, [step.resource].flat())
+          assert.equal(lease.holder, step.holder ?? lease.holder)
           leases[step.acquire] = lease
         },
         release: async (step) => {
@@ -82,6 +83,14 @@ suite('scenarios', () => {
         locked: async (step) => {
           const locked = await expectOutcome(step, () => client.locked(step.locked))
           assert.equal(locked, step.returns)
+        },
+        status: async (step) => {
+          const status = await client.status(step.status)
+          assert.deepEqual([status.state, status.holder], [step.is, step.holder])
+        },
+        force_release: async (step) => {
+          const nodes = await client.forceRelease(step.force_release)
+          assert.deepEqual(nodes.map((node) => node.outcome), step.outcomes)
         },
         valid: (step) => {
           assert.equal(leases[step.valid].valid, step.is)

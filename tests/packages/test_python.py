@@ -32,6 +32,8 @@ def test_the_wheel_has_only_the_needed_files(packages: Path) -> None:
         if path.suffix in {".py", ".pyi", ".typed"}
     }
     assert package == sources | {"quorlock/_quorlock.abi3.so", "quorlock/py.typed"}
+    plugin = {name for name in names if name.startswith("_quorlock_pytest/")}
+    assert plugin == {"_quorlock_pytest/__init__.py", "_quorlock_pytest/py.typed"}
     rest = {name.partition(".dist-info/")[2] for name in names} - {""}
     assert rest - {"entry_points.txt"} == {
         "METADATA",

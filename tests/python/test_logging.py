@@ -220,7 +220,7 @@ def test_no_record_has_a_password_or_a_token(
         wait_until(lambda: len(of(records, "lease.lost")) == 1)
     logged = repr([vars(record) for record in records])
     assert all(url.split("@")[1] in logged for url in servers.urls)
-    assert not any(secret in logged for secret in ["s3cr3t", "wr0ng", lease.token])
+    assert not any(secret in logged for secret in ["s3cr3t", "wr0ng", lease.token[:9]])
 
 
 def test_a_resource_cannot_forge_a_record(records: Records) -> None:

@@ -104,7 +104,7 @@ def test_working_nodes_show_no_secrets(
             with pytest.raises(quorlock.LockTimeoutError) as caught:
                 client.lock("r", wait=0).acquire()
             check(caught.value)
-            assert lease.token not in repr(lease), "the token is a secret: it can end the lease"
+            assert lease.token[:9] not in repr(lease), "the token is a secret: it can end the lease"
             servers[0].kill()
             lease.extend()
             report = client.doctor()

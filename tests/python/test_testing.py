@@ -6,6 +6,8 @@ Each test covers seconds or minutes of quorlock's time, and takes milliseconds.
 from __future__ import annotations
 
 import asyncio
+import os
+import re
 import subprocess
 import sys
 import threading
@@ -14,6 +16,7 @@ from datetime import timedelta
 from pathlib import Path
 
 import pytest
+
 from quorlock import (
     Client,
     ConfigError,
@@ -22,6 +25,9 @@ from quorlock import (
     QuorumError,
 )
 from quorlock.testing import Nodes
+
+EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "testing"
+"""The example on the page `docs/testing.md`."""
 
 PATIENCE = 60
 """The longest time that a test may wait for something that takes no time, in seconds."""
@@ -238,7 +244,6 @@ def test_the_clock_of_real_nodes_stays(nodes: Nodes) -> None:
 
 
 TESTS = """
-import sys
 import pytest
 from quorlock import LockTimeoutError, QuorumError
 
@@ -252,18 +257,26 @@ def test_two(quorlock_nodes):
 """
 
 
-def run_pytest(directory: Path, text: str) -> subprocess.CompletedProcess[str]:
-    (directory / "test_it.py").write_text(text)
-    # As the entry point of the installed package does.
+def run_pytest(directory: Path) -> str:
+    # The entry point of the installed package loads the same plugin.
     command = [sys.executable, "-m", "pytest", "-p", "_quorlock_pytest", "-p", "no:cacheprovider"]
-    return subprocess.run([*command, "-q"], cwd=directory, capture_output=True, text=True)
+    environment = {**os.environ, "PYTHONDONTWRITEBYTECODE": "1"}
+    done = subprocess.run(
+        [*command, "-q"], cwd=directory, env=environment, capture_output=True, text=True
+    )
+    return done.stdout
 
 
 def test_the_fixture_makes_fresh_nodes(tmp_path: Path) -> None:
-    done = run_pytest(tmp_path, TESTS)
-    assert "2 passed" in done.stdout, done.stdout
+    (tmp_path / "test_it.py").write_text(TESTS)
+    assert "2 passed" in run_pytest(tmp_path)
 
 
 def test_the_plugin_does_not_import_quorlock(tmp_path: Path) -> None:
     text = "import sys\n\ndef test_it():\n    assert 'quorlock' not in sys.modules\n"
-    assert "1 passed" in run_pytest(tmp_path, text).stdout
+    (tmp_path / "test_it.py").write_text(text)
+    assert "1 passed" in run_pytest(tmp_path)
+
+
+def test_the_example_passes() -> None:
+    assert re.search(r"^[1-9]\d* passed", run_pytest(EXAMPLE), re.M)

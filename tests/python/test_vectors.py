@@ -90,6 +90,7 @@ class Scenario:
                 lease = expect(step, lambda: lock(*listed(resource), **options).acquire())
                 if lease is not None:
                     assert lease.resources == tuple(listed(resource))
+                    assert lease.holder == step.get("holder", lease.holder)
                     self.leases[name] = lease
             case {"release": name}:
                 assert self.leases[name].release() is step["returns"]
@@ -99,6 +100,12 @@ class Scenario:
             case {"locked": resource}:
                 locked = expect(step, lambda: self.client.lock(*listed(resource)).locked())
                 assert locked is step.get("returns")
+            case {"status": resource}:
+                status = self.client.status(resource)
+                assert (status.state, status.holder) == (step["is"], step["holder"])
+            case {"force_release": resource}:
+                nodes = self.client.force_release(resource)
+                assert [node.outcome for node in nodes] == step["outcomes"]
             case {"valid": name}:
                 assert self.leases[name].valid is step["is"]
                 assert (self.leases[name].remaining > 0) is step["is"]

@@ -27,7 +27,16 @@ from ._lock import Lock
 from ._quorlock import __version__, end, release_all
 
 if TYPE_CHECKING:
-    from ._reports import Diagnosis, Finding, Histogram, NodeDiagnosis, NodeStats, Stats
+    from ._reports import (
+        Diagnosis,
+        Finding,
+        Histogram,
+        NodeDiagnosis,
+        NodeStats,
+        NodeStatus,
+        Stats,
+        Status,
+    )
 
 __all__ = [
     "Client",
@@ -45,16 +54,30 @@ __all__ = [
     "NodeDiagnosis",
     "NodeReport",
     "NodeStats",
+    "NodeStatus",
     "QuorlockError",
     "QuorumError",
     "Stats",
+    "Status",
     "__version__",
 ]
 
 
+_REPORTS = {
+    "Diagnosis",
+    "Finding",
+    "Histogram",
+    "NodeDiagnosis",
+    "NodeStats",
+    "NodeStatus",
+    "Stats",
+    "Status",
+}
+
+
 def __getattr__(name: str) -> object:
     """Imports the report classes on first use: few programs need them, and the import is slow."""
-    if name in {"Diagnosis", "Finding", "Histogram", "NodeDiagnosis", "NodeStats", "Stats"}:
+    if name in _REPORTS:
         from . import _reports
 
         return getattr(_reports, name)

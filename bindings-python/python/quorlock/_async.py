@@ -54,7 +54,8 @@ class Mailbox:
                 future.set_result(None)
 
 
-_mailboxes: "WeakKeyDictionary[asyncio.AbstractEventLoop, ref[Mailbox]] | None" = None
+_shared: "dict[str, WeakKeyDictionary[asyncio.AbstractEventLoop, ref[Mailbox]]]" = {}
+"""The mailboxes of all event loops, as the entry `mailboxes`."""
 
 
 async def result(pending: "Pending[T]") -> T:
@@ -97,12 +98,13 @@ def _mailbox(loop: "asyncio.AbstractEventLoop") -> Mailbox:
 
 
 def _all_mailboxes() -> "WeakKeyDictionary[asyncio.AbstractEventLoop, ref[Mailbox]]":
-    global _mailboxes
-    if _mailboxes is None:
+    mailboxes = _shared.get("mailboxes")
+    if mailboxes is None:
         from weakref import WeakKeyDictionary
 
-        _mailboxes = WeakKeyDictionary()
-    return _mailboxes
+        # The event loops of several threads may get here at the same time.
+        mailboxes = _shared.setdefault("mailboxes", WeakKeyDictionary())
+    return mailboxes
 
 
 def _running() -> "asyncio.AbstractEventLoop":

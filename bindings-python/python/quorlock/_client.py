@@ -11,7 +11,8 @@ from ._lock import Lock, LockDecorator
 from ._options import CLIENT, given
 
 if TYPE_CHECKING:
-    from ._reports import Diagnosis, Stats
+    from ._errors import NodeReport
+    from ._reports import Diagnosis, Stats, Status
 
 _Login = tuple[str | None, str]
 Credentials = Callable[[str], _Login | Awaitable[_Login]]
@@ -33,6 +34,10 @@ class LockOptions(TypedDict, total=False):
     max_hold: Duration | None
     """The longest time that a lease can be held, however often it is renewed: 10 ms or more. None
     or infinity sets no limit. It never cuts the first `ttl` short. Default: 3600."""
+    holder: str | None
+    """The name that others see while they wait for the lease: at most 128 bytes in UTF-8, without
+    control characters. Empty for none. Default: None, which is `hostname:pid` of the process that
+    acquires the lock."""
 
 
 class ClientOptions(LockOptions, total=False):
@@ -73,6 +78,12 @@ class Client:
 
     __slots__ = ("__weakref__", "_native")
 
+    @overload
+    def __init__(self, nodes: Iterable[str], **options: Unpack[ClientOptions]) -> None: ...
+
+    @overload
+    def __init__(self, nodes: None = None, **options: Unpack[ClientOptions]) -> None: ...
+
     def __init__(
         self,
         nodes: Iterable[str] | None = None,
@@ -87,6 +98,7 @@ class Client:
         retry_delay: tuple[Duration, Duration] = (0.05, 0.2),
         restart_guard: Duration | None = None,
         key_prefix: str = "",
+        holder: str | None = None,
         credentials: Credentials | None = None,
         **unknown: Never,
     ) -> None:
@@ -96,8 +108,8 @@ class Client:
         `memory://name` for a node in this process, for tests. The default is the environment
         variable `QUORLOCK_NODES`, in which URLs are separated by commas.
 
-        The options `ttl`, `wait`, `auto_extend` and `max_hold` are the defaults of the client's
-        locks: see `lock`. Durations are in seconds, or a `timedelta`.
+        The options `ttl`, `wait`, `auto_extend`, `max_hold` and `holder` are the defaults of the
+        client's locks: see `lock`. Durations are in seconds, or a `timedelta`.
 
         - `node_timeout`: the maximum time that one node may take to answer one request. 1 ms to
           1 h; None: a twentieth of the ttl, but at least 10 ms and at most 200 ms.
@@ -127,6 +139,7 @@ class Client:
             retry_delay=retry_delay,
             restart_guard=restart_guard,
             key_prefix=key_prefix,
+            holder=holder,
             credentials=credentials,
             **unknown,
         )
@@ -150,6 +163,7 @@ class Client:
         wait: Duration | None = CLIENT,
         auto_extend: bool = CLIENT,
         max_hold: Duration | None = CLIENT,
+        holder: str | None = CLIENT,
         **unknown: Never,
     ) -> Lock | LockDecorator:
         """Returns the lock on 1 to 64 resources, to be used with `with`, `async with`, `acquire` or
@@ -175,11 +189,21 @@ class Client:
         - `max_hold`: the longest time that a lease can be held, however often it is renewed. 10 ms
           or more; None or infinity sets no limit; 3600 if the client does not set it. It never cuts
           the first `ttl` short.
+        - `holder`: the name that others see while they wait for the lease. At most 128 bytes in
+          UTF-8, without control characters; empty for none; None for `hostname:pid` of the process
+          that acquires the lock; None if the client does not set it.
 
         Raises ConfigError if there is no resource, if one is empty or given twice, or for an
         invalid option.
         """
-        options = given(ttl=ttl, wait=wait, auto_extend=auto_extend, max_hold=max_hold, **unknown)
+        options = given(
+            ttl=ttl,
+            wait=wait,
+            auto_extend=auto_extend,
+            max_hold=max_hold,
+            holder=holder,
+            **unknown,
+        )
         if len(resources) == 1 and callable(resources[0]):
             return LockDecorator(self._native, resources[0], options)
         return Lock(self._native, cast("tuple[str, ...]", resources), options)
@@ -193,6 +217,40 @@ class Client:
     def closed(self) -> bool:
         """Whether `close` or `aclose` was called."""
         return self._native.closed
+
+    def status(self, resource: str) -> "Status":
+        """Asks all nodes who holds a resource, since when and for how long, and how many wait for
+        it. Changes nothing on the nodes. The result may be out of date on return.
+
+        Nodes that do not answer are not an error: see `Status.state`. Raises ConfigError for an
+        invalid resource and ClosedError if the client is closed.
+        """
+        from ._reports import Status
+
+        return Status._of(self._native.status(resource).wait())
+
+    async def status_async(self, resource: str) -> "Status":
+        """The asyncio form of `status`."""
+        from ._reports import Status
+
+        return Status._of(await result(self._native.status(resource)))
+
+    def force_release(self, resource: str) -> "tuple[NodeReport, ...]":
+        """Releases a resource on behalf of whoever holds it now, and notifies the next waiter. Use
+        it for a holder that hangs, or that crashed and had a long ttl.
+
+        The holder is not told. If it is alive, it loses the lease at its next extension, after a
+        third of its ttl; until then, it may work at the same time as the next holder.
+
+        Returns the outcome at each node: `confirmed` where the key was deleted, `missing` where
+        there was none. A key whose value is not text is not deleted, and its node reports `held`.
+        Raises ConfigError for an invalid resource and ClosedError if the client is closed.
+        """
+        return self._native.force_release(resource).wait()
+
+    async def force_release_async(self, resource: str) -> "tuple[NodeReport, ...]":
+        """The asyncio form of `force_release`."""
+        return await result(self._native.force_release(resource))
 
     def stats(self) -> "Stats":
         """Returns the statistics of this client in this process: acquires, leases, and the requests

@@ -5,7 +5,7 @@ from typing import Any, ClassVar, NamedTuple
 
 
 class NodeReport(NamedTuple):
-    """The outcome of a failed operation at one node."""
+    """The outcome of an operation at one node."""
 
     address: str
     """The URL of the node, without user and password."""
@@ -58,6 +58,22 @@ class LockTimeoutError(QuorlockError, TimeoutError):
     """Others held the lock for the whole `wait`."""
 
     code = "TIMEOUT"
+
+    def __init__(
+        self,
+        message: str = "",
+        resources: Sequence[str] = (),
+        nodes: Sequence[NodeReport] = (),
+        holder: str | None = None,
+    ) -> None:
+        super().__init__(message, resources, nodes)
+        self.holder = holder
+        """The name of the holder: what it calls itself, so for people only. None if it has no name,
+        if another program or an earlier version of quorlock holds the lock, or if the nodes
+        disagree."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (type(self), (str(self), self.resources, self.nodes, self.holder))
 
 
 class QuorumError(QuorlockError):

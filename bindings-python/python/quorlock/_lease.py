@@ -78,9 +78,15 @@ class Lease(_quorlock.LeaseBlock):
 
     @property
     def token(self) -> str:
-        """The value of the keys on the nodes: 40 hexadecimal digits. Unique to the lease, and the
-        same for all its resources."""
+        """The value of the keys on the nodes: 40 random hexadecimal digits and, if the lease has a
+        name, `;` and the name. Unique to the lease, and the same for all its resources. It is a
+        secret: whoever has it can release the lock."""
         return self._native.token
+
+    @property
+    def holder(self) -> str:
+        """The name that others see while they wait for this lease; empty if it has none."""
+        return self._native.holder
 
     @property
     def fence(self) -> int:

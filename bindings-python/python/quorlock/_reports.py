@@ -1,10 +1,12 @@
-"""The public report classes: the doctor's diagnosis, and the statistics of a client.
+"""The public report classes: the doctor's diagnosis, the status of a resource, and the statistics
+of a client.
 
 They only hold values, which the core computes. Imported on first use; see `__init__`.
 """
 
 import json
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Any, Literal
 
 Level = Literal["ok", "warning", "error"]
@@ -109,6 +111,81 @@ class Diagnosis:
 
 def _findings(decoded: dict[str, Any]) -> tuple[Finding, ...]:
     return tuple(Finding(**finding) for finding in decoded["findings"])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeStatus:
+    """What one node stores about a resource."""
+
+    address: str
+    """The URL of the node, without user and password."""
+    outcome: str
+    """`held`; `missing` if the resource is free on this node. Any other outcome says why the node
+    gave no report, or why it does not count; see `NodeReport.outcome`."""
+    detail: str
+    """Details, such as the error text of the server. May be empty."""
+    holder: str | None
+    """The name of the holder. None if it has none, or another program stored the key."""
+    token: str | None
+    """The first 8 characters of the token in the key, which tell holders apart. None if there is no
+    key, or its value is not text."""
+    remaining: float | None
+    """The time until the key expires, in seconds. None if it never does, or if there is no key."""
+    fence: int | None
+    """The last fencing token that the node granted. None if it has been forgotten."""
+    waiters: int | None
+    """The number of clients in the node's queue. None if it could not be read."""
+
+    @classmethod
+    def _of(cls, decoded: dict[str, Any]) -> "NodeStatus":
+        return cls(remaining=_seconds(decoded.pop("expires_in_ms")), **decoded)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Status:
+    """The status of a resource: the result of `Client.status`."""
+
+    resource: str
+    """The name of the resource."""
+    state: Literal["free", "held", "contested", "unknown"]
+    """`held`: a majority of the nodes holds the same token. `free`: the resource is free on a
+    majority. `contested`: neither, because several clients try to acquire it, or the keys of an
+    attempt that failed have not expired. `unknown`: too few nodes answered to tell."""
+    holder: str | None
+    """The name of the holder: what it calls itself. None if the state is not `held`, if the holder
+    has no name, or if another program holds the resource."""
+    token: str | None
+    """The first 8 characters of the holder's token, which tell holders apart. None if the state is
+    not `held`. The rest is secret."""
+    since: datetime | None
+    """When the holder acquired the resource, by the nodes' clocks, in UTC. It is derived from the
+    fence, which is the median of the nodes' clocks unless a counter was ahead of them: then the
+    time is too late. None if the state is not `held`, if another program holds the resource, or if
+    the time would be in the future."""
+    fence: int | None
+    """The largest fencing token that was granted: the holder's, if the state is `held`."""
+    remaining: float | None
+    """The time in seconds until a majority of the nodes is free, if no key is extended. None if the
+    resource is free, or if the time is unknown."""
+    waiters: int
+    """The number of clients that wait for the resource: the length of the longest queue."""
+    nodes: tuple[NodeStatus, ...]
+    """The nodes, in the order of the client's node list."""
+
+    @classmethod
+    def _of(cls, as_json: str) -> "Status":
+        status = json.loads(as_json)
+        since, remaining = status.pop("since_ms"), status.pop("expires_in_ms")
+        return cls(
+            since=None if since is None else datetime.fromtimestamp(since / 1000, UTC),
+            remaining=_seconds(remaining),
+            nodes=tuple(NodeStatus._of(node) for node in status.pop("nodes")),
+            **status,
+        )
+
+
+def _seconds(milliseconds: int | None) -> float | None:
+    return None if milliseconds is None else milliseconds / 1000
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,6 +9,7 @@ import json
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from itertools import count
+from threading import Lock
 from time import perf_counter
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -36,6 +37,8 @@ Callback = Callable[[CallbackOptions], list[Observation]]
 _instrumented: WeakKeyDictionary[Client, tuple[str, MeterProvider | None]] = WeakKeyDictionary()
 """The instrumented clients, with their names and meter providers. None is the global provider."""
 
+_claiming = Lock()
+
 _numbers = count(1)
 
 
@@ -57,8 +60,7 @@ def instrument(
     The default providers are the global ones. Raises ValueError if another open client has the same
     name.
     """
-    name = _claim(client, name)
-    _instrumented[client] = (name, meter_provider)
+    name = _claim(client, name, meter_provider)
     meter = get_meter("quorlock", __version__, meter_provider)
     tracer = get_tracer("quorlock", __version__, tracer_provider)
     durations = meter.create_histogram(
@@ -86,16 +88,24 @@ def instrument(
     client._native.observe(_observer(tracer, durations, name))
 
 
-def _claim(client: Client, name: str | None) -> str:
-    """Returns the name of the client, which no other open client has."""
-    if name is None:
-        known, _ = _instrumented.get(client, (None, None))
-        name = known or f"client-{next(_numbers)}"
-    for other, (taken, _) in list(_instrumented.items()):
-        if taken == name and other is not client:
-            if not other.closed:
-                raise ValueError(f"another client is instrumented with the name {name!r}")
-            del _instrumented[other]
+def _clients() -> list[tuple[Client, str, MeterProvider | None]]:
+    """Returns the instrumented clients. Another thread may add one meanwhile."""
+    clients = [client for reference in _instrumented.keyrefs() if (client := reference())]
+    return [(client, *_instrumented[client]) for client in clients if client in _instrumented]
+
+
+def _claim(client: Client, name: str | None, provider: MeterProvider | None) -> str:
+    """Registers the client, and returns its name, which no other open client has."""
+    with _claiming:
+        if name is None:
+            known, _ = _instrumented.get(client, (None, None))
+            name = known or f"client-{next(_numbers)}"
+        for other, taken, _ in _clients():
+            if taken == name and other is not client:
+                if not other.closed:
+                    raise ValueError(f"another client is instrumented with the name {name!r}")
+                del _instrumented[other]
+        _instrumented[client] = (name, provider)
     return name
 
 
@@ -111,7 +121,7 @@ def _reader(provider: MeterProvider | None, metric: str, part: str | None) -> Ca
                 sample["value"][part] if part else sample["value"],
                 {"quorlock.client": name} | _attributes(sample),
             )
-            for client, (name, own) in list(_instrumented.items())
+            for client, name, own in _clients()
             if _resolved(own) is _resolved(provider)
             for family in json.loads(client._native.metrics())
             if family["name"] == metric

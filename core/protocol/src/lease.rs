@@ -62,6 +62,31 @@ impl Lease {
         Self { quorum, end, limit, ended, released, fence, sound, passed }
     }
 
+    /// Creates the lease again in a process that did not win its round, from what the nodes answered to a
+    /// question sent at `sent`. `None` if too few of them still hold the key for a majority.
+    ///
+    /// `sound` are the nodes that [counted](Self::sound) for the lease when its first process let it go, except those
+    /// that lack the key now. `left` has each node that holds the key, with the time until it expires there.
+    ///
+    /// Nobody may repair the lease after it was let go. Then a sound node that holds the key has held it all the
+    /// time, and granted the resource to nobody else; so a majority of them excludes all other clients until the
+    /// returned validity end, however long ago the lease was won.
+    pub fn resume(
+        quorum: Quorum,
+        sound: NodeSet,
+        fence: u64,
+        sent: Moment,
+        drift_factor: f64,
+        left: &[(usize, Duration)],
+    ) -> Option<Self> {
+        let counted = left.iter().filter(|(node, _)| sound.contains(*node));
+        let mut ends: Vec<_> =
+            counted.map(|(_, ttl)| Term { ttl: *ttl, drift_factor }.end(sent)).collect();
+        ends.sort_unstable_by(|one, other| other.cmp(one));
+        let end = *ends.get(quorum.size() - 1)?;
+        Some(Self::new(quorum, sound, fence, end, None))
+    }
+
     /// Records that `node` granted the lease's token after the round was won, with this fence.
     pub fn granted(&mut self, node: usize, fence: u64) {
         // If the fence is larger than the lease's own, the node granted the resource to another client
@@ -86,6 +111,12 @@ impl Lease {
     pub fn missing(&self) -> NodeSet {
         let known = |node: &usize| self.sound.contains(*node) || self.passed.contains(*node);
         (0..self.quorum.nodes()).filter(|node| !known(node)).collect()
+    }
+
+    /// The nodes that count: they hold the key, as far as this client knows, and have not granted the resource to
+    /// another client since the lease was won.
+    pub fn sound(&self) -> NodeSet {
+        self.sound
     }
 
     /// Whether some nodes hold the key but do not count yet. The next confirmed extension makes them

@@ -7,13 +7,15 @@
 //! Reading order: `mod.rs`, `lock.rs`, `setup.rs` (what belongs to one process), `status.rs`,
 //! `test_nodes.rs` (for tests of users).
 
+pub(crate) mod kept;
 pub(crate) mod list;
 pub(crate) mod lock;
 pub(crate) mod setup;
 pub(crate) mod status;
 pub(crate) mod test_nodes;
 
-use crate::client::list::{Listed, list};
+use crate::client::kept::{keep, resume};
+use crate::client::list::list;
 use crate::client::lock::Lock;
 use crate::client::setup::Setup;
 use crate::config::credentials::{Credentials, CredentialsRequest, Provider};
@@ -23,6 +25,7 @@ use crate::config::resources::Resources;
 use crate::config::url;
 use crate::doctor::{Diagnosis, diagnose, votes};
 use crate::error::{Error, NodeReport, Result};
+use crate::lock::lease::Lease;
 use crate::runtime::Pending;
 use crate::telemetry::stats::Stats;
 use status::Status;
@@ -189,7 +192,6 @@ impl ClientBuilder {
     /// Sets the name that others see while they wait for a lock of this client: at most 128 bytes without
     /// control characters; empty for none. By default `hostname:pid` of the process that acquires the lock.
     /// The name is part of the key's value on the nodes.
-    #[must_use]
     pub fn holder(self, name: impl Into<String>) -> Self {
         self.option(Dialect::Rust, "holder", &OptionValue::Text(name.into()))
     }
@@ -307,8 +309,32 @@ impl Client {
         status::status(&self.setup, resource.into())
     }
 
-    /// Returns the resources whose names begin with `prefix` and that have a lock key on any node, about `limit`
-    /// at most. A lock key is told from other keys by its value, so keys of other libraries are not listed. It
+    /// Stops renewing a lease of this client, and returns it with a text from which [`Client::resume`] makes a lease in any
+    /// process. Neither dropping the lease nor closing the client releases it any more; it ends by its ttl. The text is
+    /// a secret: whoever has it can extend and release the lease. Used by the command line.
+    #[doc(hidden)]
+    pub fn keep(&self, lease: Lease) -> Pending<Result<(Lease, String)>> {
+        let setup = Arc::clone(&self.setup);
+        self.ask(async move { keep(&setup, lease).await })
+    }
+
+    /// Makes a lease of the text that [`Client::keep`] has returned. It is not renewed, and nodes that lost its key do
+    /// not get it back. Used by the command line.
+    ///
+    /// The result is [`ErrorCode::LeaseLost`] if the lease has ended, [`ErrorCode::NoQuorum`] if too few nodes answer
+    /// to tell, and [`ErrorCode::Config`] if the text is damaged or of other nodes.
+    ///
+    /// [`ErrorCode::LeaseLost`]: crate::ErrorCode::LeaseLost
+    /// [`ErrorCode::NoQuorum`]: crate::ErrorCode::NoQuorum
+    /// [`ErrorCode::Config`]: crate::ErrorCode::Config
+    #[doc(hidden)]
+    pub fn resume(&self, text: impl Into<String>) -> Pending<Result<Lease>> {
+        let (setup, text) = (Arc::clone(&self.setup), text.into());
+        self.ask(async move { resume(&setup, &text).await })
+    }
+
+    /// Returns the resources whose names begin with `prefix` and that have a lock key on any node, sorted and
+    /// `limit` at most, and whether there may be more. A lock key is told from other keys by its value, so keys of other libraries are not listed. It
     /// changes nothing on the nodes, but looks at all of their keys.
     ///
     /// The result is [`ErrorCode::NoQuorum`] if fewer than a majority of the nodes answered. Used by the command
@@ -316,7 +342,11 @@ impl Client {
     ///
     /// [`ErrorCode::NoQuorum`]: crate::ErrorCode::NoQuorum
     #[doc(hidden)]
-    pub fn list(&self, prefix: impl Into<String>, limit: usize) -> Pending<Result<Listed>> {
+    pub fn list(
+        &self,
+        prefix: impl Into<String>,
+        limit: usize,
+    ) -> Pending<Result<(Vec<String>, bool)>> {
         let (setup, prefix) = (Arc::clone(&self.setup), prefix.into());
         self.ask(async move { list(&setup, &prefix, limit).await })
     }

@@ -296,7 +296,7 @@ where
 
 /// Sends each node the request that `request` returns for it, and waits for all answers. A node
 /// without a request is reported as not having the resource.
-async fn ask(
+pub(crate) async fn ask(
     driver: &Driver,
     request: impl Fn(usize) -> Option<Request>,
 ) -> Vec<(NodeReport, Answered)> {

@@ -15,10 +15,10 @@ use quorlock_protocol::Moment;
 use quorlock_protocol::node::entry::Time;
 use std::collections::{HashMap, VecDeque};
 use std::fmt;
+use std::future::pending;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
-use tokio::sync::Notify;
-use tokio::sync::futures::OwnedNotified;
+use tokio::sync::watch;
 
 /// The in-memory nodes of this process. They live as long as the process does, as a server would,
 /// unless they are removed.
@@ -28,7 +28,7 @@ static NODES: PerProcess<Mutex<HashMap<String, Arc<MemoryNode>>>> = PerProcess::
 pub(crate) struct MemoryNode {
     state: Mutex<NodeState>,
     /// Notified when a fault ends.
-    recovered: Arc<Notify>,
+    recovered: watch::Sender<()>,
 }
 
 #[derive(Default)]
@@ -109,8 +109,14 @@ impl MemoryNode {
     }
 
     /// Returns a future that completes when a fault ends after this call.
-    pub(crate) fn recovered(&self) -> OwnedNotified {
-        Arc::clone(&self.recovered).notified_owned()
+    pub(crate) fn recovered(&self) -> impl Future<Output = ()> + use<> {
+        let mut recovered = self.recovered.subscribe();
+        async move {
+            if recovered.changed().await.is_err() {
+                // The node is gone.
+                pending().await
+            }
+        }
     }
 
     /// Waits while the node is frozen.
@@ -147,7 +153,7 @@ impl MemoryNode {
             }
         }
         if matches!(fault, Fault::Thaw | Fault::Mend) {
-            self.recovered.notify_waiters();
+            self.recovered.send_replace(());
         }
     }
 

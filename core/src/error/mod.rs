@@ -219,6 +219,20 @@ impl Error {
         &self.0.message
     }
 
+    /// The message, and how many nodes had each outcome. Without the nodes' addresses, so it can be shown to
+    /// anyone, for example in an HTTP response.
+    pub fn summary(&self) -> String {
+        let count = |outcome: NodeOutcome| {
+            let count = self.0.nodes.iter().filter(|node| node.outcome == outcome).count();
+            (count > 0).then(|| format!("{count} {}", outcome.as_str()))
+        };
+        let counts: Vec<_> = NodeOutcome::ALL.into_iter().filter_map(count).collect();
+        match &*counts {
+            [] => self.0.message.clone(),
+            counts => format!("{} [{}]", self.0.message, counts.join(", ")),
+        }
+    }
+
     /// The resources that the error concerns; empty if it concerns none.
     pub fn resources(&self) -> &[String] {
         &self.0.resources
@@ -261,4 +275,28 @@ pub(crate) fn same_server(one: (usize, &str), other: (usize, &str)) -> String {
         first + 1,
         second + 1,
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Error, ErrorCode, NodeOutcome, NodeReport};
+
+    #[test]
+    fn summary_counts_outcomes_and_names_no_node() {
+        let report = |(address, outcome): (&str, _)| {
+            let (address, detail) = (address.to_owned(), format!("details of {address}"));
+            NodeReport { address, outcome, detail }
+        };
+        let nodes = [
+            ("redis://a", NodeOutcome::Unreachable),
+            ("redis://b", NodeOutcome::Granted),
+            ("redis://c", NodeOutcome::Unreachable),
+        ];
+        let error = Error::new(ErrorCode::NoQuorum, "too few nodes");
+        assert_eq!(error.summary(), "too few nodes");
+        let error = error.with_nodes(nodes.map(report).to_vec());
+        assert_eq!(error.summary(), "too few nodes [1 granted, 2 unreachable]");
+        assert_eq!(error.message(), "too few nodes");
+        assert!(error.to_string().contains("redis://a: unreachable (details of redis://a)"));
+    }
 }

@@ -205,6 +205,7 @@ impl Acquire {
             end,
             max_hold: self.max_hold,
             auto_extend: self.auto_extend,
+            is_resumed: false,
             owner: self.owner,
         };
         let held = HeldLease::new(&self.driver, grant, round.granted(), round.holders());

@@ -37,6 +37,8 @@ pub(crate) struct Grant {
     pub(crate) end: Moment,
     pub(crate) max_hold: Option<Duration>,
     pub(crate) auto_extend: bool,
+    /// Whether the lease was resumed from a text. If so, nothing may repair it: see `protocol::Lease::resume`.
+    pub(crate) is_resumed: bool,
     /// The thread or task that called the acquire, if known.
     pub(crate) owner: Option<Owner>,
 }
@@ -111,8 +113,19 @@ impl HeldLease {
         holders: NodeSet,
     ) -> Arc<Self> {
         let limit = grant.max_hold.map(|max_hold| grant.sent.plus(max_hold));
+        let lease = protocol::Lease::new(driver.quorum, granted, grant.fence, grant.end, limit);
+        Self::with(driver, grant, lease, holders)
+    }
+
+    /// Like [`HeldLease::new`], for a lease that exists already.
+    pub(crate) fn with(
+        driver: &Arc<Driver>,
+        grant: Grant,
+        lease: protocol::Lease,
+        holders: NodeSet,
+    ) -> Arc<Self> {
         let state = LeaseState {
-            lease: protocol::Lease::new(driver.quorum, granted, grant.fence, grant.end, limit),
+            lease,
             upkeep: grant.auto_extend.then(|| Upkeep::new(grant.term)),
             renewal_sent: None,
             failure_reports: Vec::new(),

@@ -235,6 +235,14 @@ impl Lease {
         held.release()
     }
 
+    /// Lets the lease go, so that another process can resume it: renewal stops, and neither dropping the handle nor
+    /// closing the client releases it. Returns whether it was valid until now.
+    pub(crate) fn let_go(&self) -> bool {
+        let Some(Tracked { held, renewer, id }) = self.tracked.get() else { return false };
+        renewer.remove(*id);
+        held.let_go()
+    }
+
     /// Gives up a lease without releasing it: renewal stops, and the nodes keep the key until it expires, at
     /// [`Lease::remaining`] from now. Dropping the handle after that does not release it either.
     ///

@@ -5,8 +5,9 @@
 //! ids; `lock` reports duplicates that its rounds reveal.
 
 use crate::command::answer::Failure;
-use crate::error::{Error, NodeOutcome, same_server};
+use crate::error::{Error, NodeOutcome, NodeReport};
 use crate::telemetry::events;
+use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -118,19 +119,25 @@ impl Identities {
             _ => None,
         };
         let (node, duplicate) = (0..known.len()).find_map(duplicate)?;
-        let address = &self.addresses[node];
+        // The nodes are named by their positions: the error may be shown to anyone, without its reports.
         let message = match duplicate {
-            Some(duplicate) => {
-                same_server((node, address), (duplicate, &self.addresses[duplicate]))
-            }
+            Some(duplicate) => format!(
+                "nodes {} and {} are the same server, whose vote would count twice",
+                node.min(duplicate) + 1,
+                node.max(duplicate) + 1,
+            ),
             None => format!(
-                "node {} ({address}) is the same server as another one of {}, whose vote would \
-                 count twice",
+                "node {} is the same server as another one, whose vote would count twice",
                 node + 1,
-                self.addresses.join(", "),
             ),
         };
-        Some(Error::config(message))
+        let report = |node: usize| NodeReport {
+            address: self.addresses[node].clone(),
+            outcome: NodeOutcome::Duplicate,
+            detail: String::new(),
+        };
+        let nodes = BTreeSet::from_iter([Some(node), duplicate].into_iter().flatten());
+        Some(Error::config(message).with_nodes(nodes.into_iter().map(report).collect()))
     }
 
     fn known(&self) -> MutexGuard<'_, Vec<Identity>> {

@@ -34,6 +34,7 @@ def be_child(lease: quorlock.Lease, number: int) -> None:
     assert not lease.valid
     assert lease.remaining == 0
     assert lease.token
+    assert lease.holder.endswith(f":{os.getppid()}")
     for use in (lease.check, lease.extend):
         with pytest.raises(quorlock.LeaseLostError, match="forked"):
             use()
@@ -42,6 +43,7 @@ def be_child(lease: quorlock.Lease, number: int) -> None:
     assert client.lock("parent").locked()
     with shared as own:
         assert own.valid
+        assert own.holder.endswith(f":{os.getpid()}")
     asyncio.run(use_async())
     if number % 10 == 0:
         # A grandchild uses the same client, and a new one.

@@ -157,3 +157,28 @@ fn moments_do_not_overflow() {
     assert_eq!(at(1).since(at(2)), Duration::ZERO);
     assert_eq!(at(1).plus(Duration::MAX), at(2).plus(Duration::MAX));
 }
+
+#[test]
+fn a_resumed_lease_ends_before_a_majority_of_its_sound_nodes_can_expire_its_key() {
+    let (factor, sent) = (TERM.drift_factor, at(7));
+    for nodes in 1..=5 {
+        let quorum = Quorum::over(nodes).expect("valid");
+        // For each node: whether it is sound, and 0 to 2 s until its key expires there, or no key.
+        for states in digits(8, nodes) {
+            let sound = (0..nodes).filter(|node| states[*node] & 1 == 1).collect();
+            let ttl = |node: usize| Duration::from_secs(states[node] as u64 / 2);
+            let left: Vec<_> = (0..nodes)
+                .filter(|node| states[*node] / 2 < 3)
+                .map(|node| (node, ttl(node)))
+                .collect();
+            let resumed = Lease::resume(quorum, sound, 1, sent, factor, &left);
+            let counted: Vec<_> = left.iter().filter(|(node, _)| sound.contains(*node)).collect();
+            assert_eq!(resumed.is_some(), counted.len() >= quorum.size(), "{states:?}");
+            let Some(lease) = resumed else { continue };
+            let lasting = |ttl: Duration| Term { ttl, ..TERM }.end(sent) >= lease.end();
+            let holding = counted.iter().filter(|(_, ttl)| lasting(*ttl)).count();
+            assert!(holding >= quorum.size(), "{states:?}");
+            assert_eq!((lease.sound(), lease.is_at_limit()), (sound, false));
+        }
+    }
+}

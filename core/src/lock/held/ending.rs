@@ -78,7 +78,16 @@ impl HeldLease {
     /// Returns `true` if the lease was valid until now. Otherwise it does nothing and returns
     /// `false`.
     pub(crate) fn abandon(&self) -> bool {
-        let Grant { resources, fence, sent, .. } = &*self.grant;
+        let was_valid = self.let_go();
+        if was_valid {
+            self.driver.totals.dropped.up();
+            events::dropped(&self.grant.resources, self.grant.fence, self.grant.holder());
+        }
+        was_valid
+    }
+
+    /// Stops renewing the lease, without a report. Returns as [`HeldLease::abandon`] does.
+    pub(crate) fn let_go(&self) -> bool {
         let now = clock::now();
         {
             let mut state = self.state();
@@ -92,9 +101,7 @@ impl HeldLease {
         }
         let totals = &self.driver.totals;
         totals.held.down();
-        totals.holding.add(now.since(*sent));
-        totals.dropped.up();
-        events::dropped(resources, *fence, self.grant.holder());
+        totals.holding.add(now.since(self.grant.sent));
         true
     }
 

@@ -128,8 +128,12 @@ impl HeldLease {
         self.state().lease.extended(clock::now(), extension, node, answer)
     }
 
-    /// Begins the repair of these nodes. Returns the ttl for HEAL; `None` if the lease has ended.
+    /// Begins the repair of these nodes. Returns the ttl for HEAL; `None` if the lease has ended, or must not be
+    /// repaired.
     pub(crate) fn begin_repair(&self, nodes: NodeSet) -> Option<Duration> {
+        if self.grant.is_resumed {
+            return None;
+        }
         let mut state = self.state();
         let ttl = state.lease.heal(clock::now(), self.grant.term)?;
         nodes.iter().for_each(|node| state.repaired.insert(node));

@@ -1,0 +1,164 @@
+//! `quorlock acquire`, `extend` and `release --lease`: leases of scripts, which no process holds.
+//!
+//! The text of a lease is a secret. Only `acquire` prints it, on stdout.
+
+use crate::acquiring::{self, names};
+use crate::args::{self, Nodes};
+use crate::connect::client;
+use crate::duration::show;
+use crate::exit;
+use crate::output::{Failure, Output};
+use crate::signals::Signals;
+use quorlock::{Client, Dialect, Lease, Lock};
+use serde::Serialize;
+use std::collections::BTreeMap;
+use std::future::ready;
+use std::time::Duration;
+
+/// A lease, as JSON.
+#[derive(Serialize)]
+struct Described<'a> {
+    /// The text; only `acquire` prints it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    lease: Option<&'a str>,
+    /// The fencing token of each resource.
+    fences: BTreeMap<&'a str, u64>,
+    /// For how long the lease is certainly valid without another extension.
+    valid_for_ms: u128,
+}
+
+/// Acquires a lock, and prints the text of its lease.
+pub(crate) async fn acquire(
+    nodes: &Nodes,
+    wanted: &args::Acquire,
+    output: &Output,
+) -> Result<u8, Failure> {
+    let client = client(nodes)?;
+    let lock = client.lock(wanted.acquiring.resources.clone()).auto_extend(false).checked()?;
+    let mut signals = Signals::new().map_err(|error| Failure::own("no signals", &error))?;
+    let result = acquire_and_keep(&client, &lock, wanted, &mut signals, output).await;
+    client.close().await;
+    result
+}
+
+async fn acquire_and_keep(
+    client: &Client,
+    lock: &Lock,
+    wanted: &args::Acquire,
+    signals: &mut Signals,
+    output: &Output,
+) -> Result<u8, Failure> {
+    let lease = tokio::select! {
+        biased;
+        signal = signals.end() => return Ok(exit::SIGNAL + signal),
+        acquired = acquiring::acquire(lock, &wanted.acquiring, output) => acquired?,
+    };
+    let (lease, text) = client.keep(lease).await?;
+    let interrupted = tokio::select! {
+        biased;
+        signal = signals.end() => Some(signal),
+        () = ready(()) => None,
+    };
+    // Nobody would read the text.
+    if let Some(signal) = interrupted {
+        lease.release().await;
+        return Ok(exit::SIGNAL + signal);
+    }
+    if !output.json {
+        output.print(format_args!("{text}\n"));
+    }
+    describe(&lease, Some(&text), output);
+    Ok(exit::OK)
+}
+
+/// Extends the lease of a text.
+pub(crate) async fn extend(
+    nodes: &Nodes,
+    wanted: &args::Extend,
+    output: &Output,
+) -> Result<u8, Failure> {
+    let client = client(nodes)?;
+    let lease = client.resume(&wanted.lease).await?;
+    // The default of --ttl is not meant for a lease that was acquired with another ttl.
+    let ttl = nodes.is_ttl_flag.then_some(&nodes.ttl);
+    let extended = lease.extend_by(Dialect::CommandLine, ttl).await;
+    // Also after a failure: the lease is valid until its end.
+    let (lease, _) = client.keep(lease).await?;
+    client.close().await;
+    extended?;
+    describe(&lease, None, output);
+    Ok(exit::OK)
+}
+
+/// Releases the lease of a text.
+pub(crate) async fn release(nodes: &Nodes, text: &str, output: &Output) -> Result<u8, Failure> {
+    let client = client(nodes)?;
+    let lease = client.resume(text).await?;
+    let is_released = lease.release().await;
+    client.close().await;
+    if let Some(loss) = lease.loss() {
+        return Err(loss.into());
+    }
+    if !is_released {
+        let message = "a majority of the nodes did not confirm the release: the lock may stay held for one more ttl";
+        return Err(Failure::Other(message.to_owned(), exit::NO));
+    }
+    if output.json {
+        output.print_json(&Described {
+            lease: None,
+            fences: lease.fences().collect(),
+            valid_for_ms: 0,
+        });
+    } else {
+        output.print(format_args!("released {}\n", names(lease.resources())));
+    }
+    Ok(exit::OK)
+}
+
+/// Prints for how long the lease is valid: with its text on stderr, since stdout is for the text alone.
+fn describe(lease: &Lease, text: Option<&str>, output: &Output) {
+    let (fences, left) = (lease.fences().collect(), floor(lease.remaining()));
+    if output.json {
+        return output.print_json(&Described {
+            lease: text,
+            fences,
+            valid_for_ms: left.as_millis(),
+        });
+    }
+    let message = format!("{}: valid for {} from now", names(lease.resources()), show(left));
+    match text {
+        Some(_) => output.note(message),
+        None => output.print(format_args!("{message}\n")),
+    }
+}
+
+/// Rounds down to what is shown, so that a validity is never shown as longer than it is.
+fn floor(left: Duration) -> Duration {
+    let milliseconds = u64::try_from(left.as_millis()).unwrap_or(u64::MAX);
+    let step = match milliseconds {
+        0..100 => 1,
+        100..99_000 => 100,
+        _ => 1000,
+    };
+    Duration::from_millis(milliseconds / step * step)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{floor, show};
+    use std::time::Duration;
+
+    #[test]
+    fn a_validity_is_never_shown_as_longer_than_it_is() {
+        for (micros, shown) in [
+            (1_999, "1.00 ms"),
+            (99_999, "99.00 ms"),
+            (999_999, "0.9 s"),
+            (59_399_999, "59.3 s"),
+            (99_999_999, "99.0 s"),
+            (3_599_999_999, "3599 s"),
+        ] {
+            assert_eq!(show(floor(Duration::from_micros(micros))), shown);
+        }
+    }
+}
