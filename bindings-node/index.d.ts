@@ -1,3 +1,5 @@
+/// <reference lib="esnext.disposable" />
+
 /** The outcome of an operation at one node. */
 export interface NodeReport {
   /** The node's URL, without user and password. */
@@ -532,7 +534,7 @@ export class Client implements AsyncDisposable {
    * Throws {@link ConfigError} for an invalid URL, option or node list, and for options that are not a
    * plain object.
    */
-  constructor(nodes?: readonly string[], options?: ClientOptions)
+  constructor(nodes?: readonly (string | URL)[], options?: ClientOptions)
   /** The nodes' URLs, without user and password. */
   readonly nodes: readonly string[]
   /** Whether the client is closed. */

@@ -51,13 +51,8 @@ impl Mailbox {
         options: Object<'_>,
         ask: Option<Function<'_, credentials::Request, ()>>,
     ) -> Result<Either<Client, Failure>> {
-        let mut builder = quorlock::Client::builder();
-        if let Some(nodes) = convert::given(nodes)? {
-            builder = match convert::texts(nodes)? {
-                Some(urls) => builder.nodes(urls),
-                None => builder.option(Dialect::JavaScript, "nodes", &value(nodes)?),
-            };
-        }
+        let nodes = value(nodes)?;
+        let mut builder = quorlock::Client::builder().option(Dialect::JavaScript, "nodes", &nodes);
         for (name, value) in values(options)? {
             builder = builder.option(Dialect::JavaScript, &name, &value);
         }
@@ -298,6 +293,37 @@ fn begin<T: Send + 'static>(
 
 fn outcome<T>(result: quorlock::Result<T>, convert: impl FnOnce(T) -> Outcome) -> Outcome {
     result.map_or_else(|error| Either7::D(error.into()), convert)
+}
+
+/// Returns the value as error messages show it. Strings are not shown, because they may be secrets.
+#[napi(catch_unwind)]
+pub fn shown(given: Unknown<'_>) -> Result<String> {
+    Ok(value(given)?.shown(Dialect::JavaScript))
+}
+
+/// Returns the resource as messages show it: a long name is cut.
+#[napi(catch_unwind)]
+pub fn shortened(resource: String) -> String {
+    quorlock::shortened(&resource).into_owned()
+}
+
+/// Returns the error about a resource that is not a string. `position` is its position if it is in an array.
+/// `accepted` says which types the argument may have.
+#[napi(catch_unwind)]
+pub fn wrong_resource(
+    position: Option<u32>,
+    accepted: String,
+    given: Unknown<'_>,
+) -> Result<Failure> {
+    let position = position.map(|position| position as usize);
+    Ok(quorlock::wrong_resource(Dialect::JavaScript, position, &accepted, &convert::item(given)?)
+        .into())
+}
+
+/// Returns a warning if the ttl was probably meant in seconds, but only once in each process.
+#[napi(catch_unwind)]
+pub fn unit_warning(ttl: Unknown<'_>) -> Result<Option<String>> {
+    Ok(quorlock::unit_warning(Dialect::JavaScript, &value(ttl)?))
 }
 
 /// Closes all clients and releases all leases, for the exit of the process. Blocks for at most `milliseconds`.

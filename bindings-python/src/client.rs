@@ -4,7 +4,7 @@
 //! except the observer. `_client.py` subclasses [`Client`].
 
 use crate::completion::Pending;
-use crate::convert::{self, error, value, values};
+use crate::convert::{self, error, values};
 use crate::credentials;
 use crate::exit;
 use crate::logging;
@@ -29,13 +29,8 @@ impl Client {
     fn new(nodes: &Bound<'_, PyAny>, options: &Bound<'_, PyDict>) -> PyResult<Self> {
         let py = nodes.py();
         let _entered = exit::enter(py);
-        let mut builder = quorlock::Client::builder();
-        if !nodes.is_none() {
-            builder = match convert::texts(nodes) {
-                Some(urls) => builder.nodes(urls),
-                None => builder.option(Dialect::Python, "nodes", &value(nodes)),
-            };
-        }
+        let nodes = convert::nodes(nodes)?;
+        let mut builder = quorlock::Client::builder().option(Dialect::Python, "nodes", &nodes);
         let function = options.get_item(CREDENTIALS)?.filter(|given| given.is_callable());
         for (name, value) in values(options)? {
             if name == CREDENTIALS && function.is_some() {
@@ -78,7 +73,7 @@ impl Client {
         let py = resource.py();
         let _entered = exit::enter(py);
         logging::prepare(py)?;
-        Ok(Pending::of(self.client.status(name(resource)), |py, status| {
+        Ok(Pending::of(self.client.status(convert::resource(resource)?), |py, status| {
             let status = status.map_err(|e| error(py, &e))?;
             Ok(status.to_json().into_pyobject(py)?.into_any().unbind())
         }))
@@ -89,10 +84,13 @@ impl Client {
         let py = resource.py();
         let _entered = exit::enter(py);
         logging::prepare(py)?;
-        Ok(Pending::of(self.client.force_release_holder(name(resource)), |py, released| {
-            let nodes = released.map_err(|e| error(py, &e))?;
-            Ok(convert::reports(py, &nodes)?.into_any().unbind())
-        }))
+        Ok(Pending::of(
+            self.client.force_release_holder(convert::resource(resource)?),
+            |py, released| {
+                let nodes = released.map_err(|e| error(py, &e))?;
+                Ok(convert::reports(py, &nodes)?.into_any().unbind())
+            },
+        ))
     }
 
     /// Returns the statistics as JSON.
@@ -118,10 +116,4 @@ impl Client {
     fn close(&self) -> Pending {
         Pending::of(self.client.close(), |py, ()| Ok(py.None()))
     }
-}
-
-/// Returns the name of a resource. A name that is not a string is replaced by an empty one, which the core
-/// rejects with a configuration error.
-fn name(resource: &Bound<'_, PyAny>) -> String {
-    resource.extract().unwrap_or_default()
 }

@@ -10,7 +10,7 @@
 
 use crate::client::Client;
 use crate::completion::Pending;
-use crate::convert::{error, values};
+use crate::convert::{self, error, values};
 use crate::credentials;
 use crate::exit;
 use crate::lease::{Lease, wrap};
@@ -48,10 +48,8 @@ impl Lock {
         options: &Bound<'_, PyDict>,
     ) -> PyResult<Self> {
         let _entered = exit::enter(resources.py());
-        // A name that is not a string is replaced by an empty one, which the core rejects with a
-        // configuration error.
-        let names = resources.iter().map(|name| name.extract::<String>().unwrap_or_default());
-        let lock = with_options(client.client.lock(names.collect::<Vec<_>>()), options)?;
+        let names = convert::resources(resources)?;
+        let lock = with_options(client.client.lock(names), options)?;
         let lock = lock.checked().map_err(|e| error(resources.py(), &e))?;
         Ok(Self { lock, observer: client.observer.clone(), open: Mutex::default() })
     }

@@ -188,8 +188,8 @@ class Client:
           UTF-8, without control characters; empty for none; None for `hostname:pid` of the process
           that acquires the lock; None if the client does not set it.
 
-        Raises ConfigError if there is no resource, if one is empty or given twice, or for an
-        invalid option.
+        Raises ConfigError if there is no resource, if one is empty, longer than 8,192 bytes or
+        given twice, or for an invalid option.
         """
         options = given(
             ttl=ttl,

@@ -20,9 +20,10 @@ use crate::client::lock::Lock;
 use crate::client::setup::Setup;
 use crate::config::credentials::{Credentials, CredentialsRequest, Provider};
 use crate::config::nodes;
-use crate::config::options::{Dialect, OptionValue, Options};
+use crate::config::options::Options;
 use crate::config::resources::Resources;
 use crate::config::url;
+use crate::config::value::{Dialect, OptionValue};
 use crate::doctor::{Diagnosis, diagnose, votes};
 use crate::error::{Error, NodeReport, Result};
 use crate::lock::lease::Lease;
@@ -68,8 +69,6 @@ pub struct ClientBuilder {
     urls: Option<Vec<String>>,
     options: Options,
     credentials: Option<Provider>,
-    /// The dialect of the last option, for errors in `build`.
-    dialect: Option<Dialect>,
     /// The first error, which `build` returns.
     mistake: Option<Error>,
 }
@@ -173,8 +172,8 @@ impl ClientBuilder {
     /// ms to 1 h, 50 ms to 200 ms by default. `shortest` is also the time for which a notified
     /// waiter has priority over others.
     pub fn retry_delay(self, shortest: Duration, longest: Duration) -> Self {
-        let pair = OptionValue::Pair(shortest.as_secs_f64(), longest.as_secs_f64());
-        self.option(Dialect::Rust, "retry_delay", &pair)
+        let delays = [shortest, longest].map(|delay| OptionValue::Number(delay.as_secs_f64()));
+        self.option(Dialect::Rust, "retry_delay", &OptionValue::List(delays.into()))
     }
 
     /// Sets the time for which a restarted node cannot vote: 10 ms to 24 h, and at least the
@@ -196,11 +195,17 @@ impl ClientBuilder {
         self.option(Dialect::Rust, "holder", &OptionValue::Text(name.into()))
     }
 
-    /// Sets an option by name, for language bindings. `name`, `value` and error messages use the
-    /// form of `dialect`. If the value is invalid, `build` returns the error.
+    /// Sets an option by name, or the `nodes`, for language bindings. `name`, `value` and error
+    /// messages use the form of `dialect`. If the value is invalid, `build` returns the error.
     pub fn option(mut self, dialect: Dialect, name: &str, value: &OptionValue) -> Self {
-        self.dialect = Some(dialect);
-        if let Err(error) = self.options.set(dialect, name, value) {
+        let set = match name {
+            "nodes" => nodes::urls(dialect, value).map(|urls| {
+                self.options.dialect = dialect;
+                self.urls = urls;
+            }),
+            _ => self.options.set(dialect, name, value),
+        };
+        if let Err(error) = set {
             self.mistake.get_or_insert(error);
         }
         self
@@ -219,8 +224,12 @@ impl ClientBuilder {
         if let Some(mistake) = self.mistake {
             return Err(mistake);
         }
-        self.options.check_guard(self.dialect.unwrap_or(Dialect::Rust), self.options.ttl)?;
-        let endpoints = nodes::endpoints(self.urls.as_deref(), self.credentials.as_ref())?;
+        self.options.check_guard(self.options.ttl)?;
+        let endpoints = nodes::endpoints(
+            self.options.dialect,
+            self.urls.as_deref(),
+            self.credentials.as_ref(),
+        )?;
         Ok(Client { setup: Setup::new(self.options, endpoints) })
     }
 }

@@ -13,6 +13,11 @@ use std::sync::Arc;
 const SCHEMES: &str = "redis://, rediss://, unix://, redis-sentinel://, rediss-sentinel://, \
                        redis-cluster://, rediss-cluster:// or memory://";
 
+/// Whether URLs of nodes can have this scheme.
+pub(crate) fn is_scheme(scheme: &str) -> bool {
+    SCHEMES.split([',', ' ']).any(|known| known.strip_suffix("://") == Some(scheme))
+}
+
 /// The URL parameters for the login at sentinels.
 const SENTINEL_PARAMETERS: [&str; 2] = ["sentinel_user", "sentinel_password"];
 
