@@ -161,7 +161,6 @@ impl ClientBuilder {
     /// Sets the name that others see while they wait for a lock of this client: at most 128 bytes without
     /// control characters; empty for none. By default `hostname:pid` of the process that acquires the lock.
     /// The name is part of the key's value on the nodes.
-    #[must_use]
     pub fn holder(self, name: impl Into<String>) -> Self {
         self.option(Dialect::Rust, "holder", &OptionValue::Text(name.into()))
     }
