@@ -4,6 +4,8 @@
 
 'use strict'
 
+// First, because in some bundles no other `require` works, and the error that this one throws tells what to do.
+const native = require('#native')
 const { channel, tracingChannel } = require('node:diagnostics_channel')
 const { setInterval } = require('node:timers')
 const { inspect } = require('node:util')
@@ -19,7 +21,6 @@ const {
   errorOf,
   unwrap,
 } = require('./errors.js')
-const native = require('./native.js')
 const { checkNoWait, checkResult, checkWork, nameOf, namesOf, nodesOf, optionsOf, signalOf, warnAboutUnit } = require('./options.js')
 const { LossSignal, onAbort } = require('./signals.js')
 
@@ -65,6 +66,18 @@ function resultUnlessAborted(number, signal) {
       resolve(result)
     })
   })
+}
+
+/** Returns a function that calls `credentials` for each request of the core, and answers it. */
+function asking(credentials) {
+  return async (request) => {
+    try {
+      request.give(await credentials(request.address))
+    } catch (error) {
+      // Only the class: the text may contain a secret.
+      request.fail(error?.constructor?.name || typeof error)
+    }
+  }
 }
 
 /** The log levels, from the most to the least severe. Each has a channel. */
@@ -284,7 +297,10 @@ class Client {
 
   constructor(nodes, options) {
     listen()
-    this.#native = unwrap(mailbox.open(nodesOf(nodes), optionsOf(options)))
+    const { credentials, ...rest } = optionsOf(options)
+    // The core refuses what is no function.
+    const ask = typeof credentials === 'function' ? asking(credentials) : undefined
+    this.#native = unwrap(mailbox.open(nodesOf(nodes), ask ? rest : { ...rest, credentials }, ask))
     refuseCloning(this, 'a Client works only in the thread that created it: create one in each thread')
     // In a worker thread, leases are released when the thread's objects are finalized.
     if (isMainThread) releaseAtExit()

@@ -4,7 +4,7 @@
 'use strict'
 
 const { ConfigError, errorOf } = require('./errors.js')
-const { shown, unitWarning, wrongResource } = require('./native.js')
+const { shown, unitWarning, wrongResource } = require('#native')
 
 /** Returns the resources, given as a string or an array of strings, as an array. Throws ConfigError for others. */
 function namesOf(given) {

@@ -129,13 +129,13 @@ fn class(object: &Object<'_>) -> Result<Option<String>> {
 }
 
 /// Returns a string, or `None` if it has lone surrogates. Replacing them could make two strings equal.
-fn text(given: Unknown<'_>) -> Result<Option<String>> {
+pub(crate) fn text(given: Unknown<'_>) -> Result<Option<String>> {
     let units = convert::<JsString<'_>>(given)?.into_utf16()?;
     // The last code unit is a terminating zero.
     let units = units.as_slice().split_last().map_or(&[][..], |(_, units)| units);
     Ok(String::from_utf16(units).ok())
 }
 
-fn convert<T: FromNapiValue>(given: Unknown<'_>) -> Result<T> {
+pub(crate) fn convert<T: FromNapiValue>(given: Unknown<'_>) -> Result<T> {
     T::from_unknown(given)
 }

@@ -6,6 +6,7 @@
 //! block the event loop, except `release_all`, `command_line` and those of `testing.rs`.
 
 mod convert;
+mod credentials;
 mod log;
 mod mailbox;
 mod testing;
@@ -41,13 +42,22 @@ impl Mailbox {
         mailbox::Mailbox::new(&deliver).map(Self)
     }
 
-    /// Creates a client. Returns a failure if the nodes or the options are invalid.
+    /// Creates a client. Returns a failure if the nodes or the options are invalid. `ask` is called on the event
+    /// loop with each request for credentials.
     #[napi(catch_unwind)]
-    pub fn open(&self, nodes: Unknown<'_>, options: Object<'_>) -> Result<Either<Client, Failure>> {
+    pub fn open(
+        &self,
+        nodes: Unknown<'_>,
+        options: Object<'_>,
+        ask: Option<Function<'_, credentials::Request, ()>>,
+    ) -> Result<Either<Client, Failure>> {
         let nodes = value(nodes)?;
         let mut builder = quorlock::Client::builder().option(Dialect::JavaScript, "nodes", &nodes);
         for (name, value) in values(options)? {
             builder = builder.option(Dialect::JavaScript, &name, &value);
+        }
+        if let Some(ask) = ask {
+            builder = builder.credentials_by_request(credentials::provider(&ask)?);
         }
         let mailbox = Arc::downgrade(&self.0);
         Ok(settle(builder.build().map(|client| Client { client, mailbox })))

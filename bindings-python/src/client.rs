@@ -5,12 +5,16 @@
 
 use crate::completion::Pending;
 use crate::convert::{self, error, values};
+use crate::credentials;
 use crate::exit;
 use crate::logging;
 use crate::observer::Observer;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
 use quorlock::Dialect;
+
+/// The option whose value may be a function.
+const CREDENTIALS: &str = "credentials";
 
 /// The native part of `quorlock.Client`.
 #[pyclass(frozen, module = "quorlock._quorlock")]
@@ -27,8 +31,15 @@ impl Client {
         let _entered = exit::enter(py);
         let nodes = convert::nodes(nodes)?;
         let mut builder = quorlock::Client::builder().option(Dialect::Python, "nodes", &nodes);
+        let function = options.get_item(CREDENTIALS)?.filter(|given| given.is_callable());
         for (name, value) in values(options)? {
+            if name == CREDENTIALS && function.is_some() {
+                continue;
+            }
             builder = builder.option(Dialect::Python, &name, &value);
+        }
+        if let Some(function) = function {
+            builder = builder.credentials_by_request(credentials::provider(py, function)?);
         }
         let client = builder.build().map_err(|e| error(py, &e))?;
         logging::read_levels(py)?;
@@ -49,6 +60,7 @@ impl Client {
     fn doctor(&self, py: Python<'_>) -> PyResult<Pending> {
         let _entered = exit::enter(py);
         logging::prepare(py)?;
+        credentials::prepare(py)?;
         Ok(Pending::of(self.client.doctor(), |py, diagnosis| {
             let diagnosis = diagnosis.map_err(|e| error(py, &e))?;
             let forms = (diagnosis.to_string(), diagnosis.to_json());

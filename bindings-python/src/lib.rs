@@ -8,6 +8,7 @@ mod calls;
 mod client;
 mod completion;
 mod convert;
+mod credentials;
 mod exit;
 mod inbox;
 mod lease;
@@ -110,6 +111,7 @@ fn _quorlock(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<Completing>()?;
     module.add_class::<Inbox>()?;
     module.add_class::<Worker>()?;
+    module.add_class::<credentials::Reply>()?;
     module.add_class::<TestNodes>()?;
     module.add_class::<FastForward>()?;
     module.add_function(wrap_pyfunction!(timeout, module)?)?;

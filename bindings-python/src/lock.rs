@@ -11,6 +11,7 @@
 use crate::client::Client;
 use crate::completion::Pending;
 use crate::convert::{self, error, values};
+use crate::credentials;
 use crate::exit;
 use crate::lease::{Lease, wrap};
 use crate::logging;
@@ -69,6 +70,7 @@ impl Lock {
         let py = options.py();
         let _entered = exit::enter(py);
         logging::prepare(py)?;
+        credentials::prepare(py)?;
         let owner = Some(owner(py)?);
         let acquiring = if options.is_empty() {
             self.lock.acquire_as(owner)
@@ -85,6 +87,7 @@ impl Lock {
     fn _try_acquire(&self, py: Python<'_>) -> PyResult<Pending> {
         let _entered = exit::enter(py);
         logging::prepare(py)?;
+        credentials::prepare(py)?;
         Ok(Pending::of(self.lock.try_acquire_as(Some(owner(py)?)), |py, acquired| {
             let lease = acquired.map_err(|e| error(py, &e))?;
             lease.map(|lease| Py::new(py, Lease(lease))).transpose()?.into_py_any(py)
@@ -108,6 +111,7 @@ impl Lock {
     fn _locked(&self, py: Python<'_>) -> PyResult<Pending> {
         let _entered = exit::enter(py);
         logging::prepare(py)?;
+        credentials::prepare(py)?;
         Ok(Pending::of(self.lock.locked(), |py, locked| {
             let locked = locked.map_err(|e| error(py, &e))?;
             Ok(locked.into_pyobject(py)?.to_owned().into_any().unbind())

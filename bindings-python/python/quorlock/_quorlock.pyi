@@ -26,6 +26,7 @@ __all__ = [
     "LeaseBlock",
     "Lock",
     "Pending",
+    "Reply",
     "TestNodes",
     "Worker",
     "__version__",
@@ -139,6 +140,11 @@ class Inbox:
     def __new__(cls, wake_up: Callable[[], object] | None) -> Inbox: ...
     def fileno(self) -> int | None: ...
     def take(self) -> list[tuple[Any, LeaseLostError | None]]: ...
+
+@final
+class Reply:
+    def fail(self, class_: str) -> None: ...
+    def give(self, given: object) -> None: ...
 
 @final
 class Worker:

@@ -15,9 +15,10 @@ pub(crate) mod status;
 pub(crate) mod test_nodes;
 
 use crate::client::kept::{keep, resume};
-use crate::client::list::{Listed, list};
+use crate::client::list::list;
 use crate::client::lock::Lock;
 use crate::client::setup::Setup;
+use crate::config::credentials::{Credentials, CredentialsRequest, Provider};
 use crate::config::nodes;
 use crate::config::options::Options;
 use crate::config::resources::Resources;
@@ -67,6 +68,7 @@ pub struct Client {
 pub struct ClientBuilder {
     urls: Option<Vec<String>>,
     options: Options,
+    credentials: Option<Provider>,
     /// The first error, which `build` returns.
     mistake: Option<Error>,
 }
@@ -84,6 +86,34 @@ impl ClientBuilder {
     /// [`ClientBuilder::nodes`] with a comma-separated list of URLs, as in `QUORLOCK_NODES`.
     pub fn node_list(self, urls: &str) -> Self {
         self.nodes(url::split(urls))
+    }
+
+    /// Sets a function that returns the user and the password for each new connection to a node,
+    /// instead of the node's URL: for tokens that expire, and for passwords that change. Its
+    /// argument is the node's address, as in [`Client::addresses`]. In-memory nodes and sentinels
+    /// do not use it.
+    ///
+    /// The future runs on quorlock's own runtime, a tokio runtime, and must not block. If it fails,
+    /// panics, or takes longer than `connect_timeout` together with the connecting, the attempt to
+    /// connect fails, and is made again later. Errors and logs contain the text of its error.
+    ///
+    /// `build` returns an error if a URL has a user or a password, too.
+    pub fn credentials<F>(mut self, ask: impl Fn(&str) -> F + Send + Sync + 'static) -> Self
+    where
+        F: Future<Output = std::result::Result<Credentials, String>> + Send + 'static,
+    {
+        self.credentials = Some(Provider::new(ask));
+        self
+    }
+
+    /// [`ClientBuilder::credentials`] with a function that answers requests later, for language
+    /// bindings. The function must not block.
+    pub fn credentials_by_request(
+        mut self,
+        ask: impl Fn(CredentialsRequest) + Send + Sync + 'static,
+    ) -> Self {
+        self.credentials = Some(Provider::by_request(ask));
+        self
     }
 
     /// Sets the time for which the nodes keep a lock that is not extended: 10 ms to 24 h, 10 s by
@@ -195,7 +225,11 @@ impl ClientBuilder {
             return Err(mistake);
         }
         self.options.check_guard(self.options.ttl)?;
-        let endpoints = nodes::endpoints(self.options.dialect, self.urls.as_deref())?;
+        let endpoints = nodes::endpoints(
+            self.options.dialect,
+            self.urls.as_deref(),
+            self.credentials.as_ref(),
+        )?;
         Ok(Client { setup: Setup::new(self.options, endpoints) })
     }
 }
@@ -308,8 +342,8 @@ impl Client {
         self.ask(async move { resume(&setup, &text).await })
     }
 
-    /// Returns the resources whose names begin with `prefix` and that have a lock key on any node, about `limit`
-    /// at most. A lock key is told from other keys by its value, so keys of other libraries are not listed. It
+    /// Returns the resources whose names begin with `prefix` and that have a lock key on any node, sorted and
+    /// `limit` at most, and whether there may be more. A lock key is told from other keys by its value, so keys of other libraries are not listed. It
     /// changes nothing on the nodes, but looks at all of their keys.
     ///
     /// The result is [`ErrorCode::NoQuorum`] if fewer than a majority of the nodes answered. Used by the command
@@ -317,7 +351,11 @@ impl Client {
     ///
     /// [`ErrorCode::NoQuorum`]: crate::ErrorCode::NoQuorum
     #[doc(hidden)]
-    pub fn list(&self, prefix: impl Into<String>, limit: usize) -> Pending<Result<Listed>> {
+    pub fn list(
+        &self,
+        prefix: impl Into<String>,
+        limit: usize,
+    ) -> Pending<Result<(Vec<String>, bool)>> {
         let (setup, prefix) = (Arc::clone(&self.setup), prefix.into());
         self.ask(async move { list(&setup, &prefix, limit).await })
     }

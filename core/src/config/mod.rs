@@ -5,8 +5,10 @@
 //! connections that others have opened. `client` calls it; many other modules read its types.
 //!
 //! Reading order: `value.rs` (what bindings pass), `options.rs`, `holder.rs`, `resources.rs`, `nodes.rs` (the
-//! list of nodes), `endpoint.rs` (one node), `url.rs`, `server.rs`, `tls.rs` (`no_tls.rs` without the feature `tls`).
+//! list of nodes), `endpoint.rs` (one node), `url.rs`, `server.rs`, `credentials.rs`, `tls.rs` (`no_tls.rs`
+//! without the feature `tls`).
 
+pub(crate) mod credentials;
 pub(crate) mod endpoint;
 pub(crate) mod holder;
 pub(crate) mod nodes;

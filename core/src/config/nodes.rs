@@ -1,5 +1,6 @@
 //! Builds the client's list of nodes. Called by `ClientBuilder`.
 
+use crate::config::credentials::Provider;
 use crate::config::endpoint::{Endpoint, is_scheme};
 use crate::config::url::{redacted, split};
 use crate::config::value::{Dialect, OptionValue};
@@ -40,7 +41,13 @@ pub(crate) fn urls(dialect: Dialect, nodes: &OptionValue) -> Result<Option<Vec<S
 
 /// Parses `urls`, or the URLs in the environment variable `QUORLOCK_NODES` if `None`. Fails if the
 /// number of nodes is out of range, a URL is invalid, or two URLs name the same server.
-pub(crate) fn endpoints(dialect: Dialect, urls: Option<&[String]>) -> Result<Vec<Endpoint>> {
+///
+/// Connections use the credentials that `credentials` returns, if there is such a function.
+pub(crate) fn endpoints(
+    dialect: Dialect,
+    urls: Option<&[String]>,
+    credentials: Option<&Provider>,
+) -> Result<Vec<Endpoint>> {
     let from_environment;
     let urls = match urls {
         Some(urls) => urls,
@@ -62,7 +69,10 @@ pub(crate) fn endpoints(dialect: Dialect, urls: Option<&[String]>) -> Result<Vec
     let mut endpoints: Vec<Endpoint> = Vec::with_capacity(urls.len());
     for (index, url) in urls.iter().enumerate() {
         check_is_one(dialect, index, url)?;
-        let endpoint = Endpoint::parse(index + 1, url)?;
+        let mut endpoint = Endpoint::parse(index + 1, url)?;
+        if let Some(provider) = credentials {
+            endpoint.use_credentials(index + 1, provider)?;
+        }
         if let Some(duplicate) = endpoints.iter().position(|other| other.is_same_server(&endpoint))
         {
             let (first, second) = (&*endpoints[duplicate].address, &*endpoint.address);

@@ -77,7 +77,7 @@ impl Default for Options {
 /// The options that a lock can override.
 const PER_LOCK: [&str; 5] = ["ttl", "wait", "auto_extend", "max_hold", "holder"];
 /// The options of a client.
-const PER_CLIENT: [&str; 11] = [
+const PER_CLIENT: [&str; 12] = [
     "ttl",
     "wait",
     "auto_extend",
@@ -89,6 +89,7 @@ const PER_CLIENT: [&str; 11] = [
     "restart_guard",
     "key_prefix",
     "holder",
+    "credentials",
 ];
 
 impl Options {
@@ -162,6 +163,7 @@ impl Options {
             "restart_guard" => self.restart_guard = option.restart_guard()?,
             "key_prefix" => self.key_prefix = option.text()?,
             "holder" => self.holder = option.holder()?,
+            "credentials" => option.no_function()?,
             _ => unreachable!("every listed option is set above"),
         }
         Ok(())
@@ -223,7 +225,7 @@ impl Setting<'_> {
     }
 
     fn is_duration(&self) -> bool {
-        !["auto_extend", "drift_factor", "key_prefix", "holder"].contains(&self.name)
+        !["auto_extend", "credentials", "drift_factor", "key_prefix", "holder"].contains(&self.name)
     }
 
     /// Returns advice for a number that is outside the range, and within it in the other unit.
@@ -350,6 +352,15 @@ impl Setting<'_> {
         .ok_or_else(|| {
             self.wrong("two durations from 1 ms to 1 h, the shortest delay and the longest")
         })
+    }
+
+    /// Functions for credentials have a setter of their own. A value that arrives here is none.
+    fn no_function(&self) -> Result<()> {
+        match self.value {
+            OptionValue::Null => Ok(()),
+            _ => Err(self
+                .wrong("a function that takes a node's address and returns a user and a password")),
+        }
     }
 
     fn text(&self) -> Result<String> {
