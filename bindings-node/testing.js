@@ -7,7 +7,7 @@
 const { setImmediate } = require('node:timers')
 const { ConfigError, unwrap } = require('./errors.js')
 const { Client } = require('./index.js')
-const native = require('./native.js')
+const native = require('#native')
 
 /** Resolves once the event loop has delivered what has happened so far: results, and signals of lost leases. */
 const delivered = () => new Promise((resolve) => setImmediate(resolve))

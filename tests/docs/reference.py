@@ -143,7 +143,11 @@ def _is_overload(statement: ast.stmt) -> TypeGuard[ast.FunctionDef]:
 
 def _constructors(name: str, body: ast.ClassDef) -> list[str]:
     found = (each for each in body.body if isinstance(each, ast.FunctionDef))
-    return [f"{name}{_parameters(each)}" for each in found if each.name == "__init__"]
+    return [
+        f"{name}{_parameters(each)}"
+        for each in found
+        if each.name == "__init__" and not _is_overload(each)
+    ]
 
 
 def _attributes(initializer: ast.FunctionDef) -> Iterator[str]:
@@ -301,6 +305,7 @@ def rust() -> Members:
 
 FOR_BINDINGS = (
     "option",
+    "credentials_by_request",
     "acquire_as",
     "try_acquire_as",
     "extend_by",

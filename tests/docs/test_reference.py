@@ -182,7 +182,8 @@ def test_defaults_of_the_python_client_are_those_of_the_page() -> None:
         for each in ast.parse((PYTHON / "_client.py").read_text()).body
         if isinstance(each, ast.ClassDef) and each.name == "Client"
     ]
-    made = next(each for each in client.body if isinstance(each, ast.FunctionDef)).args
+    functions = [each for each in client.body if isinstance(each, ast.FunctionDef)]
+    [made] = [each.args for each in functions if each.name == "__init__" and each.args.kwonlyargs]
     given = {
         argument.arg: ast.literal_eval(default)
         for argument, default in zip(made.kwonlyargs, made.kw_defaults, strict=True)
@@ -201,7 +202,7 @@ def test_defaults_of_the_python_client_are_those_of_the_page() -> None:
 @pytest.mark.parametrize(
     ("name", "source", "limits"),
     [
-        ("ttl", "option.duration(MIN_TTL, MAX_TTL)", ["MIN_TTL", "MAX_TTL"]),
+        ("ttl", "self.duration(MIN_TTL, MAX_TTL)", ["MIN_TTL", "MAX_TTL"]),
         ("node_timeout", "option.duration(MILLISECOND, HOUR)", ["MILLISECOND", "HOUR"]),
         ("connect_timeout", "option.duration(MILLISECOND, HOUR)", ["MILLISECOND", "HOUR"]),
         ("max_hold", "self.unless_for_ever(MIN_TTL", ["MIN_TTL"]),

@@ -13,7 +13,6 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from docs.blocks import ROOT
 from nodes import is_free, keys, steal
 from servers import Servers
 from waiting import TIMEOUT, wait_until
@@ -383,22 +382,22 @@ def test_objects_know_what_they_were_made_with(client: quorlock.Client, servers:
     assert lease.resource == "b"
 
 
+def described(function: Callable[..., object]) -> dict[str, str]:
+    """Returns what a docstring says of each option."""
+    entries = (inspect.getdoc(function) or "").split("\n- `")[1:]
+    return dict(" ".join(entry.split("\n\n")[0].split()).split("`: ", 1) for entry in entries)
+
+
 def test_help_shows_every_option_with_its_default_and_unit() -> None:
-    options = (ROOT / "docs" / "options.md").read_text()
     made = inspect.signature(quorlock.Client).parameters
-    for name in quorlock.ClientOptions.__annotations__:
-        assert made[name].kind is inspect.Parameter.KEYWORD_ONLY
-        assert f"`{name}`" in (quorlock.Client.__init__.__doc__ or ""), name
-        assert f"## {name}\n" in options
-    of_lock = inspect.signature(quorlock.Client.lock)
-    for name in quorlock.LockOptions.__annotations__:
-        assert f"`{name}`: the" in (quorlock.Client.lock.__doc__ or "") or name == "auto_extend"
-        assert repr(of_lock.parameters[name].default) == "<that of the client>"
-        default = made[name].default
-        assert f"{default} if the client does not set it" in (quorlock.Client.lock.__doc__ or "")
+    of_lock = inspect.signature(quorlock.Client.lock).parameters
     assert made.keys() - {"nodes", "unknown"} == quorlock.ClientOptions.__annotations__.keys()
-    assert of_lock.parameters.keys() - {"self", "resources", "unknown"} == (
-        quorlock.LockOptions.__annotations__.keys()
-    )
-    for shown in (quorlock.Client.__init__.__doc__, quorlock.Client.lock.__doc__):
-        assert "in seconds, or a `timedelta`" in (shown or "")
+    names, texts = quorlock.LockOptions.__annotations__.keys(), described(quorlock.Client.lock)
+    assert of_lock.keys() - {"self", "resources", "unknown"} == names == texts.keys()
+    assert made.keys() - {"nodes", "unknown"} - names == described(quorlock.Client.__init__).keys()
+    for name, text in texts.items():
+        assert repr(of_lock[name].default) == "<that of the client>"
+        assert "the client does not set it" in text
+        assert str(made[name].default) in text
+    for form in (quorlock.Client.__init__, quorlock.Client.lock):
+        assert "in seconds, or a `timedelta`" in " ".join((inspect.getdoc(form) or "").split())

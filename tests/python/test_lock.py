@@ -176,7 +176,7 @@ def test_an_unknown_option_is_refused_with_the_list_of_known_options() -> None:
     with pytest.raises(
         quorlock.ConfigError, match=r"tll is not an option.*ttl, wait, auto_extend, max_hold"
     ):
-        quorlock.Client(["memory://a"], tll=1)  # type: ignore[arg-type]
+        quorlock.Client(["memory://a"], tll=1)  # type: ignore[call-overload]
     with pytest.raises(ValueError, match="connect_timeout"):
         quorlock.Client(["memory://a"]).lock("r", connect_timeout=1)  # type: ignore[call-overload]
 
