@@ -141,9 +141,9 @@ bench-waiting: $(STAMPS)/venv $(STAMPS)/npm redis
 packages: $(STAMPS)/venv
 	$(BIN)/python release/build.py build/packages $(PROFILE)
 
-# As they are published; `make test` does the same with the cargo profile `quick`.
+# As they are published, and in all tools; `make test` uses the cargo profile `quick`, and fewer tools.
 test-packages: $(STAMPS)/venv redis
-	PACKAGES_PROFILE=release $(BIN)/python -m pytest -q tests/packages
+	PACKAGES_PROFILE=release TOOLS=full $(BIN)/python -m pytest -q tests/packages
 
 licenses:
 	cargo deny --locked check licenses bans sources

@@ -3,6 +3,6 @@
 
 'use strict'
 
-const native = require('./native.js')
+const native = require('#native')
 
 process.exitCode = native.commandLine(process.argv.slice(2))

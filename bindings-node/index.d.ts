@@ -1,3 +1,5 @@
+/// <reference lib="esnext.disposable" />
+
 /** The outcome of an operation at one node. */
 export interface NodeReport {
   /** The node's URL, without user and password. */
@@ -139,6 +141,19 @@ export interface ClientOptions extends SharedOptions {
   restartGuard?: number | null | undefined
   /** The prefix of the keys on the nodes, before the resource. Default: empty. */
   keyPrefix?: string | undefined
+  /**
+   * A function that returns the user and the password for each new connection to a node, instead of the node's URL. Its
+   * argument is the node's address, as in the reports of errors. Called on the event loop; must return within
+   * `connectTimeout`. Default: none.
+   */
+  credentials?: ((address: string) => Credentials | PromiseLike<Credentials>) | null | undefined
+}
+
+/** A user and a password for a connection to a node. */
+export interface Credentials {
+  /** Default: the server's default user. */
+  username?: string | null | undefined
+  password: string
 }
 
 /** Options of a lock. Durations in milliseconds. */
@@ -519,7 +534,7 @@ export class Client implements AsyncDisposable {
    * Throws {@link ConfigError} for an invalid URL, option or node list, and for options that are not a
    * plain object.
    */
-  constructor(nodes?: readonly string[], options?: ClientOptions)
+  constructor(nodes?: readonly (string | URL)[], options?: ClientOptions)
   /** The nodes' URLs, without user and password. */
   readonly nodes: readonly string[]
   /** Whether the client is closed. */

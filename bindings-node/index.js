@@ -4,6 +4,8 @@
 
 'use strict'
 
+// First, because in some bundles no other `require` works, and the error that this one throws tells what to do.
+const native = require('#native')
 const { channel, tracingChannel } = require('node:diagnostics_channel')
 const { setInterval } = require('node:timers')
 const { inspect } = require('node:util')
@@ -19,8 +21,7 @@ const {
   errorOf,
   unwrap,
 } = require('./errors.js')
-const native = require('./native.js')
-const { checkNoWait, checkResult, checkWork, optionsOf, signalOf } = require('./options.js')
+const { checkNoWait, checkResult, checkWork, nameOf, namesOf, nodesOf, optionsOf, signalOf, warnAboutUnit } = require('./options.js')
 const { LossSignal, onAbort } = require('./signals.js')
 
 /** The callbacks for the results of operations in progress, by the number of the operation. */
@@ -67,6 +68,18 @@ function resultUnlessAborted(number, signal) {
   })
 }
 
+/** Returns a function that calls `credentials` for each request of the core, and answers it. */
+function asking(credentials) {
+  return async (request) => {
+    try {
+      request.give(await credentials(request.address))
+    } catch (error) {
+      // Only the class: the text may contain a secret.
+      request.fail(error?.constructor?.name || typeof error)
+    }
+  }
+}
+
 /** The log levels, from the most to the least severe. Each has a channel. */
 const levels = ['error', 'warn', 'info', 'debug', 'trace']
 const channels = levels.map((level) => channel(`quorlock:${level}`))
@@ -96,7 +109,7 @@ function listen() {
 /** Abandons leases that were garbage-collected. A valid one is not released, because the work may still be running. */
 const collected = new FinalizationRegistry((lease) => {
   if (!lease.abandon()) return
-  const names = lease.resources.map((resource) => JSON.stringify(resource))
+  const names = lease.resources.map((resource) => JSON.stringify(native.shortened(resource)))
   const warning = new Error(
     `a lease of ${names.join(', ')} (fence ${lease.fences().join(', ')}) was garbage-collected without being released: ` +
       `it is not extended any more, and its key stays until it expires, in ${Math.ceil(lease.remaining)} ms. ` +
@@ -178,6 +191,7 @@ class Lease {
 
   async extend(ttl) {
     const site = callSite()
+    warnAboutUnit(ttl)
     unwrap(await resultOf(this.#native.extend(ttl)), site)
   }
 
@@ -193,8 +207,10 @@ class Lease {
   }
 
   [inspect.custom](_, options) {
-    const { resources, fences, valid, remaining } = this
-    const names = resources.length === 1 ? { resource: resources[0], fence: this.fence } : { resources, fences: { ...fences } }
+    const { valid, remaining } = this
+    const resources = this.resources.map((resource) => native.shortened(resource))
+    const fences = Object.fromEntries(this.#native.fences().map((fence, index) => [resources[index], fence]))
+    const names = resources.length === 1 ? { resource: resources[0], fence: this.fence } : { resources, fences }
     // The whole token is enough to release the lease.
     const token = `${this.token.slice(0, 8)}…`
     return `Lease ${inspect({ ...names, token, valid, remaining: Math.floor(remaining) }, options)}`
@@ -276,16 +292,15 @@ function releaseAtExit() {
   if (!process.listeners('exit').includes(listener)) process.on('exit', listener)
 }
 
-// A resource that is not a well-formed string becomes the empty string, which the core refuses.
-const nameOf = (resource) => (typeof resource === 'string' && resource.isWellFormed() ? resource : '')
-const namesOf = (resources) => (Array.isArray(resources) ? Array.from(resources, nameOf) : [nameOf(resources)])
-
 class Client {
   #native
 
   constructor(nodes, options) {
     listen()
-    this.#native = unwrap(mailbox.open(nodes, optionsOf(options)))
+    const { credentials, ...rest } = optionsOf(options)
+    // The core refuses what is no function.
+    const ask = typeof credentials === 'function' ? asking(credentials) : undefined
+    this.#native = unwrap(mailbox.open(nodesOf(nodes), ask ? rest : { ...rest, credentials }, ask))
     refuseCloning(this, 'a Client works only in the thread that created it: create one in each thread')
     // In a worker thread, leases are released when the thread's objects are finalized.
     if (isMainThread) releaseAtExit()

@@ -1,19 +1,34 @@
-// Checks the types of arguments before they reach the core: plain objects, functions, signals and clients. The core
-// checks the names and values of options.
+// Checks the types of arguments before they reach the core: strings, plain objects, functions, signals and clients. The
+// core checks the names and values of options.
 
 'use strict'
 
-const { ConfigError } = require('./errors.js')
+const { ConfigError, errorOf } = require('./errors.js')
+const { shown, unitWarning, wrongResource } = require('#native')
 
-/** Describes a value for an error message. Never includes the text of a string, which may be a secret. */
-function shown(given) {
-  if (given === null || given === undefined || typeof given === 'boolean') return String(given)
-  if (typeof given === 'number') return String(given)
-  if (typeof given === 'object') return Array.isArray(given) ? 'an array' : `an object of class ${className(given)}`
-  return `a ${typeof given}`
+/** Returns the resources, given as a string or an array of strings, as an array. Throws ConfigError for others. */
+function namesOf(given) {
+  if (Array.isArray(given)) return Array.from(given, (name, position) => nameOf(name, 'a string', position))
+  return [nameOf(given, 'a string or an array of strings')]
 }
 
-const className = (object) => Object.getPrototypeOf(object)?.constructor?.name || 'Object'
+/** Returns a resource. Strings with lone surrogates are refused: a replacement would make different strings equal. */
+function nameOf(given, accepted = 'a string', position) {
+  if (typeof given === 'string' && given.isWellFormed()) return given
+  throw errorOf(wrongResource(position, accepted, given))
+}
+
+/** Returns the nodes with each URL object as a string. The core refuses anything else that is not a string. */
+function nodesOf(given) {
+  return Array.isArray(given) ? Array.from(given, (node) => (node instanceof URL ? node.href : node)) : given
+}
+
+/** Emits a warning, once in each process, if the ttl was probably meant in seconds. */
+function warnAboutUnit(ttl) {
+  if (ttl === undefined) return
+  const warning = unitWarning(ttl)
+  if (warning) process.emitWarning(warning, 'QuorlockWarning', 'TTL_UNIT')
+}
 
 /**
  * Whether the value is a plain object, of any realm. Other objects, such as a Map or a promise,
@@ -29,6 +44,7 @@ function isPlain(given) {
 function advice(given) {
   if (typeof given === 'number') return `; if it is the ttl in ms, write { ttl: ${given} }`
   if (typeof given === 'function') return '; `using` takes a function, as its last argument'
+  if (typeof given === 'string') return '; several resources, or nodes, are one array: the first argument'
   if (isSignal(given)) return '; write { signal }'
   return ''
 }
@@ -36,7 +52,10 @@ function advice(given) {
 /** Returns the options, or an empty object if they are undefined. The core checks their names and values. */
 function optionsOf(given) {
   if (given === undefined) return {}
-  if (isPlain(given)) return given
+  if (isPlain(given)) {
+    warnAboutUnit(given.ttl)
+    return given
+  }
   throw new ConfigError(`options must be a plain object, such as { ttl: 10000 }, not ${shown(given)}${advice(given)}`)
 }
 
@@ -69,7 +88,8 @@ function isSignal(given) {
 /** Returns the signal, or undefined or null if none is given. Throws ConfigError for anything else. */
 function signalOf(given) {
   if (given === undefined || given === null || isSignal(given)) return given
-  throw new ConfigError(`signal must be an AbortSignal, not ${shown(given)}`)
+  const advice = isSignal(given.signal) ? '; write { signal: controller.signal }' : ''
+  throw new ConfigError(`signal must be an AbortSignal, not ${shown(given)}${advice}`)
 }
 
 /** Checks that the options of `tryLock` do not include `wait`. */
@@ -94,4 +114,4 @@ function checkResult(result) {
   throw new ConfigError('the function given to `using` returned a generator, which would run after the lock is released; iterate it in the function')
 }
 
-module.exports = { checkNoWait, checkResult, checkWork, clientOf, optionsNamed, optionsOf, signalOf }
+module.exports = { checkNoWait, checkResult, checkWork, clientOf, nameOf, namesOf, nodesOf, optionsNamed, optionsOf, signalOf, warnAboutUnit }

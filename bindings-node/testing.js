@@ -7,7 +7,7 @@
 const { setImmediate } = require('node:timers')
 const { ConfigError, unwrap } = require('./errors.js')
 const { Client } = require('./index.js')
-const native = require('./native.js')
+const native = require('#native')
 
 /** Resolves once the event loop has delivered what has happened so far: results, and signals of lost leases. */
 const delivered = () => new Promise((resolve) => setImmediate(resolve))
@@ -81,7 +81,7 @@ class Nodes extends Faults {
   }
 
   async hold(resources, options) {
-    this.#other ??= this.client({ wait: 0, maxHold: null })
+    this.#other ??= this.client({ wait: 0, maxHold: null, holder: 'another process' })
     const lease = await this.#other.lock(resources, options)
     this.#held.push(lease)
     return lease

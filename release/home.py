@@ -45,11 +45,13 @@ def home(root: Path = ROOT) -> Home:
 
 
 def files(root: Path) -> Iterator[tuple[Path, str]]:
-    """Yields the text files of the repository."""
+    """Yields the text files of the repository, except lock files, which name only other homes."""
     command = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
     for name in subprocess.check_output(command, cwd=root, text=True).split("\0"):
         path = root / name
-        if name and path.is_file() and not path.is_symlink():
+        if not name or path.name == "package-lock.json":
+            continue
+        if path.is_file() and not path.is_symlink():
             try:
                 yield path, path.read_text(encoding="utf-8")
             except UnicodeDecodeError:

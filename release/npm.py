@@ -66,6 +66,7 @@ def platform_manifest(platform: str) -> dict[str, Any]:
         "name": f"{home().scope}/{platform}",
         "description": f"The addon of quorlock for {platform}",
         **{name: main[name] for name in SHARED},
+        "type": "commonjs",
         "main": "quorlock.node",
         "files": ADDON_FILES,
         **{name: [fields[name]] for name in ("os", "cpu", "libc") if name in fields},

@@ -3,7 +3,7 @@
 //! It checks the types of values only: the core decides which values are valid. `index.js` converts the plain
 //! objects to JavaScript errors. Called by `lib.rs`.
 
-use napi::bindgen_prelude::{Array, Either, FromNapiValue, JsObjectValue, Object, Unknown};
+use napi::bindgen_prelude::{Either, FromNapiValue, JsObjectValue, Object, Unknown};
 use napi::{JsString, JsValue, Result, ValueType};
 use napi_derive::napi;
 use quorlock::{Error, OptionValue};
@@ -77,66 +77,65 @@ pub(crate) fn values(options: Object<'_>) -> Result<Vec<(String, OptionValue)>> 
 
 /// Converts a JavaScript value to an option value. The core decides whether it is valid.
 pub(crate) fn value(given: Unknown<'_>) -> Result<OptionValue> {
-    let name = match given.get_type()? {
-        ValueType::Null => return Ok(OptionValue::Null),
-        ValueType::Number => return Ok(OptionValue::Number(convert(given)?)),
-        ValueType::String => match text(given)? {
-            Some(text) => return Ok(OptionValue::Text(text)),
-            None => "string with lone surrogates",
-        },
-        ValueType::Object if given.is_array()? => match pair(&convert(given)?)? {
-            Some((first, second)) => return Ok(OptionValue::Pair(first, second)),
-            None => "Array",
-        },
-        ValueType::Boolean => return Ok(OptionValue::Bool(convert(given)?)),
-        ValueType::BigInt => "bigint",
-        ValueType::Function => "function",
-        ValueType::Symbol => "symbol",
-        _ => "object",
-    };
-    Ok(OptionValue::Other(name.to_owned()))
-}
-
-fn pair(array: &Array<'_>) -> Result<Option<(f64, f64)>> {
-    if array.len() != 2 {
-        return Ok(None);
-    }
-    let number = |index| -> Result<Option<f64>> {
-        match array.get::<Unknown<'_>>(index)? {
-            Some(item) if item.get_type()? == ValueType::Number => Ok(Some(convert(item)?)),
-            _ => Ok(None),
-        }
-    };
-    Ok(number(0)?.zip(number(1)?))
-}
-
-/// Returns the strings of an array; `None` if it is not an array, or an item is not a well-formed string.
-pub(crate) fn texts(given: Unknown<'_>) -> Result<Option<Vec<String>>> {
     if !given.is_array()? {
+        return item(given);
+    }
+    let array: Object<'_> = convert(given)?;
+    let items = (0..array.get_array_length()?).map(|index| item(array.get_element(index)?));
+    Ok(OptionValue::List(items.collect::<Result<_>>()?))
+}
+
+/// Converts a value that may be an item of an array. The items of an inner array are not converted: an
+/// array may be an item of itself.
+pub(crate) fn item(given: Unknown<'_>) -> Result<OptionValue> {
+    Ok(match given.get_type()? {
+        ValueType::Undefined => OptionValue::Undefined,
+        ValueType::Null => OptionValue::Null,
+        ValueType::Boolean => OptionValue::Bool(convert(given)?),
+        ValueType::Number => OptionValue::Number(convert(given)?),
+        ValueType::String => text(given)?.map_or(OptionValue::NotUnicode, OptionValue::Text),
+        _ => OptionValue::Other(kind(given)?),
+    })
+}
+
+/// Returns a value's type as an error message calls it, such as `an object of class Redis`.
+fn kind(given: Unknown<'_>) -> Result<String> {
+    Ok(match given.get_type()? {
+        ValueType::Object if given.is_array()? => "an array".to_owned(),
+        ValueType::Object if given.is_buffer()? => "a Buffer (call .toString() first)".to_owned(),
+        ValueType::Object => match class(&convert(given)?)? {
+            Some(class) if class != "Object" => format!("an object of class {class}"),
+            _ => "an object".to_owned(),
+        },
+        ValueType::Function => "a function".to_owned(),
+        ValueType::BigInt => "a bigint".to_owned(),
+        _ => "a symbol".to_owned(),
+    })
+}
+
+/// Returns the name of an object's class; `None` if it has none.
+fn class(object: &Object<'_>) -> Result<Option<String>> {
+    let prototype: Unknown<'_> = object.get_prototype()?;
+    if prototype.get_type()? != ValueType::Object {
         return Ok(None);
     }
-    let array: Array<'_> = convert(given)?;
-    let mut texts = Vec::new();
-    for index in 0..array.len() {
-        match array.get::<Unknown<'_>>(index)? {
-            Some(item) if item.get_type()? == ValueType::String => match text(item)? {
-                Some(text) => texts.push(text),
-                None => return Ok(None),
-            },
-            _ => return Ok(None),
-        }
+    let constructor: Unknown<'_> =
+        convert::<Object<'_>>(prototype)?.get_named_property("constructor")?;
+    if constructor.get_type()? != ValueType::Function {
+        return Ok(None);
     }
-    Ok(Some(texts))
+    let name: Unknown<'_> = convert::<Object<'_>>(constructor)?.get_named_property("name")?;
+    Ok(if name.get_type()? == ValueType::String { text(name)? } else { None })
 }
 
 /// Returns a string, or `None` if it has lone surrogates. Replacing them could make two strings equal.
-fn text(given: Unknown<'_>) -> Result<Option<String>> {
+pub(crate) fn text(given: Unknown<'_>) -> Result<Option<String>> {
     let units = convert::<JsString<'_>>(given)?.into_utf16()?;
     // The last code unit is a terminating zero.
     let units = units.as_slice().split_last().map_or(&[][..], |(_, units)| units);
     Ok(String::from_utf16(units).ok())
 }
 
-fn convert<T: FromNapiValue>(given: Unknown<'_>) -> Result<T> {
+pub(crate) fn convert<T: FromNapiValue>(given: Unknown<'_>) -> Result<T> {
     T::from_unknown(given)
 }

@@ -6,6 +6,7 @@
 //! block the event loop, except `release_all`, `command_line` and those of `testing.rs`.
 
 mod convert;
+mod credentials;
 mod log;
 mod mailbox;
 mod testing;
@@ -41,18 +42,22 @@ impl Mailbox {
         mailbox::Mailbox::new(&deliver).map(Self)
     }
 
-    /// Creates a client. Returns a failure if the nodes or the options are invalid.
+    /// Creates a client. Returns a failure if the nodes or the options are invalid. `ask` is called on the event
+    /// loop with each request for credentials.
     #[napi(catch_unwind)]
-    pub fn open(&self, nodes: Unknown<'_>, options: Object<'_>) -> Result<Either<Client, Failure>> {
-        let mut builder = quorlock::Client::builder();
-        if let Some(nodes) = convert::given(nodes)? {
-            builder = match convert::texts(nodes)? {
-                Some(urls) => builder.nodes(urls),
-                None => builder.option(Dialect::JavaScript, "nodes", &value(nodes)?),
-            };
-        }
+    pub fn open(
+        &self,
+        nodes: Unknown<'_>,
+        options: Object<'_>,
+        ask: Option<Function<'_, credentials::Request, ()>>,
+    ) -> Result<Either<Client, Failure>> {
+        let nodes = value(nodes)?;
+        let mut builder = quorlock::Client::builder().option(Dialect::JavaScript, "nodes", &nodes);
         for (name, value) in values(options)? {
             builder = builder.option(Dialect::JavaScript, &name, &value);
+        }
+        if let Some(ask) = ask {
+            builder = builder.credentials_by_request(credentials::provider(&ask)?);
         }
         let mailbox = Arc::downgrade(&self.0);
         Ok(settle(builder.build().map(|client| Client { client, mailbox })))
@@ -288,6 +293,37 @@ fn begin<T: Send + 'static>(
 
 fn outcome<T>(result: quorlock::Result<T>, convert: impl FnOnce(T) -> Outcome) -> Outcome {
     result.map_or_else(|error| Either7::D(error.into()), convert)
+}
+
+/// Returns the value as error messages show it. Strings are not shown, because they may be secrets.
+#[napi(catch_unwind)]
+pub fn shown(given: Unknown<'_>) -> Result<String> {
+    Ok(value(given)?.shown(Dialect::JavaScript))
+}
+
+/// Returns the resource as messages show it: a long name is cut.
+#[napi(catch_unwind)]
+pub fn shortened(resource: String) -> String {
+    quorlock::shortened(&resource).into_owned()
+}
+
+/// Returns the error about a resource that is not a string. `position` is its position if it is in an array.
+/// `accepted` says which types the argument may have.
+#[napi(catch_unwind)]
+pub fn wrong_resource(
+    position: Option<u32>,
+    accepted: String,
+    given: Unknown<'_>,
+) -> Result<Failure> {
+    let position = position.map(|position| position as usize);
+    Ok(quorlock::wrong_resource(Dialect::JavaScript, position, &accepted, &convert::item(given)?)
+        .into())
+}
+
+/// Returns a warning if the ttl was probably meant in seconds, but only once in each process.
+#[napi(catch_unwind)]
+pub fn unit_warning(ttl: Unknown<'_>) -> Result<Option<String>> {
+    Ok(quorlock::unit_warning(Dialect::JavaScript, &value(ttl)?))
 }
 
 /// Closes all clients and releases all leases, for the exit of the process. Blocks for at most `milliseconds`.

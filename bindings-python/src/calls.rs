@@ -15,11 +15,14 @@ use std::collections::VecDeque;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// The maximum time that a running call delays the next one, if another thread is idle.
+/// The time after which most kinds of calls no longer delay the next one.
 const SLOW: Duration = Duration::from_millis(50);
 
 /// The maximum number of threads that run `on_lost` callbacks.
 const MAX_LOSS_WORKERS: usize = 16;
+
+/// The maximum number of threads that ask for credentials: one for each node of a client.
+const MAX_CREDENTIALS_WORKERS: usize = 32;
 
 /// The result of [`Worker::next`]: a function, its arguments, and another worker to start if one is needed.
 type Next = (Py<PyAny>, Py<PyTuple>, Option<Py<Worker>>);
@@ -28,6 +31,8 @@ type Next = (Py<PyAny>, Py<PyTuple>, Option<Py<Worker>>);
 type Ready = (Py<PyAny>, Py<PyTuple>);
 
 struct Call {
+    /// Whether the call is still needed. A call that is not is removed from the queue.
+    is_needed: Box<dyn Fn() -> bool + Send>,
     /// Calls with the same key never run concurrently.
     key: String,
     make: Box<dyn FnOnce(Python<'_>) -> PyResult<Ready> + Send>,
@@ -42,6 +47,8 @@ pub(crate) enum Kind {
     Loops,
     /// Forwarding of events to `logging`.
     Logging,
+    /// Functions of the option `credentials`.
+    Credentials,
 }
 
 impl Kind {
@@ -51,12 +58,23 @@ impl Kind {
             Self::Losses => "quorlock-lost",
             Self::Loops => "quorlock-loops",
             Self::Logging => "quorlock-logging",
+            Self::Credentials => "quorlock-credentials",
+        }
+    }
+
+    /// The maximum time that a running call delays the next one, if another thread is idle.
+    fn slow(self) -> Duration {
+        match self {
+            // Each call may take as long as a request to another service.
+            Self::Credentials => Duration::ZERO,
+            _ => SLOW,
         }
     }
 
     fn max_workers(self) -> usize {
         match self {
             Self::Losses => MAX_LOSS_WORKERS,
+            Self::Credentials => MAX_CREDENTIALS_WORKERS,
             Self::Loops | Self::Logging => 1,
         }
     }
@@ -65,10 +83,12 @@ impl Kind {
         static LOSSES: PerProcess<Calls> = PerProcess::new();
         static LOOPS: PerProcess<Calls> = PerProcess::new();
         static LOGGING: PerProcess<Calls> = PerProcess::new();
+        static CREDENTIALS: PerProcess<Calls> = PerProcess::new();
         let calls = match self {
             Self::Losses => &LOSSES,
             Self::Loops => &LOOPS,
             Self::Logging => &LOGGING,
+            Self::Credentials => &CREDENTIALS,
         };
         calls.get_or_init(Calls::default)
     }
@@ -96,9 +116,23 @@ impl Kind {
         key: &str,
         make: impl FnOnce(Python<'_>) -> PyResult<Ready> + Send + 'static,
     ) {
+        self.put_while(key, || true, make);
+    }
+
+    /// Like [`Kind::put`], but the call is not made once `is_needed` returns `false`. `is_needed` must
+    /// not block.
+    pub(crate) fn put_while(
+        self,
+        key: &str,
+        is_needed: impl Fn() -> bool + Send + 'static,
+        make: impl FnOnce(Python<'_>) -> PyResult<Ready> + Send + 'static,
+    ) {
         let calls = self.calls();
-        let call = Call { key: key.to_owned(), make: Box::new(make) };
+        let is_needed = Box::new(is_needed);
+        let call = Call { is_needed, key: key.to_owned(), make: Box::new(make) };
         let mut state = calls.state();
+        // Without this, calls would pile up behind one that hangs.
+        state.remove_needless();
         state.waiting.push_back(call);
         state.put += 1;
         drop(state);
@@ -170,6 +204,13 @@ struct Running {
 }
 
 impl State {
+    /// Removes the queued calls that are not needed any more.
+    fn remove_needless(&mut self) {
+        let before = self.waiting.len();
+        self.waiting.retain(|call| (call.is_needed)());
+        self.done += (before - self.waiting.len()) as u64;
+    }
+
     /// Marks the call that a worker runs as done, if there is one.
     fn end_call(&mut self, worker: usize) {
         let before = self.running.len();
@@ -194,17 +235,18 @@ impl Calls {
     }
 
     /// Marks the previous call of this worker as done and waits for its next one.
-    fn next(&self, worker: usize) -> Call {
+    fn next(&self, kind: Kind, worker: usize) -> Call {
         let mut state = self.state();
         state.end_call(worker);
         self.changed.notify_all();
         state.idle += 1;
         loop {
             let now = Instant::now();
+            state.remove_needless();
             let is_free = |call: &Call| state.running.iter().all(|running| running.key != call.key);
             let next = state.waiting.iter().position(is_free);
             // Calls run one at a time, except that slow ones do not delay the rest.
-            let slow_at = state.running.iter().map(|running| running.since + SLOW);
+            let slow_at = state.running.iter().map(|running| running.since + kind.slow());
             let next_slow_at = slow_at.filter(|time| *time > now).min();
             state = match (next, next_slow_at) {
                 (None, _) => self.changed.wait(state).unwrap_or_else(PoisonError::into_inner),
@@ -245,7 +287,7 @@ impl Worker {
         RUNS.set(Some(self.kind));
         loop {
             let calls = self.kind.calls();
-            let Call { make, .. } = exit::detach(py, || calls.next(self.number));
+            let Call { make, .. } = exit::detach(py, || calls.next(self.kind, self.number));
             match make(py) {
                 Ok((function, arguments)) => {
                     let most = self.kind.max_workers();

@@ -4,13 +4,17 @@
 //! except the observer. `_client.py` subclasses [`Client`].
 
 use crate::completion::Pending;
-use crate::convert::{self, error, value, values};
+use crate::convert::{self, error, values};
+use crate::credentials;
 use crate::exit;
 use crate::logging;
 use crate::observer::Observer;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
 use quorlock::Dialect;
+
+/// The option whose value may be a function.
+const CREDENTIALS: &str = "credentials";
 
 /// The native part of `quorlock.Client`.
 #[pyclass(frozen, module = "quorlock._quorlock")]
@@ -25,15 +29,17 @@ impl Client {
     fn new(nodes: &Bound<'_, PyAny>, options: &Bound<'_, PyDict>) -> PyResult<Self> {
         let py = nodes.py();
         let _entered = exit::enter(py);
-        let mut builder = quorlock::Client::builder();
-        if !nodes.is_none() {
-            builder = match convert::texts(nodes) {
-                Some(urls) => builder.nodes(urls),
-                None => builder.option(Dialect::Python, "nodes", &value(nodes)),
-            };
-        }
+        let nodes = convert::nodes(nodes)?;
+        let mut builder = quorlock::Client::builder().option(Dialect::Python, "nodes", &nodes);
+        let function = options.get_item(CREDENTIALS)?.filter(|given| given.is_callable());
         for (name, value) in values(options)? {
+            if name == CREDENTIALS && function.is_some() {
+                continue;
+            }
             builder = builder.option(Dialect::Python, &name, &value);
+        }
+        if let Some(function) = function {
+            builder = builder.credentials_by_request(credentials::provider(py, function)?);
         }
         let client = builder.build().map_err(|e| error(py, &e))?;
         logging::read_levels(py)?;
@@ -54,6 +60,7 @@ impl Client {
     fn doctor(&self, py: Python<'_>) -> PyResult<Pending> {
         let _entered = exit::enter(py);
         logging::prepare(py)?;
+        credentials::prepare(py)?;
         Ok(Pending::of(self.client.doctor(), |py, diagnosis| {
             let diagnosis = diagnosis.map_err(|e| error(py, &e))?;
             let forms = (diagnosis.to_string(), diagnosis.to_json());
@@ -66,7 +73,8 @@ impl Client {
         let py = resource.py();
         let _entered = exit::enter(py);
         logging::prepare(py)?;
-        Ok(Pending::of(self.client.status(name(resource)), |py, status| {
+        credentials::prepare(py)?;
+        Ok(Pending::of(self.client.status(convert::resource(resource)?), |py, status| {
             let status = status.map_err(|e| error(py, &e))?;
             Ok(status.to_json().into_pyobject(py)?.into_any().unbind())
         }))
@@ -77,10 +85,14 @@ impl Client {
         let py = resource.py();
         let _entered = exit::enter(py);
         logging::prepare(py)?;
-        Ok(Pending::of(self.client.force_release_holder(name(resource)), |py, released| {
-            let nodes = released.map_err(|e| error(py, &e))?;
-            Ok(convert::reports(py, &nodes)?.into_any().unbind())
-        }))
+        credentials::prepare(py)?;
+        Ok(Pending::of(
+            self.client.force_release_holder(convert::resource(resource)?),
+            |py, released| {
+                let nodes = released.map_err(|e| error(py, &e))?;
+                Ok(convert::reports(py, &nodes)?.into_any().unbind())
+            },
+        ))
     }
 
     /// Returns the statistics as JSON.
@@ -106,10 +118,4 @@ impl Client {
     fn close(&self) -> Pending {
         Pending::of(self.client.close(), |py, ()| Ok(py.None()))
     }
-}
-
-/// Returns the name of a resource. A name that is not a string is replaced by an empty one, which the core
-/// rejects with a configuration error.
-fn name(resource: &Bound<'_, PyAny>) -> String {
-    resource.extract().unwrap_or_default()
 }

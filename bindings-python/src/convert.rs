@@ -4,13 +4,17 @@
 //! languages. Every other module of this crate calls it.
 
 use crate::exit::outlives_process;
-use pyo3::exceptions::{PyRuntimeError, PySystemExit};
+use pyo3::exceptions::{PyRuntimeError, PyRuntimeWarning, PySystemExit};
 use pyo3::prelude::*;
-use pyo3::types::{PyBool, PyDelta, PyDict, PyFloat, PyInt, PyString, PyTuple};
-use quorlock::{Error, ErrorCode, NodeReport, OptionValue};
+use pyo3::types::{PyBool, PyBytes, PyDelta, PyDict, PyFloat, PyInt, PyList, PyString, PyTuple};
+use quorlock::{Dialect, Error, ErrorCode, NodeReport, OptionValue, unit_warning, wrong_resource};
+use std::ffi::CString;
 
 /// Converts a dict of keyword arguments to core options.
 pub(crate) fn values(options: &Bound<'_, PyDict>) -> PyResult<Vec<(String, OptionValue)>> {
+    if let Some(ttl) = options.get_item("ttl")? {
+        warn_about_unit(&ttl)?;
+    }
     options.iter().map(|(name, given)| Ok((name.extract()?, value(&given)))).collect()
 }
 
@@ -29,16 +33,45 @@ pub(crate) fn value(given: &Bound<'_, PyAny>) -> OptionValue {
         // Surrogates are refused, not replaced: a replacement would make different strings equal.
         return match text.to_str() {
             Ok(text) => OptionValue::Text(text.to_owned()),
-            Err(_) => OptionValue::Other("str with surrogates".to_owned()),
+            Err(_) => OptionValue::NotUnicode,
         };
     }
-    if let Ok((first, second)) = given.extract::<(Bound<'_, PyAny>, Bound<'_, PyAny>)>()
-        && let (Some(first), Some(second)) = (number(&first), number(&second))
-    {
-        return OptionValue::Pair(first, second);
+    match items(given) {
+        Some(items) => OptionValue::List(items.iter().map(item).collect()),
+        None => OptionValue::Other(kind(given)),
     }
-    let name = given.get_type().name().map(|name| name.to_string());
-    OptionValue::Other(name.unwrap_or_else(|_| "unknown".to_owned()))
+}
+
+/// Returns the items of a list or a tuple.
+fn items<'py>(given: &Bound<'py, PyAny>) -> Option<Vec<Bound<'py, PyAny>>> {
+    let list = given.cast::<PyList>().map(|list| list.iter().collect());
+    list.or_else(|_| given.cast::<PyTuple>().map(|tuple| tuple.iter().collect())).ok()
+}
+
+/// Converts an item of a list. The items of an inner list are not converted: a list may be an item
+/// of itself.
+fn item(given: &Bound<'_, PyAny>) -> OptionValue {
+    match items(given) {
+        Some(_) => OptionValue::Other(kind(given)),
+        None => value(given),
+    }
+}
+
+/// Returns a value's type as an error message calls it, such as `an object of class Redis`.
+fn kind(given: &Bound<'_, PyAny>) -> String {
+    if given.is_instance_of::<PyBytes>() {
+        return "bytes (call .decode() first)".to_owned();
+    }
+    let kind = given.get_type();
+    let named = kind.name().and_then(|name| Ok((name.to_string(), kind.module()?.to_string())));
+    match named {
+        Ok((name, module)) if module == "builtins" => {
+            let article = if name.starts_with(['a', 'e', 'i', 'o', 'u']) { "an" } else { "a" };
+            format!("{article} {name}")
+        }
+        Ok((name, _)) => format!("an object of class {name}"),
+        Err(_) => "an object".to_owned(),
+    }
 }
 
 /// Returns a number as it is and a `timedelta` in seconds; `None` for any other type.
@@ -46,19 +79,94 @@ fn number(given: &Bound<'_, PyAny>) -> Option<f64> {
     if given.is_instance_of::<PyBool>() {
         return None;
     }
-    if given.is_instance_of::<PyInt>() || given.is_instance_of::<PyFloat>() {
+    if given.is_instance_of::<PyInt>() {
+        // An integer that is too large for a float is larger than all limits.
+        let is_negative = || given.lt(0).unwrap_or_default();
+        let too_large = || if is_negative() { f64::NEG_INFINITY } else { f64::INFINITY };
+        return Some(given.extract().unwrap_or_else(|_| too_large()));
+    }
+    if given.is_instance_of::<PyFloat>() {
         return given.extract().ok();
     }
     let delta = given.cast::<PyDelta>().ok()?;
     delta.call_method0("total_seconds").ok()?.extract().ok()
 }
 
-/// Returns the strings of an iterable. Returns `None` for anything else, also for a single string.
-pub(crate) fn texts(given: &Bound<'_, PyAny>) -> Option<Vec<String>> {
-    if given.is_instance_of::<PyString>() {
-        return None;
+/// Converts the nodes of a client: any iterable except a string or bytes becomes a list. Fails if the
+/// iteration raises.
+pub(crate) fn nodes(given: &Bound<'_, PyAny>) -> PyResult<OptionValue> {
+    // An object with only `__getitem__`, such as a Redis client, is not meant to be iterated.
+    let is_iterable = given.hasattr("__iter__")? && !given.is_instance_of::<PyBytes>();
+    if !is_iterable || given.is_instance_of::<PyString>() {
+        return Ok(value(given));
     }
-    given.try_iter().ok()?.map(|text| text.ok()?.extract().ok()).collect()
+    let nodes = given.try_iter()?.map(|node| Ok(item(&node?)));
+    Ok(OptionValue::List(nodes.collect::<PyResult<_>>()?))
+}
+
+/// Converts the resources of a lock to strings. Raises `ConfigError` if one is not a string.
+pub(crate) fn resources(given: &Bound<'_, PyTuple>) -> PyResult<Vec<String>> {
+    let is_one = given.len() == 1;
+    let name = |(position, name)| {
+        resource_at(
+            (!is_one).then_some(position),
+            &name,
+            "; pass several resources as separate arguments, such as lock(\"a\", \"b\")",
+        )
+    };
+    given.iter().enumerate().map(name).collect()
+}
+
+/// Converts a single resource to a string. Raises `ConfigError` if it is not a string.
+pub(crate) fn resource(given: &Bound<'_, PyAny>) -> PyResult<String> {
+    resource_at(None, given, "")
+}
+
+/// `advice` is for a list or a tuple.
+fn resource_at(
+    position: Option<usize>,
+    given: &Bound<'_, PyAny>,
+    advice: &str,
+) -> PyResult<String> {
+    let wrong = match item(given) {
+        OptionValue::Text(name) => return Ok(name),
+        OptionValue::Other(kind) if items(given).is_some() => {
+            OptionValue::Other(format!("{kind}{advice}"))
+        }
+        wrong => wrong,
+    };
+    Err(error(given.py(), &wrong_resource(Dialect::Python, position, "a string", &wrong)))
+}
+
+/// Warns if a ttl was probably meant in milliseconds. A `timedelta` names its unit. The warning
+/// points at the innermost line that is not of this package.
+pub(crate) fn warn_about_unit(given: &Bound<'_, PyAny>) -> PyResult<()> {
+    if given.is_instance_of::<PyDelta>() {
+        return Ok(());
+    }
+    let py = given.py();
+    match unit_warning(Dialect::Python, &value(given)) {
+        Some(text) => {
+            let text = CString::new(text).unwrap_or_default();
+            PyErr::warn(py, &py.get_type::<PyRuntimeWarning>(), &text, frames_of_package(py)? + 1)
+        }
+        None => Ok(()),
+    }
+}
+
+/// Returns the number of this package's frames at the end of the stack.
+fn frames_of_package(py: Python<'_>) -> PyResult<i32> {
+    let mut frame = py.import("sys")?.call_method0("_getframe")?;
+    let mut frames = 0;
+    while !frame.is_none() {
+        let module: String = frame.getattr("f_globals")?.get_item("__name__")?.extract()?;
+        if !module.starts_with("quorlock.") {
+            break;
+        }
+        frame = frame.getattr("f_back")?;
+        frames += 1;
+    }
+    Ok(frames)
 }
 
 /// Converts a core error to the exception class of the same name in `quorlock._errors`.

@@ -8,7 +8,7 @@
 //! never got must be dropped as a [`Lease`].
 
 use crate::completion::{self, Pending};
-use crate::convert::{error, value};
+use crate::convert::{error, value, warn_about_unit};
 use crate::exit;
 use crate::inbox::Inbox;
 use once_cell::race::OnceBox;
@@ -106,13 +106,14 @@ impl Lease {
         is_lost.map_or(Ok(false), |is_lost| is_lost.extract(py))
     }
 
-    fn extend(&self, ttl: &Bound<'_, PyAny>) -> Pending {
+    fn extend(&self, ttl: &Bound<'_, PyAny>) -> PyResult<Pending> {
         let _entered = exit::enter(ttl.py());
+        warn_about_unit(ttl)?;
         let ttl = (!ttl.is_none()).then(|| value(ttl));
-        Pending::of(self.0.extend_by(Dialect::Python, ttl.as_ref()), |py, extended| {
+        Ok(Pending::of(self.0.extend_by(Dialect::Python, ttl.as_ref()), |py, extended| {
             extended.map_err(|e| error(py, &e))?;
             Ok(py.None())
-        })
+        }))
     }
 
     /// Abandons a lease that is garbage-collected: renewal stops, the keys stay until they expire.

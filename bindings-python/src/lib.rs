@@ -8,6 +8,7 @@ mod calls;
 mod client;
 mod completion;
 mod convert;
+mod credentials;
 mod exit;
 mod inbox;
 mod lease;
@@ -28,6 +29,7 @@ use pyo3::exceptions::PyImportError;
 use pyo3::prelude::*;
 use pyo3::types::PyDelta;
 use quorlock::Dialect;
+use std::borrow::Cow;
 use std::ffi::OsString;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -43,6 +45,12 @@ fn timeout(given: &Bound<'_, PyAny>) -> PyResult<Option<f64>> {
     let timeout = quorlock::timeout(Dialect::Python, &value(given));
     let timeout = timeout.map_err(|e| error(given.py(), &e))?;
     Ok(timeout.map(|timeout| timeout.as_secs_f64()))
+}
+
+/// Returns the resource as messages show it: a long name is cut.
+#[pyfunction]
+fn shortened(resource: &str) -> Cow<'_, str> {
+    quorlock::shortened(resource)
 }
 
 /// Closes all clients and releases their leases at interpreter exit. Waits for at most `seconds`.
@@ -103,9 +111,11 @@ fn _quorlock(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<Completing>()?;
     module.add_class::<Inbox>()?;
     module.add_class::<Worker>()?;
+    module.add_class::<credentials::Reply>()?;
     module.add_class::<TestNodes>()?;
     module.add_class::<FastForward>()?;
     module.add_function(wrap_pyfunction!(timeout, module)?)?;
+    module.add_function(wrap_pyfunction!(shortened, module)?)?;
     module.add_function(wrap_pyfunction!(release_all, module)?)?;
     module.add_function(wrap_pyfunction!(end, module)?)?;
     module.add_function(wrap_pyfunction!(logging::records, module)?)?;

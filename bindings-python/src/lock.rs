@@ -10,7 +10,8 @@
 
 use crate::client::Client;
 use crate::completion::Pending;
-use crate::convert::{error, values};
+use crate::convert::{self, error, values};
+use crate::credentials;
 use crate::exit;
 use crate::lease::{Lease, wrap};
 use crate::logging;
@@ -47,10 +48,8 @@ impl Lock {
         options: &Bound<'_, PyDict>,
     ) -> PyResult<Self> {
         let _entered = exit::enter(resources.py());
-        // A name that is not a string is replaced by an empty one, which the core rejects with a
-        // configuration error.
-        let names = resources.iter().map(|name| name.extract::<String>().unwrap_or_default());
-        let lock = with_options(client.client.lock(names.collect::<Vec<_>>()), options)?;
+        let names = convert::resources(resources)?;
+        let lock = with_options(client.client.lock(names), options)?;
         let lock = lock.checked().map_err(|e| error(resources.py(), &e))?;
         Ok(Self { lock, observer: client.observer.clone(), open: Mutex::default() })
     }
@@ -71,6 +70,7 @@ impl Lock {
         let py = options.py();
         let _entered = exit::enter(py);
         logging::prepare(py)?;
+        credentials::prepare(py)?;
         let owner = Some(owner(py)?);
         let acquiring = if options.is_empty() {
             self.lock.acquire_as(owner)
@@ -87,6 +87,7 @@ impl Lock {
     fn _try_acquire(&self, py: Python<'_>) -> PyResult<Pending> {
         let _entered = exit::enter(py);
         logging::prepare(py)?;
+        credentials::prepare(py)?;
         Ok(Pending::of(self.lock.try_acquire_as(Some(owner(py)?)), |py, acquired| {
             let lease = acquired.map_err(|e| error(py, &e))?;
             lease.map(|lease| Py::new(py, Lease(lease))).transpose()?.into_py_any(py)
@@ -110,6 +111,7 @@ impl Lock {
     fn _locked(&self, py: Python<'_>) -> PyResult<Pending> {
         let _entered = exit::enter(py);
         logging::prepare(py)?;
+        credentials::prepare(py)?;
         Ok(Pending::of(self.lock.locked(), |py, locked| {
             let locked = locked.map_err(|e| error(py, &e))?;
             Ok(locked.into_pyobject(py)?.to_owned().into_any().unbind())

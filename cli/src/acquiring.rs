@@ -92,5 +92,9 @@ fn outage(wanted: Option<&OptionValue>) -> Result<Option<Duration>, Failure> {
 
 /// Returns the names of resources for a message.
 pub(crate) fn names(resources: &[String]) -> String {
-    resources.iter().map(|resource| printable(resource)).collect::<Vec<_>>().join(", ")
+    resources
+        .iter()
+        .map(|resource| printable(&quorlock::shortened(resource)))
+        .collect::<Vec<_>>()
+        .join(", ")
 }

@@ -20,8 +20,8 @@ pub(crate) async fn list(
 ) -> Result<u8, Failure> {
     let client = client(nodes)?;
     let prefix = wanted.prefix.as_deref().unwrap_or_default();
-    let listed = client.list(prefix, wanted.limit.into()).await?;
-    let mut all = statuses(&client, &listed.resources).await?;
+    let (names, is_cut) = client.list(prefix, wanted.limit.into()).await?;
+    let mut all = statuses(&client, &names).await?;
     client.close().await;
     // Released since it was listed, or left on a minority by an attempt that failed.
     all.retain(|status| status.state != State::Free);
@@ -32,7 +32,7 @@ pub(crate) async fn list(
     } else {
         output.note("no resource is held");
     }
-    if listed.is_cut {
+    if is_cut {
         output.note("there may be more: narrow the prefix, or set a higher --limit");
     }
     Ok(exit::OK)

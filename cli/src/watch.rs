@@ -80,7 +80,7 @@ async fn look(client: &Client, resources: &[String], seen: &Seen) -> Result<Vec<
     if !resources.is_empty() {
         return statuses(client, resources).await;
     }
-    let mut names = client.list("", MOST).await?.resources;
+    let (mut names, _) = client.list("", MOST).await?;
     names.extend(seen.0.keys().cloned());
     names.sort_unstable();
     names.dedup();

@@ -26,14 +26,16 @@ mod transport;
 #[doc(inline)]
 pub use quorlock_protocol as protocol;
 
-pub use client::list::Listed;
 pub use client::lock::Lock;
 pub use client::status::{NodeStatus, State, Status};
 pub use client::test_nodes::{FastForward, TestNodes};
 pub use client::{Client, ClientBuilder};
 pub use command::memory_node::Fault;
-pub use config::options::{Dialect, NODES_VARIABLE, OptionValue, timeout};
-pub use config::resources::Resources;
+pub use config::credentials::{Credentials, CredentialsRequest};
+pub use config::nodes::NODES_VARIABLE;
+pub use config::options::{timeout, unit_warning};
+pub use config::resources::{Resources, shortened, wrong_resource};
+pub use config::value::{Dialect, OptionValue};
 pub use doctor::{Diagnosis, Finding, Level, NodeDiagnosis, Permission};
 pub use error::{Error, ErrorCode, NodeOutcome, NodeReport, Result};
 pub use lock::lease::Lease;

@@ -44,7 +44,8 @@ def test_a_command_runs_while_the_lock_is_held(quorlock: CommandLine, servers: S
 
 
 def test_the_log_says_who_holds_the_lock_and_when(quorlock: CommandLine, servers: Servers) -> None:
-    first = quorlock.start("run", "--holder", "one", "r", *SHELL, 'echo "$QUORLOCK_FENCE $QUORLOCK_TOKEN"; read x')
+    script = 'echo "$QUORLOCK_FENCE $QUORLOCK_TOKEN"; read x'
+    first = quorlock.start("run", "--holder", "one", "r", *SHELL, script)
     fence, token = line(first).split()
     second = quorlock.start("run", "--verbose", "r", *SHELL, "true")
     wait_until(lambda: queued(servers) == [1, 1, 1])

@@ -184,3 +184,15 @@ def test_release_asks_for_confirmation(shell: Shell, servers: Servers) -> None:
         shell.type(f"{answer}\n")
         shell.expect_status(status)
     assert keys(servers) == []
+
+
+def test_watch_draws_a_table_until_it_is_interrupted(shell: Shell, servers: Servers) -> None:
+    shell.quorlock("watch --interval 20ms r other")
+    shell.expect("RESOURCE")
+    shell.expect("\x1b[32mfree\x1b[0m")
+    for server in servers:
+        server.command("SET", "r", f"{'0' * 40};web-7:4121", "PX", 600_000)
+    shell.expect("\x1b[33mheld\x1b[0m")
+    shell.expect("web-7:4121")
+    shell.type("\x03")
+    shell.expect_status(130)

@@ -305,6 +305,7 @@ def rust() -> Members:
 
 FOR_BINDINGS = (
     "option",
+    "credentials_by_request",
     "acquire_as",
     "try_acquire_as",
     "extend_by",

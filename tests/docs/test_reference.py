@@ -202,7 +202,7 @@ def test_defaults_of_the_python_client_are_those_of_the_page() -> None:
 @pytest.mark.parametrize(
     ("name", "source", "limits"),
     [
-        ("ttl", "option.duration(MIN_TTL, MAX_TTL)", ["MIN_TTL", "MAX_TTL"]),
+        ("ttl", "self.duration(MIN_TTL, MAX_TTL)", ["MIN_TTL", "MAX_TTL"]),
         ("node_timeout", "option.duration(MILLISECOND, HOUR)", ["MILLISECOND", "HOUR"]),
         ("connect_timeout", "option.duration(MILLISECOND, HOUR)", ["MILLISECOND", "HOUR"]),
         ("max_hold", "self.unless_for_ever(MIN_TTL", ["MIN_TTL"]),

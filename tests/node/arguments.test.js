@@ -1,22 +1,27 @@
 // Arguments of the wrong type are refused, never ignored.
 
 import assert from 'node:assert/strict'
+import { spawnSync } from 'node:child_process'
 import { suite, test } from 'node:test'
+import { inspect } from 'node:util'
 import { runInNewContext } from 'node:vm'
 import promClient from 'prom-client'
 import { Client, ConfigError } from 'quorlock'
 import { instrument } from 'quorlock/opentelemetry'
 import { register } from 'quorlock/prometheus'
+import { load } from './rows.js'
+
+const CALLS = load('arguments').filter((row) => row.node)
 
 /** Values that are refused as options, each with a pattern that the error message must match. */
 const WRONG = [
   [10_000, /not 10000; if it is the ttl in ms, write \{ ttl: 10000 \}/],
-  ['secret', /not a string$/],
+  ['secret', /not a string; several resources, or nodes, are one array/],
   [true, /not true/],
   [null, /not null/],
   [5n, /not a bigint/],
   [Symbol('ttl'), /not a symbol/],
-  [[10_000], /not an array/],
+  [[10_000], /not \[10000\]/],
   [() => {}, /not a function; `using` takes a function/],
   [new Map([['ttl', 10_000]]), /class Map/],
   [Promise.resolve({ ttl: 10_000 }), /class Promise/],
@@ -65,6 +70,62 @@ suite('options that are not an object are refused', () => {
       message: 'meterprovider is not an option here; it can be meterProvider, tracerProvider',
     })
   })
+})
+
+suite('a mistake in a call has the message in the table', () => {
+  class Redis {}
+  const client = new Client(['memory://arguments-calls'], { wait: 0 })
+  for (const { mistake, node: code, says, warns, never = [] } of CALLS) {
+    if (warns) continue
+    test(`${mistake}: ${code}`, async () => {
+      delete process.env.QUORLOCK_NODES
+      const call = async () => new Function('client', 'Client', 'Redis', `return ${code}`)(client, Client, Redis)
+      if (says === null) {
+        await (await call())?.release?.()
+        return
+      }
+      const error = await call().then(() => assert.fail('no error'), (error) => error)
+      assert(error instanceof ConfigError)
+      assert.equal(error.message, says)
+      for (const secret of never) assert(!inspect(error).includes(secret))
+    })
+  }
+})
+
+suite('a ttl in the wrong unit is warned about once', () => {
+  for (const { mistake, node: code, warns } of CALLS.filter((row) => row.warns)) {
+    test(mistake, () => {
+      const program = `
+        const { Client } = require('quorlock')
+        const client = new Client(['memory://a'])
+        process.on('warning', ({ name, code, message }) => console.log(\`\${name} \${code}: \${message}\`))
+        Promise.resolve(${code}).then(() => client.lock('y', { ttl: 20 })).then(() => process.exit())`
+      const { stdout, stderr } = spawnSync(process.execPath, ['-e', program], { encoding: 'utf8' })
+      assert.equal(stdout, `QuorlockWarning TTL_UNIT: ${warns}\n`, stderr)
+    })
+  }
+})
+
+test('an array may contain itself', async () => {
+  const array = []
+  array.push(array)
+  assert.throws(() => new Client(array), { code: 'CONFIG', message: /not an array$/ })
+  assert.throws(() => new Client(['memory://a'], { retryDelay: array }), { code: 'CONFIG', message: /not \[an array\]$/ })
+  await assert.rejects(new Client(['memory://a']).lock(array), { code: 'CONFIG', message: /not an array$/ })
+})
+
+test('long names are shortened in all texts', async () => {
+  const name = 'x'.repeat(8192)
+  const client = new Client(['memory://arguments-long'], { wait: 0 })
+  const lease = await client.lock(name)
+  const error = await client.lock(name).catch((error) => error)
+  assert.deepEqual(error.resources, [name])
+  assert(await lease.release())
+  const lost = await lease.extend().catch((error) => error)
+  for (const { message } of [error, lost]) {
+    assert(message.includes(`${'x'.repeat(100)}…`), message)
+    assert(!message.includes('x'.repeat(101)), message)
+  }
 })
 
 test('options may come from another realm, have no prototype or be undefined', async () => {

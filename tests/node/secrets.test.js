@@ -113,7 +113,7 @@ test('each resource name is a key of exactly that name', async (t) => {
   const second = new Client(servers.urls)
   t.after(() => second.close())
   await servers.command(0, 'SET', 'other', 'kept')
-  for (const name of [...load('names'), 'x'.repeat(100_000)]) {
+  for (const name of [...load('names'), 'x'.repeat(8192)]) {
     const lease = await client.lock(name)
     assert.deepEqual(lease.resources, [name])
     assert.equal(await servers.command(0, 'GET', name), lease.token)
@@ -128,7 +128,7 @@ test('each resource name is a key of exactly that name', async (t) => {
 test('names that are not well-formed strings are refused', async () => {
   const client = new Client(['memory://names'])
   for (const name of ['a\ud800', '\udfff', '', 7, null, undefined, {}, Buffer.from('a'), ['a', '\ud800']]) {
-    await assert.rejects(client.lock(name), /must be a string of Unicode characters/)
+    await assert.rejects(client.lock(name), /^ConfigError: (the resource|resource 2) must be a string/)
     await assert.rejects(client.locked(name), ConfigError)
   }
   assert.throws(() => new Client(['memory://a'], { keyPrefix: 'a\ud800' }), /keyPrefix must be a string of Unicode characters/)

@@ -56,7 +56,7 @@ test('an array of one resource is that resource', async () => {
 test('each resource must be a well-formed string', async () => {
   const client = new Client(['memory://several-wrong'])
   for (const resource of ['', 7, null, undefined, {}, ['b'], '\ud800']) {
-    const expected = { code: 'CONFIG', message: /resource must be a string/ }
+    const expected = { code: 'CONFIG', message: /^resource [12] must be a string/ }
     await assert.rejects(client.lock(['a', resource]), expected)
     await assert.rejects(client.locked(['a', resource]), expected)
     await assert.rejects(client.using([resource, 'a'], () => assert.fail('it ran')), expected)

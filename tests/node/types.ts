@@ -11,7 +11,7 @@ import { instrument } from 'quorlock/opentelemetry'
 import { register } from 'quorlock/prometheus'
 import { Nodes, type Node } from 'quorlock/testing'
 
-const client = new Client(['redis://127.0.0.1:6379'], {
+const client = new Client(['redis://127.0.0.1:6379', new URL('redis://127.0.0.1:6380')], {
   ttl: 5_000,
   wait: null,
   retryDelay: [20, 50],

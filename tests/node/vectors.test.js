@@ -45,8 +45,9 @@ suite('nodes', () => {
 
 suite('resources', () => {
   for (const row of load('resources')) {
-    test(JSON.stringify(row.given ?? row.count), async () => {
-      const resources = row.given ?? Array.from({ length: row.count }, (_, number) => `r${number}`)
+    test(JSON.stringify(row.given ?? row.count ?? row.length), async () => {
+      const several = row.given ?? Array.from({ length: row.count }, (_, number) => `r${number}`)
+      const resources = row.length ? ['x'.repeat(row.length)] : several
       const client = new quorlock.Client(['memory://resources'])
       const lease = await expectOutcome(row, () => client.lock(resources))
       if (!lease) return

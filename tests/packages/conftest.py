@@ -12,6 +12,7 @@ import pytest
 from interop.installing import locked
 from packages.registry import registry
 from packages.sandboxes import ROOT, Sandbox, new_project, sandbox
+from packages.tools import project
 
 sys.path.insert(0, str(ROOT / "release"))
 
@@ -64,3 +65,17 @@ def npm_registry(packages: Path) -> Iterator[str]:
 def node(npm_registry: str, tmp_path_factory: pytest.TempPathFactory) -> Sandbox:
     """A sandbox with a project in which the npm package is installed."""
     return new_project(tmp_path_factory.mktemp("node") / "project", npm_registry)
+
+
+@pytest.fixture(scope="session")
+def quick_tools(npm_registry: str) -> Iterator[Sandbox]:
+    """A project below the tools of `make test`, in which the npm package is installed."""
+    with project("quick", npm_registry) as found:
+        yield found
+
+
+@pytest.fixture(scope="session")
+def full_tools(npm_registry: str) -> Iterator[Sandbox]:
+    """A project below the tools of `make verify`, in which the npm package is installed."""
+    with project("full", npm_registry) as found:
+        yield found

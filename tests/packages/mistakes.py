@@ -30,7 +30,7 @@ MISTAKES = {
     "no nodes": Mistake(
         "Client()",
         "new Client()",
-        ["ConfigError", "nodes must be a list of 1 to 32 URLs", "QUORLOCK_NODES"],
+        ["ConfigError", "of 1 to 32 URLs, and none are given", "QUORLOCK_NODES"],
     ),
     "milliseconds and seconds": Mistake(
         'Client(["redis://10.0.0.1"], ttl=0.005)',

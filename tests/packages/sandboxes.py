@@ -20,22 +20,28 @@ class Sandbox:
     directory: Path
     programs: dict[str, str]
 
-    def run(self, *command: str | Path, stdin: str = "") -> subprocess.CompletedProcess[str]:
-        """Runs a program and captures its output."""
+    def run(
+        self, *command: str | Path, stdin: str = "", **environment: str
+    ) -> subprocess.CompletedProcess[str]:
+        """Runs a program, with more environment variables, and captures its output."""
         return subprocess.run(
             [self.programs.get(str(command[0]), command[0]), *command[1:]],
             input=stdin,
             capture_output=True,
             text=True,
             cwd=self.directory,
-            env={"PATH": str(self.directory / "bin"), "HOME": str(self.directory)},
+            env={
+                "PATH": str(self.directory / "bin"),
+                "HOME": str(self.directory),
+                **environment,
+            },
             timeout=300,
             check=False,
         )
 
-    def succeed(self, *command: str | Path, stdin: str = "") -> str:
+    def succeed(self, *command: str | Path, stdin: str = "", **environment: str) -> str:
         """Runs a program that must succeed, and returns its output."""
-        done = self.run(*command, stdin=stdin)
+        done = self.run(*command, stdin=stdin, **environment)
         assert done.returncode == 0, done.stdout + done.stderr
         return done.stdout
 

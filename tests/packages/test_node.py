@@ -15,6 +15,13 @@ from packages.mistakes import MISTAKES, check, with_server
 from packages.sandboxes import ROOT, Sandbox, new_project, quick_start
 from servers import Servers
 
+NATIVE = (ROOT / "bindings-node" / "native.js").read_text()
+ADDONS = {
+    platform: re.findall(rf"require\('{home().scope}/([\w-]+)'\)", names)
+    for platform, names in re.findall(r"^  '([\w-]+)': \[(.*)\],$", NATIVE, re.MULTILINE)
+}
+"""The platforms for which the package has addons, and the names of these, as in native.js."""
+
 HELD = re.compile(r"held; write with fence \d{16}\n")
 
 
@@ -49,7 +56,9 @@ def test_the_main_package_has_only_the_needed_files(packages: Path) -> None:
         for condition in export.values()
         for path in condition.values()
     ]
-    declared += [path.removeprefix("./") for path in manifest.get("bin", {}).values()]
+    declared += [path.removeprefix("./") for path in manifest["bin"].values()]
+    for conditions in manifest["imports"].values():
+        declared += [path.removeprefix("./") for path in conditions.values()]
     needed = {file for name in declared for file in imported(files, name)}
     assert set(files) == needed | {"package.json", "README.md", "LICENSE"}
 
@@ -67,6 +76,27 @@ def test_a_platform_package_has_the_addon_and_its_licences(packages: Path) -> No
         "quorlock.node",
     }
     assert b"\n  redis " in files["LICENSE-THIRD-PARTY"]
+
+
+def test_the_package_loads_the_addons_of_all_platforms() -> None:
+    expected: dict[str, list[str]] = {}
+    for name, fields in npm.platforms().items():
+        expected.setdefault(f"{fields['os']}-{fields['cpu']}", []).append(name)
+    assert expected == ADDONS
+
+
+def test_require_and_import_give_the_same_objects(node: Sandbox) -> None:
+    program = """
+      import assert from 'node:assert/strict'
+      import { createRequire } from 'node:module'
+      const require = createRequire(import.meta.url)
+      const [name] = process.argv.slice(1)
+      const imported = await import(name)
+      assert.deepEqual(Object.keys(imported), Object.keys(require(name)).sort())
+      for (const key of Object.keys(imported)) assert.equal(imported[key], require(name)[key], key)
+    """
+    for entry in ("quorlock", "quorlock/prometheus"):
+        node.succeed("node", "--input-type=module", "--eval", program, entry)
 
 
 def test_only_the_addon_of_this_platform_is_installed(node: Sandbox, packages: Path) -> None:
@@ -153,6 +183,7 @@ def test_importing_without_the_addon_is_an_error_with_advice(
     project = new_project(tmp_path / "project", npm_registry, "--omit=optional")
     done = project.run("node", "--input-type=module", "-", stdin="import 'quorlock'")
     assert done.returncode == 1
+    assert "Error: quorlock has addons for darwin-arm64, " in done.stderr
     for part in [f"{home().scope}/", "is not installed", "--omit=optional", "install again"]:
         assert part in done.stderr
 
@@ -162,7 +193,9 @@ def test_importing_on_an_unsupported_platform_lists_the_supported_ones(node: San
     program = f"{pretend}\nawait import('quorlock')"
     done = node.run("node", "--input-type=module", "-", stdin=program)
     assert done.returncode == 1
-    for part in [f"{home().scope}/sunos-", "Packages are published for Linux", "from its sources"]:
+    for platform in ADDONS:
+        assert platform in done.stderr.partition("Error: quorlock has addons for ")[2]
+    for part in ["not for sunos-", "from its sources"]:
         assert part in done.stderr
 
 
@@ -174,5 +207,5 @@ def test_an_addon_that_cannot_be_loaded_is_named_in_the_error(
     addon.write_bytes(b"from another platform")
     done = project.run("node", "--input-type=module", "-", stdin="import 'quorlock'")
     assert done.returncode == 1
-    assert "its addon cannot be loaded" in done.stderr
+    assert "cannot be loaded: " in done.stderr
     assert "quorlock.node" in done.stderr

@@ -113,7 +113,14 @@ def test_the_crate_has_a_licence_and_no_tests() -> None:
 def test_all_crates_can_be_packaged(tmp_path: Path) -> None:
     # CI also compiles the packages: `cargo publish --workspace --dry-run`.
     packages = [option for crate in CRATES for option in ("--package", crate)]
-    options = ["--locked", "--offline", "--no-verify", "--allow-dirty", "--target-dir", tmp_path]
+    options = [
+        "--locked",
+        "--offline",
+        "--no-verify",
+        "--allow-dirty",
+        "--target-dir",
+        str(tmp_path),
+    ]
     command = ["cargo", "package", *packages, *options]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr

@@ -181,5 +181,5 @@ def test_a_cancelled_acquire_leaves_no_key_of_any_resource(
 
 @pytest.mark.parametrize("resource", ["", 7, None, b"r", ["a", "b"], "\ud800"])
 def test_each_resource_must_be_a_non_empty_string(resource: Any) -> None:
-    with pytest.raises(quorlock.ConfigError, match="resource must be a string"):
+    with pytest.raises(quorlock.ConfigError, match="resource 2 must be a string"):
         quorlock.Client(["memory://a"]).lock("r", resource)

@@ -21,6 +21,7 @@ def test_error_classes_have_the_codes_in_the_table(row: dict[str, str]) -> None:
     assert kind.code == row["code"]
 
 
+@pytest.mark.filterwarnings("ignore:ttl=86400 is 24 h")
 @pytest.mark.parametrize(
     "case", load("options.json"), ids=lambda case: f"{case['in']}-{case['option']}-{case['value']}"
 )
@@ -54,10 +55,16 @@ def test_node_lists_are_accepted_or_refused_as_in_the_table(
 @pytest.mark.parametrize(
     "case",
     load("resources.json"),
-    ids=lambda case: str(case.get("given", case.get("count"))).encode("unicode_escape").decode(),
+    ids=lambda case: (
+        str(case.get("given", case.get("count", case.get("length"))))
+        .encode("unicode_escape")
+        .decode()
+    ),
 )
 def test_resources_are_accepted_or_refused_as_in_the_table(case: dict[str, Any]) -> None:
     resources = case.get("given") or [f"r{number}" for number in range(case.get("count", 0))]
+    if "length" in case:
+        resources = ["x" * case["length"]]
     with quorlock.Client(["memory://resources"]) as client:
         lock = expect(case, lambda: client.lock(*resources))
         if lock is None:

@@ -110,7 +110,14 @@ def _all_mailboxes() -> "WeakKeyDictionary[asyncio.AbstractEventLoop, ref[Mailbo
 def _running() -> "asyncio.AbstractEventLoop":
     import asyncio
 
-    return asyncio.get_running_loop()
+    try:
+        return asyncio.get_running_loop()
+    except RuntimeError:
+        raise RuntimeError(
+            "the async methods of quorlock need a running asyncio event loop, and there is none "
+            "here (trio and curio have none): call the blocking method in a thread instead, such "
+            "as `await trio.to_thread.run_sync(lock.acquire)`"
+        ) from None
 
 
 def running_loop() -> "asyncio.AbstractEventLoop | None":

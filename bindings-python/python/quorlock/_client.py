@@ -1,6 +1,6 @@
 """The public class `Client` and its options. The native client does the work."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Never, TypedDict, Unpack, cast, overload
 
@@ -13,6 +13,10 @@ from ._options import CLIENT, given
 if TYPE_CHECKING:
     from ._errors import NodeReport
     from ._reports import Diagnosis, Stats, Status
+
+_Login = tuple[str | None, str]
+Credentials = Callable[[str], _Login | Awaitable[_Login]]
+"""Takes the address of a node, and returns the user or None, and the password."""
 
 
 class LockOptions(TypedDict, total=False):
@@ -59,6 +63,10 @@ class ClientOptions(LockOptions, total=False):
     largest ttl that any client uses. None or 0 turns it off. Default: None."""
     key_prefix: str
     """The prefix of the keys on the nodes, before the resource. Default: empty."""
+    credentials: Credentials | None
+    """A function, sync or async, that takes the address of a node and returns its user, or None
+    for the default user, and its password. Called on another thread for each new connection.
+    Default: None, which uses the login in the node's URL."""
 
 
 class Client:
@@ -91,6 +99,7 @@ class Client:
         restart_guard: Duration | None = None,
         key_prefix: str = "",
         holder: str | None = None,
+        credentials: Credentials | None = None,
         **unknown: Never,
     ) -> None:
         """
@@ -113,6 +122,9 @@ class Client:
         - `restart_guard`: the time for which the votes of a restarted node are not counted. 10 ms
           to 24 h, at least the largest ttl that any client uses; None or 0 turns it off.
         - `key_prefix`: the prefix of the keys on the nodes, before the resource.
+        - `credentials`: a function, sync or async, that takes the address of a node and returns its
+          user, or None for the default user, and its password. Called on another thread for each
+          new connection, instead of a login in the URLs.
 
         Raises ConfigError for an invalid URL, option or node list.
         """
@@ -128,6 +140,7 @@ class Client:
             restart_guard=restart_guard,
             key_prefix=key_prefix,
             holder=holder,
+            credentials=credentials,
             **unknown,
         )
         self._native = _quorlock.Client(nodes, options)
@@ -180,8 +193,8 @@ class Client:
           UTF-8, without control characters; empty for none; None for `hostname:pid` of the process
           that acquires the lock; None if the client does not set it.
 
-        Raises ConfigError if there is no resource, if one is empty or given twice, or for an
-        invalid option.
+        Raises ConfigError if there is no resource, if one is empty, longer than 8,192 bytes or
+        given twice, or for an invalid option.
         """
         options = given(
             ttl=ttl,

@@ -201,7 +201,8 @@ class Lease(_quorlock.LeaseBlock):
 
     def __repr__(self) -> str:
         state = f"valid for {self.remaining:.3f} s" if self.valid else "not valid"
-        held = ", ".join(f"{name!r} (fence {fence})" for name, fence in self.fences.items())
+        fences = self.fences.items()
+        held = ", ".join(f"{_quorlock.shortened(name)!r} (fence {fence})" for name, fence in fences)
         return f"<quorlock.Lease of {held}, {state}>"
 
 

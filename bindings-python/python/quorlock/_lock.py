@@ -111,7 +111,8 @@ class Lock(_quorlock.Lock):
         return _decorated(function, lambda *_, **__: self)
 
     def __repr__(self) -> str:
-        return f"<quorlock.Lock on {', '.join(map(repr, self.resources))}>"
+        names = map(_quorlock.shortened, self.resources)
+        return f"<quorlock.Lock on {', '.join(map(repr, names))}>"
 
 
 class LockDecorator:

@@ -14,22 +14,11 @@ use futures_util::future::join_all;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-/// The names of held resources.
-#[derive(Clone, Debug)]
-#[doc(hidden)]
-#[non_exhaustive]
-pub struct Listed {
-    /// The resources, sorted by name. Each had a lock key on at least one node.
-    pub resources: Vec<String>,
-    /// Whether there may be more than were asked for.
-    pub is_cut: bool,
-}
-
-/// Returns the resources whose names begin with `prefix`, about `limit` at most.
+/// Returns the resources whose names begin with `prefix`, sorted and `limit` at most, and whether there may be more.
 ///
 /// The result is [`ErrorCode::NoQuorum`] if fewer than a majority of the nodes answered. A majority has at least one
 /// key of each lock that is held.
-pub(crate) async fn list(setup: &Setup, prefix: &str, limit: usize) -> Result<Listed> {
+pub(crate) async fn list(setup: &Setup, prefix: &str, limit: usize) -> Result<(Vec<String>, bool)> {
     let driver = setup.driver();
     driver.ready().await?;
     let key_prefix = &setup.options.key_prefix;
@@ -61,7 +50,7 @@ pub(crate) async fn list(setup: &Setup, prefix: &str, limit: usize) -> Result<Li
         resources.extend(names.filter(|name| !name.is_empty()).map(str::to_owned));
     }
     is_cut |= resources.len() > limit;
-    Ok(Listed { resources: resources.into_iter().take(limit).collect(), is_cut })
+    Ok((resources.into_iter().take(limit).collect(), is_cut))
 }
 
 /// Returns the lock keys of one node, at most about `limit`, and whether these are all. An error is the answer of the

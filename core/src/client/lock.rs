@@ -3,8 +3,9 @@
 
 use crate::client::setup::Setup;
 use crate::command::keys::Keys;
-use crate::config::options::{Dialect, OptionValue, Options};
+use crate::config::options::Options;
 use crate::config::resources::Resources;
+use crate::config::value::{Dialect, OptionValue};
 use crate::error::{Error, Result};
 use crate::lock::acquire::{Acquire, Caller};
 use crate::lock::lease::Lease;
@@ -79,6 +80,13 @@ impl Lock {
     /// error.
     pub fn option(mut self, dialect: Dialect, name: &str, value: &OptionValue) -> Self {
         if let Err(error) = self.options.set_per_lock(dialect, name, value) {
+            if self.resources.is_empty() && dialect == Dialect::Python {
+                // The resource was probably passed by name.
+                self.mistake = Some(Error::config(format!(
+                    "{}; the resource comes first, without a name: lock(\"orders:42\")",
+                    error.message()
+                )));
+            }
             self.mistake.get_or_insert(error);
         }
         self

@@ -15,13 +15,15 @@ pub(crate) mod status;
 pub(crate) mod test_nodes;
 
 use crate::client::kept::{keep, resume};
-use crate::client::list::{Listed, list};
+use crate::client::list::list;
 use crate::client::lock::Lock;
 use crate::client::setup::Setup;
+use crate::config::credentials::{Credentials, CredentialsRequest, Provider};
 use crate::config::nodes;
-use crate::config::options::{Dialect, OptionValue, Options};
+use crate::config::options::Options;
 use crate::config::resources::Resources;
 use crate::config::url;
+use crate::config::value::{Dialect, OptionValue};
 use crate::doctor::{Diagnosis, diagnose, votes};
 use crate::error::{Error, NodeReport, Result};
 use crate::lock::lease::Lease;
@@ -66,8 +68,7 @@ pub struct Client {
 pub struct ClientBuilder {
     urls: Option<Vec<String>>,
     options: Options,
-    /// The dialect of the last option, for errors in `build`.
-    dialect: Option<Dialect>,
+    credentials: Option<Provider>,
     /// The first error, which `build` returns.
     mistake: Option<Error>,
 }
@@ -85,6 +86,34 @@ impl ClientBuilder {
     /// [`ClientBuilder::nodes`] with a comma-separated list of URLs, as in `QUORLOCK_NODES`.
     pub fn node_list(self, urls: &str) -> Self {
         self.nodes(url::split(urls))
+    }
+
+    /// Sets a function that returns the user and the password for each new connection to a node,
+    /// instead of the node's URL: for tokens that expire, and for passwords that change. Its
+    /// argument is the node's address, as in [`Client::addresses`]. In-memory nodes and sentinels
+    /// do not use it.
+    ///
+    /// The future runs on quorlock's own runtime, a tokio runtime, and must not block. If it fails,
+    /// panics, or takes longer than `connect_timeout` together with the connecting, the attempt to
+    /// connect fails, and is made again later. Errors and logs contain the text of its error.
+    ///
+    /// `build` returns an error if a URL has a user or a password, too.
+    pub fn credentials<F>(mut self, ask: impl Fn(&str) -> F + Send + Sync + 'static) -> Self
+    where
+        F: Future<Output = std::result::Result<Credentials, String>> + Send + 'static,
+    {
+        self.credentials = Some(Provider::new(ask));
+        self
+    }
+
+    /// [`ClientBuilder::credentials`] with a function that answers requests later, for language
+    /// bindings. The function must not block.
+    pub fn credentials_by_request(
+        mut self,
+        ask: impl Fn(CredentialsRequest) + Send + Sync + 'static,
+    ) -> Self {
+        self.credentials = Some(Provider::by_request(ask));
+        self
     }
 
     /// Sets the time for which the nodes keep a lock that is not extended: 10 ms to 24 h, 10 s by
@@ -143,8 +172,8 @@ impl ClientBuilder {
     /// ms to 1 h, 50 ms to 200 ms by default. `shortest` is also the time for which a notified
     /// waiter has priority over others.
     pub fn retry_delay(self, shortest: Duration, longest: Duration) -> Self {
-        let pair = OptionValue::Pair(shortest.as_secs_f64(), longest.as_secs_f64());
-        self.option(Dialect::Rust, "retry_delay", &pair)
+        let delays = [shortest, longest].map(|delay| OptionValue::Number(delay.as_secs_f64()));
+        self.option(Dialect::Rust, "retry_delay", &OptionValue::List(delays.into()))
     }
 
     /// Sets the time for which a restarted node cannot vote: 10 ms to 24 h, and at least the
@@ -162,16 +191,21 @@ impl ClientBuilder {
     /// Sets the name that others see while they wait for a lock of this client: at most 128 bytes without
     /// control characters; empty for none. By default `hostname:pid` of the process that acquires the lock.
     /// The name is part of the key's value on the nodes.
-    #[must_use]
     pub fn holder(self, name: impl Into<String>) -> Self {
         self.option(Dialect::Rust, "holder", &OptionValue::Text(name.into()))
     }
 
-    /// Sets an option by name, for language bindings. `name`, `value` and error messages use the
-    /// form of `dialect`. If the value is invalid, `build` returns the error.
+    /// Sets an option by name, or the `nodes`, for language bindings. `name`, `value` and error
+    /// messages use the form of `dialect`. If the value is invalid, `build` returns the error.
     pub fn option(mut self, dialect: Dialect, name: &str, value: &OptionValue) -> Self {
-        self.dialect = Some(dialect);
-        if let Err(error) = self.options.set(dialect, name, value) {
+        let set = match name {
+            "nodes" => nodes::urls(dialect, value).map(|urls| {
+                self.options.dialect = dialect;
+                self.urls = urls;
+            }),
+            _ => self.options.set(dialect, name, value),
+        };
+        if let Err(error) = set {
             self.mistake.get_or_insert(error);
         }
         self
@@ -190,8 +224,12 @@ impl ClientBuilder {
         if let Some(mistake) = self.mistake {
             return Err(mistake);
         }
-        self.options.check_guard(self.dialect.unwrap_or(Dialect::Rust), self.options.ttl)?;
-        let endpoints = nodes::endpoints(self.urls.as_deref())?;
+        self.options.check_guard(self.options.ttl)?;
+        let endpoints = nodes::endpoints(
+            self.options.dialect,
+            self.urls.as_deref(),
+            self.credentials.as_ref(),
+        )?;
         Ok(Client { setup: Setup::new(self.options, endpoints) })
     }
 }
@@ -304,8 +342,8 @@ impl Client {
         self.ask(async move { resume(&setup, &text).await })
     }
 
-    /// Returns the resources whose names begin with `prefix` and that have a lock key on any node, about `limit`
-    /// at most. A lock key is told from other keys by its value, so keys of other libraries are not listed. It
+    /// Returns the resources whose names begin with `prefix` and that have a lock key on any node, sorted and
+    /// `limit` at most, and whether there may be more. A lock key is told from other keys by its value, so keys of other libraries are not listed. It
     /// changes nothing on the nodes, but looks at all of their keys.
     ///
     /// The result is [`ErrorCode::NoQuorum`] if fewer than a majority of the nodes answered. Used by the command
@@ -313,7 +351,11 @@ impl Client {
     ///
     /// [`ErrorCode::NoQuorum`]: crate::ErrorCode::NoQuorum
     #[doc(hidden)]
-    pub fn list(&self, prefix: impl Into<String>, limit: usize) -> Pending<Result<Listed>> {
+    pub fn list(
+        &self,
+        prefix: impl Into<String>,
+        limit: usize,
+    ) -> Pending<Result<(Vec<String>, bool)>> {
         let (setup, prefix) = (Arc::clone(&self.setup), prefix.into());
         self.ask(async move { list(&setup, &prefix, limit).await })
     }

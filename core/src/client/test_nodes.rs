@@ -75,7 +75,7 @@ impl TestNodes {
     ///
     /// # Panics
     ///
-    /// If there is no such node.
+    /// If there is no such node, or if no thread can be started.
     pub fn apply(&self, node: Option<usize>, fault: Fault) -> Pending<()> {
         let nodes =
             node.map_or_else(|| self.nodes.clone(), |node| vec![Arc::clone(&self.nodes[node])]);
@@ -83,7 +83,7 @@ impl TestNodes {
             nodes.iter().for_each(|node| node.apply(fault));
             settle().await;
         })
-        .unwrap_or_else(|_| Pending::ready(()))
+        .expect("a thread can be started")
     }
 
     /// Lets time pass at once: moves the clock ahead by `time`, and stops on the way at each timer
@@ -174,6 +174,7 @@ impl TestNodes {
             }
             settle().await;
         })
+        // Without a runtime, there are no leases.
         .unwrap_or_else(|_| Pending::ready(()))
     }
 }

@@ -50,6 +50,8 @@ impl Failure {
             NodeOutcome::Refused if detail.contains("NOAUTH ") => Some(
                 "the URL must have the password: redis://user:password@host, or redis://:password@host",
             ),
+            // The URL has no login, and the detail says so.
+            NodeOutcome::Refused if detail.contains("the option credentials") => None,
             NodeOutcome::Refused if detail.contains("WRONGPASS ") => {
                 Some("see that the user and the password in the URL are right, and percent-encoded")
             }

@@ -1,7 +1,7 @@
 //! The keys of a resource on the nodes, and their slots in a Redis Cluster. Pure functions;
 //! `client` checks names here, `lock` makes keys.
 
-use crate::config::resources::Resources;
+use crate::config::resources::{Quoted, Resources};
 use crate::error::{Error, Result};
 use crc::{CRC_16_XMODEM, Crc};
 
@@ -75,8 +75,9 @@ impl Resources {
         for resource in self.iter().filter(|name| name.contains('{') || prefix.contains('{')) {
             let key = format!("{prefix}{resource}");
             if is_reserved(&key) {
+                let (resource, key) = (Quoted(resource), Quoted(&key));
                 return Err(Error::config(format!(
-                    "the resource {resource:?} is reserved: its key would be {key:?}, and keys with a hash \
+                    "the resource {resource} is reserved: its key would be {key}, and keys with a hash \
                      tag that end in \":fence\" or \":queue\" are those that quorlock keeps beside a lock"
                 )));
             }
@@ -89,19 +90,23 @@ impl Resources {
     fn check_slots(&self, prefix: &str) -> Result<()> {
         let keys = |resource: &String| Keys::new(prefix, resource);
         if let Some(resource) = self.iter().find(|resource| !keys(resource).share_a_slot()) {
+            let resource = Quoted(resource);
             return Err(Error::config(format!(
-                "the resource {resource:?} cannot be locked on a Redis Cluster: its braces make no hash \
+                "the resource {resource} cannot be locked on a Redis Cluster: its braces make no hash \
                  tag, such as that of {{orders}}:1"
             )));
         }
         let mut slots = self.iter().map(|resource| (resource, keys(resource).slot()));
         let Some((first, slot)) = slots.next() else { return Ok(()) };
         match slots.find(|(_, other)| *other != slot) {
-            Some((other, _)) => Err(Error::config(format!(
-                "the resources {first:?} and {other:?} are in different slots of the Redis Cluster, \
-                 so they cannot be locked together: give all of them the same hash tag, such as \
-                 {{orders}}:1 and {{orders}}:2"
-            ))),
+            Some((other, _)) => {
+                let (first, other) = (Quoted(first), Quoted(other));
+                Err(Error::config(format!(
+                    "the resources {first} and {other} are in different slots of the Redis Cluster, \
+                     so they cannot be locked together: give all of them the same hash tag, such \
+                     as {{orders}}:1 and {{orders}}:2"
+                )))
+            }
             None => Ok(()),
         }
     }

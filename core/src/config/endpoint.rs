@@ -1,6 +1,7 @@
 //! One node of the client's list, parsed from its URL. Called by `nodes.rs`; `transport`, `node`
 //! and `doctor` connect to the [`Target`]. Parsing does no IO, except that TLS files are read.
 
+use crate::config::credentials::Provider;
 use crate::config::server::{Login, PORT, Place, Server};
 use crate::config::tls::{self, Tls};
 use crate::config::url::{Url, database, redacted};
@@ -11,6 +12,11 @@ use std::sync::Arc;
 
 const SCHEMES: &str = "redis://, rediss://, unix://, redis-sentinel://, rediss-sentinel://, \
                        redis-cluster://, rediss-cluster:// or memory://";
+
+/// Whether URLs of nodes can have this scheme.
+pub(crate) fn is_scheme(scheme: &str) -> bool {
+    SCHEMES.split([',', ' ']).any(|known| known.strip_suffix("://") == Some(scheme))
+}
 
 /// The URL parameters for the login at sentinels.
 const SENTINEL_PARAMETERS: [&str; 2] = ["sentinel_user", "sentinel_password"];
@@ -36,6 +42,7 @@ pub(crate) enum Target {
 }
 
 /// A Redis Cluster, and how to find its masters.
+#[derive(Clone)]
 pub(crate) struct Cluster {
     /// Servers of the cluster. All are queried at once, so one that hangs delays nothing.
     pub(crate) seeds: Vec<Place>,
@@ -47,6 +54,7 @@ pub(crate) struct Cluster {
 const SENTINEL_PORT: u16 = 26379;
 
 /// A master that is found through sentinels.
+#[derive(Clone)]
 pub(crate) struct Sentinels {
     /// All sentinels are queried at once, so one that hangs delays nothing.
     pub(crate) sentinels: Vec<Server>,
@@ -114,7 +122,7 @@ impl Endpoint {
             );
         }
         let database = database(&url.take("db").unwrap_or_default())?;
-        let login = Login { user: url.take("user"), password: url.take("pass"), database };
+        let login = Login::new(url.take("user"), url.take("pass"), database);
         url.is_used_up(&["db", "user", "pass"])?;
         let place = Place::Unix(PathBuf::from(format!("/{}", url.path)));
         Ok(Self::direct("unix", Server { place, login, tls: None, is_discovered: false }))
@@ -124,7 +132,7 @@ impl Endpoint {
         let tls = encryption(&mut url, encrypts, &[])?;
         let (host, port) = url.host()?.clone();
         let place = Place::tcp(host, port.unwrap_or(PORT));
-        let login = Login { database: url.database()?, user: url.user, password: url.password };
+        let login = Login::new(url.user.take(), url.password.take(), url.database()?);
         let scheme = if encrypts { "rediss" } else { "redis" };
         Ok(Self::direct(scheme, Server { place, login, tls, is_discovered: false }))
     }
@@ -140,8 +148,8 @@ impl Endpoint {
                     .to_owned(),
             );
         }
-        let login = Login { database: database(number)?, user: url.user, password: url.password };
-        let sentinel_login = Login { user, password, database: 0 };
+        let login = Login::new(url.user, url.password, database(number)?);
+        let sentinel_login = Login::new(user, password, 0);
         let places = places(&url.hosts, SENTINEL_PORT)?;
         let sentinels = places.iter().map(|place| {
             let (place, login) = (place.clone(), sentinel_login.clone());
@@ -171,7 +179,7 @@ impl Endpoint {
         }
         let seeds = places(&url.hosts, PORT)?;
         let scheme = if encrypts { "rediss-cluster" } else { "redis-cluster" };
-        let login = Login { user: url.user, password: url.password, database: 0 };
+        let login = Login::new(url.user, url.password, 0);
         Ok(Self {
             address: format!("{scheme}://{}", joined(&seeds)),
             identities: seeds.iter().map(Place::to_string).collect(),
@@ -196,6 +204,26 @@ impl Endpoint {
             identities: vec![place.to_string()],
             target: Target::Server(Arc::new(server)),
         }
+    }
+
+    /// Makes connections to the node's servers use the credentials that this function returns.
+    /// Sentinels keep the login in the URL. `position` is as in [`Endpoint::parse`].
+    pub(crate) fn use_credentials(&mut self, position: usize, provider: &Provider) -> Result<()> {
+        let login = match &mut self.target {
+            Target::Server(server) => &mut Arc::make_mut(server).login,
+            Target::Sentinel(sentinels) => &mut Arc::make_mut(sentinels).login,
+            Target::Cluster(cluster) => &mut Arc::make_mut(cluster).login,
+            Target::Memory(_) => return Ok(()),
+        };
+        if login.credentials().is_some() {
+            return Err(Error::config(format!(
+                "node {position} ({}): its URL has a user or a password, and the option \
+                 credentials is given: use one of them",
+                self.address,
+            )));
+        }
+        login.provider = Some((provider.clone(), self.address.clone()));
+        Ok(())
     }
 
     pub(crate) fn is_cluster(&self) -> bool {

@@ -4,9 +4,11 @@
 //! with the error messages for it. It opens no connection; only `tls.rs` reads files, and encrypts
 //! connections that others have opened. `client` calls it; many other modules read its types.
 //!
-//! Reading order: `options.rs`, `holder.rs`, `resources.rs`, `nodes.rs` (the list of nodes), `endpoint.rs` (one
-//! node), `url.rs`, `server.rs`, `tls.rs` (`no_tls.rs` without the feature `tls`).
+//! Reading order: `value.rs` (what bindings pass), `options.rs`, `holder.rs`, `resources.rs`, `nodes.rs` (the
+//! list of nodes), `endpoint.rs` (one node), `url.rs`, `server.rs`, `credentials.rs`, `tls.rs` (`no_tls.rs`
+//! without the feature `tls`).
 
+pub(crate) mod credentials;
 pub(crate) mod endpoint;
 pub(crate) mod holder;
 pub(crate) mod nodes;
@@ -19,3 +21,4 @@ pub(crate) mod tls;
 #[path = "no_tls.rs"]
 pub(crate) mod tls;
 pub(crate) mod url;
+pub(crate) mod value;

@@ -1,28 +1,78 @@
-//! Builds the client's list of nodes. Called by `ClientBuilder::build`.
+//! Builds the client's list of nodes. Called by `ClientBuilder`.
 
-use crate::config::endpoint::Endpoint;
-use crate::config::options::{NODES_VARIABLE, wrong_nodes};
-use crate::config::url::split;
+use crate::config::credentials::Provider;
+use crate::config::endpoint::{Endpoint, is_scheme};
+use crate::config::url::{redacted, split};
+use crate::config::value::{Dialect, OptionValue};
 use crate::error::{Error, Result, same_server};
 use quorlock_protocol::MAX_NODES;
 
+/// The environment variable with the node URLs, separated by commas. Clients that are given no
+/// nodes read it.
+pub const NODES_VARIABLE: &str = "QUORLOCK_NODES";
+
+/// Returns the URLs in a value that a language binding received; `None` if none are given.
+pub(crate) fn urls(dialect: Dialect, nodes: &OptionValue) -> Result<Option<Vec<String>>> {
+    match nodes {
+        OptionValue::Null | OptionValue::Undefined => Ok(None),
+        OptionValue::List(nodes) => {
+            let urls = nodes.iter().enumerate().map(|(index, node)| match node {
+                OptionValue::Text(url) => Ok(url.clone()),
+                wrong => Err(wrong_node(dialect, index, wrong)),
+            });
+            urls.collect::<Result<_>>().map(Some)
+        }
+        OptionValue::Text(text) => {
+            let urls = split(text);
+            let given = match urls.len() {
+                0 => "an empty string".to_owned(),
+                1 => "a string".to_owned(),
+                count => format!("one string with {count} URLs"),
+            };
+            let advice = match listed(&urls) {
+                Some(list) => format!("write [{list}]"),
+                None => format!("write {} with a string for each URL", dialect.list()),
+            };
+            Err(wrong_nodes(dialect, &format!("{given}; {advice}")))
+        }
+        wrong => Err(wrong_nodes(dialect, &wrong.shown(dialect))),
+    }
+}
+
 /// Parses `urls`, or the URLs in the environment variable `QUORLOCK_NODES` if `None`. Fails if the
 /// number of nodes is out of range, a URL is invalid, or two URLs name the same server.
-pub(crate) fn endpoints(urls: Option<&[String]>) -> Result<Vec<Endpoint>> {
+///
+/// Connections use the credentials that `credentials` returns, if there is such a function.
+pub(crate) fn endpoints(
+    dialect: Dialect,
+    urls: Option<&[String]>,
+    credentials: Option<&Provider>,
+) -> Result<Vec<Endpoint>> {
     let from_environment;
     let urls = match urls {
         Some(urls) => urls,
         None => {
             from_environment = split(&std::env::var(NODES_VARIABLE).unwrap_or_default());
+            if from_environment.is_empty() {
+                let list = list_of_urls(dialect);
+                return Err(Error::config(format!(
+                    "nodes must be {list}, and none are given, neither to the client nor in the \
+                     environment variable {NODES_VARIABLE}"
+                )));
+            }
             &from_environment
         }
     };
     if !(1..=MAX_NODES).contains(&urls.len()) {
-        return Err(wrong_nodes(urls.len()));
+        return Err(wrong_nodes(dialect, &urls.len().to_string()));
     }
     let mut endpoints: Vec<Endpoint> = Vec::with_capacity(urls.len());
     for (index, url) in urls.iter().enumerate() {
-        let endpoint = Endpoint::parse(index + 1, url)?;
+        check_is_one(dialect, index, url)?;
+        let mut endpoint = Endpoint::parse(index + 1, url)?;
+        if let Some(provider) = credentials {
+            endpoint.use_credentials(index + 1, provider)?;
+        }
         if let Some(duplicate) = endpoints.iter().position(|other| other.is_same_server(&endpoint))
         {
             let (first, second) = (&*endpoints[duplicate].address, &*endpoint.address);
@@ -31,4 +81,59 @@ pub(crate) fn endpoints(urls: Option<&[String]>) -> Result<Vec<Endpoint>> {
         endpoints.push(endpoint);
     }
     Ok(endpoints)
+}
+
+/// Fails if a string of the list is empty or has several URLs.
+fn check_is_one(dialect: Dialect, index: usize, url: &str) -> Result<()> {
+    if url.trim().is_empty() {
+        return Err(wrong_node(dialect, index, &OptionValue::Text(String::new())));
+    }
+    let urls = split(url);
+    let are_urls = || urls.iter().all(|url| has_scheme(url));
+    if urls.len() < 2 || !are_urls() {
+        return Ok(());
+    }
+    let list = listed(&urls).map_or_else(String::new, |list| format!(", such as {list}"));
+    let (position, count) = (index + 1, urls.len());
+    Err(Error::config(format!(
+        "node {position} is one string with {count} URLs; write a string for each of them{list}"
+    )))
+}
+
+/// Returns the URLs in quotes, without secrets. Returns `None` if one of them is no URL, or if it
+/// is not certain which part of the text is a password.
+fn listed(urls: &[String]) -> Option<String> {
+    let logins = urls.iter().filter(|url| url.contains('@')).count();
+    let is_certain = logins == 0 || logins == urls.len();
+    if urls.is_empty() || !is_certain || !urls.iter().all(|url| has_scheme(url)) {
+        return None;
+    }
+    let urls: Vec<_> = urls.iter().map(|url| format!("\"{}\"", redacted(url))).collect();
+    Some(urls.join(", "))
+}
+
+fn has_scheme(url: &str) -> bool {
+    url.split_once("://").is_some_and(|(scheme, _)| is_scheme(scheme))
+}
+
+fn wrong_nodes(dialect: Dialect, given: &str) -> Error {
+    Error::config(format!("nodes must be {}, not {given}", list_of_urls(dialect)))
+}
+
+fn list_of_urls(dialect: Dialect) -> String {
+    format!("{} of 1 to {MAX_NODES} URLs", dialect.list())
+}
+
+fn wrong_node(dialect: Dialect, index: usize, given: &OptionValue) -> Error {
+    let is_missing = match given {
+        OptionValue::Null | OptionValue::Undefined => true,
+        OptionValue::Text(url) => url.is_empty(),
+        _ => false,
+    };
+    let advice = if is_missing { "; is an environment variable not set?" } else { "" };
+    let (position, given) = (index + 1, given.shown(dialect));
+    Error::config(format!(
+        "node {position} must be a URL in a string, such as \"redis://10.0.0.1:6379\", not \
+         {given}{advice}"
+    ))
 }

@@ -4,16 +4,13 @@
 //! must not check ranges themselves. No IO.
 
 use crate::config::holder::{self, Invalid, MAX_HOLDER};
+use crate::config::value::{Dialect, OptionValue};
 use crate::error::duration::HumanDuration;
 use crate::error::{Error, Result};
-use quorlock_protocol::{MAX_NODES, RetryDelay, Term};
-use std::fmt;
+use quorlock_protocol::{RetryDelay, Term};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
-
-/// The environment variable with the node URLs, separated by commas. Clients that are given no
-/// nodes read it.
-pub const NODES_VARIABLE: &str = "QUORLOCK_NODES";
 
 const MILLISECOND: Duration = Duration::from_millis(1);
 const HOUR: Duration = Duration::from_secs(3600);
@@ -24,83 +21,18 @@ const MIN_TTL: Duration = Duration::from_millis(10);
 const MAX_TTL: Duration = Duration::from_secs(24 * 3600);
 /// The longest finite `wait` and `max_hold`: a hundred years, so that no sum of times overflows.
 const MAX_WAIT: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
+const MAX_WAIT_NANOS: f64 = MAX_WAIT.as_nanos() as f64;
 /// The upper limit of the default `node_timeout`, which is a twentieth of the ttl.
 const NODE_TIMEOUT: Duration = Duration::from_millis(200);
 /// The lower limit of the default `node_timeout`. With a shorter one, an ordinary pause of a busy
 /// machine would look like a dead node.
 const MIN_DEFAULT_NODE_TIMEOUT: Duration = Duration::from_millis(10);
 
-/// How a language writes option names and durations. Error messages use this form.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Dialect {
-    /// Names such as `node_timeout`; durations are a `Duration`.
-    Rust,
-    /// Names such as `node_timeout`; durations are in seconds.
-    Python,
-    /// Names such as `nodeTimeout`; durations are in milliseconds.
-    JavaScript,
-    /// Names such as `--node-timeout`; durations are in seconds.
-    CommandLine,
-}
-
-impl Dialect {
-    fn name(self, name: &str) -> String {
-        match self {
-            Self::Rust | Self::Python => return name.to_owned(),
-            Self::CommandLine => return format!("--{}", name.replace('_', "-")),
-            Self::JavaScript => {}
-        }
-        let mut words = name.split('_');
-        let mut camel = words.next().unwrap_or_default().to_owned();
-        for word in words {
-            let (first, rest) = word.split_at(1);
-            camel.push_str(&first.to_uppercase());
-            camel.push_str(rest);
-        }
-        camel
-    }
-
-    /// The number of nanoseconds in the language's time unit.
-    fn unit(self) -> f64 {
-        if self == Self::JavaScript { 1e6 } else { 1e9 }
-    }
-}
-
-/// An option's value as a language binding received it.
-#[derive(Clone, Debug, PartialEq)]
-#[non_exhaustive]
-pub enum OptionValue {
-    /// `None` or `null`, which means "no limit" or "off" for options that allow it.
-    Null,
-    /// A Boolean.
-    Bool(bool),
-    /// A number: a factor, or a duration in the unit of the [`Dialect`].
-    Number(f64),
-    /// A pair of numbers, such as the range of `retry_delay`.
-    Pair(f64, f64),
-    /// A string.
-    Text(String),
-    /// A value of any other type, by the name of that type.
-    Other(String),
-}
-
-impl fmt::Display for OptionValue {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Null => f.write_str("nothing"),
-            Self::Bool(value) => write!(f, "{value}"),
-            Self::Number(number) => write!(f, "{number}"),
-            Self::Pair(first, second) => write!(f, "({first}, {second})"),
-            Self::Text(_) => f.write_str("a string"),
-            Self::Other(name) => write!(f, "a value of type {name}"),
-        }
-    }
-}
-
 /// The checked options of a client. A lock starts with a copy and overrides some of them.
 #[derive(Clone, Debug)]
 pub(crate) struct Options {
+    /// The form of names and values in error messages: that of the last option that was set.
+    pub(crate) dialect: Dialect,
     pub(crate) ttl: Duration,
     /// `None`: no limit.
     pub(crate) wait: Option<Duration>,
@@ -123,6 +55,7 @@ pub(crate) struct Options {
 impl Default for Options {
     fn default() -> Self {
         Self {
+            dialect: Dialect::Rust,
             ttl: Duration::from_secs(10),
             wait: Some(Duration::from_secs(10)),
             auto_extend: true,
@@ -144,7 +77,7 @@ impl Default for Options {
 /// The options that a lock can override.
 const PER_LOCK: [&str; 5] = ["ttl", "wait", "auto_extend", "max_hold", "holder"];
 /// The options of a client.
-const PER_CLIENT: [&str; 11] = [
+const PER_CLIENT: [&str; 12] = [
     "ttl",
     "wait",
     "auto_extend",
@@ -156,16 +89,12 @@ const PER_CLIENT: [&str; 11] = [
     "restart_guard",
     "key_prefix",
     "holder",
+    "credentials",
 ];
 
 impl Options {
     /// Sets an option of the client.
     pub(crate) fn set(&mut self, dialect: Dialect, name: &str, value: &OptionValue) -> Result<()> {
-        if name == "nodes" {
-            // Nodes have a setter of their own; a value that arrives here was not a list of
-            // strings.
-            return Err(wrong_nodes(value));
-        }
         self.set_known(dialect, name, value, &PER_CLIENT)
     }
 
@@ -177,17 +106,17 @@ impl Options {
         value: &OptionValue,
     ) -> Result<()> {
         self.set_known(dialect, name, value, &PER_LOCK)?;
-        self.check_guard(dialect, self.ttl)
+        self.check_guard(self.ttl)
     }
 
     /// Checks that a lease with this ttl cannot outlive the restart guard.
-    pub(crate) fn check_guard(&self, dialect: Dialect, ttl: Duration) -> Result<()> {
+    pub(crate) fn check_guard(&self, ttl: Duration) -> Result<()> {
         let Some(guard) = self.restart_guard.filter(|guard| ttl > *guard) else { return Ok(()) };
         Err(Error::config(format!(
             "{} must not be longer than {}, which is {}, not {}: a node that restarts could \
              forget a lease and be counted again before its end",
-            dialect.name("ttl"),
-            dialect.name("restart_guard"),
+            self.dialect.name("ttl"),
+            self.dialect.name("restart_guard"),
             HumanDuration(guard),
             HumanDuration(ttl),
         )))
@@ -196,7 +125,7 @@ impl Options {
     /// Checks a ttl that was passed to `extend`.
     pub(crate) fn extension_ttl(&self, dialect: Dialect, value: &OptionValue) -> Result<Duration> {
         let ttl = Setting { dialect, name: "ttl", value }.duration(MIN_TTL, MAX_TTL)?;
-        self.check_guard(dialect, ttl).map(|()| ttl)
+        self.check_guard(ttl).map(|()| ttl)
     }
 
     fn set_known(
@@ -206,14 +135,19 @@ impl Options {
         value: &OptionValue,
         names: &[&'static str],
     ) -> Result<()> {
+        self.dialect = dialect;
         let Some(name) = names.iter().find(|name| dialect.name(name) == given) else {
+            if PER_CLIENT.iter().any(|name| dialect.name(name) == given) {
+                let message = format!("{given} is an option of the client, not of a lock");
+                return Err(Error::config(message));
+            }
             let names: Vec<_> = names.iter().map(|name| dialect.name(name)).collect();
             let names = names.join(", ");
             return Err(Error::config(format!("{given} is not an option here; it can be {names}")));
         };
         let option = Setting { dialect, name, value };
         match *name {
-            "ttl" => self.ttl = option.duration(MIN_TTL, MAX_TTL)?,
+            "ttl" => self.ttl = option.ttl()?,
             "wait" => self.wait = option.wait()?,
             "auto_extend" => self.auto_extend = option.yes_or_no()?,
             "max_hold" => self.max_hold = option.max_hold()?,
@@ -229,6 +163,7 @@ impl Options {
             "restart_guard" => self.restart_guard = option.restart_guard()?,
             "key_prefix" => self.key_prefix = option.text()?,
             "holder" => self.holder = option.holder()?,
+            "credentials" => option.no_function()?,
             _ => unreachable!("every listed option is set above"),
         }
         Ok(())
@@ -243,6 +178,17 @@ impl Options {
     pub(crate) fn node_timeout(&self, ttl: Duration) -> Duration {
         self.node_timeout
             .unwrap_or_else(|| (ttl / 20).clamp(MIN_DEFAULT_NODE_TIMEOUT, NODE_TIMEOUT))
+    }
+
+    /// Returns advice for nodes that did not answer within `node_timeout`. Empty if the program set
+    /// that limit itself, or a short ttl is not the reason for it.
+    pub(crate) fn node_timeout_advice(&self, node_timeout: Duration) -> String {
+        if self.node_timeout.is_some() || node_timeout >= NODE_TIMEOUT {
+            return String::new();
+        }
+        let (name, ttl) = (self.dialect.name("node_timeout"), self.dialect.name("ttl"));
+        let limit = HumanDuration(node_timeout);
+        format!("; {name} is only {limit}, because the {ttl} is short: set {name} to a longer time")
     }
 }
 
@@ -265,21 +211,39 @@ struct Setting<'a> {
 
 impl Setting<'_> {
     fn wrong(&self, accepted: &str) -> Error {
-        let (name, value) = (self.dialect.name(self.name), self.value);
-        let value = match value {
-            OptionValue::Number(number) if self.is_duration() => self.show(*number),
-            value => value.to_string(),
+        let (dialect, name) = (self.dialect, self.dialect.name(self.name));
+        let (unit, value, advice) = match self.value {
+            OptionValue::Number(number) if self.is_duration() => {
+                ("", dialect.duration(*number), self.unit_advice(*number))
+            }
+            value if self.is_duration() => {
+                (dialect.duration_form(), value.shown(dialect), String::new())
+            }
+            value => ("", value.shown(dialect), String::new()),
         };
-        Error::config(format!("{name} must be {accepted}, not {value}"))
+        Error::config(format!("{name} must be {accepted}{unit}, not {value}{advice}"))
     }
 
     fn is_duration(&self) -> bool {
-        !["auto_extend", "drift_factor", "key_prefix", "holder"].contains(&self.name)
+        !["auto_extend", "credentials", "drift_factor", "key_prefix", "holder"].contains(&self.name)
     }
 
-    fn show(&self, number: f64) -> String {
-        let unit = if self.dialect == Dialect::JavaScript { "ms" } else { "s" };
-        format!("{number} {unit}")
+    /// Returns advice for a number that is outside the range, and within it in the other unit.
+    fn unit_advice(&self, number: f64) -> String {
+        let (unit, converted) = self.dialect.in_other_unit(number);
+        let (least, most) = match self.name {
+            "ttl" | "restart_guard" | "max_hold" => (MIN_TTL, MAX_TTL),
+            _ => (MILLISECOND, HOUR),
+        };
+        if self.name == "retry_delay"
+            || number.is_sign_negative()
+            || !self.dialect.has_plain_durations()
+            || self.within(converted, least, most).is_none()
+        {
+            return String::new();
+        }
+        let argument = self.dialect.argument(self.name, converted);
+        format!("; if that is in {unit}, write {argument}")
     }
 
     /// Returns `number` as a duration; `None` if it is outside the range.
@@ -300,6 +264,22 @@ impl Setting<'_> {
         .ok_or_else(|| self.wrong(&accepted()))
     }
 
+    fn ttl(&self) -> Result<Duration> {
+        let is_endless = match self.value {
+            OptionValue::Null => true,
+            OptionValue::Number(number) => *number == f64::INFINITY,
+            _ => false,
+        };
+        self.duration(MIN_TTL, MAX_TTL).map_err(|error| match is_endless {
+            true => Error::config(format!(
+                "{}; leave it out: by default, a lease is renewed until it is released, so its ttl \
+                 need not be long",
+                error.message()
+            )),
+            false => error,
+        })
+    }
+
     fn wait(&self) -> Result<Option<Duration>> {
         self.unless_for_ever(Duration::ZERO, "a duration of 0 (one try) or more")
     }
@@ -310,7 +290,8 @@ impl Setting<'_> {
     }
 
     fn restart_guard(&self) -> Result<Option<Duration>> {
-        let (off, least, most) = (self.null(), HumanDuration(MIN_TTL), HumanDuration(MAX_TTL));
+        let off = self.dialect.off();
+        let (least, most) = (HumanDuration(MIN_TTL), HumanDuration(MAX_TTL));
         match self.value {
             OptionValue::Null | OptionValue::Number(0.0) => Some(None),
             OptionValue::Number(number) => self.within(*number, MIN_TTL, MAX_TTL).map(Some),
@@ -319,36 +300,30 @@ impl Setting<'_> {
         .ok_or_else(|| self.wrong(&format!("a duration from {least} to {most}, or {off} (off)")))
     }
 
-    fn null(&self) -> &'static str {
-        match self.dialect {
-            Dialect::Rust | Dialect::Python => "None",
-            Dialect::JavaScript => "null",
-            Dialect::CommandLine => "0",
-        }
-    }
-
-    /// Returns a duration of at least `least`; `None` if there is no limit.
+    /// Returns a duration of at least `least`; `None` if there is no limit, which is also the
+    /// meaning of a duration of more than [`MAX_WAIT`].
     fn unless_for_ever(&self, least: Duration, accepted: &str) -> Result<Option<Duration>> {
         match self.value {
             OptionValue::Null => Some(None),
-            OptionValue::Number(number) if *number == f64::INFINITY => Some(None),
+            OptionValue::Number(number) if number * self.dialect.unit() > MAX_WAIT_NANOS => {
+                Some(None)
+            }
             OptionValue::Number(number) => self.within(*number, least, MAX_WAIT).map(Some),
             _ => None,
         }
         .ok_or_else(|| {
-            let for_ever = match self.dialect {
-                Dialect::JavaScript => "null or Infinity",
-                Dialect::Python | Dialect::Rust => "None",
-                Dialect::CommandLine => return self.wrong(&format!("{accepted}, or forever")),
-            };
-            self.wrong(&format!("{accepted}, or {for_ever} (for ever)"))
+            let for_ever = self.dialect.for_ever();
+            self.wrong(&format!("{accepted}, or {for_ever}"))
         })
     }
 
     fn yes_or_no(&self) -> Result<bool> {
         match self.value {
             OptionValue::Bool(value) => Ok(*value),
-            _ => Err(self.wrong("true or false")),
+            _ => {
+                let [yes, no] = [true, false].map(|value| self.dialect.truth(value));
+                Err(self.wrong(&format!("{yes} or {no}")))
+            }
         }
     }
 
@@ -361,8 +336,14 @@ impl Setting<'_> {
 
     fn retry_delay(&self) -> Result<RetryDelay> {
         let range = |number| self.within(number, MILLISECOND, HOUR);
-        match *self.value {
-            OptionValue::Pair(shortest, longest) if shortest <= longest => {
+        let delays = match self.value {
+            OptionValue::List(delays) => delays.as_slice(),
+            _ => &[],
+        };
+        match *delays {
+            [OptionValue::Number(shortest), OptionValue::Number(longest)]
+                if shortest <= longest =>
+            {
                 range(shortest).zip(range(longest))
             }
             _ => None,
@@ -371,6 +352,15 @@ impl Setting<'_> {
         .ok_or_else(|| {
             self.wrong("two durations from 1 ms to 1 h, the shortest delay and the longest")
         })
+    }
+
+    /// Functions for credentials have a setter of their own. A value that arrives here is none.
+    fn no_function(&self) -> Result<()> {
+        match self.value {
+            OptionValue::Null => Ok(()),
+            _ => Err(self
+                .wrong("a function that takes a node's address and returns a user and a password")),
+        }
     }
 
     fn text(&self) -> Result<String> {
@@ -396,9 +386,30 @@ impl Setting<'_> {
     }
 }
 
-pub(crate) fn wrong_nodes(given: impl fmt::Display) -> Error {
-    Error::config(format!(
-        "nodes must be a list of 1 to {MAX_NODES} URLs, given to the client or in the environment \
-         variable {NODES_VARIABLE}, not {given}"
-    ))
+/// Returns a warning about a ttl that is valid, but was probably meant in another unit: more than
+/// 1 h in Python, less than 100 ms in Node.js. Returns it only once in each process. For language
+/// bindings.
+pub fn unit_warning(dialect: Dialect, ttl: &OptionValue) -> Option<String> {
+    static HAS_WARNED: AtomicBool = AtomicBool::new(false);
+    let warning = doubt_about_unit(dialect, ttl)?;
+    (!HAS_WARNED.swap(true, Ordering::Relaxed)).then_some(warning)
+}
+
+fn doubt_about_unit(dialect: Dialect, ttl: &OptionValue) -> Option<String> {
+    let &OptionValue::Number(number) = ttl else { return None };
+    let length = Setting { dialect, name: "ttl", value: ttl }.ttl().ok()?;
+    let is_doubtful = match dialect {
+        Dialect::Python => length > HOUR,
+        Dialect::JavaScript => length < Duration::from_millis(100),
+        Dialect::Rust | Dialect::CommandLine => false,
+    };
+    let (other, converted) = dialect.in_other_unit(number);
+    let [given, meant] = [number, converted].map(|number| dialect.argument("ttl", number));
+    let (length, unit) = (HumanDuration(length), dialect.unit_name());
+    is_doubtful.then(|| {
+        format!(
+            "{given} is {length}, because durations are in {unit}; if it was meant in {other}, \
+             write {meant}"
+        )
+    })
 }

@@ -1,7 +1,9 @@
 //! The resources of one lock: their number and names. `command/keys.rs` checks the keys that follow
 //! from the names.
 
+use crate::config::value::{Dialect, OptionValue};
 use crate::error::{Error, Result};
+use std::borrow::Cow;
 use std::fmt;
 use std::ops::Deref;
 use std::sync::Arc;
@@ -10,8 +12,15 @@ use std::sync::Arc;
 /// command while it locks them.
 const MAX_RESOURCES: usize = 64;
 
-/// The resources of one lock: 1 to 64 different, non-empty strings. Convertible from a string or
-/// from a list of strings.
+/// The maximum length of a resource in bytes. A longer one is more likely a whole document that
+/// was passed by mistake than a name.
+const MAX_LENGTH: usize = 8192;
+
+/// The number of characters of a resource that messages show.
+const SHOWN_LENGTH: usize = 100;
+
+/// The resources of one lock: 1 to 64 different strings of 1 to 8,192 bytes. Convertible from a
+/// string or from a list of strings.
 ///
 /// All of them are locked or none, by one request to each node. So two locks that name the same
 /// resources in different orders cannot deadlock.
@@ -19,12 +28,23 @@ const MAX_RESOURCES: usize = 64;
 pub struct Resources(Arc<[String]>);
 
 impl Resources {
-    /// Fails if there are too many resources, one is empty or one is named twice.
+    /// Fails if there are no or too many resources, one is empty or too long, or one is named twice.
     pub(crate) fn check(&self) -> Result<()> {
-        if self.0.iter().any(String::is_empty) {
-            return Err(Error::config(
-                "the resource must be a string of Unicode characters that is not empty",
-            ));
+        for (index, resource) in self.0.iter().enumerate() {
+            let length = resource.len();
+            if (1..=MAX_LENGTH).contains(&length) {
+                continue;
+            }
+            let name =
+                if self.0.len() > 1 { &*format!("resource {}", index + 1) } else { "the resource" };
+            let given = if length == 0 {
+                "an empty one"
+            } else {
+                &*format!("of {length}: {}", Quoted(resource))
+            };
+            return Err(Error::config(format!(
+                "{name} must be a string of 1 to {MAX_LENGTH} bytes, not {given}"
+            )));
         }
         if !(1..=MAX_RESOURCES).contains(&self.0.len()) {
             let given = self.0.len();
@@ -35,7 +55,10 @@ impl Resources {
         let mut sorted: Vec<_> = self.0.iter().collect();
         sorted.sort_unstable();
         match sorted.windows(2).find(|pair| pair[0] == pair[1]) {
-            Some(pair) => Err(Error::config(format!("the resource {:?} is named twice", pair[0]))),
+            Some(pair) => {
+                let resource = Quoted(pair[0]);
+                Err(Error::config(format!("the resource {resource} is named twice")))
+            }
             None => Ok(()),
         }
     }
@@ -50,11 +73,11 @@ impl Deref for Resources {
 }
 
 impl fmt::Display for Resources {
-    /// Writes the names in quotes, separated by commas, for messages.
+    /// Writes the names in quotes, shortened and separated by commas, for messages.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (index, resource) in self.0.iter().enumerate() {
             let separator = if index > 0 { ", " } else { "" };
-            write!(f, "{separator}{resource:?}")?;
+            write!(f, "{separator}{}", Quoted(resource))?;
         }
         Ok(())
     }
@@ -62,8 +85,54 @@ impl fmt::Display for Resources {
 
 impl fmt::Debug for Resources {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.fmt(f)
+        write!(f, "[{self}]")
     }
+}
+
+/// Displays a resource in quotes, and shortened, for messages.
+pub(crate) struct Quoted<'a>(pub(crate) &'a str);
+
+impl fmt::Display for Quoted<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?}", shortened(self.0))
+    }
+}
+
+/// Returns the resource as messages show it: a name of more than 100 characters is cut there, and
+/// ends with `…`. For language bindings.
+pub fn shortened(resource: &str) -> Cow<'_, str> {
+    match resource.char_indices().nth(SHOWN_LENGTH) {
+        Some((end, _)) => format!("{}…", &resource[..end]).into(),
+        None => resource.into(),
+    }
+}
+
+/// Returns the error about a value that is given as a resource and is not a string of Unicode
+/// characters, for language bindings. `position` is its position, from 0, if several resources
+/// are given. `accepted` says which types the argument may have.
+pub fn wrong_resource(
+    dialect: Dialect,
+    position: Option<usize>,
+    accepted: &str,
+    given: &OptionValue,
+) -> Error {
+    let name = match position {
+        Some(position) => &*format!("resource {}", position + 1),
+        None => "the resource",
+    };
+    let accepted = match given {
+        OptionValue::NotUnicode => "a string of Unicode characters",
+        _ => accepted,
+    };
+    let advice = match (given, dialect, position) {
+        (OptionValue::Number(number), Dialect::Python, Some(1..)) => {
+            let argument = dialect.argument("ttl", *number);
+            format!("; if it is the ttl in seconds, write {argument}")
+        }
+        _ => String::new(),
+    };
+    let given = given.shown(dialect);
+    Error::config(format!("{name} must be {accepted}, not {given}{advice}"))
 }
 
 impl From<&str> for Resources {

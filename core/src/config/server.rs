@@ -1,5 +1,6 @@
 //! The address of a server, and the credentials for it. No IO: `transport` connects.
 
+use crate::config::credentials::Provider;
 use crate::config::tls::Tls;
 use std::fmt;
 use std::path::PathBuf;
@@ -32,9 +33,15 @@ pub(crate) struct Login {
     pub(crate) user: Option<String>,
     pub(crate) password: Option<String>,
     pub(crate) database: u32,
+    /// Returns the credentials instead of the URL, with the node's address as its argument.
+    pub(crate) provider: Option<(Provider, String)>,
 }
 
 impl Login {
+    pub(crate) fn new(user: Option<String>, password: Option<String>, database: u32) -> Self {
+        Self { user, password, database, provider: None }
+    }
+
     /// The user and the password; `None` if the URL has neither.
     pub(crate) fn credentials(&self) -> Option<(&str, &str)> {
         let (user, password) = (self.user.as_deref(), self.password.as_deref());

@@ -16,6 +16,7 @@ use crate::runtime::timer::timeout;
 use crate::transport::cluster::{Shard, no_master};
 use crate::transport::connection::{Connection, Nobody};
 use crate::transport::handshake::failure;
+use crate::transport::login::within;
 use crate::transport::subscription::{reach, subscribe};
 use futures_util::future::join_all;
 use redis::{Cmd, InfoDict, RedisError, Value, from_redis_value};
@@ -83,10 +84,7 @@ pub(super) async fn examine(endpoint: &Endpoint, options: &Options, scope: Scope
             examined.is_local = true;
             let asking = async { MemoryNode::named(name).connect(|| ())?.info().await };
             let limit = options.connect_timeout;
-            examined.trouble = match timeout(limit, asking).await {
-                Ok(answered) => answered.err(),
-                Err(_) => Some(Failure::timeout(endpoint.target.no_connection(), limit, false)),
-            };
+            examined.trouble = within(limit, &endpoint.target, asking).await.err();
             examined.diagnosis.reachable = examined.trouble.is_none();
         }
         Target::Cluster(cluster) => {
@@ -108,8 +106,8 @@ async fn examine_cluster(
     scope: Scope,
 ) -> Vec<Examined> {
     let limit = options.connect_timeout;
-    let unknown = match timeout(limit, cluster.masters(&[])).await {
-        Ok(Ok(shards)) => {
+    let unknown = match within(limit, &endpoint.target, cluster.masters(&[])).await {
+        Ok(shards) => {
             let (masters, had) = (shards.len(), shards.iter().map(Shard::size).sum());
             let lost_slots = usize::from(SLOTS).saturating_sub(had);
             let examining = shards.into_iter().filter_map(|shard| {
@@ -129,8 +127,7 @@ async fn examine_cluster(
             }
             no_master(any_keys(options).slot())
         }
-        Ok(Err(failure)) => failure,
-        Err(_) => Failure::timeout(endpoint.target.no_connection(), limit, false),
+        Err(failure) => failure,
     };
     vec![Examined { trouble: Some(unknown), ..Examined::of(endpoint) }]
 }
@@ -181,14 +178,10 @@ impl Examined {
             self.is_at(server);
         }
         let limit = options.connect_timeout;
-        let (connection, server, named_for) = match timeout(limit, reach(target)).await {
-            Ok(Ok(reached)) => reached,
-            Ok(Err(failure)) => {
+        let (connection, server, named_for) = match within(limit, target, reach(target)).await {
+            Ok(reached) => reached,
+            Err(failure) => {
                 self.trouble = Some(failure);
-                return;
-            }
-            Err(_) => {
-                self.trouble = Some(Failure::timeout(target.no_connection(), limit, false));
                 return;
             }
         };

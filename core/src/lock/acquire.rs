@@ -25,6 +25,7 @@ use crate::lock::round::{RoundOptions, RunningRound};
 use crate::lock::trace::AcquireTrace;
 use crate::lock::waiters::Place;
 use crate::runtime::clock;
+use crate::runtime::timer::timeout;
 use blocker::blocker;
 use quorlock_protocol::{Calls, Event, Loss, Moment, Next, NodeSet, Outcome, Term, Waiting};
 use std::future::Future;
@@ -144,6 +145,11 @@ impl Acquire {
                 Ok(Outcome::Lost(loss)) => loss,
                 Err(end) => return self.abandon(caller, round, end).await,
             };
+            if loss == Loss::NoQuorum
+                && let Err(end) = self.collect_votes_in_outage(&mut caller, &mut round).await
+            {
+                return self.abandon(caller, round, end).await;
+            }
             if let Some(error) = self.duplicate_error(round.duplicate()).await {
                 self.end(caller, End::Failed(error));
                 return round.finish(None).await;
@@ -188,6 +194,19 @@ impl Acquire {
             self.queue_subject = Some(Arc::clone(&round.subject));
         }
         Ok(round)
+    }
+
+    /// Waits for the votes that an outage was found without, so that its error reports the nodes
+    /// that are up. Takes no longer than the delay before the next round.
+    async fn collect_votes_in_outage(
+        &self,
+        caller: &mut Caller,
+        round: &mut RunningRound,
+    ) -> Result<(), End> {
+        let limit = self.node_timeout.min(self.driver.options.retry_delay.longest);
+        let votes = timeout(limit, round.collect_remaining_votes());
+        // Nodes that do not answer within the limit are reported as pending.
+        unless_stopped(&self.driver, caller, votes).await.map(drop)
     }
 
     /// Hands the lease of a won round to the caller. If the lease must not be used, answers with an error and
@@ -295,7 +314,7 @@ impl Acquire {
     /// of this client holds the resource.
     fn loss_error(&self, loss: Loss, answers: &[Option<Answered>]) -> Error {
         if loss == Loss::NoQuorum {
-            return self.driver.no_quorum(&self.resources, answers);
+            return self.driver.no_quorum(&self.resources, answers, self.node_timeout);
         }
         let granted = |answer: &&Answered| matches!(answer, Ok(Reply::Granted { .. }));
         let granted = answers.iter().flatten().filter(granted).count();
@@ -321,11 +340,9 @@ impl Acquire {
                 None => "is held by others".to_owned(),
             },
         };
-        let (nodes, needed) = (self.driver.quorum.nodes(), self.driver.quorum.size());
-        let message = format!(
-            "{} {held}: {granted} of {nodes} nodes granted it, {needed} are needed",
-            self.resources
-        );
+        let (nodes, needed) = (self.driver.quorum.nodes(), self.driver.needed());
+        let message =
+            format!("{} {held}: {granted} of {nodes} nodes granted it, {needed}", self.resources);
         Error::new(ErrorCode::Timeout, message)
             .about(&self.resources)
             .with_nodes(self.driver.reports(answers))

@@ -222,18 +222,38 @@ impl Driver {
         nodes.map(|(node, answer)| answer::report(node.address(), answer.as_ref())).collect()
     }
 
-    /// Returns the `NoQuorum` error for an operation with these answers.
-    pub(crate) fn no_quorum(&self, resources: &Resources, answers: &[Option<Answered>]) -> Error {
+    /// Returns how many nodes are needed, for an error.
+    pub(crate) fn needed(&self) -> String {
+        match self.quorum.size() {
+            1 => "1 is needed".to_owned(),
+            size => format!("{size} are needed"),
+        }
+    }
+
+    /// Returns the `NoQuorum` error for an operation with these answers. `node_timeout` was the time
+    /// limit for them.
+    pub(crate) fn no_quorum(
+        &self,
+        resources: &Resources,
+        answers: &[Option<Answered>],
+        node_timeout: Duration,
+    ) -> Error {
         let answered = answers.iter().flatten().filter(|answer| answer::is_counted(answer)).count();
-        let guarded = |answer: &&Answered| answer::outcome(answer) == NodeOutcome::Guarded;
-        let guarded = match answers.iter().flatten().filter(guarded).count() {
+        let count = |outcome| {
+            let same = |answer: &&Answered| answer::outcome(answer) == outcome;
+            answers.iter().flatten().filter(same).count()
+        };
+        let guarded = match count(NodeOutcome::Guarded) {
             0 => String::new(),
             count => format!(", {count} may have restarted not long ago"),
         };
-        let (nodes, needed) = (self.quorum.nodes(), self.quorum.size());
+        let advice = match count(NodeOutcome::Timeout) {
+            0 => String::new(),
+            _ => self.options.node_timeout_advice(node_timeout),
+        };
+        let (nodes, needed) = (self.quorum.nodes(), self.needed());
         let message = format!(
-            "too few nodes could vote on {resources} in time: {answered} of {nodes} \
-             answered{guarded}, {needed} are needed"
+            "too few nodes could vote on {resources}: {answered} of {nodes} could{guarded}, {needed}{advice}"
         );
         Error::new(ErrorCode::NoQuorum, message).about(resources).with_nodes(self.reports(answers))
     }

@@ -13,7 +13,7 @@ use crate::lock::held::{HeldLease, answer_caller};
 use crate::node::fanout::FanOut;
 use crate::runtime::clock;
 use crate::runtime::random;
-use crate::runtime::timer::sleep;
+use crate::runtime::timer::{sleep, timeout};
 use quorlock_protocol::{Answer, Extended, Loss, Next, Term, Waiting};
 use std::sync::Arc;
 use tokio::sync::oneshot;
@@ -143,7 +143,15 @@ pub(crate) async fn extend(lease: Arc<HeldLease>, term: Term, caller: oneshot::S
                 let now = clock::now();
                 match waiting.after(now, sent, Loss::NoQuorum, random::random()) {
                     Next::GiveUp => {
-                        Err(driver.no_quorum(&lease.grant.resources, &extending.answers(0)))
+                        // The error reports the nodes that are up.
+                        let others = async { while extending.step().await {} };
+                        let _ = timeout(delay.longest, others).await;
+                        let (resources, answers) = (&lease.grant.resources, extending.answers(0));
+                        Err(driver.no_quorum(
+                            resources,
+                            &answers,
+                            driver.options.node_timeout(lease.grant.term.ttl),
+                        ))
                     }
                     Next::TryAt(moment) => {
                         sleep(moment.since(now)).await;

@@ -3,7 +3,7 @@
 //! A thin layer over [`HeldLease`]: it adds the behaviour on drop and after a fork. Acquires create leases;
 //! programs and the bindings use them. No rule of the lock belongs here.
 
-use crate::config::options::{Dialect, OptionValue};
+use crate::config::value::{Dialect, OptionValue};
 use crate::error::{Error, ErrorCode, Result};
 use crate::lock::extend::extend;
 use crate::lock::held::{Grant, HeldLease};

@@ -11,6 +11,7 @@ use crate::config::resources::Resources;
 use crate::error::Result;
 use crate::lock::driver::Driver;
 use crate::runtime::clock;
+use crate::runtime::timer::timeout;
 use quorlock_protocol::Quorum;
 use std::sync::Arc;
 use std::time::Duration;
@@ -39,7 +40,14 @@ pub(crate) async fn locked(
             Some(None) => break,
         }
     }
-    Err(driver.no_quorum(resources, &answers))
+    // The error reports the nodes that are up.
+    let others = async {
+        while let Some((node, answered)) = fan_out.next().await {
+            answers[node] = Some(answered);
+        }
+    };
+    let _ = timeout(driver.options.retry_delay.longest, others).await;
+    Err(driver.no_quorum(resources, &answers, patience))
 }
 
 /// The number of nodes for each kind of answer.

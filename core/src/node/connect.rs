@@ -18,6 +18,7 @@ use crate::runtime::random;
 use crate::runtime::timer::{sleep, timeout};
 use crate::telemetry::events;
 use crate::transport::handshake::ServerInfo;
+use crate::transport::login::within;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -83,17 +84,13 @@ impl Node {
         let (mut delay, longest) = RECONNECT_DELAY;
         while let Some(node) = node.upgrade() {
             let recovered = recovered(&node.endpoint.target);
-            let opening = panics::contained(node.open());
-            let state = match timeout(node.connect_timeout, opening).await {
-                Ok(Some(Ok(state))) => state,
-                Ok(Some(Err(failure))) => LinkState::Down(failure),
+            let opening = async {
                 // A panic is a bug in quorlock or in a library that it uses.
-                Ok(None) => LinkState::Down(Failure::unreachable("connecting to it panicked")),
-                Err(_) => {
-                    let what = node.endpoint.target.no_connection();
-                    LinkState::Down(Failure::timeout(what, node.connect_timeout, false))
-                }
+                let panicked = || Err(Failure::unreachable("connecting to it panicked"));
+                panics::contained(node.open()).await.unwrap_or_else(panicked)
             };
+            let opened = within(node.connect_timeout, &node.endpoint.target, opening).await;
+            let state = opened.unwrap_or_else(LinkState::Down);
             let failure = match &state {
                 LinkState::Down(failure) => Some(failure.clone()),
                 _ => None,

@@ -12,7 +12,7 @@ use crate::config::server::Server;
 use crate::node::exchange::{PackedRequest, ReplySink};
 use crate::transport::connection::Connection;
 use crate::transport::handshake::{
-    ServerInfo, failure, hello, info_commands, introduction_failure, server_info,
+    ServerInfo, failure, hello, info_commands, introduction_failure, located, server_info,
 };
 use crate::transport::sentinel::Master;
 #[cfg(test)]
@@ -94,7 +94,12 @@ impl NodeConnection {
             commands.push(redis::cmd("CLIENT").arg("SETINFO").arg(item).arg(value).to_owned());
         }
         // A server that was found through sentinels is authenticated already.
-        let hello = if redis.named.is_none() { hello(&redis.server.login) } else { Vec::new() };
+        let hello = match redis.named {
+            None => hello(&redis.server.login)
+                .await
+                .map_err(|failure| located(failure, &redis.server))?,
+            Some(_) => Vec::new(),
+        };
         let introduced = hello.len();
         let (hello, behind) = (hello.into_iter(), introduced + commands.len());
         // TIME is last, so that the server's clock is as recent as possible when the reply arrives.

@@ -9,7 +9,7 @@
 //! Waiting is not an error, so contention is reported at DEBUG at most. The exception is a thread
 //! or task that waits for a lock it holds itself, which is reported as a warning.
 
-use crate::config::resources::Resources;
+use crate::config::resources::{Resources, shortened};
 use crate::error::duration::HumanDuration;
 use crate::error::{Error, ErrorCode, NodeOutcome};
 use crate::runtime::panics;
@@ -30,14 +30,14 @@ pub(crate) const LEASE: &str = "quorlock::lease";
 pub(crate) const ACQUIRE: &str = "quorlock::acquire";
 pub(crate) const WAITING: &str = "quorlock::waiting";
 
-/// Displays the names of resources unquoted, separated by commas.
+/// Displays the names of resources unquoted, shortened and separated by commas.
 struct Names<'a>(&'a Resources);
 
 impl fmt::Display for Names<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (index, resource) in self.0.iter().enumerate() {
             let separator = if index > 0 { ", " } else { "" };
-            write!(f, "{separator}{resource}")?;
+            write!(f, "{separator}{}", shortened(resource))?;
         }
         Ok(())
     }

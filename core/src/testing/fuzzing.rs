@@ -9,7 +9,8 @@ use crate::command::keys::Keys;
 use crate::command::reply::{Holder, Refusal, Reply, StoredLock};
 use crate::command::request::{Request, Subject};
 use crate::config::endpoint::Endpoint;
-use crate::config::options::{self, Dialect, OptionValue, Options};
+use crate::config::options::{self, Options};
+use crate::config::value::{Dialect, OptionValue};
 use crate::error::{Error, ErrorCode, NodeOutcome};
 use crate::transport::handshake::{failure, server_info};
 use quorlock_protocol::{Answer, FENCE_LIMIT, Healed, Moment, Turns, Vote};
@@ -114,7 +115,7 @@ pub fn options(bytes: &[u8]) {
             ("timeout", options::timeout(dialect, &value).map(drop)),
         ];
         // With an invalid guard, no client can be built, so its locks need no check.
-        if options.check_guard(dialect, options.ttl).is_ok() {
+        if options.check_guard(options.ttl).is_ok() {
             outcomes.push((name, options.clone().set_per_lock(dialect, name, &value)));
             outcomes.push(("ttl", options.extension_ttl(dialect, &value).map(drop)));
         }
@@ -134,13 +135,14 @@ fn option_value(kind: u8, bytes: &[u8]) -> OptionValue {
     };
     // `small` is likely to be within the range of an option.
     let (any, small) = (|at| f64::from_bits(bits(at)), |at| (bits(at) % 1_000_000) as f64 / 1e3);
+    let pair = |one, other| OptionValue::List([one, other].map(OptionValue::Number).into());
     match kind % 8 {
         0 => OptionValue::Null,
         1 => OptionValue::Bool(bits(0) & 1 == 1),
         2 => OptionValue::Number(any(0)),
         3 => OptionValue::Number(small(0)),
-        4 => OptionValue::Pair(any(0), any(8)),
-        5 => OptionValue::Pair(small(0), small(8)),
+        4 => pair(any(0), any(8)),
+        5 => pair(small(0), small(8)),
         6 => OptionValue::Text(String::from_utf8_lossy(bytes).into_owned()),
         _ => OptionValue::Other(String::from_utf8_lossy(bytes).into_owned()),
     }

@@ -8,6 +8,7 @@ use crate::command::answer::Failure;
 use crate::config::server::{Login, Place, Server};
 use crate::error::NodeOutcome;
 use crate::transport::connection::{Connection, Receive};
+use crate::transport::login::{authentication, rejected};
 use futures_util::future::FutureExt;
 use redis::{Cmd, ErrorKind, InfoDict, RedisError, Value, from_redis_value};
 use std::time::Duration;
@@ -36,34 +37,45 @@ pub(crate) fn introduction_failure(error: &RedisError, server: &Server) -> Failu
     if is_plain && is_strange {
         failure.detail += ": if the server speaks TLS on this port, use a URL with TLS (rediss)";
     }
+    if failure.detail.contains("WRONGPASS") {
+        failure.detail += &rejected(&server.login);
+    }
+    located(failure, server)
+}
+
+/// Adds the place of a server to a failure, unless the URL shows it.
+pub(crate) fn located(failure: Failure, server: &Server) -> Failure {
     if server.is_discovered { failure.at(&server.place) } else { failure }
 }
 
-/// The commands that start a connection.
-pub(crate) fn hello(login: &Login) -> Vec<Cmd> {
+/// Returns the commands that start a connection. Asks for the credentials if a function returns
+/// them.
+pub(crate) async fn hello(login: &Login) -> Result<Vec<Cmd>, Failure> {
     // HELLO also authenticates. RESP3 allows push messages on the same connection.
     let mut hello = redis::cmd("HELLO");
     hello.arg(3);
-    if let Some((user, password)) = login.credentials() {
+    if let Some((user, password)) = authentication(login).await? {
         hello.arg("AUTH").arg(user).arg(password);
     }
     let mut commands = vec![hello];
     if login.database != 0 {
         commands.push(redis::cmd("SELECT").arg(login.database).to_owned());
     }
-    commands
+    Ok(commands)
 }
 
 /// Opens a connection to a server and authenticates. Has no time limit.
 pub(crate) async fn open<R: Receive>(server: &Server) -> Result<Connection<R>, Failure> {
+    let failed = |error: RedisError| introduction_failure(&error, server);
     let opened = async {
-        let connection = Connection::connect(server).await?;
-        for reply in connection.query(&hello(&server.login)).await? {
-            reply.extract_error()?;
+        let connection = Connection::connect(server).await.map_err(failed)?;
+        let hello = hello(&server.login).await.map_err(|failure| located(failure, server))?;
+        for reply in connection.query(&hello).await.map_err(failed)? {
+            reply.extract_error().map_err(failed)?;
         }
         Ok(connection)
     };
-    opened.boxed().await.map_err(|error| introduction_failure(&error, server))
+    opened.boxed().await
 }
 
 // Two INFO commands: servers before Redis 7 accept only one section per command.

@@ -14,21 +14,18 @@ async fn held_resources_are_listed_by_prefix() {
     for name in ["orders:1", "orders:2", "users:1"] {
         leases.push(client.lock(name).acquire().await.expect("free"));
     }
-    let listed = client.list("", 10).await.expect("memory nodes answer");
-    assert_eq!(
-        (listed.resources, listed.is_cut),
-        (names(["orders:1", "orders:2", "users:1"]), false)
-    );
-    let listed = client.list("orders:", 10).await.expect("memory nodes answer");
-    assert_eq!(listed.resources, names(["orders:1", "orders:2"]));
-    let listed = client.list("", 2).await.expect("memory nodes answer");
-    assert_eq!((listed.resources, listed.is_cut), (names(["orders:1", "orders:2"]), true));
-    let other = self::client("other:").list("", 10).await.expect("memory nodes answer");
-    assert_eq!(other.resources, names([]));
+    let list = |prefix: &'static str, limit| client.list(prefix, limit);
+    let all = names(["orders:1", "orders:2", "users:1"]);
+    assert_eq!(list("", 10).await.expect("all answer"), (all, false));
+    let orders = names(["orders:1", "orders:2"]);
+    assert_eq!(list("orders:", 10).await.expect("all answer"), (orders.clone(), false));
+    assert_eq!(list("", 2).await.expect("all answer"), (orders, true));
+    let other = self::client("other:").list("", 10).await.expect("all answer");
+    assert_eq!(other, (names([]), false));
 
     assert!(leases.remove(0).release().await);
-    let listed = client.list("", 10).await.expect("memory nodes answer");
-    assert_eq!(listed.resources, names(["orders:2", "users:1"]));
+    let rest = names(["orders:2", "users:1"]);
+    assert_eq!(list("", 10).await.expect("all answer"), (rest, false));
 }
 
 fn names<const N: usize>(names: [&str; N]) -> Vec<String> {

@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 mod connections;
+mod credentials;
 mod endurance;
 mod failovers;
 mod faults;

@@ -129,9 +129,10 @@ fn nodes() {
 fn resources() {
     let client = Client::builder().nodes(["memory://resources"]).build().unwrap();
     for row in load("resources").iter().filter(|row| row["typed"] != true) {
-        let given: Vec<_> = match row["count"].as_u64() {
-            Some(count) => (0..count).map(|number| format!("r{number}")).collect(),
-            None => texts(row, "given").map(str::to_owned).collect(),
+        let given: Vec<_> = match (row["count"].as_u64(), row["length"].as_u64()) {
+            (Some(count), _) => (0..count).map(|number| format!("r{number}")).collect(),
+            (_, Some(length)) => vec!["x".repeat(length as usize)],
+            _ => texts(row, "given").map(str::to_owned).collect(),
         };
         let Some(lock) = expect(row, client.lock(given.clone()).checked()) else { continue };
         let lease = wait(lock.acquire()).unwrap();

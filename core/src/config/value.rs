@@ -1,0 +1,173 @@
+//! Option values as language bindings pass them, and how each language writes names and values in
+//! messages. It checks no value: `options.rs`, `nodes.rs` and `resources.rs` do.
+
+/// How a language writes option names and values. Error messages use this form.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Dialect {
+    /// Names such as `node_timeout`; durations are a `Duration`.
+    Rust,
+    /// Names such as `node_timeout`; durations are in seconds.
+    Python,
+    /// Names such as `nodeTimeout`; durations are in milliseconds.
+    JavaScript,
+    /// Names such as `--node-timeout`; durations are in seconds.
+    CommandLine,
+}
+
+impl Dialect {
+    pub(crate) fn name(self, name: &str) -> String {
+        match self {
+            Self::Rust | Self::Python => return name.to_owned(),
+            Self::CommandLine => return format!("--{}", name.replace('_', "-")),
+            Self::JavaScript => {}
+        }
+        let mut words = name.split('_');
+        let mut camel = words.next().unwrap_or_default().to_owned();
+        for word in words {
+            let (first, rest) = word.split_at(1);
+            camel.push_str(&first.to_uppercase());
+            camel.push_str(rest);
+        }
+        camel
+    }
+
+    /// The number of nanoseconds in the language's time unit.
+    pub(crate) fn unit(self) -> f64 {
+        if self == Self::JavaScript { 1e6 } else { 1e9 }
+    }
+
+    pub(crate) fn unit_name(self) -> &'static str {
+        if self == Self::JavaScript { "milliseconds" } else { "seconds" }
+    }
+
+    /// Converts a number that was given in the wrong unit: seconds in JavaScript, else
+    /// milliseconds. Returns that unit, and the duration in the language's own unit.
+    pub(crate) fn in_other_unit(self, number: f64) -> (&'static str, f64) {
+        match self {
+            Self::JavaScript => ("seconds", number * 1e3),
+            _ => ("milliseconds", number / 1e3),
+        }
+    }
+
+    /// Formats an option with a number as a program sets it, such as `ttl=10` or `ttl: 10000`.
+    pub(crate) fn argument(self, name: &str, number: f64) -> String {
+        let sign = if self == Self::Python { "=" } else { ": " };
+        format!("{}{sign}{}", self.name(name), self.number(number))
+    }
+
+    /// Whether a duration is a plain number, whose unit may be mistaken.
+    pub(crate) fn has_plain_durations(self) -> bool {
+        matches!(self, Self::Python | Self::JavaScript)
+    }
+
+    /// The types of a duration, as part of an error about a value of another type.
+    pub(crate) fn duration_form(self) -> &'static str {
+        match self {
+            Self::Python => ", in seconds or as a timedelta",
+            Self::JavaScript => ", in milliseconds",
+            Self::Rust | Self::CommandLine => "",
+        }
+    }
+
+    /// Formats a number of the language's time unit.
+    pub(crate) fn duration(self, number: f64) -> String {
+        let unit = match self {
+            _ if !number.is_finite() => "",
+            Self::JavaScript => " ms",
+            _ => " s",
+        };
+        format!("{}{unit}", self.number(number))
+    }
+
+    fn number(self, number: f64) -> String {
+        match number {
+            number if number.is_nan() && self == Self::Python => "nan".to_owned(),
+            f64::INFINITY if self == Self::JavaScript => "Infinity".to_owned(),
+            f64::NEG_INFINITY if self == Self::JavaScript => "-Infinity".to_owned(),
+            // Without an exponent, the number would have hundreds of digits.
+            number if number.is_finite() && number.abs() >= 1e16 => format!("{number:e}"),
+            number => number.to_string(),
+        }
+    }
+
+    pub(crate) fn off(self) -> &'static str {
+        if self == Self::CommandLine { "off" } else { self.null() }
+    }
+
+    pub(crate) fn for_ever(self) -> &'static str {
+        match self {
+            Self::JavaScript => "null or Infinity (for ever)",
+            Self::Python | Self::Rust => "None (for ever)",
+            Self::CommandLine => "forever",
+        }
+    }
+
+    fn null(self) -> &'static str {
+        match self {
+            Self::Rust | Self::Python => "None",
+            Self::JavaScript => "null",
+            Self::CommandLine => "forever or off",
+        }
+    }
+
+    pub(crate) fn truth(self, value: bool) -> &'static str {
+        match (self, value) {
+            (Self::Python, true) => "True",
+            (Self::Python, false) => "False",
+            (_, true) => "true",
+            (_, false) => "false",
+        }
+    }
+
+    /// The language's term for a sequence of values.
+    pub(crate) fn list(self) -> &'static str {
+        if self == Self::JavaScript { "an array" } else { "a list" }
+    }
+}
+
+/// The value of an option or argument as a language binding received it.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub enum OptionValue {
+    /// `None` or `null`, which means "no limit" or "off" for options that allow it.
+    Null,
+    /// `undefined` as an argument or in an array. An option that is `undefined` is not set.
+    Undefined,
+    /// A Boolean.
+    Bool(bool),
+    /// A number: a factor, or a duration in the unit of the [`Dialect`].
+    Number(f64),
+    /// A sequence, such as the nodes or the range of `retry_delay`.
+    List(Vec<OptionValue>),
+    /// A string.
+    Text(String),
+    /// A string with lone surrogates, which is not Unicode text.
+    NotUnicode,
+    /// A value of any other type, as a message calls it, such as `an object of class Redis`.
+    Other(String),
+}
+
+impl OptionValue {
+    /// Returns the value as messages show it. Strings are not shown, because they may be secrets.
+    pub fn shown(&self, dialect: Dialect) -> String {
+        match self {
+            Self::Null => dialect.null().to_owned(),
+            Self::Undefined => "undefined".to_owned(),
+            Self::Bool(value) => dialect.truth(*value).to_owned(),
+            Self::Number(number) => dialect.number(*number),
+            Self::List(items) if (1..=4).contains(&items.len()) => {
+                let items: Vec<_> = items.iter().map(|item| item.shown(dialect)).collect();
+                match dialect {
+                    Dialect::JavaScript => format!("[{}]", items.join(", ")),
+                    _ => format!("({})", items.join(", ")),
+                }
+            }
+            Self::List(items) => format!("{} of {}", dialect.list(), items.len()),
+            Self::Text(text) if text.is_empty() => "an empty string".to_owned(),
+            Self::Text(_) => "a string".to_owned(),
+            Self::NotUnicode => "a string with lone surrogates".to_owned(),
+            Self::Other(name) => name.clone(),
+        }
+    }
+}

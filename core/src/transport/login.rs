@@ -1,0 +1,68 @@
+//! The user and the password for a new connection, and the time limit of an attempt to connect.
+//!
+//! Calls the program's function for credentials, if there is one. Its errors contain no secret.
+//! `handshake.rs` and `sentinel.rs` call this; `node` and `doctor` set the time limits.
+
+use crate::command::answer::Failure;
+use crate::config::endpoint::Target;
+use crate::config::server::Login;
+use crate::error::duration::HumanDuration;
+use crate::runtime::panics;
+use crate::runtime::timer::timeout;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+/// How errors call the program's function.
+const FUNCTION: &str = "the function in the option credentials";
+
+tokio::task_local! {
+    /// The number of calls of the program's function that this attempt to connect waits for.
+    static UNANSWERED: Arc<AtomicUsize>;
+}
+
+/// Returns the user and the password; `None` if the node needs none.
+pub(crate) async fn authentication(login: &Login) -> Result<Option<(String, String)>, Failure> {
+    let Some((provider, address)) = &login.provider else {
+        let given = login.credentials();
+        return Ok(given.map(|(user, password)| (user.to_owned(), password.to_owned())));
+    };
+    // Connections that wait for notifications have no such counter, and report no error.
+    let unanswered = UNANSWERED.try_with(Arc::clone).unwrap_or_default();
+    unanswered.fetch_add(1, Ordering::Relaxed);
+    // Also contains a panic of the call itself, before there is a future.
+    let answer = panics::contained(async { provider.ask(address).await }).await;
+    unanswered.fetch_sub(1, Ordering::Relaxed);
+    match answer {
+        Some(Ok(given)) => {
+            Ok(Some((given.user.unwrap_or_else(|| "default".to_owned()), given.password)))
+        }
+        Some(Err(reason)) => Err(Failure::unreachable(format!("{FUNCTION} failed: {reason}"))),
+        None => Err(Failure::unreachable(format!("{FUNCTION} panicked"))),
+    }
+}
+
+/// Returns the explanation of a login that the server rejected; empty if the URL has the login.
+pub(crate) fn rejected(login: &Login) -> String {
+    let is_asked = login.provider.is_some();
+    if is_asked { format!(": {FUNCTION} returned this login") } else { String::new() }
+}
+
+/// Runs an attempt to connect to a target for at most `limit`.
+pub(crate) async fn within<T>(
+    limit: Duration,
+    target: &Target,
+    attempt: impl Future<Output = Result<T, Failure>>,
+) -> Result<T, Failure> {
+    let unanswered: Arc<AtomicUsize> = Arc::default();
+    let attempt = UNANSWERED.scope(Arc::clone(&unanswered), attempt);
+    timeout(limit, attempt).await.unwrap_or_else(|_| {
+        Err(match unanswered.load(Ordering::Relaxed) {
+            0 => Failure::timeout(target.no_connection(), limit, false),
+            _ => {
+                let limit = HumanDuration(limit);
+                Failure::unreachable(format!("{FUNCTION} returned nothing within {limit}"))
+            }
+        })
+    })
+}
