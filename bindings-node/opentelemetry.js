@@ -4,17 +4,28 @@
 
 const { SpanKind, SpanStatusCode, metrics, trace } = require('@opentelemetry/api')
 const { tracingChannel } = require('node:diagnostics_channel')
-const { QuorlockError } = require('./errors.js')
+const { ConfigError, QuorlockError } = require('./errors.js')
 const { clientOf, optionsNamed } = require('./options.js')
 const { version } = require('./package.json')
 
+/** The names of the clients that are exported now. */
+const names = new Set()
+let lastNumber = 0
+
 function instrument(client, options) {
-  const { meterProvider = metrics, tracerProvider = trace } = optionsNamed(['meterProvider', 'tracerProvider'], options)
+  const known = optionsNamed(['name', 'meterProvider', 'tracerProvider'], options)
+  const { name = `client-${++lastNumber}`, meterProvider = metrics, tracerProvider = trace } = known
   clientOf(client)
+  // Without names, the counts of two clients would be one time series, which shows only one of them.
+  if (typeof name !== 'string') throw new ConfigError(`name must be a string, not ${typeof name}`)
+  if (names.has(name)) throw new ConfigError(`another client is instrumented with the name ${JSON.stringify(name)}`)
+  const attributes = { 'quorlock.client': name }
   const meter = meterProvider.getMeter('quorlock', version)
-  const stopReading = observe(client, meter)
-  const stopTracing = follow(client, meter, tracerProvider.getTracer('quorlock', version))
+  const stopReading = observe(client, meter, attributes)
+  const stopTracing = follow(client, meter, tracerProvider.getTracer('quorlock', version), attributes)
+  names.add(name)
   return () => {
+    names.delete(name)
     stopReading()
     stopTracing()
   }
@@ -24,10 +35,12 @@ function instrument(client, options) {
  * Registers observable instruments that read the client's statistics at each collection. Returns a
  * function that removes them.
  */
-function observe(client, meter) {
+function observe(client, meter, attributes) {
   const read = (metricName, part) => (result) => {
     const { samples } = client.metrics().find(({ name }) => name === metricName)
-    for (const { labels, value } of samples) result.observe(part ? value[part] : value, attributesOf(labels))
+    for (const { labels, value } of samples) {
+      result.observe(part ? value[part] : value, { ...attributes, ...attributesOf(labels) })
+    }
   }
   const stops = []
   const add = (instrument, callback) => {
@@ -54,7 +67,7 @@ const attributesOf = (labels) => Object.fromEntries(labels.map(([name, value]) =
 /**
  * Exports each acquire as a span, and records how long it took. Returns a function that stops both.
  */
-function follow(client, meter, tracer) {
+function follow(client, meter, tracer, attributes) {
   const durations = meter.createHistogram('quorlock.acquire.duration', {
     description: 'Duration of acquires, by outcome.',
     unit: 's',
@@ -64,8 +77,10 @@ function follow(client, meter, tracer) {
   const subscribers = {
     start(context) {
       if (context.client !== client) return
-      const attributes = { 'quorlock.resources': context.resources }
-      const span = tracer.startSpan('quorlock.acquire', { kind: SpanKind.CLIENT, attributes })
+      const span = tracer.startSpan('quorlock.acquire', {
+        kind: SpanKind.CLIENT,
+        attributes: { 'quorlock.resources': context.resources },
+      })
       underWay.set(context, { span, began: performance.now() })
     },
     asyncEnd(context) {
@@ -79,7 +94,7 @@ function follow(client, meter, tracer) {
         span.setStatus({ code: SpanStatusCode.ERROR, message: context.error.message })
       }
       span.setAttribute('quorlock.outcome', outcome)
-      durations.record((performance.now() - began) / 1e3, { 'quorlock.outcome': outcome })
+      durations.record((performance.now() - began) / 1e3, { ...attributes, 'quorlock.outcome': outcome })
       span.end()
     },
   }

@@ -212,3 +212,33 @@ test('OpenTelemetry exports spans and metrics', async (t) => {
   assert.equal(spans.getFinishedSpans().length, 3)
   await Promise.all([meterProvider.shutdown(), tracerProvider.shutdown()])
 })
+
+test('OpenTelemetry tells the metrics of clients apart', async () => {
+  const metrics = new InMemoryMetricExporter(AggregationTemporality.CUMULATIVE)
+  const reader = new PeriodicExportingMetricReader({ exporter: metrics, exportIntervalMillis: 3_600_000 })
+  const meterProvider = new MeterProvider({ readers: [reader] })
+  const clients = { orders: new Client(['memory://orders']), users: new Client(['memory://users']) }
+  const stops = Object.entries(clients).map(([name, client]) => instrument(client, { name, meterProvider }))
+  for (const resource of ['a', 'b']) await clients.orders.using(resource, () => {})
+  await clients.users.using('a', () => {})
+  assert.throws(() => instrument(new Client(['memory://x']), { name: 'users', meterProvider }), {
+    name: 'ConfigError',
+    message: 'another client is instrumented with the name "users"',
+  })
+
+  await reader.forceFlush()
+  const { dataPoints } = metrics
+    .getMetrics()
+    .at(-1)
+    .scopeMetrics[0].metrics.find(({ descriptor }) => descriptor.name === 'quorlock.acquires')
+  const won = dataPoints.filter(({ attributes }) => attributes['quorlock.outcome'] === 'won')
+  assert.deepEqual(
+    won.map(({ attributes, value }) => [attributes['quorlock.client'], value]),
+    [['orders', 2], ['users', 1]],
+  )
+
+  stops.forEach((stop) => stop())
+  const again = instrument(clients.users, { name: 'users', meterProvider })
+  again()
+  await meterProvider.shutdown()
+})
