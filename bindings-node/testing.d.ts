@@ -54,7 +54,7 @@ export class Nodes implements Faults, Iterable<Node>, AsyncDisposable {
   client(options?: ClientOptions): Client
   /**
    * Acquires a lock as another process would. The lease is renewed until it is released, or until `close`. Tries once,
-   * unless `wait` is given. With the option `keyPrefix` of the tested client, write the prefix before the resource.
+   * unless `wait` is given. Its `holder` is `another process`. With the option `keyPrefix` of the tested client, write the prefix before the resource.
    * Rejects with the same errors as `Client.lock`.
    */
   hold(resources: string | readonly string[], options?: LockOptions): Promise<Lease>

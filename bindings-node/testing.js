@@ -81,7 +81,7 @@ class Nodes extends Faults {
   }
 
   async hold(resources, options) {
-    this.#other ??= this.client({ wait: 0, maxHold: null })
+    this.#other ??= this.client({ wait: 0, maxHold: null, holder: 'another process' })
     const lease = await this.#other.lock(resources, options)
     this.#held.push(lease)
     return lease

@@ -73,6 +73,7 @@ impl Client {
         let py = resource.py();
         let _entered = exit::enter(py);
         logging::prepare(py)?;
+        credentials::prepare(py)?;
         Ok(Pending::of(self.client.status(convert::resource(resource)?), |py, status| {
             let status = status.map_err(|e| error(py, &e))?;
             Ok(status.to_json().into_pyobject(py)?.into_any().unbind())
@@ -84,6 +85,7 @@ impl Client {
         let py = resource.py();
         let _entered = exit::enter(py);
         logging::prepare(py)?;
+        credentials::prepare(py)?;
         Ok(Pending::of(
             self.client.force_release_holder(convert::resource(resource)?),
             |py, released| {

@@ -8,50 +8,38 @@
 use crate::calls::Kind;
 use crate::exit;
 use pyo3::prelude::*;
-use pyo3::types::{PyString, PyTuple};
 use quorlock::{Credentials, CredentialsRequest};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Whether a client of this process, or of the one that forked it, has such a function.
 static IS_USED: AtomicBool = AtomicBool::new(false);
 
 /// Returns the function that answers the core's requests by calling `function`.
-///
-/// Returns an error if no thread can be started.
 pub(crate) fn provider(
     py: Python<'_>,
     function: Bound<'_, PyAny>,
 ) -> PyResult<impl Fn(CredentialsRequest) + Send + Sync + use<>> {
-    let answer = py.import("quorlock._credentials")?.getattr("answer")?.unbind();
+    let ask = py.import("quorlock._credentials")?.call_method1("asker", (function,))?;
     IS_USED.store(true, Ordering::Relaxed);
-    Kind::Credentials.start(py)?;
-    let functions = Arc::new((answer, function.unbind()));
+    let ask = Arc::new(ask.unbind());
     Ok(move |request: CredentialsRequest| {
         // A function that hangs thus occupies one thread for each node.
-        let key = format!("{:p} {}", Arc::as_ptr(&functions), request.address());
+        let key = format!("{:p} {}", Arc::as_ptr(&ask), request.address());
         let request = Arc::new(Mutex::new(Some(request)));
-        let (functions, waiting) = (Arc::clone(&functions), Arc::clone(&request));
-        let is_needed = move || {
-            let request = waiting.lock().unwrap_or_else(PoisonError::into_inner);
-            request.as_ref().is_some_and(CredentialsRequest::is_needed)
-        };
+        let (ask, waiting) = (Arc::clone(&ask), Arc::clone(&request));
+        let is_needed = move || open(&waiting).as_ref().is_some_and(CredentialsRequest::is_needed);
         Kind::Credentials.put_while(&key, is_needed, move |py| {
-            let (answer, function) = &*functions;
-            let request = request.lock().unwrap_or_else(PoisonError::into_inner).take();
+            let request = open(&request).take();
             let address = request.as_ref().map(|request| request.address().to_owned());
-            let reply = Py::new(py, Reply(Mutex::new(request)))?;
-            let arguments = PyTuple::new(
-                py,
-                [
-                    function.clone_ref(py),
-                    PyString::new(py, &address.unwrap_or_default()).into_any().unbind(),
-                    reply.into_any(),
-                ],
-            )?;
-            Ok((answer.clone_ref(py), arguments.unbind()))
+            let arguments = (address.unwrap_or_default(), Reply(Mutex::new(request)));
+            Ok((ask.clone_ref(py), arguments.into_pyobject(py)?.unbind()))
         });
     })
+}
+
+fn open<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Starts the thread that calls such functions, unless there is one: a forked child has none.
@@ -90,7 +78,7 @@ impl Reply {
 
 impl Reply {
     fn answer(&self, answer: Result<Credentials, String>) {
-        let request = self.0.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let request = open(&self.0).take();
         if let Some(request) = request {
             request.answer(answer);
         }

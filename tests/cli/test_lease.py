@@ -88,11 +88,11 @@ def test_an_ended_lease_is_not_brought_back(quorlock: CommandLine, servers: Serv
 
 def test_another_holder_is_left_alone(quorlock: CommandLine, servers: Servers) -> None:
     text = acquire(quorlock, *LONG, "r")
-    for server in servers[:2]:
+    for server in [servers[0], servers[1]]:
         server.command("SET", "r", "thief", "PX", 600_000)
     for command in ["extend", "release"]:
         assert quorlock.run(command, "--lease", text).returncode == 79
-    assert [server.command("GET", "r") for server in servers[:2]] == ["thief", "thief"]
+    assert [server.command("GET", "r") for server in [servers[0], servers[1]]] == ["thief", "thief"]
     # The rest of the lost lease blocks nobody.
     wait_until(lambda: servers[2].command("EXISTS", "r") == 0)
 
@@ -116,7 +116,7 @@ def test_a_node_that_did_not_count_at_first_does_not_count_later(
     servers[0].command("SET", "r", "other")
     text = acquire(quorlock, *LONG, "--node-timeout", "100ms", "r")
     token = str(servers[1].command("GET", "r"))
-    for server in servers[:2]:
+    for server in [servers[0], servers[1]]:
         server.command("SET", "r", token, "PX", 600_000)
     assert quorlock.run("extend", "--lease", text).returncode == 0
     servers[1].command("DEL", "r")

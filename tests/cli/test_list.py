@@ -60,8 +60,8 @@ def test_list_shows_held_resources_and_no_other_keys(
         assert titles.startswith("RESOURCE  STATE  HOLDER")
         assert row.startswith("a[b]*c    held   ")
         done = quorlock.run("list", "orders:2")
-        row = done.stdout.splitlines()[1].split()
-        assert row[:4] == ["orders:2", "held", "web-7:4121", "-"]
+        cells = done.stdout.splitlines()[1].split()
+        assert cells[:4] == ["orders:2", "held", "web-7:4121", "-"]
         done = quorlock.run("list", "--limit", "1")
         assert len(done.stdout.splitlines()) == 2
         assert "there may be more" in done.stderr
@@ -168,12 +168,12 @@ def test_watch_goes_on_after_an_outage(quorlock: CommandLine, servers: Servers) 
     process = quorlock.start("watch", "-i", "20ms", *SOON, "--node-timeout", "50ms")
     store(servers, "a", secrets.token_hex(20))
     assert line(process).startswith("a: held")
-    proxies = servers[:2]
-    for server in proxies:
+    frozen = [servers[0], servers[1]]
+    for server in frozen:
         server.freeze()
     assert process.stderr
     assert "too few nodes could list" in process.stderr.readline()
-    for server in proxies:
+    for server in frozen:
         server.thaw()
     store(servers, "b", secrets.token_hex(20))
     while not line(process).startswith("b: held"):

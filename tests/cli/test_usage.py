@@ -36,7 +36,7 @@ def quorlock() -> CommandLine:
         (["run", "--kill-after", "6s", "r", "--", "true"], "--kill-after must be"),
         (["run", "--restart-guard", "5s", "r", "--", "true"], "--ttl must not be longer than"),
         (["run", "r", "r", "--", "true"], "named twice"),
-        (["status", ""], "not empty"),
+        (["status", ""], "not an empty one"),
         (["status", "--drift-factor", "0.9", "r"], "--drift-factor must be a number"),
         (["bench", "--duration", "0"], "--duration"),
         (["bench", "--concurrency", "0"], "--concurrency"),
@@ -60,7 +60,7 @@ def test_usage_errors_are_json_if_that_is_requested(quorlock: CommandLine) -> No
         (["status", "--json"], "RESOURCE"),
         (["--json", "run", "--wait", "soon", "r", "--", "true"], "--wait"),
         (["--json", "doctor", "--require", "some"], "--require"),
-        (["--json", "status", ""], "not empty"),
+        (["--json", "status", ""], "not an empty one"),
     ]:
         done = quorlock.run(*arguments)
         assert (done.returncode, done.stdout) == (64, "")

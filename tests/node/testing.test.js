@@ -28,7 +28,7 @@ test('contention ends with the wait', async (t) => {
   const nodes = open(t)
   const client = nodes.client({ wait: 30_000 })
   const other = await nodes.hold('orders:42')
-  await assert.rejects(client.lock('orders:42', { wait: 0 }), LockTimeoutError)
+  await assert.rejects(client.lock('orders:42', { wait: 0 }), { name: 'LockTimeoutError', holder: 'another process' })
   const waiting = rejection(client.lock('orders:42'))
   await nodes.advance(30_000)
   assert.ok((await waiting) instanceof LockTimeoutError)

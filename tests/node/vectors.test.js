@@ -77,6 +77,11 @@ suite('scenarios', () => {
           assert.equal(lease.holder, step.holder ?? lease.holder)
           leases[step.acquire] = lease
         },
+        try_acquire: async (step) => {
+          const lease = await expectOutcome(step, () => client.tryLock(step.resource))
+          assert.equal(Boolean(lease), step.returns ?? false)
+          if (lease) leases[step.try_acquire] = lease
+        },
         release: async (step) => {
           assert.equal(await leases[step.release].release(), step.returns)
         },

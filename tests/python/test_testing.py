@@ -46,8 +46,9 @@ def outcomes(error: QuorumError | LockTimeoutError) -> list[str]:
 def test_contention_ends_with_the_wait(nodes: Nodes) -> None:
     client = nodes.client(wait=30)
     other = nodes.hold("orders:42")
-    with pytest.raises(LockTimeoutError):
+    with pytest.raises(LockTimeoutError) as raised:
         client.lock("orders:42", wait=0).acquire()
+    assert raised.value.holder == "another process"
     with nodes.fast_forward(), pytest.raises(LockTimeoutError):
         client.lock("orders:42").acquire()
     assert other.valid, "it was renewed meanwhile"

@@ -99,6 +99,11 @@ class Scenario:
                     assert lease.resources == tuple(listed(resource))
                     assert lease.holder == step.get("holder", lease.holder)
                     self.leases[name] = lease
+            case {"try_acquire": name, "resource": resource}:
+                tried = expect(step, lambda: self.client.lock(*listed(resource)).try_acquire())
+                assert (tried is not None) is step.get("returns", False)
+                if tried is not None:
+                    self.leases[name] = tried
             case {"release": name}:
                 assert self.leases[name].release() is step["returns"]
             case {"extend": name}:

@@ -115,8 +115,8 @@ def _running() -> "asyncio.AbstractEventLoop":
     except RuntimeError:
         raise RuntimeError(
             "the async methods of quorlock need a running asyncio event loop, and there is none "
-            "here (trio and curio have none): call the blocking method in a thread instead, such as "
-            "`await trio.to_thread.run_sync(lock.acquire)`"
+            "here (trio and curio have none): call the blocking method in a thread instead, such "
+            "as `await trio.to_thread.run_sync(lock.acquire)`"
         ) from None
 
 

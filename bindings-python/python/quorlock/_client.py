@@ -99,6 +99,7 @@ class Client:
         restart_guard: Duration | None = None,
         key_prefix: str = "",
         holder: str | None = None,
+        credentials: Credentials | None = None,
         **unknown: Never,
     ) -> None:
         """
@@ -121,6 +122,9 @@ class Client:
         - `restart_guard`: the time for which the votes of a restarted node are not counted. 10 ms
           to 24 h, at least the largest ttl that any client uses; None or 0 turns it off.
         - `key_prefix`: the prefix of the keys on the nodes, before the resource.
+        - `credentials`: a function, sync or async, that takes the address of a node and returns its
+          user, or None for the default user, and its password. Called on another thread for each
+          new connection, instead of a login in the URLs.
 
         Raises ConfigError for an invalid URL, option or node list.
         """
@@ -136,6 +140,7 @@ class Client:
             restart_guard=restart_guard,
             key_prefix=key_prefix,
             holder=holder,
+            credentials=credentials,
             **unknown,
         )
         self._native = _quorlock.Client(nodes, options)

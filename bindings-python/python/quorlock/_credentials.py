@@ -8,8 +8,10 @@ The native `credentials` module calls this module.
 import asyncio
 import inspect
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Any
 
+from . import _hubs
 from ._quorlock import Reply
 
 
@@ -17,7 +19,15 @@ async def _await(awaitable: Awaitable[object]) -> object:
     return await awaitable
 
 
-def answer(function: Callable[[str], Any], address: str, reply: Reply) -> None:
+def asker(function: Callable[[str], Any]) -> Callable[[str, Reply], None]:
+    """Returns a function that calls `function` for an address and replies with the result."""
+    # With gevent, several threads that each make their first hub at the same time may wait for one
+    # another forever. A hub that exists before prevents that.
+    _hubs.current()
+    return partial(_answer, function)
+
+
+def _answer(function: Callable[[str], Any], address: str, reply: Reply) -> None:
     """Calls the function, and replies with its result or with the class of its exception.
 
     The text of the exception is not used, because it may contain a secret.

@@ -110,13 +110,14 @@ class Nodes(_Faults):
 
     def hold(self, *resources: str, **options: Unpack[LockOptions]) -> Lease:
         """Acquires a lock as another process would, and returns the lease. It is renewed until it
-        is released, or until `close`. Tries once, unless `wait` is given.
+        is released, or until `close`. Tries once, unless `wait` is given. Its `holder` is
+        `another process`.
 
         With the option `key_prefix` of the tested client, write the prefix before the resource.
         Raises the same errors as `Lock.acquire`.
         """
         if self._other is None:
-            self._other = self.client(max_hold=None, wait=0)
+            self._other = self.client(max_hold=None, wait=0, holder="another process")
         lease = self._other.lock(*resources, **options).acquire()
         self._held.append(lease)
         return lease

@@ -107,11 +107,12 @@ pub(crate) async fn resume(setup: &Arc<Setup>, text: &str) -> Result<Lease> {
     }
     let Some(resumed) = resumed.filter(|lease| lease.is_valid(clock::now())) else {
         // No other process can bring it back, so what is left of it only blocks others.
-        for (node, ttl) in &left {
+        let release = |(node, _): &(usize, Duration)| {
+            let patience = driver.options.node_timeout(kept.ttl);
             let request = Request::release(&subject, driver.turns());
-            let horizon = protocol::Term { ttl: *ttl, drift_factor: factor }.gone(clock::now());
-            driver.deliver(*node, request, driver.options.node_timeout(kept.ttl), horizon);
-        }
+            driver.call(*node, request, clock::now(), patience)
+        };
+        join_all(left.iter().map(release)).await;
         let message = format!(
             "the lease of {resources} has ended: {} of {nodes} nodes still held it, {needed} are needed",
             left.len()

@@ -56,7 +56,7 @@ impl Resources {
         sorted.sort_unstable();
         match sorted.windows(2).find(|pair| pair[0] == pair[1]) {
             Some(pair) => {
-                let resource = Quoted(&pair[0]);
+                let resource = Quoted(pair[0]);
                 Err(Error::config(format!("the resource {resource} is named twice")))
             }
             None => Ok(()),

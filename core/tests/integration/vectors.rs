@@ -197,6 +197,13 @@ fn play(story: &Value) {
                     leases.insert(name.to_owned(), lease);
                 }
             }
+            "try_acquire" => {
+                let lock = client.lock(named(&step["resource"]));
+                if let Some(tried) = expect(step, wait(lock.try_acquire())) {
+                    assert_eq!(json!(tried.is_some()), step["returns"], "{step}");
+                    leases.extend(tried.map(|lease| (name.to_owned(), lease)));
+                }
+            }
             "release" => assert_eq!(json!(wait(leases[name].release())), step["returns"], "{step}"),
             "extend" => {
                 let ttl = (!step["ttl"].is_null()).then(|| milliseconds(&step["ttl"]));
@@ -267,8 +274,9 @@ fn play(story: &Value) {
     wait(client.close());
 }
 
-const VERBS: [&str; 20] = [
+const VERBS: [&str; 21] = [
     "acquire",
+    "try_acquire",
     "release",
     "extend",
     "locked",
