@@ -93,20 +93,29 @@ def test_a_standalone_next_server_holds_a_lock(
 
 
 NEST = {
+    "app/src/app.module.ts": """
+import { Module } from '@nestjs/common';
+import { QuorlockModule } from 'quorlock/nestjs';
+import { AppController } from './app.controller';
+import { AppService } from './app.service';
+
+@Module({
+  imports: [QuorlockModule.forRoot({ nodes: ['memory://a'] })],
+  controllers: [AppController],
+  providers: [AppService],
+})
+export class AppModule {}
+""",
     "app/src/app.service.ts": """
-import { Injectable, OnModuleDestroy } from '@nestjs/common';
+import { Injectable } from '@nestjs/common';
 import { Client } from 'quorlock';
 
 @Injectable()
-export class AppService implements OnModuleDestroy {
-  private readonly client = new Client(['memory://a']);
+export class AppService {
+  constructor(private readonly client: Client) {}
 
   getHello(): Promise<string> {
     return this.client.using('hello', ({ valid }) => (valid ? 'Hello World!' : 'lost'));
-  }
-
-  onModuleDestroy(): Promise<void> {
-    return this.client.close();
   }
 }
 """,

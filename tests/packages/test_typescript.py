@@ -23,14 +23,18 @@ IMPORTS = """
 import { Client, LeaseLostError, type Lease } from 'quorlock'
 import { register } from 'quorlock/prometheus'
 """
-OPENTELEMETRY = "import { instrument } from 'quorlock/opentelemetry'\ninstrument(new Client())\n"
+OTHERS = """
+import { instrument } from 'quorlock/opentelemetry'
+import { Nodes } from 'quorlock/testing'
+instrument(new Client(new Nodes(3).urls))
+"""
 MAIN = f"export async function main() {{{BODY}}}\n"
 FILES = {
-    "esm.mts": IMPORTS + OPENTELEMETRY + MAIN,
-    "cjs.cts": IMPORTS + OPENTELEMETRY + "import quorlock = require('quorlock')\n"
+    "esm.mts": IMPORTS + OTHERS + MAIN,
+    "cjs.cts": IMPORTS + OTHERS + "import quorlock = require('quorlock')\n"
     "export type Same = quorlock.Client\n" + MAIN,
 }
-BUNDLED = {"bundled.ts": IMPORTS + OPENTELEMETRY + MAIN}
+BUNDLED = {"bundled.ts": IMPORTS + OTHERS + MAIN}
 
 KINDS: dict[str, tuple[dict[str, str], dict[str, Any]]] = {
     "node16": (FILES, {"module": "node16"}),
