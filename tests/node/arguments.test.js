@@ -67,7 +67,7 @@ suite('options that are not an object are refused', () => {
     for (const [options] of WRONG) await assertRefused(() => instrument(client, options), /not/)
     assert.throws(() => instrument(client, { meterprovider: {} }), {
       name: 'ConfigError',
-      message: 'meterprovider is not an option here; it can be meterProvider, tracerProvider',
+      message: 'meterprovider is not an option here; it can be name, meterProvider, tracerProvider',
     })
   })
 })
