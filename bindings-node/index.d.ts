@@ -36,9 +36,9 @@ export interface NodeReport {
 }
 
 /**
- * The base class of all errors of quorlock. `message` says what happened and counts the outcomes, without the addresses
- * of the nodes, because web frameworks send it to their clients; what each node answered is in `nodes`. Loggers and `JSON.stringify` show
- * `name`, `code`, `message`, `resources` and `nodes`.
+ * The base class of all errors of quorlock. `message` says what happened and counts the outcomes. It does not contain
+ * the addresses of the nodes, because web frameworks send it to their clients. The answer of each node is in `nodes`.
+ * Loggers and `JSON.stringify` show `name`, `code`, `message`, `resources` and `nodes`.
  */
 export class QuorlockError extends Error {
   /** The error code, such as `NO_QUORUM`. It is the same in every language. */
@@ -60,8 +60,8 @@ export class ConfigError extends QuorlockError {
 export class LockTimeoutError extends QuorlockError {
   readonly code: 'TIMEOUT'
   /**
-   * The name of the holder: what it calls itself, so for people only. `undefined` if it has no name, if another
-   * program or an earlier version of quorlock holds the lock, or if the nodes disagree.
+   * The name that the holder has set, for display only. `undefined` if the holder has no name, if another program or
+   * an earlier version of quorlock holds the lock, or if no single name is the most frequent one in the nodes' answers.
    */
   readonly holder: string | undefined
 }
@@ -181,7 +181,7 @@ export class Lease implements AsyncDisposable {
   readonly resources: readonly string[]
   /**
    * The value of the key on the nodes: 40 random hexadecimal digits and, if the lease has a name, `;` and the
-   * name. Unique to the lease, and the same for all of its resources. It is a secret: whoever has it can release
+   * name. Unique to the lease, and the same for all of its resources. It is a secret: anyone who has it can release
    * the lock.
    */
   readonly token: string
@@ -548,8 +548,9 @@ export class Client implements AsyncDisposable {
    */
   lock(resources: Resources, options?: LockOptions): Promise<Lease>
   /**
-   * Tries once to acquire the lock, without waiting. Resolves to `null` if others hold it, or if the votes of
-   * several clients split. Otherwise like `lock`; the option `wait` is refused with {@link ConfigError}.
+   * Tries once to acquire the lock, without waiting. Resolves to `null` if others hold it, or if several clients
+   * try at the same time and none of them gets a majority. Otherwise, it works like `lock`. Rejects with
+   * {@link ConfigError} if the option `wait` is given.
    */
   tryLock(resources: Resources, options?: Omit<LockOptions, 'wait'>): Promise<Lease | null>
   /**
@@ -577,11 +578,11 @@ export class Client implements AsyncDisposable {
    */
   status(resource: string): Promise<Status>
   /**
-   * Releases a resource on behalf of whoever holds it now, and notifies the next waiter. Use it for a holder that
+   * Releases a resource on behalf of its current holder, and notifies the next waiter. Use it for a holder that
    * hangs, or that crashed and had a long ttl.
    *
-   * The holder is not told. If it is alive, it loses the lease at its next extension, after a third of its ttl; until
-   * then, it may work at the same time as the next holder.
+   * The holder is not notified. If it is alive, it loses the lease at its next renewal, within about a third of its
+   * ttl. Until then, it may work at the same time as the next holder.
    *
    * Resolves to the outcome at each node: `confirmed` where the key was deleted, `missing` where there was none. A key
    * whose value is not text is not deleted, and its node reports `held`. Rejects with {@link ConfigError} for an

@@ -19,10 +19,11 @@ export interface QuorlockModuleAsyncOptions {
 
 /**
  * A global module that provides one `Client` of quorlock for the application:
- * `constructor(private readonly locks: Client)`. It closes the client when the application shuts down, after requests
- * in progress were answered; call `app.enableShutdownHooks()`. It answers HTTP requests that fail with
- * `LockTimeoutError` with 409, and with `QuorumError` or `LeaseLostError` with 503, with the header `Retry-After: 1`
- * and the body `{ "error": code }`.
+ * `constructor(private readonly locks: Client)`. When the application shuts down, the module closes the client after
+ * the requests in progress have been answered. Call `app.enableShutdownHooks()` so that SIGTERM also closes it.
+ *
+ * If an HTTP request fails with `LockTimeoutError`, the response has status 409. For `QuorumError` and
+ * `LeaseLostError`, the status is 503. The response has the header `Retry-After: 1` and the body `{ "error": code }`.
  */
 export class QuorlockModule {
   private constructor()

@@ -1,6 +1,6 @@
 import type { Client, ClientOptions, Lease, LockOptions } from 'quorlock'
 
-/** The faults of one node, or of all. They have had their effect on return. */
+/** The faults of one node, or of all nodes. When a method returns, its fault has taken effect. */
 interface Faults {
   /**
    * Accepts connections and requests, but answers none until `thaw`: a process that is stopped, or a machine that
@@ -16,8 +16,8 @@ interface Faults {
   /** Ends `cut`. Clients have connected again on return. */
   mend(): void
   /**
-   * Restarts without the data: all keys are lost, and all connections break. The holders notice at their next
-   * renewal, and `restartGuard` at once.
+   * Restarts without the data: all keys are lost, and all connections break. The holders notice the loss at
+   * their next renewal. With `restartGuard`, clients ignore the votes of a restarted node as soon as they reconnect.
    */
   forget(): void
 }
@@ -54,8 +54,8 @@ export class Nodes implements Faults, Iterable<Node>, AsyncDisposable {
   client(options?: ClientOptions): Client
   /**
    * Acquires a lock as another process would. The lease is renewed until it is released, or until `close`. Tries once,
-   * unless `wait` is given. Its `holder` is `another process`. With the option `keyPrefix` of the tested client, write the prefix before the resource.
-   * Rejects with the same errors as `Client.lock`.
+   * unless `wait` is given. The lease's `holder` is `another process`. If the tested client has a `keyPrefix`, write
+   * the prefix before the resource. Rejects with the same errors as `Client.lock`.
    */
   hold(resources: string | readonly string[], options?: LockOptions): Promise<Lease>
   /**

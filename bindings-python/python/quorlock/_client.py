@@ -236,11 +236,11 @@ class Client:
         return Status._of(await result(self._native.status(resource)))
 
     def force_release(self, resource: str) -> "tuple[NodeReport, ...]":
-        """Releases a resource on behalf of whoever holds it now, and notifies the next waiter. Use
+        """Releases a resource on behalf of its current holder, and notifies the next waiter. Use
         it for a holder that hangs, or that crashed and had a long ttl.
 
-        The holder is not told. If it is alive, it loses the lease at its next extension, after a
-        third of its ttl; until then, it may work at the same time as the next holder.
+        The holder is not notified. If it is alive, it loses the lease at its next renewal, within
+        about a third of its ttl. Until then, it may work at the same time as the next holder.
 
         Returns the outcome at each node: `confirmed` where the key was deleted, `missing` where
         there was none. A key whose value is not text is not deleted, and its node reports `held`.

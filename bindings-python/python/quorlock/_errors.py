@@ -68,9 +68,9 @@ class LockTimeoutError(QuorlockError, TimeoutError):
     ) -> None:
         super().__init__(message, resources, nodes)
         self.holder = holder
-        """The name of the holder: what it calls itself, so for people only. None if it has no name,
-        if another program or an earlier version of quorlock holds the lock, or if the nodes
-        disagree."""
+        """The name that the holder has set, for display only. None if the holder has no name, if
+        another program or an earlier version of quorlock holds the lock, or if no single name is
+        the most frequent one in the nodes' answers."""
 
     def __reduce__(self) -> tuple[Any, ...]:
         return (type(self), (str(self), self.resources, self.nodes, self.holder))

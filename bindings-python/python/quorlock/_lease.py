@@ -80,7 +80,7 @@ class Lease(_quorlock.LeaseBlock):
     def token(self) -> str:
         """The value of the keys on the nodes: 40 random hexadecimal digits and, if the lease has a
         name, `;` and the name. Unique to the lease, and the same for all its resources. It is a
-        secret: whoever has it can release the lock."""
+        secret: anyone who has it can release the lock."""
         return self._native.token
 
     @property

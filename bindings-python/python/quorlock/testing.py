@@ -52,7 +52,8 @@ class _Faults:
 
     def forget(self) -> None:
         """Restarts without the data: all keys are lost, and all connections break. The holders
-        notice at their next renewal, and `restart_guard` at once."""
+        notice the loss at their next renewal. With `restart_guard`, clients ignore the votes of a
+        restarted node as soon as they reconnect."""
         self._apply("forget")
 
     def _apply(self, fault: str) -> None:
