@@ -13,7 +13,7 @@ from itertools import pairwise
 FROM_SCRIPTS = frozenset(
     name
     for line in (
-        "get set del exists ttl pttl pexpire time lpush",
+        "get getrange set del exists ttl pttl pexpire time scan lpush",
         "zadd zcard zrem zrange zrank publish",
     )
     for name in line.split()

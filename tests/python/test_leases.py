@@ -396,7 +396,9 @@ def test_a_timeout_says_that_the_same_client_holds_the_lock(
                 waiting.result(TIMEOUT)
 
         with quorlock.Client(client._native.addresses) as other:
-            with pytest.raises(quorlock.LockTimeoutError, match="is held by others"):
+            with pytest.raises(
+                quorlock.LockTimeoutError, match=rf"is held by \S+:{os.getpid()} for up to"
+            ):
                 other.lock("s", wait=0).acquire()
         assert not reentrant()
 

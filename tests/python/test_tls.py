@@ -60,18 +60,20 @@ def is_repaired(server: Server, lease: quorlock.Lease) -> bool:
 
 def test_many_large_requests_at_once(start_servers: Start) -> None:
     servers = start_servers(3, tls="valid")
-    # Each name is longer than a TLS record (16 KiB).
-    names = [f"{number}" + "x" * 20_000 for number in range(100)]
+    # The three names of a request are longer than a TLS record (16 KiB).
+    names = [[f"{number}{part}" + "x" * 8_000 for part in "abc"] for number in range(100)]
 
-    async def hold(client: quorlock.Client, name: str) -> None:
+    async def hold(client: quorlock.Client, several: list[str]) -> None:
         for _ in range(3):
-            async with client.lock(name) as lease:
+            async with client.lock(*several) as lease:
                 await lease.extend_async()
 
     async def main() -> None:
         async with quorlock.Client(servers.urls, ttl=60, node_timeout=30) as client:
-            await asyncio.gather(*(hold(client, name) for name in names))
-            leases = await asyncio.gather(*(client.lock(name).acquire_async() for name in names))
+            await asyncio.gather(*(hold(client, several) for several in names))
+            leases = await asyncio.gather(
+                *(client.lock(*several).acquire_async() for several in names)
+            )
             await asyncio.gather(*(lease.extend_async() for lease in leases))
             assert all(lease.valid for lease in leases)
             assert all(await asyncio.gather(*(lease.release_async() for lease in leases)))
