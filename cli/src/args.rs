@@ -63,7 +63,8 @@ Exit status:
   75      others held the lock for the whole --wait (see -E)
 
 Example:
-  export QUORLOCK_LEASE=$(quorlock acquire orders:42 --ttl 60s) || exit
+  QUORLOCK_LEASE=$(quorlock acquire orders:42 --ttl 60s) || exit
+  export QUORLOCK_LEASE
   quorlock extend
   quorlock release";
 
@@ -186,7 +187,7 @@ pub(crate) struct Acquiring {
 pub(crate) struct Run {
     #[command(flatten)]
     pub(crate) acquiring: Acquiring,
-    /// The maximum time to hold the lock [default: forever]
+    /// The maximum time to hold the lock, which never cuts the first --ttl short [default: forever]
     #[arg(long, value_name = "DURATION", env = "QUORLOCK_MAX_HOLD", value_parser = duration::parse)]
     pub(crate) max_hold: Option<OptionValue>,
     /// The time between SIGTERM and SIGKILL when the lease is lost: up to ttl/2 [default: ttl/5]
@@ -237,7 +238,7 @@ pub(crate) struct List {
     /// Show only resources whose names begin with this text
     pub(crate) prefix: Option<String>,
     /// The most resources to show
-    #[arg(long, value_name = "NUMBER", default_value_t = 1000)]
+    #[arg(long, value_name = "NUMBER", default_value_t = 1000, value_parser = clap::value_parser!(u16).range(1..))]
     pub(crate) limit: u16,
 }
 
@@ -279,9 +280,9 @@ pub(crate) enum Require {
 #[derive(Args, Debug)]
 pub(crate) struct Release {
     /// The resource to take away from its holder
-    #[arg(required_unless_present = "lease")]
     pub(crate) resource: Option<String>,
-    /// Release the lease of `quorlock acquire` that printed this text. Without effect if a resource is given
+    /// Release the lease of `quorlock acquire` that printed this text. Not together with a resource, which takes
+    /// precedence over the environment variable
     #[arg(long, value_name = "LEASE", env = "QUORLOCK_LEASE")]
     pub(crate) lease: Option<String>,
     /// Do not ask for confirmation
@@ -323,7 +324,41 @@ pub(crate) fn parse(arguments: &[OsString]) -> Result<Arguments, clap::Error> {
     {
         return conflict("a resource and --lease cannot be used together");
     }
+    if let Some(mistake) = mistake(&matches, arguments) {
+        return conflict(mistake);
+    }
     let mut parsed = Arguments::from_arg_matches(&matches)?;
     parsed.nodes.is_ttl_flag = is_flag(&matches, "ttl");
     Ok(parsed)
+}
+
+/// Returns the message about a call that has a valid form, but does not do what its author means.
+fn mistake(matches: &ArgMatches, arguments: &[OsString]) -> Option<&'static str> {
+    let (name, matches) = matches.subcommand()?;
+    let text = |id| matches.try_get_one::<String>(id).ok().flatten();
+    let given = |part: &[OsString]| {
+        let resources = matches.try_get_many::<String>("resources").ok().flatten();
+        resources
+            .is_some_and(|mut names| names.any(|name| part.iter().any(|given| given == &**name)))
+    };
+    // Whether there are resources both before and after one of these arguments.
+    let is_between = |markers: &[&str]| {
+        let at = arguments.iter().position(|given| markers.iter().any(|marker| given == marker));
+        at.is_some_and(|at| given(&arguments[..at]) && given(&arguments[at + 1..]))
+    };
+    match name {
+        "acquire" if is_between(&["--"]) => {
+            Some("acquire runs no command: write `quorlock run RESOURCE -- COMMAND`")
+        }
+        "run" if is_between(&["-c", "--command"]) => Some(
+            "there are resources before and after -c: put the script in quotes, such as -c 'echo done'",
+        ),
+        "extend" | "release" if text("lease").is_some_and(String::is_empty) => Some(
+            "the lease is empty, in --lease or the environment variable QUORLOCK_LEASE: has `quorlock acquire` failed?",
+        ),
+        "release" if text("lease").is_none() && text("resource").is_none() => Some(
+            "release needs the text of a lease, in --lease or the environment variable QUORLOCK_LEASE, or the resource to take away from its holder",
+        ),
+        _ => None,
+    }
 }

@@ -32,11 +32,19 @@ fn located(nodes: &Nodes) -> Result<ClientBuilder, Failure> {
         let text = std::fs::read_to_string(path).map_err(|error| {
             Failure::Usage(format!("the nodes file {} cannot be read: {error}", path.display()))
         })?;
-        let urls: Vec<_> = urls(&text).collect();
-        if urls.is_empty() {
+        let lines: Vec<_> = urls(&text).collect();
+        // Joined to the URL before it, the line would be taken for another host of that URL.
+        if let Some((number, _)) = lines.iter().find(|(_, url)| !url.contains("://")) {
+            return Err(Failure::Usage(format!(
+                "line {number} of the nodes file {} is not a URL: it must begin with a scheme, such as redis://",
+                path.display()
+            )));
+        }
+        if lines.is_empty() {
             let message = format!("the nodes file {} contains no URL", path.display());
             return Err(Failure::Usage(message));
         }
+        let urls: Vec<_> = lines.into_iter().map(|(_, url)| url).collect();
         Some(urls.join(","))
     } else {
         std::env::var(NODES_VARIABLE).ok()
@@ -50,17 +58,17 @@ fn located(nodes: &Nodes) -> Result<ClientBuilder, Failure> {
     }
 }
 
-/// Returns the URLs in the text of a nodes file, one on each line, without comments. A `#` within a URL, such as
-/// in a password, does not begin a comment.
-fn urls(text: &str) -> impl Iterator<Item = &str> {
+/// Returns the URLs in the text of a nodes file, one on each line, without comments, and the numbers of the lines. A `#`
+/// within a URL, such as in a password, does not begin a comment.
+fn urls(text: &str) -> impl Iterator<Item = (usize, &str)> {
     // Some editors write a byte order mark.
     let lines = text.trim_start_matches('\u{feff}').lines();
-    let urls = lines.map(|line| {
+    let urls = lines.zip(1..).map(|(line, number)| {
         let is_comment = |at: usize| line[..at].chars().next_back().is_none_or(char::is_whitespace);
         let comment = line.match_indices('#').map(|(at, _)| at).find(|at| is_comment(*at));
-        line[..comment.unwrap_or(line.len())].trim()
+        (number, line[..comment.unwrap_or(line.len())].trim())
     });
-    urls.filter(|url| !url.is_empty())
+    urls.filter(|(_, url)| !url.is_empty())
 }
 
 #[cfg(test)]
@@ -71,7 +79,7 @@ mod tests {
     fn a_comment_begins_a_line_or_follows_a_space() {
         let text = "\u{feff}# nodes\r\n\r\nredis://a:6379 # first\r\n  redis://b\t#second\n\t# none\n\
                     redis://:p#w@c#x # third";
-        let expected = ["redis://a:6379", "redis://b", "redis://:p#w@c#x"];
+        let expected = [(3, "redis://a:6379"), (4, "redis://b"), (6, "redis://:p#w@c#x")];
         assert_eq!(urls(text).collect::<Vec<_>>(), expected);
     }
 }

@@ -64,10 +64,17 @@ async fn acquire_and_keep(
         lease.release().await;
         return Ok(exit::SIGNAL + signal);
     }
-    if !output.json {
-        output.print(format_args!("{text}\n"));
+    let printed = if output.json {
+        output.try_print_json(&described(&lease, Some(&text)))
+    } else {
+        output.try_print(format_args!("{text}\n"))
+    };
+    if let Err(error) = printed {
+        lease.release().await;
+        let what = "the lock was released, because the text of its lease cannot be printed";
+        return Err(Failure::own(what, &error));
     }
-    describe(&lease, Some(&text), output);
+    output.note(validity(&lease));
     Ok(exit::OK)
 }
 
@@ -86,7 +93,11 @@ pub(crate) async fn extend(
     let (lease, _) = client.keep(lease).await?;
     client.close().await;
     extended?;
-    describe(&lease, None, output);
+    if output.json {
+        output.print_json(&described(&lease, None));
+    } else {
+        output.print(format_args!("{}\n", validity(&lease)));
+    }
     Ok(exit::OK)
 }
 
@@ -115,21 +126,15 @@ pub(crate) async fn release(nodes: &Nodes, text: &str, output: &Output) -> Resul
     Ok(exit::OK)
 }
 
-/// Prints for how long the lease is valid: with its text on stderr, since stdout is for the text alone.
-fn describe(lease: &Lease, text: Option<&str>, output: &Output) {
-    let (fences, left) = (lease.fences().collect(), floor(lease.remaining()));
-    if output.json {
-        return output.print_json(&Described {
-            lease: text,
-            fences,
-            valid_for_ms: left.as_millis(),
-        });
-    }
-    let message = format!("{}: valid for {} from now", names(lease.resources()), show(left));
-    match text {
-        Some(_) => output.note(message),
-        None => output.print(format_args!("{message}\n")),
-    }
+fn described<'a>(lease: &'a Lease, text: Option<&'a str>) -> Described<'a> {
+    let valid_for_ms = floor(lease.remaining()).as_millis();
+    Described { lease: text, fences: lease.fences().collect(), valid_for_ms }
+}
+
+/// Says for how long the lease is valid.
+fn validity(lease: &Lease) -> String {
+    let left = show(floor(lease.remaining()));
+    format!("{}: valid for {left} from now", names(lease.resources()))
 }
 
 /// Rounds down to what is shown, so that a validity is never shown as longer than it is.

@@ -29,8 +29,11 @@ pub(crate) async fn list(
         output.print_json(&all);
     } else if !all.is_empty() {
         output.print(table(&all, output));
-    } else {
+    } else if prefix.is_empty() {
         output.note("no resource is held");
+    } else {
+        output
+            .note(format_args!("no resource whose name begins with {} is held", printable(prefix)));
     }
     if is_cut {
         output.note("there may be more: narrow the prefix, or set a higher --limit");

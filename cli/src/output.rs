@@ -123,12 +123,22 @@ impl Output {
 
     /// Prints a text on stdout. Ignores errors, such as a closed pipe.
     pub(crate) fn print(&self, text: impl Display) {
-        write(&mut io::stdout().lock(), &text.to_string());
+        let _ = self.try_print(text);
     }
 
-    /// Prints a value on stdout, as one line of JSON.
+    /// Prints a text on stdout that must not be lost.
+    pub(crate) fn try_print(&self, text: impl Display) -> io::Result<()> {
+        try_write(&mut io::stdout().lock(), &text.to_string())
+    }
+
+    /// Prints a value on stdout, as one line of JSON. Ignores errors.
     pub(crate) fn print_json(&self, value: &impl Serialize) {
         self.print(format_args!("{}\n", json(value)));
+    }
+
+    /// Prints a value on stdout that must not be lost, as one line of JSON.
+    pub(crate) fn try_print_json(&self, value: &impl Serialize) -> io::Result<()> {
+        self.try_print(format_args!("{}\n", json(value)))
     }
 
     /// Returns the word in the colour of its meaning, or unchanged if there are no colours.
@@ -200,8 +210,13 @@ fn json(value: &impl Serialize) -> String {
 }
 
 /// Writes the text with one system call where possible, so that lines of several processes do not mix.
+fn try_write(to: &mut impl Write, text: &str) -> io::Result<()> {
+    to.write_all(text.as_bytes()).and_then(|()| to.flush())
+}
+
+/// Writes the text. Ignores errors.
 fn write(to: &mut impl Write, text: &str) {
-    let _ = to.write_all(text.as_bytes()).and_then(|()| to.flush());
+    let _ = try_write(to, text);
 }
 
 /// Prints what clap reports: an error in the usage, or the requested help or version. Returns the exit status.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 import subprocess
+from pathlib import Path
 
 import pytest
 from command_line import CommandLine, finish, parse_json
@@ -140,7 +141,7 @@ def test_too_few_nodes_are_no_loss(quorlock: CommandLine, servers: Servers) -> N
 def test_a_wrong_text_is_refused_and_not_shown(quorlock: CommandLine, servers: Servers) -> None:
     text = acquire(quorlock, *LONG, "r")
     for wrong, expected in [
-        ("", "no lease text"),
+        ("", "the lease is empty"),
         ("orders:42", "no lease text"),
         (text[:-9], "damaged"),
         (text[:40] + "0" + text[40:], "damaged"),
@@ -196,3 +197,21 @@ def test_release_says_what_it_released(quorlock: CommandLine, servers: Servers) 
     assert ", fence " in first
     done = quorlock.run("release", "--yes", "r")
     assert done.stdout.splitlines()[0] == "nothing to release: r was free"
+
+
+def test_a_lock_is_released_if_its_lease_cannot_be_printed(
+    quorlock: CommandLine, servers: Servers
+) -> None:
+    for flags in [], ["--json"]:
+        with Path("/dev/full").open("w") as full:
+            done = subprocess.run(
+                [*quorlock.program, "acquire", "r", *flags],
+                stdout=full,
+                stderr=subprocess.PIPE,
+                env=quorlock.environment,
+                text=True,
+                check=False,
+            )
+        assert done.returncode == 125
+        assert "the text of its lease cannot be printed" in done.stderr
+        assert not keys(servers)

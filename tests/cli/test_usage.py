@@ -6,6 +6,7 @@ import json
 import os
 import signal
 import subprocess
+from pathlib import Path
 
 import pytest
 from command_line import CommandLine
@@ -43,6 +44,12 @@ def quorlock() -> CommandLine:
         (["--nodes-file", "/no/such/file", "doctor"], "/no/such/file"),
         (["--nodes-file", "/dev/null", "doctor"], "/dev/null contains no URL"),
         (["--nodes-file", "/no/such/file", "--node", "memory://a", "doctor"], "cannot be used"),
+        (["acquire", "r", "--", "true"], "acquire runs no command: write `quorlock run"),
+        (["run", "r", "-c", "echo", "done"], "put the script in quotes"),
+        (["release"], "release needs the text of a lease, in --lease or"),
+        (["release", "--lease", ""], "the lease is empty"),
+        (["extend", "--lease", ""], "the lease is empty"),
+        (["list", "--limit", "0"], "--limit"),
         (["man", "nothing"], "there is no command nothing"),
         (["frobnicate"], "frobnicate"),
     ],
@@ -53,6 +60,16 @@ def test_usage_errors_are_explained(
     done = quorlock.run(*arguments)
     assert (done.returncode, done.stdout) == (64, "")
     assert expected in done.stderr
+
+
+def test_a_line_of_a_nodes_file_that_is_no_url_is_named(
+    quorlock: CommandLine, tmp_path: Path
+) -> None:
+    file = tmp_path / "nodes"
+    file.write_text("# ours\nredis://127.0.0.1:1\nlocalhost:6379\n")
+    done = quorlock.run("--nodes-file", str(file), "doctor")
+    assert done.returncode == 64
+    assert f"line 3 of the nodes file {file} is not a URL" in done.stderr
 
 
 def test_usage_errors_are_json_if_that_is_requested(quorlock: CommandLine) -> None:
