@@ -9,7 +9,7 @@ mod convert;
 mod credentials;
 mod log;
 mod mailbox;
-mod testing;
+pub mod testing;
 
 use convert::{Failure, NodeReport, settle, value, values};
 use mailbox::Deliver;

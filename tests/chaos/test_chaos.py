@@ -11,6 +11,7 @@ from itertools import islice
 from pathlib import Path
 
 import pytest
+from chaos.check import KINDS_OF_OVERLAP
 from chaos.faults import LAYERS, NETWORK_FAULTS, storms
 from chaos.network import why_not
 from chaos.run import report, run
@@ -57,7 +58,8 @@ def test_the_checker_finds_overlaps_under_a_broken_assumption(
 ) -> None:
     result = run(0, 1, tmp_path, broken)  # a single storm
     assert not report(result)
-    assert "overlap" in {violation.kind for violation in result.violations}
+    # Which of the kinds it is depends on how soon the old holder notices the loss.
+    assert KINDS_OF_OVERLAP.keys() & {violation.kind for violation in result.violations}
     # The fences still protect the register.
     assert "lost update" not in {violation.kind for violation in result.violations}
     assert " granted: " in capsys.readouterr().out

@@ -88,10 +88,11 @@ class Lock(_quorlock.Lock):
 
     async def __aenter__(self) -> Lease:
         native = await self._observed(self._acquire, {})
-        scope = Scope(Lease(native))
+        lease = Lease(native)
+        scope = Scope(lease)
         self._enter(scope, native)
         scope.cancel_on_loss()
-        return scope.lease
+        return lease
 
     async def __aexit__(
         self,

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     import asyncio
     import weakref
 
-    from ._lease import Lease
+    from ._quorlock import LeaseBlock
 
 
 def owner() -> int:
@@ -35,7 +35,7 @@ class Scope:
 
     __slots__ = ("_cancelled", "_cancelling", "_task", "is_left", "lease")
 
-    def __init__(self, lease: "Lease") -> None:
+    def __init__(self, lease: "LeaseBlock") -> None:
         self.lease = lease
         # Weak: the `on_lost` callback must not keep a task alive that is discarded with its loop.
         self._task: weakref.ref[asyncio.Task[object]] | None = None
