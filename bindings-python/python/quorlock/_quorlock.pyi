@@ -34,6 +34,7 @@ __all__ = [
     "end",
     "records",
     "release_all",
+    "shortened",
     "timeout",
 ]
 
