@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from packages.sandboxes import Sandbox, quick_start
 from packages.test_node import HELD
-from packages.tools import full, write
+from packages.tools import write
 from servers import Servers
 
 # A lease does not keep the process alive; the timer does.
@@ -47,8 +47,7 @@ def test_bun_holds_and_loses_a_lock(
     check(BUN, quick_tools, start_servers)
 
 
-@full
 def test_deno_holds_and_loses_a_lock(
-    full_tools: Sandbox, start_servers: Callable[..., Servers]
+    quick_tools: Sandbox, start_servers: Callable[..., Servers]
 ) -> None:
-    check(DENO, full_tools, start_servers)
+    check(DENO, quick_tools, start_servers)
