@@ -24,12 +24,9 @@ pub(super) fn blocker(answers: &[Option<Answered>]) -> Option<Blocker<'_>> {
             _ => None,
         })
     };
-    let count = |name| refusals().filter(|refusal| refusal.holder == name).count();
-    let name =
-        refusals().map(|refusal| &refusal.holder).max_by_key(|name| count((*name).clone()))?;
-    let is_tied = |other: &Refusal| {
-        other.holder != *name && count(other.holder.clone()) == count(name.clone())
-    };
+    let count = |name: &Option<_>| refusals().filter(|refusal| refusal.holder == *name).count();
+    let name = refusals().map(|refusal| &refusal.holder).max_by_key(|name| count(name))?;
+    let is_tied = |other: &Refusal| other.holder != *name && count(&other.holder) == count(name);
     if refusals().any(is_tied) {
         return None;
     }
