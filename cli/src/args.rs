@@ -204,7 +204,7 @@ pub(crate) struct Run {
 /// Acquire a lock for a script, and print a text that stands for the lease
 ///
 /// Nothing renews the lease: it ends after --ttl, unless `quorlock extend` extends it in time. The text is a secret:
-/// whoever has it can extend and release the lease.
+/// anyone who has it can extend and release the lease.
 #[derive(Args, Debug)]
 #[command(after_help = ACQUIRE_AFTER_HELP)]
 pub(crate) struct Acquire {

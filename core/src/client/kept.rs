@@ -2,8 +2,8 @@
 //!
 //! [`keep`] lets a lease go and returns a text; [`resume`] makes a lease of the text in another process. Meanwhile
 //! nothing renews or repairs the lease, so it ends by its ttl unless it is resumed and extended in time. The text has
-//! the token, so it is a secret: whoever has it can extend and release the lease. Any number of processes may use it;
-//! they share the lease.
+//! the token, so it is a secret: anyone who has it can extend and release the lease. Any number of processes may use
+//! it; they share the lease.
 
 use crate::client::lock::Lock;
 use crate::client::setup::Setup;

@@ -320,7 +320,7 @@ impl Client {
 
     /// Stops renewing a lease of this client, and returns it with a text from which [`Client::resume`] makes a lease in any
     /// process. Neither dropping the lease nor closing the client releases it any more; it ends by its ttl. The text is
-    /// a secret: whoever has it can extend and release the lease. Used by the command line.
+    /// a secret: anyone who has it can extend and release the lease. Used by the command line.
     #[doc(hidden)]
     pub fn keep(&self, lease: Lease) -> Pending<Result<(Lease, String)>> {
         let setup = Arc::clone(&self.setup);

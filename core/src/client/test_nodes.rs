@@ -150,7 +150,7 @@ impl TestNodes {
         Ok(FastForward { _stop: stop.drop_guard() })
     }
 
-    /// Deletes lock keys (prefix and resource) on all nodes, whoever holds them. Waiters are not
+    /// Deletes lock keys (prefix and resource) on all nodes, even if they are held. Waiters are not
     /// notified. Holders notice the loss at their next extension: see
     /// [`TestNodes::verify_leases`].
     pub fn delete_keys<S: AsRef<str>>(&self, keys: impl IntoIterator<Item = S>) {

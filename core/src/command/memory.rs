@@ -171,7 +171,7 @@ impl Entries {
         self.listeners.insert(channel.to_owned(), listener);
     }
 
-    /// Deletes a lock key, whoever holds it, and notifies no waiter.
+    /// Deletes a lock key, even if it is held, and notifies no waiter.
     pub(crate) fn delete(&mut self, lock: &str) {
         if let Some(record) = self.records.get_mut(lock) {
             record.entry.store_lock(None);

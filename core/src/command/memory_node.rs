@@ -186,7 +186,7 @@ impl MemoryNode {
         requests.into_iter().for_each(|waiting| (waiting.on_answer)(Err(disconnected())));
     }
 
-    /// Deletes lock keys, whoever holds them.
+    /// Deletes lock keys, even if they are held.
     pub(crate) fn delete(&self, locks: &[&str]) {
         let entries = &mut lock(&self.state).entries;
         locks.iter().for_each(|lock| entries.delete(lock));

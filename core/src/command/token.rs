@@ -1,7 +1,7 @@
 //! The token of a round, which is the value of the lock key: 40 random hexadecimal digits and, if the
 //! holder has a name, `;` and the name.
 //!
-//! The digits are a secret, since whoever has the whole token can release the lock: only the first 8
+//! The digits are a secret, since anyone who has the whole token can release the lock: only the first 8
 //! are ever shown. The name is none, and anybody who can write to the nodes can forge it. The protocol
 //! only compares whole tokens. `lock` creates them; `reply.rs` reads those of other programs.
 

@@ -78,7 +78,7 @@ impl Lease {
 
     /// The value of the key on the nodes: 40 random hexadecimal digits and, if the lease has a
     /// [name](Lease::holder), `;` and the name. Each lease has its own token, which is the same for all of its
-    /// resources. It is a secret: whoever has it can release the lock.
+    /// resources. It is a secret: anyone who has it can release the lock.
     pub fn token(&self) -> &str {
         self.grant.subject.token.as_str()
     }
