@@ -16,10 +16,13 @@
 //! - [`Drivers::need_driver`] either finds a caller, which drives, or sets `is_needed`. The
 //!   fallback driver reads `is_needed` before it sleeps, and is notified if it stands by. If the
 //!   caller leaves immediately afterwards, the fallback driver drives after `PAUSE`.
+//! - A caller that sleeps while another one drives is registered while that one is. The last caller
+//!   that leaves wakes a sleeper. If the sleeper does not drive, the fallback driver does.
 //!
 //! `interleavings/driving.rs` checks this in every order of events, up to a bound.
 
 use super::sync::{Condvar, Mutex, lock, wait, wait_timeout};
+use std::task::Waker;
 use std::time::Duration;
 
 /// How long the runtime may be idle before the fallback driver drives it. Threads that call one
@@ -50,6 +53,19 @@ struct DriversState {
     fallback_sleeps: bool,
     /// Whether there is work for the runtime that no caller drives.
     is_needed: bool,
+    /// The callers that sleep while another one drives, with their numbers.
+    sleepers: Vec<(u64, Waker)>,
+    /// The number of the last sleeper.
+    slept: u64,
+}
+
+impl DriversState {
+    /// Removes the sleeper that has to drive, if no caller does. It is the one that came last,
+    /// because the others are likely to be done sooner.
+    fn next_driver(&mut self) -> Option<Waker> {
+        let next = if self.callers == 0 { self.sleepers.pop() } else { None };
+        next.map(|(_, waker)| waker)
+    }
 }
 
 impl Drivers {
@@ -62,6 +78,8 @@ impl Drivers {
             fallback_drives: true,
             fallback_sleeps: false,
             is_needed: false,
+            sleepers: Vec::new(),
+            slept: 0,
         };
         Self { state: Mutex::new(state), changed: Condvar::new() }
     }
@@ -75,20 +93,49 @@ impl Drivers {
         state.fallback_drives
     }
 
-    /// Unregisters a caller.
-    pub(crate) fn leave(&self) {
+    /// Unregisters a caller. Returns the waker of the sleeper that has to drive now.
+    #[must_use]
+    pub(crate) fn leave(&self) -> Option<Waker> {
         let mut state = lock(&self.state);
         state.callers -= 1;
         state.left += 1;
         if state.callers == 0 && state.fallback_sleeps {
             self.changed.notify_all();
         }
+        state.next_driver()
     }
 
-    /// Whether a caller drives. It may leave at any time; a thread that relies on it must call
-    /// [`Drivers::need_driver`] afterwards.
-    pub(crate) fn has_callers(&self) -> bool {
-        lock(&self.state).callers > 0
+    /// Registers a caller that has left and sleeps while another one drives. Returns its number, or
+    /// `None` if no caller is there. `waker` is woken when the sleeper has to drive.
+    pub(crate) fn sleep(&self, waker: &Waker) -> Option<u64> {
+        let mut state = lock(&self.state);
+        if state.callers == 0 {
+            return None;
+        }
+        state.slept += 1;
+        let number = state.slept;
+        state.sleepers.push((number, waker.clone()));
+        Some(number)
+    }
+
+    /// Whether this sleeper has not been woken to drive.
+    pub(crate) fn is_asleep(&self, sleeper: u64) -> bool {
+        lock(&self.state).sleepers.iter().any(|(number, _)| *number == sleeper)
+    }
+
+    /// Unregisters a sleeper. Returns the waker of another one if this one was woken to drive, and
+    /// no caller does.
+    #[must_use]
+    pub(crate) fn end_sleep(&self, sleeper: u64) -> Option<Waker> {
+        let mut state = lock(&self.state);
+        let place = state.sleepers.iter().position(|(number, _)| *number == sleeper);
+        match place {
+            Some(place) => {
+                state.sleepers.remove(place);
+                None
+            }
+            None => state.next_driver(),
+        }
     }
 
     /// Makes sure that a thread drives. Called by a thread that has work for the runtime but does

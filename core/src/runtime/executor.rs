@@ -25,6 +25,7 @@ use std::future::Future;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
+use std::task::Waker;
 use std::thread;
 use std::time::Duration;
 use tokio::runtime::{Builder, Handle, Runtime};
@@ -129,7 +130,9 @@ impl Executor {
         struct Leave<'a>(&'a Drivers);
         impl Drop for Leave<'_> {
             fn drop(&mut self) {
-                self.0.leave();
+                if let Some(waker) = self.0.leave() {
+                    waker.wake();
+                }
             }
         }
         let must_notify = self.drivers.enter();
@@ -140,9 +143,11 @@ impl Executor {
         self.runtime.block_on(future)
     }
 
-    /// Whether a caller drives the runtime.
-    pub(crate) fn has_callers(&self) -> bool {
-        self.drivers.has_callers()
+    /// Lets the calling thread sleep while another caller drives the runtime. Returns `None` if
+    /// there is no other caller. `waker` is woken when the thread should drive.
+    pub(crate) fn sleep(&self, waker: &Waker) -> Option<Sleep<'_>> {
+        let number = self.drivers.sleep(waker)?;
+        Some(Sleep { drivers: &self.drivers, number })
     }
 
     /// Makes sure that a thread drives the runtime now.
@@ -194,6 +199,27 @@ impl Executor {
         });
         if started.is_err() {
             self.is_replacing.store(false, Ordering::Release);
+        }
+    }
+}
+
+/// The time for which a caller sleeps while another one drives.
+pub(crate) struct Sleep<'a> {
+    drivers: &'a Drivers,
+    number: u64,
+}
+
+impl Sleep<'_> {
+    /// Whether the thread should drive now.
+    pub(crate) fn is_over(&self) -> bool {
+        !self.drivers.is_asleep(self.number)
+    }
+}
+
+impl Drop for Sleep<'_> {
+    fn drop(&mut self) {
+        if let Some(waker) = self.drivers.end_sleep(self.number) {
+            waker.wake();
         }
     }
 }

@@ -198,12 +198,15 @@ impl<T> Pending<T> {
                     return done;
                 }
                 // One caller that drives is enough. The others would only wake up after every turn.
-                if executor.has_callers() {
-                    break;
+                let waker = unpark_this_thread();
+                if let Some(sleep) = executor.sleep(&waker)
+                    && let Some(value) = self.park(left(), &waker, || sleep.is_over())
+                {
+                    return Some(value);
                 }
             }
         }
-        self.park(left())
+        self.park(left(), &unpark_this_thread(), || false)
     }
 
     /// The result, if it is available.
@@ -233,14 +236,17 @@ impl<T> Pending<T> {
         }
     }
 
-    /// Waits while other threads drive the runtime.
-    fn park(&mut self, timeout: Duration) -> Option<T> {
+    /// Waits while other threads drive the runtime, until `is_over` returns `true`. `waker` unparks
+    /// this thread.
+    fn park(&mut self, timeout: Duration, waker: &Waker, is_over: impl Fn() -> bool) -> Option<T> {
         let deadline = Instant::now().checked_add(timeout);
-        let waker = Waker::from(Arc::new(Unpark(thread::current())));
-        let mut context = Context::from_waker(&waker);
+        let mut context = Context::from_waker(waker);
         loop {
             if let Some(value) = self.poll_unconstrained(&mut context) {
                 return Some(value);
+            }
+            if is_over() {
+                return None;
             }
             need_driver();
             match deadline.map(|deadline| deadline.saturating_duration_since(Instant::now())) {
@@ -287,6 +293,10 @@ impl<T> Future for Pending<T> {
         }
         polled
     }
+}
+
+fn unpark_this_thread() -> Waker {
+    Waker::from(Arc::new(Unpark(thread::current())))
 }
 
 struct Unpark(Thread);

@@ -5,6 +5,7 @@ use super::drivers::Drivers;
 use super::sync::{Condvar, Mutex, lock, set_times_out, wait};
 use loom::thread::{self, JoinHandle};
 use std::sync::Arc;
+use std::task::{Wake, Waker};
 
 /// The number of the first fallback driver.
 const FIRST: u64 = 1;
@@ -96,7 +97,25 @@ impl Executor {
             self.change(|runtime| runtime.wanted += 1);
         }
         self.block_on(|runtime, drives| drives && runtime.ready == 0);
-        self.drivers.leave();
+        if let Some(waker) = self.drivers.leave() {
+            waker.wake();
+        }
+    }
+
+    /// Does what `Pending::wait` does after a turn: sleeps while another caller drives, then drives.
+    fn sleep_and_drive(self: &Arc<Self>) {
+        let waker = Waker::from(Arc::new(Changed(Arc::clone(self))));
+        if let Some(number) = self.drivers.sleep(&waker) {
+            let mut runtime = lock(&self.runtime);
+            while self.drivers.is_asleep(number) {
+                runtime = wait(&self.changed, runtime);
+            }
+            drop(runtime);
+            if let Some(waker) = self.drivers.end_sleep(number) {
+                waker.wake();
+            }
+        }
+        self.drive();
     }
 
     /// Ends the fallback driver without a replacement.
@@ -104,6 +123,15 @@ impl Executor {
         self.drivers.take_over();
         self.change(|runtime| runtime.wanted += 1);
         fallback.join().expect("no panic");
+    }
+}
+
+/// Wakes a sleeper, as unparking its thread does.
+struct Changed(Arc<Executor>);
+
+impl Wake for Changed {
+    fn wake(self: Arc<Self>) {
+        self.0.change(|_| ());
     }
 }
 
@@ -134,6 +162,19 @@ fn two_callers_drive_in_turn() {
         other.join().expect("no panic");
         executor.change(|runtime| runtime.ready += 1);
         executor.wait_until_done(1);
+        executor.end(fallback);
+    });
+}
+
+#[test]
+fn a_sleeping_caller_drives_after_the_last_other_caller_left() {
+    check(|| {
+        set_times_out(false);
+        let (executor, fallback) = Executor::start();
+        let other = Arc::clone(&executor);
+        let other = thread::spawn(move || other.sleep_and_drive());
+        executor.drive();
+        other.join().expect("no panic");
         executor.end(fallback);
     });
 }
