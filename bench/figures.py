@@ -7,9 +7,12 @@ from typing import Any
 Results = dict[str, Any]
 
 FLOOR = "floor"
-"""The contender of raw sockets that waits for a majority of the nodes."""
+"""The contender of raw sockets that sends what quorlock sends, and waits for a majority of the
+nodes."""
 FLOOR_ALL = "floor, all"
-"""The contender of raw sockets that waits for all nodes."""
+"""The same, but it waits for all nodes."""
+FLOOR_PLAIN = "floor, plain"
+"""The contender of raw sockets that sends a plain lock, and waits for a majority of the nodes."""
 RUST = "quorlock Rust"
 PYTHON = "quorlock Python"
 ASYNCIO = "quorlock Python (asyncio)"

@@ -27,7 +27,7 @@ def main() -> None:
     present, missing = contenders()
     for name, reason in missing.items():
         print(f"without {name}: {reason}", file=sys.stderr)
-    commands.check()
+    commands.check(present)
     with ExitStack() as stack:
         placement = Group(stack, 1).placement
     results = {
