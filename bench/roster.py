@@ -7,14 +7,24 @@ import sys
 import peers
 from commands import PLAIN, Commands, record
 from contender import Contender
-from figures import ASYNCIO, FLOOR, FLOOR_ALL, FLOOR_PLAIN, NODE, PYTHON, RUST
+from figures import (
+    ASYNCIO,
+    FLOOR,
+    FLOOR_ALL,
+    FLOOR_PLAIN,
+    NODE,
+    PYTHON,
+    RUST,
+    RUST_ASYNC,
+    UVLOOP,
+)
 from parameters import HERE, PROGRAMS
 
 _CLIENTS = HERE / "clients"
 
 OWN = [
     Contender(RUST, "quorlock", "Rust", "sync", [f"{PROGRAMS}/rust-sync"]),
-    Contender("quorlock Rust (async)", "quorlock", "Rust", "async", [f"{PROGRAMS}/rust-async"]),
+    Contender(RUST_ASYNC, "quorlock", "Rust", "async", [f"{PROGRAMS}/rust-async"]),
     Contender(
         PYTHON,
         "quorlock",
@@ -30,7 +40,7 @@ OWN = [
         [sys.executable, f"{_CLIENTS}/python_async.py"],
     ),
     Contender(
-        "quorlock Python (uvloop)",
+        UVLOOP,
         "quorlock",
         "Python",
         "async",

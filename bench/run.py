@@ -17,7 +17,7 @@ import parameters
 from group import Group
 from progress import progress
 from roster import contenders
-from scenarios import faults, holding, in_flight, one_at_a_time, startup
+from scenarios import faults, holding, in_flight, one_at_a_time, round_trips, startup
 
 
 def main() -> None:
@@ -43,6 +43,7 @@ def main() -> None:
         "missing": sorted(missing),
         "one at a time": one_at_a_time.measure(present),
         "in flight": in_flight.measure(present),
+        "round trips": round_trips.measure(present),
         "faults": faults.measure(present),
         "start": startup.measure(),
         "memory": holding.measure_memory(),

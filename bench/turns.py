@@ -101,6 +101,7 @@ class Lane:
         }
         if self.counts_cpu:
             figures["server cpu"] = median(self.server_cpu)
+            figures["server cpu per node"] = figures["server cpu"] / len(self.group.servers)
         return {
             **{name: round(figure, 2) for name, figure in figures.items()},
             "cycles": len(self.micros),
