@@ -137,7 +137,7 @@ def _words(text: str) -> Command:
 
 
 def _general(cycles: Sequence[list[Command]], differs: Callable[[str], str]) -> list[Command]:
-    """Returns the commands of two cycles, and `differs` of each word that is not the same in both."""
+    """Returns the commands of two cycles. `differs` replaces the words that are not the same."""
     one, other = cycles
     if [len(command) for command in one] != [len(command) for command in other]:
         raise SystemExit(f"two cycles send different commands: {one} and {other}")

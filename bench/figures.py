@@ -46,7 +46,7 @@ class Figures:
         figure: float | None = summaries.get(name, {}).get("server cpu per node")
         return figure
 
-    def round_trips(self) -> Mapping[float, Mapping[str, Mapping[str, Any]]]:
+    def round_trips(self) -> Mapping[float, dict[str, dict[str, Any]]]:
         """Returns the summaries by the round-trip time in milliseconds, and by contender."""
         measured = self.all.get("round trips", {})
         return {float(milliseconds): summaries for milliseconds, summaries in measured.items()}
