@@ -11,6 +11,7 @@ import crowd
 import death
 import fairness
 import handing
+import idle
 from interop.installing import NotInstalledError
 from placing import place
 from progress import progress
@@ -77,6 +78,7 @@ def main() -> None:
         results |= handing.report(tallies, contenders)
         results["fairness"] = fairness.measure(workers, list(servers), contenders)
         results["crowd"] = crowd.measure(servers)
+        results["idle"] = idle.measure(servers)
         results["death"] = death.measure(servers)
         progress("what is left behind")
         left = counting.leftovers(list(servers), PATIENCE)

@@ -85,6 +85,12 @@ impl Drivers {
         }
     }
 
+    /// Whether a caller drives. It may leave at any time; a thread that relies on it must call
+    /// [`Drivers::need_driver`] afterwards.
+    pub(crate) fn has_callers(&self) -> bool {
+        lock(&self.state).callers > 0
+    }
+
     /// Makes sure that a thread drives. Called by a thread that has work for the runtime but does
     /// not drive it.
     pub(crate) fn need_driver(&self) {

@@ -140,6 +140,11 @@ impl Executor {
         self.runtime.block_on(future)
     }
 
+    /// Whether a caller drives the runtime.
+    pub(crate) fn has_callers(&self) -> bool {
+        self.drivers.has_callers()
+    }
+
     /// Makes sure that a thread drives the runtime now.
     pub(crate) fn need_driver(&self) {
         self.drivers.need_driver();

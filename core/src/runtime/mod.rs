@@ -197,6 +197,10 @@ impl<T> Pending<T> {
                 if done.is_some() || left().is_zero() {
                     return done;
                 }
+                // One caller that drives is enough. The others would only wake up after every turn.
+                if executor.has_callers() {
+                    break;
+                }
             }
         }
         self.park(left())
