@@ -1,65 +1,160 @@
-"""Checks that the floor sends the same commands as quorlock, so that they can be compared."""
+"""The commands of the floors: those that quorlock sends, and those of a plain lock."""
 
 from __future__ import annotations
 
+import ast
+import json
 import re
-import shlex
 import socket
-from contextlib import ExitStack
-from typing import TextIO
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import asdict, dataclass
+from hashlib import sha1
 
 from contender import Contender, Process
-from figures import FLOOR
-from roster import OWN
+from figures import FLOOR, FLOOR_PLAIN, RUST
 from servers import Server, Servers, encode_command
 
-_MARKER = "the cycle is over"
+import quorlock
+
+Command = list[str]
+
+_MARKER = "the recording ends here"
+_KEY = "recorded-key"
 
 
-def check() -> None:
-    """Exits with an error unless one cycle of both sends the same commands, except random parts."""
-    quorlock = next(each for each in OWN if each.kind == "quorlock")
-    floor = next(each for each in OWN if each.name == FLOOR)
-    with Servers(1) as servers:
-        wanted, found = (_cycle(servers, each) for each in (quorlock, floor))
-    if wanted != found:
-        raise SystemExit(
-            f"the floor sends {found}\nand quorlock {wanted}\nCorrect bench/rust/src/bin/floor."
-        )
+@dataclass(frozen=True)
+class Commands:
+    """The commands that a client sends to each node.
+
+    The commands of an acquire are sent together, and so are those of a release. In them, `$key`,
+    `$token` and `$time` (in microseconds) stand for what differs between cycles.
+    """
+
+    load: list[Command]
+    """What loads the scripts. Sent once."""
+    acquire: list[Command]
+    release: list[Command]
+
+    def text(self) -> str:
+        """Returns the argument of the floor."""
+        return json.dumps(asdict(self))
 
 
-def _cycle(servers: Servers, contender: Contender) -> list[list[str]]:
-    """Returns the commands that a node receives in one cycle of a connected contender."""
+_DELETE = """
+if redis.call("GET", KEYS[1]) == ARGV[1] then
+  return redis.call("DEL", KEYS[1])
+else
+  return 0
+end
+"""
+_DELETE_HASH = sha1(_DELETE.encode(), usedforsecurity=False).hexdigest()
+
+PLAIN = Commands(
+    load=[["SCRIPT", "LOAD", _DELETE]],
+    acquire=[["SET", "$key", "$token", "NX", "PX", "10000"]],
+    release=[["EVALSHA", _DELETE_HASH, "1", "$key", "$token"]],
+)
+"""A lock without a fence and waiters, as rslock implements it."""
+
+
+def record() -> Commands:
+    """Returns the commands that quorlock sends to a node in an uncontended cycle."""
+    with ExitStack() as stack:
+        server = stack.enter_context(Servers(1))[0]
+        heard = stack.enter_context(_monitor(server))
+        client = stack.enter_context(quorlock.Client([server.url], auto_extend=False))
+        client.lock(_KEY).acquire().release()
+        load = [each for each in heard() if each[0] in ("SCRIPT", "FUNCTION")]
+        acquires, releases = [], []
+        for _ in range(2):
+            lease = client.lock(_KEY).acquire()
+            acquires.append(heard(_KEY))
+            lease.release()
+            releases.append(heard(_KEY))
+    return Commands(load, _general(acquires, _placeholder), _general(releases, _placeholder))
+
+
+def check(contenders: Sequence[Contender]) -> None:
+    """Exits with an error unless a node runs the same commands for a floor as for the library that
+    it stands for. The commands that scripts run count, too."""
+    present = {each.name: each for each in contenders}
+    for floor, library in [(FLOOR, RUST), (FLOOR_PLAIN, "rslock")]:
+        if library in present:
+            found, wanted = _cycle(present[floor]), _cycle(present[library])
+            if found != wanted:
+                raise SystemExit(
+                    f"{floor}: {found}\n{library}: {wanted}\nCorrect bench/commands.py."
+                )
+
+
+def _cycle(contender: Contender) -> list[Command]:
+    """Returns the commands that a node runs in one cycle of a connected contender."""
     request = {"cycles": 1, "concurrency": 1}
     with ExitStack() as stack:
-        process = Process([*contender.command, *servers.urls], contender.environment)
+        server = stack.enter_context(Servers(1))[0]
+        process = Process([*contender.command, server.url], contender.environment)
         stack.callback(process.close)
         process.ask(request)
-        connection = stack.enter_context(socket.create_connection(("127.0.0.1", servers[0].port)))
-        reader = stack.enter_context(connection.makefile("r"))
+        heard = stack.enter_context(_monitor(server))
+        cycles = []
+        for _ in range(2):
+            process.ask(request)
+            cycles.append(heard(f"{contender.name}-0", scripts=True))
+        return _general(cycles, lambda _: "(differs)")
+
+
+@contextmanager
+def _monitor(server: Server) -> Iterator[Callable[..., list[Command]]]:
+    """Yields a function that returns the commands since the last call, with `$key` for the given
+    key. `scripts` includes the commands that scripts run."""
+    with (
+        socket.create_connection(("127.0.0.1", server.port)) as connection,
+        connection.makefile("r") as reader,
+    ):
         connection.sendall(encode_command("MONITOR"))
         reader.readline()
-        process.ask(request)
-        return _recorded(reader, servers[0], f"{contender.name}-0")
+
+        def heard(key: str | None = None, *, scripts: bool = False) -> list[Command]:
+            server.command("ECHO", _MARKER)
+            commands = []
+            for line in iter(reader.readline, ""):
+                if _MARKER in line:
+                    break
+                if scripts or " lua] " not in line:
+                    commands.append(_words(line.partition("] ")[2]))
+            if key is None:
+                return commands
+            return [[word.replace(key, "$key") for word in command] for command in commands]
+
+        yield heard
 
 
-def _recorded(reader: TextIO, server: Server, key: str) -> list[list[str]]:
-    server.command("ECHO", _MARKER)
-    commands = []
-    for line in iter(reader.readline, ""):
-        if _MARKER in line:
-            break
-        if " lua] " not in line:
-            commands.append(_general(shlex.split(line.partition("] ")[2]), key))
-    return commands
+def _words(text: str) -> Command:
+    """Parses quoted words with escapes, as MONITOR prints them."""
+    quoted = re.findall(r'"(?:[^"\\]|\\.)*"', text)
+    return [ast.literal_eval(f"b{word}").decode(errors="replace") for word in quoted]
 
 
-def _general(words: list[str], key: str) -> list[str]:
-    """Replaces the key, the token and the time with placeholders. Keeps the hash of the script."""
-    script, others = words[:2], words[2:]
-    return script + [
-        re.sub(
-            r"^[0-9a-f]{40}(;.*)?$", "token", re.sub(r"^\d{16}$", "time", word.replace(key, "key"))
-        )
-        for word in others
+def _general(cycles: Sequence[list[Command]], differs: Callable[[str], str]) -> list[Command]:
+    """Returns the commands of two cycles. `differs` replaces the words that are not the same."""
+    one, other = cycles
+    if [len(command) for command in one] != [len(command) for command in other]:
+        raise SystemExit(f"two cycles send different commands: {one} and {other}")
+    return [
+        [
+            word if word == counterpart else differs(word)
+            for word, counterpart in zip(command, counterparts, strict=True)
+        ]
+        for command, counterparts in zip(one, other, strict=True)
     ]
+
+
+def _placeholder(word: str) -> str:
+    """Returns the placeholder for a word that is different in every cycle."""
+    if re.fullmatch(r"\d{16}", word):
+        return "$time"
+    token, count = re.subn(r"^[0-9a-f]{40}(?=;|$)", "$token", word)
+    if not count:
+        raise SystemExit(f"neither a token nor a time: {word}")
+    return token

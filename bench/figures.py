@@ -2,18 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 Results = dict[str, Any]
 
 FLOOR = "floor"
-"""The contender of raw sockets that waits for a majority of the nodes."""
+"""The contender of raw sockets that sends what quorlock sends, and waits for a majority of the
+nodes."""
 FLOOR_ALL = "floor, all"
-"""The contender of raw sockets that waits for all nodes."""
+"""The same, but it waits for all nodes."""
+FLOOR_PLAIN = "floor, plain"
+"""The contender of raw sockets that sends a plain lock, and waits for a majority of the nodes."""
 RUST = "quorlock Rust"
 PYTHON = "quorlock Python"
 ASYNCIO = "quorlock Python (asyncio)"
 NODE = "quorlock Node.js"
+RUST_ASYNC = "quorlock Rust (async)"
+UVLOOP = "quorlock Python (uvloop)"
+RSLOCK = "rslock"
+REDLOCK_5 = "redlock-5"
 
 
 class Figures:
@@ -30,6 +38,18 @@ class Figures:
         """Returns the cycles per second with `level` cycles in flight."""
         figure: float | None = self.all["in flight"][str(level)].get(name, {}).get("rate")
         return figure
+
+    def node_cpu(self, name: str, level: int | None = None) -> float | None:
+        """Returns the CPU time of one server per cycle, in microseconds: one cycle at a time, or
+        with `level` cycles in flight."""
+        summaries = self.all["in flight"][str(level)] if level else self.all["one at a time"]["5"]
+        figure: float | None = summaries.get(name, {}).get("server cpu per node")
+        return figure
+
+    def round_trips(self) -> Mapping[float, dict[str, dict[str, Any]]]:
+        """Returns the summaries by the round-trip time in milliseconds, and by contender."""
+        measured = self.all.get("round trips", {})
+        return {float(milliseconds): summaries for milliseconds, summaries in measured.items()}
 
     def times_healthy(self, name: str, fault: str) -> float | None:
         """Returns the median time of a cycle under a fault, relative to that without a fault."""

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from math import inf
 from typing import Any
 
-from figures import FLOOR, Figures
+from figures import FLOOR, FLOOR_PLAIN, RSLOCK, Figures, ratio
 from goals import goals
 from markdown import failure, micros, name, table
 
@@ -20,6 +21,8 @@ def page(figures: Figures) -> str:
         _goals(figures),
         _one_at_a_time(figures),
         _in_flight(figures),
+        _servers(figures),
+        _round_trips(figures),
         _faults(figures),
         _held(figures),
         _start(figures),
@@ -72,6 +75,8 @@ def _introduction(figures: Figures) -> str:
                     " reconnect.",
                     "- *Floor, all* is the same program, except that it waits for the replies of"
                     " all nodes.",
+                    "- *Floor, plain* is the same program with other requests: a `SET NX PX`, and a"
+                    " script that compares and deletes. It waits for a majority.",
                     "- A *Python peer* is another Python library that needs a majority of the nodes"
                     " for a lock.",
                     "- *redlock-4* and *redlock-5* are major versions 4 and 5 of the npm package"
@@ -110,18 +115,26 @@ def _goals(figures: Figures) -> str:
 
 def _one_at_a_time(figures: Figures) -> str:
     summaries = figures.all["one at a time"]["5"]
-    base = summaries[FLOOR].get("median")
-    rows = _sorted_rows(summaries, lambda each: _latency_cells(each, base))
-    columns = ["five nodes", "median", "quartiles", "p99", "times floor", "CPU", "CPU of servers"]
+    floors = [figures.latency(FLOOR), figures.latency(FLOOR_PLAIN)]
+    rows = _sorted_rows(summaries, lambda each: _latency_cells(each, floors))
+    columns = [
+        "five nodes",
+        "median",
+        "quartiles",
+        "p99",
+        "times floor",
+        "times plain floor",
+        "CPU",
+    ]
     counts = sorted(figures.all["one at a time"], key=int)
     return "\n\n".join(
         [
             "## One at a time",
             _lines(
                 "In this measurement, one loop runs one cycle after another. *CPU* is the CPU",
-                "time that the client process uses per cycle. *CPU of servers* is the CPU time",
-                "that all servers together use per cycle. *Times floor* is the median divided by",
-                "the median of the floor.",
+                "time that the client process uses per cycle. *Times floor* is the median divided",
+                "by the median of the floor. *Times plain floor* is the median divided by that of",
+                "the plain floor.",
             ),
             "![Latency of one cycle on five nodes](pictures/performance-one-at-a-time.svg)",
             table(columns, rows),
@@ -154,15 +167,19 @@ def _median(summary: dict[str, Any] | None) -> str:
     return failure(summary) if "failure" in summary else micros(summary["median"])
 
 
-def _latency_cells(summary: dict[str, Any], base: float | None) -> list[str]:
+def _latency_cells(summary: dict[str, Any], floors: list[float | None]) -> list[str]:
     return [
         micros(summary["median"]),
         f"{summary['low']:,.0f} to {summary['high']:,.0f} µs",
         micros(summary["p99"]),
-        f"{summary['median'] / base:.2f}" if base else "-",
+        *(_times(summary["median"], floor) for floor in floors),
         micros(summary["client cpu"]),
-        micros(summary["server cpu"]),
     ]
+
+
+def _times(figure: float | None, base: float | None) -> str:
+    times = ratio(figure, base)
+    return "-" if times is None else f"{times:.2f}"
 
 
 def _sorted_rows(
@@ -186,7 +203,7 @@ def _noted(contender: str, summary: dict[str, Any]) -> str:
 def _in_flight(figures: Figures) -> str:
     levels = figures.all["in flight"]
     detailed = _sorted_rows(levels["64"], _rate_cells, key="rate", reverse=True)
-    columns = ["64 in flight", "cycles/s", "median", "p99", "CPU", "CPU of servers"]
+    columns = ["64 in flight", "cycles/s", "median", "p99", "CPU"]
     return "\n\n".join(
         [
             "## Many in flight",
@@ -202,8 +219,8 @@ def _in_flight(figures: Figures) -> str:
             " answer within 10 s. A dash means that the library was not measured with that number"
             " of cycles.",
             table(["", *(f"{int(level):,} in flight" for level in levels)], _rates(figures)),
-            "The next table shows the latency and the CPU time of a cycle when 64 cycles are in"
-            " flight.",
+            "The next table shows the latency of a cycle, and the CPU time that the client process"
+            " uses per cycle, when 64 cycles are in flight.",
             table(columns, detailed),
         ]
     )
@@ -229,8 +246,75 @@ def _rate(summary: dict[str, Any] | None) -> str:
 def _rate_cells(summary: dict[str, Any]) -> list[str]:
     return [
         f"{summary['rate']:,.0f}",
-        *(micros(summary[key]) for key in ["median", "p99", "client cpu", "server cpu"]),
+        *(micros(summary[key]) for key in ["median", "p99", "client cpu"]),
     ]
+
+
+def _servers(figures: Figures) -> str:
+    columns = ["five nodes", "one at a time", "times rslock", "64 in flight", "times rslock"]
+    return "\n\n".join(
+        [
+            "## CPU time of the servers",
+            _lines(
+                "A server runs commands in one thread, so its CPU time per cycle limits the",
+                "throughput of all clients together. The next table shows the CPU time that one",
+                "server uses per cycle, averaged over the five servers. *Times rslock* is this",
+                "CPU time divided by that of rslock. A dash means that it was not measured.",
+            ),
+            table(columns, _server_rows(figures)),
+        ]
+    )
+
+
+def _server_rows(figures: Figures) -> Iterator[list[str]]:
+    """Yields a row for each contender, those that need the least CPU time one at a time first."""
+    levels = [None, 64]
+    measured = {
+        each: [figures.node_cpu(each, level) for level in levels]
+        for each in figures.all["one at a time"]["5"]
+    }
+    bases = [figures.node_cpu(RSLOCK, level) for level in levels]
+    for each in sorted(measured, key=lambda each: measured[each][0] or inf):
+        cells: list[str] = []
+        for figure, base in zip(measured[each], bases, strict=True):
+            cells += ["-" if figure is None else f"{figure:.1f} µs", _times(figure, base)]
+        yield [name(each), *cells]
+
+
+def _round_trips(figures: Figures) -> str:
+    by_time = figures.round_trips()
+    parts = [
+        "## On a network",
+        _lines(
+            "In this measurement, one loop runs one cycle after another on five nodes, and each",
+            "reply is delayed: by 0.5 ms, which is typical of a round trip within a zone, and by",
+            "2 ms, which is typical across zones. A cycle takes at least two round trips.",
+        ),
+    ]
+    if not by_time:
+        return "\n\n".join([*parts, "It is not part of the run that this page shows."])
+    columns = [""]
+    for milliseconds in by_time:
+        columns += [f"round trip {milliseconds:g} ms", "times plain floor"]
+    return "\n\n".join(
+        [
+            *parts,
+            "The next table shows the median latency, and the median divided by that of the plain"
+            " floor.",
+            table(columns, _round_trip_rows(by_time)),
+        ]
+    )
+
+
+def _round_trip_rows(by_time: Mapping[float, Summaries]) -> Iterator[list[str]]:
+    """Yields a row for each contender, the fastest with the shortest round trip first."""
+    first = next(iter(by_time.values()))
+    for each in sorted(first, key=lambda each: first[each].get("median", inf)):
+        cells: list[str] = []
+        for summaries in by_time.values():
+            base = summaries.get(FLOOR_PLAIN, {}).get("median")
+            cells += [_median(summaries[each]), _times(summaries[each].get("median"), base)]
+        yield [name(each), *cells]
 
 
 def _faults(figures: Figures) -> str:

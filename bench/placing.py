@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 from servers import Servers
 
@@ -26,9 +27,16 @@ def place(groups: Iterable[Servers]) -> str:
         return "placed by the scheduler"
     for group in groups:
         for server in group:
-            os.sched_setaffinity(server.pid, _CPUS[:_MIDDLE])
+            for thread in _threads(server.pid):
+                os.sched_setaffinity(thread, _CPUS[:_MIDDLE])
     os.sched_setaffinity(0, _CPUS[_MIDDLE:])  # inherited by the contenders
     return f"servers on CPU {_CPUS[:_MIDDLE]}, clients on CPU {_CPUS[_MIDDLE:]}"
+
+
+def _threads(pid: int) -> list[int]:
+    """Returns the ids of the threads of a process. Linux assigns CPUs to threads."""
+    tasks = Path(f"/proc/{pid}/task")
+    return [int(task.name) for task in tasks.iterdir()] if tasks.exists() else [pid]
 
 
 @contextmanager

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import matplotlib as mpl
-from figures import FLOOR, FLOOR_ALL, Figures
+from figures import FLOOR, FLOOR_ALL, FLOOR_PLAIN, Figures
 from markdown import failure, micros
 from matplotlib import pyplot
 from matplotlib.axes import Axes
@@ -35,7 +35,11 @@ mpl.rcParams.update(
 ACCENT, GREY, NEUTRAL, INK = "#1d6fd1", "#7d8590", "#c3c9d1", "#24292f"
 COLOURS = {"quorlock": ACCENT, "floor": GREY, "peer": NEUTRAL}
 
-SHOWN = {FLOOR: "raw sockets (floor)", FLOOR_ALL: "raw sockets, all nodes"}
+SHOWN = {
+    FLOOR: "raw sockets (floor)",
+    FLOOR_ALL: "raw sockets, all nodes",
+    FLOOR_PLAIN: "raw sockets, plain lock",
+}
 """Labels of contenders whose names are not clear by themselves."""
 
 DARK = """

@@ -1,21 +1,30 @@
-"""All contenders: quorlock in each language and form, the floor, and the installed peers."""
+"""All contenders: quorlock in each language and form, the floors, and the installed peers."""
 
 from __future__ import annotations
 
 import sys
 
 import peers
+from commands import PLAIN, Commands, record
 from contender import Contender
-from figures import ASYNCIO, FLOOR, FLOOR_ALL, NODE, PYTHON, RUST
+from figures import (
+    ASYNCIO,
+    FLOOR,
+    FLOOR_ALL,
+    FLOOR_PLAIN,
+    NODE,
+    PYTHON,
+    RUST,
+    RUST_ASYNC,
+    UVLOOP,
+)
 from parameters import HERE, PROGRAMS
 
 _CLIENTS = HERE / "clients"
 
 OWN = [
-    Contender(FLOOR, "floor", "Rust", "sync", [f"{PROGRAMS}/floor"]),
-    Contender(FLOOR_ALL, "floor", "Rust", "sync", [f"{PROGRAMS}/floor", "--all"]),
     Contender(RUST, "quorlock", "Rust", "sync", [f"{PROGRAMS}/rust-sync"]),
-    Contender("quorlock Rust (async)", "quorlock", "Rust", "async", [f"{PROGRAMS}/rust-async"]),
+    Contender(RUST_ASYNC, "quorlock", "Rust", "async", [f"{PROGRAMS}/rust-async"]),
     Contender(
         PYTHON,
         "quorlock",
@@ -31,7 +40,7 @@ OWN = [
         [sys.executable, f"{_CLIENTS}/python_async.py"],
     ),
     Contender(
-        "quorlock Python (uvloop)",
+        UVLOOP,
         "quorlock",
         "Python",
         "async",
@@ -58,4 +67,19 @@ def contenders() -> tuple[list[Contender], dict[str, str]]:
         )
         for peer in present
     ]
-    return OWN + others, missing
+    return floors() + OWN + others, missing
+
+
+def floors() -> list[Contender]:
+    """Returns the contenders of raw sockets."""
+    recorded = record()
+    return [
+        _floor(FLOOR, recorded),
+        _floor(FLOOR_ALL, recorded, "--all"),
+        _floor(FLOOR_PLAIN, PLAIN),
+    ]
+
+
+def _floor(name: str, commands: Commands, *flags: str) -> Contender:
+    command = [f"{PROGRAMS}/floor", name, commands.text(), *flags]
+    return Contender(name, "floor", "Rust", "sync", command)

@@ -17,7 +17,7 @@ import parameters
 from group import Group
 from progress import progress
 from roster import contenders
-from scenarios import faults, holding, in_flight, one_at_a_time, startup
+from scenarios import faults, holding, in_flight, one_at_a_time, round_trips, startup
 
 
 def main() -> None:
@@ -27,7 +27,7 @@ def main() -> None:
     present, missing = contenders()
     for name, reason in missing.items():
         print(f"without {name}: {reason}", file=sys.stderr)
-    commands.check()
+    commands.check(present)
     with ExitStack() as stack:
         placement = Group(stack, 1).placement
     results = {
@@ -43,6 +43,7 @@ def main() -> None:
         "missing": sorted(missing),
         "one at a time": one_at_a_time.measure(present),
         "in flight": in_flight.measure(present),
+        "round trips": round_trips.measure(present),
         "faults": faults.measure(present),
         "start": startup.measure(),
         "memory": holding.measure_memory(),

@@ -14,7 +14,7 @@ from proxy import redis_url
 
 
 def slow_urls(
-    stack: ExitStack, group: Group, which: Sequence[int], milliseconds: int
+    stack: ExitStack, group: Group, which: Sequence[int], milliseconds: float
 ) -> Sequence[str]:
     """Returns the URLs of the nodes. Replies of the nodes in `which` are delayed until `stack` is
     closed."""

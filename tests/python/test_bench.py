@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from pathlib import Path
 from typing import Any, cast
@@ -10,10 +11,25 @@ import pytest
 
 sys.path.append(str(Path(__file__).resolve().parents[2] / "bench"))
 
+from commands import PLAIN, Command, record
 from contender import Contender, FailedError, Process
-from figures import ASYNCIO, FLOOR, NODE, PYTHON, RUST, Figures
+from figures import (
+    ASYNCIO,
+    FLOOR,
+    FLOOR_PLAIN,
+    NODE,
+    PYTHON,
+    RSLOCK,
+    RUST,
+    RUST_ASYNC,
+    UVLOOP,
+    Figures,
+)
 from goals import Goal, goals
 from group import Group
+from page import page
+from parameters import RESULTS
+from servers import Servers
 from turns import Lane
 
 FAST = {"micros": [100.0, 200.0, 300.0], "seconds": 0.0006, "cpu": 0.0003}
@@ -72,11 +88,88 @@ def test_a_slow_contender_runs_fewer_cycles() -> None:
     assert it.request()["cycles"] == 1 < wanted
 
 
+class ScriptedGroup:
+    """A replacement for five nodes. Each of them uses 1 ms of CPU time in each turn."""
+
+    servers = (None,) * 5
+
+    def __init__(self) -> None:
+        self._cpu = 0.0
+
+    def cpu(self) -> float:
+        self._cpu += 0.005
+        return self._cpu
+
+
+def test_the_cpu_time_of_servers_is_per_cycle_and_node() -> None:
+    it = lane(FAST, FAST)
+    it.group, it.counts_cpu = cast("Group", ScriptedGroup()), True
+    it.turn()
+    it.turn()
+    assert it.summary()["server cpu per node"] == pytest.approx(1000 / 3, abs=0.01)
+
+
+def filled(commands: list[Command], token: str, time: str = "0") -> list[Command]:
+    """Returns the commands as the floor sends them, for the key `key`."""
+    values = {"$key": "key", "$token": token, "$time": time}
+    for name, value in values.items():
+        commands = [[word.replace(name, value) for word in command] for command in commands]
+    return commands
+
+
+def test_the_floor_sends_commands_that_lock_and_release_as_quorlock_does() -> None:
+    recorded = record()
+    with Servers(1) as (server,):
+        for command in recorded.load:
+            server.command(*command)
+        for command in filled(recorded.acquire, "a" * 40, "1" * 16):
+            server.command(*command)
+        held = str(server.command("GET", "key"))
+        for command in filled(recorded.release, "a" * 40):
+            server.command(*command)
+        assert held.startswith("a" * 40)
+        assert server.command("EXISTS", "key") == 0
+
+
+def test_nothing_of_one_cycle_is_left_in_the_commands_of_the_floor() -> None:
+    one, other = record(), record()
+    assert (one.acquire, one.release) == (other.acquire, other.release)
+
+
+def test_the_plain_floor_deletes_only_its_own_lock() -> None:
+    with Servers(1) as (server,):
+        for command in PLAIN.load:
+            server.command(*command)
+        replies = [
+            server.command(*command)
+            for commands, token in [
+                (PLAIN.acquire, "mine"),
+                (PLAIN.acquire, "other"),
+                (PLAIN.release, "other"),
+                (PLAIN.release, "mine"),
+            ]
+            for command in filled(commands, token)
+        ]
+    assert replies == ["OK", None, 0, 1]
+
+
 def results(**medians: float) -> dict[str, Any]:
     """Returns the results of a run that measured only these medians."""
-    names = {"rust": RUST, "floor": FLOOR, "peer": "pottery", "python": PYTHON}
+    names = {
+        "rust": RUST,
+        "floor": FLOOR,
+        "plain": FLOOR_PLAIN,
+        "peer": "pottery",
+        "python": PYTHON,
+    }
     found = {names[short]: {"median": figure} for short, figure in medians.items()}
-    kinds = {RUST: "quorlock", FLOOR: "floor", "pottery": "peer", PYTHON: "quorlock"}
+    kinds = {
+        RUST: "quorlock",
+        FLOOR: "floor",
+        FLOOR_PLAIN: "floor",
+        "pottery": "peer",
+        PYTHON: "quorlock",
+    }
     return {
         "contenders": {name: {"kind": kind, "language": "Python"} for name, kind in kinds.items()},
         "one at a time": {"5": found},
@@ -110,6 +203,47 @@ def test_peers_are_represented_by_the_fastest() -> None:
         results(python=100.0, peer=500.0), "Python, one cycle at a time", "fastest Python peer"
     )
     assert (found.measured, found.met) == ("5.00 times", True)
+
+
+@pytest.mark.parametrize(("python", "met"), [(130.0, True), (131.0, False)])
+def test_python_is_compared_with_the_plain_floor(python: float, met: bool) -> None:
+    found = goal(
+        results(python=python, plain=100.0, floor=200.0), "Python, one cycle at a time", "floor"
+    )
+    assert found.met is met
+
+
+def with_node_cpu(**figures: float) -> dict[str, Any]:
+    """Returns results in which all forms use 10 µs of a server, except those given."""
+    names = {"rust_async": RUST_ASYNC, "asyncio": ASYNCIO, "uvloop": UVLOOP, "node": NODE}
+    figures = {**dict.fromkeys(names, 10.0), **figures}
+    found = results()
+    found["in flight"]["64"] = {
+        names.get(short, short): {"server cpu per node": figure, "rate": 1.0}
+        for short, figure in figures.items()
+    }
+    return found
+
+
+@pytest.mark.parametrize(("uvloop", "met"), [(11.0, True), (11.1, False)])
+def test_every_form_must_spare_the_servers(uvloop: float, met: bool) -> None:
+    found = with_node_cpu(rslock=10.0, uvloop=uvloop)
+    what = "CPU time of a server per cycle, 64 cycles in flight"
+    assert goal(found, what, RSLOCK).met is met
+
+
+def test_without_rslock_the_cpu_time_of_servers_is_not_judged() -> None:
+    what = "CPU time of a server per cycle, 64 cycles in flight"
+    assert goal(with_node_cpu(), what, RSLOCK).met is None
+
+
+def test_the_page_can_be_written_from_the_committed_results() -> None:
+    found = json.loads(RESULTS.read_text())
+    written = page(Figures(found))
+    assert f"| **{NODE}** |" in written
+    del found["in flight"]["64"][RSLOCK]
+    found.pop("round trips", None)
+    assert "not part of the run" in page(Figures(found))
 
 
 def test_a_contender_that_fails_with_a_frozen_node_misses_the_goal() -> None:

@@ -3,21 +3,24 @@
 //! It listens on a new port for each given port, prints the new ports, and relays connections to the given
 //! ones. Replies are delayed. It exits at the end of standard input.
 //!
-//! A single thread polls in steps of 1 % of the delay, because it shares its CPUs with the nodes that are not
-//! slow. `tests/proxy.py` has more features, but would occupy a CPU.
+//! A single thread sleeps until data arrives or a reply is due, because it shares its CPUs with the nodes.
+//! `tests/proxy.py` has more features, but would occupy a CPU.
 
-use rustix::event::{PollFd, PollFlags, poll};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::collections::VecDeque;
 use std::io::{ErrorKind, Read, Result, Write, copy, sink, stdin};
 use std::net::{TcpListener, TcpStream};
-use std::thread::{sleep, spawn};
+use std::thread::spawn;
 use std::time::{Duration, Instant};
 
 fn main() {
-    let mut numbers = std::env::args().skip(1).map(|text| text.parse::<u16>().expect("a number"));
-    let delay = Duration::from_millis(numbers.next().expect("a delay").into());
-    let listeners: Vec<_> =
-        numbers.map(|port| (TcpListener::bind(("127.0.0.1", 0)).expect("a port"), port)).collect();
+    let mut arguments = std::env::args().skip(1);
+    let milliseconds: f64 = arguments.next().expect("a delay").parse().expect("a number");
+    let delay = Duration::from_secs_f64(milliseconds / 1e3);
+    let listeners: Vec<_> = arguments
+        .map(|port| port.parse().expect("a port"))
+        .map(|port: u16| (TcpListener::bind(("127.0.0.1", 0)).expect("a port"), port))
+        .collect();
     let own = |(listener, _): &(TcpListener, _)| listener.local_addr().expect("an address").port();
     println!("{}", serde_json::json!(listeners.iter().map(own).collect::<Vec<_>>()));
     spawn(move || pass(&listeners, delay));
@@ -27,6 +30,9 @@ fn main() {
 fn pass(listeners: &[(TcpListener, u16)], delay: Duration) {
     let mut links: Vec<Link> = Vec::new();
     let mut buffer = vec![0; 1 << 16];
+    // By default, Linux may wake a thread 50 µs late.
+    #[cfg(target_os = "linux")]
+    rustix::thread::set_current_timer_slack(std::num::NonZero::new(1)).expect("a timer slack");
     loop {
         let ready = wait(listeners, &links);
         let (arriving, ready) = ready.split_at(listeners.len());
@@ -41,25 +47,35 @@ fn pass(listeners: &[(TcpListener, u16)], delay: Duration) {
             // An error means that the client has already disconnected; ignore it.
             links.extend(listener.accept().and_then(|(client, _)| Link::new(client, *port)));
         }
-        sleep(delay / 100);
     }
 }
 
-/// Waits for data or new clients, or only polls while delayed data is pending.
+/// Waits for data, new clients, or the time at which a reply is due.
 ///
 /// Returns whether there is a new client for each listener, then for each link whether the client and the
 /// server have sent data.
 fn wait(listeners: &[(TcpListener, u16)], links: &[Link]) -> Vec<bool> {
-    let is_busy = links.iter().any(|link| !link.replies.is_empty() || !link.commands.is_empty());
+    let now = Instant::now();
     let mut ready: Vec<_> =
         listeners.iter().map(|(listener, _)| PollFd::new(listener, PollFlags::IN)).collect();
+    let mut timeout = None;
     for link in links {
-        ready.push(PollFd::new(&link.client, PollFlags::IN));
-        ready.push(PollFd::new(&link.server, PollFlags::IN));
+        let due = link.replies.front().map(|(due, _)| *due);
+        // What is due but not written waits for the connection to accept it.
+        ready.push(polled(&link.client, due.is_some_and(|due| due <= now)));
+        ready.push(polled(&link.server, !link.commands.is_empty()));
+        let left = due.map(|due| due.saturating_duration_since(now)).filter(|left| !left.is_zero());
+        timeout = timeout.into_iter().chain(left).min();
     }
-    let timeout = is_busy.then(Default::default);
+    let timeout = timeout.map(|left| Timespec::try_from(left).expect("a short time"));
     poll(&mut ready, timeout.as_ref()).expect("poll");
-    ready.iter().map(|one| !one.revents().is_empty()).collect()
+    let readable = PollFlags::IN | PollFlags::HUP | PollFlags::ERR;
+    ready.iter().map(|one| one.revents().intersects(readable)).collect()
+}
+
+fn polled(stream: &TcpStream, writes: bool) -> PollFd<'_> {
+    let flags = if writes { PollFlags::IN | PollFlags::OUT } else { PollFlags::IN };
+    PollFd::new(stream, flags)
 }
 
 struct Link {

@@ -1,20 +1,20 @@
 //! The client: the cycles in flight, and the loop that drives them.
 
 use crate::node::{Node, Ticket};
-use crate::requests::{Keys, acquire, encode, release, scripts, token};
+use crate::requests::{Commands, Message, token};
 use quorlock_bench::{Micros, Request, micros_since};
 use rustix::event::{PollFd, PollFlags, poll};
 use std::io::Result;
 use std::time::Instant;
 
-/// A node with more unanswered requests than this, in addition to those in flight, is considered frozen. It
+/// A node that owes more answers than this, in addition to those of requests in flight, is considered frozen. It
 /// gets no requests until it has caught up.
 const BACKLOG: usize = 1000;
 
 pub struct Client {
+    name: String,
+    commands: Commands,
     nodes: Vec<Node>,
-    acquire: String,
-    release: String,
     /// Whether a cycle waits for all nodes, not only for a majority.
     all: bool,
     /// The number of requests made so far.
@@ -24,8 +24,8 @@ pub struct Client {
 
 /// A key that is acquired and released repeatedly.
 struct Cycle {
-    keys: Keys,
-    token: String,
+    acquire: Message,
+    release: Message,
     left: usize,
     began: Instant,
     /// The request whose answers are counted.
@@ -37,29 +37,24 @@ struct Cycle {
 }
 
 impl Client {
-    pub fn new(urls: &[String], all: bool) -> Result<Self> {
-        let load = scripts().map(|script| encode(&["SCRIPT", "LOAD", &script]));
-        let mut nodes = Vec::new();
-        let mut hashes = Vec::new();
-        for url in urls {
-            let node;
-            (node, hashes) = Node::connect(url.trim_start_matches("redis://"), &load)?;
-            nodes.push(node);
-        }
-        let [acquire, release] = hashes.try_into().expect("two scripts");
+    pub fn new(name: &str, commands: Commands, urls: &[String], all: bool) -> Result<Self> {
+        let connect =
+            |url: &String| Node::connect(url.trim_start_matches("redis://"), &commands.load);
+        let nodes = urls.iter().map(connect).collect::<Result<_>>()?;
         let buffer = vec![0; 1 << 16];
-        Ok(Self { nodes, acquire, release, all, requests: 0, buffer })
+        Ok(Self { name: name.to_owned(), commands, nodes, all, requests: 0, buffer })
     }
 
     /// Runs `cycles` cycles on each of `concurrency` keys, all keys concurrently.
     pub fn run(&mut self, Request { cycles, concurrency }: Request) -> Micros {
-        let name = if self.all { "floor, all" } else { "floor" };
-        let limit = BACKLOG + 4 * concurrency;
+        let commands = self.commands.acquire.len() + self.commands.release.len();
+        let limit = BACKLOG + 2 * commands * concurrency;
         let mut micros = Vec::with_capacity(cycles * concurrency);
         let mut running: Vec<_> = (0..concurrency)
+            .map(|number| format!("{}-{number}", self.name))
             .map(|key| Cycle {
-                keys: Keys::new(format!("{name}-{key}")),
-                token: String::new(),
+                acquire: Message::new(&self.commands.acquire, &key),
+                release: Message::new(&self.commands.release, &key),
                 left: cycles,
                 began: Instant::now(),
                 request: 0,
@@ -87,8 +82,7 @@ impl Client {
                 }
                 if !cycle.is_held {
                     cycle.is_held = true;
-                    let message = release(&self.release, &cycle.keys, &cycle.token);
-                    self.send(ticket.cycle, cycle, &message);
+                    self.send(ticket.cycle, cycle);
                     continue;
                 }
                 micros.push(micros_since(cycle.began));
@@ -111,21 +105,24 @@ impl Client {
     fn acquire(&mut self, number: usize, cycle: &mut Cycle, limit: usize) {
         cycle.began = Instant::now();
         cycle.is_held = false;
-        cycle.token = token();
+        let token = token();
+        cycle.acquire.renew(&token);
+        cycle.release.renew(&token);
         cycle.asked = 0;
         for (bit, node) in self.nodes.iter().enumerate() {
             if !node.gone && node.owes() < limit {
                 cycle.asked |= 1 << bit;
             }
         }
-        let message = acquire(&self.acquire, &cycle.keys, &cycle.token);
-        self.send(number, cycle, &message);
+        self.send(number, cycle);
     }
 
-    fn send(&mut self, number: usize, cycle: &mut Cycle, message: &[u8]) {
+    /// Sends the acquire, or the release if the lock is held.
+    fn send(&mut self, number: usize, cycle: &mut Cycle) {
         self.requests += 1;
         cycle.request = self.requests;
         cycle.answers = 0;
+        let message = if cycle.is_held { &cycle.release } else { &cycle.acquire };
         for (bit, node) in self.nodes.iter_mut().enumerate() {
             if cycle.asked & 1 << bit != 0 {
                 node.push(message, Ticket { cycle: number, request: self.requests });

@@ -1,8 +1,8 @@
-//! The floor: the cost of the lock on raw sockets, in one thread, without a library.
+//! The floor: the cost of a lock on raw sockets, in one thread, without a library.
 //!
-//! It sends the same requests as quorlock to all nodes, and waits for the answers of a majority, or of all
-//! nodes with `--all`. It has no timeouts, no undo, no reconnects and no waiters. `bench/README.md` describes
-//! the protocol of contenders.
+//! `floor NAME COMMANDS [--all] URL...` sends the given commands to all nodes, and waits for the answers of a
+//! majority, or of all nodes with `--all`. `bench/commands.py` writes COMMANDS. The floor has no timeouts, no
+//! undo, no reconnects and no waiters. `bench/README.md` describes the protocol of contenders.
 
 mod client;
 mod node;
@@ -10,10 +10,13 @@ mod reply;
 mod requests;
 
 use client::Client;
+use requests::Commands;
 
 fn main() {
-    let (flags, urls): (Vec<_>, Vec<_>) =
+    let (flags, arguments): (Vec<_>, Vec<_>) =
         std::env::args().skip(1).partition(|argument| argument.starts_with("--"));
-    let mut client = Client::new(&urls, flags == ["--all"]).expect("nodes");
+    let [name, commands, urls @ ..] = arguments.as_slice() else { panic!("no name or commands") };
+    let commands = Commands::parse(commands);
+    let mut client = Client::new(name, commands, urls, flags == ["--all"]).expect("nodes");
     quorlock_bench::serve(|request| client.run(request));
 }

@@ -1,6 +1,7 @@
 //! One node: its connection, and the requests without an answer.
 
 use crate::reply;
+use crate::requests::{Message, encode};
 use std::collections::VecDeque;
 use std::io::{ErrorKind, Read, Result, Write};
 use std::net::TcpStream;
@@ -20,37 +21,26 @@ pub struct Node {
     output: Vec<u8>,
     /// The beginning of an incomplete answer.
     input: Vec<u8>,
-    owed: VecDeque<Ticket>,
+    /// The answers that are still to come. Only the last answer to a request has a ticket.
+    owed: VecDeque<Option<Ticket>>,
 }
 
 impl Node {
-    /// Connects and loads the scripts. Returns the node and the hashes of the scripts.
-    pub fn connect(address: &str, scripts: &[Vec<u8>]) -> Result<(Self, Vec<String>)> {
-        let mut stream = TcpStream::connect(address)?;
+    /// Connects, and sends the commands that load the scripts.
+    pub fn connect(address: &str, load: &[Vec<String>]) -> Result<Self> {
+        let stream = TcpStream::connect(address)?;
         stream.set_nodelay(true)?;
-        let mut hashes = Vec::new();
-        for script in scripts {
-            stream.write_all(script)?;
-            let mut input = Vec::new();
-            // The answer has two lines: the length of the hash, and the hash.
-            let hash = loop {
-                let mut buffer = [0; 256];
-                let size = stream.read(&mut buffer)?;
-                input.extend_from_slice(&buffer[..size]);
-                let second = reply::line(&input, 0).and_then(|(_, at)| reply::line(&input, at));
-                if let Some((hash, _)) = second {
-                    break hash.to_owned();
-                }
-                assert!(size > 0, "the node has closed the connection");
-            };
-            hashes.push(hash);
-        }
         stream.set_nonblocking(true)?;
-        let (output, input, owed) = Default::default();
-        Ok((Self { stream, gone: false, output, input, owed }, hashes))
+        let (output, input) = Default::default();
+        let mut node = Self { stream, gone: false, output, input, owed: VecDeque::new() };
+        for command in load {
+            node.output.extend(encode(command));
+            node.owed.push_back(None);
+        }
+        Ok(node)
     }
 
-    /// The number of requests without an answer.
+    /// The number of answers that are still to come.
     pub fn owes(&self) -> usize {
         self.owed.len()
     }
@@ -61,9 +51,10 @@ impl Node {
     }
 
     /// Appends a request. `flush` writes all appended requests together.
-    pub fn push(&mut self, message: &[u8], ticket: Ticket) {
-        self.output.extend_from_slice(message);
-        self.owed.push_back(ticket);
+    pub fn push(&mut self, message: &Message, ticket: Ticket) {
+        self.output.extend_from_slice(&message.bytes);
+        self.owed.extend((1..message.commands).map(|_| None));
+        self.owed.push_back(Some(ticket));
     }
 
     /// Writes as much as the connection accepts.
@@ -77,7 +68,8 @@ impl Node {
         }
     }
 
-    /// Reads available answers, and calls `answered` for each. Returns an error for an answer other than 1.
+    /// Reads available answers, and calls `answered` for each answered request. Returns an error if an answer
+    /// is one.
     pub fn receive(
         &mut self,
         buffer: &mut [u8],
@@ -93,11 +85,9 @@ impl Node {
             self.input.get(done..).filter(|rest| !rest.is_empty()).and_then(reply::first)
         {
             done += size;
-            let ticket = self.owed.pop_front().expect("an answer that was asked for");
-            match result {
-                Ok(1) => answered(ticket),
-                Ok(other) => return Err(format!("answered with {other}")),
-                Err(error) => return Err(error),
+            result?;
+            if let Some(ticket) = self.owed.pop_front().expect("an answer that was asked for") {
+                answered(ticket);
             }
         }
         self.input.drain(..done);

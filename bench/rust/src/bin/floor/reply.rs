@@ -1,32 +1,38 @@
-//! Parses the answers of the scripts: an integer, a list of integers, or an error.
+//! Parses the replies of a server.
 
-/// Returns the length of the first answer in `data`, and its first number or the error. Returns `None` if the
-/// answer is incomplete.
-pub fn first(data: &[u8]) -> Option<(usize, Result<i64, String>)> {
-    let (text, mut end) = line(data, 0)?;
-    let parts = match (data[0], number(text)) {
-        (b':', Ok(number)) => return Some((end, Ok(number))),
-        (b'*', Ok(parts)) => parts,
-        _ => return Some((end, Err(text.to_owned()))),
-    };
-    let mut result = Err("an empty list".to_owned());
-    for part in 0..parts {
-        let (text, next) = line(data, end)?;
-        if part == 0 {
-            result = number(text);
-        }
-        end = next;
+/// Returns the length of the first reply in `data`, and its error if it is one. Returns `None` if the reply is
+/// incomplete.
+pub fn first(data: &[u8]) -> Option<(usize, Result<(), String>)> {
+    let (text, end) = line(data)?;
+    let (kind, rest) = text.split_at_checked(1)?;
+    let count = || rest.parse::<i64>().map_err(|_| text.to_owned());
+    match kind {
+        "+" | ":" => Some((end, Ok(()))),
+        "$" => match count() {
+            // -1 stands for nil.
+            Ok(..0) => Some((end, Ok(()))),
+            Ok(size) => {
+                let end = end + size as usize + 2;
+                (data.len() >= end).then_some((end, Ok(())))
+            }
+            Err(error) => Some((end, Err(error))),
+        },
+        "*" => match count() {
+            Ok(parts) => {
+                let mut end = end;
+                for _ in 0..parts {
+                    end += first(data.get(end..)?)?.0;
+                }
+                Some((end, Ok(())))
+            }
+            Err(error) => Some((end, Err(error))),
+        },
+        _ => Some((end, Err(text.to_owned()))),
     }
-    Some((end, result))
 }
 
-/// Returns the line that begins at `start`, and the start of the next line.
-pub fn line(data: &[u8], start: usize) -> Option<(&str, usize)> {
-    let length = data[start..].windows(2).position(|two| two == b"\r\n")?;
-    let text = str::from_utf8(&data[start..start + length]).unwrap_or("not UTF-8");
-    Some((text, start + length + 2))
-}
-
-fn number(text: &str) -> Result<i64, String> {
-    text.get(1..).and_then(|digits| digits.parse().ok()).ok_or_else(|| text.to_owned())
+/// Returns the first line, and the start of the next one.
+fn line(data: &[u8]) -> Option<(&str, usize)> {
+    let length = data.windows(2).position(|two| two == b"\r\n")?;
+    Some((str::from_utf8(&data[..length]).unwrap_or("not UTF-8"), length + 2))
 }
