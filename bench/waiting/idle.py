@@ -46,9 +46,7 @@ def measure(servers: Servers) -> dict[str, Any]:
     return results
 
 
-def _wait(
-    name: str, program: Sequence[str], servers: Servers, waiters: int, is_one: bool
-) -> float:
+def _wait(name: str, program: Sequence[str], servers: Servers, waiters: int, is_one: bool) -> float:
     progress(f"{waiters} idle waiters, {name}")
     # Each measurement has locks of its own: a killed process stays in the queues for seconds.
     group = f"idle-{name.replace(' ', '')}-{waiters}-{is_one}"
@@ -65,4 +63,3 @@ def _wait(
         time.sleep(SPANS * SECONDS)
         used: float = process.ask()["cpu"] - before
         return used / (time.monotonic() - began) * 100
-

@@ -149,7 +149,7 @@ import os, sys, threading, quorlock
 client = quorlock.Client(sys.argv[1:], wait=None)
 with client.lock("other") as lease:
     def work():
-        # This thread finds that it is not the main one. The fork makes it the main one of the child.
+        # This thread is not the main one, but becomes the main one of the child.
         assert not lease.wait_lost(0.2)
         pid = os.fork()
         if pid:
@@ -202,7 +202,6 @@ def test_blocked_threads_end_when_their_wait_runs_out(
         ThreadPoolExecutor(THREADS) as pool,
     ):
         assert len(list(pool.map(block, range(THREADS)))) == THREADS
-
 
 
 def test_threads_that_wait_for_a_loss_end_with_their_timeout_or_the_loss(
