@@ -8,13 +8,14 @@ from typing import Any
 from figures import FLOOR, Figures
 from goals import goals
 from markdown import failure, micros, name, table
+from scale.page import section as scale_section
 
 Summaries = dict[str, dict[str, Any]]
 
 _MET = {True: "yes", False: "**no**", None: "-"}
 
 
-def page(figures: Figures) -> str:
+def page(figures: Figures, scale: dict[str, Any]) -> str:
     parts = [
         _introduction(figures),
         _goals(figures),
@@ -23,6 +24,7 @@ def page(figures: Figures) -> str:
         _faults(figures),
         _held(figures),
         _start(figures),
+        scale_section(scale),
         _waiting(),
     ]
     return "\n\n".join(parts) + "\n"
