@@ -30,7 +30,7 @@ help:
 	@echo 'make bench   quorlock beside raw sockets and other libraries; takes ten to fifteen minutes (ROUNDS=8, CYCLES=200)'
 	@echo 'make bench-report  writes docs/performance.md again, from bench/results.json'
 	@echo 'make bench-waiting  waiting under contention, beside other libraries; takes ten minutes'
-	@echo 'make bench-scale  many leases, resources, processes and nodes; takes fifteen minutes (SIZES=short: one)'
+	@echo 'make bench-scale  many leases, resources, processes and nodes; takes ten minutes (SIZES=short: one)'
 	@echo 'make packages  wheel, sdist and npm packages of this machine in build/packages (PROFILE=release: as they are published)'
 	@echo 'make test-packages  builds the packages as they are published, installs them without Rust, and tries them'
 	@echo 'make licenses  whether the licences and sources of all dependencies are allowed (needs cargo-deny)'

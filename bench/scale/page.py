@@ -98,6 +98,7 @@ def _distinct(samples: Sequence[Results]) -> str:
     ]
     half = samples[len(samples) // 2 :]
     growth = (half[-1]["client bytes"] - half[0]["client bytes"]) / 1e6
+    peak = max(samples, key=lambda each: each["server bytes"])
     columns = ["resources", "time", "cycles/s", "client", "server", "keys on the server"]
     return "\n\n".join(
         [
@@ -107,7 +108,11 @@ def _distinct(samples: Sequence[Results]) -> str:
             " memory grows with the rate for 70 s. *Server* is the server with the most memory.",
             "![Rate and memory over time](pictures/performance-scale-distinct.svg)",
             table(columns, cells),
-            f"In the second half of the run, the memory of the client changed by {growth:+.1f} MB.",
+            f"In the second half of the run, the memory of the client changed by {growth:+.1f} MB."
+            f" The server with the most memory had {_megabytes(peak['server bytes'])} and"
+            f" {peak['keys']:,} keys at most, and {_megabytes(samples[-1]['server bytes'])} at the"
+            " end. Redis deletes expired keys with a delay, so a server may have more keys than are"
+            " still needed.",
         ]
     )
 
@@ -147,7 +152,8 @@ def _processes(rows: Sequence[Results]) -> str:
             "Each process has one client of five nodes. *Connections* are those to one node: of"
             " idle processes, and while all of them wait. *Memory* is that of a process, with"
             " its share of pages that processes have in common, and that of its connection on a"
-            " server. *Idle CPU* is CPU time per process and second.",
+            " server. *Idle CPU* is CPU time per process and second. For a server, what it uses"
+            " without these processes is subtracted, so a figure near zero may be negative.",
             "![Cost of many processes](pictures/performance-scale-processes.svg)",
             table(
                 [
