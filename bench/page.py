@@ -15,7 +15,7 @@ Summaries = dict[str, dict[str, Any]]
 _MET = {True: "yes", False: "**no**", None: "-"}
 
 
-def page(figures: Figures, scale: dict[str, Any]) -> str:
+def page(figures: Figures, scale: dict[str, Any] | None) -> str:
     parts = [
         _introduction(figures),
         _goals(figures),
@@ -24,7 +24,7 @@ def page(figures: Figures, scale: dict[str, Any]) -> str:
         _faults(figures),
         _held(figures),
         _start(figures),
-        scale_section(scale),
+        *([scale_section(scale)] if scale else []),
         _waiting(),
     ]
     return "\n\n".join(parts) + "\n"

@@ -67,10 +67,11 @@ def _micros(figure: float | None) -> str:
 
 def main() -> None:
     figures = Figures(json.loads(RESULTS.read_text()))
-    scale = json.loads(SCALE.read_text())
+    scale = json.loads(SCALE.read_text()) if SCALE.exists() else None
     (ROOT / "docs" / "performance.md").write_text(page(figures, scale))
     draw(figures, ROOT / "docs" / "pictures")
-    draw_scale(scale, ROOT / "docs" / "pictures")
+    if scale:
+        draw_scale(scale, ROOT / "docs" / "pictures")
     readme = ROOT / "README.md"
     before, _, rest = readme.read_text().partition(BEGIN)
     _, _, after = rest.partition(END)
