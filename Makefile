@@ -13,7 +13,7 @@ SITE := $(STAMPS)/docs
 PROFILE := quick
 
 .PHONY: help build native demo examples test verify build-tests test-rust test-python test-node test-rolling test-examples \
-    model simulate chaos mutants bench bench-report bench-waiting packages test-packages licenses version home docs lint rooms clean redis
+    model simulate chaos mutants bench bench-report bench-waiting bench-scale packages test-packages licenses version home docs lint rooms clean redis
 
 help:
 	@echo 'make build   both packages, in place (PROFILE=release: as they are published)'
@@ -30,6 +30,7 @@ help:
 	@echo 'make bench   quorlock beside raw sockets and other libraries; takes about fifteen minutes (ROUNDS=8, CYCLES=200)'
 	@echo 'make bench-report  writes docs/performance.md again, from bench/results.json'
 	@echo 'make bench-waiting  waiting under contention, beside other libraries; takes a quarter of an hour'
+	@echo 'make bench-scale  many leases, resources, processes and nodes; takes ten minutes (SIZES=short: one)'
 	@echo 'make packages  wheel, sdist and npm packages of this machine in build/packages (PROFILE=release: as they are published)'
 	@echo 'make test-packages  builds the packages as they are published, installs them without Rust, and tries them'
 	@echo 'make licenses  whether the licences and sources of all dependencies are allowed (needs cargo-deny)'
@@ -137,6 +138,12 @@ bench-report: $(STAMPS)/plots
 bench-waiting: $(STAMPS)/venv $(STAMPS)/npm redis
 	$(MAKE) --no-print-directory native PROFILE=release
 	$(BIN)/python bench/waiting/main.py
+
+# Writes the page again, too, unless the sizes are short.
+bench-scale: $(STAMPS)/venv $(STAMPS)/npm redis $(STAMPS)/plots
+	$(MAKE) --no-print-directory native PROFILE=release
+	$(BIN)/python bench/scale/main.py
+	$(PLOTS)/bin/python bench/report.py
 
 packages: $(STAMPS)/venv
 	$(BIN)/python release/build.py build/packages $(PROFILE)

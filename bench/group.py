@@ -45,6 +45,19 @@ class Meter:
         calls = self._info("commandstats").get("cmdstat_evalsha", "calls=0,")
         return int(calls.removeprefix("calls=").partition(",")[0])
 
+    def memory(self) -> int:
+        """Returns the bytes that the server has allocated."""
+        return int(self._info("memory")["used_memory"])
+
+    def keys(self) -> int:
+        """Returns the number of keys, including expired ones that are not deleted yet."""
+        keys = self._info("keyspace").get("db0", "keys=0,")
+        return int(keys.removeprefix("keys=").partition(",")[0])
+
+    def connections(self) -> int:
+        """Returns the number of connections of clients, without this one."""
+        return int(self._info("clients")["connected_clients"]) - 1
+
     def _info(self, section: str) -> dict[str, str]:
         self._connection.sendall(encode_command("INFO", section))
         reply = str(read_reply(self._reader))

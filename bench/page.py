@@ -9,13 +9,14 @@ from typing import Any
 from figures import FLOOR, FLOOR_PLAIN, RSLOCK, Figures, ratio
 from goals import goals
 from markdown import failure, micros, name, table
+from scale.page import section as scale_section
 
 Summaries = dict[str, dict[str, Any]]
 
 _MET = {True: "yes", False: "**no**", None: "-"}
 
 
-def page(figures: Figures) -> str:
+def page(figures: Figures, scale: dict[str, Any] | None = None) -> str:
     parts = [
         _introduction(figures),
         _goals(figures),
@@ -26,6 +27,7 @@ def page(figures: Figures) -> str:
         _faults(figures),
         _held(figures),
         _start(figures),
+        *([scale_section(scale)] if scale else []),
         _waiting(),
     ]
     return "\n\n".join(parts) + "\n"

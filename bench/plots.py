@@ -78,11 +78,14 @@ def draw(figures: Figures, directory: Path) -> None:
         "nodes": _nodes,
     }
     for name, plot in plots.items():
-        picture = plot(figures)
-        path = directory / f"performance-{name}.svg"
-        picture.savefig(path, metadata={"Date": None}, bbox_inches="tight")
-        pyplot.close(picture)
-        path.write_text(path.read_text().replace("</style>", f"{DARK}</style>", 1))
+        save(plot(figures), directory / f"performance-{name}.svg")
+
+
+def save(picture: Figure, path: Path) -> None:
+    """Writes the picture as SVG that also fits dark pages."""
+    picture.savefig(path, metadata={"Date": None}, bbox_inches="tight")
+    pyplot.close(picture)
+    path.write_text(path.read_text().replace("</style>", f"{DARK}</style>", 1))
 
 
 def _one_at_a_time(figures: Figures) -> Figure:

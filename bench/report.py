@@ -9,6 +9,8 @@ from markdown import micros
 from page import page
 from parameters import RESULTS, ROOT
 from plots import draw
+from scale.plots import draw as draw_scale
+from scale.settings import RESULTS as SCALE
 
 BEGIN, END = "<!-- bench -->\n", "<!-- /bench -->\n"
 
@@ -65,8 +67,11 @@ def _micros(figure: float | None) -> str:
 
 def main() -> None:
     figures = Figures(json.loads(RESULTS.read_text()))
-    (ROOT / "docs" / "performance.md").write_text(page(figures))
+    scale = json.loads(SCALE.read_text()) if SCALE.exists() else None
+    (ROOT / "docs" / "performance.md").write_text(page(figures, scale))
     draw(figures, ROOT / "docs" / "pictures")
+    if scale:
+        draw_scale(scale, ROOT / "docs" / "pictures")
     readme = ROOT / "README.md"
     before, _, rest = readme.read_text().partition(BEGIN)
     _, _, after = rest.partition(END)

@@ -25,7 +25,9 @@ for await (const line of createInterface({ input: process.stdin })) {
   const request = JSON.parse(line)
   const answer = {}
   if ('hold' in request) {
+    const began = performance.now()
     leases = await acquire(request.hold, request.ttl * 1e3)
+    answer.seconds = (performance.now() - began) / 1e3
   } else if ('rest' in request) {
     const began = performance.now()
     const before = process.cpuUsage()

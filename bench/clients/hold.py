@@ -30,7 +30,9 @@ async def main() -> None:
             request = json.loads(line)
             answer: dict[str, object] = {}
             if "hold" in request:
+                began = time.perf_counter()
                 leases = await acquire(client, request["hold"], request["ttl"])
+                answer["seconds"] = time.perf_counter() - began
                 gc.collect()
             elif "rest" in request:
                 began, cpu = time.perf_counter(), time.process_time()

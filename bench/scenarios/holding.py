@@ -3,8 +3,8 @@
 A holder is a process that is started with the URLs of the nodes. It renews its leases, and answers
 each line of its standard input:
 
-- `{"hold": n, "ttl": s}`: acquires n leases, then answers `{}`, or `{"heap": bytes}` with the
-  growth of its heap if it can measure that;
+- `{"hold": n, "ttl": s}`: acquires n leases, then answers `{"seconds": elapsed time}`, and also
+  `"heap": bytes` with the growth of its heap if it can measure that;
 - `{"rest": s}`: waits for s seconds, then answers `{"seconds": elapsed time, "cpu": CPU seconds,
   "valid": whether all leases are still valid}`;
 - anything else: answers `{}` immediately.
@@ -58,9 +58,9 @@ def measure_memory() -> dict[str, dict[str, float]]:
 def _memory(command: Sequence[str]) -> dict[str, float]:
     with ExitStack() as stack:
         holder = _start(stack, command, Group(stack))
-        before = _resident(holder.pid)
+        before = resident(holder.pid)
         answer = holder.ask({"hold": FOR_MEMORY, "ttl": 10.0}, PATIENCE)
-        figures = {"resident": (_resident(holder.pid) - before) / FOR_MEMORY}
+        figures = {"resident": (resident(holder.pid) - before) / FOR_MEMORY}
         if "heap" in answer:
             figures["heap"] = answer["heap"] / FOR_MEMORY
         if not holder.ask({"rest": 0.0})["valid"]:
@@ -122,7 +122,7 @@ def _start(stack: ExitStack, command: Sequence[str], group: Group) -> Process:
     return holder
 
 
-def _resident(pid: int) -> int:
+def resident(pid: int) -> int:
     """Returns the resident memory of the process in bytes."""
     told = subprocess.run(
         ["ps", "-o", "rss=", "-p", str(pid)], check=True, stdout=subprocess.PIPE, text=True

@@ -20,7 +20,7 @@ use crate::runtime::fork::PerProcess;
 use crate::runtime::panics;
 use crate::runtime::timer::sleep;
 use quorlock_protocol::{Extended, Moment};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 use tokio::sync::Notify;
@@ -197,7 +197,7 @@ impl Renewer {
     fn renew_if_due(self: &Arc<Self>) -> Option<Moment> {
         let now = clock::now();
         let due = lock(&self.schedule).due(now);
-        let (mut ids, mut items) = (Vec::new(), Vec::new());
+        let (mut ids, mut items) = (VecDeque::new(), VecDeque::new());
         for (id, lease) in due {
             // A panic over this lease must not keep the others from being renewed.
             let Some(step) = panics::contain(|| lease.renew_if_due(now)) else { continue };
@@ -209,8 +209,8 @@ impl Renewer {
                 RenewalStep::Ended => None,
                 RenewalStep::Wait(until) => Some(until),
                 RenewalStep::Extend(item, end) => {
-                    ids.push(id);
-                    items.push(item);
+                    ids.push_back(id);
+                    items.push_back(item);
                     Some(end)
                 }
             };
@@ -222,15 +222,15 @@ impl Renewer {
                 item.lease.driver().has_cluster.then(|| item.lease.slot())
             };
             let first = slot(&items[0]);
-            let same_slot = items.iter().take_while(|item| slot(item) == first).count();
-            let batch = same_slot.min(BATCH);
-            let (later_ids, later) = (ids.split_off(batch), items.split_off(batch));
+            let next = items.iter().take(BATCH);
+            let batch = next.take_while(|item| slot(item) == first).count();
+            // New vectors: with `split_off`, each batch would keep memory for all leases after it.
+            let (ids, items) = (ids.drain(..batch).collect(), items.drain(..batch).collect());
             let renewal = renew_batch(Arc::downgrade(self), ids, items);
             // Not tracked, so that `close` does not wait for it: the RELEASE follows the EXTEND on each
             // connection and deletes the keys anyway.
             let renewal = self.driver.closing.clone().run_until_cancelled_owned(renewal);
             runtime::detach(async { renewal.await.unwrap_or_default() });
-            (ids, items) = (later_ids, later);
         }
         let mut schedule = lock(&self.schedule);
         schedule.next_wake = schedule.wakes.first().map(|(moment, _)| *moment);

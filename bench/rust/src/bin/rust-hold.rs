@@ -42,11 +42,13 @@ fn main() {
             leases = Vec::with_capacity(count);
             let before = HEAP.allocated();
             let ttl = request["ttl"].as_f64().expect("seconds");
+            let began = Instant::now();
             acquire(count, Duration::from_secs_f64(ttl), &mut leases);
+            let seconds = began.elapsed().as_secs_f64();
             sleep(SETTLE);
             // The vector of the leases was allocated before, so add the size of its elements.
             let bytes = HEAP.allocated() - before + count * size_of::<Lease>();
-            json!({ "heap": bytes })
+            json!({ "seconds": seconds, "heap": bytes })
         } else if let Some(rest) = request["rest"].as_f64() {
             let (began, cpu) = (Instant::now(), cpu_time());
             sleep(Duration::from_secs_f64(rest));

@@ -1,0 +1,50 @@
+"""New resources one after another: a throughput and a memory that do not change with time.
+
+The program `rust-distinct` is a contender (see `bench/README.md`), except that each cycle uses a
+resource of its own.
+"""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from time import monotonic
+
+from contender import Process
+from group import Group
+from parameters import PROGRAMS
+from progress import progress
+from scale.settings import DISTINCT, PATIENCE
+from scenarios.holding import resident
+
+CONCURRENCY = 64
+SAMPLES = 100
+
+
+def measure() -> list[dict[str, float]]:
+    """Returns the samples of one run, with the totals so far."""
+    cycles = max(1, DISTINCT // SAMPLES // CONCURRENCY)
+    request = {"cycles": cycles, "concurrency": CONCURRENCY}
+    with ExitStack() as stack:
+        group = Group(stack)
+        process = Process([f"{PROGRAMS}/rust-distinct", *group.urls], {})
+        stack.callback(process.close)
+        process.ask(request, PATIENCE)
+        began, cpu = monotonic(), group.cpu()
+        samples = []
+        for number in range(SAMPLES):
+            progress(f"{number * cycles * CONCURRENCY:,} of {DISTINCT:,} distinct resources")
+            answer = process.ask(request, PATIENCE)
+            before, cpu = cpu, group.cpu()
+            samples.append(
+                {
+                    "resources": (number + 2) * cycles * CONCURRENCY,
+                    "elapsed": monotonic() - began,
+                    "rate": cycles * CONCURRENCY / answer["seconds"],
+                    "client cpu": answer["cpu"] / (cycles * CONCURRENCY) * 1e6,
+                    "server cpu": (cpu - before) / (cycles * CONCURRENCY) * 1e6,
+                    "client bytes": resident(process.pid),
+                    "server bytes": max(meter.memory() for meter in group.meters),
+                    "keys": max(meter.keys() for meter in group.meters),
+                }
+            )
+        return samples

@@ -1,0 +1,253 @@
+"""Generates the section on scale of `docs/performance.md` from the results of one run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from figures import RUST
+from markdown import micros, name, table
+
+Results = dict[str, Any]
+
+
+def section(results: Results) -> str:
+    return "\n\n".join(
+        [
+            _introduction(results),
+            _held(results["held"]),
+            _distinct(results["distinct"]),
+            _processes(results["processes"]),
+            _resources(results["resources"]),
+            _nodes(results["nodes"]),
+        ]
+    )
+
+
+def _introduction(results: Results) -> str:
+    machine = results["machine"]
+    return (
+        "## Scale\n\n`make bench-scale` measures how the cost grows with the number of leases,"
+        " resources, processes and nodes. If a curve is flat, each further unit costs as much as"
+        " the ones before it. For the method, see [bench/scale](../bench/scale/README.md).\n\n"
+        f"The figures of this section were measured on {results['date']} at commit"
+        f" {machine['commit']}, on a machine with {machine['CPUs']} CPUs ({machine['processor']},"
+        f" {machine['server']}). Placement: {results['placement']}."
+    )
+
+
+def spread(values: Iterable[float]) -> str:
+    """Returns how much the values differ, as words."""
+    known = list(values)
+    low, high = min(known), max(known)
+    return f"{high / low:.2f} times" if low > 0 else "unknown"
+
+
+def _held(rows: Sequence[Results]) -> str:
+    own = [each for each in rows if each["name"] == RUST]
+    cells = [
+        [
+            f"{name(each['name'])}, {each['leases']:,}",
+            f"{each['leases'] / each['seconds to acquire']:,.0f}",
+            f"{each['client bytes']:,.0f}",
+            f"{each['server bytes']:,.0f}",
+            _small(each["client cpu"]),
+            _small(each["server cpu"]),
+        ]
+        for each in rows
+    ]
+    columns = ["leases", "acquired/s", "bytes", "bytes on a server", "CPU", "CPU of a server"]
+    return "\n\n".join(
+        [
+            "### Held leases at scale",
+            "One process acquires leases with a ttl of 10 s, and then only renews them. All leases"
+            " were still valid at the end. *Bytes* are memory per lease. *CPU* is the CPU time per"
+            " lease and second.",
+            "![Cost of a held lease](pictures/performance-scale-held.svg)",
+            table(columns, cells),
+            f"{_range(each['leases'] for each in own)} leases: the largest CPU time of the client"
+            f" per lease is {spread(each['client cpu'] for each in own)} the smallest, that of a"
+            f" server {spread(each['server cpu'] for each in own)}, and memory"
+            f" {spread(each['client bytes'] for each in own)} in the client and"
+            f" {spread(each['server bytes'] for each in own)} on a server.",
+        ]
+    )
+
+
+def _small(value: float) -> str:
+    return f"{value:.2f} µs"
+
+
+def _range(sizes: Iterable[int]) -> str:
+    known = list(sizes)
+    return f"{known[0]:,} to {known[-1]:,}"
+
+
+def _distinct(samples: Sequence[Results]) -> str:
+    tenths = [samples[index] for index in range(9, len(samples), 10)]
+    cells = [
+        [
+            f"{each['resources']:,}",
+            f"{each['elapsed']:.0f} s",
+            f"{each['rate']:,.0f}",
+            _megabytes(each["client bytes"]),
+            _megabytes(each["server bytes"]),
+            f"{each['keys']:,}",
+        ]
+        for each in tenths
+    ]
+    half = samples[len(samples) // 2 :]
+    growth = (half[-1]["client bytes"] - half[0]["client bytes"]) / 1e6
+    peak = max(samples, key=lambda each: each["server bytes"])
+    columns = ["resources", "time", "cycles/s", "client", "server", "keys on the server"]
+    return "\n\n".join(
+        [
+            "### Distinct resources",
+            "One process locks and releases new resources, with 64 cycles in flight on five nodes."
+            " A server keeps the fence counter of a resource for 70 s after its last lock, so its"
+            " memory grows with the rate for 70 s. *Server* is the server with the most memory.",
+            "![Rate and memory over time](pictures/performance-scale-distinct.svg)",
+            table(columns, cells),
+            f"In the second half of the run, the memory of the client changed by {growth:+.1f} MB."
+            f" The server with the most memory had {_megabytes(peak['server bytes'])} and"
+            f" {peak['keys']:,} keys at most, and {_megabytes(samples[-1]['server bytes'])} at the"
+            " end. Redis deletes expired keys with a delay, so a server may have more keys than are"
+            " still needed.",
+        ]
+    )
+
+
+def _megabytes(size: float) -> str:
+    return f"{size / 1e6:,.1f} MB"
+
+
+def _processes(rows: Sequence[Results]) -> str:
+    idle = [
+        [
+            f"{each['processes']:,}",
+            f"{each['connections']:,}",
+            f"{each['connections, waiting']:,}",
+            f"{each['client bytes'] / 1e3:,.0f} kB",
+            f"{each['server bytes'] / 1e3:,.0f} kB",
+            f"{each['idle client cpu']:,.0f} µs",
+            f"{each['idle server cpu']:,.1f} µs",
+        ]
+        for each in rows
+    ]
+    hand_over = [
+        [
+            f"{each['processes']:,}",
+            f"{each['hand-over ms']:.2f} ms",
+            f"{each['median hand-over ms']:.2f} ms",
+            f"{each['longest hand-over ms']:.1f} ms",
+            f"{each['scripts']:.1f}",
+            micros(each["server cpu"]),
+            f"{each['waiting server cpu']:.1f} %",
+        ]
+        for each in rows
+    ]
+    return "\n\n".join(
+        [
+            "### Processes",
+            "Each process has one client of five nodes. *Connections* are those to one node: of"
+            " idle processes, and while all of them wait. *Memory* is that of a process, with"
+            " its share of pages that processes have in common, and that of its connection on a"
+            " server. *Idle CPU* is CPU time per process and second. For a server, what it uses"
+            " without these processes is subtracted, so a figure near zero may be negative.",
+            "![Cost of many processes](pictures/performance-scale-processes.svg)",
+            table(
+                [
+                    "processes",
+                    "connections",
+                    "waiting",
+                    "memory",
+                    "memory on a server",
+                    "idle CPU",
+                    "idle CPU of a server",
+                ],
+                idle,
+            ),
+            "All processes wait for the same lock. Each of them then gets it once, and releases it"
+            " immediately. *Hand-over* is the average time from one acquire to the next. *Requests*"
+            " and *CPU of a server* are per hand-over, and *waiting* is the share of a core that a"
+            " server uses while all processes wait.",
+            table(
+                [
+                    "processes",
+                    "hand-over",
+                    "median",
+                    "longest",
+                    "requests",
+                    "CPU of a server",
+                    "waiting",
+                ],
+                hand_over,
+            ),
+            f"{_range(each['processes'] for each in rows)} processes: the longest average"
+            f" hand-over is {spread(each['hand-over ms'] for each in rows)} the shortest.",
+        ]
+    )
+
+
+def _resources(summaries: Results) -> str:
+    good = [(int(count), one) for count, one in summaries.items() if "median" in one]
+    cells = [
+        [
+            f"{count}",
+            micros(one["median"]),
+            micros(one["median"] / count),
+            micros(one["client cpu"]),
+            micros(one["server cpu per node"]),
+            f"{one['server cpu per node'] / count:.1f} µs",
+        ]
+        for count, one in good
+    ]
+    columns = [
+        "resources",
+        "cycle",
+        "per resource",
+        "CPU",
+        "CPU of a server",
+        "per resource",
+    ]
+    (first, fewest), (last, most) = good[0], good[-1]
+    return "\n\n".join(
+        [
+            "### Resources in one lock",
+            "One loop runs one cycle after another on five nodes. All resources of a lock are"
+            " acquired together. *Per resource* is the time, and at the end the CPU time of one"
+            " server, divided by the number of resources.",
+            "![Cost of a resource](pictures/performance-scale-resources.svg)",
+            table(columns, cells),
+            f"A cycle with {last} resources takes {most['median'] / fewest['median']:.1f} times as"
+            f" long as one with {first}, and"
+            f" {most['server cpu per node'] / fewest['server cpu per node']:.1f} times the CPU"
+            " time of a server.",
+        ]
+    )
+
+
+def _nodes(summaries: Results) -> str:
+    good = [(int(count), one) for count, one in summaries.items() if "median" in one]
+    cells = [
+        [
+            f"{count}",
+            micros(one["median"]),
+            micros(one["median"] / count),
+            f"{one['client cpu'] / count:.1f} µs",
+            f"{one['server cpu per node']:.1f} µs",
+        ]
+        for count, one in good
+    ]
+    columns = ["nodes", "cycle", "per node", "CPU per node", "CPU of a server"]
+    return "\n\n".join(
+        [
+            "### Nodes",
+            "One loop runs one cycle after another. All servers share the same CPUs, so the time"
+            " of a cycle includes the time for which servers wait for each other.",
+            "![Cost of a node](pictures/performance-scale-nodes.svg)",
+            table(columns, cells),
+            f"{_range(count for count, _ in good)} nodes: the largest CPU time of one server per"
+            f" cycle is {spread(one['server cpu per node'] for _, one in good)} the smallest.",
+        ]
+    )
