@@ -220,7 +220,7 @@ class Faults:
                 self._servers.proxies[fault.target].cut()
             case "queues lost":
                 server = self._servers[fault.target]
-                server.command("DEL", *(f"{resource}:queue" for resource in RESOURCES))
+                server.command("DEL", *(f"{{{resource}}}:queue" for resource in RESOURCES))
             case "subscriptions cut":
                 self._servers[fault.target].command("CLIENT", "KILL", "TYPE", "pubsub")
             case mode:

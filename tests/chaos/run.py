@@ -180,7 +180,7 @@ def check_leftover_keys(result: Run, servers: Servers) -> None:
         time.sleep(0.02)
     left = [f"{key} is left on a node" for key in keys(servers)]
     for server, resource in product(servers, RESOURCES):
-        if server.command("PTTL", f"{resource}:fence") == -1:
+        if server.command("PTTL", f"{{{resource}}}:fence") == -1:
             left.append(f"the fence key of {resource} does not expire on a node")
     result.violations += [Violation("leftover key", time.monotonic_ns(), text) for text in left]
 

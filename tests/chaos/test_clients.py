@@ -191,16 +191,16 @@ def test_leftover_keys_are_violations(
     result = Run(0, tmp_path, 0)
     for server in servers:
         server.command("SET", "orders", "token", "PX", 20)
-        server.command("SET", "orders:fence", 1, "EX", 86400)
+        server.command("SET", "{orders}:fence", 1, "EX", 86400)
     run.check_leftover_keys(result, servers)
     assert result.violations == []
     servers[0].command("SET", "orders", "token")
-    servers[1].command("SET", "stock:fence", 1)
-    servers[1].command("ZADD", "stock:queue", 1, "gone#1")
+    servers[1].command("SET", "{stock}:fence", 1)
+    servers[1].command("ZADD", "{stock}:queue", 1, "gone#1")
     run.check_leftover_keys(result, servers)
     assert [violation.text for violation in result.violations] == [
         "orders is left on a node",
-        "stock:queue is left on a node",
+        "{stock}:queue is left on a node",
         "the fence key of stock does not expire on a node",
     ]
 
