@@ -61,28 +61,27 @@ def interrupt(process: subprocess.Popen[str]) -> str:
 
 
 BLOCKED = f"""
-import signal, sys, threading, quorlock
+import queue, signal, sys, threading, quorlock
 client = quorlock.Client(sys.argv[1:], wait=None)
-ended = []
+closed = queue.SimpleQueue()
 def block():
     try:
         client.lock("r").acquire()
     except quorlock.ClosedError:
-        ended.append(1)
+        closed.put(1)
 threads = [threading.Thread(target=block) for _ in range({THREADS})]
 for thread in threads:
     thread.start()
 """
 
+# Before Python 3.13, a `join` that Ctrl-C interrupts marks its thread as ended, so `join` cannot be asked again.
 JOINS = """
 try:
     print("waiting", flush=True)
     threads[0].join()
 except KeyboardInterrupt:
     client.close()
-    for thread in threads:
-        thread.join()
-    print("interrupted", len(ended))
+    print("interrupted", sum(closed.get() for _ in threads))
 """
 
 
