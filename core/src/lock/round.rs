@@ -75,6 +75,8 @@ impl RunningRound {
             let (subject, ttl) = (Arc::clone(&subject), term.ttl);
             PackedRequest::from(Request::Acquire { subject, ttl, proposal, ticket, turns })
         };
+        #[cfg(test)]
+        crate::lock::steps::began(&subject, sent, term);
         let mut votes = driver.fan_out(sent, node_timeout);
         let everywhere = acquire(None);
         for node in &driver.nodes {
@@ -175,6 +177,8 @@ impl RunningRound {
                 let Some(driver) = driver.upgrade() else { return };
                 if is_released {
                     let _ = round.handle(clock::now(), Event::Abandon);
+                    #[cfg(test)]
+                    crate::lock::steps::finished(&undo.subject);
                 }
                 let vote = vote(&answered);
                 let event = Event::Late { node, vote };
@@ -248,6 +252,8 @@ impl RunningRound {
     /// event leads to one.
     pub(crate) fn handle(&mut self, event: Event) -> Option<Outcome> {
         let actions = self.round.handle(clock::now(), event);
+        #[cfg(test)]
+        crate::lock::steps::handled(&self.subject, event, &actions);
         self.apply(actions)
     }
 

@@ -3,6 +3,7 @@
 use super::link::{Link, Shared};
 use super::node::Node;
 use super::process::{Process, process};
+use super::steps;
 use super::world::World;
 use crate::command::answer::{Answered, Failure};
 use crate::command::request::{Request, Subject};
@@ -151,6 +152,7 @@ async fn serve(
                     world.came_late(&request);
                 }
                 let answered = node.answer(&request);
+                world.record(|| steps::applied(&node, &request, &answered, is_late));
                 world.trace(|| trace(&node, &world, &request, &answered, is_late));
                 Box::new(move || drop(reply.send(answered)))
             }
