@@ -27,8 +27,16 @@ pub(crate) fn began(subject: &Subject, sent: Moment, term: Term) {
     });
 }
 
-/// A round handled an event.
+/// A round handled an event. Not reported is a vote against it that leads to nothing.
 pub(crate) fn handled(subject: &Subject, event: Event, actions: &Actions) {
+    let is_against = |vote| !matches!(vote, Vote::Granted { .. } | Vote::Guarded);
+    if let Event::Vote { vote, .. } | Event::Late { vote, .. } = event
+        && is_against(vote)
+        && *actions == (Actions { outcome: actions.outcome, ..Actions::default() })
+        && !matches!(actions.outcome, Some(Outcome::Won { .. }))
+    {
+        return;
+    }
     record(|| {
         let mut step = format!("\"round\",{:?},", subject.token.as_str());
         let _ = match event {

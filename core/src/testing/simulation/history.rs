@@ -173,6 +173,11 @@ impl History {
         self.record_at(self.elapsed(), step);
     }
 
+    /// Whether steps are written.
+    pub(super) fn is_recorded(&self) -> bool {
+        self.steps.is_some()
+    }
+
     /// Like [`History::record`], for a step at another true time.
     pub(super) fn record_at(&self, now: Duration, step: impl FnOnce() -> String) {
         if let Some(steps) = &self.steps {

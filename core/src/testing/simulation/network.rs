@@ -151,8 +151,13 @@ async fn serve(
                 if is_late {
                     world.came_late(&request);
                 }
+                let before = world.is_recorded().then(|| steps::stored(&node, &request));
                 let answered = node.answer(&request);
-                world.record(|| steps::applied(&node, &request, &answered, is_late));
+                // An EXTEND or RAISE counts even if it changes nothing.
+                let counts = matches!(request, Request::Extend(_) | Request::Raise { .. });
+                if before.is_some_and(|before| counts || before != steps::stored(&node, &request)) {
+                    world.record(|| steps::applied(&node, &request, &answered));
+                }
                 world.trace(|| trace(&node, &world, &request, &answered, is_late));
                 Box::new(move || drop(reply.send(answered)))
             }

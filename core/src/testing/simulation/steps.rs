@@ -6,13 +6,15 @@
 
 use super::node::Node;
 use crate::command::answer::Answered;
+use crate::command::keys::Keys;
 use crate::command::reply::Reply;
 use crate::command::request::{Request, Subject};
-use std::fmt::Write as _;
+use crate::command::token::Token;
+use quorlock_protocol::Healed;
 use std::fs::File;
-use std::io::{BufWriter, Write as _};
+use std::io::{BufWriter, Write};
 use std::path::PathBuf;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 /// The file of one world.
@@ -33,91 +35,89 @@ impl Steps {
     }
 }
 
-/// The step in which a node applies a request. `batch` identifies an EXTEND while it is under way.
-pub(super) fn applied(node: &Node, request: &Request, answered: &Answered, late: bool) -> String {
-    let mut step = format!("\"node\",{},", node.number);
-    match request {
+/// What a node stores about the resources of a request, as a JSON array: for each, its name, the token,
+/// the time that the key is kept, the last fence, and the time that it is kept.
+pub(super) fn stored(node: &Node, request: &Request) -> String {
+    let subjects: Vec<&Arc<Subject>> = match request {
+        Request::Acquire { subject, .. }
+        | Request::Raise { subject, .. }
+        | Request::Release { subject, .. } => vec![subject],
+        Request::Extend(locks) => locks.iter().map(|(subject, _)| subject).collect(),
+        Request::Heal(locks) => locks.iter().map(|(subject, ..)| subject).collect(),
+        Request::Exists(keys) | Request::Inspect(keys) | Request::Forget(keys) => {
+            return array(keys.iter().map(|keys| about(node, keys)));
+        }
+        Request::List { .. } => Vec::new(),
+    };
+    array(subjects.iter().flat_map(|subject| subject.keys.iter()).map(|keys| about(node, keys)))
+}
+
+fn about(node: &Node, keys: &Keys) -> String {
+    let (lock, fence) = node.stored(&keys.lock);
+    let (token, left) =
+        lock.map_or(("null".to_owned(), 0), |(token, left)| (quoted(&token), left.as_nanos()));
+    let (fence, kept) = fence.unwrap_or_default();
+    format!("[{:?},{token},{left},{fence},{}]", keys.lock, kept.as_nanos())
+}
+
+/// The step in which a node applies a request that changes what it stores: the locks that the request
+/// names, each with its parameters and the answer, and what the node stores now. The last element identifies
+/// an EXTEND while it is under way.
+pub(super) fn applied(node: &Node, request: &Request, answered: &Answered) -> String {
+    let yes = matches!(answered, Ok(Reply::Yes));
+    let (what, locks, batch) = match request {
         Request::Acquire { subject, ttl, proposal, .. } => {
             let fence = match answered {
-                Ok(Reply::Granted { fence, .. }) => Some(*fence),
-                _ => None,
+                Ok(Reply::Granted { fence, .. }) => fence.to_string(),
+                _ => "null".to_owned(),
             };
-            let ttl = ttl.as_nanos();
-            let _ = write!(step, "\"acquire\",[[{:?},{ttl},", subject.token.as_str());
-            let _ = write!(step, "{proposal},{}]],", optional(fence));
-            add_keys(&mut step, node, [subject]);
+            let token = quoted(&subject.token);
+            ("acquire", format!("[[{token},{},{proposal},{fence}]]", ttl.as_nanos()), 0)
         }
         Request::Raise { subject, fence, .. } => {
-            let done = matches!(answered, Ok(Reply::Yes));
-            let _ = write!(step, "\"raise\",[[{:?},{fence},{done}]],", subject.token.as_str());
-            add_keys(&mut step, node, [subject]);
+            ("raise", format!("[[{},{fence},{yes}]]", quoted(&subject.token)), 0)
         }
         Request::Release { subject, .. } => {
-            let done = matches!(answered, Ok(Reply::Yes));
-            let _ = write!(step, "\"release\",[[{:?},{done}]],", subject.token.as_str());
-            add_keys(&mut step, node, [subject]);
+            ("release", format!("[[{},{yes}]]", quoted(&subject.token)), 0)
         }
         Request::Extend(locks) => {
-            step += "\"extend\",[";
-            for (position, (subject, ttl)) in locks.iter().enumerate() {
-                let done = match answered {
-                    Ok(Reply::Each(each)) => each[position],
-                    _ => false,
-                };
-                let comma = if position > 0 { "," } else { "" };
-                let (token, ttl) = (subject.token.as_str(), ttl.as_nanos());
-                let _ = write!(step, "{comma}[{token:?},{ttl},{done}]");
-            }
-            step += "],";
-            add_keys(&mut step, node, locks.iter().map(|(subject, _)| subject));
-            let _ = write!(step, ",{}", locks.as_ptr().addr());
+            let each = match answered {
+                Ok(Reply::Each(each)) => &each[..],
+                _ => &[],
+            };
+            let lock = |((subject, ttl), done): (&(Arc<Subject>, Duration), &bool)| {
+                format!("[{},{},{done}]", quoted(&subject.token), ttl.as_nanos())
+            };
+            ("extend", array(locks.iter().zip(each).map(lock)), locks.as_ptr().addr())
         }
         Request::Heal(locks) => {
-            step += "\"heal\",[";
-            for (position, (subject, ttl, fence)) in locks.iter().enumerate() {
-                let healed = match answered {
-                    Ok(Reply::Healed(healed)) => format!("{:?}", healed[position]),
-                    _ => "Refused".to_owned(),
+            let each = match answered {
+                Ok(Reply::Healed(each)) => &each[..],
+                _ => &[],
+            };
+            let lock =
+                |((subject, ttl, fence), healed): (&(Arc<Subject>, Duration, u64), &Healed)| {
+                    format!(
+                        "[{},{},{fence},\"{healed:?}\"]",
+                        quoted(&subject.token),
+                        ttl.as_nanos()
+                    )
                 };
-                let comma = if position > 0 { "," } else { "" };
-                let (token, ttl) = (subject.token.as_str(), ttl.as_nanos());
-                let _ = write!(step, "{comma}[{token:?},{ttl},{fence},{healed:?}]");
-            }
-            step += "],";
-            add_keys(&mut step, node, locks.iter().map(|(subject, ..)| subject));
+            ("heal", array(locks.iter().zip(each).map(lock)), 0)
         }
-        Request::Exists(_) | Request::Inspect(_) | Request::List { .. } => step += "\"read\"",
-        Request::Forget(_) => step += "\"forget\"",
-    }
-    if late {
-        step += ",\"late\"";
-    }
-    step
+        Request::Exists(_) | Request::Inspect(_) | Request::List { .. } => {
+            ("read", "[]".to_owned(), 0)
+        }
+        Request::Forget(_) => ("forget", "[]".to_owned(), 0),
+    };
+    let stored = stored(node, request);
+    format!("\"node\",{},\"{what}\",{locks},{stored},{batch}", node.number)
 }
 
-/// Adds what the node stores now: the resource, the token, the time that it is kept, and the same of
-/// the fence.
-fn add_keys<'a>(
-    step: &mut String,
-    node: &Node,
-    subjects: impl IntoIterator<Item = &'a std::sync::Arc<Subject>>,
-) {
-    *step += "[";
-    let all = subjects.into_iter().flat_map(|subject| subject.keys.iter());
-    for (position, keys) in all.enumerate() {
-        let comma = if position > 0 { "," } else { "" };
-        let (lock, fence) = node.stored(&keys.lock);
-        let _ = write!(step, "{comma}[{:?},", keys.lock);
-        let _ = match lock {
-            Some((token, left)) => write!(step, "{:?},{}", token.as_str(), left.as_nanos()),
-            None => write!(step, "null,0"),
-        };
-        let (fence, left) = fence.unwrap_or_default();
-        let _ = write!(step, ",{fence},{}]", left.as_nanos());
-    }
-    *step += "]";
+fn array(elements: impl Iterator<Item = String>) -> String {
+    format!("[{}]", elements.collect::<Vec<_>>().join(","))
 }
 
-fn optional(number: Option<u64>) -> String {
-    number.map_or("null".to_owned(), |number| number.to_string())
+fn quoted(token: &Token) -> String {
+    format!("{:?}", token.as_str())
 }
