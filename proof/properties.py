@@ -66,8 +66,7 @@ def valid_fence(s: State) -> Term:
 
 
 def one_valid_adopter(s: State) -> Term:
-    """At most one adopter of a lease is valid, and neither is the lease itself any more. Every
-    adopter has a larger fence than the lease."""
+    """At most one adopter of a lease is valid, and the lease itself is not any more."""
     return s.every(
         lambda a, b: both(
             negated(
@@ -82,6 +81,13 @@ def one_valid_adopter(s: State) -> Term:
             ),
             implies(both(s.adopter(a), s.valid(a)), negated(s.valid(s.parent(a)))),
         )
+    )
+
+
+def adopters_fence(s: State) -> Term:
+    """An adopter has a larger fence than the lease that it takes over."""
+    return s.every(
+        lambda a: implies(both(s.adopter(a), s.won(a)), s.fence(s.parent(a)) < s.fence(a))
     )
 
 

@@ -139,10 +139,10 @@ def live_grants_are_last(s: State) -> Term:
 
 
 def stored_fences_are_marked(s: State) -> Term:
-    """A stored fence is at most the mark of the node that stores it."""
+    """A stored fence is at most the mark of the node that stores it, if that node's grant is trusted."""
     return s.every(
         lambda node, resource, a: implies(
-            both(s.stored(node, a), s.uses(a, resource)),
+            both(s.stored(node, a), s.trusted(node, a), s.uses(a, resource)),
             s.fence(a) <= s.mark(node, resource),
         )
     )
@@ -172,20 +172,12 @@ def leases_are_stored(s: State) -> Term:
             s.won(a),
             both(
                 s.fixed(a),
-                s.place(a) < s.wins,
                 s.majority(s.storers(a)),
                 implies(
                     s.member(node, s.storers(a)), both(s.stored(node, a), s.trusted(node, a))
                 ),
             ),
         )
-    )
-
-
-def places_differ(s: State) -> Term:
-    """No two leases were won at the same place in the order."""
-    return s.every(
-        lambda a, b: implies(both(s.won(a), s.won(b), a != b), s.place(a) != s.place(b))
     )
 
 
@@ -222,7 +214,6 @@ CONJUNCTS = (
     stored_fences_are_marked,
     fences_are_largest,
     leases_are_stored,
-    places_differ,
     fences_grow,
     valid_fences_are_largest,
 )

@@ -27,11 +27,6 @@ def is_live(s: State, node: Term, a: Term) -> Term:
     return both(s.promised(node, a), negated(s.over(a)), s.now < s.promise(node, a))
 
 
-def is_running(s: State, a: Term) -> Term:
-    """Whether a lease is not over, as of true time. Every valid lease is running."""
-    return both(s.won(a), negated(s.over(a)), s.now < s.end_at(a))
-
-
 def rounds_are_timed(s: State) -> Term:
     """Since a round began, the client's clock advanced at a rate that assumption (b) allows."""
     slack = s.wait - s.guard
@@ -151,10 +146,10 @@ def leases_end_in_time(s: State) -> Term:
 
 
 def leases_are_promised(s: State) -> Term:
-    """A majority has promised each running lease its keys until the end."""
+    """A majority has promised each valid lease its keys until the end."""
     return s.every(
         lambda node, a: implies(
-            both(is_running(s, a), s.member(node, s.keepers(a))),
+            both(s.valid(a), s.member(node, s.keepers(a))),
             both(s.promised(node, a), s.promise(node, a) >= s.end_at(a)),
         )
     )
@@ -163,6 +158,16 @@ def leases_are_promised(s: State) -> Term:
 def keepers_are_a_majority(s: State) -> Term:
     """They are a majority."""
     return s.every(lambda a: implies(s.won(a), s.majority(s.keepers(a))))
+
+
+def leases_have_places(s: State) -> Term:
+    """The leases have different places in the order in which they were won."""
+    return s.every(
+        lambda a, b: both(
+            implies(s.won(a), s.place(a) < s.wins),
+            implies(both(s.won(a), s.won(b), a != b), s.place(a) != s.place(b)),
+        )
+    )
 
 
 CONJUNCTS = (
@@ -176,4 +181,5 @@ CONJUNCTS = (
     leases_end_in_time,
     leases_are_promised,
     keepers_are_a_majority,
+    leases_have_places,
 )

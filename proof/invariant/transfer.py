@@ -63,9 +63,17 @@ def winners_swapped(s: State) -> Term:
     )
 
 
+def adopters_win_later(s: State) -> Term:
+    """An adopter is won after the lease that it takes over."""
+    return s.every(
+        lambda a: implies(both(s.adopter(a), s.won(a)), s.place(s.parent(a)) < s.place(a))
+    )
+
+
 CONJUNCTS = (
     parents_have_ended,
     swaps_are_asked,
+    adopters_win_later,
 )
 
 ONCE = (

@@ -24,15 +24,12 @@ def breaks_promises(s: State, node: Term) -> State:
 
 
 def can_do_without(s: State, node: Term) -> dict[str, Term]:
-    """Assumption (c): no live lease needs the node."""
+    """Assumption (c): a majority without the node remembers each valid lease."""
     return {
         ASSUMED + "(c) a majority remembers what it granted": implies(
             negated(s.guarded),
             s.every(
-                lambda a: implies(
-                    both(s.won(a), negated(s.over(a)), s.now < s.end_at(a)),
-                    negated(s.member(node, s.keepers(a))),
-                )
+                lambda a: implies(s.valid(a), negated(s.member(node, s.keepers(a))))
             ),
         )
     }
