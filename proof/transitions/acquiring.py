@@ -1,0 +1,166 @@
+"""One round of an acquire: ACQUIRE is sent, nodes grant it, the client counts votes and wins."""
+
+from __future__ import annotations
+
+from proof.logic import (
+    Function,
+    Term,
+    both,
+    changed,
+    choose,
+    either,
+    implies,
+    larger,
+    mapped,
+    negated,
+)
+from proof.state import State
+from proof.step import ASSUMED, Step
+from proof.transitions.fences import keep, next_fence
+
+
+def begin_round(s: State, attempt: Term) -> Step:
+    """A client reads its clock and begins a round. From now on, ACQUIRE can arrive at any node, at
+    any time, or never. An adopter's TRANSFER is sent only after the lease ended for its holder.
+
+    Rule: core/protocol/src/round.rs new
+    """
+    conditions = {
+        "the token is new": negated(s.sent(attempt)),
+        "a lease that is taken over has ended": implies(
+            s.adopter(attempt),
+            both(s.won(s.parent(attempt)), s.over(s.parent(attempt))),
+        ),
+    }
+    client, key = s.client(attempt), (attempt,)
+    after = s.but(
+        sent=changed(s.sent, key, True),
+        sent_at=changed(s.sent_at, key, s.now),
+        sent_clock=changed(s.sent_clock, key, s.client_clock(client)),
+        sent_guard=changed(s.sent_guard, key, s.guard_clock(client)),
+    )
+    return Step(conditions, after)
+
+
+def vote(s: State, node: Term, attempt: Term, fence: Term, holds: Function) -> State:
+    """The state after a node granted an attempt. It promises to keep the keys until `validity` after
+    the round began, if the guard lets its vote count; no one needs to know.
+
+    `holds` is the state of the keys before the attempt's own are set.
+    """
+    is_late_enough = s.sent_at(attempt) >= s.forgot_at(node) + s.guard
+    may_count = either(negated(s.guarded), is_late_enough)
+    until = s.sent_at(attempt) + s.validity(attempt)
+    longer = choose(s.promised(node, attempt), larger(s.promise(node, attempt), until), until)
+    key, expiry = (node, attempt), s.node_clock(node) + s.ttl(attempt)
+
+    def is_set(other: Term, resource: Term, a: Term) -> Term:
+        return both(other == node, a == attempt, s.uses(attempt, resource))
+
+    return keep(s, node, attempt, fence).but(
+        holds=mapped(s.holds, lambda *at: either(is_set(*at), holds(*at))),
+        expires=mapped(s.expires, lambda *at: choose(is_set(*at), expiry, s.expires(*at))),
+        granted=changed(s.granted, key, True),
+        granted_since=changed(s.granted_since, key, s.forgot_at(node)),
+        vote_fence=changed(s.vote_fence, key, fence),
+        trusted=changed(s.trusted, key, may_count),
+        promised=changed(s.promised, key, either(s.promised(node, attempt), may_count)),
+        promise=changed(s.promise, key, choose(may_count, longer, s.promise(node, attempt))),
+    )
+
+
+def may_vote(s: State, node: Term, attempt: Term) -> dict[str, Term]:
+    """Conditions of every grant."""
+    return {
+        "the request was sent": s.sent(attempt),
+        ASSUMED + "a node applies an ACQUIRE once": negated(s.granted(node, attempt)),
+        ASSUMED + "a late ACQUIRE is refused where its keys were swapped away": implies(
+            s.once,
+            s.every(lambda b: negated(both(s.swapped(node, b), s.parent(b) == attempt))),
+        ),
+    }
+
+
+def grant(
+    s: State, node: Term, attempt: Term, fence: Term, proposal: Term, resource: Term
+) -> Step:
+    """A node applies ACQUIRE and grants it: it sets the keys of all resources.
+
+    Rule: core/protocol/src/node/entry.rs acquire, core/protocol/src/fence.rs next_fence
+    """
+    conditions = {
+        **may_vote(s, node, attempt),
+        "it takes over no lease": negated(s.adopter(attempt)),
+        "all resources are free": s.every(
+            lambda resource, b: implies(
+                both(s.uses(attempt, resource), s.holds(node, resource, b)),
+                both(b != attempt, negated(s.writer(attempt)), negated(s.writer(b))),
+            )
+        ),
+        **next_fence(s, node, attempt, fence, proposal, resource),
+    }
+    return Step(conditions, vote(s, node, attempt, fence, s.holds))
+
+
+def count_vote(s: State, node: Term, attempt: Term) -> Step:
+    """A client counts a grant, with the restart guard if that is on.
+
+    Rule: core/protocol/src/guard.rs counts, core/protocol/src/round.rs vote
+    """
+    client = s.client(attempt)
+    conditions = {
+        "the node granted": s.granted(node, attempt),
+        "the client knows the node's memory": implies(s.guarded, s.looked(client, node)),
+        "the guard is over": implies(
+            s.guarded, s.sent_guard(attempt) >= s.counts_from(client, node)
+        ),
+        ASSUMED + "a node that restarts is examined before its votes count": implies(
+            s.guarded, s.newest(client, node) >= s.granted_since(node, attempt)
+        ),
+    }
+    return Step(conditions, s.but(counted=changed(s.counted, (node, attempt), True)))
+
+
+def win(s: State, attempt: Term, quorum: Term, keepers: Term, storers: Term) -> Step:
+    """A client wins the round with the votes of a majority, `quorum`, if another majority, or the
+    same, stores the fence. `keepers` matters without the guard only: see `memory.py`.
+
+    Rule: core/protocol/src/round.rs win, core/protocol/src/term.rs end
+    """
+    end = s.sent_clock(attempt) + s.validity(attempt)
+    conditions = {
+        "the round goes on": both(
+            s.sent(attempt), negated(s.won(attempt)), negated(s.over(attempt))
+        ),
+        "the voters are a majority": s.majority(quorum),
+        "their votes count": s.every(
+            lambda node: implies(s.member(node, quorum), s.counted(node, attempt))
+        ),
+        "the validity end is ahead": s.client_clock(s.client(attempt)) < end,
+        "the fence is decided": s.fixed(attempt),
+        "those that store the fence are a majority": s.majority(storers),
+        "they store the fence": s.every(
+            lambda node: implies(s.member(node, storers), s.stored(node, attempt))
+        ),
+        ASSUMED + "(c) a majority remembers its grant": implies(
+            negated(s.guarded),
+            both(
+                s.majority(keepers),
+                s.every(
+                    lambda node: implies(s.member(node, keepers), s.promised(node, attempt))
+                ),
+            ),
+        ),
+    }
+    key = (attempt,)
+    after = s.but(
+        won=changed(s.won, key, True),
+        end=changed(s.end, key, end),
+        end_at=changed(s.end_at, key, s.sent_at(attempt) + s.validity(attempt)),
+        keepers=changed(s.keepers, key, choose(s.guarded, quorum, keepers)),
+        swappers=changed(s.swappers, key, quorum),
+        storers=changed(s.storers, key, storers),
+        place=changed(s.place, key, s.wins),
+        wins=s.wins + 1,
+    )
+    return Step(conditions, after)

@@ -1,0 +1,59 @@
+"""Leases and rounds end, keys are deleted, and held leases are repaired."""
+
+from __future__ import annotations
+
+from proof.logic import Term, both, changed, choose, either, implies, mapped, negated
+from proof.state import State
+from proof.step import ASSUMED, Step
+from proof.transitions.fences import keep
+
+
+def finish(s: State, attempt: Term) -> Step:
+    """A client gives up a round or a lease, for any reason: released, lost, cancelled, closed.
+
+    Rule: core/protocol/src/round.rs lose, core/protocol/src/round.rs abandon, core/protocol/src/lease.rs finish
+    """
+    conditions = {"the round has begun": s.sent(attempt)}
+    return Step(conditions, s.but(over=changed(s.over, (attempt,), True)))
+
+
+def delete(s: State, node: Term, resource: Term, attempt: Term) -> Step:
+    """A node applies RELEASE or UNDO, perhaps late: it deletes a key that has the attempt's token.
+
+    Rule: core/protocol/src/node/entry.rs release
+    """
+    conditions = {"the client gave it up": s.over(attempt)}
+    return Step(conditions, s.but(holds=changed(s.holds, (node, resource, attempt), False)))
+
+
+def heal(s: State, node: Term, attempt: Term, remaining: Term) -> Step:
+    """A node applies HEAL, perhaps late: it sets missing keys of a lease again, if no other token
+    is in the way. Sound for any remaining time, as a repaired node promises nothing.
+
+    Rule: core/protocol/src/node/entry.rs heal, core/protocol/src/node/record.rs heal
+    """
+    conditions = {
+        "it is a lease": s.won(attempt),
+        "no other token is in the way": s.every(
+            lambda resource, b: implies(
+                both(s.uses(attempt, resource), s.holds(node, resource, b), b != attempt),
+                both(negated(s.writer(attempt)), negated(s.writer(b))),
+            )
+        ),
+        "the time is not negative": remaining >= 0,
+        ASSUMED + "a late HEAL is refused where its keys were swapped away": implies(
+            s.once,
+            s.every(lambda b: negated(both(s.swapped(node, b), s.parent(b) == attempt))),
+        ),
+    }
+
+    def is_set(other: Term, resource: Term, a: Term) -> Term:
+        is_missing = negated(s.holds(other, resource, a))
+        return both(other == node, a == attempt, s.uses(attempt, resource), is_missing)
+
+    expiry = s.node_clock(node) + remaining
+    after = keep(s, node, attempt, s.fence(attempt)).but(
+        holds=mapped(s.holds, lambda *at: either(is_set(*at), s.holds(*at))),
+        expires=mapped(s.expires, lambda *at: choose(is_set(*at), expiry, s.expires(*at))),
+    )
+    return Step(conditions, after)
