@@ -12,20 +12,20 @@ use crate::command::request::{Request, Subject};
 use crate::command::token::Token;
 use quorlock_protocol::Healed;
 use std::fs::File;
-use std::io::{BufWriter, Write};
+use std::io::{LineWriter, Write};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 /// The file of one world.
-pub(super) struct Steps(Mutex<BufWriter<File>>);
+pub(super) struct Steps(Mutex<LineWriter<File>>);
 
 impl Steps {
     /// Creates the file of the world with this name; `None` if no steps are to be written.
     pub(super) fn of(name: &str) -> Option<Self> {
         let directory = PathBuf::from(std::env::var_os("STEPS")?);
         let file = File::create(directory.join(name.replace("::", "-")).with_extension("jsonl"));
-        Some(Self(Mutex::new(BufWriter::new(file.expect("STEPS is a directory")))))
+        Some(Self(Mutex::new(LineWriter::new(file.expect("STEPS is a directory")))))
     }
 
     /// Writes a step that happened at the true time `now`. `step` are the elements after the time.
