@@ -49,16 +49,17 @@ class Replay:
         self.clients: dict[int, int] = {}
         self.ttls: dict[int, int] = {}
         self.validities: dict[int, int] = {}
-        self.extensions: dict[tuple[int, int, int], int] = {}
+        self.extensions: dict[tuple[int, int, int], list[int]] = {}
         self.leases: list[int] = []
         self.extension_ttls: list[int] = []
         self.extension_validities: list[int] = []
-        self.batches: dict[int, list[int]] = {}
+        self.batches: dict[int, list[tuple[int, int, int]]] = {}
         self.boots: dict[str, int] = {}
         self.starts = [0] * len(world.nodes)
         self.holders: dict[tuple[int, str], set[int]] = {}
         self.votes: dict[int, dict[int, int]] = {}
         self.raised: dict[int, set[int]] = {}
+        self.open: set[int] = set()
         self.confirmations: dict[int, set[int]] = {}
         self.transitions = 0
         self.observer: Callable[[Replay, str], None] = lambda replay, name: None
@@ -230,7 +231,8 @@ class Replay:
 
     def open_attempts(self) -> list[int]:
         """The attempts that are not decided."""
-        return [a for a in self.votes if not self.s.won(a) and not self.s.over(a)]
+        self.open = {a for a in self.open if not self.s.won(a) and not self.s.over(a)}
+        return list(self.open)
 
     # Names
 

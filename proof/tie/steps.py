@@ -85,6 +85,7 @@ def begin(replay: Replay, step: Step) -> None:
     check_validity(replay, replay.validities[attempt], replay.ttls[attempt])
     replay.votes[attempt] = {}
     replay.raised[attempt] = set()
+    replay.open.add(attempt)
     replay.only(attempt)
     replay.apply("begin_round", attempt=attempt)
 
@@ -199,15 +200,14 @@ def release(replay: Replay, at: int, locks: list[Any], batch: int) -> None:
 
 def extend(replay: Replay, at: int, locks: list[Any], batch: int) -> None:
     """A node extended leases."""
-    for (token, ttl, is_done), extension in zip(locks, replay.batches[batch], strict=True):
+    for (token, ttl, is_done), begun in zip(locks, replay.batches[batch], strict=True):
         attempt = replay.attempt(token)
-        if attempt != replay.leases[extension]:
-            raise Refused("a request extends another lease than it was sent for")
-        if ttl * NANOSECOND - SLACK != replay.extension_ttls[extension]:
-            raise Refused("the ttl of an EXTEND is not that of its extension")
-        for resource in replay.resources[attempt]:
-            expire(replay, at, resource)
-        if is_done and not replay.s.applied(at, extension):
+        if (attempt, ttl) != (begun[0], begun[2]):
+            raise Refused("a request extends another lease, or for longer, than it was sent for")
+        if is_done:
+            # Extensions that began together, with the same ttl, are alike: nodes apply them in order.
+            alike = replay.extensions[begun]
+            extension = next((x for x in alike if not replay.s.applied(at, x)), alike[0])
             replay.around(at, attempt)
             replay.focus.things["Extension"] = [extension]
             replay.apply("confirm", node=at, extension=extension)
@@ -217,8 +217,6 @@ def heal(replay: Replay, at: int, locks: list[Any], batch: int) -> None:
     """A node repaired leases."""
     for token, ttl, fence, healed in locks:
         attempt = replay.attempt(token)
-        for resource in replay.resources[attempt]:
-            expire(replay, at, resource)
         held = [
             attempt in replay.holders.get((at, resource), ())
             for resource in replay.resources[attempt]
@@ -300,34 +298,32 @@ def check_end(replay: Replay, client: Any, attempt: int, end: int) -> None:
 
 
 def extending(replay: Replay, step: Step) -> None:
-    """Extensions begin."""
+    """An extension begins."""
+    token, sent, ttl, end = step.details
+    attempt, extension = replay.attempt(token), len(replay.leases)
+    check_clock(replay, step.client, sent)
+    replay.extensions.setdefault((attempt, sent, ttl), []).append(extension)
+    replay.leases.append(attempt)
+    replay.extension_ttls.append(ttl * NANOSECOND - SLACK)
+    replay.extension_validities.append((end - sent) * replay.world.fastest << RATE_BITS)
+    check_validity(replay, replay.extension_validities[-1], replay.extension_ttls[-1])
+    replay.confirmations[extension] = set()
+    replay.only(attempt)
+    replay.focus.things["Extension"] = [extension]
+    replay.apply("begin_extension", extension=extension)
+
+
+def sending(replay: Replay, step: Step) -> None:
+    """Extensions are sent in one request."""
     batch, items = step.details
-    replay.batches[batch] = []
-    for token, sent, ttl, end in items:
-        attempt = replay.attempt(token)
-        extension = replay.extensions.setdefault((attempt, sent, ttl), len(replay.leases))
-        replay.batches[batch].append(extension)
-        if extension < len(replay.leases):
-            # The same lease, time and ttl: for the proof, one extension that is sent twice.
-            continue
-        check_clock(replay, step.client, sent)
-        replay.leases.append(attempt)
-        replay.extension_ttls.append(ttl * NANOSECOND - SLACK)
-        replay.extension_validities.append((end - sent) * replay.world.fastest << RATE_BITS)
-        check_validity(
-            replay, replay.extension_validities[extension], replay.extension_ttls[extension]
-        )
-        replay.confirmations[extension] = set()
-        replay.only(attempt)
-        replay.focus.things["Extension"] = [extension]
-        replay.apply("begin_extension", extension=extension)
+    replay.batches[batch] = [(replay.attempt(token), sent, ttl) for token, sent, ttl in items]
 
 
 def answered(replay: Replay, step: Step) -> None:
     """A node's answer to an extension was handled."""
     token, sent, ttl, at, answer, extended, end = step.details
     attempt = replay.attempt(token)
-    extension = replay.extensions[attempt, sent, ttl]
+    extension = replay.extensions[attempt, sent, ttl][0]
     replay.only(attempt)
     replay.focus.things["Extension"] = [extension]
     if answer == "Yes":
@@ -344,9 +340,8 @@ def answered(replay: Replay, step: Step) -> None:
 
 
 def healing(replay: Replay, step: Step) -> None:
-    """A client sends HEAL."""
-    token, _ = step.details
-    if not replay.s.valid(replay.attempt(token)):
+    """A client begins to repair nodes."""
+    if not replay.s.valid(replay.attempt(step.details[0])):
         raise Refused("a lease that has ended repairs nodes")
 
 
@@ -376,6 +371,7 @@ HANDLERS: Mapping[str, Callable[[Replay, Step], None]] = {
     "node": node,
     "round": round_event,
     "extending": extending,
+    "sending": sending,
     "answered": answered,
     "healing": healing,
     "finish": finish,

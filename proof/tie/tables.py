@@ -8,12 +8,12 @@ transition may change; `replay.py` chooses them such that all others cannot matt
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from proof.logic import Function
-from proof.state import FIELDS, TIME, TRUTH, State
+from proof.state import FIELDS, NODES, TRUTH, State
 
 Key = tuple[Any, ...]
 
@@ -89,8 +89,8 @@ def state(focus: Focus, values: dict[str, Any]) -> State:
     Where a value is missing, it is false, zero, or a table of these."""
     complete: dict[str, Any] = {}
     for name, each in FIELDS.items():
-        default = False if each.value == TRUTH else 0 if each.value == TIME else None
-        missing = Table(each.keys, default, focus) if each.keys else default or 0
+        default: Any = {TRUTH: False, NODES: frozenset()}.get(each.value, 0)
+        missing = Table(each.keys, default, focus) if each.keys else default
         complete[name] = values.get(name, missing)
     return State(complete, focus.every)
 
@@ -103,6 +103,3 @@ def commit(before: State, after: State) -> State:
             value.table.entries.update(value.changes)
             values[name] = value.table
     return State(values, before.quantify)
-
-
-Clock = Callable[..., int]

@@ -110,7 +110,7 @@ def _steps(lines: list[list[Any]], world: World) -> Iterator[Step]:
             yield Step(number, time, None, 0, first, details)
             continue
         client, (clock, what, *rest) = world.names[first], details
-        read_at = {"begin": lambda: rest[2], "extending": lambda: rest[1][0][1]}.get(what)
+        read_at = {"begin": lambda: rest[2], "extending": lambda: rest[1]}.get(what)
         if read_at and clock - read_at() > 2:
             # The process was preempted after it read its clock: the step happened before.
             rate = world.clients[client].rate

@@ -44,7 +44,7 @@ impl ExtensionBatch {
             .map(|PendingExtension { lease, extension, .. }| lease.extend_target(extension));
         let request = Request::Extend(locks.collect());
         #[cfg(test)]
-        crate::lock::steps::extending(&request, &items);
+        crate::lock::steps::sending(&request, &items);
         let began = items.iter().map(|item| item.sent).min().unwrap_or_else(clock::now);
         let patience = items.iter().map(|item| item.patience).max().unwrap_or_default();
         Self {

@@ -32,8 +32,6 @@ pub(crate) async fn send_heal(
     let address = driver.nodes[node].address();
     for (lease, _) in &leases {
         events::healing(&lease.grant.resources, lease.grant.fence, address);
-        #[cfg(test)]
-        crate::lock::steps::healing(lease, node);
     }
     let request = Request::Heal(leases.iter().map(lock).collect());
     let timeouts = leases.iter().map(|(lease, _)| lease.grant.term.ttl);

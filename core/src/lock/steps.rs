@@ -27,13 +27,12 @@ pub(crate) fn began(subject: &Subject, sent: Moment, term: Term) {
     });
 }
 
-/// A round handled an event. Not reported is a vote against it that leads to nothing.
+/// A round handled an event. Not reported is a vote against it that decides nothing.
 pub(crate) fn handled(subject: &Subject, event: Event, actions: &Actions) {
     let is_against = |vote| !matches!(vote, Vote::Granted { .. } | Vote::Guarded);
     if let Event::Vote { vote, .. } | Event::Late { vote, .. } = event
         && is_against(vote)
-        && *actions == (Actions { outcome: actions.outcome, ..Actions::default() })
-        && !matches!(actions.outcome, Some(Outcome::Won { .. }))
+        && *actions == Actions::default()
     {
         return;
     }
@@ -66,19 +65,24 @@ fn voted(vote: Vote) -> String {
     }
 }
 
-/// Extensions begin that share a request.
-pub(crate) fn extending(request: &Request, items: &[PendingExtension]) {
+/// An extension begins.
+pub(crate) fn extending(lease: &HeldLease, sent: Moment, term: Term) {
+    record(|| {
+        let (token, ttl) = (lease.grant.subject.token.as_str(), term.ttl.as_nanos());
+        format!("\"extending\",{token:?},{},{ttl},{}", nanos(sent), nanos(term.end(sent)))
+    });
+}
+
+/// Extensions are sent in one request.
+pub(crate) fn sending(request: &Request, items: &[PendingExtension]) {
     let Request::Extend(locks) = request else { return };
     record(|| {
-        let mut step = format!("\"extending\",{},[", locks.as_ptr().addr());
-        for (position, item) in items.iter().enumerate() {
-            let comma = if position > 0 { "," } else { "" };
-            let term = item.extension.term();
-            let (sent, end) = (nanos(item.sent), nanos(term.end(item.sent)));
-            let (token, ttl) = (item.lease.grant.subject.token.as_str(), term.ttl.as_nanos());
-            let _ = write!(step, "{comma}[{token:?},{sent},{ttl},{end}]");
-        }
-        step + "]"
+        let item = |item: &PendingExtension| {
+            let (token, ttl) = (item.lease.grant.subject.token.as_str(), item.extension.term().ttl);
+            format!("[{token:?},{},{}]", nanos(item.sent), ttl.as_nanos())
+        };
+        let items: Vec<_> = items.iter().map(item).collect();
+        format!("\"sending\",{},[{}]", locks.as_ptr().addr(), items.join(","))
     });
 }
 
@@ -98,9 +102,9 @@ pub(crate) fn answered(
     });
 }
 
-/// HEAL is sent.
-pub(crate) fn healing(lease: &HeldLease, node: usize) {
-    record(|| format!("\"healing\",{:?},{node}", lease.grant.subject.token.as_str()));
+/// A repair begins, which will send HEAL.
+pub(crate) fn healing(lease: &HeldLease) {
+    record(|| format!("\"healing\",{:?}", lease.grant.subject.token.as_str()));
 }
 
 /// A lease ends for its holder.
