@@ -9,7 +9,7 @@ from typing import Any
 
 from proof.logic import Term
 from proof.state import State
-from proof.step import Step, Transition
+from proof.step import Step
 from proof.systems import System
 
 
@@ -27,7 +27,7 @@ def edited(system: System, name: str, edit: Callable[..., Step]) -> System:
 
 def without(name: str, *conditions: str) -> Callable[[System], System]:
     """A transition happens without some of its conditions."""
-    return but(name, lambda s, **_: {condition: True for condition in conditions})
+    return but(name, lambda s, **_: dict.fromkeys(conditions, True))
 
 
 def but(

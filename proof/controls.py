@@ -1,7 +1,7 @@
 """Deliberate errors. Each must make the proof fail, in the named steps and nowhere else.
 
-A control also has a real run, if there is one: steps from the beginning after which the property is
-violated. With the rules as they are, there must be no such run. A control without a run breaks the
+A control also has a real run, if there is one: steps from the beginning after which a property is
+violated. The rules as they are must refuse the same steps. A control without a run breaks the
 inductive argument only, as far as we know; the rule that it breaks may be stricter than necessary.
 """
 
@@ -17,11 +17,16 @@ from proof.runs import LOOKS, ROUND, violates
 from proof.step import ASSUMED
 from proof.systems import GUARD, MEMORY, ONCE, Formula, System
 
+NO_EXCLUSION = violates(properties.exclusion)
+
 
 @dataclass(frozen=True)
 class Control:
-    """A deliberate error. `fails` has, for each transition whose proof fails, the conjuncts that it
-    breaks; `property` stands for the properties."""
+    """A deliberate error.
+
+    `fails` has, for each transition whose proof fails, the conjuncts that the solver does not prove
+    (it refutes at least one of them). `property` stands for the properties.
+    """
 
     name: str
     meaning: str
@@ -29,7 +34,7 @@ class Control:
     change: Callable[[System], System]
     fails: Mapping[str, set[str]]
     run: str = ""
-    goal: Formula = violates(properties.exclusion)
+    goal: Formula = NO_EXCLUSION
     sizes: Mapping[str, int] = field(default_factory=dict)
 
     def broken(self) -> System:
@@ -43,7 +48,11 @@ CONTROLS = (
         "A lease may end after its keys expire.",
         MEMORY,
         without_axiom("a lease ends before its keys"),
-        {},
+        {
+            "grant": {"promises_are_kept"},
+            "confirm": {"promises_are_kept"},
+            "swap": {"promises_are_kept"},
+        },
         f"{ROUND} tick expire expire {ROUND}",
     ),
     Control(
@@ -51,7 +60,7 @@ CONTROLS = (
         "Two majorities need not share a node: a quorum one too small, or different node lists.",
         MEMORY,
         without_axiom("any two majorities share a node"),
-        {},
+        {"property": {"distinct_slots", "exclusion", "one_valid_adopter"}},
         "begin_round grant count_vote fix_fence win begin_round grant count_vote fix_fence win",
     ),
     Control(
@@ -72,7 +81,7 @@ CONTROLS = (
                 ),
             ),
         ),
-        {},
+        {"win": {"leases_are_promised"}},
         "begin_round grant grant count_vote count_vote fix_fence tick win "
         f"tick expire expire {ROUND}",
     ),
@@ -81,7 +90,7 @@ CONTROLS = (
         "A node confirms an extension though it does not have the key.",
         MEMORY,
         without("confirm", "the node has the keys"),
-        {},
+        {"confirm": {"one_live_promise", "promises_are_kept"}},
         f"{ROUND} begin_extension tick confirm confirm count_confirmation count_confirmation "
         f"extend tick expire {ROUND}",
     ),
@@ -94,7 +103,7 @@ CONTROLS = (
             "those that confirm are a majority",
             ASSUMED + "(c) a majority remembers its confirmation",
         ),
-        {},
+        {"extend": {"keepers_are_a_majority", "leases_are_promised"}},
         f"{ROUND} begin_extension tick confirm count_confirmation extend tick expire {ROUND}",
     ),
     Control(
@@ -114,16 +123,17 @@ CONTROLS = (
                 )
             ),
         ),
-        {},
+        {"confirm": {"promises_are_kept"}},
         f"{ROUND} begin_extension begin_extension tick confirm confirm count_confirmation "
         f"count_confirmation extend confirm tick expire {ROUND}",
+        sizes={"Extension": 2},
     ),
     Control(
         "delete of a held key",
         "RELEASE or UNDO is sent while the lease is held.",
         MEMORY,
         without("delete", "the client gave it up"),
-        {},
+        {"delete": {"promises_are_kept"}},
         f"{ROUND} delete {ROUND}",
     ),
     Control(
@@ -143,7 +153,7 @@ CONTROLS = (
                 )
             ),
         ),
-        {},
+        {"heal": {"promises_are_kept"}},
         f"{ROUND} finish delete delete {ROUND} heal delete {ROUND}",
     ),
     Control(
@@ -158,8 +168,9 @@ CONTROLS = (
                 )
             },
         ),
-        {},
+        {"grant": {"keys_exclude", "one_live_promise"}},
         f"{ROUND} {ROUND}",
+        sizes={"Resource": 2},
     ),
     Control(
         "shared beside exclusive",
@@ -176,7 +187,7 @@ CONTROLS = (
                 )
             },
         ),
-        {},
+        {"grant": {"keys_exclude", "one_live_promise"}},
         f"{ROUND} {ROUND}",
     ),
     Control(
@@ -198,17 +209,16 @@ CONTROLS = (
                 )
             },
         ),
-        {},
+        {"grant": {"keys_exclude", "one_live_promise"}},
         f"{ROUND} {ROUND} {ROUND}",
         lambda s: s.every(lambda a: both(s.valid(a), s.writer(a))),
-        {"Resource": 1},
     ),
     Control(
         "(c) broken",
         "Nodes forget what a valid lease needs, without the guard.",
         MEMORY,
         without("forget", ASSUMED + "(c) a majority remembers what it granted"),
-        {},
+        {"forget": {"leases_are_promised"}},
         f"{ROUND} forget {ROUND}",
     ),
     Control(
@@ -216,7 +226,7 @@ CONTROLS = (
         "A node's clock is set forward, and a valid lease needs the node.",
         MEMORY,
         without("set_clock", ASSUMED + "(c) a majority remembers what it granted"),
-        {},
+        {"set_clock": {"leases_are_promised"}},
         f"{ROUND} set_clock expire {ROUND}",
     ),
     Control(
@@ -224,7 +234,7 @@ CONTROLS = (
         "Votes of a node that has just restarted count.",
         GUARD,
         without("count_vote", "the guard is over"),
-        {},
+        {"count_vote": {"counted_votes_are_trusted"}},
         f"{LOOKS} {ROUND} forget {LOOKS} {ROUND}",
     ),
     Control(
@@ -232,7 +242,7 @@ CONTROLS = (
         "Confirmations of a node that has just restarted count.",
         GUARD,
         without("count_confirmation", "the guard is over"),
-        {},
+        {"count_confirmation": {"counted_confirmations_are_trusted"}},
         f"{LOOKS} {LOOKS} begin_round begin_round grant grant count_vote count_vote fix_fence win "
         "grant count_vote tick forget heal look begin_extension confirm confirm "
         "count_confirmation count_confirmation extend tick expire grant count_vote fix_fence win",
@@ -250,7 +260,7 @@ CONTROLS = (
                 )
             },
         ),
-        {},
+        {"count_vote": {"counted_votes_are_trusted"}},
     ),
     Control(
         "restart not noticed",
@@ -270,17 +280,15 @@ CONTROLS = (
                 )
             ),
         ),
-        {},
+        {"look": {"counted_extensions_are_late", "counted_rounds_are_late", "guards_last"}},
         f"{LOOKS} look {ROUND} forget look {ROUND}",
     ),
     Control(
         "restart without reconnect",
         "A node restarts, and its votes count before a client examines it again.",
         GUARD,
-        without(
-            "count_vote", ASSUMED + "a node that restarts is examined before its votes count"
-        ),
-        {},
+        without("count_vote", ASSUMED + "a node that restarts is examined before its votes count"),
+        {"count_vote": {"counted_votes_are_trusted"}},
         f"{LOOKS} look {ROUND} forget {ROUND}",
     ),
     Control(
@@ -288,7 +296,7 @@ CONTROLS = (
         "A node reports a longer uptime than is true.",
         GUARD,
         without("look", ASSUMED + "the node reports no more than its true uptime"),
-        {},
+        {"look": {"counted_extensions_are_late", "counted_rounds_are_late", "guards_last"}},
         f"{LOOKS} {ROUND} forget {LOOKS} {ROUND}",
     ),
     Control(
@@ -296,7 +304,7 @@ CONTROLS = (
         "A round is won after its validity end.",
         GUARD,
         without("win", "the validity end is ahead"),
-        {},
+        {"win": {"fences_grow", "leases_are_stored", "valid_fences_are_largest"}},
         f"{LOOKS} begin_round grant grant count_vote count_vote fix_fence tick expire expire "
         f"{ROUND} win",
         violates(properties.fences),
@@ -306,7 +314,7 @@ CONTROLS = (
         "An extension is accepted after the old validity end.",
         GUARD,
         without("extend", "the lease is valid"),
-        {},
+        {"extend": {"valid_fences_are_largest"}},
         f"{LOOKS} {ROUND} begin_extension tick expire expire {ROUND} finish delete delete "
         "heal heal confirm confirm count_confirmation count_confirmation extend",
         violates(properties.valid_fence),
@@ -326,7 +334,7 @@ CONTROLS = (
                 )
             ),
         ),
-        {},
+        {"fix_fence": {"grants_after_a_store_are_larger", "stored_fences_are_marked"}},
         f"{LOOKS} look begin_round grant tick expire begin_round grant grant count_vote count_vote "
         f"fix_fence win finish delete delete {ROUND}",
         violates(properties.fences),
@@ -336,7 +344,7 @@ CONTROLS = (
         "The fence is that of any vote, not the largest.",
         GUARD,
         without("fix_fence", "no other is larger"),
-        {},
+        {"fix_fence": {"fences_are_largest"}},
         f"{LOOKS} look begin_round grant tick expire begin_round grant grant count_vote count_vote "
         "fix_fence raise_fence win finish delete delete "
         "begin_round grant grant count_vote count_vote fix_fence raise_fence win",
@@ -347,21 +355,28 @@ CONTROLS = (
         "A node acknowledges RAISE though it does not have the key.",
         GUARD,
         without("raise_fence", "the node has the keys"),
-        {},
+        {"raise_fence": {"grants_after_a_store_are_larger"}},
     ),
     Control(
         "RAISE of an uncounted vote",
         "A node acknowledges RAISE though its vote was not counted into the fence.",
         GUARD,
         without("raise_fence", "the node's vote was counted into it"),
-        {},
+        {"raise_fence": {"fences_are_largest"}},
     ),
     Control(
         "no floor",
         "A node without a counter grants a small fence.",
         GUARD,
         without("grant", "the fence is not below the floor"),
-        {},
+        {
+            "grant": {
+                "grants_after_a_store_are_larger",
+                "keys_block_grants",
+                "live_grants_are_last",
+                "trusted_fences_differ",
+            }
+        },
         f"{LOOKS} {ROUND} tick forget forget {LOOKS} tick {ROUND}",
         violates(properties.fences),
     ),
@@ -372,7 +387,20 @@ CONTROLS = (
         without_axiom(
             "the guard exceeds the differences between wall clocks, if counters can be lost"
         ),
-        {},
+        {
+            "grant": {
+                "grants_after_a_store_are_larger",
+                "keys_block_grants",
+                "live_grants_are_last",
+                "trusted_fences_differ",
+            },
+            "swap": {
+                "grants_after_a_store_are_larger",
+                "keys_block_grants",
+                "live_grants_are_last",
+                "trusted_fences_differ",
+            },
+        },
         f"{LOOKS} {ROUND} tick forget forget {LOOKS} tick {ROUND}",
         violates(properties.fences),
     ),
@@ -381,7 +409,7 @@ CONTROLS = (
         "A counter expires before the wall clock has passed it by more than clocks are set back.",
         GUARD,
         without_axiom("a counter is kept longer than clocks are set back"),
-        {},
+        {"expire_counter": {"forgotten_counters_are_passed"}},
         f"{LOOKS} {ROUND} tick finish delete delete expire_counter expire_counter tick {ROUND}",
         violates(properties.fences),
     ),
@@ -390,7 +418,7 @@ CONTROLS = (
         "A node's wall clock is set back by more than the memory allows.",
         GUARD,
         without("tick", ASSUMED + "no node's wall clock is set back too far"),
-        {},
+        {"tick": {"wall_clocks_are_near_their_top"}},
         f"{LOOKS} {ROUND} tick finish delete delete expire_counter expire_counter tick {ROUND}",
         violates(properties.fences),
     ),
@@ -399,7 +427,7 @@ CONTROLS = (
         "A lease is taken over before it has ended for its holder.",
         MEMORY,
         without("begin_round", "a lease that is taken over has ended"),
-        {},
+        {"begin_round": {"parents_have_ended"}},
         f"{ROUND} begin_round swap swap count_vote count_vote fix_fence win",
     ),
     Control(
@@ -407,7 +435,7 @@ CONTROLS = (
         "A node swaps keys that do not have the parent's token.",
         MEMORY,
         without("swap", "the node has the parent's keys"),
-        {},
+        {"swap": {"keys_exclude", "one_live_promise", "promises_are_kept"}},
         f"{ROUND} finish begin_round swap swap count_vote count_vote fix_fence win "
         "begin_round swap swap count_vote count_vote fix_fence win",
     ),
@@ -415,10 +443,8 @@ CONTROLS = (
         "late HEAL after hand-over",
         "A late HEAL of the parent's token is applied where it was swapped away.",
         ONCE,
-        without(
-            "heal", ASSUMED + "a late HEAL is refused where its keys were swapped away"
-        ),
-        {},
+        without("heal", ASSUMED + "a late HEAL is refused where its keys were swapped away"),
+        {"heal": {"swapped_keys_stay_away"}},
         f"{LOOKS} look begin_round grant grant grant count_vote count_vote fix_fence win finish "
         "begin_round swap swap count_vote count_vote fix_fence win finish delete heal "
         "begin_round swap swap count_vote count_vote fix_fence win",
@@ -428,9 +454,10 @@ CONTROLS = (
         "late ACQUIRE after hand-over",
         "A late ACQUIRE of the parent's token is applied after the adopter has left.",
         ONCE,
-        without(
-            "grant", ASSUMED + "a late ACQUIRE is refused where its keys were swapped away"
-        ),
-        {},
+        without("grant", ASSUMED + "a late ACQUIRE is refused where its keys were swapped away"),
+        {"grant": {"swapped_keys_stay_away"}},
+        f"{LOOKS} look {ROUND} heal finish begin_round swap swap count_vote count_vote fix_fence "
+        "win finish delete grant begin_round swap swap count_vote count_vote fix_fence win",
+        violates(properties.one_adopter),
     ),
 )

@@ -15,9 +15,7 @@ ROUND = "begin_round grant grant count_vote count_vote fix_fence win"
 
 LOOKS = "look look"
 
-EXTENSION = (
-    "begin_extension tick confirm confirm count_confirmation count_confirmation extend"
-)
+EXTENSION = "begin_extension tick confirm confirm count_confirmation count_confirmation extend"
 
 
 def violates(claim: Formula) -> Formula:
@@ -56,9 +54,7 @@ def two_slots(s: State) -> Term:
     """Two exclusive leases of different resources are valid."""
     return negated(
         s.every(
-            lambda a, b: negated(
-                both(s.valid(a), s.valid(b), a != b, s.writer(a), s.writer(b))
-            )
+            lambda a, b: negated(both(s.valid(a), s.valid(b), a != b, s.writer(a), s.writer(b)))
         )
     )
 
@@ -80,15 +76,37 @@ class Run:
 
 
 RUNS = (
-    Run("a lease, and another after its release", MEMORY, f"{ROUND} finish delete delete {ROUND}", two_won),
-    Run("a lease, and another after its end", MEMORY, f"{ROUND} tick expire expire {ROUND}", two_won),
+    Run(
+        "a lease, and another after its release",
+        MEMORY,
+        f"{ROUND} finish delete delete {ROUND}",
+        two_won,
+    ),
+    Run(
+        "a lease, and another after its end", MEMORY, f"{ROUND} tick expire expire {ROUND}", two_won
+    ),
     Run("an extended lease", MEMORY, f"{ROUND} {EXTENSION} tick", some_valid),
-    Run("two shared leases", MEMORY, f"{ROUND} {ROUND}", two_shared, {"Resource": 1}),
-    Run("two slots", MEMORY, f"{ROUND} {ROUND}", two_slots),
-    Run("a lease of which a node forgets its part", MEMORY, f"{ROUND} grant choose_keepers forget", some_valid),
-    Run("a lease, and a node whose clock is set", MEMORY, f"{ROUND} grant choose_keepers set_clock", some_valid),
+    Run("two shared leases", MEMORY, f"{ROUND} {ROUND}", two_shared),
+    Run("two slots", MEMORY, f"{ROUND} {ROUND}", two_slots, {"Resource": 2}),
+    Run(
+        "a lease of which a node forgets its part",
+        MEMORY,
+        f"{ROUND} grant choose_keepers forget",
+        some_valid,
+    ),
+    Run(
+        "a lease, and a node whose clock is set",
+        MEMORY,
+        f"{ROUND} grant choose_keepers set_clock",
+        some_valid,
+    ),
     Run("a lease behind the guard", GUARD, f"{LOOKS} {ROUND} doubt", some_valid),
-    Run("a lease that is repaired", GUARD, f"{LOOKS} look {ROUND} forget heal look {EXTENSION}", some_valid),
+    Run(
+        "a lease that is repaired",
+        GUARD,
+        f"{LOOKS} look {ROUND} forget heal look {EXTENSION}",
+        some_valid,
+    ),
     Run(
         "a lease after all nodes lost everything",
         GUARD,
@@ -108,5 +126,10 @@ RUNS = (
         f"{LOOKS} {ROUND} finish delete delete tick expire_counter expire_counter {ROUND}",
         two_won,
     ),
-    Run("a lease that is handed over", ONCE, f"{LOOKS} {ROUND} finish begin_round swap swap count_vote count_vote fix_fence win", adopted),
+    Run(
+        "a lease that is handed over",
+        ONCE,
+        f"{LOOKS} {ROUND} finish begin_round swap swap count_vote count_vote fix_fence win",
+        adopted,
+    ),
 )

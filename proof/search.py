@@ -27,8 +27,8 @@ SIZES = {
     "Node": 3,
     "Client": 3,
     "Attempt": 3,
-    "Extension": 2,
-    "Resource": 2,
+    "Extension": 1,
+    "Resource": 1,
     "Nodes": 8,
 }
 
@@ -55,7 +55,7 @@ class Search:
 def search(
     system: System, words: Sequence[str], goal: Formula, sizes: Mapping[str, int] | None = None
 ) -> Search:
-    """Searches a run of these steps, in this order, with any parameters, after which `goal` holds."""
+    """Searches a run of these steps, in this order, after which `goal` holds."""
     universe = Universe({**SIZES, **(sizes or {})})
     first = s = universe.state("@0")
     terms = [*system.axioms(s).values(), *system.initial(s).values(), *all_sets(universe, s)]
@@ -74,14 +74,12 @@ def search(
 
 
 def all_sets(universe: Universe, s: State) -> list[Any]:
-    """Returns terms that make the sets of nodes all sets there are, and majorities what they are."""
+    """Returns terms that make `Nodes` all sets of nodes. The axioms tell which are majorities."""
     nodes, sets = universe.things["Node"], universe.things["Nodes"]
     terms = []
     for bits, name in enumerate(sets):
         inside = [bool(bits >> at & 1) for at in range(len(nodes))]
-        terms += [
-            s.member(node, name) == is_in for node, is_in in zip(nodes, inside, strict=True)
-        ]
+        terms += [s.member(node, name) == is_in for node, is_in in zip(nodes, inside, strict=True)]
     return terms
 
 
@@ -96,8 +94,8 @@ def named(universe: Universe, before: State, after: State, tag: str) -> tuple[St
         if not field.keys:
             terms.append(values[name] == after.values[name])
             continue
-        for key in itertools.product(*(universe.things[sort] for sort in field.keys)):
-            terms.append(values[name](*key) == after.values[name](*key))
+        keys = itertools.product(*(universe.things[sort] for sort in field.keys))
+        terms += [values[name](*key) == after.values[name](*key) for key in keys]
     return State(values, after.quantify), terms
 
 
@@ -180,5 +178,3 @@ def broken(system: System, run: Found) -> list[str]:
             if claim.__name__ not in found and negated(claim(state)):
                 found[claim.__name__] = number
     return [f"{name} after step {number}" for name, number in found.items()]
-
-
