@@ -24,7 +24,7 @@ from proof.solving import ask
 from proof.systems import SYSTEMS
 from proof.transitions import TRANSITIONS
 
-CONTROL_LIMIT = 5
+CONTROL_LIMIT = 3
 """Seconds for one question about a control and one seed. To refute takes longer than to prove."""
 
 
@@ -151,7 +151,7 @@ def show(name: str) -> None:
 
 def jobs(*, is_second: bool) -> list[tuple[Callable[..., Report], tuple[object, ...]]]:
     """Returns what to do, the longest jobs first."""
-    parts = [(name, only) for name in SYSTEMS for only in ("", *TRANSITIONS)]
+    parts = [(name, only) for name, it in SYSTEMS.items() for only in ("", *it.transitions)]
     if is_second:
         return [(prove_second, part) for part in parts]
     return [

@@ -19,7 +19,7 @@ def is_past(s: State, a: Term) -> Term:
 def is_past_extension(s: State, x: Term) -> Term:
     """Whether the validity end that an extension may win has passed."""
     clock = s.client_clock(s.client(s.lease(x)))
-    return clock >= s.asked_holder(x) + s.extension_validity(x)
+    return clock >= s.asked_clock(x) + s.extension_validity(x)
 
 
 def is_live(s: State, node: Term, a: Term) -> Term:
@@ -59,7 +59,7 @@ def extensions_are_timed(s: State) -> Term:
             both(
                 s.won(s.lease(x)),
                 s.asked_at(x) <= s.now,
-                s.client_clock(holder(x)) - s.asked_holder(x) >= s.now - s.asked_at(x),
+                s.client_clock(holder(x)) - s.asked_clock(x) >= s.now - s.asked_at(x),
                 s.guard_clock(holder(x)) >= s.asked_guard(x),
                 either(
                     is_past_extension(s, x),

@@ -6,6 +6,7 @@ import inspect
 import re
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,7 @@ from proof.assumptions import NAMES, lemmas
 from proof.invariant import fences, guard, lock, transfer
 from proof.state import FIELDS, State
 from proof.step import PARAMETERS, apply, parameters
+from proof.systems import SYSTEMS
 from proof.transitions import TRANSITIONS
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -59,15 +61,16 @@ def test_plain_values_need_no_solver() -> None:
     assert done.stdout == "False\n"
 
 
-def some_state(**values: object) -> State:
+def some_state(things: Mapping[str, list[object]] | None = None, **values: object) -> State:
     """Returns a state with one node, client, attempt and resource."""
-    domains = {
+    domains: dict[str, list[object]] = {
         "Node": ["node"],
         "Client": ["client"],
         "Attempt": ["attempt"],
         "Extension": [],
         "Resource": ["resource"],
         "Nodes": [],
+        **(things or {}),
     }
     constants = {
         "client": lambda _: "client",
@@ -109,3 +112,21 @@ def test_every_field_claim_and_transition_has_a_sentence() -> None:
     for thing in (*claims, *transfer.ONCE, *TRANSITIONS.values(), *named):
         assert inspect.getdoc(thing), thing
     assert all(field.meaning.endswith(".") for field in FIELDS.values())
+
+
+@pytest.mark.parametrize("system", SYSTEMS)
+def test_everything_holds_where_nothing_has_happened(system: str) -> None:
+    state = some_state(
+        things={"Extension": ["extension"], "Nodes": [frozenset(["node"])]},
+        majority=lambda _: True,
+        member=lambda node, nodes: node in nodes,
+        first=lambda _: "resource",
+        conflict=lambda *_: False,
+        lease=lambda _: "attempt",
+        parent=lambda _: "attempt",
+        counter_until={("node", "resource"): 60},
+    )
+    it = SYSTEMS[system]
+    claims = (*it.invariant, *it.properties)
+    assert [claim.__name__ for claim in claims if claim(state) is not True] == []
+    assert [name for name, holds in it.initial(state).items() if holds is not True] == []
