@@ -79,7 +79,7 @@ LOSSES = ("forget", "set_clock")
 
 KEPT = System(
     "no node forgets",
-    lambda s: {"the guard is off": negated(s.guarded)},
+    lambda s: {"the guard is off": negated(s.guarded), "no counter is lost": negated(s.lossy)},
     (*BASE, guard.trusted_grants_are_promises, *fences.CONJUNCTS),
     (*EXCLUSION, *FENCES),
     {name: step for name, step in TRANSITIONS.items() if name not in LOSSES},
