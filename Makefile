@@ -8,12 +8,13 @@ BIN := $(VENV)/bin
 STAMPS := .cache
 PLOTS := $(STAMPS)/bench-plots
 SITE := $(STAMPS)/docs
+SOLVERS := $(STAMPS)/solvers
 
 # The cargo profile of what `make build` puts in place: `quick`, or `release` to measure it.
 PROFILE := quick
 
 .PHONY: help build native demo examples test verify build-tests test-rust test-python test-node test-rolling test-examples \
-    model simulate chaos mutants bench bench-report bench-waiting bench-scale packages test-packages licenses version home docs lint rooms clean redis
+    model proof proof-second simulate chaos mutants bench bench-report bench-waiting bench-scale packages test-packages licenses version home docs lint rooms clean redis
 
 help:
 	@echo 'make build   both packages, in place (PROFILE=release: as they are published)'
@@ -22,6 +23,7 @@ help:
 	@echo 'make verify  the long forms of what is short in make test; takes hours'
 	@echo 'make examples  what the examples in examples/ run on (make test-examples: their tests)'
 	@echo 'make model   every order of events, up to a bound (MODEL=deep: further; SCOPE=text)'
+	@echo 'make proof   the proof of the protocol, by a solver, with its negative controls (make proof-second: another solver)'
 	@echo 'make simulate  whole clients under simulated faults (SEEDS=2000, FIRST_SEED=1; SEED=n shows one)'
 	@echo 'make mutants   breaks the protocol, the driver and the scripts on purpose, and shows what catches it'
 	@echo 'make chaos   clients in three languages under faults for 5 minutes (SECONDS=300, SEED=random)'
@@ -115,6 +117,13 @@ test-examples: build redis
 model:
 	$(CARGO_TEST) $(RUST_PACKAGES) --quiet --lib model:: -- --nocapture
 
+# A minute on two cores. For some claims, the second solver runs out of time; those it only counts.
+proof: $(STAMPS)/proof
+	$(SOLVERS)/bin/python -m proof
+
+proof-second: $(STAMPS)/proof
+	$(SOLVERS)/bin/python -m proof --cvc5
+
 simulate:
 	$(CARGO_TEST) $(RUST_PACKAGES) --quiet --lib simulation:: -- --nocapture
 
@@ -202,6 +211,12 @@ $(STAMPS)/plots: bench/requirements.txt
 	@echo 'Python: making $(PLOTS)'
 	$(PYTHON) -m venv --clear $(PLOTS)
 	$(PLOTS)/bin/pip install --quiet --disable-pip-version-check --no-deps -r bench/requirements.txt
+	@touch $@
+
+$(STAMPS)/proof: proof/requirements.txt
+	@echo 'Python: making $(SOLVERS)'
+	$(PYTHON) -m venv --clear $(SOLVERS)
+	$(SOLVERS)/bin/pip install --quiet --disable-pip-version-check --no-deps -r proof/requirements.txt
 	@touch $@
 
 $(STAMPS)/site: site/requirements.txt site/package-lock.json

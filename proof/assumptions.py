@@ -116,9 +116,7 @@ def initial(s: State) -> dict[str, Term]:
                 either(s.applied(node, x), s.confirmed(node, x), s.acknowledged(node, x))
             )
         ),
-        "no node has a key": s.every(
-            lambda node, resource, a: negated(s.holds(node, resource, a))
-        ),
+        "no node has a key": s.every(lambda node, resource, a: negated(s.holds(node, resource, a))),
         "no client has examined a node": s.every(
             lambda client, node: negated(s.looked(client, node))
         ),
@@ -135,8 +133,7 @@ def initial(s: State) -> dict[str, Term]:
         "counters are those of earlier leases": s.every(
             lambda node, resource: both(
                 s.counter(node, resource) == s.mark(node, resource),
-                s.counter(node, resource)
-                <= s.counter_until(node, resource) - s.memory + s.window,
+                s.counter(node, resource) <= s.counter_until(node, resource) - s.memory + s.window,
                 implies(s.lossy, s.mark(node, resource) <= s.now + s.spread + s.window),
             )
         ),

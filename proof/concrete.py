@@ -42,11 +42,14 @@ DEFAULTS = {TRUTH: False, TIME: Fraction(0)}
 
 
 def state(domains: Domains, values: Mapping[str, Any]) -> State:
-    """Returns a state. `values` has dictionaries or functions for fields with keys, and plain values
-    for the others. Where a value is missing, it is false or zero; sets of nodes are then empty."""
+    """Returns a state.
+
+    `values` has dictionaries or functions for fields with keys, and plain values for the others. A
+    value that is missing is false, zero or an empty set of nodes.
+    """
     tables: dict[str, Any] = {}
     for name, field in FIELDS.items():
-        default = frozenset() if field.value == "Nodes" else DEFAULTS.get(field.value, 0)
+        default: Any = frozenset() if field.value == "Nodes" else DEFAULTS.get(field.value, 0)
         value = values.get(name, {} if field.keys else default)
         if isinstance(value, Mapping):
             entries = {key if isinstance(key, tuple) else (key,): one for key, one in value.items()}
@@ -59,6 +62,8 @@ def quantifier(domains: Domains) -> Callable[[list[str], Function], bool]:
     """Returns what decides whether a body holds for all things of some sorts."""
 
     def every(sorts: Iterable[str], body: Function) -> bool:
-        return all(body(*things) for things in itertools.product(*(domains[sort] for sort in sorts)))
+        return all(
+            body(*things) for things in itertools.product(*(domains[sort] for sort in sorts))
+        )
 
     return every

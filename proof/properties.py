@@ -17,8 +17,10 @@ def exclusion(s: State) -> Term:
 
 
 def distinct_slots(s: State) -> Term:
-    """Two valid permits of a semaphore have different slots, so there are no more of them than slots.
-    A slot is a resource, and a permit an exclusive attempt for one: `first`."""
+    """Two valid permits of a semaphore have different slots, so there are as many slots at least.
+
+    A slot is a resource, and a permit an exclusive attempt for one: `first`.
+    """
     return s.every(
         lambda a, b: implies(
             both(s.valid(a), s.valid(b), a != b, s.writer(a), s.writer(b)),
@@ -49,9 +51,7 @@ def fences(s: State) -> Term:
 def unique_fences(s: State) -> Term:
     """No two leases that conflict have the same fence."""
     return s.every(
-        lambda a, b: implies(
-            both(s.conflict(a, b), s.won(a), s.won(b)), s.fence(a) != s.fence(b)
-        )
+        lambda a, b: implies(both(s.conflict(a, b), s.won(a), s.won(b)), s.fence(a) != s.fence(b))
     )
 
 
@@ -59,9 +59,7 @@ def valid_fence(s: State) -> Term:
     """A valid lease has the largest fence of all leases that conflict with it, whenever those were
     won. So storage that checks fences accepts its writes."""
     return s.every(
-        lambda a, b: implies(
-            both(s.conflict(a, b), s.valid(a), s.won(b)), s.fence(b) < s.fence(a)
-        )
+        lambda a, b: implies(both(s.conflict(a, b), s.valid(a), s.won(b)), s.fence(b) < s.fence(a))
     )
 
 

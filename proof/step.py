@@ -46,7 +46,7 @@ PARAMETERS: Mapping[str, tuple[str, ...]] = {
     "remembered": (RESOURCE, ATTEMPT, TRUTH),
     "counters": (RESOURCE, TIME),
 }
-"""What each parameter of a transition is: a thing, a number, or a function (the value comes last)."""
+"""What each parameter of a transition is: a thing, a number, or a function (its value is last)."""
 
 ASSUMED = "assumed: "
 """Begins the name of a condition that no rule of the lock ensures: the surroundings must."""

@@ -55,9 +55,7 @@ class Universe:
     def state(self, tag: str = "") -> State:
         """Returns a state about which nothing is known. States share their constants."""
         values = {
-            name: self.symbol(
-                name if name in CONSTANTS else name + tag, *field.keys, field.value
-            )
+            name: self.symbol(name if name in CONSTANTS else name + tag, *field.keys, field.value)
             for name, field in FIELDS.items()
         }
         return State(values, self.every)

@@ -1,4 +1,4 @@
-"""What is proved under which assumptions: three systems of the same transitions."""
+"""What is proved under which assumptions: four systems of the same transitions."""
 
 from __future__ import annotations
 
@@ -75,4 +75,15 @@ ONCE = System(
 )
 """With the restart guard, if late requests for keys that were swapped away are refused."""
 
-SYSTEMS = {system.name: system for system in (MEMORY, GUARD, ONCE)}
+LOSSES = ("forget", "set_clock")
+
+KEPT = System(
+    "no node forgets",
+    lambda s: {"the guard is off": negated(s.guarded), "no counter is lost": negated(s.lossy)},
+    (*BASE, guard.trusted_grants_are_promises, *fences.CONJUNCTS),
+    (*EXCLUSION, *FENCES),
+    {name: step for name, step in TRANSITIONS.items() if name not in LOSSES},
+)
+"""Without the restart guard, if no node loses memory: fences too."""
+
+SYSTEMS = {system.name: system for system in (MEMORY, KEPT, GUARD, ONCE)}

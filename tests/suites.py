@@ -47,7 +47,7 @@ Lane = Sequence[Suite]
 BUILD = Suite("build-tests", "build")
 
 # Tests in Rust, Node.js and Python wait for servers and timers. Each suite runs many of them at the
-# same time, so the suites run one after another. The model and the simulation only compute, in the
+# same time, so the suites run one after another. The model, the proof and the simulation only compute, in the
 # CPU time that these leave.
 TEST: Sequence[Lane] = [
     [
@@ -57,6 +57,7 @@ TEST: Sequence[Lane] = [
     ],
     [
         Suite("model", "model", is_background=True),
+        Suite("proof", "proof", is_background=True),
         Suite("simulate", "simulation", is_background=True),
     ],
 ]
@@ -70,6 +71,7 @@ VERIFY: Sequence[Lane] = [
         Suite("test-packages", "packages, as released"),
         Suite("simulate", "simulation, 20,000 seeds", {"SEEDS": "20000"}),
         Suite("model", "model, deep", {"MODEL": "deep"}),
+        Suite("proof-second", "proof, second solver"),
         Suite("mutants", "mutants"),
     ],
 ]

@@ -26,9 +26,7 @@ def wall_clocks_agree(s: State) -> Term:
     return implies(
         s.lossy,
         s.every(
-            lambda node: both(
-                s.wall(node) <= s.now + s.spread, s.wall(node) >= s.now - s.spread
-            )
+            lambda node: both(s.wall(node) <= s.now + s.spread, s.wall(node) >= s.now - s.spread)
         ),
     )
 
@@ -38,8 +36,7 @@ def counters_are_kept(s: State) -> Term:
     return s.every(
         lambda node, resource: both(
             s.counter(node, resource) <= s.mark(node, resource),
-            s.counter(node, resource)
-            <= s.counter_until(node, resource) - s.memory + s.window,
+            s.counter(node, resource) <= s.counter_until(node, resource) - s.memory + s.window,
         )
     )
 
@@ -90,8 +87,10 @@ def trusted_fences_differ(s: State) -> Term:
 
 
 def grants_after_a_store_are_larger(s: State) -> Term:
-    """Where a fence is stored, the grants that follow the lease's own grant are above the fence: RAISE
-    is applied only while the node has the keys, so no grant comes between."""
+    """Where a fence is stored, the grants that follow the lease's own are above the fence.
+
+    RAISE is applied only while the node has the keys, so no grant comes between.
+    """
     return s.every(
         lambda node, a, b: implies(
             both(
@@ -139,7 +138,7 @@ def live_grants_are_last(s: State) -> Term:
 
 
 def stored_fences_are_marked(s: State) -> Term:
-    """A stored fence is at most the mark of the node that stores it, if that node's grant is trusted."""
+    """A stored fence is at most the mark of the node that stores it, if its grant is trusted."""
     return s.every(
         lambda node, resource, a: implies(
             both(s.stored(node, a), s.trusted(node, a), s.uses(a, resource)),
@@ -173,9 +172,7 @@ def leases_are_stored(s: State) -> Term:
             both(
                 s.fixed(a),
                 s.majority(s.storers(a)),
-                implies(
-                    s.member(node, s.storers(a)), both(s.stored(node, a), s.trusted(node, a))
-                ),
+                implies(s.member(node, s.storers(a)), both(s.stored(node, a), s.trusted(node, a))),
             ),
         )
     )
@@ -194,9 +191,7 @@ def fences_grow(s: State) -> Term:
 def valid_fences_are_largest(s: State) -> Term:
     """No lease that conflicts with a valid one has a larger fence."""
     return s.every(
-        lambda a, b: implies(
-            both(s.conflict(a, b), s.valid(a), s.won(b)), s.fence(b) < s.fence(a)
-        )
+        lambda a, b: implies(both(s.conflict(a, b), s.valid(a), s.won(b)), s.fence(b) < s.fence(a))
     )
 
 

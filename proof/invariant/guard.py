@@ -66,7 +66,13 @@ def grants_are_trusted(s: State) -> Term:
     return s.every(
         lambda node, a: both(
             implies(
-                both(s.granted(node, a), s.sent_at(a) >= s.granted_since(node, a) + s.guard),
+                both(
+                    s.granted(node, a),
+                    either(
+                        negated(s.guarded),
+                        s.sent_at(a) >= s.granted_since(node, a) + s.guard,
+                    ),
+                ),
                 s.trusted(node, a),
             ),
             implies(both(s.trusted(node, a), s.guarded), s.promised(node, a)),
@@ -91,14 +97,11 @@ def confirmations_are_trusted(s: State) -> Term:
 
 def counted_votes_are_trusted(s: State) -> Term:
     """A vote that a client counts is trusted, unless the round's end has passed."""
-    return implies(
-        s.guarded,
-        s.every(
-            lambda node, a: implies(
-                s.counted(node, a),
-                both(s.granted(node, a), either(s.trusted(node, a), is_past(s, a))),
-            )
-        ),
+    return s.every(
+        lambda node, a: implies(
+            s.counted(node, a),
+            both(s.granted(node, a), either(s.trusted(node, a), is_past(s, a))),
+        )
     )
 
 
@@ -113,6 +116,11 @@ def counted_confirmations_are_trusted(s: State) -> Term:
             )
         ),
     )
+
+
+def trusted_grants_are_promises(s: State) -> Term:
+    """Where no node forgets, a grant remains a promise without the guard, too."""
+    return s.every(lambda node, a: implies(s.trusted(node, a), s.promised(node, a)))
 
 
 CONJUNCTS = (

@@ -39,8 +39,7 @@ def rounds_are_timed(s: State) -> Term:
                 s.guard_clock(s.client(a)) >= s.sent_guard(a),
                 either(
                     is_past(s, a),
-                    s.now - s.sent_at(a)
-                    <= s.guard_clock(s.client(a)) - s.sent_guard(a) + slack,
+                    s.now - s.sent_at(a) <= s.guard_clock(s.client(a)) - s.sent_guard(a) + slack,
                 ),
             ),
         )
@@ -50,18 +49,21 @@ def rounds_are_timed(s: State) -> Term:
 def extensions_are_timed(s: State) -> Term:
     """The same since an extension began. Only leases are extended."""
     slack = s.wait - s.guard
-    clock = lambda x: s.client(s.lease(x))  # noqa: E731
+
+    def holder(x: Term) -> Term:
+        return s.client(s.lease(x))
+
     return s.every(
         lambda x: implies(
             s.asked(x),
             both(
                 s.won(s.lease(x)),
                 s.asked_at(x) <= s.now,
-                s.client_clock(clock(x)) - s.asked_clock(x) >= s.now - s.asked_at(x),
-                s.guard_clock(clock(x)) >= s.asked_guard(x),
+                s.client_clock(holder(x)) - s.asked_clock(x) >= s.now - s.asked_at(x),
+                s.guard_clock(holder(x)) >= s.asked_guard(x),
                 either(
                     is_past_extension(s, x),
-                    s.now - s.asked_at(x) <= s.guard_clock(clock(x)) - s.asked_guard(x) + slack,
+                    s.now - s.asked_at(x) <= s.guard_clock(holder(x)) - s.asked_guard(x) + slack,
                 ),
             ),
         )
@@ -105,8 +107,7 @@ def promises_are_kept(s: State) -> Term:
             ),
             both(
                 s.holds(node, resource, a),
-                s.expires(node, resource, a) - s.node_clock(node)
-                >= s.promise(node, a) - s.now,
+                s.expires(node, resource, a) - s.node_clock(node) >= s.promise(node, a) - s.now,
             ),
         )
     )
@@ -115,9 +116,7 @@ def promises_are_kept(s: State) -> Term:
 def one_live_promise(s: State) -> Term:
     """A node has no two live promises that conflict, kept or forgotten."""
     return s.every(
-        lambda node, a, b: negated(
-            both(s.conflict(a, b), is_live(s, node, a), is_live(s, node, b))
-        )
+        lambda node, a, b: negated(both(s.conflict(a, b), is_live(s, node, a), is_live(s, node, b)))
     )
 
 

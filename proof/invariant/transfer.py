@@ -17,9 +17,7 @@ def parents_have_ended(s: State) -> Term:
 
 def swaps_are_asked(s: State) -> Term:
     """Only adopters swap keys."""
-    return s.every(
-        lambda node, a: implies(s.swapped(node, a), both(s.adopter(a), s.sent(a)))
-    )
+    return s.every(lambda node, a: implies(s.swapped(node, a), both(s.adopter(a), s.sent(a))))
 
 
 def swapped_keys_stay_away(s: State) -> Term:

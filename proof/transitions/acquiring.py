@@ -43,10 +43,11 @@ def begin_round(s: State, attempt: Term) -> Step:
 
 
 def vote(s: State, node: Term, attempt: Term, fence: Term, holds: Function) -> State:
-    """The state after a node granted an attempt. It promises to keep the keys until `validity` after
-    the round began, if the guard lets its vote count; no one needs to know.
+    """The state after a node granted an attempt.
 
-    `holds` is the state of the keys before the attempt's own are set.
+    It promises to keep the keys until `validity` after the round began, if the guard can let its
+    vote count. The promise is an idea of the proof: nothing stores it. `holds` is the state of the
+    keys before the attempt's own are set.
     """
     is_late_enough = s.sent_at(attempt) >= s.forgot_at(node) + s.guard
     may_count = either(negated(s.guarded), is_late_enough)
@@ -81,9 +82,7 @@ def may_vote(s: State, node: Term, attempt: Term) -> dict[str, Term]:
     }
 
 
-def grant(
-    s: State, node: Term, attempt: Term, fence: Term, proposal: Term, resource: Term
-) -> Step:
+def grant(s: State, node: Term, attempt: Term, fence: Term, proposal: Term, resource: Term) -> Step:
     """A node applies ACQUIRE and grants it: it sets the keys of all resources.
 
     Rule: core/protocol/src/node/entry.rs acquire, core/protocol/src/fence.rs next_fence
@@ -146,9 +145,7 @@ def win(s: State, attempt: Term, quorum: Term, keepers: Term, storers: Term) -> 
             negated(s.guarded),
             both(
                 s.majority(keepers),
-                s.every(
-                    lambda node: implies(s.member(node, keepers), s.promised(node, attempt))
-                ),
+                s.every(lambda node: implies(s.member(node, keepers), s.promised(node, attempt))),
             ),
         ),
     }

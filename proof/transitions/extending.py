@@ -124,9 +124,7 @@ def extend(s: State, extension: Term, quorum: Term, keepers: Term) -> Step:
     key = (lease,)
     after = s.but(
         end=changed(s.end, key, end),
-        end_at=changed(
-            s.end_at, key, s.asked_at(extension) + s.extension_validity(extension)
-        ),
+        end_at=changed(s.end_at, key, s.asked_at(extension) + s.extension_validity(extension)),
         keepers=changed(s.keepers, key, choose(s.guarded, quorum, keepers)),
     )
     return Step(conditions, after)

@@ -130,9 +130,7 @@ def raise_fence(s: State, node: Term, attempt: Term) -> Step:
         "the fence is decided": s.fixed(attempt),
         "the node's vote was counted into it": s.weighed(node, attempt),
         "the node has the keys": s.every(
-            lambda resource: implies(
-                s.uses(attempt, resource), s.holds(node, resource, attempt)
-            )
+            lambda resource: implies(s.uses(attempt, resource), s.holds(node, resource, attempt))
         ),
     }
     is_stored = either(s.stored(node, attempt), negated(s.won(attempt)))

@@ -8,9 +8,10 @@ from proof.step import ASSUMED, Step
 
 
 def look(s: State, client: Term, node: Term, boot: Term, uptime: Term, is_reported: Term) -> Step:
-    """A client examines a node after it connected, or later. The memory that answers began at `boot`;
-    that moment is its identity. `uptime` is what the node reports, less a second for rounding;
-    without the permission for INFO, nothing is reported.
+    """A client examines a node after it connected, or later.
+
+    The memory that answers began at `boot`; that moment is its identity. `uptime` is what the node
+    reports, less a second for rounding. Without the permission for INFO, nothing is reported.
 
     Rule: core/protocol/src/guard.rs looked
     """
@@ -31,9 +32,7 @@ def look(s: State, client: Term, node: Term, boot: Term, uptime: Term, is_report
         reports=changed(s.reports, key, is_reported),
         seen=changed(s.seen, key, boot),
         newest=changed(s.newest, key, newest),
-        counts_from=changed(
-            s.counts_from, key, choose(is_same, s.counts_from(*key), counts_from)
-        ),
+        counts_from=changed(s.counts_from, key, choose(is_same, s.counts_from(*key), counts_from)),
     )
     return Step(conditions, after)
 

@@ -8,8 +8,11 @@ from proof.step import ASSUMED, Step
 
 
 def breaks_promises(s: State, node: Term) -> State:
-    """The state after the node broke its promises. With the guard, the moment is enough: votes count
-    only long after it. Without it, assumption (c) tells which promises a lease can do without."""
+    """The state after the node broke its promises.
+
+    With the guard, the moment is enough: votes count only long after it. Without the guard,
+    assumption (c) tells which promises a lease can do without.
+    """
 
     def still(promised: Function) -> Function:
         return lambda other, thing: both(
@@ -28,9 +31,7 @@ def can_do_without(s: State, node: Term) -> dict[str, Term]:
     return {
         ASSUMED + "(c) a majority remembers what it granted": implies(
             negated(s.guarded),
-            s.every(
-                lambda a: implies(s.valid(a), negated(s.member(node, s.keepers(a))))
-            ),
+            s.every(lambda a: implies(s.valid(a), negated(s.member(node, s.keepers(a))))),
         )
     }
 
@@ -75,7 +76,9 @@ def set_clock(s: State, node: Term, clock: Term) -> Step:
     Rule: none (the surroundings)
     """
     after = breaks_promises(s, node)
-    return Step(can_do_without(s, node), after.but(node_clock=changed(s.node_clock, (node,), clock)))
+    return Step(
+        can_do_without(s, node), after.but(node_clock=changed(s.node_clock, (node,), clock))
+    )
 
 
 def choose_keepers(s: State, attempt: Term, keepers: Term) -> Step:
@@ -91,9 +94,7 @@ def choose_keepers(s: State, attempt: Term, keepers: Term) -> Step:
         "they remember": s.every(
             lambda node: implies(
                 s.member(node, keepers),
-                both(
-                    s.promised(node, attempt), s.promise(node, attempt) >= s.end_at(attempt)
-                ),
+                both(s.promised(node, attempt), s.promise(node, attempt) >= s.end_at(attempt)),
             )
         ),
     }

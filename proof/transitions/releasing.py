@@ -11,7 +11,8 @@ from proof.transitions.fences import keep
 def finish(s: State, attempt: Term) -> Step:
     """A client gives up a round or a lease, for any reason: released, lost, cancelled, closed.
 
-    Rule: core/protocol/src/round.rs lose, core/protocol/src/round.rs abandon, core/protocol/src/lease.rs finish
+    Rule: core/protocol/src/round.rs lose, core/protocol/src/round.rs abandon,
+        core/protocol/src/lease.rs finish
     """
     conditions = {"the round has begun": s.sent(attempt)}
     return Step(conditions, s.but(over=changed(s.over, (attempt,), True)))

@@ -12,9 +12,7 @@ from proof.transitions.acquiring import may_vote, vote
 from proof.transitions.fences import next_fence
 
 
-def swap(
-    s: State, node: Term, attempt: Term, fence: Term, proposal: Term, resource: Term
-) -> Step:
+def swap(s: State, node: Term, attempt: Term, fence: Term, proposal: Term, resource: Term) -> Step:
     """A node applies TRANSFER: where all keys have the parent's token, it sets the adopter's.
 
     Rule: none (not built yet)
@@ -24,9 +22,7 @@ def swap(
         **may_vote(s, node, attempt),
         "it takes over a lease": s.adopter(attempt),
         "the node has the parent's keys": s.every(
-            lambda resource: implies(
-                s.uses(attempt, resource), s.holds(node, resource, parent)
-            )
+            lambda resource: implies(s.uses(attempt, resource), s.holds(node, resource, parent))
         ),
         **next_fence(s, node, attempt, fence, proposal, resource),
     }

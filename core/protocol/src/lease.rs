@@ -181,8 +181,9 @@ impl Lease {
     /// Records a node's answer to `extension`, received at `now`. Returns the result once it is decided.
     /// Pass in later answers too: [`Extension::take_missing`] needs them.
     ///
-    /// A majority must confirm before the *old* validity end. After that, keys may expire: every node of a
-    /// majority may have held the key when it answered, although they never all held it at the same time.
+    /// A majority must confirm before the *old* validity end. A later confirmation would not break
+    /// exclusion, since the nodes that confirm hold the key from then on. But another client may have
+    /// held the resource in the meantime, with a larger fence: the lease would come back with a smaller one.
     ///
     /// Only *sound* nodes can confirm. A node that lost the key and was repaired may have granted the
     /// resource to another client in between, and that client's lease may have begun and ended unnoticed. The

@@ -49,7 +49,8 @@ impl Moment {
 pub struct Term {
     /// The time for which the nodes keep the key.
     pub ttl: Duration,
-    /// The largest relative rate error of the clocks, from 0 to 0.5; 0.01 is one per cent.
+    /// The largest relative difference between the rates of two clocks, from 0 to 0.5. A factor f
+    /// covers clocks that are each within e of true time if f ≥ 2e / (1 + e): 0.01 covers 0.5 %.
     pub drift_factor: f64,
 }
 

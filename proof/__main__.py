@@ -1,0 +1,192 @@
+"""Checks the whole proof: `make proof`.
+
+    python -m proof [--cvc5] [--show RUN]
+
+Exits with status 1 if anything is not as it must be: a claim that is not proved, a control that
+does not fail exactly where it must, a run that does not exist, or one that must not.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Callable, Iterable
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
+from time import monotonic
+
+from proof import check, second
+from proof.controls import CONTROLS
+from proof.runs import RUNS
+from proof.search import broken, repeat, search
+from proof.solving import SEEDS, ask
+from proof.systems import SYSTEMS
+from proof.transitions import TRANSITIONS
+
+CONTROL_LIMIT = 3
+"""Seconds for one question about a control, with one seed. To refute takes longer than to prove."""
+
+
+@dataclass(frozen=True)
+class Report:
+    """What one job found: a line to print, the number of questions asked, and what is wrong."""
+
+    line: str
+    questions: int
+    seconds: float
+    wrong: list[str]
+
+
+def prove(name: str, only: str, solver: Callable[..., str] | None = None) -> Report:
+    """Proves a transition of a system, or (`only` empty) its beginning and its properties."""
+    began, system = monotonic(), SYSTEMS[name]
+    asked = check.step_questions(system, only) if only else check.other_questions(system)
+    wrong, number, slowest = [], 0, 0.0
+    for question in asked:
+        number += 1
+        start = monotonic()
+        result = solver(question.terms) if solver else ask(question.terms).result
+        slowest = max(slowest, monotonic() - start)
+        if result != "unsat":
+            wrong.append(f"{name}: {question.of} / {question.claim}: not proved ({result})")
+    line = f"{name}: {only or 'beginning and properties'} (slowest {slowest:.1f} s)"
+    return Report(line, number, monotonic() - began, wrong)
+
+
+def prove_second(name: str, only: str) -> Report:
+    """The same with the second solver. A question that it cannot answer in time is no error."""
+    report = prove(name, only, second.ask)
+    late = [one for one in report.wrong if one.endswith("(unknown)")]
+    wrong = [one for one in report.wrong if one not in late]
+    return Report(f"{report.line}, {len(late)} too hard", report.questions, report.seconds, wrong)
+
+
+def prove_lemmas() -> Report:
+    """Proves the lemmas, and that their premises do not contradict one another."""
+    began, wrong, number = monotonic(), [], 0
+    for question in check.lemma_questions():
+        number += 2
+        if ask(question.terms).result != "unsat":
+            wrong.append(f"lemma: {question.claim}: not proved")
+        if ask(question.terms[:-1]).result != "sat":
+            wrong.append(f"lemma: {question.claim}: the premises contradict one another")
+    return Report("lemmas", number, monotonic() - began, wrong)
+
+
+def control(position: int) -> Report:
+    """Checks that a control fails exactly where it must, and its run."""
+    began, it = monotonic(), CONTROLS[position]
+    system, wrong = it.broken(), []
+    steps = [
+        name
+        for name in system.transitions
+        if system.transitions[name] is not it.system.transitions[name] or system.dropped
+    ]
+    asked = [question for name in steps for question in check.step_questions(system, name)]
+    if system.dropped:
+        asked += check.other_questions(system)
+    fails: dict[str, set[str]] = {}
+    results = set()
+    for question in asked:
+        result = ask(question.terms, CONTROL_LIMIT, SEEDS[:1]).result
+        results.add(result)
+        if result != "unsat":
+            fails.setdefault(question.of, set()).add(question.claim)
+    if fails != it.fails or "sat" not in results:
+        wrong.append(f"control {it.name}: fails in {fails}, not in {it.fails}")
+    number, stops = len(asked), "no run known"
+    if it.run:
+        number += 1
+        found = search(system, it.run.split(), it.goal, it.sizes)
+        if found.run is None:
+            wrong.append(f"control {it.name}: no run ({found.result})")
+        else:
+            wrong += [f"control {it.name}: {one}" for one in repeat(system, found.run, it.goal)]
+            # The rules as they are must refuse the same run.
+            refused = repeat(it.system, found.run, it.goal)
+            wrong += [] if refused else [f"control {it.name}: the rules as they are allow its run"]
+            stops = f"a real run, which they stop with {refused[:1]}"
+    where = ", ".join(f"{of} / {' '.join(sorted(claims))}" for of, claims in fails.items())
+    line = f"control {it.name}: fails {where}; {stops}"
+    return Report(line, number, monotonic() - began, wrong)
+
+
+def run(position: int) -> Report:
+    """Checks that a run exists, and that the invariant and the properties hold all along."""
+    began, it = monotonic(), RUNS[position]
+    found = search(it.system, it.words.split(), it.goal, it.sizes)
+    if found.run is None:
+        wrong = [f"run {it.name}: none ({found.result})"]
+    else:
+        failing = [*repeat(it.system, found.run, it.goal), *broken(it.system, found.run)]
+        wrong = [f"run {it.name}: {one}" for one in failing]
+    return Report(f"run {it.name}", 1, monotonic() - began, wrong)
+
+
+def unreached() -> list[str]:
+    """Returns the transitions that occur in no run, each of which might be impossible."""
+    words = {word for it in RUNS for word in it.words.split()}
+    return [f"{name} occurs in no run" for name in TRANSITIONS if name not in words]
+
+
+def show(name: str) -> None:
+    """Prints the steps of a run, of `runs.py` or of a control."""
+    for it in RUNS:
+        if it.name == name:
+            found, system = search(it.system, it.words.split(), it.goal, it.sizes), it.system
+    for other in CONTROLS:
+        if other.name == name:
+            system = other.broken()
+            found = search(system, other.run.split(), other.goal, other.sizes)
+    for number, (word, arguments) in enumerate(found.run.steps if found.run else (), 1):
+        plain = {key: value for key, value in arguments.items() if not callable(value)}
+        values = (
+            f"{key}={sorted(value) if isinstance(value, frozenset) else value}"
+            for key, value in plain.items()
+        )
+        print(f"{number:3} {word} {' '.join(values)}")
+    print(*(broken(system, found.run) if found.run else ["no run"]), sep="\n")
+
+
+def jobs(*, is_second: bool) -> list[tuple[Callable[..., Report], tuple[object, ...]]]:
+    """Returns what to do, the longest jobs first."""
+    parts = [(name, only) for name, it in SYSTEMS.items() for only in ("", *it.transitions)]
+    if is_second:
+        return [(prove_second, part) for part in parts]
+    return [
+        *((control, (position,)) for position in range(len(CONTROLS))),
+        *((prove, part) for part in parts),
+        *((run, (position,)) for position in range(len(RUNS))),
+        (prove_lemmas, ()),
+    ]
+
+
+def report(reports: Iterable[Report]) -> int:
+    """Prints the reports as they come. Returns the number of things that are wrong."""
+    began, questions, wrong = monotonic(), 0, list(unreached())
+    for one in reports:
+        questions += one.questions
+        wrong += one.wrong
+        print(f"{one.seconds:6.1f} s {one.questions:4} {one.line}", flush=True)
+    print(*wrong, sep="\n")
+    state = "NOT PROVED" if wrong else "proved"
+    print(f"{state}: {questions:,} questions in {monotonic() - began:.0f} s, {len(wrong)} wrong")
+    return len(wrong)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="proof", description=__doc__)
+    parser.add_argument("--cvc5", action="store_true", help="with the second solver")
+    parser.add_argument("--show", metavar="RUN", help="prints the steps of a run or control")
+    options = parser.parse_args()
+    if options.show:
+        show(options.show)
+        return 0
+    with ProcessPoolExecutor(os.cpu_count()) as pool:
+        todo = [pool.submit(job, *arguments) for job, arguments in jobs(is_second=options.cvc5)]
+        return min(report(one.result() for one in todo), 1)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,135 @@
+"""Real runs from the beginning: they show that each transition can happen, and that the rules do
+not exclude what the lock is for."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from proof.logic import Term, both, negated
+from proof.state import State
+from proof.systems import GUARD, MEMORY, ONCE, Formula, System
+
+ROUND = "begin_round grant grant count_vote count_vote fix_fence win"
+"""A round that two nodes of three grant."""
+
+LOOKS = "look look"
+
+EXTENSION = "begin_extension tick confirm confirm count_confirmation count_confirmation extend"
+
+
+def violates(claim: Formula) -> Formula:
+    """Whether a property is violated."""
+    return lambda s: negated(claim(s))
+
+
+def some_valid(s: State) -> Term:
+    """Some lease is valid."""
+    return negated(s.every(lambda a: negated(s.valid(a))))
+
+
+def two_won(s: State) -> Term:
+    """Two rounds that conflict were won."""
+    return negated(s.every(lambda a, b: negated(both(s.conflict(a, b), s.won(a), s.won(b)))))
+
+
+def two_shared(s: State) -> Term:
+    """Two shared leases of one resource are valid."""
+    return negated(
+        s.every(
+            lambda resource, a, b: negated(
+                both(
+                    s.valid(a),
+                    s.valid(b),
+                    a != b,
+                    s.uses(a, resource),
+                    s.uses(b, resource),
+                )
+            )
+        )
+    )
+
+
+def two_slots(s: State) -> Term:
+    """Two exclusive leases of different resources are valid."""
+    return negated(
+        s.every(
+            lambda a, b: negated(both(s.valid(a), s.valid(b), a != b, s.writer(a), s.writer(b)))
+        )
+    )
+
+
+def adopted(s: State) -> Term:
+    """An adopter is valid."""
+    return negated(s.every(lambda a: negated(both(s.valid(a), s.adopter(a)))))
+
+
+@dataclass(frozen=True)
+class Run:
+    """Steps that must be possible, in this order, and what must hold after them."""
+
+    name: str
+    system: System
+    words: str
+    goal: Formula
+    sizes: Mapping[str, int] = field(default_factory=dict)
+
+
+RUNS = (
+    Run(
+        "a lease, and another after its release",
+        MEMORY,
+        f"{ROUND} finish delete delete {ROUND}",
+        two_won,
+    ),
+    Run(
+        "a lease, and another after its end", MEMORY, f"{ROUND} tick expire expire {ROUND}", two_won
+    ),
+    Run("an extended lease", MEMORY, f"{ROUND} {EXTENSION} tick", some_valid),
+    Run("two shared leases", MEMORY, f"{ROUND} {ROUND}", two_shared),
+    Run("two slots", MEMORY, f"{ROUND} {ROUND}", two_slots, {"Resource": 2}),
+    Run(
+        "a lease of which a node forgets its part",
+        MEMORY,
+        f"{ROUND} grant choose_keepers forget",
+        some_valid,
+    ),
+    Run(
+        "a lease, and a node whose clock is set",
+        MEMORY,
+        f"{ROUND} grant choose_keepers set_clock",
+        some_valid,
+    ),
+    Run("a lease behind the guard", GUARD, f"{LOOKS} {ROUND} doubt", some_valid),
+    Run(
+        "a lease that is repaired",
+        GUARD,
+        f"{LOOKS} look {ROUND} forget heal look {EXTENSION}",
+        some_valid,
+    ),
+    Run(
+        "a lease after all nodes lost everything",
+        GUARD,
+        f"{LOOKS} {ROUND} forget forget {LOOKS} tick {ROUND}",
+        lambda s: both(two_won(s), s.lossy),
+    ),
+    Run(
+        "a fence that is raised",
+        GUARD,
+        f"{LOOKS} begin_round begin_round grant tick expire grant grant count_vote count_vote "
+        "fix_fence raise_fence win",
+        some_valid,
+    ),
+    Run(
+        "counters that expire",
+        GUARD,
+        f"{LOOKS} {ROUND} finish delete delete tick expire_counter expire_counter {ROUND}",
+        two_won,
+    ),
+    Run(
+        "a lease that is handed over",
+        ONCE,
+        f"{LOOKS} {ROUND} finish begin_round swap swap count_vote count_vote fix_fence win",
+        adopted,
+    ),
+)
