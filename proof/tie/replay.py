@@ -145,7 +145,7 @@ class Replay:
                 if holds_before(node, resource, attempt) != is_held:
                     holders = self.holders.setdefault((node, resource), set())
                     (holders.add if is_held else holders.discard)(attempt)
-        self.s = commit(self.s, step.after)
+        self.s = commit(step.after)
         self.transitions += 1
         self.observer(self, name)
 

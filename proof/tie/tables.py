@@ -95,11 +95,11 @@ def state(focus: Focus, values: dict[str, Any]) -> State:
     return State(complete, focus.every)
 
 
-def commit(before: State, after: State) -> State:
+def commit(after: State) -> State:
     """Makes the changes of a step the values of the tables. Returns the state after it."""
-    values: dict[str, Any] = dict(after.values)
-    for name, value in after.values.items():
-        if isinstance(value, Changes):
+    values: dict[str, Any] = after.values  # type: ignore[assignment]
+    for name, value in values.items():
+        if type(value) is Changes:
             value.table.entries.update(value.changes)
             values[name] = value.table
-    return State(values, before.quantify)
+    return after
