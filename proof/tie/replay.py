@@ -85,7 +85,7 @@ class Replay:
             "lease": self.leases.__getitem__,
             "extension_ttl": self.extension_ttls.__getitem__,
             "extension_validity": self.extension_validities.__getitem__,
-            "guarded": True,
+            "guarded": world.is_guarded,
             "guard": world.guard * NANOSECOND,
             "wait": world.wait * NANOSECOND - ROUNDING,
             "window": FENCE_WINDOW * scale,

@@ -20,15 +20,7 @@ def perform(replay: Replay, step: Step) -> None:
 
 
 def process(replay: Replay, step: Step) -> None:
-    """A process starts. Without the restart guard, nodes forget nothing in the simulation; then it is
-    as if the client had examined them."""
-    if replay.world.is_guarded:
-        return
-    client = replay.world.names[step.details[0]]
-    for node in replay.nodes:
-        boot = replay.boots[f"{node} 0"]
-        replay.look_at([node], clients=[client])
-        replay.apply("look", client=client, node=node, boot=boot, uptime=-boot, is_reported=True)
+    """A process starts. It has done nothing yet, which needs no transition."""
 
 
 def look(replay: Replay, step: Step) -> None:
