@@ -77,7 +77,7 @@ def read(path: Path) -> World:
     clients: dict[int, Client] = {}
     rates = [rate for _, rate, _ in described[3]]
     for _, what, *details in lines:
-        if what == "process":
+        if _is_start(what, details):
             name, rate, origin = details
             rates.append(rate)
             names[name] = len(names)
@@ -85,7 +85,9 @@ def read(path: Path) -> World:
     begins = [line for line in lines if len(line) > 3 and line[3] == "begin"]
     looks = [line for line in lines if len(line) > 3 and line[3] == "look"]
     drift_factor = max([line[-1] for line in begins + looks], default=0.0)
-    guard = looks[0][7] if looks else max([line[7] for line in begins], default=1)
+    extensions = [line for line in lines if len(line) > 3 and line[3] == "extending"]
+    longest = max([line[7] for line in begins] + [line[6] for line in extensions], default=1)
+    guard = looks[0][7] if looks else longest
     errors = [abs(error) for _, _, error in described[3]]
     world = World(
         described[2],
@@ -102,11 +104,16 @@ def read(path: Path) -> World:
     return world
 
 
+def _is_start(what: str, details: list[Any]) -> bool:
+    # A process may be named so, too. Its steps begin with its clock.
+    return what == "process" and isinstance(details[0], str)
+
+
 def _steps(lines: list[list[Any]], world: World) -> Iterator[Step]:
     for number, (time, first, *details) in enumerate(lines, 1):
-        if first in ("world",):
+        if first == "world":
             continue
-        if first not in world.names:
+        if first not in world.names or _is_start(first, details):
             yield Step(number, time, None, 0, first, details)
             continue
         client, (clock, what, *rest) = world.names[first], details

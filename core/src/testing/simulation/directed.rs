@@ -200,7 +200,8 @@ fn validity_counts_from_before_the_first_request_is_sent() {
     in_virtual_time(async {
         let ttl = 20 * SECOND;
         let trio = Trio::new(|builder| builder.ttl(ttl).node_timeout(5 * SECOND));
-        let _ = trio.acquire("warm").await;
+        let warm = trio.acquire("warm").await;
+        within(&trio.process, || drop(warm));
         let after_sending = PREEMPTED;
         trio.process.set_preemption(Preemption { after_sending, ..Preemption::default() });
         let lease = trio.acquire("r").await;
