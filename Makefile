@@ -117,7 +117,7 @@ test-examples: build redis
 model:
 	$(CARGO_TEST) $(RUST_PACKAGES) --quiet --lib model:: -- --nocapture
 
-# A minute on two cores. For some claims, the second solver runs out of time; those it only counts.
+# About two minutes of CPU time. The second solver may run out of time; it only counts such claims.
 proof: $(STAMPS)/proof
 	$(SOLVERS)/bin/python -m proof
 

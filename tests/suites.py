@@ -47,8 +47,8 @@ Lane = Sequence[Suite]
 BUILD = Suite("build-tests", "build")
 
 # Tests in Rust, Node.js and Python wait for servers and timers. Each suite runs many of them at the
-# same time, so the suites run one after another. The model, the proof and the simulation only compute, in the
-# CPU time that these leave.
+# same time, so the suites run one after another. The model, the proof and the simulation only
+# compute, in the CPU time that these leave.
 TEST: Sequence[Lane] = [
     [
         Suite("test-rust", "Rust"),

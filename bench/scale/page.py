@@ -112,9 +112,16 @@ def _distinct(samples: Sequence[Results]) -> str:
             f" The server with the most memory had {_megabytes(peak['server bytes'])} and"
             f" {peak['keys']:,} keys at most, and {_megabytes(samples[-1]['server bytes'])} at the"
             " end. Redis deletes expired keys with a delay, so a server may have more keys than are"
-            " still needed.",
+            " still needed. The deletion takes CPU time: a cycle took all servers together"
+            f" {micros(_mean(samples[: len(samples) // 2]))} in the first half of the run, and"
+            f" {micros(_mean(samples[-len(samples) // 10 :]))} in the last tenth, in which most keys"
+            " were deleted.",
         ]
     )
+
+
+def _mean(samples: Sequence[Results]) -> float:
+    return sum(each["server cpu"] for each in samples) / len(samples)
 
 
 def _megabytes(size: float) -> str:

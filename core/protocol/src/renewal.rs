@@ -11,6 +11,10 @@ use core::time::Duration;
 /// together.
 const TICKS_PER_TTL: u32 = 32;
 
+/// The longest pause between two requests that are due together. A node processes a full request in a
+/// fraction of this time, so it remains free for acquires.
+const LONGEST_PAUSE: Duration = Duration::from_millis(2);
+
 /// The renewal schedule of one lease.
 ///
 /// A renewal is due when a third of the ttl has passed since the last confirmed one. The driver waits for
@@ -43,6 +47,13 @@ impl Upkeep {
         let due = lease.end().minus(validity).plus(self.term.ttl / 3);
         let due = due.max(self.not_before).ceil(self.term.ttl / TICKS_PER_TTL);
         (!lease.is_at_limit() && due < lease.end()).then_some(due)
+    }
+
+    /// Returns the pause between two of `requests` requests that are due together, for leases of at least this
+    /// `ttl`. Sent all at once, they would hold up every acquire for as long as the nodes process them. The
+    /// last request is at most half a tick late.
+    pub fn pause(ttl: Duration, requests: u32) -> Duration {
+        (ttl / (2 * TICKS_PER_TTL) / requests.max(1)).min(LONGEST_PAUSE)
     }
 
     /// Records that the renewal sent at `sent` ended [undecided](crate::Extended::Undecided). The next

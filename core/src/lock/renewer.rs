@@ -19,8 +19,8 @@ use crate::runtime::clock;
 use crate::runtime::fork::PerProcess;
 use crate::runtime::panics;
 use crate::runtime::timer::sleep;
-use quorlock_protocol::{Extended, Moment};
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use quorlock_protocol::{Extended, Moment, Upkeep};
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 use tokio::sync::Notify;
@@ -76,6 +76,9 @@ struct Entry {
     dropped: Option<Arc<Renewer>>,
 }
 
+/// A lease to handle now, with its number.
+type Due = (u64, Arc<HeldLease>);
+
 impl Schedule {
     fn set_wake(&mut self, id: u64, wake: Option<Moment>) {
         let Some(entry) = self.leases.get_mut(&id) else { return };
@@ -88,7 +91,7 @@ impl Schedule {
 
     /// Returns the leases to handle now. Each is scheduled again shortly, so that a panic does not lose it.
     /// Handling the lease without a panic replaces that time with the time of its next step.
-    fn due(&mut self, now: Moment) -> Vec<(u64, Arc<HeldLease>)> {
+    fn due(&mut self, now: Moment) -> Vec<Due> {
         let mut due = Vec::new();
         while let Some(&(moment, id)) = self.wakes.first()
             && moment <= now
@@ -194,13 +197,13 @@ impl Renewer {
     }
 
     /// Handles all leases that are due. Returns when to run again; `None` if nothing is scheduled.
-    fn renew_if_due(self: &Arc<Self>) -> Option<Moment> {
+    fn handle_due(self: &Arc<Self>) -> Option<Moment> {
         let now = clock::now();
         let due = lock(&self.schedule).due(now);
-        let (mut ids, mut items) = (VecDeque::new(), VecDeque::new());
+        let mut renewals = Vec::new();
         for (id, lease) in due {
             // A panic over this lease must not keep the others from being renewed.
-            let Some(step) = panics::contain(|| lease.renew_if_due(now)) else { continue };
+            let Some(step) = panics::contain(|| lease.renewal_step(now)) else { continue };
             let wake = match step {
                 RenewalStep::Ended if lease.is_dropped() => {
                     self.remove(id);
@@ -208,33 +211,57 @@ impl Renewer {
                 }
                 RenewalStep::Ended => None,
                 RenewalStep::Wait(until) => Some(until),
-                RenewalStep::Extend(item, end) => {
-                    ids.push_back(id);
-                    items.push_back(item);
+                RenewalStep::Renew(end) => {
+                    renewals.push((id, lease));
                     Some(end)
                 }
             };
             lock(&self.schedule).set_wake(id, wake);
         }
-        while !items.is_empty() {
-            // On a Redis Cluster, all keys of a request must be in one slot.
-            let slot = |item: &PendingExtension| {
-                item.lease.driver().has_cluster.then(|| item.lease.slot())
-            };
-            let first = slot(&items[0]);
-            let next = items.iter().take(BATCH);
-            let batch = next.take_while(|item| slot(item) == first).count();
-            // New vectors: with `split_off`, each batch would keep memory for all leases after it.
-            let (ids, items) = (ids.drain(..batch).collect(), items.drain(..batch).collect());
-            let renewal = renew_batch(Arc::downgrade(self), ids, items);
+        self.renew(&renewals);
+        let mut schedule = lock(&self.schedule);
+        schedule.next_wake = schedule.wakes.first().map(|(moment, _)| *moment);
+        schedule.next_wake
+    }
+
+    /// Renews these leases in batches, one after the other.
+    fn renew(self: &Arc<Self>, leases: &[Due]) {
+        // On a Redis Cluster, all keys of a request must be in one slot.
+        let has_cluster = self.driver.has_cluster;
+        let fit = |one: &Due, next: &Due| !has_cluster || one.1.slot() == next.1.slot();
+        let batches = leases.chunk_by(fit).flat_map(|leases| leases.chunks(BATCH));
+        let ttl = leases.iter().map(|(_, lease)| lease.grant.term.ttl).min().unwrap_or_default();
+        let pause = Upkeep::pause(ttl, batches.clone().count().try_into().unwrap_or(u32::MAX));
+        for (number, batch) in (0..).zip(batches) {
+            let renewal = renew_batch(Arc::downgrade(self), pause * number, batch.to_vec());
             // Not tracked, so that `close` does not wait for it: the RELEASE follows the EXTEND on each
             // connection and deletes the keys anyway.
             let renewal = self.driver.closing.clone().run_until_cancelled_owned(renewal);
             runtime::detach(async { renewal.await.unwrap_or_default() });
         }
+    }
+
+    /// Begins the renewal of each of these leases that is still due. Returns their numbers and extensions.
+    fn begin(&self, leases: Vec<Due>) -> (Vec<u64>, Vec<PendingExtension>) {
+        let now = clock::now();
+        let begun = leases.into_iter().filter_map(|(id, lease)| {
+            let begun = panics::contain(|| lease.begin_renewal(now));
+            match begun {
+                Some(Some(item)) => return Some((id, item)),
+                // It has ended, or its holder has extended it meanwhile.
+                Some(None) => self.wake_at(id, now),
+                None => self.wake_at(id, now.plus(AFTER_PANIC)),
+            }
+            None
+        });
+        begun.unzip()
+    }
+
+    /// Handles a lease at this moment.
+    fn wake_at(&self, id: u64, moment: Moment) {
         let mut schedule = lock(&self.schedule);
-        schedule.next_wake = schedule.wakes.first().map(|(moment, _)| *moment);
-        schedule.next_wake
+        schedule.set_wake(id, Some(moment));
+        self.wake_for(&schedule, moment);
     }
 }
 
@@ -248,7 +275,7 @@ impl Drop for Renewer {
 /// The renewer's task. Ends when the renewer is dropped or the client is closed.
 async fn run(renewer: Weak<Renewer>, rescheduled: Arc<Notify>, closing: CancellationToken) {
     while let Some(strong) = renewer.upgrade() {
-        let next = strong.renew_if_due();
+        let next = strong.handle_due();
         // Must not hold a strong reference while it sleeps: the renewer would never be dropped.
         drop(strong);
         let pause = async {
@@ -266,15 +293,23 @@ async fn run(renewer: Weak<Renewer>, rescheduled: Arc<Notify>, closing: Cancella
     }
 }
 
-/// Sends one batch of automatic extensions, and schedules the next step of each lease.
-async fn renew_batch(renewer: Weak<Renewer>, ids: Vec<u64>, items: Vec<PendingExtension>) {
+/// Sends one batch of automatic extensions after a delay, and schedules the next step of each lease.
+async fn renew_batch(renewer: Weak<Renewer>, delay: Duration, leases: Vec<Due>) {
+    if !delay.is_zero() {
+        sleep(delay).await;
+    }
+    let Some(strong) = renewer.upgrade() else { return };
+    let (ids, items) = strong.begin(leases);
+    drop(strong);
+    if items.is_empty() {
+        return;
+    }
     let leases: Vec<_> = items.iter().map(|item| Arc::clone(&item.lease)).collect();
     let renewed = |position: usize, extended| {
         let Some(wake) = leases[position].finish_renewal(extended) else { return };
-        let Some(renewer) = renewer.upgrade() else { return };
-        let mut schedule = lock(&renewer.schedule);
-        schedule.set_wake(ids[position], Some(wake));
-        renewer.wake_for(&schedule, wake);
+        if let Some(renewer) = renewer.upgrade() {
+            renewer.wake_at(ids[position], wake);
+        }
     };
     let extending = panics::contained(async {
         let mut extending = ExtensionBatch::start(items);

@@ -27,9 +27,9 @@ pub(crate) enum RenewalStep {
     Ended,
     /// Nothing is due before this moment.
     Wait(Moment),
-    /// Send this extension. The moment is the validity end: the next step is due then, unless the
-    /// result of the extension changes that.
-    Extend(PendingExtension, Moment),
+    /// Begin a renewal. The moment is the validity end: the next step is due then, unless the renewal
+    /// changes that.
+    Renew(Moment),
 }
 
 impl HeldLease {
@@ -49,25 +49,24 @@ impl HeldLease {
     }
 
     /// Returns the next step for the lease, and notifies its watchers if it has ended.
-    pub(crate) fn renew_if_due(self: &Arc<Self>, now: Moment) -> RenewalStep {
-        let mut state = self.state();
+    pub(crate) fn renewal_step(&self, now: Moment) -> RenewalStep {
+        let state = self.state();
         if state.lease.ended(now).is_some() {
             drop(state);
             self.notify_watchers(now);
             return RenewalStep::Ended;
         }
         let wake = state.wake();
-        let end = state.lease.end();
-        match state.upkeep.filter(|_| wake <= now) {
-            None => RenewalStep::Wait(wake),
-            Some(upkeep) => {
-                let term = upkeep.term();
-                let item = self.begin_extension(&mut state, now, term, term.patience());
-                let Some(item) = item else { return RenewalStep::Ended };
-                state.renewal_sent = Some(now);
-                RenewalStep::Extend(item, end)
-            }
-        }
+        if wake <= now { RenewalStep::Renew(state.lease.end()) } else { RenewalStep::Wait(wake) }
+    }
+
+    /// Begins an automatic extension; `None` if the lease has ended, or if no extension is due any more.
+    pub(crate) fn begin_renewal(self: &Arc<Self>, now: Moment) -> Option<PendingExtension> {
+        let mut state = self.state();
+        let term = state.upkeep.filter(|_| state.wake() <= now)?.term();
+        let item = self.begin_extension(&mut state, now, term, term.patience())?;
+        state.renewal_sent = Some(now);
+        Some(item)
     }
 
     /// Begins an extension for a caller; `None` if the lease has ended.

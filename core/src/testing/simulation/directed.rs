@@ -311,3 +311,31 @@ fn a_node_does_not_confirm_an_extension_begun_before_it_counts() {
         });
     }
 }
+
+/// Sent together, they would hold up every acquire of all clients.
+#[test]
+fn renewals_of_many_leases_do_not_reach_a_node_all_at_once() {
+    const LEASES: usize = 1_500;
+    in_virtual_time(async {
+        let ttl = 10 * SECOND;
+        let trio = Trio::new(|builder| builder.ttl(ttl));
+        let mut leases = Vec::new();
+        for number in 0..LEASES {
+            let lock = trio.run(|client| client.lock(format!("r{number}")).acquire());
+            leases.push(lock.await.expect("it is free"));
+        }
+        let node = &trio.world.nodes[0];
+        let (began, before) = (trio.world.elapsed(), node.requests());
+        let (mut last, mut most) = (before, 0);
+        while trio.world.elapsed() < began + 2 * ttl {
+            sleep(MILLISECOND).await;
+            most = most.max(node.requests() - last);
+            last = node.requests();
+        }
+        let held = |lease: &Lease| within(&trio.process, || lease.is_valid());
+        assert!(leases.iter().all(held));
+        // Each lease is renewed about six times in 2 ttl. A request renews up to 64 leases.
+        assert!(last - before >= 100, "{} renewals", last - before);
+        assert!(most <= 2, "{most} requests within a millisecond");
+    });
+}
