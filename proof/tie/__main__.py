@@ -87,7 +87,7 @@ def results(arguments: argparse.Namespace) -> Iterator[Result]:
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m proof.tie")
     parser.add_argument("files", nargs="*")
-    parser.add_argument("--seeds", type=int, default=int(os.environ.get("SEEDS", "100")))
+    parser.add_argument("--seeds", type=int, default=int(os.environ.get("SEEDS", "30")))
     parser.add_argument("--first", type=int, default=int(os.environ.get("FIRST_SEED", "1")))
     parser.add_argument("--program")
     arguments = parser.parse_args()

@@ -6,12 +6,10 @@ is an error, as is a state of a node that differs from the proof's, and a step w
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from typing import Any
 
-from proof.state import ATTEMPT, CLIENT, EXTENSION, NODE, NODES, RESOURCE, State
-from proof.step import Transition
-from proof.tie import units
+from proof.state import ATTEMPT, CLIENT, EXTENSION, NODE, RESOURCE, State
 from proof.tie.tables import Changes, Focus, commit, state
 from proof.tie.trace import World
 from proof.tie.units import EPOCH, FAST_BITS, MICROSECOND, NANOSECOND, RATE_BITS, ROUNDING
@@ -30,7 +28,7 @@ TICKS = 16
 """Of so many advances of the clocks, the conditions of one are evaluated. Clocks are linear."""
 
 
-class Refused(Exception):
+class Refused(Exception):  # noqa: N818
     """A step of the code is no step of the proof."""
 
 

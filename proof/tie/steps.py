@@ -7,7 +7,7 @@ from typing import Any
 
 from proof.tie.replay import SLACK, UPTIME_ERROR, Refused, Replay
 from proof.tie.trace import Step
-from proof.tie.units import EPOCH, MICROSECOND, NANOSECOND, RATE_BITS, ROUNDING, nanoseconds
+from proof.tie.units import EPOCH, FAST_BITS, NANOSECOND, RATE_BITS, ROUNDING, nanoseconds
 
 
 def perform(replay: Replay, step: Step) -> None:
@@ -19,6 +19,12 @@ def perform(replay: Replay, step: Step) -> None:
     handler(replay, step)
 
 
+def _client(step: Step) -> int:
+    if step.client is None:
+        raise Refused("it does not tell which client it is of")
+    return step.client
+
+
 def process(replay: Replay, step: Step) -> None:
     """A process starts. It has done nothing yet, which needs no transition."""
 
@@ -28,7 +34,7 @@ def look(replay: Replay, step: Step) -> None:
     node, memory, uptime, guard, _ = step.details
     if guard != replay.world.guard:
         raise Refused("the clients have different restart guards")
-    replay.look_at([node], clients=[step.client])
+    replay.look_at([node], clients=[_client(step)])
     replay.apply(
         "look",
         client=step.client,
@@ -71,7 +77,7 @@ def begin(replay: Replay, step: Step) -> None:
     replay.attempts[token] = attempt
     replay.tokens.append(token)
     replay.resources.append(frozenset(resources))
-    replay.clients[attempt] = step.client  # type: ignore[assignment]
+    replay.clients[attempt] = _client(step)
     replay.ttls[attempt] = ttl * NANOSECOND - SLACK
     replay.validities[attempt] = (end - sent) * replay.world.fastest << RATE_BITS
     check_validity(replay, replay.validities[attempt], replay.ttls[attempt])
@@ -127,20 +133,18 @@ def compare(
     if holders != expected:
         names = [[replay.name(each) for each in some] for some in (expected, holders)]
         raise Refused(
-            f"node {at} stores the token {names[0]} for resource {resource}, in the proof {names[1]}"
+            f"node {at} has the token {names[0]} for resource {resource}, in the proof {names[1]}"
         )
     for attempt in holders:
         later = replay.node_clock(at) + left * NANOSECOND - s.expires(at, resource, attempt)
         if not -ROUNDING <= later <= 2 * SLACK:
             raise Refused(
-                f"node {at} keeps resource {resource} for {nanoseconds(later)} longer than in the proof"
+                f"node {at} keeps resource {resource} for {nanoseconds(later)} longer than the proof"
             )
     counter = s.counter(at, resource)
     if fence == 0 and counter != s.counter.default:
         replay.look_at([at], [resource])
-        replay.apply(
-            "expire_counter", node=at, resource=resource, counter=s.counter.default
-        )
+        replay.apply("expire_counter", node=at, resource=resource, counter=s.counter.default)
     elif fence and counter != replay.fence(fence):
         other = counter // (1000 * replay.world.fastest << RATE_BITS) + EPOCH
         raise Refused(
@@ -197,7 +201,7 @@ def extend(replay: Replay, at: int, locks: list[Any], batch: int) -> None:
         if (attempt, ttl) != (begun[0], begun[2]):
             raise Refused("a request extends another lease, or for longer, than it was sent for")
         if is_done:
-            # Extensions that began together, with the same ttl, are alike: nodes apply them in order.
+            # Extensions that began together, with the same ttl, are alike: applied in order.
             alike = replay.extensions[begun]
             extension = next((x for x in alike if not replay.s.applied(at, x)), alike[0])
             replay.around(at, attempt)
@@ -217,7 +221,7 @@ def heal(replay: Replay, at: int, locks: list[Any], batch: int) -> None:
             if replay.s.fence(attempt) != replay.fence(fence):
                 raise Refused("the fence of a HEAL is not that of its lease")
             replay.around(at, attempt)
-            replay.apply("heal", node=at, attempt=attempt, remaining=ttl * NANOSECOND)
+            replay.apply("heal", node=at, attempt=attempt, remaining=ttl * NANOSECOND - SLACK)
 
 
 def unknown(replay: Replay, at: int, locks: list[Any], batch: int) -> None:
@@ -285,7 +289,7 @@ def check_end(replay: Replay, client: Any, attempt: int, end: int) -> None:
     """Checks the validity end that a client has for a lease."""
     shown = (end - replay.world.clients[client].origin) * replay.world.fastest << RATE_BITS
     if not -2 * ROUNDING <= shown - replay.s.end(attempt) <= 2 * ROUNDING:
-        by = nanoseconds(shown - replay.s.end(attempt))
+        by = nanoseconds((shown - replay.s.end(attempt) << FAST_BITS) // replay.world.fastest)
         raise Refused(f"the validity end is {by} later than in the proof")
 
 
@@ -324,8 +328,8 @@ def answered(replay: Replay, step: Step) -> None:
     if extended == "Confirmed":
         s = replay.s
         if s.asked_clock(extension) + s.extension_validity(extension) > s.end(attempt):
-            shown = (end - replay.world.clients[step.client].origin) * NANOSECOND
-            if shown * replay.world.fastest >> 24 > s.end(attempt) + 2 * ROUNDING:
+            shown = (end - replay.world.clients[_client(step)].origin) * replay.world.fastest
+            if shown << RATE_BITS > s.end(attempt) + 2 * ROUNDING:
                 quorum = frozenset(replay.confirmations[extension])
                 replay.apply("extend", extension=extension, quorum=quorum, keepers=quorum)
         check_end(replay, step.client, attempt, end)
