@@ -26,11 +26,12 @@ def check(path: Path) -> Result:
     """Checks a run. It ends at the first step that the proof does not allow."""
     world = trace.read(path)
     replay = Replay(world)
-    observer, number = Observer(replay), 0
+    observer, performed = Observer(replay), 0
     replay.observer = observer
     error = ""
     try:
-        for number, step in enumerate(world.steps, 1):
+        for step in world.steps:
+            performed += 1
             try:
                 steps.perform(replay, step)
             except Refused as refused:
@@ -38,7 +39,7 @@ def check(path: Path) -> Result:
         observer.far(replay)
     except Refused as refused:
         error = str(refused)
-    return Result(world.name, number, replay.transitions, observer.evaluated, error)
+    return Result(world.name, performed, replay.transitions, observer.evaluated, error)
 
 
 def _describe(name: str, step: trace.Step) -> str:

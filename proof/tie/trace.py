@@ -71,7 +71,7 @@ def read(path: Path) -> World:
     """Reads a run."""
     with path.open() as file:
         lines = [json.loads(line) for line in file]
-    described = [line for line in lines if line[1] == "world"][0]
+    described = next(line for line in lines if line[1] == "world")
     nodes = [Node(units.rate(rate), error, clock) for clock, rate, error in described[3]]
     names: dict[str, int] = {}
     clients: dict[int, Client] = {}
@@ -117,9 +117,10 @@ def _steps(lines: list[list[Any]], world: World) -> Iterator[Step]:
             yield Step(number, time, None, 0, first, details)
             continue
         client, (clock, what, *rest) = world.names[first], details
-        read_at = {"begin": lambda: rest[2], "extending": lambda: rest[1]}.get(what)
-        if read_at and clock - read_at() > 2:
+        read_at = {"begin": 2, "extending": 1}.get(what)
+        since = clock - rest[read_at] if read_at else 0
+        if since > 2:
             # The process was preempted after it read its clock: the step happened before.
             rate = world.clients[client].rate
-            time -= -(-((clock - read_at()) << units.RATE_BITS) // rate)
+            time -= -(-(since << units.RATE_BITS) // rate)
         yield Step(number, time, client, clock, what, rest)

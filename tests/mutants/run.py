@@ -36,8 +36,8 @@ CHECKS = {
     "tie": ([], []),
     "integration": ([*CORE, "--test", "integration"], []),
 }
-"""The checks, in the order in which they run: the cargo target, and the filter for its tests. `tie` is
-a program in Python, which builds what it needs.
+"""The checks, in the order in which they run: the cargo target, and the filter for its tests.
+`tie` is a program in Python, which builds what it needs.
 `make test` runs all of them."""
 
 MODELLED = "core/protocol/"

@@ -203,7 +203,7 @@ def _unknown_step(log: Log) -> None:
         (_extension_after_end, "begin_extension: it does not hold that the lease is valid"),
         (_valid_after_release, "a lease is valid for its holder, but not in the proof"),
         (_same_token, "two rounds have the token first"),
-        (_key_that_stays, "stores the token ['first'] for resource r, in the proof []"),
+        (_key_that_stays, "has the token ['first'] for resource r, in the proof []"),
         (_unknown_step, "there is no transition for 'surprise'"),
     ],
     ids=lambda value: value.__name__.strip("_") if callable(value) else "",
