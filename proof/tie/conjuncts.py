@@ -2,8 +2,8 @@
 
 The proof has shown that every transition keeps the invariant, so this cannot fail while all
 conditions hold: unless the proof, the replay or an assumption is wrong. That is why it is done.
-After each win and each extension, and after some of all other steps, it looks at the attempts that
-matter there. At the end of a run, and after some steps, it looks at many more.
+After some wins, extensions and other steps, it looks at the attempts that matter there. At the end
+of a run, and after some steps, it looks at many more.
 """
 
 from __future__ import annotations
@@ -16,8 +16,9 @@ from proof.systems import BASE, EXCLUSION, GUARD, KEPT, System
 from proof.tie.replay import Refused, Replay
 
 DECISIONS = ("win", "extend", "forget")
-NEAR_EVERY = 100
-"""Of so many other steps, the conjuncts are evaluated after one."""
+DECISIONS_EVERY = 8
+NEAR_EVERY = 200
+"""Of so many decisions, and of so many steps, the conjuncts are evaluated after one."""
 
 FAR_EVERY = 5_000
 """Of so many steps, the conjuncts are evaluated on many attempts after one."""
@@ -47,6 +48,7 @@ class Observer:
         replay.focus.things[NODES] = []
         self.system = system(replay)
         self.steps = 0
+        self.decisions = 0
         self.evaluated = 0
         for name, holds in self.system.initial(replay.s).items():
             if holds is not True:
@@ -57,7 +59,10 @@ class Observer:
         self.steps += 1
         if self.steps % FAR_EVERY == 0:
             self.far(replay)
-        elif name in DECISIONS or self.steps % NEAR_EVERY == 0:
+            return
+        self.decisions += name in DECISIONS
+        is_decision = name in DECISIONS and self.decisions % DECISIONS_EVERY == 0
+        if is_decision or self.steps % NEAR_EVERY == 0:
             self.near(replay)
 
     def near(self, replay: Replay) -> None:

@@ -112,8 +112,9 @@ def node(replay: Replay, step: Step) -> None:
     for resource, *_ in stored:
         expire(replay, at, resource)
     REQUESTS.get(what, unknown)(replay, at, locks, batch)
-    for resource, token, left, fence, _ in stored:
-        compare(replay, at, resource, token, left, fence)
+    for resource, token, left, fence, kept in stored:
+        compare(replay, at, resource, token, left)
+        compare_fence(replay, at, resource, fence, kept)
 
 
 def expire(replay: Replay, at: int, resource: str) -> None:
@@ -124,9 +125,7 @@ def expire(replay: Replay, at: int, resource: str) -> None:
             replay.apply("expire", node=at, resource=resource, attempt=attempt)
 
 
-def compare(
-    replay: Replay, at: int, resource: str, token: str | None, left: int, fence: int
-) -> None:
+def compare(replay: Replay, at: int, resource: str, token: str | None, left: int) -> None:
     """Compares what a node stores for a resource with the state of the proof."""
     s, holders = replay.s, replay.holders.get((at, resource), set())
     expected = set() if token is None else {replay.attempt(token)}
@@ -139,9 +138,13 @@ def compare(
         later = replay.node_clock(at) + left * NANOSECOND - s.expires(at, resource, attempt)
         if not -ROUNDING <= later <= 2 * SLACK:
             raise Refused(
-                f"node {at} keeps resource {resource} for {nanoseconds(later)} longer than the proof"
+                f"node {at} keeps {resource} for {nanoseconds(later)} longer than in the proof"
             )
-    counter = s.counter(at, resource)
+
+
+def compare_fence(replay: Replay, at: int, resource: str, fence: int, kept: int) -> None:
+    """Compares the fence counter of a resource with the state of the proof."""
+    s, counter = replay.s, replay.s.counter(at, resource)
     if fence == 0 and counter != s.counter.default:
         replay.look_at([at], [resource])
         replay.apply("expire_counter", node=at, resource=resource, counter=s.counter.default)
@@ -150,6 +153,11 @@ def compare(
         raise Refused(
             f"node {at} stores the fence {fence} for resource {resource}, in the proof {other}"
         )
+    elif fence:
+        until = replay.wall(at) + (kept * replay.world.fastest << RATE_BITS)
+        if until < s.counter_until(at, resource):
+            by = nanoseconds(s.counter_until(at, resource) - until)
+            raise Refused(f"node {at} keeps its fence for {resource} {by} too short")
 
 
 def acquire(replay: Replay, at: int, locks: list[Any], batch: int) -> None:
