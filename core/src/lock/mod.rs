@@ -17,6 +17,7 @@
 //! - [`repair`] and [`heal`]: restoring keys on nodes that lack them.
 //! - [`lease`]: the public handle of a lease.
 //! - [`locked`], [`duplicates`], [`trace`], [`watcher`], [`owner`]: helpers of the above.
+//! - `steps`, in unit tests only: reports what clients decide, for the trace checker.
 
 pub(crate) mod acquire;
 pub(crate) mod driver;
