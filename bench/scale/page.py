@@ -114,8 +114,8 @@ def _distinct(samples: Sequence[Results]) -> str:
             " end. Redis deletes expired keys with a delay, so a server may have more keys than are"
             " still needed. The deletion takes CPU time: a cycle took all servers together"
             f" {micros(_mean(samples[: len(samples) // 2]))} in the first half of the run, and"
-            f" {micros(_mean(samples[-len(samples) // 10 :]))} in the last tenth, in which most keys"
-            " were deleted.",
+            f" {micros(_mean(samples[-len(samples) // 10 :]))} in the last tenth, in which most"
+            " keys were deleted.",
         ]
     )
 
