@@ -14,7 +14,7 @@ SOLVERS := $(STAMPS)/solvers
 PROFILE := quick
 
 .PHONY: help build native demo examples test verify build-tests test-rust test-python test-node test-rolling test-examples \
-    model proof proof-second simulate chaos mutants bench bench-report bench-waiting bench-scale packages test-packages licenses version home docs lint rooms clean redis
+    model proof proof-second tie simulate chaos mutants bench bench-report bench-waiting bench-scale packages test-packages licenses version home docs lint rooms clean redis
 
 help:
 	@echo 'make build   both packages, in place (PROFILE=release: as they are published)'
@@ -24,8 +24,9 @@ help:
 	@echo 'make examples  what the examples in examples/ run on (make test-examples: their tests)'
 	@echo 'make model   every order of events, up to a bound (MODEL=deep: further; SCOPE=text)'
 	@echo 'make proof   the proof of the protocol, by a solver, with its negative controls (make proof-second: another solver)'
+	@echo 'make tie     whether what simulated clients do is a run of the proof (SEEDS=30, FIRST_SEED=1)'
 	@echo 'make simulate  whole clients under simulated faults (SEEDS=2000, FIRST_SEED=1; SEED=n shows one)'
-	@echo 'make mutants   breaks the protocol, the driver and the scripts on purpose, and shows what catches it'
+	@echo 'make mutants   breaks the protocol, the driver and the scripts on purpose, and shows what catches it (CHECK=tie: only that check)'
 	@echo 'make chaos   clients in three languages under faults for 5 minutes (SECONDS=300, SEED=random)'
 	@echo 'make rooms   which room imports which, and import circles anywhere'
 	@echo 'make lint    formatters, linters, type checkers'
@@ -123,6 +124,10 @@ proof: $(STAMPS)/proof
 
 proof-second: $(STAMPS)/proof
 	$(SOLVERS)/bin/python -m proof --cvc5
+
+# The check is plain Python, without a solver. `make test` has 30 seeds, `make verify` 2,000.
+tie:
+	$(PYTHON) -m proof.tie
 
 simulate:
 	$(CARGO_TEST) $(RUST_PACKAGES) --quiet --lib simulation:: -- --nocapture

@@ -41,29 +41,29 @@ def _formulas() -> Formulas:
     return _solver
 
 
-def _is_plain(term: Term) -> bool:
-    return isinstance(term, bool)
-
-
 def both(*terms: Term) -> Term:
     """Whether all terms hold."""
-    open_terms = [term for term in terms if not _is_plain(term)]
-    if False in [term for term in terms if _is_plain(term)]:
-        return False
+    for term in terms:
+        if term is False:
+            return False
+    open_terms = [term for term in terms if term is not True]
     return _formulas().both(*open_terms) if open_terms else True
 
 
 def either(*terms: Term) -> Term:
     """Whether any term holds."""
-    open_terms = [term for term in terms if not _is_plain(term)]
-    if True in [term for term in terms if _is_plain(term)]:
-        return True
+    for term in terms:
+        if term is True:
+            return True
+    open_terms = [term for term in terms if term is not False]
     return _formulas().either(*open_terms) if open_terms else False
 
 
 def negated(term: Term) -> Term:
     """Whether the term does not hold."""
-    return not term if _is_plain(term) else _formulas().negated(term)
+    if term is True or term is False:
+        return not term
+    return _formulas().negated(term)
 
 
 def implies(condition: Term, consequence: Term) -> Term:
@@ -73,7 +73,7 @@ def implies(condition: Term, consequence: Term) -> Term:
 
 def choose(condition: Term, yes: Term, no: Term) -> Term:
     """Returns `yes` if the condition holds, else `no`."""
-    if _is_plain(condition):
+    if condition is True or condition is False:
         return yes if condition else no
     return _formulas().choose(condition, yes, no)
 

@@ -12,7 +12,6 @@ the same unit, from the same origin: only their order matters.
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -204,7 +203,8 @@ class State:
 
     def every(self, body: Function) -> Term:
         """Whether `body` holds for all things. The names of its parameters tell their sorts."""
-        names = list(inspect.signature(body).parameters)
+        code = body.__code__
+        names = code.co_varnames[: code.co_argcount]
         return self.quantify([VARIABLES[name] for name in names], body)
 
     def valid(self, attempt: Term) -> Term:

@@ -59,6 +59,7 @@ TEST: Sequence[Lane] = [
         Suite("model", "model", is_background=True),
         Suite("proof", "proof", is_background=True),
         Suite("simulate", "simulation", is_background=True),
+        Suite("tie", "proof, tied to the code", is_background=True),
     ],
 ]
 
@@ -70,6 +71,7 @@ VERIFY: Sequence[Lane] = [
         Suite("test-rolling", "rolling restarts, 10 minutes", {"ROLLING_SECONDS": "300"}),
         Suite("test-packages", "packages, as released"),
         Suite("simulate", "simulation, 20,000 seeds", {"SEEDS": "20000"}),
+        Suite("tie", "proof, tied to the code, 2,000 seeds", {"SEEDS": "2000"}),
         Suite("model", "model, deep", {"MODEL": "deep"}),
         Suite("proof-second", "proof, second solver"),
         Suite("mutants", "mutants"),

@@ -1,7 +1,8 @@
 """`make mutants`: applies each mutant in mutants.toml, and shows which check catches it.
 
 A mutant is a deliberate error in the protocol, the driver or the scripts. The exit status is 1 if
-a mutant is caught by no check. ONLY=pattern runs only the mutants whose names match.
+a mutant is caught by no check. ONLY=pattern runs only the mutants whose names match, and CHECK=name
+runs only that check.
 """
 
 from __future__ import annotations
@@ -32,9 +33,11 @@ CHECKS = {
     "interleavings": ([*CORE, "--lib"], ["interleavings::"]),
     "scripts": ([*CORE, "--lib"], ["scripts::"]),
     "simulation": ([*CORE, "--lib"], ["simulation::"]),
+    "tie": ([], []),
     "integration": ([*CORE, "--test", "integration"], []),
 }
 """The checks, in the order in which they run: the cargo target, and the filter for its tests.
+`tie` is a program in Python, which builds what it needs.
 `make test` runs all of them."""
 
 MODELLED = "core/protocol/"
@@ -75,6 +78,8 @@ def is_passed(check: str, tests: list[str] | None = None) -> bool:
     """Runs the check, or only the given tests of it, on the copy. Returns whether it passes."""
     target, all_tests = CHECKS[check]
     command = [*TEST, *target, "--", *(tests or all_tests)]
+    if check == "tie":
+        command = [sys.executable, "-m", "proof.tie"]
     try:
         done = subprocess.run(
             command,
@@ -110,6 +115,8 @@ def mismatches(mutants: list[dict[str, Any]]) -> list[str]:
 
 def checks_for(mutant: dict[str, Any]) -> list[str]:
     """Returns the check that the mutant names, or else all checks that run the mutant's file."""
+    if chosen := os.environ.get("CHECK"):
+        return [chosen]
     if "check" in mutant:
         return [mutant["check"]]
     file = mutant["file"]
@@ -118,7 +125,7 @@ def checks_for(mutant: dict[str, Any]) -> list[str]:
         {"interleavings"} if file.startswith(MODELLED) else {"interleavings", "model", "protocol"}
     )
     if file.startswith(REAL_SERVERS_ONLY):
-        excluded.add("simulation")
+        excluded |= {"simulation", "tie"}
     return [check for check in CHECKS if check not in excluded]
 
 

@@ -43,6 +43,8 @@ impl ExtensionBatch {
             .iter()
             .map(|PendingExtension { lease, extension, .. }| lease.extend_target(extension));
         let request = Request::Extend(locks.collect());
+        #[cfg(test)]
+        crate::lock::steps::sending(&request, &items);
         let began = items.iter().map(|item| item.sent).min().unwrap_or_else(clock::now);
         let patience = items.iter().map(|item| item.patience).max().unwrap_or_default();
         Self {
@@ -69,7 +71,10 @@ impl ExtensionBatch {
                 continue;
             }
             let PendingExtension { lease, extension, sent, .. } = &mut self.items[position];
-            let Some(extended) = lease.record_answer(extension, node, answer) else { continue };
+            let extended = lease.record_answer(extension, node, answer);
+            #[cfg(test)]
+            crate::lock::steps::answered(lease, (*sent, extension.term()), node, answer, extended);
+            let Some(extended) = extended else { continue };
             if !std::mem::replace(&mut self.is_decided[position], true) {
                 let (lease, sent) = (Arc::clone(lease), *sent);
                 let failure_reports = match extended {

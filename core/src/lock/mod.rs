@@ -30,6 +30,8 @@ pub(crate) mod owner;
 pub(crate) mod renewer;
 pub(crate) mod repair;
 pub(crate) mod round;
+#[cfg(test)]
+pub(crate) mod steps;
 pub(crate) mod subscriber;
 pub(crate) mod trace;
 pub(crate) mod waiters;

@@ -75,6 +75,8 @@ impl RunningRound {
             let (subject, ttl) = (Arc::clone(&subject), term.ttl);
             PackedRequest::from(Request::Acquire { subject, ttl, proposal, ticket, turns })
         };
+        #[cfg(test)]
+        crate::lock::steps::began(&subject, sent, term);
         let mut votes = driver.fan_out(sent, node_timeout);
         let everywhere = acquire(None);
         for node in &driver.nodes {
@@ -135,6 +137,9 @@ impl RunningRound {
             };
             if is_released {
                 self.handle(Event::Abandon);
+                if let Event::Vote { node, vote, in_order: false } = event {
+                    self.undo.leave_if_joined_late(&self.driver, node, vote);
+                }
             }
             self.handle(event);
             if let Some(lease) = &lease {
@@ -175,12 +180,16 @@ impl RunningRound {
                 let Some(driver) = driver.upgrade() else { return };
                 if is_released {
                     let _ = round.handle(clock::now(), Event::Abandon);
+                    #[cfg(test)]
+                    crate::lock::steps::finished(&undo.subject);
                 }
                 let vote = vote(&answered);
                 let event = Event::Late { node, vote };
                 let actions = round.handle(clock::now(), event);
                 undo.undo(&driver, actions.undo);
-                undo.leave_if_joined_late(&driver, node, vote);
+                if is_released {
+                    undo.leave_if_joined_late(&driver, node, vote);
+                }
                 if let Some(held) = held {
                     held.record_vote(event, round.holders());
                 }
@@ -235,9 +244,6 @@ impl RunningRound {
                 }
                 let vote = vote(&answered);
                 self.answers[node] = Some(answered);
-                if !in_order {
-                    self.undo.leave_if_joined_late(&self.driver, node, vote);
-                }
                 Some(Event::Vote { node, vote, in_order })
             }
             else => None,
@@ -248,6 +254,8 @@ impl RunningRound {
     /// event leads to one.
     pub(crate) fn handle(&mut self, event: Event) -> Option<Outcome> {
         let actions = self.round.handle(clock::now(), event);
+        #[cfg(test)]
+        crate::lock::steps::handled(&self.subject, event, &actions);
         self.apply(actions)
     }
 
@@ -282,6 +290,9 @@ impl Undo {
 
     /// Handles the vote of a node that processed its ACQUIRE after later requests. If the node refused, the
     /// ACQUIRE may have put the waiter back into a queue that it had left, so the waiter leaves again.
+    ///
+    /// Must not be called while the round's lease is held: HEAL may have set the key on the node since, and
+    /// this request deletes it. The waiter then leaves with the release.
     fn leave_if_joined_late(&self, driver: &Driver, node: usize, vote: Vote) {
         let is_gone = |entry: &QueueEntry| entry.alive.strong_count() == 0;
         if matches!(vote, Vote::Held { .. }) && self.queue_entry.as_ref().is_some_and(is_gone) {

@@ -155,6 +155,8 @@ impl Node {
             self.clocks.saw(self.position, micros);
         }
         if let Some(mut guard) = self.guard() {
+            #[cfg(test)]
+            self.report_look(info.as_ref());
             guard.looked(now, info.as_ref().map(|info| (&*info.memory, info.uptime)));
             if info.as_ref().is_some_and(|info| info.is_replica) {
                 guard.doubted(now);
@@ -166,6 +168,20 @@ impl Node {
         }
         let ids = info.map(|info| info.run_id).into_iter().collect();
         self.identities.reached(self.position, ids)
+    }
+}
+
+#[cfg(test)]
+impl Node {
+    /// Reports to the simulation what the restart guard is told.
+    fn report_look(&self, info: Option<&ServerInfo>) {
+        crate::runtime::machine::record(|| {
+            let (position, term) = (self.position, self.term.expect("there is a guard"));
+            let (guard, drift) = (term.ttl.as_nanos(), term.drift_factor);
+            let memory = info.map_or("", |info| &info.memory);
+            let uptime = info.map_or(0, |info| info.uptime.as_nanos());
+            format!("\"look\",{position},{memory:?},{uptime},{guard},{drift}")
+        });
     }
 }
 

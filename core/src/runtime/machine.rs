@@ -40,6 +40,9 @@ pub(crate) trait Machine: Any + Send + Sync {
 
     /// Reports that a task panicked.
     fn panicked(&self);
+
+    /// Reports a step of the protocol. `step` describes it as elements of a JSON array.
+    fn record(&self, step: &dyn Fn() -> String);
 }
 
 thread_local! {
@@ -49,6 +52,13 @@ thread_local! {
 /// The machine of the simulated process that the running code belongs to, if any.
 pub(crate) fn current() -> Option<Arc<dyn Machine>> {
     CURRENT.with_borrow(Clone::clone)
+}
+
+/// Reports a step of the protocol, if the running code belongs to a simulated process.
+pub(crate) fn record(step: impl Fn() -> String) {
+    if let Some(machine) = current() {
+        machine.record(&step);
+    }
 }
 
 /// Runs `work` on `machine`.

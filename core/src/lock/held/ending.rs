@@ -148,6 +148,8 @@ impl HeldLease {
             }
             begin(&mut state.lease, now)
         };
+        #[cfg(test)]
+        crate::lock::steps::finished(&self.grant.subject);
         self.notify_watchers(now);
         let (sender, receiver) = oneshot::channel();
         let mut caller = Some(sender);

@@ -26,7 +26,7 @@ struct Trio {
 impl Trio {
     fn new(options: impl FnOnce(ClientBuilder) -> ClientBuilder) -> Self {
         let nodes = (0..3).map(|number| Node::new(number, 1.0, 0)).collect();
-        let world = World::new(nodes, fastrand::Rng::with_seed(1), false);
+        let world = World::new(nodes, fastrand::Rng::with_seed(1), None, false);
         let link = |_| {
             let link = Link::new();
             link.set_delay(0..1);
@@ -93,7 +93,7 @@ async fn guarded_for(world: &World, process: &Arc<Process>, client: &Client) -> 
 fn a_node_does_not_count_in_a_round_begun_before_it_counts() {
     in_virtual_time(async {
         let random = fastrand::Rng::with_seed(1);
-        let world = World::new(vec![Node::new(0, 1.0, 0)], random, false);
+        let world = World::new(vec![Node::new(0, 1.0, 0)], random, None, false);
         let link = Link::new();
         link.set_delay(0..1);
         let links = vec![Arc::clone(&link)];
@@ -129,7 +129,7 @@ fn nodes_that_never_answer_do_not_delay_callers() {
     let limit = 4 * (node_timeout + connect_timeout);
     in_virtual_time(async {
         let nodes = (0..3).map(|number| Node::new(number, 1.0, 0)).collect();
-        let world = World::new(nodes, fastrand::Rng::with_seed(1), false);
+        let world = World::new(nodes, fastrand::Rng::with_seed(1), None, false);
         let links = (0..3).map(|_| Link::new()).collect();
         let process = network::start(&world, "process".to_owned(), 1.0, 0, links);
         let client = within(&process, || {
@@ -154,7 +154,7 @@ fn a_release_waits_for_slow_nodes_but_not_for_frozen_ones() {
     let ttl = 6 * TTL;
     in_virtual_time(async {
         let nodes = (0..3).map(|number| Node::new(number, 1.0, 0)).collect();
-        let world = World::new(nodes, fastrand::Rng::with_seed(1), false);
+        let world = World::new(nodes, fastrand::Rng::with_seed(1), None, false);
         let links: Vec<_> = (0..3).map(|_| Link::new()).collect();
         let process = network::start(&world, "process".to_owned(), 1.0, 0, links.clone());
         let client = within(&process, || {
@@ -200,7 +200,8 @@ fn validity_counts_from_before_the_first_request_is_sent() {
     in_virtual_time(async {
         let ttl = 20 * SECOND;
         let trio = Trio::new(|builder| builder.ttl(ttl).node_timeout(5 * SECOND));
-        let _ = trio.acquire("warm").await;
+        let warm = trio.acquire("warm").await;
+        within(&trio.process, || drop(warm));
         let after_sending = PREEMPTED;
         trio.process.set_preemption(Preemption { after_sending, ..Preemption::default() });
         let lease = trio.acquire("r").await;

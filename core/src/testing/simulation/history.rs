@@ -1,6 +1,7 @@
 //! The time and the random numbers of a simulated world, its history, and the violations found in it.
 
 use super::evidence::Evidence;
+use super::steps::Steps;
 use crate::command::request::Request;
 use crate::command::token::Token;
 use crate::runtime::random::TOKEN_BYTES;
@@ -22,6 +23,8 @@ pub(super) struct History {
     began: Instant,
     is_traced: bool,
     pub(super) evidence: Evidence,
+    /// Where the steps are written; `None` if they are not.
+    steps: Option<Steps>,
     state: Mutex<HistoryState>,
 }
 
@@ -40,8 +43,10 @@ struct HistoryState {
 }
 
 impl History {
-    pub(super) fn new(random: fastrand::Rng, is_traced: bool) -> Self {
+    /// `name` is that of the file of steps.
+    pub(super) fn new(random: fastrand::Rng, is_traced: bool, name: &str) -> Self {
         Self {
+            steps: Steps::of(name),
             began: Instant::now(),
             is_traced,
             evidence: Evidence::default(),
@@ -160,6 +165,23 @@ impl History {
     pub(super) fn trace(&self, what: impl FnOnce() -> String) {
         if self.is_traced {
             self.log(what());
+        }
+    }
+
+    /// Writes a step of the protocol, if steps are written. `step` describes it as elements of a JSON array.
+    pub(super) fn record(&self, step: impl FnOnce() -> String) {
+        self.record_at(self.elapsed(), step);
+    }
+
+    /// Whether steps are written.
+    pub(super) fn is_recorded(&self) -> bool {
+        self.steps.is_some()
+    }
+
+    /// Like [`History::record`], for a step at another true time.
+    pub(super) fn record_at(&self, now: Duration, step: impl FnOnce() -> String) {
+        if let Some(steps) = &self.steps {
+            steps.write(now, &step());
         }
     }
 

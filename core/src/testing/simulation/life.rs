@@ -48,7 +48,7 @@ pub(super) fn simulate(seed: u64, is_traced: bool) -> Run {
             let error = scenario.node_clock(&mut random);
             Node::new(number, scenario.rate(&mut random), error)
         });
-        let world = World::new(nodes.collect(), random.fork(), is_traced);
+        let world = World::new(nodes.collect(), random.fork(), Some(seed), is_traced);
         let witness = Witness::new(scenario.resources, scenario.fences_grow);
         let mut life = Life { world: Arc::clone(&world), scenario, witness, random, started: 0 };
         if timeout(LIMIT, life.live()).await.is_err() {

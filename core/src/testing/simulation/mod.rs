@@ -23,6 +23,7 @@ mod node;
 mod process;
 mod program;
 mod scenario;
+mod steps;
 mod waiting;
 mod witness;
 mod world;

@@ -84,6 +84,24 @@ impl Node {
         self.state().started
     }
 
+    /// What the node stores about a resource: the token and the fence, each with the time until it expires.
+    pub(super) fn stored(
+        &self,
+        lock: &str,
+    ) -> (Option<(Token, Duration)>, Option<(u64, Duration)>) {
+        let (now, wall) = (Moment::from_origin(self.clock()), self.wall_clock());
+        let mut state = self.state();
+        let entry = &state.entries.record(lock).entry;
+        let token = entry.stored_lock(now).map(|(token, left)| (token.clone(), left));
+        (token, entry.stored_fence(wall))
+    }
+
+    /// The elements of the steps' first line that describe this node.
+    pub(super) fn described(&self) -> String {
+        let Self { rate, wall_clock_error, .. } = self;
+        format!("[{},{rate},{wall_clock_error}]", self.clock().as_nanos())
+    }
+
     pub(super) fn kill(&self) {
         let mut state = self.state();
         state.is_up = false;
@@ -98,6 +116,9 @@ impl Node {
         }
         (state.is_up, state.since) = (true, since);
         state.started += 1;
+        drop(state);
+        let number = self.number;
+        self.history().record(|| format!("\"started\",{number},{forgets}"));
     }
 
     pub(super) fn answer(&self, request: &Request) -> Answered {

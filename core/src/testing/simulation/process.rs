@@ -74,6 +74,7 @@ impl Process {
         let origin = Duration::from_millis(world.random(0..10_000_000));
         let state = ProcessState { wall_clock_error, ..ProcessState::default() };
         let (world, handle) = (Arc::clone(world), Handle::current());
+        world.record(|| format!("\"process\",{name:?},{rate},{}", origin.as_nanos()));
         Arc::new(Self { name, world, links, rate, origin, handle, state: Mutex::new(state) })
     }
 
@@ -160,6 +161,7 @@ impl Process {
     /// Kills the process, as SIGKILL does. Its connections are closed; requests in flight still arrive.
     pub(super) fn kill(&self) {
         self.state().is_dead = true;
+        self.world.record(|| format!("\"killed\",{:?}", self.name));
         self.world.killed(&self.name);
         self.links.iter().for_each(|link| link.abandon());
     }
@@ -223,5 +225,11 @@ impl Machine for Process {
 
     fn panicked(&self) {
         self.world.violation(format!("{} panicked", self.name));
+    }
+
+    fn record(&self, step: &dyn Fn() -> String) {
+        let clock = self.moment().since(Moment::from_origin(Duration::ZERO)).as_nanos();
+        let step = || format!("{:?},{clock},{}", self.name, step());
+        self.world.record_at(self.elapsed(), step);
     }
 }

@@ -4,6 +4,7 @@
 use super::process::Process;
 use super::scenario::{RETRY_DELAY, Scenario};
 use super::witness::Witness;
+use crate::runtime::machine::Machine;
 use crate::runtime::timer::timeout;
 use crate::{Client, ErrorCode, Lease};
 use std::sync::Arc;
@@ -260,6 +261,7 @@ impl Program {
 
     fn check_validity(&self, lease: &Lease, was_lost: &mut bool) {
         let is_valid = lease.is_valid();
+        self.process.record(&|| format!("\"valid\",{:?},{is_valid}", lease.token()));
         if is_valid && *was_lost {
             self.wrong(lease, "is valid again after it was lost");
         }

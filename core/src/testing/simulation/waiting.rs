@@ -42,7 +42,7 @@ fn calm<F: Future<Output = ()>>(story: impl FnOnce(Calm) -> F) {
         // The nodes' clocks differ by seconds, which must make no difference.
         let node = |number| Node::new(number, 1.0, 3_000_000 * number as i64);
         let random = fastrand::Rng::with_seed(1);
-        let world = World::new((0..NODES).map(node).collect(), random, false);
+        let world = World::new((0..NODES).map(node).collect(), random, None, false);
         story(Calm { world: Arc::clone(&world) }).await;
         assert_eq!(world.violations(), Vec::<String>::new());
     });

@@ -4,6 +4,7 @@ use super::process::{Process, within};
 use crate::Lease;
 use crate::lock::held::HeldLease;
 use crate::runtime::clock;
+use crate::runtime::machine::Machine;
 use std::collections::{BTreeMap, HashSet};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -105,6 +106,7 @@ impl Witness {
         if numbers.len() > 1 {
             process.world.count("leases of several resources granted");
         }
+        process.record(&|| format!("\"valid\",{:?},{}", lease.token(), lease.is_valid()));
         for number in numbers {
             self.granted_one(process, *number, lease);
         }

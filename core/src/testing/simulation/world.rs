@@ -5,6 +5,7 @@ use super::node::Node;
 use std::future::Future;
 use std::ops::Deref;
 use std::sync::Arc;
+use std::thread;
 use tokio::runtime::Builder;
 
 /// Runs a hand-written scenario in virtual time, which passes only while all tasks wait.
@@ -20,9 +21,21 @@ pub(super) struct World {
 }
 
 impl World {
-    pub(super) fn new(nodes: Vec<Arc<Node>>, random: fastrand::Rng, is_traced: bool) -> Arc<Self> {
-        let history = Arc::new(History::new(random, is_traced));
+    /// `seed` is `None` for a hand-written scenario, which the test's name identifies.
+    pub(super) fn new(
+        nodes: Vec<Arc<Node>>,
+        random: fastrand::Rng,
+        seed: Option<u64>,
+        is_traced: bool,
+    ) -> Arc<Self> {
+        let name = match seed {
+            Some(seed) => format!("seed-{seed}"),
+            None => thread::current().name().unwrap_or("test").to_owned(),
+        };
+        let history = Arc::new(History::new(random, is_traced, &name));
         nodes.iter().for_each(|node| node.belongs_to(&history));
+        let described = || nodes.iter().map(|node| node.described()).collect::<Vec<_>>().join(",");
+        history.record(|| format!("\"world\",{name:?},[{}]", described()));
         Arc::new(Self { history, nodes })
     }
 }

@@ -1,0 +1,216 @@
+"""The trace checker (`proof/tie`) accepts a correct run, and refuses wrong steps by name."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from proof.tie.checking import Result, check
+from proof.tie.units import EPOCH
+
+MILLISECOND = 1_000_000
+TTL = 1_000 * MILLISECOND
+VALIDITY = TTL - TTL // 100 - 2 * MILLISECOND
+ORIGIN = 5_000 * MILLISECOND
+MEMORY = 60_000 * MILLISECOND
+NODES = 3
+FENCE = EPOCH + 1_000
+
+Line = list[Any]
+
+
+class Log:
+    """The steps of one client and three nodes, all of whose clocks are right."""
+
+    def __init__(self) -> None:
+        self.lines: list[Line] = [
+            [0, "world", "test", [[0, 1, 0]] * NODES],
+            [0, "process", "client", 1, ORIGIN],
+        ]
+
+    def client(self, now: int, *step: Any) -> None:
+        """Adds a step of the client, at a time in milliseconds."""
+        time = now * MILLISECOND
+        self.lines.append([time, "client", ORIGIN + time, *step])
+
+    def node(
+        self, now: int, node: int, what: str, lock: Line, stored: Line, batch: int = 0
+    ) -> None:
+        """Adds a step of a node."""
+        self.lines.append([now * MILLISECOND, "node", node, what, [lock], [["r", *stored]], batch])
+
+    def begin(self, now: int, token: str) -> None:
+        sent = ORIGIN + now * MILLISECOND
+        self.client(now, "begin", token, ["r"], sent, TTL, sent + VALIDITY, 0.01)
+
+    def grant(self, now: int, node: int, token: str, fence: int = FENCE) -> None:
+        stored = [token, TTL, fence, TTL + MEMORY]
+        self.node(now, node, "acquire", [token, TTL, fence, fence], stored)
+
+    def vote(
+        self, now: int, node: int, token: str, outcome: Line | None, fence: int = FENCE
+    ) -> None:
+        self.client(now, "round", token, "vote", node, fence, None, [], outcome)
+
+    def win(self, now: int, token: str, fence: int = FENCE) -> None:
+        """Adds a round that wins with the first two nodes, a millisecond later."""
+        self.begin(now, token)
+        for node in range(2):
+            self.grant(now, node, token, fence)
+        end = ORIGIN + now * MILLISECOND + VALIDITY
+        self.vote(now + 1, 0, token, None, fence)
+        self.vote(now + 1, 1, token, ["won", fence, end], fence)
+        self.client(now + 1, "valid", token, True)
+
+    def release(self, now: int, token: str, fence: int = FENCE) -> None:
+        self.client(now, "finish", token)
+        for node in range(2):
+            self.delete(now + 1, node, token, fence)
+
+    def delete(self, now: int, node: int, token: str, fence: int = FENCE) -> None:
+        self.node(now, node, "release", [token, True], [None, 0, fence, MEMORY])
+
+    def extend(self, now: int, token: str, nodes: int) -> None:
+        """Adds an extension that so many nodes confirm, a millisecond later."""
+        sent = ORIGIN + now * MILLISECOND
+        self.client(now, "extending", token, sent, TTL, sent + VALIDITY)
+        self.client(now, "sending", now, [[token, sent, TTL]])
+        for node in range(nodes):
+            stored = [token, TTL, FENCE, TTL + MEMORY]
+            self.node(now, node, "extend", [token, TTL, True], stored, now)
+        for node in range(nodes):
+            is_last = node == nodes - 1
+            details = (node, "Yes", "Confirmed" if is_last else None, sent + VALIDITY)
+            self.client(now + 1, "answered", token, sent, TTL, *details)
+
+
+def checked(log: Log, directory: Path) -> Result:
+    file = directory / "test.jsonl"
+    file.write_text("".join(json.dumps(line) + "\n" for line in log.lines))
+    return check(file)
+
+
+def test_correct_run_is_accepted(tmp_path: Path) -> None:
+    log = Log()
+    log.win(0, "first")
+    log.extend(500, "first", 2)
+    log.client(1_200, "valid", "first", True)
+    log.release(1_300, "first")
+    log.win(1_400, "second", FENCE + 1_400_000)
+    result = checked(log, tmp_path)
+    assert result.error == ""
+    assert result.transitions > 20
+
+
+def _minority(log: Log) -> None:
+    log.begin(0, "first")
+    log.grant(0, 0, "first")
+    log.vote(1, 0, "first", ["won", FENCE, ORIGIN + VALIDITY])
+
+
+def _vote_that_no_node_gave(log: Log) -> None:
+    log.begin(0, "first")
+    log.grant(0, 0, "first")
+    log.vote(1, 0, "first", None)
+    log.vote(1, 1, "first", ["won", FENCE, ORIGIN + VALIDITY])
+
+
+def _two_holders(log: Log) -> None:
+    log.win(0, "first")
+    log.begin(2, "second")
+    log.grant(2, 0, "second", FENCE + 2_000)
+
+
+def _late_win(log: Log) -> None:
+    log.begin(0, "first")
+    for node in range(2):
+        log.grant(0, node, "first")
+    log.vote(995, 0, "first", None)
+    log.vote(995, 1, "first", ["won", FENCE, ORIGIN + VALIDITY])
+
+
+def _late_end(log: Log) -> None:
+    log.begin(0, "first")
+    for node in range(2):
+        log.grant(0, node, "first")
+    log.vote(1, 0, "first", None)
+    log.vote(1, 1, "first", ["won", FENCE, ORIGIN + VALIDITY + MILLISECOND])
+
+
+def _ttl_without_drift(log: Log) -> None:
+    log.client(0, "begin", "first", ["r"], ORIGIN, TTL, ORIGIN + TTL, 0.01)
+
+
+def _old_fence(log: Log) -> None:
+    log.win(0, "first")
+    log.release(2, "first")
+    log.begin(4, "second")
+    log.grant(4, 0, "second", FENCE)
+
+
+def _deleted_while_held(log: Log) -> None:
+    log.win(0, "first")
+    log.delete(2, 0, "first")
+
+
+def _extension_by_minority(log: Log) -> None:
+    log.win(0, "first")
+    log.extend(500, "first", 1)
+
+
+def _extension_after_end(log: Log) -> None:
+    log.win(0, "first")
+    log.extend(989, "first", 2)
+
+
+def _valid_after_release(log: Log) -> None:
+    log.win(0, "first")
+    log.release(2, "first")
+    log.client(4, "valid", "first", True)
+
+
+def _same_token(log: Log) -> None:
+    log.begin(0, "first")
+    log.begin(1, "first")
+
+
+def _key_that_stays(log: Log) -> None:
+    log.win(0, "first")
+    log.client(2, "finish", "first")
+    log.node(2, 0, "release", ["first", True], ["first", TTL - 2 * MILLISECOND, FENCE, MEMORY])
+
+
+def _unknown_step(log: Log) -> None:
+    log.client(0, "surprise", "first")
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        (_minority, "fix_fence: it does not hold that a majority voted"),
+        (_vote_that_no_node_gave, "count_vote: it does not hold that the node granted"),
+        (_two_holders, "grant: it does not hold that all resources are free"),
+        (_late_win, "win: it does not hold that the validity end is ahead"),
+        (_late_end, "the validity end is 1.000000 ms later than in the proof"),
+        (_ttl_without_drift, "axiom: it does not hold that a lease ends before its keys"),
+        (_old_fence, "grant: it does not hold that the fence is above the counters"),
+        (_deleted_while_held, "delete: it does not hold that the client gave it up"),
+        (_extension_by_minority, "extend: it does not hold that those that confirm are a majority"),
+        (_extension_after_end, "begin_extension: it does not hold that the lease is valid"),
+        (_valid_after_release, "a lease is valid for its holder, but not in the proof"),
+        (_same_token, "two rounds have the token first"),
+        (_key_that_stays, "has the token ['first'] for resource r, in the proof []"),
+        (_unknown_step, "there is no transition for 'surprise'"),
+    ],
+    ids=lambda value: value.__name__.strip("_") if callable(value) else "",
+)
+def test_wrong_step_is_refused(wrong: Callable[[Log], None], message: str, tmp_path: Path) -> None:
+    log = Log()
+    wrong(log)
+    error = checked(log, tmp_path).error
+    assert message in error
+    assert error.startswith("test, line "), "it tells where the step is"
