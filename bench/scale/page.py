@@ -121,7 +121,8 @@ def _distinct(samples: Sequence[Results]) -> str:
 
 
 def _mean(samples: Sequence[Results]) -> float:
-    return sum(each["server cpu"] for each in samples) / len(samples)
+    costs: list[float] = [each["server cpu"] for each in samples]
+    return sum(costs) / len(costs)
 
 
 def _megabytes(size: float) -> str:
