@@ -29,6 +29,9 @@ class Universe:
     """The sorts, and states over them. Without sizes, there are any number of things of each sort;
     with sizes, exactly so many."""
 
+    _numbers = itertools.count()
+    """Numbers the universes: the names of finite sorts must differ."""
+
     def __init__(self, sizes: Mapping[str, int] | None = None) -> None:
         kinds = {sort for field in FIELDS.values() for sort in (*field.keys, field.value)}
         self.sorts: dict[str, Any] = {
@@ -37,13 +40,13 @@ class Universe:
             NUMBER: z3.IntSort(),
         }
         self.things: dict[str, list[Any]] = {}
-        context = f"{id(self)}"
+        universe = next(self._numbers)
         for sort in sorted(kinds - self.sorts.keys()):
             if sizes is None:
                 self.sorts[sort] = z3.DeclareSort(sort)
             else:
                 names = [f"{sort}{number}" for number in range(sizes[sort])]
-                self.sorts[sort], self.things[sort] = z3.EnumSort(f"{sort}_{context}", names)
+                self.sorts[sort], self.things[sort] = z3.EnumSort(f"{sort}_{universe}", names)
         self.is_finite = sizes is not None
         self._fresh = 0
 

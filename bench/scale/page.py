@@ -114,14 +114,15 @@ def _distinct(samples: Sequence[Results]) -> str:
             " end. Redis deletes expired keys with a delay, so a server may have more keys than are"
             " still needed. The deletion takes CPU time: a cycle took all servers together"
             f" {micros(_mean(samples[: len(samples) // 2]))} in the first half of the run, and"
-            f" {micros(_mean(samples[-len(samples) // 10 :]))} in the last tenth, in which most keys"
-            " were deleted.",
+            f" {micros(_mean(samples[-len(samples) // 10 :]))} in the last tenth, in which most"
+            " keys were deleted.",
         ]
     )
 
 
 def _mean(samples: Sequence[Results]) -> float:
-    return sum(each["server cpu"] for each in samples) / len(samples)
+    costs: list[float] = [each["server cpu"] for each in samples]
+    return sum(costs) / len(costs)
 
 
 def _megabytes(size: float) -> str:

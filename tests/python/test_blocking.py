@@ -74,7 +74,7 @@ for thread in threads:
     thread.start()
 """
 
-# Before Python 3.13, a `join` that Ctrl-C interrupts marks its thread as ended, so `join` cannot be asked again.
+# Does not join all threads: before Python 3.13, an interrupted `join` marks its thread as ended.
 JOINS = """
 try:
     print("waiting", flush=True)

@@ -137,9 +137,6 @@ impl RunningRound {
             };
             if is_released {
                 self.handle(Event::Abandon);
-                if let Event::Vote { node, vote, in_order: false } = event {
-                    self.undo.leave_if_joined_late(&self.driver, node, vote);
-                }
             }
             self.handle(event);
             if let Some(lease) = &lease {
@@ -187,9 +184,7 @@ impl RunningRound {
                 let event = Event::Late { node, vote };
                 let actions = round.handle(clock::now(), event);
                 undo.undo(&driver, actions.undo);
-                if is_released {
-                    undo.leave_if_joined_late(&driver, node, vote);
-                }
+                undo.leave_if_joined_late(&driver, node, vote);
                 if let Some(held) = held {
                     held.record_vote(event, round.holders());
                 }
@@ -244,6 +239,9 @@ impl RunningRound {
                 }
                 let vote = vote(&answered);
                 self.answers[node] = Some(answered);
+                if !in_order {
+                    self.undo.leave_if_joined_late(&self.driver, node, vote);
+                }
                 Some(Event::Vote { node, vote, in_order })
             }
             else => None,
@@ -290,14 +288,23 @@ impl Undo {
 
     /// Handles the vote of a node that processed its ACQUIRE after later requests. If the node refused, the
     /// ACQUIRE may have put the waiter back into a queue that it had left, so the waiter leaves again.
-    ///
-    /// Must not be called while the round's lease is held: HEAL may have set the key on the node since, and
-    /// this request deletes it. The waiter then leaves with the release.
     fn leave_if_joined_late(&self, driver: &Driver, node: usize, vote: Vote) {
         let is_gone = |entry: &QueueEntry| entry.alive.strong_count() == 0;
-        if matches!(vote, Vote::Held { .. }) && self.queue_entry.as_ref().is_some_and(is_gone) {
-            self.undo(driver, [node].into_iter().collect());
+        if !matches!(vote, Vote::Held { .. }) || !self.queue_entry.as_ref().is_some_and(is_gone) {
+            return;
         }
+        // With a fresh token, so that it releases nothing: the round's lease may be held, and HEAL may have
+        // set its key on the node since.
+        let Ok(token) = Token::new("") else { return };
+        let (keys, waiter) = (Arc::clone(&self.subject.keys), self.subject.waiter.clone());
+        let subject = Arc::new(Subject { keys, token, waiter });
+        let horizon = clock::now().plus(driver.turns().memory);
+        driver.deliver(
+            node,
+            Request::release(&subject, driver.turns()),
+            self.node_timeout,
+            horizon,
+        );
     }
 }
 
