@@ -3,6 +3,7 @@
     python tests/suites.py test|verify
 
 A suite is a target of the Makefile. Its output goes to build/test/, and is printed if it fails.
+A suite of `make test` that hangs is ended after 30 minutes.
 The exit status is 1 if any suite failed, after all of them have ended.
 """
 
@@ -79,6 +80,9 @@ VERIFY: Sequence[Lane] = [
 ]
 PLANS = {"test": TEST, "verify": VERIFY}
 
+LIMITS: Mapping[str, float | None] = {"test": 30 * 60, "verify": None}
+"""The time limit of each suite in seconds."""
+
 
 @dataclass(frozen=True)
 class Result:
@@ -99,23 +103,23 @@ class Runner:
         self._is_ending = False
         self._lock = threading.RLock()  # reentrant, for signal handlers that call `end`
 
-    def run_lanes(self, lanes: Sequence[Lane]) -> None:
-        """Run all suites to their end."""
+    def run_lanes(self, lanes: Sequence[Lane], limit: float | None) -> None:
+        """Run all suites to their end, each for at most `limit` seconds."""
         with ThreadPoolExecutor(len(lanes)) as pool:
-            for done in [pool.submit(self._run_lane, lane) for lane in lanes]:
+            for done in [pool.submit(self._run_lane, lane, limit) for lane in lanes]:
                 done.result()
 
-    def _run_lane(self, lane: Lane) -> None:
+    def _run_lane(self, lane: Lane, limit: float | None) -> None:
         for suite in lane:
-            self.run(suite)
+            self.run(suite, limit)
 
-    def run(self, suite: Suite, *, is_shown: bool = False) -> bool:
+    def run(self, suite: Suite, limit: float | None = None, *, is_shown: bool = False) -> bool:
         """Run one suite. Shows its output while it runs if `is_shown`, otherwise if it fails."""
         log = LOGS / f"{suite.target}.log"
         began = time.monotonic()
         with log.open("wb") as output:
             process = self._start(suite, None if is_shown else output)
-            status = process.wait() if process else -signal.SIGTERM
+            status = _wait(process, limit, log) if process else -signal.SIGTERM
         result = Result(suite, time.monotonic() - began, status == 0, _counts(log))
         with self._lock:
             if process:
@@ -158,6 +162,18 @@ class Runner:
             for process in self._running:
                 with suppress(ProcessLookupError):
                     os.killpg(process.pid, signal.SIGTERM)
+
+
+def _wait(process: subprocess.Popen[bytes], limit: float | None, log: Path) -> int:
+    """Waits for the end of a suite, and brings it about after `limit` seconds."""
+    try:
+        return process.wait(limit)
+    except subprocess.TimeoutExpired:
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        with log.open("a") as output:
+            output.write(f"\nended because it took more than {limit} s\n")
+        return process.wait()
 
 
 def _counts(log: Path) -> str:
@@ -219,7 +235,7 @@ def main() -> int:
     if runner.run(BUILD, is_shown=True):
         names = [suite.name for lane in plan for suite in lane]
         print(f"\nrunning: {'; '.join(names)}", flush=True)
-        runner.run_lanes(plan)
+        runner.run_lanes(plan, LIMITS[sys.argv[1]])
     print(f"\n{table(runner.results, time.monotonic() - began)}")
     return 0 if all(result.passed for result in runner.results) else 1
 

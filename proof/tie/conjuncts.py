@@ -26,6 +26,9 @@ FAR_EVERY = 5_000
 FAR = 12
 """How many of the latest attempts and extensions are then looked at."""
 
+HELD = 40
+"""How many of the latest attempts that have keys are then looked at. The time grows with its square."""
+
 FENCES_NEED_GUARD = "the guard exceeds the differences between wall clocks, if counters can be lost"
 
 
@@ -77,10 +80,10 @@ class Observer:
         self.evaluate(replay, attempts, set(things[EXTENSION]), resources)
 
     def far(self, replay: Replay) -> None:
-        """Evaluates the conjuncts on all attempts that have keys, and the latest others."""
+        """Evaluates the conjuncts on the latest attempts that have keys, and the latest others."""
         latest = islice(reversed(range(len(replay.tokens))), FAR)
         won = islice((a for a in reversed(range(len(replay.tokens))) if replay.s.won(a)), FAR)
-        held = {a for held in replay.holders.values() for a in held}
+        held = sorted({a for held in replay.holders.values() for a in held})[-HELD:]
         attempts = {*latest, *won, *held}
         extensions = range(max(0, len(replay.leases) - FAR), len(replay.leases))
         resources = {resource for a in attempts for resource in replay.resources[a]}

@@ -44,7 +44,12 @@ impl ExtensionBatch {
             .map(|PendingExtension { lease, extension, .. }| lease.extend_target(extension));
         let request = Request::Extend(locks.collect());
         #[cfg(test)]
-        crate::lock::steps::sending(&request, &items);
+        crate::lock::steps::sending(
+            &request,
+            items.iter().map(|PendingExtension { lease, extension, sent, .. }| {
+                (&*lease.grant.subject, *sent, extension.term())
+            }),
+        );
         let began = items.iter().map(|item| item.sent).min().unwrap_or_else(clock::now);
         let patience = items.iter().map(|item| item.patience).max().unwrap_or_default();
         Self {
@@ -73,7 +78,13 @@ impl ExtensionBatch {
             let PendingExtension { lease, extension, sent, .. } = &mut self.items[position];
             let extended = lease.record_answer(extension, node, answer);
             #[cfg(test)]
-            crate::lock::steps::answered(lease, (*sent, extension.term()), node, answer, extended);
+            crate::lock::steps::answered(
+                &lease.grant.subject,
+                (*sent, extension.term()),
+                (node, answer),
+                extended,
+                lease.state().lease.end(),
+            );
             let Some(extended) = extended else { continue };
             if !std::mem::replace(&mut self.is_decided[position], true) {
                 let (lease, sent) = (Arc::clone(lease), *sent);

@@ -2,8 +2,6 @@
 //! checker (`proof/tie`). Each report is the elements of a JSON array.
 
 use crate::command::request::{Request, Subject};
-use crate::lock::held::HeldLease;
-use crate::lock::held::extension::PendingExtension;
 use crate::runtime::machine::record;
 use quorlock_protocol::{Actions, Answer, Event, Extended, Moment, NodeSet, Outcome, Term, Vote};
 use std::fmt::Write;
@@ -66,45 +64,47 @@ fn voted(vote: Vote) -> String {
 }
 
 /// An extension begins.
-pub(crate) fn extending(lease: &HeldLease, sent: Moment, term: Term) {
+pub(crate) fn extending(subject: &Subject, sent: Moment, term: Term) {
     record(|| {
-        let (token, ttl) = (lease.grant.subject.token.as_str(), term.ttl.as_nanos());
+        let (token, ttl) = (subject.token.as_str(), term.ttl.as_nanos());
         format!("\"extending\",{token:?},{},{ttl},{}", nanos(sent), nanos(term.end(sent)))
     });
 }
 
-/// Extensions are sent in one request.
-pub(crate) fn sending(request: &Request, items: &[PendingExtension]) {
+/// Extensions are sent in one request. `items` are the extensions.
+pub(crate) fn sending<'a>(
+    request: &Request,
+    items: impl Iterator<Item = (&'a Subject, Moment, Term)> + Clone,
+) {
     let Request::Extend(locks) = request else { return };
     record(|| {
-        let item = |item: &PendingExtension| {
-            let (token, ttl) = (item.lease.grant.subject.token.as_str(), item.extension.term().ttl);
-            format!("[{token:?},{},{}]", nanos(item.sent), ttl.as_nanos())
+        let item = |(subject, sent, term): (&Subject, _, Term)| {
+            format!("[{:?},{},{}]", subject.token.as_str(), nanos(sent), term.ttl.as_nanos())
         };
-        let items: Vec<_> = items.iter().map(item).collect();
+        let items: Vec<_> = items.clone().map(item).collect();
         format!("\"sending\",{},[{}]", locks.as_ptr().addr(), items.join(","))
     });
 }
 
-/// The answer of a node to an extension was handled.
+/// The answer of a node to an extension was handled. `end` is the validity end of the lease now.
 pub(crate) fn answered(
-    lease: &HeldLease,
+    subject: &Subject,
     (sent, term): (Moment, Term),
-    node: usize,
-    answer: Answer,
+    (node, answer): (usize, Answer),
     extended: Option<Extended>,
+    end: Moment,
 ) {
     record(|| {
-        let (token, sent) = (lease.grant.subject.token.as_str(), nanos(sent));
-        let (ttl, end) = (term.ttl.as_nanos(), nanos(lease.state().lease.end()));
+        let (token, sent) = (subject.token.as_str(), nanos(sent));
+        let (ttl, end) = (term.ttl.as_nanos(), nanos(end));
         let extended = extended.map_or("null".to_owned(), |extended| format!("\"{extended:?}\""));
         format!("\"answered\",{token:?},{sent},{ttl},{node},\"{answer:?}\",{extended},{end}")
     });
 }
 
 /// A repair begins, which will send HEAL.
-pub(crate) fn healing(lease: &HeldLease) {
-    record(|| format!("\"healing\",{:?}", lease.grant.subject.token.as_str()));
+pub(crate) fn healing(subject: &Subject) {
+    record(|| format!("\"healing\",{:?}", subject.token.as_str()));
 }
 
 /// A lease ends for its holder.

@@ -113,7 +113,7 @@ impl HeldLease {
         patience: Duration,
     ) -> PendingExtension {
         #[cfg(test)]
-        crate::lock::steps::extending(self, now, extension.term());
+        crate::lock::steps::extending(&self.grant.subject, now, extension.term());
         let patience = patience.min(state.lease.end().since(now));
         state.keys_gone_by = state.keys_gone_by.max(extension.term().gone(now.plus(patience)));
         PendingExtension { lease: Arc::clone(self), extension, sent: now, patience }
@@ -138,7 +138,7 @@ impl HeldLease {
         let mut state = self.state();
         let ttl = state.lease.heal(clock::now(), self.grant.term)?;
         #[cfg(test)]
-        crate::lock::steps::healing(self);
+        crate::lock::steps::healing(&self.grant.subject);
         nodes.iter().for_each(|node| state.repaired.insert(node));
         Some(ttl)
     }

@@ -11,6 +11,7 @@
 //! `make simulate` runs 2,000 seeds. `make simulate SEED=…` runs a single one and prints its history.
 //! The same seed always yields the same history, as long as the code is the same.
 
+mod applied;
 mod check;
 mod directed;
 mod evidence;

@@ -1,9 +1,9 @@
 //! The simulated network: connections that delay messages and keep their order.
 
+use super::applied;
 use super::link::{Link, Shared};
 use super::node::Node;
 use super::process::{Process, process};
-use super::steps;
 use super::world::World;
 use crate::command::answer::{Answered, Failure};
 use crate::command::request::{Request, Subject};
@@ -151,12 +151,13 @@ async fn serve(
                 if is_late {
                     world.came_late(&request);
                 }
-                let before = world.is_recorded().then(|| steps::stored(&node, &request));
+                let before = world.is_recorded().then(|| applied::stored(&node, &request));
                 let answered = node.answer(&request);
                 // An EXTEND or RAISE counts even if it changes nothing.
                 let counts = matches!(request, Request::Extend(_) | Request::Raise { .. });
-                if before.is_some_and(|before| counts || before != steps::stored(&node, &request)) {
-                    world.record(|| steps::applied(&node, &request, &answered));
+                if before.is_some_and(|before| counts || before != applied::stored(&node, &request))
+                {
+                    world.record(|| applied::applied(&node, &request, &answered));
                 }
                 world.trace(|| trace(&node, &world, &request, &answered, is_late));
                 Box::new(move || drop(reply.send(answered)))
