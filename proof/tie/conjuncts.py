@@ -27,7 +27,8 @@ FAR = 12
 """How many of the latest attempts and extensions are then looked at."""
 
 HELD = 40
-"""How many of the latest attempts that have keys are then looked at. The time grows with its square."""
+"""How many of the latest attempts that have keys are then looked at. The time grows with the
+square."""
 
 FENCES_NEED_GUARD = "the guard exceeds the differences between wall clocks, if counters can be lost"
 

@@ -1,6 +1,6 @@
 //! What a node applies, as a step for the trace checker: an element of the file that `steps.rs` writes.
 
-use super::node::Node;
+use super::node::{Node, Stored};
 use crate::command::answer::Answered;
 use crate::command::keys::Keys;
 use crate::command::reply::Reply;
@@ -28,9 +28,9 @@ pub(super) fn stored(node: &Node, request: &Request) -> String {
 }
 
 fn about(node: &Node, keys: &Keys) -> String {
-    let (lock, fence) = node.stored(&keys.lock);
+    let Stored { token, fence } = node.stored(&keys.lock);
     let (token, left) =
-        lock.map_or(("null".to_owned(), 0), |(token, left)| (quoted(&token), left.as_nanos()));
+        token.map_or(("null".to_owned(), 0), |(token, left)| (quoted(&token), left.as_nanos()));
     let (fence, kept) = fence.unwrap_or_default();
     format!("[{:?},{token},{left},{fence},{}]", keys.lock, kept.as_nanos())
 }

@@ -33,6 +33,12 @@ struct ServerState {
     requests: u64,
 }
 
+/// What a node stores about a resource: the token and the last fence, each with the time until it expires.
+pub(super) struct Stored {
+    pub(super) token: Option<(Token, Duration)>,
+    pub(super) fence: Option<(u64, Duration)>,
+}
+
 impl Node {
     pub(super) fn new(number: usize, rate: f64, wall_clock_error: i64) -> Arc<Self> {
         let state = ServerState { is_up: true, ..ServerState::default() };
@@ -84,16 +90,13 @@ impl Node {
         self.state().started
     }
 
-    /// What the node stores about a resource: the token and the fence, each with the time until it expires.
-    pub(super) fn stored(
-        &self,
-        lock: &str,
-    ) -> (Option<(Token, Duration)>, Option<(u64, Duration)>) {
+    /// What the node stores about a resource.
+    pub(super) fn stored(&self, lock: &str) -> Stored {
         let (now, wall) = (Moment::from_origin(self.clock()), self.wall_clock());
         let mut state = self.state();
         let entry = &state.entries.record(lock).entry;
         let token = entry.stored_lock(now).map(|(token, left)| (token.clone(), left));
-        (token, entry.stored_fence(wall))
+        Stored { token, fence: entry.stored_fence(wall) }
     }
 
     /// The elements of the steps' first line that describe this node.
