@@ -30,7 +30,7 @@ for i = 1, #KEYS, 2 do
   end
   if ticket then
     put(queue, ticket, waiter, kept)
-  elseif waiter and waiter ~= '' then
+  elseif waiter then
     redis.pcall('ZREM', queue, waiter)
   end
   local first = redis.pcall('ZRANGE', queue, 0, 0)
