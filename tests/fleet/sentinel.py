@@ -16,11 +16,9 @@ from fleet.settings import Settings
 SERVICE = "orders"
 """The name under which the sentinels monitor the master."""
 
-_QUIET = 600_000
-_ALERT = 100
-"""Milliseconds without an answer after which the sentinels consider a master down. `_QUIET` is in
-effect normally, so that a busy machine causes no failover. `_ALERT` is in effect during
-`fail_over`."""
+_DOWN_AFTER = 600_000
+"""Milliseconds without an answer after which the sentinels consider a master down. So long that
+they never do: on a busy machine, they would also replace the new master. `fail_over` tells them."""
 
 # Shorter periods, so that a failover does not take many seconds. Redis before 7.0 cannot set them.
 # The periods must not be too short. A replica can be promoted only if its last INFO reply is
@@ -120,12 +118,12 @@ class Sentinel(Group):
         Returns the number of the new master once all sentinels report it and it has that role.
         """
         old = self.master
-        for sentinel in self.sentinels:
-            sentinel.command("SENTINEL", "SET", SERVICE, "down-after-milliseconds", _ALERT)
+        leader = next(sentinel for sentinel in self.sentinels if sentinel.running)
+        # The sentinel refuses while it has no recent answer of a replica.
+        begin = ("SENTINEL", "FAILOVER", SERVICE)
+        wait_for("a failover begins", lambda: leader.command(*begin) == "OK")
         wait_for("the sentinels name another master", lambda: self.master is not old)
         wait_for("it is a master", lambda: _role(self.master) == "master")
-        for sentinel in self.sentinels:
-            sentinel.command("SENTINEL", "SET", SERVICE, "down-after-milliseconds", _QUIET)
         return self._servers.index(self.master)
 
     def wait_demoted(self, index: int) -> None:
@@ -149,7 +147,7 @@ class Sentinel(Group):
 def _config(host: str, port: int, password: str | None, sentinel_password: str | None) -> str:
     lines = [
         f"sentinel monitor {SERVICE} {host} {port} 2",
-        f"sentinel down-after-milliseconds {SERVICE} {_QUIET}",
+        f"sentinel down-after-milliseconds {SERVICE} {_DOWN_AFTER}",
         f"sentinel failover-timeout {SERVICE} 10000",
     ]
     if password is not None:
