@@ -28,7 +28,7 @@ def delete(s: State, node: Term, resource: Term, attempt: Term) -> Step:
 
 
 def retain(s: State, node: Term, resource: Term, attempt: Term, remaining: Term) -> Step:
-    """A node applies a RELEASE that keeps the key, perhaps late: the key expires after another time.
+    """A node applies a RELEASE that keeps the key, perhaps late: it expires after another time.
     Sound for any time, as nothing relies on a key whose lease was given up.
 
     Rule: core/protocol/src/node/entry.rs keep
@@ -39,9 +39,7 @@ def retain(s: State, node: Term, resource: Term, attempt: Term, remaining: Term)
         "the time is not negative": remaining >= 0,
     }
     key = (node, resource, attempt)
-    return Step(
-        conditions, s.but(expires=changed(s.expires, key, s.node_clock(node) + remaining))
-    )
+    return Step(conditions, s.but(expires=changed(s.expires, key, s.node_clock(node) + remaining)))
 
 
 def heal(s: State, node: Term, attempt: Term, remaining: Term) -> Step:

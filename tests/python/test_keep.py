@@ -35,7 +35,7 @@ def client(servers: Servers) -> Iterator[quorlock.Client]:
 
 def left(servers: Servers, resource: str) -> list[float]:
     """Returns the remaining time of the key on each node, in seconds."""
-    return [server.command("PTTL", resource) / 1000 for server in servers]
+    return [int(str(server.command("PTTL", resource))) / 1000 for server in servers]
 
 
 def holder(client: quorlock.Client, resource: str) -> str | None:
@@ -71,7 +71,7 @@ def test_all_blocks_keep_the_key(client: quorlock.Client, servers: Servers) -> N
     with client.lock("lease", keep=KEEP).acquire() as lease:
         pass
     assert not lease.valid
-    names = "with raised function coroutine lease".split()
+    names = ["with", "raised", "function", "coroutine", "lease"]
     for name in [*names, "async with", "async lease", "async release"]:
         assert holder(client, name) == "cron-1"
         assert sum(KEEP - 60 < each <= KEEP * 1.01 + 1 for each in left(servers, name)) >= 2
@@ -138,8 +138,8 @@ def test_what_is_no_release_keeps_nothing(servers: Servers) -> None:
             gc.collect()
         wait_until(lambda: is_free(servers, "collected"))
         lost = client.lock("lost", ttl=600).acquire()
-        for server in servers[:2]:
-            server.command("DEL", "lost")
+        for node in (0, 1):
+            servers[node].command("DEL", "lost")
         assert not lost.release()
     assert not lease.valid
     wait_until(lambda: is_free(servers, "closed"))
