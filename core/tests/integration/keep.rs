@@ -38,7 +38,10 @@ fn the_key_expires_when_the_time_is_over() {
     for keep in [60, 3_600].map(Duration::from_secs) {
         let lease = acquired(&client, &servers);
         let began = Instant::now();
-        assert!(wait(lease.release_and_keep(keep).unwrap()));
+        let releasing = lease.release_and_keep(keep).unwrap();
+        assert!(!lease.is_valid() && lease.check().is_err());
+        assert!(wait(releasing));
+        assert_eq!(wait(lease.extend(None)).unwrap_err().code(), ErrorCode::LeaseLost);
         for node in 0..3 {
             // 1 % for clocks that run at different rates, and 2 ms for their resolution.
             let most = keep.mul_f64(1.01) + Duration::from_millis(3);
