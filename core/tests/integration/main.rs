@@ -8,7 +8,7 @@ mod failovers;
 mod faults;
 mod forms;
 mod hand_over;
-mod keep;
+mod keeping;
 mod late;
 mod listing;
 mod many;
