@@ -112,6 +112,11 @@ interface SharedOptions {
    * Empty for none. Default (`null`): `hostname:pid` of the process.
    */
   holder?: string | null | undefined
+  /**
+   * The time in ms from the release for which the nodes keep the key, so that nobody else acquires the lock before: 10
+   * to 86,400,000; `null` or 0 deletes the key. Default: `null`.
+   */
+  keep?: number | null | undefined
 }
 
 /** Options of a client. Durations in milliseconds. */
@@ -225,10 +230,14 @@ export class Lease implements AsyncDisposable {
   /**
    * Releases the lock. The lease is not valid from this call on. Resolves to `true` if it was valid until
    * now and a majority of the nodes confirms the release; to `false` if it was lost or released before, or
-   * if too few nodes confirm within a third of the ttl (at most 10 s, at least `nodeTimeout`). Never
-   * rejects: the lease ends in any case.
+   * if too few nodes confirm within a third of the ttl (at most 10 s, at least `nodeTimeout`).
+   *
+   * With `keep`, the nodes keep the key for so long (in ms) from now on, so that nobody else acquires the lock before;
+   * see {@link LockOptions}. By default, the `keep` of the lock. A lease that was lost keeps nothing.
+   *
+   * Rejects only with {@link ConfigError}, for an invalid `keep`; the lease is not released then.
    */
-  release(): Promise<boolean>
+  release(options?: { keep?: number | null | undefined }): Promise<boolean>
   /**
    * Releases the lock, at the end of an `await using` block. Rejects with {@link LeaseLostError} if the lease
    * was lost.

@@ -21,7 +21,7 @@ const {
   errorOf,
   unwrap,
 } = require('./errors.js')
-const { checkNoWait, checkResult, checkWork, nameOf, namesOf, nodesOf, optionsOf, signalOf, warnAboutUnit } = require('./options.js')
+const { checkNoWait, checkResult, checkWork, nameOf, namesOf, nodesOf, optionsNamed, optionsOf, signalOf, warnAboutUnit } = require('./options.js')
 const { LossSignal, onAbort } = require('./signals.js')
 
 /** The callbacks for the results of operations in progress, by the number of the operation. */
@@ -195,8 +195,9 @@ class Lease {
     unwrap(await resultOf(this.#native.extend(ttl)), site)
   }
 
-  async release() {
-    const released = unwrap(await resultOf(this.#native.release()))
+  async release(options) {
+    const { keep } = optionsNamed(['keep'], options)
+    const released = unwrap(await resultOf(unwrap(this.#native.release(keep))))
     this.#end()
     return released
   }
@@ -334,7 +335,7 @@ class Client {
       result = await work(lease)
       checkResult(result)
     } catch (error) {
-      // `release` never rejects, so the error of the work is never replaced.
+      // Without options, `release` never rejects, so the error of the work is never replaced.
       await lease.release()
       throw error
     }

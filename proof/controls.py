@@ -137,6 +137,14 @@ CONTROLS = (
         f"{ROUND} delete {ROUND}",
     ),
     Control(
+        "RELEASE shortens a held key",
+        "A RELEASE that keeps the key for a time is sent while the lease is held.",
+        MEMORY,
+        without("retain", "the client gave it up"),
+        {"retain": {"promises_are_kept"}},
+        f"{ROUND} retain tick expire {ROUND}",
+    ),
+    Control(
         "HEAL overwrites",
         "HEAL replaces the key of another client.",
         MEMORY,

@@ -85,6 +85,12 @@ RUNS = (
     Run(
         "a lease, and another after its end", MEMORY, f"{ROUND} tick expire expire {ROUND}", two_won
     ),
+    Run(
+        "a lease, and another after its released keys were kept",
+        MEMORY,
+        f"{ROUND} finish retain tick expire expire {ROUND}",
+        two_won,
+    ),
     Run("an extended lease", MEMORY, f"{ROUND} {EXTENSION} tick", some_valid),
     Run("two shared leases", MEMORY, f"{ROUND} {ROUND}", two_shared),
     Run("two slots", MEMORY, f"{ROUND} {ROUND}", two_slots, {"Resource": 2}),

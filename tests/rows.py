@@ -21,6 +21,7 @@ DURATIONS = {
     "connect_timeout",
     "retry_delay",
     "restart_guard",
+    "keep",
 }
 
 

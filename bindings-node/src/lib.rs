@@ -273,10 +273,15 @@ impl Lease {
         self.lease.abandon()
     }
 
-    /// Starts the release. The result is whether the lease was valid and a majority confirmed the release.
+    /// Starts the release. `keep` overrides the option of the lock, unless it is `undefined`. The result is whether
+    /// the lease was valid and a majority confirmed the release.
     #[napi(catch_unwind)]
-    pub fn release(&self) -> Result<f64> {
-        begin(&self.mailbox, self.lease.release(), Either7::B)
+    pub fn release(&self, keep: Unknown<'_>) -> Result<Either<f64, Failure>> {
+        let keep = convert::given(keep)?.map(value).transpose()?;
+        match self.lease.release_by(Dialect::JavaScript, keep.as_ref()) {
+            Ok(released) => begin(&self.mailbox, released, Either7::B).map(Either::A),
+            Err(error) => Ok(Either::B(error.into())),
+        }
     }
 }
 

@@ -123,18 +123,35 @@ impl Lease {
         self.0.abandon()
     }
 
-    pub(crate) fn release(&self) -> Pending {
-        Pending::of(self.0.release(), |py, released| {
-            Ok(released.into_pyobject(py)?.to_owned().into_any().unbind())
-        })
+    /// Starts a release. `keep`, if given, overrides the option of the lock.
+    #[pyo3(signature = (*keep))]
+    fn release(&self, keep: &Bound<'_, PyTuple>) -> PyResult<Pending> {
+        let py = keep.py();
+        let _entered = exit::enter(py);
+        let keep = keep.iter().next().map(|keep| value(&keep));
+        let released = self.0.release_by(Dialect::Python, keep.as_ref());
+        released.map(of_release).map_err(|e| error(py, &e))
     }
 }
 
+/// Returns the pending result of a release.
+fn of_release(releasing: quorlock::Pending<bool>) -> Pending {
+    Pending::of(releasing, |py, released| {
+        Ok(released.into_pyobject(py)?.to_owned().into_any().unbind())
+    })
+}
+
 impl Lease {
+    /// Releases a lease that its caller never got.
+    pub(crate) fn undo(&self) {
+        // Fails only if the time is invalid.
+        let _ = self.0.release_and_keep(Duration::ZERO);
+    }
+
     /// Releases the lease at the end of a block and waits for the nodes. Returns the error if the lease was
     /// lost, unless the block `raised` an error of its own.
     pub(crate) fn leave(&self, py: Python<'_>, raised: &Bound<'_, PyAny>) -> PyResult<()> {
-        self.release().wait_here(py, None)?;
+        of_release(self.0.release()).wait_here(py, None)?;
         match self.0.loss() {
             Some(loss) if raised.is_none() => Err(error(py, &loss)),
             _ => Ok(()),

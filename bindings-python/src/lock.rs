@@ -126,7 +126,7 @@ impl Lock {
         // The last Python code of the entry. If a signal handler raises here, nothing else owns the
         // lease, so release it.
         let scope = python(py, &SCOPE, "Scope").and_then(|scope| scope.call1((lease.clone(),)));
-        let scope = scope.inspect_err(|_| drop(native.get().release()))?;
+        let scope = scope.inspect_err(|_| native.get().undo())?;
         self._enter(scope, native)?;
         Ok(lease)
     }
@@ -226,7 +226,7 @@ fn python<'py>(
 /// handler could discard the lease before it is assigned, and a discarded lease is not released.
 fn deliver<'py>(py: Python<'py>, native: &Py<Lease>) -> PyResult<Bound<'py, PyAny>> {
     let lease = wrap(py, native)?;
-    py.check_signals().inspect_err(|_| drop(native.get().release()))?;
+    py.check_signals().inspect_err(|_| native.get().undo())?;
     Ok(lease)
 }
 

@@ -52,7 +52,7 @@ Exit status: that of the command, or
   128+n   signal n ended the command or the wait
 
 Examples:
-  quorlock run -n nightly-report -- /usr/local/bin/report
+  quorlock run -n --keep 1m nightly-report -- /usr/local/bin/report
   quorlock run -n nightly-report -c 'make-report | mail -s report team'";
 
 const ACQUIRE_AFTER_HELP: &str = "\
@@ -190,6 +190,10 @@ pub(crate) struct Run {
     /// The maximum time to hold the lock, which never cuts the first --ttl short [default: forever]
     #[arg(long, value_name = "DURATION", env = "QUORLOCK_MAX_HOLD", value_parser = duration::parse)]
     pub(crate) max_hold: Option<OptionValue>,
+    /// How long others still find the lock held after the command, so that no host whose clock is late runs it
+    /// again: 10ms to 24h [default: off]
+    #[arg(long, value_name = "DURATION", env = "QUORLOCK_KEEP", value_parser = duration::parse)]
+    pub(crate) keep: Option<OptionValue>,
     /// The time between SIGTERM and SIGKILL when the lease is lost: up to ttl/2 [default: ttl/5]
     #[arg(long, short, value_name = "DURATION", env = "QUORLOCK_KILL_AFTER", value_parser = duration::parse)]
     pub(crate) kill_after: Option<OptionValue>,

@@ -29,9 +29,9 @@ def once(job: str, every: timedelta, work: Callable[[quorlock.Lease, datetime], 
     now = datetime.now(UTC)
     period = now - (now - datetime.min.replace(tzinfo=UTC)) % every
     try:
-        with locks.lock(f"jobs:{job}", wait=0) as lease:
-            # The clocks of the hosts differ, and a free lock does not mean that the work is not
-            # done. So check this separately.
+        # The clocks of the hosts differ, so the lock stays held for a while after the work.
+        with locks.lock(f"jobs:{job}", wait=0, keep=every / 5) as lease:
+            # Even so, a free lock does not mean that the work is not done, so check this.
             if runs.is_done(job, period):
                 return
             work(lease, period)

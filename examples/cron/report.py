@@ -17,7 +17,7 @@ def main() -> None:
             database.execute(
                 "CREATE TABLE IF NOT EXISTS reports (day TEXT PRIMARY KEY, fence INTEGER NOT NULL)"
             )
-        # A host that starts late finds the lock free, so check whether the report exists.
+        # A host that starts much later finds the lock free, so check whether the report exists.
         if database.execute("SELECT 1 FROM reports WHERE day = ?", [today]).fetchone():
             return
         publish(today)

@@ -193,13 +193,18 @@ def raise_fence(replay: Replay, at: int, locks: list[Any], batch: int) -> None:
 
 
 def release(replay: Replay, at: int, locks: list[Any], batch: int) -> None:
-    """A node deleted the keys of a round."""
-    ((token, _),) = locks
+    """A node deleted the keys of a round, or keeps them for a time."""
+    ((token, kept, _),) = locks
     attempt = replay.attempt(token)
     for resource in replay.resources[attempt]:
-        if attempt in replay.holders.get((at, resource), ()):
-            replay.look_at([at], [resource], [attempt])
-            replay.apply("delete", node=at, resource=resource, attempt=attempt)
+        if attempt not in replay.holders.get((at, resource), ()):
+            continue
+        replay.look_at([at], [resource], [attempt])
+        key = {"node": at, "resource": resource, "attempt": attempt}
+        if kept is None:
+            replay.apply("delete", **key)
+        else:
+            replay.apply("retain", **key, remaining=kept * NANOSECOND - SLACK)
 
 
 def extend(replay: Replay, at: int, locks: list[Any], batch: int) -> None:

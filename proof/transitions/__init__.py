@@ -10,7 +10,7 @@ from proof.transitions.extending import begin_extension, confirm, count_confirma
 from proof.transitions.fences import expire_counter, fix_fence, raise_fence
 from proof.transitions.guard import doubt, look
 from proof.transitions.memory import choose_keepers, forget, set_clock
-from proof.transitions.releasing import delete, finish, heal
+from proof.transitions.releasing import delete, finish, heal, retain
 from proof.transitions.time import expire, tick
 from proof.transitions.transfer import swap
 
@@ -31,6 +31,7 @@ TRANSITIONS: Mapping[str, Transition] = {
         extend,
         finish,
         delete,
+        retain,
         heal,
         expire_counter,
         forget,

@@ -27,6 +27,21 @@ def delete(s: State, node: Term, resource: Term, attempt: Term) -> Step:
     return Step(conditions, s.but(holds=changed(s.holds, (node, resource, attempt), False)))
 
 
+def retain(s: State, node: Term, resource: Term, attempt: Term, remaining: Term) -> Step:
+    """A node applies a RELEASE that keeps the key, perhaps late: it expires after another time.
+    Sound for any time, as nothing relies on a key whose lease was given up.
+
+    Rule: core/protocol/src/node/entry.rs keep
+    """
+    conditions = {
+        "the client gave it up": s.over(attempt),
+        "the node has the key": s.holds(node, resource, attempt),
+        "the time is not negative": remaining >= 0,
+    }
+    key = (node, resource, attempt)
+    return Step(conditions, s.but(expires=changed(s.expires, key, s.node_clock(node) + remaining)))
+
+
 def heal(s: State, node: Term, attempt: Term, remaining: Term) -> Step:
     """A node applies HEAL, perhaps late: it sets missing keys of a lease again, if no other token
     is in the way. Sound for any remaining time, as a repaired node promises nothing.

@@ -286,6 +286,31 @@ def test_the_command_is_stopped_after_max_hold(quorlock: CommandLine, servers: S
     wait_until(lambda: not keys(servers))
 
 
+def test_the_lock_stays_held_after_the_command(quorlock: CommandLine, servers: Servers) -> None:
+    done = quorlock.run("run", "--keep", "1m", "--holder", "cron-1", "r", "--", "echo", "ran")
+    assert (done.returncode, done.stdout) == (0, "ran\n")
+    assert done.stderr.splitlines()[-1].endswith(", kept for 60.0 s from now on")
+    late = quorlock.run("run", "-n", "r", "--", "echo", "ran again")
+    assert (late.returncode, late.stdout) == (75, "")
+    assert "held by cron-1 for up to" in late.stderr
+    assert quorlock.run("status", "r").returncode == 1
+    for server in servers:
+        assert 50_000 < int(str(server.command("PTTL", "r"))) <= 60_603
+        server.command("DEL", "r")
+    # A command that fails has run, too.
+    environment = {"QUORLOCK_KEEP": "1m"}
+    assert quorlock.run("run", "r", *SHELL, "exit 3", environment=environment).returncode == 3
+    assert quorlock.run("run", "-n", "r", "--", "true").returncode == 75
+    for server in servers:
+        server.command("DEL", "r")
+    # One that cannot be run has not.
+    assert quorlock.run("run", "--keep", "1m", "r", "--", "/nonexistent").returncode == 127
+    wait_until(lambda: not keys(servers))
+    done = quorlock.run("run", "--keep", "5ms", "r", "--", "true")
+    assert done.returncode == 64
+    assert "--keep must be a duration from 10 ms to 24 h, or off (off), not 0.005 s" in done.stderr
+
+
 def test_a_command_that_fails_by_itself_keeps_its_status(
     quorlock: CommandLine, servers: Servers
 ) -> None:

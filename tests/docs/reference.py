@@ -309,6 +309,7 @@ FOR_BINDINGS = (
     "acquire_as",
     "try_acquire_as",
     "extend_by",
+    "release_by",
     "on_lost",
     "abandon",
     "on_ready",

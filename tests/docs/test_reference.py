@@ -83,7 +83,9 @@ def test_an_unknown_name_in_the_text_is_found() -> None:
 def test_the_names_of_the_packages_are_read_completely() -> None:
     members = python()
     assert {"Client", "Lease", "Stats", "__version__"} < members[""]
-    assert {"fence", "release() -> bool", "wait_lost(timeout=None) -> bool"} < members["Lease"]
+    assert {"fence", "release(*, keep=LOCK) -> bool", "wait_lost(timeout=None) -> bool"} < members[
+        "Lease"
+    ]
     assert "new Client(nodes?, options?)" in node()["Client"]
     assert {"outcome", "address", "detail"} == node()["NodeReport"]
     assert "extend(ttl) -> Pending<Result<()>>" in rust()["Lease"]

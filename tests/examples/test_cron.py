@@ -143,12 +143,17 @@ def test_one_host_creates_the_report(
     gateway.release()
     first.wait_for("published")
     assert first.end() == 0
+    # The lock is kept for a host whose clock is late. One that is later than that finds the report.
+    late = start_job()
+    assert (late.end(), late.text) == (0, "")
+    assert keys(servers) == ["nightly-report"] * 3
+    for server in servers:
+        server.command("DEL", "nightly-report")
     late = start_job()
     assert (late.end(), late.text) == (0, "")
     assert gateway.states == ["answered"]
     with closing(sqlite3.connect(tmp_path / "database")) as database:
         assert database.execute("SELECT fence > 0 FROM reports").fetchall() == [(1,)]
-    assert not keys(servers)
 
 
 def test_the_service_creates_the_report_with_its_own_environment(

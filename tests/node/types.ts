@@ -97,6 +97,13 @@ export function change(lease: Lease): void {
   lease.fences['r'] = 1
 }
 
+export async function keep(lease: Lease): Promise<boolean> {
+  await client.using('r', { keep: 60_000 }, () => {})
+  return (await lease.release({ keep: 60_000 })) || (await lease.release({ keep: null })) || lease.release()
+}
+
+// @ts-expect-error: a duration is a number
+void client.lock('r').then((lease) => lease.release({ keep: '1m' }))
 // @ts-expect-error: a resource is a string
 void client.lock(['a', 7])
 // @ts-expect-error: several resources are an array

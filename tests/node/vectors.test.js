@@ -28,7 +28,7 @@ suite('options', () => {
         const inLock = row.in === 'lock' ? options : {}
         const lease = await open().lock(`r${index}`, inLock)
         if (row.in === 'extend') await lease.extend(options.ttl)
-        await lease.release()
+        await lease.release(row.in === 'release' ? options : undefined)
       })
     })
   }
@@ -83,7 +83,8 @@ suite('scenarios', () => {
           if (lease) leases[step.try_acquire] = lease
         },
         release: async (step) => {
-          assert.equal(await leases[step.release].release(), step.returns)
+          const options = step.keep === undefined ? undefined : { keep: step.keep }
+          assert.equal(await leases[step.release].release(options), step.returns)
         },
         extend: (step) => expectOutcome(step, () => leases[step.extend].extend(step.ttl)),
         locked: async (step) => {

@@ -72,7 +72,12 @@ class Log:
             self.delete(now + 1, node, token, fence)
 
     def delete(self, now: int, node: int, token: str, fence: int = FENCE) -> None:
-        self.node(now, node, "release", [token, True], [None, 0, fence, MEMORY])
+        self.node(now, node, "release", [token, None, True], [None, 0, fence, MEMORY])
+
+    def keep(self, now: int, node: int, token: str, left: int, fence: int = FENCE) -> None:
+        """Adds a release that keeps the key for a second, and the time that the node keeps it."""
+        kept = 1_000 * MILLISECOND
+        self.node(now, node, "release", [token, kept, True], [token, left, fence, MEMORY])
 
     def extend(self, now: int, token: str, nodes: int) -> None:
         """Adds an extension that so many nodes confirm, a millisecond later."""
@@ -101,6 +106,10 @@ def test_correct_run_is_accepted(tmp_path: Path) -> None:
     log.client(1_200, "valid", "first", True)
     log.release(1_300, "first")
     log.win(1_400, "second", FENCE + 1_400_000)
+    log.client(1_500, "finish", "second")
+    for node in range(2):
+        log.keep(1_500, node, "second", 1_000 * MILLISECOND, FENCE + 1_400_000)
+    log.win(2_600, "third", FENCE + 2_600_000)
     result = checked(log, tmp_path)
     assert result.error == ""
     assert result.transitions > 20
@@ -181,7 +190,19 @@ def _same_token(log: Log) -> None:
 def _key_that_stays(log: Log) -> None:
     log.win(0, "first")
     log.client(2, "finish", "first")
-    log.node(2, 0, "release", ["first", True], ["first", TTL - 2 * MILLISECOND, FENCE, MEMORY])
+    stored = ["first", TTL - 2 * MILLISECOND, FENCE, MEMORY]
+    log.node(2, 0, "release", ["first", None, True], stored)
+
+
+def _kept_while_held(log: Log) -> None:
+    log.win(0, "first")
+    log.keep(2, 0, "first", 1_000 * MILLISECOND)
+
+
+def _kept_too_long(log: Log) -> None:
+    log.win(0, "first")
+    log.client(2, "finish", "first")
+    log.keep(3, 0, "first", 1_001 * MILLISECOND)
 
 
 def _unknown_step(log: Log) -> None:
@@ -204,6 +225,8 @@ def _unknown_step(log: Log) -> None:
         (_valid_after_release, "a lease is valid for its holder, but not in the proof"),
         (_same_token, "two rounds have the token first"),
         (_key_that_stays, "has the token ['first'] for resource r, in the proof []"),
+        (_kept_while_held, "retain: it does not hold that the client gave it up"),
+        (_kept_too_long, "node 0 keeps r for 1.00"),
         (_unknown_step, "there is no transition for 'surprise'"),
     ],
     ids=lambda value: value.__name__.strip("_") if callable(value) else "",

@@ -38,7 +38,12 @@ def test_options_are_accepted_or_refused_as_in_the_table(case: dict[str, Any]) -
         with quorlock.Client(["memory://options"]).lock(str(case)) as lease:
             lease.extend(**option)
 
-    expect(case, {"client": in_client, "lock": in_lock, "extend": in_extend}[case["in"]])
+    def in_release() -> None:
+        with quorlock.Client(["memory://options"]).lock(str(case)) as lease:
+            lease.release(**option)
+
+    places = {"client": in_client, "lock": in_lock, "extend": in_extend, "release": in_release}
+    expect(case, places[case["in"]])
 
 
 @pytest.mark.parametrize("case", load("nodes.json"), ids=lambda case: str(case["nodes"]))
@@ -104,6 +109,8 @@ class Scenario:
                 assert (tried is not None) is step.get("returns", False)
                 if tried is not None:
                     self.leases[name] = tried
+            case {"release": name, "keep": keep}:
+                assert self.leases[name].release(keep=keep / 1000) is step["returns"]
             case {"release": name}:
                 assert self.leases[name].release() is step["returns"]
             case {"extend": name}:

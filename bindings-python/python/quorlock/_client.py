@@ -38,6 +38,9 @@ class LockOptions(TypedDict, total=False):
     """The name that others see while they wait for the lease: at most 128 bytes in UTF-8, without
     control characters. Empty for none. Default: None, which is `hostname:pid` of the process that
     acquires the lock."""
+    keep: Duration | None
+    """The time from the release for which the nodes keep the key, so that nobody else acquires the
+    lock before: 10 ms to 24 h. None or 0 deletes the key. Default: None."""
 
 
 class ClientOptions(LockOptions, total=False):
@@ -99,6 +102,7 @@ class Client:
         restart_guard: Duration | None = None,
         key_prefix: str = "",
         holder: str | None = None,
+        keep: Duration | None = None,
         credentials: Credentials | None = None,
         **unknown: Never,
     ) -> None:
@@ -108,8 +112,8 @@ class Client:
         `memory://name` for a node in this process, for tests. The default is the environment
         variable `QUORLOCK_NODES`, in which URLs are separated by commas.
 
-        The options `ttl`, `wait`, `auto_extend`, `max_hold` and `holder` are the defaults of the
-        client's locks: see `lock`. Durations are in seconds, or a `timedelta`.
+        The options `ttl`, `wait`, `auto_extend`, `max_hold`, `holder` and `keep` are the defaults
+        of the client's locks: see `lock`. Durations are in seconds, or a `timedelta`.
 
         - `node_timeout`: the maximum time that one node may take to answer one request. 1 ms to
           1 h; None: a twentieth of the ttl, but at least 10 ms and at most 200 ms.
@@ -140,6 +144,7 @@ class Client:
             restart_guard=restart_guard,
             key_prefix=key_prefix,
             holder=holder,
+            keep=keep,
             credentials=credentials,
             **unknown,
         )
@@ -164,6 +169,7 @@ class Client:
         auto_extend: bool = CLIENT,
         max_hold: Duration | None = CLIENT,
         holder: str | None = CLIENT,
+        keep: Duration | None = CLIENT,
         **unknown: Never,
     ) -> Lock | LockDecorator:
         """Returns the lock on 1 to 64 resources, to be used with `with`, `async with`, `acquire` or
@@ -192,6 +198,9 @@ class Client:
         - `holder`: the name that others see while they wait for the lease. At most 128 bytes in
           UTF-8, without control characters; empty for none; None for `hostname:pid` of the process
           that acquires the lock; None if the client does not set it.
+        - `keep`: the time from the release for which the nodes keep the key, so that nobody else
+          acquires the lock before: for jobs that hosts start by their own clocks. 10 ms to 24 h;
+          None or 0 deletes the key; None if the client does not set it.
 
         Raises ConfigError if there is no resource, if one is empty, longer than 8,192 bytes or
         given twice, or for an invalid option.
@@ -202,6 +211,7 @@ class Client:
             auto_extend=auto_extend,
             max_hold=max_hold,
             holder=holder,
+            keep=keep,
             **unknown,
         )
         if len(resources) == 1 and callable(resources[0]):

@@ -5,14 +5,18 @@ from collections.abc import Callable
 from contextvars import copy_context
 from datetime import timedelta
 from types import TracebackType
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from . import _quorlock
 from ._async import inbox_of, result, running_loop
 from ._errors import LeaseLostError
+from ._options import LOCK
 
 # Imported here, not on first use: a child that is forked during an import would wait forever.
 from ._scope import Scope
+
+if TYPE_CHECKING:
+    from ._quorlock import Pending
 
 Duration = float | timedelta
 """Seconds, or a `timedelta`."""
@@ -136,19 +140,27 @@ class Lease(_quorlock.LeaseBlock):
         """The asyncio form of `extend`. Cancelling it does not stop the extension."""
         await result(self._native.extend(ttl))
 
-    def release(self) -> bool:
+    def release(self, *, keep: Duration | None = LOCK) -> bool:
         """Releases the lock. The lease is not valid from this call on, whatever the nodes answer.
+
+        With `keep`, the nodes keep the key for so long from now on, so that nobody else acquires
+        the lock before: 10 ms to 24 h; None or 0 deletes it. The default is that of the lock. A
+        lease that was lost keeps nothing. Raises ConfigError for an invalid `keep`; the lease is
+        not released then.
 
         Returns True if the lease was still valid and a majority of the nodes confirms the release.
         Returns False if the lease was already lost or released, or if too few nodes confirm within
         a third of the ttl (at most 10 s, at least `node_timeout`). Never raises an error for
         unreachable nodes: requests to them are retried in the background.
         """
-        return self._native.release().wait()
+        return self._releasing(keep).wait()
 
-    async def release_async(self) -> bool:
+    async def release_async(self, *, keep: Duration | None = LOCK) -> bool:
         """The asyncio form of `release`. Cancelling it does not stop the release."""
-        return await result(self._native.release())
+        return await result(self._releasing(keep))
+
+    def _releasing(self, keep: Duration | None) -> "Pending[bool]":
+        return self._native.release() if keep is LOCK else self._native.release(keep)
 
     def on_lost(self, callback: Callable[[LeaseLostError], object] | Callable[[], object]) -> None:
         """Registers a function that is called when the lease is lost: at its validity end at the

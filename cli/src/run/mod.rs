@@ -46,7 +46,9 @@ pub(crate) async fn run(nodes: &Nodes, wanted: &Run, output: &Output) -> Result<
 fn lock(client: &Client, wanted: &Run) -> Result<Lock, Failure> {
     let lock = client.lock(wanted.acquiring.resources.clone());
     let max_hold = wanted.max_hold.as_ref().unwrap_or(&OptionValue::Null);
-    Ok(lock.option(Dialect::CommandLine, "--max-hold", max_hold).checked()?)
+    let keep = wanted.keep.as_ref().unwrap_or(&OptionValue::Null);
+    let lock = lock.option(Dialect::CommandLine, "--max-hold", max_hold);
+    Ok(lock.option(Dialect::CommandLine, "--keep", keep).checked()?)
 }
 
 /// Returns the command and its arguments.
@@ -91,10 +93,17 @@ async fn hold(
         Ok(child) => supervise(child, &lease, kill_after, signals, output).await,
         Err(error) => Err(cannot_run(&command, &error)),
     };
-    let is_released = lease.release().await;
+    let is_released = match &ended {
+        Ok(_) => lease.release().await,
+        // Another host may be able to run it.
+        Err(_) => lease.release_and_keep(Duration::ZERO)?.await,
+    };
     let (name, loss) = (names(lease.resources()), lease.loss());
     if is_released {
-        output.note(format_args!("released {name} after {}", show(acquired.elapsed())));
+        let keep = wanted.keep.as_ref().and_then(duration::of).filter(|keep| !keep.is_zero());
+        let kept =
+            keep.map_or_else(String::new, |keep| format!(", kept for {} from now on", show(keep)));
+        output.note(format_args!("released {name} after {}{kept}", show(acquired.elapsed())));
     } else if loss.is_none() {
         output.note(format_args!(
             "a majority of the nodes did not confirm the release of {name}: it may stay held for one more ttl"

@@ -5,7 +5,7 @@
 
 use crate::quorum::{NodeSet, Quorum};
 use crate::tally::{Answer, Healed, Tally};
-use crate::term::{Moment, Term};
+use crate::term::{Keep, Moment, Term};
 use core::time::Duration;
 
 /// Why a lease is over.
@@ -366,5 +366,11 @@ impl Release {
     /// whatever the nodes answer.
     pub fn was_valid(&self) -> bool {
         self.was_valid
+    }
+
+    /// Returns how long the nodes keep the keys if the holder asks for `term.ttl`; `None` if they delete them,
+    /// because the lease had ended before.
+    pub fn keep(&self, now: Moment, term: Term) -> Option<Keep> {
+        self.was_valid.then(|| Keep::new(term, now))
     }
 }

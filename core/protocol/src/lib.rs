@@ -47,6 +47,6 @@ pub use quorum::{MAX_NODES, NodeSet, Quorum};
 pub use renewal::Upkeep;
 pub use round::{Actions, Event, Loss, Outcome, Round, Vote};
 pub use tally::{Answer, Healed};
-pub use term::{Moment, Term};
+pub use term::{Keep, Moment, Term};
 pub use turns::{Calls, LONGEST_CALL, Turns};
 pub use waiting::{Next, RetryDelay, Waiting};

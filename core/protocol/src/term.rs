@@ -89,6 +89,33 @@ impl Term {
     /// Returns the moment by which every node that received the request by `received` has expired the
     /// key: `received + ttl + drift`. The counterpart of [`Term::end`], which subtracts the drift.
     pub fn gone(self, received: Moment) -> Moment {
-        received.plus(self.ttl).plus(self.drift())
+        received.plus(self.at_least())
+    }
+
+    /// Returns the ttl to send for a key that must last for at least `ttl` by every clock: `ttl + drift`.
+    pub fn at_least(self) -> Duration {
+        self.ttl.saturating_add(self.drift())
+    }
+}
+
+/// How long the nodes keep the keys of a released lease, so that nobody else acquires the lock too soon. The
+/// holder does not hold it any more, and no lease relies on these keys.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Keep {
+    until: Moment,
+    drift_factor: f64,
+}
+
+impl Keep {
+    /// Keeps the keys for `term.ttl` from `released` on.
+    pub fn new(term: Term, released: Moment) -> Self {
+        Self { until: released.plus(term.ttl), drift_factor: term.drift_factor }
+    }
+
+    /// Returns the ttl for the keys in a RELEASE that is sent at `now`; `None` if they need not be kept any
+    /// more.
+    pub fn ttl(self, now: Moment) -> Option<Duration> {
+        let term = Term { ttl: self.until.since(now), drift_factor: self.drift_factor };
+        (!term.ttl.is_zero()).then(|| term.at_least())
     }
 }

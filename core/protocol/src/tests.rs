@@ -3,6 +3,7 @@
 mod exhaustive;
 mod fencing;
 mod forgetting;
+mod keeping;
 mod late;
 mod leases;
 mod properties;

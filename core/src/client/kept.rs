@@ -89,7 +89,7 @@ pub(crate) async fn resume(setup: &Arc<Setup>, text: &str) -> Result<Lease> {
     let keys = Lock::new(Arc::clone(setup), resources.clone()).prepare()?;
     let (renewer, driver) = (setup.renewer(), setup.driver());
     driver.ready().await.map_err(|error| error.about(&resources))?;
-    let subject = Arc::new(Subject { keys, token: kept.token.into(), waiter: None });
+    let subject = Arc::new(Subject::new(keys, kept.token.into(), None));
     let sent = clock::now();
     let Found { left, missing, reports } = find(driver, &subject).await;
     let is_missing = |node: &usize| missing.contains(*node);
@@ -130,6 +130,7 @@ pub(crate) async fn resume(setup: &Arc<Setup>, text: &str) -> Result<Lease> {
         end: resumed.end(),
         max_hold: None,
         auto_extend: false,
+        keep: None,
         is_resumed: true,
         owner: None,
     };

@@ -75,6 +75,12 @@ impl Lock {
         self.option(Dialect::Rust, "holder", &OptionValue::Text(name.into()))
     }
 
+    /// Sets how long the nodes keep the key of a released lease, so that nobody else acquires the lock before: 10
+    /// ms to 24 h from the release, zero to delete the key. See [`Lease::release_and_keep`].
+    pub fn keep(self, keep: Duration) -> Self {
+        self.option(Dialect::Rust, "keep", &OptionValue::Number(keep.as_secs_f64()))
+    }
+
     /// Sets an option by name, for language bindings. `name`, `value` and error messages use the
     /// form of `dialect`. If the value is invalid, the acquire and [`Lock::checked`] return the
     /// error.
@@ -120,7 +126,12 @@ impl Lock {
     /// says so. If the calling tokio task or thread acquired that lease itself, the event
     /// `acquire.reentrant` warns about that after a second of waiting.
     pub fn acquire(&self) -> Pending<Result<Lease>> {
-        self.acquire_as(Some(Owner::current()))
+        let acquiring = self.acquire_as(Some(Owner::current()));
+        acquiring.delivered_by(|acquired| {
+            if let Ok(lease) = acquired {
+                lease.keep_when_dropped();
+            }
+        })
     }
 
     /// Like [`Lock::acquire`], on behalf of a thread or task of a language binding. Without an
@@ -150,7 +161,12 @@ impl Lock {
     /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(run()).unwrap();
     /// ```
     pub fn try_acquire(&self) -> Pending<Result<Option<Lease>>> {
-        self.try_acquire_as(Some(Owner::current()))
+        let acquiring = self.try_acquire_as(Some(Owner::current()));
+        acquiring.delivered_by(|acquired| {
+            if let Ok(Some(lease)) = acquired {
+                lease.keep_when_dropped();
+            }
+        })
     }
 
     /// Like [`Lock::try_acquire`], on behalf of a thread or task of a language binding.

@@ -195,6 +195,12 @@ impl ClientBuilder {
         self.option(Dialect::Rust, "holder", &OptionValue::Text(name.into()))
     }
 
+    /// Sets how long the nodes keep the key of a released lease, so that nobody else acquires the lock before: 10
+    /// ms to 24 h from the release, zero (the default) to delete the key. See [`Lease::release_and_keep`].
+    pub fn keep(self, keep: Duration) -> Self {
+        self.duration("keep", keep)
+    }
+
     /// Sets an option by name, or the `nodes`, for language bindings. `name`, `value` and error
     /// messages use the form of `dialect`. If the value is invalid, `build` returns the error.
     pub fn option(mut self, dialect: Dialect, name: &str, value: &OptionValue) -> Self {
@@ -398,7 +404,8 @@ impl Client {
 
     /// Closes the client. Acquires in progress end with [`ErrorCode::Closed`], leases that are
     /// still held are released, and the connections are closed. Waits for the nodes for at most
-    /// `connect_timeout`. May be called more than once.
+    /// `connect_timeout`. May be called more than once. The nodes do not keep the keys of the leases that it
+    /// releases ([`Lock::keep`]): their holders have not finished.
     ///
     /// In a forked child, closes only the child's connections, not the parent's.
     ///

@@ -246,7 +246,7 @@ async fn delete(driver: &Driver, keys: &Arc<[Keys]>, seen: Status) -> Vec<NodeRe
     let turns = driver.turns();
     let release = |node: usize| {
         let (keys, token) = (Arc::clone(keys), seen.nodes.get(node)?.value.clone()?);
-        Some(Request::release(&Arc::new(Subject { keys, token, waiter: None }), turns))
+        Some(Request::release(&Arc::new(Subject::new(keys, token, None)), turns))
     };
     let mut reports: Vec<_> =
         ask(driver, release).await.into_iter().map(|(report, _)| report).collect();

@@ -95,10 +95,10 @@ impl Entries {
                     })
                 })
             }
-            Request::Release { subject, ticket, turns } => {
+            Request::Release { subject, ticket, turns, keep } => {
                 let place = (subject.waiter.as_ref(), *ticket);
                 let released = self.with(subject, |records, notify| {
-                    record::release(records, now, &subject.token, place, *turns, notify)
+                    record::release(records, now, (&subject.token, *keep), place, *turns, notify)
                 });
                 // A request with a ticket joins the queue, so it succeeds even if the token held
                 // nothing.

@@ -3,8 +3,9 @@
 
 use crate::command::keys::Keys;
 use crate::command::token::Token;
-use quorlock_protocol::Turns;
-use std::sync::Arc;
+use crate::runtime::clock;
+use quorlock_protocol::{Keep, Turns};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 /// The subject of a request: resources that are locked together, and the token of one round for
@@ -15,6 +16,15 @@ pub(crate) struct Subject {
     pub(crate) token: Token,
     /// The name of this round's waiter in the nodes' queues; `None` if the round does not queue.
     pub(crate) waiter: Option<Arc<str>>,
+    /// Set when the lease is released and its keys are to stay. From then on, no RELEASE or UNDO of this token,
+    /// however late, deletes a key too early.
+    pub(crate) keep: OnceLock<Keep>,
+}
+
+impl Subject {
+    pub(crate) fn new(keys: Arc<[Keys]>, token: Token, waiter: Option<Arc<str>>) -> Self {
+        Self { keys, token, waiter, keep: OnceLock::new() }
+    }
 }
 
 /// A waiter's position in the nodes' queues; smaller tickets are notified first. It is the waiter's
@@ -40,8 +50,9 @@ pub(crate) enum Request {
     /// Repair: take each of these locks again for this long, with its fence, wherever it is free.
     Heal(Arc<[(Arc<Subject>, Duration, u64)]>),
     /// Delete the token and notify the next waiter: RELEASE, and UNDO of a lost round. With a
-    /// ticket, the round's own waiter stays in the queue; otherwise it leaves.
-    Release { subject: Arc<Subject>, ticket: Option<Ticket>, turns: Turns },
+    /// ticket, the round's own waiter stays in the queue; otherwise it leaves. With `keep`, the token stays for
+    /// so long instead, and the next waiter is not notified.
+    Release { subject: Arc<Subject>, ticket: Option<Ticket>, turns: Turns, keep: Option<Duration> },
     /// Report whether any of these lock keys exists.
     Exists(Arc<[Keys]>),
     /// Report everything that is stored about one resource.
@@ -55,7 +66,17 @@ pub(crate) enum Request {
 impl Request {
     /// RELEASE or UNDO for a round whose waiter does not wait any more.
     pub(crate) fn release(subject: &Arc<Subject>, turns: Turns) -> Self {
-        Self::Release { subject: Arc::clone(subject), ticket: None, turns }
+        Self::release_queued(subject, None, turns)
+    }
+
+    /// RELEASE or UNDO for a round whose waiter stays in the queue if there is a ticket.
+    pub(crate) fn release_queued(
+        subject: &Arc<Subject>,
+        ticket: Option<Ticket>,
+        turns: Turns,
+    ) -> Self {
+        let keep = subject.keep.get().and_then(|keep| keep.ttl(clock::now()));
+        Self::Release { subject: Arc::clone(subject), ticket, turns, keep }
     }
 
     /// Whether the request may create keys.

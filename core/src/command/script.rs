@@ -137,11 +137,17 @@ impl Request {
                 }
                 cmd
             }
-            Self::Release { subject, ticket, turns } => {
+            Self::Release { subject, ticket, turns, keep } => {
                 let keys: Vec<_> = subject.keys.iter().flat_map(queued).collect();
                 let mut cmd = invoke(&RELEASE, by, &keys);
                 cmd.arg(subject.token.as_str());
                 add_queue_arguments(&mut cmd, subject, *ticket, *turns);
+                if let Some(ttl) = keep {
+                    if subject.waiter.is_none() {
+                        cmd.arg("").arg("");
+                    }
+                    cmd.arg(milliseconds(*ttl));
+                }
                 cmd
             }
             Self::Exists(keys) => {

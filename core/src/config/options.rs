@@ -50,6 +50,8 @@ pub(crate) struct Options {
     /// The name that others see while this client holds a lock; empty for none. `None`: the name of the
     /// process that acquires the lock.
     pub(crate) holder: Option<Arc<str>>,
+    /// How long the nodes keep the key of a released lease. `None`: they delete it.
+    pub(crate) keep: Option<Duration>,
 }
 
 impl Default for Options {
@@ -70,14 +72,15 @@ impl Default for Options {
             restart_guard: None,
             key_prefix: String::new(),
             holder: None,
+            keep: None,
         }
     }
 }
 
 /// The options that a lock can override.
-const PER_LOCK: [&str; 5] = ["ttl", "wait", "auto_extend", "max_hold", "holder"];
+const PER_LOCK: [&str; 6] = ["ttl", "wait", "auto_extend", "max_hold", "holder", "keep"];
 /// The options of a client.
-const PER_CLIENT: [&str; 12] = [
+const PER_CLIENT: [&str; 13] = [
     "ttl",
     "wait",
     "auto_extend",
@@ -89,6 +92,7 @@ const PER_CLIENT: [&str; 12] = [
     "restart_guard",
     "key_prefix",
     "holder",
+    "keep",
     "credentials",
 ];
 
@@ -128,6 +132,11 @@ impl Options {
         self.check_guard(ttl).map(|()| ttl)
     }
 
+    /// Checks a time that was passed to `release`, for which the nodes keep the key; `None` if they delete it.
+    pub(crate) fn keep(dialect: Dialect, value: &OptionValue) -> Result<Option<Duration>> {
+        Setting { dialect, name: "keep", value }.unless_off()
+    }
+
     fn set_known(
         &mut self,
         dialect: Dialect,
@@ -160,9 +169,10 @@ impl Options {
             "connect_timeout" => self.connect_timeout = option.duration(MILLISECOND, HOUR)?,
             "drift_factor" => self.drift_factor = option.drift_factor()?,
             "retry_delay" => self.retry_delay = option.retry_delay()?,
-            "restart_guard" => self.restart_guard = option.restart_guard()?,
+            "restart_guard" => self.restart_guard = option.unless_off()?,
             "key_prefix" => self.key_prefix = option.text()?,
             "holder" => self.holder = option.holder()?,
+            "keep" => self.keep = option.unless_off()?,
             "credentials" => option.no_function()?,
             _ => unreachable!("every listed option is set above"),
         }
@@ -232,7 +242,7 @@ impl Setting<'_> {
     fn unit_advice(&self, number: f64) -> String {
         let (unit, converted) = self.dialect.in_other_unit(number);
         let (least, most) = match self.name {
-            "ttl" | "restart_guard" | "max_hold" => (MIN_TTL, MAX_TTL),
+            "ttl" | "restart_guard" | "max_hold" | "keep" => (MIN_TTL, MAX_TTL),
             _ => (MILLISECOND, HOUR),
         };
         if self.name == "retry_delay"
@@ -289,7 +299,8 @@ impl Setting<'_> {
         self.unless_for_ever(MIN_TTL, &accepted)
     }
 
-    fn restart_guard(&self) -> Result<Option<Duration>> {
+    /// Returns a duration in the range of a ttl; `None` if the option is off.
+    fn unless_off(&self) -> Result<Option<Duration>> {
         let off = self.dialect.off();
         let (least, most) = (HumanDuration(MIN_TTL), HumanDuration(MAX_TTL));
         match self.value {

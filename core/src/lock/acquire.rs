@@ -46,6 +46,7 @@ pub(crate) struct Acquire {
     wait: Option<Duration>,
     max_hold: Option<Duration>,
     auto_extend: bool,
+    keep: Option<Duration>,
     arrived: Moment,
     waiting: Waiting,
     calls: Calls,
@@ -109,6 +110,7 @@ impl Acquire {
             wait: options.wait,
             max_hold: options.max_hold,
             auto_extend: options.auto_extend,
+            keep: options.keep,
             arrived: now,
             waiting: Waiting::new(now, options.wait, options.connect_timeout, options.retry_delay),
             calls: Calls::new(driver.quorum, now, driver.turns()),
@@ -224,6 +226,7 @@ impl Acquire {
             end,
             max_hold: self.max_hold,
             auto_extend: self.auto_extend,
+            keep: self.keep,
             is_resumed: false,
             owner: self.owner,
         };

@@ -31,7 +31,7 @@ pub(crate) async fn find_duplicate(
     let release = |subject| Request::release(subject, driver.turns());
     let _ = driver.call(node, release(&subject), now, patience).await;
     let token = Token::new(subject.token.holder().unwrap_or_default())?;
-    let subject = Arc::new(Subject { keys, token, waiter: None });
+    let subject = Arc::new(Subject::new(keys, token, None));
     let (ttl, proposal) = (term.ttl, driver.clocks.proposal(now));
     let (ticket, turns) = (None, driver.turns());
     let request = Request::Acquire { subject: Arc::clone(&subject), ttl, proposal, ticket, turns };

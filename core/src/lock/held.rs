@@ -37,6 +37,8 @@ pub(crate) struct Grant {
     pub(crate) end: Moment,
     pub(crate) max_hold: Option<Duration>,
     pub(crate) auto_extend: bool,
+    /// How long the nodes keep the keys after a release, unless the release says otherwise.
+    pub(crate) keep: Option<Duration>,
     /// Whether the lease was resumed from a text. If so, nothing may repair it: see `protocol::Lease::resume`.
     pub(crate) is_resumed: bool,
     /// The thread or task that called the acquire, if known.

@@ -3,6 +3,7 @@
 //! A thin layer over [`HeldLease`]: it adds the behaviour on drop and after a fork. Acquires create leases;
 //! programs and the bindings use them. No rule of the lock belongs here.
 
+use crate::config::options::Options;
 use crate::config::value::{Dialect, OptionValue};
 use crate::error::{Error, ErrorCode, Result};
 use crate::lock::extend::extend;
@@ -40,6 +41,9 @@ use tokio::sync::oneshot;
 pub struct Lease {
     grant: Arc<Grant>,
     tracked: Owned<Tracked>,
+    /// Whether dropping the handle is the end of a block that had the lease, and not that of an acquire that was
+    /// cancelled: see [`Lease::release_and_keep`].
+    keeps_when_dropped: bool,
 }
 
 /// The part of a lease that only exists in the process that acquired it.
@@ -53,7 +57,14 @@ impl Lease {
     /// Adds the lease to the renewer. Must be called on the runtime.
     pub(crate) fn new(renewer: &Arc<Renewer>, held: Arc<HeldLease>) -> Self {
         let (grant, id) = (Arc::clone(&held.grant), renewer.add(&held));
-        Self { grant, tracked: Owned::new(Tracked { held, renewer: Arc::clone(renewer), id }) }
+        let tracked = Owned::new(Tracked { held, renewer: Arc::clone(renewer), id });
+        Self { grant, tracked, keeps_when_dropped: false }
+    }
+
+    /// Makes dropping the handle keep the keys as a release does. Called when the lease reaches a Rust program; a
+    /// binding releases at the end of its own blocks.
+    pub(crate) fn keep_when_dropped(&mut self) {
+        self.keeps_when_dropped = true;
     }
 
     /// Returns the shared state; `None` in a forked child process.
@@ -227,12 +238,54 @@ impl Lease {
     /// the release. It is `false` if the lease had ended before, or if too few nodes confirm within
     /// a third of the ttl (at most 10 s, at least `node_timeout`). It is never an error. Dropping
     /// the result does not cancel the release.
+    ///
+    /// If the lock has the option `keep`, the nodes keep the key for so long: see
+    /// [`Lease::release_and_keep`].
     pub fn release(&self) -> Pending<bool> {
+        self.end(self.grant.keep)
+    }
+
+    /// Releases the lock like [`Lease::release`], but the nodes keep the key for `keep` from now on: 10 ms to 24
+    /// h; zero for an ordinary release. Overrides the option `keep` of the lock.
+    ///
+    /// For jobs that run on several hosts at times by the hosts' clocks: a host whose clock is late finds the
+    /// lock held, and does not run the job a second time. Until `keep` is over, others see the key as held by
+    /// this holder. Nothing renews or repairs it, so a node that restarts without persistence loses it early.
+    ///
+    /// Only a valid lease can be released like this. Without a release, nothing is kept: if the lease is lost,
+    /// the acquire cancelled, the client closed, or the process ended. Dropping the handle is a release.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorCode::Config`] if `keep` is out of range. The lease is not released then.
+    pub fn release_and_keep(&self, keep: Duration) -> Result<Pending<bool>> {
+        self.release_by(Dialect::Rust, Some(&OptionValue::Number(keep.as_secs_f64())))
+    }
+
+    /// Like [`Lease::release_and_keep`], with a time as a language binding received it. `None` takes the option
+    /// of the lock.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorCode::Config`] if `keep` is not valid.
+    pub fn release_by(
+        &self,
+        dialect: Dialect,
+        keep: Option<&OptionValue>,
+    ) -> Result<Pending<bool>> {
+        let keep = match keep {
+            Some(keep) => Options::keep(dialect, keep)?,
+            None => self.grant.keep,
+        };
+        Ok(self.end(keep))
+    }
+
+    fn end(&self, keep: Option<Duration>) -> Pending<bool> {
         let Some(Tracked { held, renewer, id }) = self.tracked.get() else {
             return Pending::ready(false);
         };
         renewer.remove(*id);
-        held.release()
+        held.release(keep)
     }
 
     /// Lets the lease go, so that another process can resume it: renewal stops, and neither dropping the handle nor
@@ -273,7 +326,7 @@ impl Lease {
 impl Drop for Lease {
     fn drop(&mut self) {
         if !self.held().is_some_and(|held| held.is_dropped()) {
-            drop(self.release());
+            drop(self.end(self.grant.keep.filter(|_| self.keeps_when_dropped)));
         }
     }
 }

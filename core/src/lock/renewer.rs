@@ -333,7 +333,8 @@ async fn renew_batch(renewer: Weak<Renewer>, delay: Duration, leases: Vec<Due>) 
 /// Blocks until the nodes have confirmed the releases, for at most `patience` in total.
 ///
 /// Acquires that are under way or start later fail with [`ErrorCode::Closed`](crate::ErrorCode::Closed).
-/// Holders are not notified of a loss: each lease counts as released by its holder.
+/// Holders are not notified of a loss: each lease counts as released by its holder, but the nodes do not keep its
+/// key (`keep`).
 pub fn release_all(patience: Duration) {
     let began = Instant::now();
     let renewers: Vec<_> = {
@@ -344,7 +345,7 @@ pub fn release_all(patience: Duration) {
     // Must precede the releases: they notify waiters of this process, and none of these may win a lock now.
     renewers.iter().for_each(|renewer| renewer.driver.closing.cancel());
     for lease in renewers.iter().flat_map(|renewer| renewer.take_all()) {
-        drop(lease.release());
+        drop(lease.release(None));
     }
     let closing: Vec<_> = renewers.iter().map(|renewer| renewer.driver.close()).collect();
     for mut closed in closing {

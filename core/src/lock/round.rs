@@ -64,7 +64,7 @@ impl RunningRound {
         let driver = Arc::clone(driver);
         let waiter = queue_entry.as_ref().map(|entry| Arc::clone(&entry.waiter));
         let token = Token::new(holder)?;
-        let subject = Arc::new(Subject { keys: Arc::clone(keys), token, waiter });
+        let subject = Arc::new(Subject::new(Arc::clone(keys), token, waiter));
         let sent = clock::now();
         // Must be read after `sent`: votes of a restarted node count in rounds that were sent after
         // a certain moment, and the fence proposals of those rounds must be later than that moment.
@@ -279,9 +279,8 @@ impl Undo {
     fn undo(&self, driver: &Driver, nodes: NodeSet) {
         let horizon = self.term.gone(clock::now());
         for node in nodes.iter() {
-            let (subject, turns) = (Arc::clone(&self.subject), driver.turns());
             let ticket = ticket(self.queue_entry.as_ref(), node);
-            let request = Request::Release { subject, ticket, turns };
+            let request = Request::release_queued(&self.subject, ticket, driver.turns());
             driver.deliver(node, request, self.node_timeout, horizon);
         }
     }
@@ -297,7 +296,7 @@ impl Undo {
         // set its key on the node since.
         let Ok(token) = Token::new("") else { return };
         let (keys, waiter) = (Arc::clone(&self.subject.keys), self.subject.waiter.clone());
-        let subject = Arc::new(Subject { keys, token, waiter });
+        let subject = Arc::new(Subject::new(keys, token, waiter));
         let horizon = clock::now().plus(driver.turns().memory);
         driver.deliver(
             node,

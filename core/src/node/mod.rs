@@ -252,10 +252,6 @@ impl Node {
             if self.call(request.clone(), clock::now(), patience).await.is_ok() {
                 return;
             }
-            // The waiter may have left before the next attempt, which therefore carries no ticket.
-            if let Request::Release { ticket, .. } = &mut request {
-                *ticket = None;
-            }
             let left = horizon.since(clock::now());
             if left.is_zero() || closing.is_cancelled() {
                 return;
@@ -267,6 +263,11 @@ impl Node {
             };
             let _ = timeout(left, closing.run_until_cancelled(connected)).await;
             delay = (delay * 2).min(longest);
+            // The waiter may have left meanwhile, so the next attempt carries no ticket. It keeps the keys for
+            // the time that is left.
+            if let Request::Release { subject, turns, .. } = &request {
+                request = Request::release(subject, *turns);
+            }
         }
     }
 

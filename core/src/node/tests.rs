@@ -90,7 +90,7 @@ fn replica_does_not_count_however_long_it_has_been_up() {
 
 fn acquire(resource: &str) -> Request {
     let keys = [Keys::new("", resource)].into();
-    let subject = Arc::new(Subject { keys, token: "token".into(), waiter: None });
+    let subject = Arc::new(Subject::new(keys, "token".into(), None));
     let turns = Turns { call: PATIENCE, keep: PATIENCE, memory: PATIENCE };
     Request::Acquire { subject, ttl: PATIENCE, proposal: 1, ticket: None, turns }
 }

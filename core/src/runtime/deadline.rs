@@ -43,7 +43,7 @@ impl Deadlines {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn wait(self: &Arc<Self>, at: Moment, id: &mut Option<u64>, waker: &Waker) {
+    fn wait(self: &Arc<Self>, now: Moment, at: Moment, id: &mut Option<u64>, waker: &Waker) {
         let mut state = self.state();
         let id = *id.get_or_insert_with(|| {
             state.last_id += 1;
@@ -54,8 +54,9 @@ impl Deadlines {
             let (deadlines, sooner) = (Arc::downgrade(self), Arc::clone(&self.sooner));
             runtime::serve(move || run(Weak::clone(&deadlines), Arc::clone(&sooner)));
             state.is_running = true;
-        } else if state.armed.is_none_or(|armed| at < armed) {
-            // One notification is enough: the task sets its timer again after every wake-up.
+        } else if state.armed.is_none_or(|armed| at < armed || armed <= now) {
+            // One notification is enough: the task sets its timer again after every wake-up. If the moment has
+            // passed, the timer is late, because it stood still while the machine was suspended.
             state.armed = Some(at);
             self.sooner.notify_one();
         }
@@ -115,11 +116,12 @@ impl Future for Alarm {
     type Output = ();
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
-        if clock::now() >= self.at {
+        let now = clock::now();
+        if now >= self.at {
             return Poll::Ready(());
         }
         let Self { deadlines, at, id } = &mut *self;
-        deadlines.wait(*at, id, context.waker());
+        deadlines.wait(now, *at, id, context.waker());
         Poll::Pending
     }
 }

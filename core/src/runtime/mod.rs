@@ -124,17 +124,27 @@ pub struct Pending<T>(Owned<Receiving<T>>);
 struct Receiving<T> {
     receiver: oneshot::Receiver<T>,
     _awaited: Option<Awaited>,
+    /// Called when the caller gets the result.
+    deliver: fn(&mut T),
 }
 
 impl<T> Pending<T> {
     pub(crate) fn new(receiver: oneshot::Receiver<T>) -> Self {
-        Self(Owned::new(Receiving { receiver, _awaited: Awaited::begin() }))
+        Self(Owned::new(Receiving { receiver, _awaited: Awaited::begin(), deliver: |_| () }))
     }
 
     /// Like [`Pending::new`], for a result that may take for ever: tests that move the clock while
     /// callers wait do not count it.
     pub(crate) fn open_ended(receiver: oneshot::Receiver<T>) -> Self {
-        Self(Owned::new(Receiving { receiver, _awaited: None }))
+        Self(Owned::new(Receiving { receiver, _awaited: None, deliver: |_| () }))
+    }
+
+    /// Calls `deliver` with the result when the caller gets it, and not if the caller never does.
+    pub(crate) fn delivered_by(mut self, deliver: fn(&mut T)) -> Self {
+        if let Some(receiving) = self.0.get_mut() {
+            receiving.deliver = deliver;
+        }
+        self
     }
 
     pub(crate) fn ready(value: T) -> Self {
@@ -225,11 +235,14 @@ impl<T> Pending<T> {
     }
 
     fn poll_result(&mut self, context: &mut Context<'_>) -> Poll<T> {
-        let Some(Receiving { receiver, .. }) = self.0.get_mut() else {
+        let Some(Receiving { receiver, deliver, .. }) = self.0.get_mut() else {
             panic!("this operation was started by the process that forked this one");
         };
         match Pin::new(receiver).poll(context) {
-            Poll::Ready(Ok(value)) => Poll::Ready(value),
+            Poll::Ready(Ok(mut value)) => {
+                deliver(&mut value);
+                Poll::Ready(value)
+            }
             // The task ended without a result: it panicked, and tokio has reported that.
             Poll::Ready(Err(_)) => panic!("a quorlock task panicked; see the message before"),
             Poll::Pending => Poll::Pending,

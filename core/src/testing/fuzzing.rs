@@ -318,9 +318,9 @@ fn is_encoding_of(value: &Value, request: &Request, reply: &Reply) -> bool {
 }
 
 /// One request of each kind.
-fn requests() -> [Request; 12] {
+fn requests() -> [Request; 13] {
     let keys: Arc<[Keys]> = [Keys::new("", "r"), Keys::new("", "s")].into();
-    let subject = || Arc::new(Subject { keys: Arc::clone(&keys), token: "t".into(), waiter: None });
+    let subject = || Arc::new(Subject::new(Arc::clone(&keys), "t".into(), None));
     let (ttl, turns, ticket) = (Duration::from_secs(1), Turns::default(), Some(1));
     [
         Request::Acquire { subject: subject(), ttl, proposal: 1, ticket: None, turns },
@@ -330,7 +330,8 @@ fn requests() -> [Request; 12] {
         Request::Extend([(subject(), ttl), (subject(), ttl)].into()),
         Request::Heal([(subject(), ttl, 1)].into()),
         Request::release(&subject(), turns),
-        Request::Release { subject: subject(), ticket, turns },
+        Request::release_queued(&subject(), ticket, turns),
+        Request::Release { subject: subject(), ticket: None, turns, keep: Some(ttl) },
         Request::Exists(Arc::clone(&keys)),
         Request::Inspect(Arc::clone(&keys)),
         Request::Forget(Arc::clone(&keys)),

@@ -8,6 +8,7 @@ mod failovers;
 mod faults;
 mod forms;
 mod hand_over;
+mod keeping;
 mod late;
 mod listing;
 mod many;

@@ -37,6 +37,7 @@ fn set(builder: ClientBuilder, option: &str, value: &Value) -> ClientBuilder {
         "restart_guard" => builder.restart_guard(milliseconds(value)),
         "key_prefix" => builder.key_prefix(value.as_str().unwrap()),
         "holder" => builder.holder(value.as_str().unwrap()),
+        "keep" => builder.keep(milliseconds(value)),
         _ => panic!("unknown option {option}"),
     }
 }
@@ -49,6 +50,7 @@ fn set_in_lock(lock: Lock, option: &str, value: &Value) -> Lock {
         "max_hold" if value.is_null() => lock.unlimited_hold(),
         "max_hold" => lock.max_hold(milliseconds(value)),
         "holder" => lock.holder(value.as_str().unwrap()),
+        "keep" => lock.keep(milliseconds(value)),
         _ => panic!("unknown option {option} of a lock"),
     }
 }
@@ -108,9 +110,14 @@ fn options() {
                 let lock = builder.build().unwrap().lock("r");
                 expect(row, set_in_lock(lock, option, value).checked());
             }
-            _ => {
+            place => {
                 let lease = wait(builder.build().unwrap().lock(row.to_string()).acquire()).unwrap();
-                expect(row, wait(lease.extend(Some(milliseconds(value)))));
+                match place {
+                    Some("release") => {
+                        expect(row, lease.release_and_keep(milliseconds(value)).map(wait));
+                    }
+                    _ => drop(expect(row, wait(lease.extend(Some(milliseconds(value)))))),
+                }
             }
         }
     }
@@ -204,7 +211,13 @@ fn play(story: &Value) {
                     leases.extend(tried.map(|lease| (name.to_owned(), lease)));
                 }
             }
-            "release" => assert_eq!(json!(wait(leases[name].release())), step["returns"], "{step}"),
+            "release" => {
+                let released = match &step["keep"] {
+                    Value::Null => leases[name].release(),
+                    keep => leases[name].release_and_keep(milliseconds(keep)).unwrap(),
+                };
+                assert_eq!(json!(wait(released)), step["returns"], "{step}");
+            }
             "extend" => {
                 let ttl = (!step["ttl"].is_null()).then(|| milliseconds(&step["ttl"]));
                 expect(step, wait(leases[name].extend(ttl)));

@@ -328,7 +328,7 @@ impl World {
             Request::Release { token, number, stays } => {
                 let waiter = name(client, number);
                 let place = (Some(&waiter), stays.then_some(number));
-                let _ = record::release(records, NOW, &token, place, turns, call);
+                let _ = record::release(records, NOW, (&token, None), place, turns, call);
             }
         }
         for (client, number) in called.into_inner() {

@@ -145,6 +145,17 @@ impl<T: Clone + PartialEq> Entry<T> {
         }
         is_held
     }
+
+    /// RELEASE that keeps the key: makes it expire after `ttl` if `token` holds the resource, and returns whether
+    /// it does. Unlike EXTEND, it may shorten the time, and it leaves the counter as it is: no lease relies on
+    /// the key any more.
+    pub fn keep(&mut self, now: Moment, token: &T, ttl: Duration) -> bool {
+        let is_held = self.is_held_by(now, token);
+        if let Some((_, expires)) = self.lock.as_mut().filter(|_| is_held) {
+            *expires = now.plus(ttl);
+        }
+        is_held
+    }
 }
 
 /// Direct access for tests. Tests also use it to change keys as a program other than quorlock might.

@@ -92,18 +92,22 @@ pub fn join<T: Clone + PartialEq>(
 }
 
 /// RELEASE and UNDO: deletes every key that `token` holds, and returns whether it held all of them. With
-/// a ticket, the waiter stays in the queues.
+/// `keep`, the keys stay for so long, and no waiter is notified of them. With a ticket, the waiter stays in
+/// the queues.
 pub fn release<T: Clone + PartialEq>(
     records: &mut [&mut Record<T>],
     now: Moment,
-    token: &T,
+    (token, keep): (&T, Option<Duration>),
     (waiter, ticket): (Option<&Arc<str>>, Option<u64>),
     turns: Turns,
     call: impl Fn(usize, &str) -> bool,
 ) -> bool {
     let mut done = true;
     for (position, record) in records.iter_mut().enumerate() {
-        let is_held = record.entry.release(now, token);
+        let is_held = match keep {
+            Some(ttl) => record.entry.keep(now, token, ttl),
+            None => record.entry.release(now, token),
+        };
         done &= is_held;
         match (waiter, ticket) {
             (Some(waiter), Some(ticket)) => record.queue.join(now, waiter, ticket, turns),

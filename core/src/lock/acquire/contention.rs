@@ -164,14 +164,14 @@ impl Acquire {
             // The join is a RELEASE with a ticket, and with a fresh token so that it releases nothing.
             let Ok(token) = Token::new(&self.holder) else { return };
             let keys = Arc::clone(&self.keys);
-            self.queue_subject = Some(Arc::new(Subject { keys, token, waiter: Some(waiter) }));
+            self.queue_subject = Some(Arc::new(Subject::new(keys, token, Some(waiter))));
         }
         let Some(subject) = &self.queue_subject else { return };
         let Some(sender) = self.place.as_ref().and_then(Place::sender) else { return };
         for node in nodes.iter().filter(|node| !self.joined.contains(*node)) {
             let (subject, turns) = (Arc::clone(subject), self.driver.turns());
             let leave = Request::release(&subject, turns);
-            let request = Request::Release { subject, ticket: Some(ticket), turns };
+            let request = Request::release_queued(&subject, Some(ticket), turns);
             let join = self.driver.call(node, request, clock::now(), self.node_timeout);
             let (again, closing) = (sender.clone(), self.driver.closing.clone());
             let (target, patience) = (Arc::clone(&self.driver.nodes[node]), self.node_timeout);

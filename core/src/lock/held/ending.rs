@@ -10,7 +10,7 @@ use crate::lock::watcher::Watcher;
 use crate::runtime::Pending;
 use crate::runtime::clock;
 use crate::telemetry::events;
-use quorlock_protocol::{self as protocol, Ended, Moment, Release};
+use quorlock_protocol::{self as protocol, Ended, Moment, Release, Term};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::oneshot;
@@ -123,15 +123,16 @@ impl HeldLease {
         }
     }
 
-    /// Releases the lease for its holder. The result is that of [`Lease::release`](crate::Lease::release).
-    pub(crate) fn release(self: &Arc<Self>) -> Pending<bool> {
-        self.start_release(protocol::Lease::release)
+    /// Releases the lease for its holder. With `keep`, the nodes keep the keys for so long. The result is that of
+    /// [`Lease::release`](crate::Lease::release).
+    pub(crate) fn release(self: &Arc<Self>, keep: Option<Duration>) -> Pending<bool> {
+        self.start_release(protocol::Lease::release, keep)
     }
 
     /// Releases the lease because its client is closed. Unlike [`HeldLease::release`], this counts as a loss
     /// for its watchers.
     pub(crate) fn close(self: &Arc<Self>) -> Pending<bool> {
-        self.start_release(protocol::Lease::close)
+        self.start_release(protocol::Lease::close, None)
     }
 
     /// Ends the lease with `begin`, then sends RELEASE to all nodes in the background. Returns whether the
@@ -139,6 +140,7 @@ impl HeldLease {
     fn start_release(
         self: &Arc<Self>,
         begin: impl FnOnce(&mut protocol::Lease, Moment) -> Release,
+        keep: Option<Duration>,
     ) -> Pending<bool> {
         let now = clock::now();
         let mut release = {
@@ -148,6 +150,11 @@ impl HeldLease {
             }
             begin(&mut state.lease, now)
         };
+        let term = keep.map(|ttl| Term { ttl, ..self.grant.term });
+        if let Some(keep) = term.and_then(|term| release.keep(now, term)) {
+            // Only one release gets here.
+            let _ = self.grant.subject.keep.set(keep);
+        }
         #[cfg(test)]
         crate::lock::steps::finished(&self.grant.subject);
         self.notify_watchers(now);

@@ -24,7 +24,7 @@ fn turns() -> Turns {
 
 fn subject() -> Arc<Subject> {
     let keys = [Keys::new("", "r")].into();
-    Arc::new(Subject { keys, token: "token".into(), waiter: None })
+    Arc::new(Subject::new(keys, "token".into(), None))
 }
 
 fn acquire() -> Request {

@@ -78,7 +78,7 @@ impl Steps {
         let turns = Turns { call, keep, memory };
         let subject = self.subject();
         let ticket = self.random.bool().then(|| self.random.u64(1..5));
-        let kind = self.random.u8(0..20);
+        let kind = self.random.u8(0..22);
         let subject = if kind < 6 { self.new_subject() } else { subject };
         let ticket = ticket.filter(|_| subject.waiter.is_some());
         match kind {
@@ -92,7 +92,8 @@ impl Steps {
             14 => Request::Exists(Arc::clone(&subject.keys)),
             15 => Request::Inspect([self.keys()].into()),
             16 => Request::Forget([self.keys()].into()),
-            _ => Request::Release { subject, ticket, turns },
+            17..20 => Request::Release { subject, ticket, turns, keep: None },
+            _ => Request::Release { subject, ticket, turns, keep: Some(ttl) },
         }
     }
 
@@ -151,7 +152,7 @@ impl Steps {
         // Holders with and without a name.
         let name = ["", ";web-7:4121", ";;", ";\u{1b}"][self.random.usize(0..4)];
         let token = format!("{:040x}{name}", self.subjects.len()).into();
-        let subject = Arc::new(Subject { keys, token, waiter: waiter.map(Arc::from) });
+        let subject = Arc::new(Subject::new(keys, token, waiter.map(Arc::from)));
         self.subjects.push(Arc::clone(&subject));
         subject
     }
@@ -224,7 +225,9 @@ fn kind(request: &Request, reply: &Result<Reply, String>, before: &Keyspace) -> 
         Err(_) => "error".to_owned(),
     };
     let half = if subjects.iter().any(is_half_held) { ", half held" } else { "" };
-    format!("{}: {reply}{half}", name(format!("{request:?}")))
+    let kept =
+        if matches!(request, Request::Release { keep: Some(_), .. }) { ", kept" } else { "" };
+    format!("{}: {reply}{half}{kept}", name(format!("{request:?}")))
 }
 
 fn hear(calls: &Calls) -> impl Fn(u64, &str) + Send + Sync + use<> {
@@ -384,6 +387,9 @@ const EXPECTED: &[&str] = &[
     "Release: Yes",
     "Release: No",
     "Release: No, half held",
+    "Release: Yes, kept",
+    "Release: No, kept",
+    "Release: No, half held, kept",
     "Inspect: Seen",
     "Exists: Yes",
     "Forget: Yes",

@@ -25,7 +25,7 @@ fn keys(resource: &str) -> Keys {
 
 fn subject(resources: &[&str], waiter: Option<&str>) -> Arc<Subject> {
     let keys = resources.iter().map(|resource| keys(resource)).collect();
-    Arc::new(Subject { keys, token: "token".into(), waiter: waiter.map(Arc::from) })
+    Arc::new(Subject::new(keys, "token".into(), waiter.map(Arc::from)))
 }
 
 fn acquire(subject: &Arc<Subject>) -> Request {
@@ -34,7 +34,7 @@ fn acquire(subject: &Arc<Subject>) -> Request {
 }
 
 fn release(subject: &Arc<Subject>) -> Request {
-    Request::Release { subject: Arc::clone(subject), ticket: None, turns: TURNS }
+    Request::release(subject, TURNS)
 }
 
 /// Returns the requests other than ACQUIRE that change keys and report whether they did.
@@ -120,11 +120,8 @@ fn a_foreign_queue_disables_only_the_queue() {
             assert!(matches!(replied, Ok(Reply::Granted { .. })), "{command:?}: {replied:?}");
             assert_eq!(&kept[&keys("r").queue], foreign, "{command:?}");
 
-            let waiter = Arc::new(Subject {
-                keys: [keys("r")].into(),
-                token: "another token".into(),
-                waiter: Some("nobody#1".into()),
-            });
+            let waiter = Some("nobody#1".into());
+            let waiter = Arc::new(Subject::new([keys("r")].into(), "another token".into(), waiter));
             let (replied, kept) = server.ask(&acquire(&waiter)).await;
             let Ok(Reply::Held(refusal)) = replied else { panic!("{command:?}: {replied:?}") };
             assert_eq!((refusal.expires_in, refusal.rank), (Some(TTL), None), "{command:?}");

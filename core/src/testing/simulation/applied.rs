@@ -52,8 +52,9 @@ pub(super) fn applied(node: &Node, request: &Request, answered: &Answered) -> St
         Request::Raise { subject, fence, .. } => {
             ("raise", format!("[[{},{fence},{yes}]]", quoted(&subject.token)), 0)
         }
-        Request::Release { subject, .. } => {
-            ("release", format!("[[{},{yes}]]", quoted(&subject.token)), 0)
+        Request::Release { subject, keep, .. } => {
+            let kept = keep.map_or("null".to_owned(), |ttl| ttl.as_nanos().to_string());
+            ("release", format!("[[{},{kept},{yes}]]", quoted(&subject.token)), 0)
         }
         Request::Extend(locks) => {
             let each = match answered {

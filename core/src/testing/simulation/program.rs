@@ -94,7 +94,7 @@ impl Program {
         let wait = Duration::from_millis([0, 50, 500, 2_000, 5_000][self.random(0..5) as usize]);
         let names: Vec<_> = resources.iter().map(usize::to_string).collect();
         let lock = self.client.lock(names).ttl(ttl).wait(wait);
-        let lock = lock.auto_extend(self.chance(50));
+        let lock = lock.auto_extend(self.chance(50)).keep(self.some_keep());
         let began = self.process.world.elapsed();
         let waiting = self.witness.waits(&resources);
         let acquiring = lock.acquire();
@@ -176,6 +176,13 @@ impl Program {
                 process.name, scenario.nodes
             ));
         }
+    }
+
+    /// Returns how long the nodes keep the key of a released lease: usually not at all. Waiters are not notified
+    /// of a key that expires, so without faults, when they are served in order, it is never kept.
+    fn some_keep(&self) -> Duration {
+        let keeps = self.scenario.faults.pause.is_some() && self.chance(20);
+        if keeps { self.milliseconds(10..1_000) } else { Duration::ZERO }
     }
 
     /// Returns one resource, or several in random order.

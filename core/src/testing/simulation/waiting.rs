@@ -372,6 +372,26 @@ fn without_notifications_waiters_poll() {
 }
 
 #[test]
+fn a_waiter_gets_the_lock_as_soon_as_the_released_key_was_kept() {
+    calm(|calm| async move {
+        let [holder, waiter] = [calm.peer(0), calm.peer(1)];
+        // Shorter and longer than the ttl of the lease.
+        for keep in [300 * MILLISECOND, 5 * SECOND] {
+            let lease = holder.get(&["r"]).await;
+            let waiting = waiter.acquire(&["r"], 60 * SECOND);
+            sleep(SECOND).await;
+            let releasing = within(&holder.process, || lease.release_and_keep(keep).unwrap());
+            let released = calm.now();
+            assert!(releasing.await, "it is held");
+            let next = waiting.await.expect("no panic").expect("it is granted");
+            let took = calm.now() - released;
+            assert!(took >= keep && took < keep.mul_f64(1.01) + 2 * AT_ONCE, "{keep:?}: {took:?}");
+            waiter.release(next).await;
+        }
+    });
+}
+
+#[test]
 fn a_waiter_for_two_resources_does_not_starve() {
     for (one, other) in [(1, 1), (3, 7), (20, 20), (30, 47), (200, 170)] {
         calm(|calm| async move {

@@ -1,0 +1,84 @@
+// Releases that keep the key on the nodes: which ends of a lease do, and what others see.
+
+import assert from 'node:assert/strict'
+import { test } from 'node:test'
+import { Client } from 'quorlock'
+import { open, until } from './servers.js'
+
+const KEEP = 600_000
+const SHORT = 1_500
+
+const held = { code: 'TIMEOUT', holder: 'cron-1' }
+
+test('all ends of a block keep the key, for as long as the lock says', async (t) => {
+  const { servers, client } = await open(t, 3, { holder: 'cron-1' })
+  await client.using('using', { keep: KEEP }, () => {})
+  await assert.rejects(
+    client.using('failed', { keep: KEEP }, () => Promise.reject(new RangeError('no'))),
+    RangeError,
+  )
+  const disposed = await client.lock('disposed', { keep: KEEP })
+  await disposed[Symbol.asyncDispose]()
+  const lease = await client.lock('released', { keep: KEEP })
+  assert(await lease.release())
+  assert(!lease.valid)
+  assert(!lease.signal.aborted)
+  for (const name of ['using', 'failed', 'disposed', 'released']) {
+    await assert.rejects(client.lock(name, { wait: 0 }), held)
+    assert.equal(await client.tryLock(name), null)
+    assert(await client.locked(name))
+    const { state, holder, remaining } = await client.status(name)
+    assert.deepEqual([state, holder], ['held', 'cron-1'])
+    assert(remaining > KEEP - 60_000 && remaining <= KEEP * 1.01 + 3, `${remaining}`)
+    assert((await servers.command(0, 'PTTL', name)) <= KEEP * 1.01 + 3)
+  }
+})
+
+test('a release overrides the lock, and a wrong time releases nothing', async (t) => {
+  const { servers, client } = await open(t, 3, { keep: KEEP, holder: 'cron-1' })
+  for (const keep of [null, 0]) {
+    const lease = await client.lock('r', { wait: 0 })
+    assert(await lease.release({ keep }))
+    await until(() => servers.isFree('r'))
+  }
+  const lease = await client.lock('r', { wait: 0 })
+  for (const keep of [-1, 5, 1e9, '60', true, NaN]) {
+    await assert.rejects(lease.release({ keep }), { code: 'CONFIG', message: /^keep must be a duration from 10 ms/ })
+  }
+  await assert.rejects(lease.release(60_000), { code: 'CONFIG', message: /^options must be a plain object/ })
+  assert(lease.valid)
+  assert(await lease.release({ keep: undefined }))
+  await assert.rejects(client.lock('r', { wait: 0 }), held)
+})
+
+test('a waiter gets the lock soon after the key was kept, and not before', async (t) => {
+  const { servers, client } = await open(t)
+  const other = new Client(servers.urls)
+  t.after(() => other.close())
+  // The waiter knows the ttl of the lease, which ends long after `keep`.
+  const lease = await client.lock('r', { ttl: 600_000 })
+  const waiting = other.lock('r', { wait: 60_000 })
+  await until(async () => (await servers.command(0, 'ZCARD', '{r}:queue')) === 1)
+  const began = performance.now()
+  assert(await lease.release({ keep: SHORT }))
+  const next = await waiting
+  assert(performance.now() - began >= SHORT)
+  assert(next.fence > lease.fence)
+  assert(await next.release())
+})
+
+test('what is no release keeps nothing', async (t) => {
+  const { servers, client } = await open(t, 3, { keep: KEEP })
+  for (let round = 0; round < 50; round++) {
+    const controller = new AbortController()
+    const acquiring = client.lock('aborted', { signal: controller.signal })
+    setImmediate(() => controller.abort())
+    const lease = await acquiring.catch(() => {})
+    await lease?.release({ keep: 0 })
+  }
+  await until(() => servers.isFree('aborted'))
+  const lease = await client.lock('closed')
+  await client.close()
+  assert(!lease.valid)
+  await until(() => servers.isFree('closed'))
+})

@@ -1,0 +1,152 @@
+"""Releases that keep the key on the nodes: which ends of a lease do, and what others see."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import subprocess
+import sys
+import time
+import warnings
+from collections.abc import Callable, Iterator
+from datetime import timedelta
+
+import pytest
+from nodes import is_free, keys
+from servers import Servers
+from waiting import wait_until
+
+import quorlock
+
+KEEP = 600
+SHORT = 1.5
+
+
+@pytest.fixture
+def servers(start_servers: Callable[..., Servers]) -> Servers:
+    return start_servers(3)
+
+
+@pytest.fixture
+def client(servers: Servers) -> Iterator[quorlock.Client]:
+    with quorlock.Client(servers.urls, holder="cron-1") as client:
+        yield client
+
+
+def left(servers: Servers, resource: str) -> list[float]:
+    """Returns the remaining time of the key on each node, in seconds."""
+    return [int(str(server.command("PTTL", resource))) / 1000 for server in servers]
+
+
+def holder(client: quorlock.Client, resource: str) -> str | None:
+    """Returns the name of the holder that an acquire without a wait meets."""
+    with pytest.raises(quorlock.LockTimeoutError) as caught:
+        client.lock(resource, wait=0).acquire()
+    return caught.value.holder
+
+
+def test_all_blocks_keep_the_key(client: quorlock.Client, servers: Servers) -> None:
+    with client.lock("with", keep=KEEP):
+        pass
+    with pytest.raises(ZeroDivisionError), client.lock("raised", keep=timedelta(seconds=KEEP)):
+        print(1 / 0)
+
+    @client.lock("function", keep=KEEP)
+    def job() -> None: ...
+
+    @client.lock(lambda name: name, keep=KEEP)
+    async def job_of(name: str) -> None: ...
+
+    async def main() -> None:
+        async with client.lock("async with", keep=KEEP):
+            pass
+        async with await client.lock("async lease", keep=KEEP).acquire_async():
+            pass
+        await job_of("coroutine")
+        lease = await client.lock("async release").acquire_async()
+        assert await lease.release_async(keep=KEEP)
+
+    job()
+    asyncio.run(main())
+    with client.lock("lease", keep=KEEP).acquire() as lease:
+        pass
+    assert not lease.valid
+    names = ["with", "raised", "function", "coroutine", "lease"]
+    for name in [*names, "async with", "async lease", "async release"]:
+        assert holder(client, name) == "cron-1"
+        assert sum(KEEP - 60 < each <= KEEP * 1.01 + 1 for each in left(servers, name)) >= 2
+        assert client.lock(name).locked()
+        assert client.status(name).holder == "cron-1"
+
+
+def test_a_release_overrides_the_lock(client: quorlock.Client, servers: Servers) -> None:
+    lock = client.lock("r", wait=0, keep=KEEP)
+    for none in (None, 0, timedelta(0)):
+        assert lock.acquire().release(keep=none)
+        wait_until(lambda: is_free(servers, "r"))
+    assert lock.acquire().release(keep=SHORT)
+    assert holder(client, "r") == "cron-1"
+    assert max(left(servers, "r")) <= SHORT * 1.01 + 0.003
+
+
+def test_a_wrong_time_releases_nothing(client: quorlock.Client) -> None:
+    with client.lock("r") as lease:
+        for wrong in (-1, 0.005, 100_000, "60", True):
+            with pytest.raises(quorlock.ConfigError, match="keep must be a duration from 10 ms"):
+                lease.release(keep=wrong)  # type: ignore[arg-type]
+        assert lease.valid
+
+
+def test_a_waiter_gets_the_lock_soon_after(servers: Servers, client: quorlock.Client) -> None:
+    # The waiter knows the ttl of the lease, which ends long after `keep`.
+    lease = client.lock("r", ttl=600).acquire()
+
+    async def main() -> float:
+        async with quorlock.Client(servers.urls) as other:
+            waiting = asyncio.create_task(other.lock("r", wait=60).acquire_async())
+            while not all(server.command("ZCARD", "{r}:queue") for server in servers):
+                await asyncio.sleep(0.005)
+            began = time.monotonic()
+            assert lease.release(keep=SHORT)
+            next_one = await waiting
+            took = time.monotonic() - began
+            assert next_one.fence > lease.fence
+            assert await next_one.release_async()
+            return took
+
+    # The wait has a limit of a minute, a tenth of the ttl.
+    assert asyncio.run(main()) >= SHORT
+
+
+def test_what_is_no_release_keeps_nothing(servers: Servers) -> None:
+    with quorlock.Client(servers.urls, keep=KEEP) as client:
+        lease = client.lock("closed").acquire()
+
+        async def cancelled() -> None:
+            for _ in range(50):
+                waiting = asyncio.create_task(client.lock("cancelled").acquire_async())
+                await asyncio.sleep(0)
+                waiting.cancel()
+                with pytest.raises(asyncio.CancelledError):
+                    await waiting
+
+        asyncio.run(cancelled())
+        wait_until(lambda: is_free(servers, "cancelled"))
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ResourceWarning)
+            client.lock("collected", ttl=0.5).acquire()
+            gc.collect()
+        wait_until(lambda: is_free(servers, "collected"))
+        lost = client.lock("lost", ttl=600).acquire()
+        for node in (0, 1):
+            servers[node].command("DEL", "lost")
+        assert not lost.release()
+    assert not lease.valid
+    wait_until(lambda: is_free(servers, "closed"))
+    code = """
+import quorlock, sys
+client = quorlock.Client(sys.argv[1:], keep=600)
+lease = client.lock("exit").acquire()
+"""
+    subprocess.run([sys.executable, "-c", code, *servers.urls], check=True, timeout=60)
+    assert "exit" not in keys(servers)
