@@ -16,3 +16,9 @@ class UnixConnection(http.client.HTTPConnection):
         self.sock = socket.socket(socket.AF_UNIX)
         self.sock.settimeout(TIMEOUT)
         self.sock.connect(str(self._path))
+
+
+def is_listening(path: Path) -> bool:
+    """Whether a server accepts connections. The socket exists a moment before that."""
+    with socket.socket(socket.AF_UNIX) as connection:
+        return connection.connect_ex(str(path)) == 0

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from nodes import keys, steal
 from servers import Servers
-from unix_http import UnixConnection
+from unix_http import UnixConnection, is_listening
 from waiting import TIMEOUT, wait_until
 
 PROGRAMS = Path(__file__).resolve().parent / "programs"
@@ -63,7 +63,7 @@ def test_gunicorn_with_gevent_serves_requests_while_others_wait(
         cwd=PROGRAMS,
     )
     try:
-        wait_until(address.exists)
+        wait_until(lambda: is_listening(address))
 
         def ask(path: str) -> str:
             connection = UnixConnection(address)

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 from nodes import freeze, keys, thaw
 from servers import Servers
-from unix_http import UnixConnection
+from unix_http import UnixConnection, is_listening
 from waiting import TIMEOUT, wait_until
 
 PROGRAMS = Path(__file__).resolve().parent / "programs"
@@ -69,7 +69,7 @@ def test_gunicorn_with_preload_excludes_between_workers(
         cwd=PROGRAMS,
     )
     try:
-        wait_until(address.exists)
+        wait_until(lambda: is_listening(address))
 
         def ask(_: int) -> str:
             connection = UnixConnection(address)
