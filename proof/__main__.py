@@ -43,11 +43,14 @@ def show(name: str) -> None:
 
 def report(reports: Iterable[Report]) -> int:
     """Prints the reports as they come. Returns the number of things that are wrong."""
-    began, questions, wrong = monotonic(), 0, list(unreached())
+    began, questions, undecided, wrong = monotonic(), 0, 0, list(unreached())
     for one in reports:
         questions += one.questions
+        undecided += one.undecided
         wrong += one.wrong
         print(f"{one.seconds:6.1f} s {one.questions:4} {one.line}", flush=True)
+    if undecided * 100 > questions:
+        wrong.append(f"{undecided:,} of {questions:,} questions are undecided, more than 1 %")
     print(*wrong, sep="\n")
     state = "NOT PROVED" if wrong else "proved"
     print(f"{state}: {questions:,} questions in {monotonic() - began:.0f} s, {len(wrong)} wrong")

@@ -29,6 +29,8 @@ class Report:
     questions: int
     seconds: float
     wrong: list[str]
+    undecided: int = 0
+    """How many questions the second solver could not answer in time."""
 
 
 def prove(name: str, only: str, solver: Callable[..., str] | None = None) -> Report:
@@ -52,7 +54,8 @@ def prove_second(name: str, only: str) -> Report:
     report = prove(name, only, second.ask)
     late = [one for one in report.wrong if one.endswith("(unknown)")]
     wrong = [one for one in report.wrong if one not in late]
-    return Report(f"{report.line}, {len(late)} too hard", report.questions, report.seconds, wrong)
+    line = f"{report.line}, {len(late)} too hard"
+    return Report(line, report.questions, report.seconds, wrong, len(late))
 
 
 def prove_lemmas() -> Report:

@@ -37,8 +37,9 @@ def can_do_without(s: State, node: Term) -> dict[str, Term]:
 
 
 def forget(s: State, node: Term, remembered: Function, counters: Function) -> Step:
-    """A node loses memory: it restarts without its last writes, or evicts or flushes keys. Any part
-    of it may be left. It loses fence counters only if the model allows that (`lossy`).
+    """A node loses memory: it restarts without some of its keys, and with the guard, clients can
+    see that. Any part of it may be left. It loses fence counters only if the model allows that
+    (`lossy`).
 
     Rule: none (the surroundings)
     """

@@ -15,7 +15,7 @@
 //! - A node's clock is set back by more than [`FENCE_MEMORY`] − 2 × [`FENCE_WINDOW`]. (The forgotten fence
 //!   may have been a window ahead of the clock, and the next floor may be a window behind.)
 //! - A majority loses its counters, and the restart guard is off or not longer than twice
-//!   [`FENCE_WINDOW`] plus the difference between the nodes' clocks. (A fence is at most one window
+//!   [`FENCE_WINDOW`] plus twice the largest error of a node's wall clock. (A fence is at most one window
 //!   ahead of the clock of a node that granted it, and a later floor at most one window behind.)
 //!
 //! [`Round`](crate::Round) calls `settle`; the node's side calls [`next_fence`] and [`fence_memory`],
