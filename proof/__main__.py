@@ -11,13 +11,12 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from collections.abc import Iterable
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
-from time import monotonic
 
 from proof.controls import CONTROLS
-from proof.jobs import Report, jobs, unreached
+from proof.jobs import jobs, unreached
+from proof.report import report
 from proof.runs import RUNS
 from proof.search import broken, search
 
@@ -41,22 +40,6 @@ def show(name: str) -> None:
     print(*(broken(system, found.run) if found.run else ["no run"]), sep="\n")
 
 
-def report(reports: Iterable[Report]) -> int:
-    """Prints the reports as they come. Returns the number of things that are wrong."""
-    began, questions, undecided, wrong = monotonic(), 0, 0, list(unreached())
-    for one in reports:
-        questions += one.questions
-        undecided += one.undecided
-        wrong += one.wrong
-        print(f"{one.seconds:6.1f} s {one.questions:4} {one.line}", flush=True)
-    if undecided * 100 > questions:
-        wrong.append(f"{undecided:,} of {questions:,} questions are undecided, more than 1 %")
-    print(*wrong, sep="\n")
-    state = "NOT PROVED" if wrong else "proved"
-    print(f"{state}: {questions:,} questions in {monotonic() - began:.0f} s, {len(wrong)} wrong")
-    return len(wrong)
-
-
 def main() -> int:
     parser = argparse.ArgumentParser(prog="proof", description=__doc__)
     parser.add_argument("--cvc5", action="store_true", help="with the second solver")
@@ -69,7 +52,7 @@ def main() -> int:
     processes.set_forkserver_preload(["proof.jobs"])
     with ProcessPoolExecutor(os.cpu_count(), processes, max_tasks_per_child=1) as pool:
         todo = [pool.submit(job, *arguments) for job, arguments in jobs(is_second=options.cvc5)]
-        return min(report(one.result() for one in todo), 1)
+        return min(report((one.result() for one in todo), unreached()), 1)
 
 
 if __name__ == "__main__":

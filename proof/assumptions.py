@@ -35,7 +35,7 @@ def axioms(s: State) -> dict[str, Term]:
             s.every(lambda a: s.validity(a) <= s.guard),
             s.every(lambda x: s.extension_validity(x) <= s.guard),
         ),
-        "the guard's wait allows for the clocks": s.wait >= s.guard,
+        "the guard's wait allows for the clocks": s.every(lambda client: s.wait(client) >= s.guard),
         "times are positive": both(
             s.every(lambda a: s.validity(a) > 0),
             s.every(lambda x: s.extension_validity(x) > 0),
@@ -122,7 +122,7 @@ def initial(s: State) -> dict[str, Term]:
         ),
         "nodes began in the past": s.every(lambda node: s.forgot_at(node) <= s.now),
         "wall clocks are at their top": s.every(lambda node: s.wall(node) == s.wall_top(node)),
-        "wall clocks agree, if counters can be lost": implies(
+        "wall clocks are right, if counters can be lost": implies(
             s.lossy,
             s.every(
                 lambda node: both(

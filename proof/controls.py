@@ -15,8 +15,9 @@ from proof.changes import both_changes, but, without, without_axiom
 from proof.logic import both, changed, choose, either, implies, mapped, negated
 from proof.runs import LOOKS, ROUND, violates
 from proof.step import ASSUMED
-from proof.systems import GUARD, MEMORY, ONCE, Formula, System
+from proof.systems import GUARD, KEPT, MEMORY, Formula, System
 
+LATE = "it was not answered before the lease was detached"
 NO_EXCLUSION = violates(properties.exclusion)
 
 
@@ -60,7 +61,7 @@ CONTROLS = (
         "Two majorities need not share a node: a quorum one too small, or different node lists.",
         MEMORY,
         without_axiom("any two majorities share a node"),
-        {"property": {"distinct_slots", "exclusion", "one_valid_adopter"}},
+        {"property": {"distinct_slots", "exclusion", "one_adopter", "one_valid_adopter"}},
         "begin_round grant count_vote fix_fence win begin_round grant count_vote fix_fence win",
     ),
     Control(
@@ -359,13 +360,6 @@ CONTROLS = (
         violates(properties.fences),
     ),
     Control(
-        "RAISE without the key",
-        "A node acknowledges RAISE though it does not have the key.",
-        GUARD,
-        without("raise_fence", "the node has the keys"),
-        {"raise_fence": {"grants_after_a_store_are_larger"}},
-    ),
-    Control(
         "RAISE of an uncounted vote",
         "A node acknowledges RAISE though its vote was not counted into the fence.",
         GUARD,
@@ -380,7 +374,6 @@ CONTROLS = (
         {
             "grant": {
                 "grants_after_a_store_are_larger",
-                "keys_block_grants",
                 "live_grants_are_last",
                 "trusted_fences_differ",
             }
@@ -398,13 +391,11 @@ CONTROLS = (
         {
             "grant": {
                 "grants_after_a_store_are_larger",
-                "keys_block_grants",
                 "live_grants_are_last",
                 "trusted_fences_differ",
             },
             "swap": {
                 "grants_after_a_store_are_larger",
-                "keys_block_grants",
                 "live_grants_are_last",
                 "trusted_fences_differ",
             },
@@ -431,6 +422,22 @@ CONTROLS = (
         violates(properties.fences),
     ),
     Control(
+        "wall clocks that agree, but are wrong",
+        "Counters are lost, and the wall clocks of all nodes are set back together.",
+        GUARD,
+        but(
+            "tick",
+            lambda s, walls, **_: {
+                ASSUMED + "the nodes' wall clocks are right, if counters can be lost": s.every(
+                    lambda node, other: walls(node) - walls(other) <= s.spread
+                )
+            },
+        ),
+        {"tick": {"wall_clocks_are_right"}},
+        f"{LOOKS} {ROUND} tick forget forget {LOOKS} tick {ROUND}",
+        violates(properties.fences),
+    ),
+    Control(
         "TRANSFER of a held lease",
         "A lease is taken over before it has ended for its holder.",
         MEMORY,
@@ -443,15 +450,26 @@ CONTROLS = (
         "A node swaps keys that do not have the parent's token.",
         MEMORY,
         without("swap", "the node has the parent's keys"),
-        {"swap": {"keys_exclude", "one_live_promise", "promises_are_kept"}},
+        {"swap": {"keys_exclude", "nodes_swap_once", "one_live_promise", "promises_are_kept"}},
         f"{ROUND} finish begin_round swap swap count_vote count_vote fix_fence win "
         "begin_round swap swap count_vote count_vote fix_fence win",
     ),
     Control(
+        "a hand-over that a node forgets",
+        "A node loses its last writes, and gets keys back that it had handed over.",
+        MEMORY,
+        without("forget", ASSUMED + "no hand-over is lost, unless that is allowed"),
+        {"forget": {"adopters_swapped", "swapped_keys_stay_away"}},
+        "begin_round grant grant grant count_vote count_vote fix_fence win finish "
+        "begin_round swap swap count_vote count_vote fix_fence win finish forget "
+        "begin_round swap swap count_vote count_vote fix_fence win",
+        violates(properties.one_adopter),
+    ),
+    Control(
         "late HEAL after hand-over",
-        "A late HEAL of the parent's token is applied where it was swapped away.",
-        ONCE,
-        without("heal", ASSUMED + "a late HEAL is refused where its keys were swapped away"),
+        "A late HEAL of the parent's token is applied where all its requests had been answered.",
+        GUARD,
+        without("heal", LATE),
         {"heal": {"swapped_keys_stay_away"}},
         f"{LOOKS} look begin_round grant grant grant count_vote count_vote fix_fence win finish "
         "begin_round swap swap count_vote count_vote fix_fence win finish delete heal "
@@ -461,11 +479,42 @@ CONTROLS = (
     Control(
         "late ACQUIRE after hand-over",
         "A late ACQUIRE of the parent's token is applied after the adopter has left.",
-        ONCE,
-        without("grant", ASSUMED + "a late ACQUIRE is refused where its keys were swapped away"),
+        GUARD,
+        without("grant", LATE),
         {"grant": {"swapped_keys_stay_away"}},
         f"{LOOKS} look {ROUND} heal finish begin_round swap swap count_vote count_vote fix_fence "
         "win finish delete grant begin_round swap swap count_vote count_vote fix_fence win",
         violates(properties.one_adopter),
+    ),
+    Control(
+        "adoption with any votes",
+        "An adopter counts nodes to which a request of the giver is under way.",
+        KEPT,
+        without("count_vote", "it may vote on an adoption"),
+        {"count_vote": {"winners_swapped"}},
+        "begin_round grant grant grant count_vote count_vote fix_fence win finish "
+        "begin_round swap swap count_vote count_vote fix_fence win finish delete heal "
+        "begin_round swap swap count_vote count_vote fix_fence win",
+        violates(properties.one_adopter),
+    ),
+    Control(
+        "GIVE BACK after a win",
+        "The keys of a lease that was adopted and released are given back to other adopters.",
+        KEPT,
+        without("give_back", "it was not won"),
+        {"give_back": {"adopters_swapped", "swapped_keys_stay_away", "winners_swapped"}},
+        f"{ROUND} finish begin_round swap swap count_vote count_vote fix_fence win finish "
+        "give_back give_back begin_round swap swap count_vote count_vote fix_fence win",
+        violates(properties.one_adopter),
+    ),
+    Control(
+        "GIVE BACK of a round that goes on",
+        "A node gives the keys back while the adopter may still win.",
+        KEPT,
+        without("give_back", "the client gave it up"),
+        {"give_back": {"adopters_swapped", "promises_are_kept"}},
+        f"{ROUND} finish begin_round swap swap count_vote count_vote fix_fence give_back give_back "
+        "win begin_round swap swap count_vote count_vote fix_fence win",
+        violates(properties.one_valid_adopter),
     ),
 )

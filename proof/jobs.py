@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from time import monotonic
 
 from proof import check, second
 from proof.controls import CONTROLS
+from proof.report import Report
 from proof.runs import RUNS
 from proof.search import broken, repeat, search
 from proof.solving import SEEDS, ask
@@ -19,18 +19,6 @@ CONTROL_LIMIT = 6
 
 REFUTING_LIMITS = (20, 200)
 """The limits to refute a claim that a control breaks, if none was refuted within the first one."""
-
-
-@dataclass(frozen=True)
-class Report:
-    """What one job found: a line to print, the number of questions asked, and what is wrong."""
-
-    line: str
-    questions: int
-    seconds: float
-    wrong: list[str]
-    undecided: int = 0
-    """How many questions the second solver could not answer in time."""
 
 
 def prove(name: str, only: str, solver: Callable[..., str] | None = None) -> Report:

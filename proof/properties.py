@@ -90,10 +90,11 @@ def adopters_fence(s: State) -> Term:
 
 
 def one_adopter(s: State) -> Term:
-    """At most one adopter of a lease ever wins."""
+    """At most one adopter of a lease ever wins, unless nodes lose hand-overs."""
     return s.every(
         lambda a, b: implies(
             both(
+                negated(s.rewinds),
                 s.won(a),
                 s.won(b),
                 s.adopter(a),

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from proof.logic import Term, both, negated
 from proof.state import State
-from proof.systems import GUARD, MEMORY, ONCE, Formula, System
+from proof.systems import GUARD, KEPT, MEMORY, Formula, System
 
 ROUND = "begin_round grant grant count_vote count_vote fix_fence win"
 """A round that two nodes of three grant."""
@@ -64,6 +64,27 @@ def adopted(s: State) -> Term:
     return negated(s.every(lambda a: negated(both(s.valid(a), s.adopter(a)))))
 
 
+def returned(s: State) -> Term:
+    """A node has a key."""
+    return negated(s.every(lambda node, resource, a: negated(s.holds(node, resource, a))))
+
+
+def two_guards(s: State) -> Term:
+    """Two clients with different guards have won leases that conflict."""
+    return negated(
+        s.every(
+            lambda a, b: negated(
+                both(
+                    s.conflict(a, b),
+                    s.won(a),
+                    s.won(b),
+                    s.wait(s.client(a)) < s.wait(s.client(b)),
+                )
+            )
+        )
+    )
+
+
 @dataclass(frozen=True)
 class Run:
     """Steps that must be possible, in this order, and what must hold after them."""
@@ -114,6 +135,30 @@ RUNS = (
         some_valid,
     ),
     Run(
+        "a lease, and another after its release, where no node forgets",
+        KEPT,
+        f"{ROUND} finish delete delete {ROUND}",
+        two_won,
+    ),
+    Run(
+        "an extended lease where no node forgets",
+        KEPT,
+        f"{ROUND} {EXTENSION} tick",
+        some_valid,
+    ),
+    Run(
+        "a deleted key that comes back",
+        GUARD,
+        f"{LOOKS} {ROUND} finish delete delete forget",
+        returned,
+    ),
+    Run(
+        "leases of clients with different guards",
+        GUARD,
+        f"{LOOKS} {LOOKS} {ROUND} finish delete delete {ROUND}",
+        two_guards,
+    ),
+    Run(
         "a lease after all nodes lost everything",
         GUARD,
         f"{LOOKS} {ROUND} forget forget {LOOKS} tick {ROUND}",
@@ -134,8 +179,15 @@ RUNS = (
     ),
     Run(
         "a lease that is handed over",
-        ONCE,
+        GUARD,
         f"{LOOKS} {ROUND} finish begin_round swap swap count_vote count_vote fix_fence win",
+        adopted,
+    ),
+    Run(
+        "a lease that is given back to another adopter",
+        KEPT,
+        f"{ROUND} finish begin_round begin_round swap finish give_back swap swap count_vote "
+        "count_vote fix_fence win",
         adopted,
     ),
 )

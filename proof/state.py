@@ -32,7 +32,7 @@ TIME, TRUTH, NUMBER = "Time", "Truth", "Number"
 """The kinds of values, besides the sorts. Fences are times; `Number` counts."""
 
 VARIABLES = {
-    **dict.fromkeys(["node"], NODE),
+    **dict.fromkeys(["node", "other"], NODE),
     **dict.fromkeys(["client"], CLIENT),
     **dict.fromkeys(["a", "b", "c"], ATTEMPT),
     **dict.fromkeys(["x"], EXTENSION),
@@ -82,9 +82,9 @@ CONSTANTS: Mapping[str, Field] = {
     ),
     "guarded": _of(TRUTH, meaning="The restart guard is on. If not, assumption (c) is made."),
     "guard": _of(
-        TIME, meaning="What the guard ensures between a loss of memory and a counted round."
+        TIME, meaning="What every guard ensures between a loss of memory and a counted round."
     ),
-    "wait": _of(TIME, meaning="What the guard waits by the client's clock."),
+    "wait": _of(CLIENT, TIME, meaning="What the client's guard waits by the client's clock."),
     "window": _of(TIME, meaning="How far a proposed fence may be from a node's wall clock."),
     "memory": _of(TIME, meaning="How long a node keeps a fence counter at least."),
     "set_back": _of(TIME, meaning="How far a node's wall clock is set back at most."),
@@ -93,11 +93,16 @@ CONSTANTS: Mapping[str, Field] = {
     "spread": _of(
         TIME, meaning="How far a node's wall clock is from true time at most, if `lossy`."
     ),
+    "rewinds": _of(
+        TRUTH, meaning="A node that loses its last writes may lose those of a hand-over too."
+    ),
     "adopter": _of(ATTEMPT, TRUTH, meaning="The attempt takes over another lease (TRANSFER)."),
     "parent": _of(ATTEMPT, ATTEMPT, meaning="The lease that an adopter takes over."),
-    "once": _of(
+    "settled": _of(
+        NODE,
+        ATTEMPT,
         TRUTH,
-        meaning="A late ACQUIRE or HEAL of a token is not applied where it was swapped away.",
+        meaning="At the detach, the node had answered all requests that set the lease's keys.",
     ),
 }
 
@@ -206,6 +211,11 @@ class State:
         code = body.__code__
         names = code.co_varnames[: code.co_argcount]
         return self.quantify([VARIABLES[name] for name in names], body)
+
+    def is_past(self, attempt: Term) -> Term:
+        """Whether the validity end that a round may win has passed."""
+        end = self.sent_clock(attempt) + self.validity(attempt)
+        return self.client_clock(self.client(attempt)) >= end
 
     def valid(self, attempt: Term) -> Term:
         """Whether the attempt is a valid lease, as its holder judges it."""

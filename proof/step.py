@@ -44,6 +44,7 @@ PARAMETERS: Mapping[str, tuple[str, ...]] = {
     "client_clocks": (CLIENT, TIME),
     "guard_clocks": (CLIENT, TIME),
     "remembered": (RESOURCE, ATTEMPT, TRUTH),
+    "expiries": (RESOURCE, ATTEMPT, TIME),
     "counters": (RESOURCE, TIME),
 }
 """What each parameter of a transition is: a thing, a number, or a function (its value is last)."""

@@ -1,4 +1,4 @@
-"""What is proved under which assumptions: four systems of the same transitions."""
+"""What is proved under which assumptions: three systems of the same transitions."""
 
 from __future__ import annotations
 
@@ -42,7 +42,12 @@ class System:
         return initial(s)
 
 
-EXCLUSION = (properties.exclusion, properties.distinct_slots, properties.one_valid_adopter)
+EXCLUSION = (
+    properties.exclusion,
+    properties.distinct_slots,
+    properties.one_valid_adopter,
+    properties.one_adopter,
+)
 FENCES = (
     properties.fences,
     properties.unique_fences,
@@ -67,14 +72,6 @@ GUARD = System(
 )
 """With the restart guard, whatever nodes forget; fences too."""
 
-ONCE = System(
-    "hand-over once",
-    lambda s: {"the guard is on": s.guarded, "swaps are remembered": s.once},
-    (*BASE, *fences.CONJUNCTS, *transfer.ONCE),
-    (properties.one_adopter,),
-)
-"""With the restart guard, if late requests for keys that were swapped away are refused."""
-
 LOSSES = ("forget", "set_clock")
 
 KEPT = System(
@@ -86,4 +83,4 @@ KEPT = System(
 )
 """Without the restart guard, if no node loses memory: fences too."""
 
-SYSTEMS = {system.name: system for system in (MEMORY, KEPT, GUARD, ONCE)}
+SYSTEMS = {system.name: system for system in (MEMORY, KEPT, GUARD)}

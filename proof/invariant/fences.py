@@ -21,7 +21,7 @@ def wall_clocks_are_near_their_top(s: State) -> Term:
     )
 
 
-def wall_clocks_agree(s: State) -> Term:
+def wall_clocks_are_right(s: State) -> Term:
     """If counters can be lost, the nodes' wall clocks are about right."""
     return implies(
         s.lossy,
@@ -105,22 +105,6 @@ def grants_after_a_store_are_larger(s: State) -> Term:
     )
 
 
-def keys_block_grants(s: State) -> Term:
-    """While a round that is not won has its keys, the node's grant to it is the last one."""
-    return s.every(
-        lambda node, a, b: implies(
-            both(
-                s.conflict(a, b),
-                s.holds(node, s.common(a, b), a),
-                negated(s.won(a)),
-                s.trusted(node, a),
-                s.trusted(node, b),
-            ),
-            s.vote_fence(node, b) <= s.vote_fence(node, a),
-        )
-    )
-
-
 def live_grants_are_last(s: State) -> Term:
     """While a node's promise to a round that is not won is live, its grant is the last one."""
     return s.every(
@@ -197,14 +181,13 @@ def valid_fences_are_largest(s: State) -> Term:
 
 CONJUNCTS = (
     wall_clocks_are_near_their_top,
-    wall_clocks_agree,
+    wall_clocks_are_right,
     counters_are_kept,
     forgotten_counters_are_passed,
     fences_are_near_the_clock,
     trusted_fences_are_marked,
     trusted_fences_differ,
     grants_after_a_store_are_larger,
-    keys_block_grants,
     live_grants_are_last,
     stored_fences_are_marked,
     fences_are_largest,

@@ -3,7 +3,7 @@ that could not follow a forgotten promise."""
 
 from __future__ import annotations
 
-from proof.invariant.lock import is_past, is_past_extension
+from proof.invariant.lock import is_past_extension
 from proof.logic import Term, both, either, implies, negated
 from proof.state import State
 
@@ -22,7 +22,7 @@ def guards_last(s: State) -> Term:
                 s.newest(client, node) <= s.forgot_at(node),
                 implies(s.reports(client, node), s.seen(client, node) <= s.newest(client, node)),
                 s.counts_from(client, node) - s.guard_clock(client)
-                >= s.newest(client, node) + s.wait - s.now,
+                >= s.newest(client, node) + s.wait(client) - s.now,
             ),
         )
     )
@@ -38,7 +38,7 @@ def counted_rounds_are_late(s: State) -> Term:
                 s.looked(s.client(a), node),
                 s.sent_guard(a) >= s.counts_from(s.client(a), node),
             ),
-            either(is_past(s, a), s.sent_at(a) >= s.newest(s.client(a), node) + s.guard),
+            either(s.is_past(a), s.sent_at(a) >= s.newest(s.client(a), node) + s.guard),
         )
     )
 
@@ -100,7 +100,7 @@ def counted_votes_are_trusted(s: State) -> Term:
     return s.every(
         lambda node, a: implies(
             s.counted(node, a),
-            both(s.granted(node, a), either(s.trusted(node, a), is_past(s, a))),
+            both(s.granted(node, a), either(s.trusted(node, a), s.is_past(a))),
         )
     )
 

@@ -11,11 +11,6 @@ from proof.logic import Term, both, either, implies, negated
 from proof.state import State
 
 
-def is_past(s: State, a: Term) -> Term:
-    """Whether the validity end that a round may win has passed."""
-    return s.client_clock(s.client(a)) >= s.sent_clock(a) + s.validity(a)
-
-
 def is_past_extension(s: State, x: Term) -> Term:
     """Whether the validity end that an extension may win has passed."""
     clock = s.client_clock(s.client(s.lease(x)))
@@ -29,7 +24,10 @@ def is_live(s: State, node: Term, a: Term) -> Term:
 
 def rounds_are_timed(s: State) -> Term:
     """Since a round began, the client's clock advanced at a rate that assumption (b) allows."""
-    slack = s.wait - s.guard
+
+    def slack(a: Term) -> Term:
+        return s.wait(s.client(a)) - s.guard
+
     return s.every(
         lambda a: implies(
             s.sent(a),
@@ -38,8 +36,8 @@ def rounds_are_timed(s: State) -> Term:
                 s.client_clock(s.client(a)) - s.sent_clock(a) >= s.now - s.sent_at(a),
                 s.guard_clock(s.client(a)) >= s.sent_guard(a),
                 either(
-                    is_past(s, a),
-                    s.now - s.sent_at(a) <= s.guard_clock(s.client(a)) - s.sent_guard(a) + slack,
+                    s.is_past(a),
+                    s.now - s.sent_at(a) <= s.guard_clock(s.client(a)) - s.sent_guard(a) + slack(a),
                 ),
             ),
         )
@@ -48,10 +46,12 @@ def rounds_are_timed(s: State) -> Term:
 
 def extensions_are_timed(s: State) -> Term:
     """The same since an extension began. Only leases are extended."""
-    slack = s.wait - s.guard
 
     def holder(x: Term) -> Term:
         return s.client(s.lease(x))
+
+    def slack(x: Term) -> Term:
+        return s.wait(holder(x)) - s.guard
 
     return s.every(
         lambda x: implies(
@@ -63,7 +63,7 @@ def extensions_are_timed(s: State) -> Term:
                 s.guard_clock(holder(x)) >= s.asked_guard(x),
                 either(
                     is_past_extension(s, x),
-                    s.now - s.asked_at(x) <= s.guard_clock(holder(x)) - s.asked_guard(x) + slack,
+                    s.now - s.asked_at(x) <= s.guard_clock(holder(x)) - s.asked_guard(x) + slack(x),
                 ),
             ),
         )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from proof.logic import Term, both, implies, negated
+from proof.logic import Term, both, either, implies, negated
 from proof.state import State
 
 
@@ -21,41 +21,77 @@ def swaps_are_asked(s: State) -> Term:
 
 
 def swapped_keys_stay_away(s: State) -> Term:
-    """The parent's keys do not come back where they were swapped away."""
+    """The parent's keys do not come back where they were swapped away, except where a request of
+    the giver was under way, or where nodes lose hand-overs."""
     return s.every(
         lambda node, resource, a: implies(
-            both(s.swapped(node, a), s.uses(a, resource)),
+            both(
+                negated(s.rewinds),
+                s.swapped(node, a),
+                s.settled(node, s.parent(a)),
+                s.uses(a, resource),
+            ),
             negated(s.holds(node, resource, s.parent(a))),
         )
     )
 
 
 def nodes_swap_once(s: State) -> Term:
-    """So a node swaps the keys of a lease once."""
+    """So such a node swaps the keys of a lease once, until they are given back."""
     return s.every(
         lambda node, a, b: implies(
-            both(s.swapped(node, a), s.swapped(node, b), s.parent(a) == s.parent(b)), a == b
+            both(
+                negated(s.rewinds),
+                s.swapped(node, a),
+                s.swapped(node, b),
+                s.parent(a) == s.parent(b),
+                s.settled(node, s.parent(a)),
+            ),
+            a == b,
         )
     )
 
 
 def adopters_swapped(s: State) -> Term:
-    """A node that promised an adopter its keys before the win has swapped them."""
+    """A node that granted an adopter, or has its keys, has swapped them. Only what a lost adopter
+    had is given back."""
     return s.every(
-        lambda node, a: implies(
-            both(s.adopter(a), s.promised(node, a), negated(s.won(a))), s.swapped(node, a)
+        lambda node, resource, a: both(
+            implies(
+                both(s.adopter(a), s.granted(node, a), either(s.won(a), negated(s.over(a)))),
+                s.swapped(node, a),
+            ),
+            implies(
+                both(
+                    negated(s.rewinds),
+                    s.adopter(a),
+                    s.uses(a, resource),
+                    s.holds(node, resource, a),
+                    negated(s.won(a)),
+                ),
+                s.swapped(node, a),
+            ),
         )
     )
 
 
 def winners_swapped(s: State) -> Term:
-    """An adopter won with a majority that swapped the keys."""
+    """An adopter won with a majority that swapped the keys and had no request under way."""
     return s.every(
-        lambda node, a: implies(
-            both(s.adopter(a), s.won(a)),
-            both(
-                s.majority(s.swappers(a)),
-                implies(s.member(node, s.swappers(a)), s.swapped(node, a)),
+        lambda node, a: both(
+            implies(
+                both(s.adopter(a), s.counted(node, a)),
+                both(s.granted(node, a), s.settled(node, s.parent(a))),
+            ),
+            implies(
+                both(s.adopter(a), s.won(a)),
+                both(
+                    s.majority(s.swappers(a)),
+                    implies(
+                        s.member(node, s.swappers(a)),
+                        both(s.swapped(node, a), s.settled(node, s.parent(a))),
+                    ),
+                ),
             ),
         )
     )
@@ -71,13 +107,9 @@ def adopters_win_later(s: State) -> Term:
 CONJUNCTS = (
     parents_have_ended,
     swaps_are_asked,
-    adopters_win_later,
-)
-
-ONCE = (
     swapped_keys_stay_away,
     nodes_swap_once,
     adopters_swapped,
     winners_swapped,
+    adopters_win_later,
 )
-"""These need that late requests are refused where the keys were swapped away (`once`)."""

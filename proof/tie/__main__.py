@@ -60,10 +60,10 @@ def simulate(program: Path, directory: str, tests: str, first: int, seeds: int) 
         stderr=subprocess.DEVNULL,
         check=False,
     )
-    files = sorted(Path(directory).iterdir())
+    files = [file for file in sorted(Path(directory).iterdir()) if file.stat().st_size]
     # A failed test is status 101. Without its steps, a seed would count as accepted.
     if done.returncode not in (0, 101) or not files or (seeds and len(files) != seeds):
-        raise SystemExit(f"tie: {len(files)} runs of {seeds} seeds, status {done.returncode}")
+        raise SystemExit(f"tie: steps of {len(files)} runs, not {seeds}, status {done.returncode}")
     return files
 
 

@@ -45,6 +45,9 @@ class Replay:
         self.tokens: list[str] = []
         self.resources: list[frozenset[str]] = []
         self.clients: dict[int, int] = {}
+        self.parents: dict[int, int] = {}
+        self.settled: dict[int, frozenset[int]] = {}
+        """For each lease that was detached: the nodes that may vote on an adoption."""
         self.ttls: dict[int, int] = {}
         self.validities: dict[int, int] = {}
         self.extensions: dict[tuple[int, int, int], list[int]] = {}
@@ -85,16 +88,18 @@ class Replay:
             "extension_validity": self.extension_validities.__getitem__,
             "guarded": world.is_guarded,
             "guard": world.guard * NANOSECOND,
-            "wait": world.wait * NANOSECOND - ROUNDING,
+            "wait": lambda client: world.wait * NANOSECOND - ROUNDING,
             "window": FENCE_WINDOW * scale,
             "memory": FENCE_MEMORY * scale,
             "set_back": 0,
             "step": 1000 * scale,
             "lossy": world.is_guarded,
             "spread": world.spread * scale,
-            "adopter": lambda a: False,
-            "parent": lambda a: 0,
-            "once": False,
+            "rewinds": False,
+            "adopter": self.parents.__contains__,
+            # Of no lease that is no adopter, the parent matters.
+            "parent": lambda a: self.parents.get(a, 0),
+            "settled": lambda node, a: node in self.settled.get(a, ()),
             "now": 0,
             "node_clock": self.node_clock,
             "client_clock": self.client_clock,
@@ -167,9 +172,9 @@ class Replay:
         self.focus.touched = {NODE: touched, **things}
 
     def around(self, node: int, attempt: int) -> None:
-        """Looks at an attempt at a node, and at whatever has its keys there."""
+        """Looks at an attempt at a node, at its parent, and at whatever has its keys there."""
         resources = self.resources[attempt]
-        attempts = {attempt}
+        attempts = {attempt, self.parents.get(attempt, attempt)}
         for resource in resources:
             attempts |= self.holders.get((node, resource), set())
         self.look_at([node], resources, attempts, clients=[self.clients[attempt]])

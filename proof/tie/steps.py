@@ -61,7 +61,8 @@ def started(replay: Replay, step: Step) -> None:
     replay.apply(
         "forget",
         node=node,
-        remembered=lambda resource, a: not forgets,
+        remembered=lambda resource, a: not forgets and replay.s.holds(node, resource, a),
+        expiries=lambda resource, a: replay.s.expires(node, resource, a),
         counters=lambda resource: lost if forgets else replay.s.counter(node, resource),
     )
     replay.boots[f"{node} {replay.starts[node]}"] = replay.s.now
@@ -69,7 +70,7 @@ def started(replay: Replay, step: Step) -> None:
 
 def begin(replay: Replay, step: Step) -> None:
     """A round begins."""
-    token, resources, sent, ttl, end, _ = step.details
+    token, resources, sent, ttl, end, giver, _ = step.details
     if token in replay.attempts:
         raise Refused(f"two rounds have the token {token[:8]}")
     check_clock(replay, step.client, sent)
@@ -78,6 +79,11 @@ def begin(replay: Replay, step: Step) -> None:
     replay.tokens.append(token)
     replay.resources.append(frozenset(resources))
     replay.clients[attempt] = _client(step)
+    if giver is not None:
+        parent = replay.attempt(giver)
+        if replay.resources[parent] != replay.resources[attempt]:
+            raise Refused("a lease is taken over with other resources")
+        replay.parents[attempt] = parent
     replay.ttls[attempt] = ttl * NANOSECOND - SLACK
     replay.validities[attempt] = (end - sent) * replay.world.fastest << RATE_BITS
     check_validity(replay, replay.validities[attempt], replay.ttls[attempt])
@@ -162,6 +168,16 @@ def compare_fence(replay: Replay, at: int, resource: str, fence: int, kept: int)
 
 def acquire(replay: Replay, at: int, locks: list[Any], batch: int) -> None:
     """A node granted a round, or refused it."""
+    granted(replay, "grant", at, locks)
+
+
+def transfer(replay: Replay, at: int, locks: list[Any], batch: int) -> None:
+    """A node granted an adopter's round, or refused it."""
+    granted(replay, "swap", at, locks)
+
+
+def granted(replay: Replay, transition: str, at: int, locks: list[Any]) -> None:
+    """A node granted a round, if there is a fence."""
     ((token, ttl, proposal, fence),) = locks
     attempt = replay.attempt(token)
     if fence is None:
@@ -171,7 +187,7 @@ def acquire(replay: Replay, at: int, locks: list[Any], batch: int) -> None:
     largest = max(replay.resources[attempt], key=lambda resource: replay.s.counter(at, resource))
     replay.around(at, attempt)
     replay.apply(
-        "grant",
+        transition,
         node=at,
         attempt=attempt,
         fence=replay.fence(fence),
@@ -192,10 +208,25 @@ def raise_fence(replay: Replay, at: int, locks: list[Any], batch: int) -> None:
     replay.apply("raise_fence", node=at, attempt=attempt)
 
 
+def give_back(replay: Replay, at: int, locks: list[Any], batch: int) -> None:
+    """A node gave the keys of a lost adopter back."""
+    ((token, left, _),) = locks
+    attempt = replay.attempt(token)
+    if not left:
+        delete(replay, at, attempt, None)
+    elif any(attempt in replay.holders.get((at, each), ()) for each in replay.resources[attempt]):
+        replay.around(at, attempt)
+        replay.apply("give_back", node=at, attempt=attempt, remaining=left * NANOSECOND - SLACK)
+
+
 def release(replay: Replay, at: int, locks: list[Any], batch: int) -> None:
     """A node deleted the keys of a round, or keeps them for a time."""
     ((token, kept, _),) = locks
-    attempt = replay.attempt(token)
+    delete(replay, at, replay.attempt(token), kept)
+
+
+def delete(replay: Replay, at: int, attempt: int, kept: int | None = None) -> None:
+    """A node deleted the keys that have the token of an attempt, or keeps them for a time."""
     for resource in replay.resources[attempt]:
         if attempt not in replay.holders.get((at, resource), ()):
             continue
@@ -233,6 +264,8 @@ def heal(replay: Replay, at: int, locks: list[Any], batch: int) -> None:
         if healed in ("Clean", "Passed") and not all(held):
             if replay.s.fence(attempt) != replay.fence(fence):
                 raise Refused("the fence of a HEAL is not that of its lease")
+            if attempt in replay.parents:
+                delete(replay, at, replay.parents[attempt])
             replay.around(at, attempt)
             replay.apply("heal", node=at, attempt=attempt, remaining=ttl * NANOSECOND - SLACK)
 
@@ -354,6 +387,14 @@ def healing(replay: Replay, step: Step) -> None:
         raise Refused("a lease that has ended repairs nodes")
 
 
+def detached(replay: Replay, step: Step) -> None:
+    """A lease ends for its holder, who hands it over."""
+    token, silent = step.details
+    attempt = replay.attempt(token)
+    replay.settled[attempt] = frozenset(replay.nodes) - frozenset(silent)
+    finish(replay, step)
+
+
 def finish(replay: Replay, step: Step) -> None:
     """A lease ends for its holder."""
     attempt = replay.attempt(step.details[0])
@@ -383,6 +424,7 @@ HANDLERS: Mapping[str, Callable[[Replay, Step], None]] = {
     "sending": sending,
     "answered": answered,
     "healing": healing,
+    "detached": detached,
     "finish": finish,
     "valid": valid,
     "killed": killed,
@@ -390,6 +432,8 @@ HANDLERS: Mapping[str, Callable[[Replay, Step], None]] = {
 
 REQUESTS: Mapping[str, Callable[[Replay, int, list[Any], int], None]] = {
     "acquire": acquire,
+    "transfer": transfer,
+    "give_back": give_back,
     "raise": raise_fence,
     "release": release,
     "extend": extend,

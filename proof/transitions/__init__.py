@@ -12,7 +12,7 @@ from proof.transitions.guard import doubt, look
 from proof.transitions.memory import choose_keepers, forget, set_clock
 from proof.transitions.releasing import delete, finish, heal, retain
 from proof.transitions.time import expire, tick
-from proof.transitions.transfer import swap
+from proof.transitions.transfer import give_back, swap
 
 TRANSITIONS: Mapping[str, Transition] = {
     transition.__name__: transition
@@ -40,5 +40,6 @@ TRANSITIONS: Mapping[str, Transition] = {
         look,
         doubt,
         swap,
+        give_back,
     )
 }

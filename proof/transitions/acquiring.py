@@ -26,7 +26,7 @@ def begin_round(s: State, attempt: Term) -> Step:
     Rule: core/protocol/src/round.rs new
     """
     conditions = {
-        "the token is new": negated(s.sent(attempt)),
+        ASSUMED + "the token is new": negated(s.sent(attempt)),
         "a lease that is taken over has ended": implies(
             s.adopter(attempt),
             both(s.won(s.parent(attempt)), s.over(s.parent(attempt))),
@@ -75,9 +75,8 @@ def may_vote(s: State, node: Term, attempt: Term) -> dict[str, Term]:
     return {
         "the request was sent": s.sent(attempt),
         ASSUMED + "a node applies an ACQUIRE once": negated(s.granted(node, attempt)),
-        ASSUMED + "a late ACQUIRE is refused where its keys were swapped away": implies(
-            s.once,
-            s.every(lambda b: negated(both(s.swapped(node, b), s.parent(b) == attempt))),
+        "it was not answered before the lease was detached": negated(
+            both(s.settled(node, attempt), s.over(attempt))
         ),
     }
 
@@ -104,6 +103,8 @@ def grant(s: State, node: Term, attempt: Term, fence: Term, proposal: Term, reso
 def count_vote(s: State, node: Term, attempt: Term) -> Step:
     """A client counts a grant, with the restart guard if that is on.
 
+    An adopter counts only nodes that have answered all requests of the giver.
+
     Rule: core/protocol/src/guard.rs counts, core/protocol/src/round.rs vote
     """
     client = s.client(attempt)
@@ -115,6 +116,9 @@ def count_vote(s: State, node: Term, attempt: Term) -> Step:
         ),
         ASSUMED + "a node that restarts is examined before its votes count": implies(
             s.guarded, s.newest(client, node) >= s.granted_since(node, attempt)
+        ),
+        "it may vote on an adoption": implies(
+            s.adopter(attempt), s.settled(node, s.parent(attempt))
         ),
     }
     return Step(conditions, s.but(counted=changed(s.counted, (node, attempt), True)))

@@ -46,7 +46,6 @@ def confirm(s: State, node: Term, extension: Term) -> Step:
     lease, key = s.lease(extension), (node, s.lease(extension))
     conditions = {
         "the request was sent": s.asked(extension),
-        ASSUMED + "a node applies an EXTEND once": negated(s.applied(node, extension)),
         "the node has the keys": s.every(
             lambda resource: implies(s.uses(lease, resource), s.holds(node, resource, lease))
         ),

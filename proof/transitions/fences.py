@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from proof.logic import (
+    Function,
     Term,
     both,
     changed,
@@ -45,16 +46,18 @@ def next_fence(
     }
 
 
-def keep(s: State, node: Term, attempt: Term, fence: Term) -> State:
-    """The state after the node stored a fence for all resources of an attempt, where it is larger
-    than the counter. The counter is kept until the wall clock has passed it."""
+def keep(
+    s: State, node: Term, attempt: Term, fence: Term, only: Function = lambda resource: True
+) -> State:
+    """The state after the node stored a fence for all resources of an attempt (`only` some), where
+    it is larger than the counter. The counter is kept until the wall clock has passed it."""
     wall = s.wall(node)
     lead = choose(fence - wall > s.window, fence - wall, 0)
     until = wall + s.memory + lead
 
     def is_stored(other: Term, resource: Term) -> Term:
         is_larger = fence > s.counter(other, resource)
-        return both(other == node, s.uses(attempt, resource), is_larger)
+        return both(other == node, s.uses(attempt, resource), only(resource), is_larger)
 
     return s.but(
         counter=mapped(
@@ -122,7 +125,7 @@ def fix_fence(s: State, node: Term, attempt: Term, weighed: Term, fence: Term) -
 
 
 def raise_fence(s: State, node: Term, attempt: Term) -> Step:
-    """A node applies RAISE. Its acknowledgement matters only before the win.
+    """A node applies RAISE. Its acknowledgement matters only to a round that may still be won.
 
     Rule: core/protocol/src/node/entry.rs raise, core/protocol/src/round.rs raised
     """
@@ -133,7 +136,8 @@ def raise_fence(s: State, node: Term, attempt: Term) -> Step:
             lambda resource: implies(s.uses(attempt, resource), s.holds(node, resource, attempt))
         ),
     }
-    is_stored = either(s.stored(node, attempt), negated(s.won(attempt)))
+    may_win = negated(either(s.won(attempt), s.over(attempt), s.is_past(attempt)))
+    is_stored = either(s.stored(node, attempt), may_win)
     kept = keep(s, node, attempt, s.fence(attempt))
     return Step(conditions, kept.but(stored=changed(s.stored, (node, attempt), is_stored)))
 

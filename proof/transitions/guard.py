@@ -15,7 +15,7 @@ def look(s: State, client: Term, node: Term, boot: Term, uptime: Term, is_report
 
     Rule: core/protocol/src/guard.rs looked
     """
-    key, wait = (client, node), s.guard_clock(client) + s.wait
+    key, wait = (client, node), s.guard_clock(client) + s.wait(client)
     is_same = both(s.looked(*key), s.reports(*key), is_reported, s.seen(*key) == boot)
     is_first = both(negated(s.looked(*key)), is_reported)
     counts_from = choose(is_first, wait - uptime, wait)
@@ -43,7 +43,7 @@ def doubt(s: State, client: Term, node: Term) -> Step:
     Rule: core/protocol/src/guard.rs doubted
     """
     key = (client, node)
-    later = larger(s.counts_from(*key), s.guard_clock(client) + s.wait)
+    later = larger(s.counts_from(*key), s.guard_clock(client) + s.wait(client))
     return Step(
         {"the client has examined the node": s.looked(*key)},
         s.but(counts_from=changed(s.counts_from, key, later)),

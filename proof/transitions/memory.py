@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from proof.logic import Function, Term, both, changed, choose, implies, mapped, negated
+from proof.logic import Function, Term, both, changed, choose, either, implies, mapped, negated
 from proof.state import State
 from proof.step import ASSUMED, Step
 
@@ -36,15 +36,50 @@ def can_do_without(s: State, node: Term) -> dict[str, Term]:
     }
 
 
-def forget(s: State, node: Term, remembered: Function, counters: Function) -> Step:
-    """A node loses memory: it restarts without some of its keys, and with the guard, clients can
-    see that. Any part of it may be left. It loses fence counters only if the model allows that
-    (`lossy`).
+def is_lost_swap(s: State, node: Term, resource: Term, attempt: Term) -> Term:
+    """Whether a key is of a hand-over, and the node no longer has it: an adopter's key, or the
+    parent's that the node swapped away."""
+    is_parent = negated(
+        s.every(lambda a: negated(both(s.swapped(node, a), s.parent(a) == attempt)))
+    )
+    return both(negated(s.holds(node, resource, attempt)), either(s.adopter(attempt), is_parent))
+
+
+def forget(
+    s: State, node: Term, remembered: Function, expiries: Function, counters: Function
+) -> Step:
+    """A node loses memory: it restarts without some of its writes, and with the guard, clients can
+    see that. Any part of its keys may be left, with any expiry. Keys that it deleted may be back,
+    if it lost the deletion: those of a hand-over only if the model allows that (`rewinds`). It
+    loses fence counters only if the model allows that (`lossy`).
 
     Rule: none (the surroundings)
     """
     conditions = {
         **can_do_without(s, node),
+        "the keys were once the node's": s.every(
+            lambda resource, a: implies(
+                remembered(resource, a),
+                either(
+                    s.holds(node, resource, a),
+                    both(s.uses(a, resource), either(s.granted(node, a), s.won(a))),
+                ),
+            )
+        ),
+        "they are those of one moment, so they exclude each other": s.every(
+            lambda resource, a, b: implies(
+                both(remembered(resource, a), remembered(resource, b), a != b),
+                both(negated(s.writer(a)), negated(s.writer(b))),
+            )
+        ),
+        ASSUMED + "no hand-over is lost, unless that is allowed": either(
+            s.rewinds,
+            s.every(
+                lambda resource, a: negated(
+                    both(remembered(resource, a), is_lost_swap(s, node, resource, a))
+                )
+            ),
+        ),
         "no counter grows": s.every(
             lambda resource: counters(resource) <= s.counter(node, resource)
         ),
@@ -55,12 +90,15 @@ def forget(s: State, node: Term, remembered: Function, counters: Function) -> St
         ),
     }
 
-    def is_left(other: Term, resource: Term, a: Term) -> Term:
-        is_kept = choose(other == node, remembered(resource, a), True)
-        return both(s.holds(other, resource, a), is_kept)
+    def is_held(other: Term, resource: Term, a: Term) -> Term:
+        return choose(other == node, remembered(resource, a), s.holds(other, resource, a))
+
+    def expiry(other: Term, resource: Term, a: Term) -> Term:
+        return choose(other == node, expiries(resource, a), s.expires(other, resource, a))
 
     after = breaks_promises(s, node).but(
-        holds=mapped(s.holds, is_left),
+        holds=mapped(s.holds, is_held),
+        expires=mapped(s.expires, expiry),
         counter=mapped(
             s.counter,
             lambda other, resource: choose(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from proof.logic import Term, both, changed, choose, either, implies, mapped, negated
 from proof.state import State
-from proof.step import ASSUMED, Step
+from proof.step import Step
 from proof.transitions.fences import keep
 
 
@@ -44,7 +44,8 @@ def retain(s: State, node: Term, resource: Term, attempt: Term, remaining: Term)
 
 def heal(s: State, node: Term, attempt: Term, remaining: Term) -> Step:
     """A node applies HEAL, perhaps late: it sets missing keys of a lease again, if no other token
-    is in the way. Sound for any remaining time, as a repaired node promises nothing.
+    is in the way. Sound for any remaining time, as a repaired node promises nothing. Where the
+    parent's token is in the way of an adopter, HEAL first deletes it, which is the step `delete`.
 
     Rule: core/protocol/src/node/entry.rs heal, core/protocol/src/node/record.rs heal
     """
@@ -57,18 +58,19 @@ def heal(s: State, node: Term, attempt: Term, remaining: Term) -> Step:
             )
         ),
         "the time is not negative": remaining >= 0,
-        ASSUMED + "a late HEAL is refused where its keys were swapped away": implies(
-            s.once,
-            s.every(lambda b: negated(both(s.swapped(node, b), s.parent(b) == attempt))),
+        "it was not answered before the lease was detached": negated(
+            both(s.settled(node, attempt), s.over(attempt))
         ),
     }
 
     def is_set(other: Term, resource: Term, a: Term) -> Term:
-        is_missing = negated(s.holds(other, resource, a))
-        return both(other == node, a == attempt, s.uses(attempt, resource), is_missing)
+        return both(other == node, a == attempt, s.uses(attempt, resource), is_free(resource))
+
+    def is_free(resource: Term) -> Term:
+        return negated(s.holds(node, resource, attempt))
 
     expiry = s.node_clock(node) + remaining
-    after = keep(s, node, attempt, s.fence(attempt)).but(
+    after = keep(s, node, attempt, s.fence(attempt), is_free).but(
         holds=mapped(s.holds, lambda *at: either(is_set(*at), s.holds(*at))),
         expires=mapped(s.expires, lambda *at: choose(is_set(*at), expiry, s.expires(*at))),
     )

@@ -23,7 +23,10 @@ def tick(
 
     Rule: core/protocol/src/term.rs Moment, core/protocol/src/clocks.rs NodeClocks
     """
-    slack = s.wait - s.guard
+
+    def slack(client: Term) -> Term:
+        return s.wait(client) - s.guard
+
     conditions = {
         "time does not go back": now >= s.now,
         ASSUMED + "(b) no node's clock is too fast": s.every(
@@ -44,7 +47,8 @@ def tick(
                     s.sent(a),
                     client_clocks(s.client(a)) - s.sent_clock(a) < s.validity(a),
                 ),
-                now - s.sent_at(a) <= guard_clocks(s.client(a)) - s.sent_guard(a) + slack,
+                now - s.sent_at(a)
+                <= guard_clocks(s.client(a)) - s.sent_guard(a) + slack(s.client(a)),
             )
         ),
         ASSUMED + "(b) an extension's time by a client's clock is nearly true": s.every(
@@ -55,13 +59,15 @@ def tick(
                     < s.extension_validity(x),
                 ),
                 now - s.asked_at(x)
-                <= guard_clocks(s.client(s.lease(x))) - s.asked_guard(x) + slack,
+                <= guard_clocks(s.client(s.lease(x)))
+                - s.asked_guard(x)
+                + slack(s.client(s.lease(x))),
             )
         ),
         ASSUMED + "no node's wall clock is set back too far": s.every(
             lambda node: walls(node) >= s.wall_top(node) - s.set_back
         ),
-        ASSUMED + "the nodes' wall clocks agree, if counters can be lost": implies(
+        ASSUMED + "the nodes' wall clocks are right, if counters can be lost": implies(
             s.lossy,
             s.every(
                 lambda node: both(walls(node) <= now + s.spread, walls(node) >= now - s.spread)

@@ -1,11 +1,8 @@
-"""Hand-over: an attempt takes over a lease that its holder has given up.
-
-The code has no TRANSFER yet. This states the rule that it must have.
-"""
+"""Hand-over: an attempt takes over a lease that its holder has given up, or gives it back."""
 
 from __future__ import annotations
 
-from proof.logic import Term, both, changed, implies, negated
+from proof.logic import Term, both, changed, choose, either, implies, mapped, negated
 from proof.state import State
 from proof.step import Step
 from proof.transitions.acquiring import may_vote, vote
@@ -15,7 +12,7 @@ from proof.transitions.fences import next_fence
 def swap(s: State, node: Term, attempt: Term, fence: Term, proposal: Term, resource: Term) -> Step:
     """A node applies TRANSFER: where all keys have the parent's token, it sets the adopter's.
 
-    Rule: none (not built yet)
+    Rule: core/protocol/src/node/entry.rs transfer, core/protocol/src/fence.rs next_fence
     """
     parent = s.parent(attempt)
     conditions = {
@@ -33,3 +30,37 @@ def swap(s: State, node: Term, attempt: Term, fence: Term, proposal: Term, resou
     after = vote(s, node, attempt, fence, is_left)
     swapped = changed(s.swapped, (node, attempt), True)
     return Step(conditions, after.but(swapped=swapped))
+
+
+def give_back(s: State, node: Term, attempt: Term, remaining: Term) -> Step:
+    """A node applies GIVE BACK, the undo of TRANSFER: where a key has the adopter's token, it sets
+    the parent's again. Sound for any remaining time, as nothing relies on the parent's keys. If no
+    time is left, the node deletes the keys instead, which is the step `delete`.
+
+    Rule: core/protocol/src/node/entry.rs give_back
+    """
+    parent = s.parent(attempt)
+    conditions = {
+        "it takes over a lease": s.adopter(attempt),
+        "the client gave it up": s.over(attempt),
+        "it was not won": negated(s.won(attempt)),
+        "the time is not negative": remaining >= 0,
+    }
+
+    def is_back(other: Term, key: Term) -> Term:
+        return both(other == node, s.uses(attempt, key), s.holds(node, key, attempt))
+
+    def is_held(other: Term, key: Term, a: Term) -> Term:
+        is_left = both(s.holds(other, key, a), negated(both(is_back(other, key), a == attempt)))
+        return either(is_left, both(is_back(other, key), a == parent))
+
+    def expiry(other: Term, key: Term, a: Term) -> Term:
+        is_set = both(is_back(other, key), a == parent)
+        return choose(is_set, s.node_clock(node) + remaining, s.expires(other, key, a))
+
+    after = s.but(
+        holds=mapped(s.holds, is_held),
+        expires=mapped(s.expires, expiry),
+        swapped=changed(s.swapped, (node, attempt), False),
+    )
+    return Step(conditions, after)

@@ -43,13 +43,18 @@ class Log:
         """Adds a step of a node."""
         self.lines.append([now * MILLISECOND, "node", node, what, [lock], [["r", *stored]], batch])
 
-    def begin(self, now: int, token: str) -> None:
+    def begin(self, now: int, token: str, giver: str | None = None) -> None:
+        """Adds the beginning of a round; an adopter's if there is a giver."""
         sent = ORIGIN + now * MILLISECOND
-        self.client(now, "begin", token, ["r"], sent, TTL, sent + VALIDITY, 0.01)
+        self.client(now, "begin", token, ["r"], sent, TTL, sent + VALIDITY, giver, 0.01)
 
     def grant(self, now: int, node: int, token: str, fence: int = FENCE) -> None:
         stored = [token, TTL, fence, TTL + MEMORY]
         self.node(now, node, "acquire", [token, TTL, fence, fence], stored)
+
+    def transfer(self, now: int, node: int, token: str, fence: int) -> None:
+        stored = [token, TTL, fence, TTL + MEMORY]
+        self.node(now, node, "transfer", [token, TTL, fence, fence], stored)
 
     def vote(
         self, now: int, node: int, token: str, outcome: Line | None, fence: int = FENCE
@@ -115,6 +120,76 @@ def test_correct_run_is_accepted(tmp_path: Path) -> None:
     assert result.transitions > 20
 
 
+def test_handed_over_lease_is_accepted(tmp_path: Path) -> None:
+    log = Log()
+    log.win(0, "first")
+    log.client(2, "detached", "first", [2])
+    fence = FENCE + 4_000
+    log.begin(4, "lost", "first")
+    log.transfer(4, 0, "lost", fence)
+    log.client(5, "round", "lost", "abandon", None, None, None, [0], None)
+    log.node(5, 0, "give_back", ["lost", TTL, True], ["first", TTL, fence, MEMORY])
+    log.begin(6, "second", "first")
+    for node in range(2):
+        log.transfer(6, node, "second", fence + 2_000)
+    log.vote(7, 0, "second", None, fence + 2_000)
+    end = ORIGIN + 6 * MILLISECOND + VALIDITY
+    log.vote(7, 1, "second", ["won", fence + 2_000, end], fence + 2_000)
+    log.client(8, "valid", "second", True)
+    log.client(8, "valid", "first", False)
+    log.release(9, "second", fence + 2_000)
+    assert checked(log, tmp_path).error == ""
+
+
+def _adopted_while_held(log: Log) -> None:
+    log.win(0, "first")
+    log.begin(4, "second", "first")
+
+
+def _transferred_twice(log: Log) -> None:
+    log.win(0, "first")
+    log.client(2, "detached", "first", [])
+    log.begin(4, "second", "first")
+    log.begin(4, "third", "first")
+    log.transfer(4, 0, "second", FENCE + 4_000)
+    log.transfer(4, 0, "third", FENCE + 5_000)
+
+
+def _fence_of_the_giver(log: Log) -> None:
+    log.win(0, "first")
+    log.client(2, "detached", "first", [])
+    log.begin(4, "second", "first")
+    log.transfer(4, 0, "second", FENCE)
+
+
+def _silent_node_counted(log: Log) -> None:
+    log.win(0, "first")
+    log.client(2, "detached", "first", [0])
+    log.begin(4, "second", "first")
+    log.transfer(4, 0, "second", FENCE + 4_000)
+    log.vote(5, 0, "second", None, FENCE + 4_000)
+
+
+def _late_acquire_after_detach(log: Log) -> None:
+    log.win(0, "first")
+    log.client(2, "detached", "first", [])
+    log.grant(3, 2, "first")
+
+
+def _given_back_after_a_win(log: Log) -> None:
+    log.win(0, "first")
+    log.client(2, "detached", "first", [])
+    log.begin(4, "second", "first")
+    for node in range(2):
+        log.transfer(4, node, "second", FENCE + 4_000)
+    log.vote(5, 0, "second", None, FENCE + 4_000)
+    end = ORIGIN + 4 * MILLISECOND + VALIDITY
+    log.vote(5, 1, "second", ["won", FENCE + 4_000, end], FENCE + 4_000)
+    log.client(6, "finish", "second")
+    stored = ["first", TTL, FENCE + 4_000, MEMORY]
+    log.node(7, 0, "give_back", ["second", TTL, True], stored)
+
+
 def _minority(log: Log) -> None:
     log.begin(0, "first")
     log.grant(0, 0, "first")
@@ -151,7 +226,7 @@ def _late_end(log: Log) -> None:
 
 
 def _ttl_without_drift(log: Log) -> None:
-    log.client(0, "begin", "first", ["r"], ORIGIN, TTL, ORIGIN + TTL, 0.01)
+    log.client(0, "begin", "first", ["r"], ORIGIN, TTL, ORIGIN + TTL, None, 0.01)
 
 
 def _old_fence(log: Log) -> None:
@@ -227,6 +302,18 @@ def _unknown_step(log: Log) -> None:
         (_key_that_stays, "has the token ['first'] for resource r, in the proof []"),
         (_kept_while_held, "retain: it does not hold that the client gave it up"),
         (_kept_too_long, "node 0 keeps r for 1.00"),
+        (
+            _adopted_while_held,
+            "begin_round: it does not hold that a lease that is taken over has ended",
+        ),
+        (_transferred_twice, "swap: it does not hold that the node has the parent's keys"),
+        (_fence_of_the_giver, "swap: it does not hold that the fence is above the counters"),
+        (_silent_node_counted, "count_vote: it does not hold that it may vote on an adoption"),
+        (
+            _late_acquire_after_detach,
+            "grant: it does not hold that it was not answered before the lease was detached",
+        ),
+        (_given_back_after_a_win, "give_back: it does not hold that it was not won"),
         (_unknown_step, "there is no transition for 'surprise'"),
     ],
     ids=lambda value: value.__name__.strip("_") if callable(value) else "",
