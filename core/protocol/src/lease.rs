@@ -21,6 +21,8 @@ pub enum Ended {
     ClientClosed,
     /// Its holder released it.
     Released,
+    /// Its holder detached it, so that another client can adopt it.
+    Detached,
 }
 
 /// The validity of one lease.
@@ -148,7 +150,8 @@ impl Lease {
         self.ended(now).is_none()
     }
 
-    /// Whether [`Lease::release`] or [`Lease::close`] was called, before or after the lease was lost.
+    /// Whether [`Lease::release`] or [`Lease::close`] was called, before or after the lease was lost, or
+    /// [`Lease::detach`] before that.
     pub fn is_released(&self) -> bool {
         self.released
     }
@@ -262,6 +265,20 @@ impl Lease {
     /// RELEASE as after [`Lease::release`].
     pub fn close(&mut self, now: Moment) -> Release {
         self.finish(now, Ended::ClientClosed)
+    }
+
+    /// Ends the lease for its holder, who hands it over: the nodes keep its keys for an adopter. Returns whether
+    /// it was valid; otherwise does nothing.
+    ///
+    /// Tell nobody the token before this returns. Send no HEAL after it: the key must not come back on a node that
+    /// has transferred it.
+    pub fn detach(&mut self, now: Moment) -> bool {
+        let is_valid = self.is_valid(now);
+        if is_valid {
+            self.ended = Some(Ended::Detached);
+            self.released = true;
+        }
+        is_valid
     }
 
     fn finish(&mut self, now: Moment, why: Ended) -> Release {

@@ -11,6 +11,8 @@
 //! - [`Lease`] is created from a won round. It decides validity, extension and release.
 //! - [`Upkeep`] decides when to renew a lease.
 //! - [`Guard`] decides whether the votes of a node that may have restarted count.
+//! - [`Adoption`] decides whether a lease that its holder gave up can still be adopted.
+//! - [`next_leader`] decides whom an observer of an election may report.
 //! - [`Waiting`] decides when to try again after a lost round, and when to give up.
 //! - [`NodeClocks`] estimates the time by the nodes' clocks, for fence proposals and tickets.
 //! - [`Line`] orders the waiters of one client; [`Calls`] collects the notifications that a waiter
@@ -23,6 +25,7 @@
 mod clocks;
 mod fence;
 mod guard;
+mod leader;
 mod lease;
 mod line;
 #[cfg(test)]
@@ -35,12 +38,14 @@ mod tally;
 mod term;
 #[cfg(test)]
 mod tests;
+mod transfer;
 mod turns;
 mod waiting;
 
 pub use clocks::NodeClocks;
 pub use fence::{FENCE_LIMIT, FENCE_MEMORY, FENCE_WINDOW, fence_memory, next_fence};
 pub use guard::Guard;
+pub use leader::{is_passed, next_leader};
 pub use lease::{Ended, Extended, Extension, Lease, Release};
 pub use line::Line;
 pub use quorum::{MAX_NODES, NodeSet, Quorum};
@@ -48,5 +53,6 @@ pub use renewal::Upkeep;
 pub use round::{Actions, Event, Loss, Outcome, Round, Vote};
 pub use tally::{Answer, Healed};
 pub use term::{Keep, Moment, Term};
+pub use transfer::{Adoption, Untransferable};
 pub use turns::{Calls, LONGEST_CALL, Turns};
 pub use waiting::{Next, RetryDelay, Waiting};

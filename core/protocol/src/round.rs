@@ -1,4 +1,5 @@
-//! One round of an acquire: collects the nodes' votes on one ACQUIRE and decides.
+//! One round of an acquire: collects the nodes' votes on one ACQUIRE and decides. For an adopter's round, read
+//! TRANSFER for ACQUIRE.
 //!
 //! Owns the outcome and the list of nodes to undo. It sends nothing: the driver (`lock/round.rs` of the
 //! crate `quorlock`) and the model carry out the returned [`Actions`].
@@ -112,7 +113,8 @@ pub struct Actions {
     /// Send RAISE with this fence to these nodes.
     pub raise: Option<(NodeSet, u64)>,
     /// Send UNDO (compare-and-delete of this round's token) to these nodes, after the ACQUIRE on the
-    /// same connection if that is still open.
+    /// same connection if that is still open. If this is the round of an adopter that was not
+    /// [won](Round::has_won), send GIVE BACK instead, so that others can adopt the lease.
     pub undo: NodeSet,
     /// The decision; returned once per round.
     pub outcome: Option<Outcome>,
@@ -166,6 +168,18 @@ impl Round {
     pub fn holders(&self) -> NodeSet {
         let may_hold = |vote: &Option<Vote>| vote.is_none_or(Vote::may_be_applied);
         (0..self.votes.len()).filter(|node| may_hold(&self.votes[*node])).collect()
+    }
+
+    /// The nodes that have not answered and may still grant the token: those whose vote is missing or
+    /// [`Vote::Unknown`].
+    pub fn unanswered(&self) -> NodeSet {
+        let is_open = |vote: &Option<Vote>| vote.is_none_or(|vote| vote == Vote::Unknown);
+        (0..self.votes.len()).filter(|node| is_open(&self.votes[*node])).collect()
+    }
+
+    /// Whether the round was won, even if its lease was released since.
+    pub fn has_won(&self) -> bool {
+        matches!(self.state, State::Won | State::Released)
     }
 
     /// The nodes that have granted the token so far. When the round is won, pass this set to

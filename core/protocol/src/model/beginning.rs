@@ -35,6 +35,7 @@ impl World {
             fences: Vec::new(),
             claim: scope.claim,
             overtaken: false,
+            offer: None,
             wrong: None,
         };
         for rounds in scope.rounds {

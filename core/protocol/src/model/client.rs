@@ -3,7 +3,7 @@
 use super::scope::Scope;
 use super::settings::{NODES, TERM};
 use super::world::{
-    Attempt, Client, Decided, Extending, Held, Link, Raise, Reply, Request, Token, World,
+    Attempt, Client, Decided, Extending, Held, Link, Offer, Raise, Reply, Request, Token, World,
 };
 use crate::{
     Actions, Answer, Event, Extended, Healed, Lease, Moment, NodeSet, Outcome, Round, Vote,
@@ -20,13 +20,16 @@ pub(super) enum Awaited {
 }
 
 impl World {
-    pub(super) fn start(&mut self, scope: &Scope, number: usize) {
+    /// Begins a round; an adopter's if there is an offer.
+    pub(super) fn start(&mut self, scope: &Scope, number: usize, offer: Option<Offer>) {
         let now = self.now(number);
         self.last_token += 1;
         let token = self.last_token;
         self.clients[number].rounds_left -= 1;
+        let giver = offer.map(|offer| offer.token);
         self.clients[number].attempts.push(Attempt {
             token,
+            giver,
             round: Round::new(Self::quorum(), now, TERM),
             began: now,
             decided: None,
@@ -37,7 +40,39 @@ impl World {
         // Adding the client's number makes the proposals of all clients differ.
         let time = self.wall_clock() + number as u64;
         let proposal = time.saturating_add_signed(scope.wall_clocks[number]);
-        self.send_all(number, &Request::Acquire { token, proposal, is_again: false });
+        let request = Request::Acquire { token, giver, proposal, is_again: false };
+        for node in 0..NODES {
+            if offer.is_some_and(|offer| offer.silent.contains(node)) {
+                self.vote(number, node, token, Vote::Refused, true);
+            } else {
+                self.send(number, node, request.clone());
+            }
+        }
+    }
+
+    /// The nodes that have not answered all requests that set the key of the client's lease.
+    fn silent(&self, number: usize) -> NodeSet {
+        let held = self.clients[number].held.as_ref();
+        let sets = held.map(|held| [held.unanswered, held.unhealed, held.healing]);
+        sets.into_iter().flatten().flat_map(NodeSet::iter).collect()
+    }
+
+    /// Whether the client's lease is valid and adopters could win it.
+    pub(super) fn can_be_detached(&self, number: usize) -> bool {
+        let held = self.clients[number].held.as_ref();
+        held.is_some_and(|held| held.lease.is_valid(self.now(number)))
+            && self.silent(number).len() <= Self::quorum().tolerated()
+    }
+
+    /// Detaches the client's lease.
+    pub(super) fn detach(&mut self, number: usize) {
+        let (now, silent) = (self.now(number), self.silent(number));
+        let Some(mut held) = self.clients[number].held.take() else { return };
+        if held.lease.detach(now) && held.lease.is_valid(now) {
+            self.wrong = Some("a lease is valid after it was detached");
+        }
+        self.offer = Some(Offer { token: held.token, silent, is_adopted: false });
+        self.tidy(number);
     }
 
     fn send(&mut self, number: usize, node: usize, request: Request) {
@@ -162,6 +197,12 @@ impl World {
             held.lease.granted(node, fence);
         }
         self.handle(number, token, event);
+        let client = &mut self.clients[number];
+        let unanswered = client.attempt(token).map(|attempt| attempt.round.unanswered());
+        let held = client.held.as_mut().filter(|held| held.token == token);
+        if let (Some(held), Some(unanswered)) = (held, unanswered) {
+            held.unanswered = unanswered;
+        }
         self.tidy(number);
     }
 
@@ -170,7 +211,7 @@ impl World {
     pub(super) fn healed(&mut self, number: usize, node: usize, token: Token) {
         let client = &self.clients[number];
         if !client.crashed && client.held.as_ref().is_none_or(|held| held.token != token) {
-            self.send(number, node, Request::Release { token, is_undo: false });
+            self.send(number, node, Request::Release { token, giver: None, is_undo: false });
         }
     }
 
@@ -180,11 +221,12 @@ impl World {
         if self.clients[number].crashed {
             return;
         }
-        if let Request::Acquire { token, proposal, .. } = request {
+        if let Request::Acquire { token, giver, proposal, .. } = request {
             let attempt = self.clients[number].attempt(token);
             match attempt.map(|attempt| attempt.votes[node]) {
                 Some(None) => {
-                    self.send(number, node, Request::Acquire { token, proposal, is_again: true });
+                    let is_again = true;
+                    self.send(number, node, Request::Acquire { token, giver, proposal, is_again });
                 }
                 Some(Some(_)) => self.vote(number, node, token, Vote::Refused, false),
                 None => {}
@@ -206,6 +248,7 @@ impl World {
         let now = self.now(number);
         let Some(attempt) = self.clients[number].attempt(token) else { return };
         let Actions { raise, undo, outcome } = attempt.round.handle(now, event);
+        let giver = attempt.giver.filter(|_| !attempt.round.has_won());
         if event == Event::Abandon {
             attempt.decided = Some(Decided::Abandoned);
         } else if !undo.is_empty() && attempt.decided.is_none() {
@@ -222,7 +265,7 @@ impl World {
             nodes.iter().for_each(|node| self.send(number, node, Request::Raise { token, fence }));
         }
         for node in undo.iter() {
-            self.send(number, node, Request::Release { token, is_undo: true });
+            self.send(number, node, Request::Release { token, giver, is_undo: true });
         }
         if let Some(Outcome::Won { fence, end }) = outcome {
             self.won(number, token, fence, end);
@@ -238,12 +281,21 @@ impl World {
             }
         }
         let Some(attempt) = self.clients[number].attempt(token) else { return };
+        let (giver, unanswered) = (attempt.giver, attempt.round.unanswered());
         let lease = Lease::new(Self::quorum(), attempt.round.granted(), fence, end, None);
         if !lease.is_valid(self.now(number)) {
             self.wrong = Some("a lease has ended when it is won");
         }
+        if let Some(offer) = self.offer.as_mut().filter(|offer| giver == Some(offer.token))
+            && std::mem::replace(&mut offer.is_adopted, true)
+        {
+            self.wrong = Some("a lease is adopted twice");
+        }
         self.clients[number].held = Some(Held {
             token,
+            giver,
+            unanswered,
+            unhealed: NodeSet::EMPTY,
             fence,
             lease,
             extending: None,
@@ -291,11 +343,11 @@ impl World {
         }
         let ttl = held.lease.heal(now, TERM).filter(|_| !missing.is_empty());
         if let Some(ttl) = ttl {
-            let (token, fence) = (held.token, held.fence);
+            let (token, giver, fence) = (held.token, held.giver, held.fence);
             if !is_confirmed || !held.lease.is_valid(now) {
                 self.wrong = Some("a node is repaired although no majority confirmed the lease");
             }
-            self.heal(number, missing, Request::Heal { token, ttl, fence });
+            self.heal(number, missing, Request::Heal { token, giver, ttl, fence });
         }
         self.tidy(number);
     }
@@ -307,8 +359,9 @@ impl World {
         client.repairs_left -= 1;
         let Some(held) = &client.held else { return };
         let Some(ttl) = held.lease.heal(now, TERM) else { return };
-        let (token, fence, missing) = (held.token, held.fence, held.lease.missing());
-        self.heal(number, missing, Request::Heal { token, ttl, fence });
+        let (token, giver, fence) = (held.token, held.giver, held.fence);
+        let missing = held.lease.missing();
+        self.heal(number, missing, Request::Heal { token, giver, ttl, fence });
     }
 
     fn heal(&mut self, number: usize, nodes: NodeSet, request: Request) {
@@ -324,8 +377,9 @@ impl World {
     fn repaired(&mut self, number: usize, node: usize, healed: Option<Healed>) {
         let Some(held) = &mut self.clients[number].held else { return };
         held.healing.remove(node);
-        if let Some(healed) = healed {
-            held.lease.healed(node, healed);
+        match healed {
+            Some(healed) => held.lease.healed(node, healed),
+            None => held.unhealed.insert(node),
         }
         self.tidy(number);
     }
@@ -333,7 +387,7 @@ impl World {
     /// Releases the client's lease, valid or not.
     pub(super) fn release(&mut self, number: usize) {
         let Some(held) = self.clients[number].held.take() else { return };
-        self.send_all(number, &Request::Release { token: held.token, is_undo: false });
+        self.send_all(number, &Request::Release { token: held.token, giver: None, is_undo: false });
         self.tidy(number);
     }
 

@@ -68,3 +68,13 @@ pub(super) const REMEMBERED: Happens =
     ("a lease survives the restart of a node that granted it", |_, world| {
         world.valid().any(|held| held.token == 1) && world.nodes.iter().any(|node| node.memory > 0)
     });
+pub(super) const ADOPTED: Happens = ("a lease is adopted", |_, world| {
+    world.offer.is_some_and(|offer| offer.is_adopted) && world.valid().next().is_some()
+});
+pub(super) const GIVEN_BACK: Happens = ("a lost adoption is given back", |_, world| {
+    requested(world, |request| matches!(request, Request::Release { giver: Some(_), .. }))
+});
+pub(super) const SILENT: Happens =
+    ("a lease is adopted although a node has not answered its giver", |_, world| {
+        world.offer.is_some_and(|offer| offer.is_adopted && !offer.silent.is_empty())
+    });

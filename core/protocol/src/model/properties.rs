@@ -85,6 +85,9 @@ impl World {
             return true;
         }
         let held = |token| {
+            if self.offer.is_some_and(|offer| offer.token == token) {
+                return true;
+            }
             let held = self.clients.iter().filter_map(|client| client.held.as_ref());
             held.into_iter().any(|held| held.token == token)
         };

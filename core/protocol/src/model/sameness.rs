@@ -14,6 +14,7 @@ impl Hash for World {
         let Self { tick, client_rates, clients, left, .. } = self;
         (tick, client_rates, left, self.last_token, self.last_fence).hash(hasher);
         (&self.fences, self.overtaken, self.wrong).hash(hasher);
+        self.offer.map(|offer| (offer.token, offer.is_adopted)).hash(hasher);
         clients.iter().for_each(|client| client.hash_rest(hasher));
         let mut nodes: [u64; NODES] = std::array::from_fn(|node| self.digest(node));
         nodes.sort_unstable();
@@ -26,6 +27,7 @@ impl World {
     fn digest(&self, node: usize) -> u64 {
         let mut hasher = DefaultHasher::new();
         (self.node_rates[node], self.node_clocks[node], &self.nodes[node]).hash(&mut hasher);
+        self.offer.map(|offer| offer.silent.contains(node)).hash(&mut hasher);
         for client in &self.clients {
             client.hash_node(node, &mut hasher);
         }
@@ -43,6 +45,8 @@ impl Client {
         extending.map(|extending| extending.answers[node]).hash(hasher);
         let held = self.held.as_ref();
         held.map(|held| (held.lease.standing(node), held.healing.contains(node))).hash(hasher);
+        held.map(|held| (held.unanswered.contains(node), held.unhealed.contains(node)))
+            .hash(hasher);
         extending.map(|extending| extending.extension.trusts(node)).hash(hasher);
     }
 
@@ -50,12 +54,14 @@ impl Client {
         let Self { crashed, rounds_left, extensions_left, repairs_left, attempts, held, links: _ } =
             self;
         (crashed, rounds_left, extensions_left, repairs_left, attempts.len()).hash(hasher);
-        for Attempt { token, round: _, began, decided, votes: _, late: _, raises: _ } in attempts {
-            (token, began, decided).hash(hasher);
+        for Attempt { token, giver, round: _, began, decided, votes: _, late: _, raises: _ } in
+            attempts
+        {
+            (token, giver, began, decided).hash(hasher);
         }
         let Some(held) = held else { return };
-        let Held { token, fence, lease, extending, is_complete, healing: _, .. } = held;
-        (token, fence, lease, is_complete).hash(hasher);
+        let Held { token, giver, fence, lease, extending, is_complete, healing: _, .. } = held;
+        (token, giver, fence, lease, is_complete).hash(hasher);
         (held.last_token, held.is_overtaken, held.was_over).hash(hasher);
         let Some(extending) = extending else { return };
         let Extending { number, extension, began, is_confirmed, is_overtaken, answers: _ } =

@@ -18,6 +18,8 @@ pub(super) struct Scope {
     pub(super) repairs: u8,
     /// Whether leases are released. If not, they expire.
     pub(super) releases: bool,
+    /// Whether leases are detached and adopted.
+    pub(super) hand_over: bool,
     /// The number of ticks that pass; the ttl is three ticks.
     pub(super) ticks: u8,
     pub(super) faults: Faults,

@@ -35,6 +35,7 @@ impl Scope {
             extensions: 0,
             repairs: 0,
             releases: true,
+            hand_over: false,
             ticks: 2,
             faults: NONE,
             guard: false,
@@ -191,6 +192,33 @@ pub(super) fn scopes(deep: bool) -> Vec<Scope> {
             faults: Faults { memory_losses: 1, ..NONE },
             happens: vec![happens::REMEMBERED],
             ..Scope::new("memory loss: nodes restart empty, the guard is on")
+        },
+        Scope {
+            rounds: &[1, 1, 1],
+            hand_over: true,
+            releases: deep,
+            ticks: 0,
+            wall_clocks: odd_proposals,
+            happens: vec![happens::ADOPTED, happens::GIVEN_BACK, happens::SILENT],
+            ..Scope::new("hand-over: two adopters split the nodes")
+        },
+        Scope {
+            hand_over: true,
+            ticks: 1 + further,
+            faults: Faults { breaks: 1, crashes: further, cancels: 1, ..NONE },
+            happens: vec![happens::ADOPTED, happens::GIVEN_BACK, happens::SILENT],
+            ..Scope::new("hand-over: connections break, requests of the giver arrive late")
+        },
+        Scope {
+            hand_over: true,
+            rounds: &[1, 1],
+            repairs: 1,
+            releases: false,
+            ticks: 1 + further,
+            guard: true,
+            faults: Faults { memory_losses: 1, crashes: 1, ..NONE },
+            happens: vec![happens::ADOPTED],
+            ..Scope::new("hand-over: nodes restart empty, the giver crashes")
         },
     ]
 }

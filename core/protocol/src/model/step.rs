@@ -5,7 +5,7 @@ use super::scope::Scope;
 use super::settings::{Faults, NODES, TERM};
 use super::world::{Decided, Node, Reply, Request, World};
 use crate::Vote;
-use crate::node::entry::acquire;
+use crate::node::entry::{acquire, transfer};
 use stateright::{Model, Property};
 
 /// One step. The numbers identify the client and the node, in this order.
@@ -21,6 +21,10 @@ pub(super) enum Action {
     Repair(usize),
     /// A client sends RELEASE to all nodes.
     Release(usize),
+    /// A client detaches its lease.
+    Detach(usize),
+    /// A client sends TRANSFER to the nodes that may vote on the adoption of the detached lease.
+    Adopt(usize),
     /// The caller of an acquire cancels it.
     Cancel(usize),
     /// A client stops without cleaning up; its requests stay in flight.
@@ -131,6 +135,9 @@ impl Model for Scope {
             let is_busy = client.attempts.iter().any(|attempt| attempt.decided.is_none());
             if client.rounds_left > 0 && client.held.is_none() && !is_busy {
                 actions.push(Action::Start(number));
+                if world.offer.is_some() {
+                    actions.push(Action::Adopt(number));
+                }
             }
             if is_busy && cancels > 0 {
                 actions.push(Action::Cancel(number));
@@ -145,6 +152,9 @@ impl Model for Scope {
                     && !held.lease.missing().is_empty()
                 {
                     actions.push(Action::Repair(number));
+                }
+                if self.hand_over && world.offer.is_none() && world.can_be_detached(number) {
+                    actions.push(Action::Detach(number));
                 }
                 let is_extended = held.extending.is_some();
                 if client.extensions_left > 0
@@ -172,7 +182,9 @@ impl Model for Scope {
         let mut world = last.clone();
         match action {
             Action::Tick => world.tick += 1,
-            Action::Start(number) => world.start(self, number),
+            Action::Start(number) => world.start(self, number, None),
+            Action::Adopt(number) => world.start(self, number, world.offer),
+            Action::Detach(number) => world.detach(number),
             Action::Extend(number) => world.extend(number),
             Action::Repair(number) => world.repair(number),
             Action::Release(number) => world.release(number),
@@ -255,8 +267,12 @@ impl World {
         let time = self.node_time(node);
         let entry = &mut self.nodes[node].entry;
         match *request {
-            Request::Acquire { token, proposal, is_again } => {
-                let vote = acquire(&mut [entry], time, &token, TERM.ttl, proposal);
+            Request::Acquire { token, giver, proposal, is_again } => {
+                let entries = &mut [entry];
+                let vote = match giver {
+                    None => acquire(entries, time, &token, TERM.ttl, proposal),
+                    Some(giver) => transfer(entries, time, &giver, &token, TERM.ttl, proposal),
+                };
                 let vote = match vote {
                     // The expiry matters only for waiting, which these searches do not cover.
                     Some(Vote::Held { .. }) => Vote::Held { expires_in: None },
@@ -270,11 +286,19 @@ impl World {
             Request::Extend { token, ttl, number } => {
                 Some(Reply::Extended(number, entry.extend(time, &token, ttl)))
             }
-            Request::Heal { token, ttl, fence } => {
-                Some(Reply::Healed(token, entry.heal(time, &token, ttl, fence)))
+            Request::Heal { token, giver, ttl, fence } => {
+                Some(Reply::Healed(token, entry.heal(time, (&token, giver.as_ref()), ttl, fence)))
             }
-            Request::Release { token, .. } => {
-                entry.release(time.now, &token);
+            Request::Release { token, giver, .. } => {
+                match giver {
+                    None => entry.release(time.now, &token),
+                    Some(giver) => {
+                        let left = entry
+                            .stored_lock(time.now)
+                            .map_or_else(Default::default, |(_, left)| left);
+                        entry.give_back(time.now, &token, &giver, left)
+                    }
+                };
                 None
             }
         }

@@ -32,8 +32,20 @@ pub(super) struct World {
     pub(super) claim: Claim,
     /// Whether a request that can leave a key was delivered after its connection had broken.
     pub(super) overtaken: bool,
+    /// The lease that was detached; `None` before that.
+    pub(super) offer: Option<Offer>,
     /// A violation that a step found and that is not visible in a single state.
     pub(super) wrong: Option<&'static str>,
+}
+
+/// A lease that its holder has given up, for others to adopt.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Offer {
+    pub(super) token: Token,
+    /// The nodes that have not answered all requests that set its key.
+    pub(super) silent: NodeSet,
+    /// Whether an adopter has won.
+    pub(super) is_adopted: bool,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Hash)]
@@ -79,6 +91,8 @@ pub(super) struct Link {
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Attempt {
     pub(super) token: Token,
+    /// The token that an adopter takes over.
+    pub(super) giver: Option<Token>,
     pub(super) round: Round,
     pub(super) began: Moment,
     pub(super) decided: Option<Decided>,
@@ -109,6 +123,8 @@ pub(super) enum Raise {
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Held {
     pub(super) token: Token,
+    /// The token that it took over, if it was adopted.
+    pub(super) giver: Option<Token>,
     pub(super) fence: u64,
     pub(super) lease: Lease,
     pub(super) extending: Option<Extending>,
@@ -116,6 +132,9 @@ pub(super) struct Held {
     pub(super) is_complete: bool,
     /// Nodes whose answer to HEAL is pending.
     pub(super) healing: NodeSet,
+    /// Nodes that have not answered the ACQUIRE of its round, or never answered a HEAL.
+    pub(super) unanswered: NodeSet,
+    pub(super) unhealed: NodeSet,
     /// The token of the last round that had begun when the lease was won.
     pub(super) last_token: Token,
     /// Whether a round that began after the lease was won has been won too.
@@ -139,8 +158,10 @@ pub(super) struct Extending {
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Request {
+    /// TRANSFER if there is a giver.
     Acquire {
         token: Token,
+        giver: Option<Token>,
         proposal: u64,
         /// Whether the request was sent a second time. It then arrives after the requests that were sent
         /// between the first and the second time.
@@ -158,12 +179,14 @@ pub(super) enum Request {
     },
     Heal {
         token: Token,
+        giver: Option<Token>,
         ttl: Duration,
         fence: u64,
     },
-    /// RELEASE or UNDO. Not answered, because the answer changes nothing in the model.
+    /// RELEASE or UNDO, or GIVE BACK if there is a giver. Not answered, because the answer changes nothing in the model.
     Release {
         token: Token,
+        giver: Option<Token>,
         is_undo: bool,
     },
 }

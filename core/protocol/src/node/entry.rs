@@ -1,7 +1,7 @@
 //! The lock and the fence counter of one resource on a node, and each request's effect on them.
 //!
-//! Decides the answers to ACQUIRE, RAISE, EXTEND, HEAL, RELEASE and UNDO without regard to the queue of
-//! waiters. Called by `record.rs`, which adds the queue, and by the model.
+//! Decides the answers to ACQUIRE, TRANSFER, RAISE, EXTEND, HEAL, RELEASE, UNDO and GIVE BACK without regard
+//! to the queue of waiters. Called by `record.rs`, which adds the queue, and by the model.
 
 use crate::fence::{FENCE_MEMORY, fence_memory, next_fence};
 use crate::round::Vote;
@@ -122,11 +122,18 @@ impl<T: Clone + PartialEq> Entry<T> {
         is_held
     }
 
-    /// HEAL: sets the key if the resource is free. Returns whether `token` holds the resource now, and
-    /// whether the node has granted a larger fence than `fence`, the fence of the lease.
-    pub fn heal(&mut self, time: Time, token: &T, ttl: Duration, fence: u64) -> Healed {
+    /// HEAL: sets the key if the resource is free, or if the token `giver` holds it, from which `token` was
+    /// transferred elsewhere. Returns whether `token` holds the resource now, and whether the node has granted a
+    /// larger fence than `fence`, the fence of the lease.
+    pub fn heal(
+        &mut self,
+        time: Time,
+        (token, giver): (&T, Option<&T>),
+        ttl: Duration,
+        fence: u64,
+    ) -> Healed {
         let last = self.counter.get(time.wall);
-        if self.token(time.now).is_none() {
+        if self.token(time.now).is_none_or(|holder| Some(holder) == giver) {
             self.lock = Some((token.clone(), time.now.plus(ttl)));
             if last < fence {
                 self.counter.set(fence, ttl, time.wall);
@@ -142,6 +149,16 @@ impl<T: Clone + PartialEq> Entry<T> {
         let is_held = self.is_held_by(now, token);
         if is_held {
             self.lock = None;
+        }
+        is_held
+    }
+
+    /// GIVE BACK, the undo of TRANSFER: if `token` holds the resource, sets the token of the giver again, for the time
+    /// that is `left` to adopt its lease. Returns whether `token` held the resource.
+    pub fn give_back(&mut self, now: Moment, token: &T, giver: &T, left: Duration) -> bool {
+        let is_held = self.is_held_by(now, token);
+        if is_held {
+            self.lock = (!left.is_zero()).then(|| (giver.clone(), now.plus(left)));
         }
         is_held
     }
@@ -195,6 +212,33 @@ pub fn acquire<T: Clone + PartialEq>(
     if let Some(last) = entries.iter().filter_map(|entry| entry.expires_in(time.now)).max() {
         return Some(Vote::Held { expires_in: Some(last) });
     }
+    grant(entries, time, token, ttl, proposal)
+}
+
+/// TRANSFER: ACQUIRE where the token `giver` holds all entries, instead of nobody. The vote of a refusal does
+/// not say when the lock expires, because a lock that has expired cannot be transferred either.
+pub fn transfer<T: Clone + PartialEq>(
+    entries: &mut [&mut Entry<T>],
+    time: Time,
+    giver: &T,
+    token: &T,
+    ttl: Duration,
+    proposal: u64,
+) -> Option<Vote> {
+    if !entries.iter().all(|entry| entry.is_held_by(time.now, giver)) {
+        return Some(Vote::Held { expires_in: None });
+    }
+    grant(entries, time, token, ttl, proposal)
+}
+
+/// Locks all entries, whoever holds them. They get one fence, larger than the last fence of each.
+fn grant<T: Clone + PartialEq>(
+    entries: &mut [&mut Entry<T>],
+    time: Time,
+    token: &T,
+    ttl: Duration,
+    proposal: u64,
+) -> Option<Vote> {
     let last = entries.iter().map(|entry| entry.counter.get(time.wall)).max().unwrap_or_default();
     let fence = next_fence(last, proposal, time.wall)?;
     entries.iter_mut().for_each(|entry| entry.set(time, token, ttl, fence));

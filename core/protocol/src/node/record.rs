@@ -1,6 +1,6 @@
 //! The lock record: everything that a node stores for one resource, and the effect of each request.
 //!
-//! ACQUIRE, RAISE, EXTEND and HEAL of several resources change all of their records or none. Called by
+//! ACQUIRE, TRANSFER, RAISE, EXTEND and HEAL of several resources change all of their records or none. Called by
 //! the in-memory nodes (`command/memory.rs` of the crate `quorlock`), which the simulation uses too, and
 //! by the model.
 
@@ -28,7 +28,7 @@ impl<T> Default for Record<T> {
     }
 }
 
-/// The arguments of ACQUIRE.
+/// The arguments of ACQUIRE and TRANSFER.
 #[derive(Clone, Copy)]
 pub struct Wanted<'a, T> {
     /// The round's token.
@@ -62,6 +62,32 @@ pub fn acquire<T: Clone + PartialEq>(
         records.iter_mut().for_each(|record| record.queue.leave(now, waiter));
     }
     vote
+}
+
+/// TRANSFER: locks all records for another token if `giver` holds all of them, and returns the vote; `None` if
+/// the fences are used up. Waiters stay in the queues.
+pub fn transfer<T: Clone + PartialEq>(
+    records: &mut [&mut Record<T>],
+    time: Time,
+    giver: &T,
+    wanted: Wanted<'_, T>,
+) -> Option<Vote> {
+    let Wanted { token, ttl, proposal, waiter: _ } = wanted;
+    let mut entries: Vec<_> = records.iter_mut().map(|record| &mut record.entry).collect();
+    entry::transfer(&mut entries, time, giver, token, ttl, proposal)
+}
+
+/// GIVE BACK: sets the token of the giver again in every record that `token` holds, for the time that is `left` to adopt
+/// its lease. Returns whether it held all of them.
+pub fn give_back<T: Clone + PartialEq>(
+    records: &mut [&mut Record<T>],
+    now: Moment,
+    token: &T,
+    giver: &T,
+    left: Duration,
+) -> bool {
+    let give_back = |record: &mut &mut Record<T>| record.entry.give_back(now, token, giver, left);
+    records.iter_mut().map(give_back).fold(true, |all, is_held| all & is_held)
 }
 
 /// Puts a waiter whose ACQUIRE was refused into the queues. Returns the largest number of waiters before it
@@ -133,22 +159,23 @@ pub fn act_on_held<T: Clone + PartialEq>(
         && records.iter_mut().all(|record| act(&mut record.entry))
 }
 
-/// HEAL: repairs all records, or none if another token holds one of them.
+/// HEAL: repairs all records, or none if another token holds one of them, apart from that of the giver.
 pub fn heal<T: Clone + PartialEq>(
     records: &mut [&mut Record<T>],
     time: Time,
-    token: &T,
+    (token, giver): (&T, Option<&T>),
     ttl: Duration,
     fence: u64,
 ) -> Healed {
-    let is_foreign =
-        |record: &&mut Record<T>| record.entry.token(time.now).is_some_and(|held| held != token);
+    let is_foreign = |record: &&mut Record<T>| {
+        record.entry.token(time.now).is_some_and(|held| held != token && Some(held) != giver)
+    };
     if records.iter().any(is_foreign) {
         return Healed::Held;
     }
     let mut healed = Healed::Clean;
     for record in records {
-        if record.entry.heal(time, token, ttl, fence) == Healed::Passed {
+        if record.entry.heal(time, (token, giver), ttl, fence) == Healed::Passed {
             healed = Healed::Passed;
         }
     }

@@ -1,0 +1,46 @@
+//! Observers of an election: who they may report.
+
+use crate::{Quorum, is_passed, next_leader};
+
+fn leader(nodes: usize, after: u64, stored: &[(&'static str, u64)]) -> Option<(&'static str, u64)> {
+    next_leader(Quorum::over(nodes).expect("1 to 32"), after, stored).copied()
+}
+
+#[test]
+fn leader_is_the_token_of_a_majority() {
+    assert_eq!(leader(3, 0, &[]), None);
+    assert_eq!(leader(3, 0, &[("a", 5)]), None);
+    assert_eq!(leader(3, 0, &[("a", 5), ("b", 6)]), None);
+    assert_eq!(leader(3, 0, &[("a", 5), ("a", 5)]), Some(("a", 5)));
+    assert_eq!(leader(3, 0, &[("b", 9), ("a", 5), ("a", 5)]), Some(("a", 5)));
+    // Half of the nodes are no majority.
+    assert_eq!(leader(4, 0, &[("a", 5), ("a", 5), ("b", 6), ("b", 6)]), None);
+    assert_eq!(leader(1, 0, &[("a", 5)]), Some(("a", 5)));
+}
+
+#[test]
+fn fence_of_a_late_grant_is_not_reported() {
+    // The third node granted late, and was not counted.
+    let stored = [("a", 9), ("a", 5), ("a", 5)];
+    assert_eq!(leader(3, 0, &stored), Some(("a", 5)));
+    // The next leader's fence may be smaller than that of the late grant. It is not skipped.
+    assert_eq!(leader(3, 5, &[("a", 9), ("b", 6), ("b", 6)]), Some(("b", 6)));
+    // Without a majority of the same fence, nobody knows which one is the lease's.
+    assert_eq!(leader(3, 0, &[("a", 9), ("a", 5)]), None);
+}
+
+#[test]
+fn observer_never_goes_back() {
+    let stored = [("a", 5), ("a", 5), ("a", 5)];
+    assert_eq!(leader(3, 4, &stored), Some(("a", 5)));
+    assert_eq!(leader(3, 5, &stored), None);
+    assert_eq!(leader(3, 6, &stored), None);
+}
+
+#[test]
+fn lease_is_passed_by_a_majority_of_larger_counters() {
+    let passed = |counters: &[u64]| is_passed(Quorum::over(3).expect("1 to 32"), 5, counters);
+    assert!(passed(&[6, 7]) && passed(&[5, 6, 6]));
+    // An adopter that lost has left its counter on a minority.
+    assert!(!passed(&[5, 5, 6]) && !passed(&[6]) && !passed(&[5, 5, 5]) && !passed(&[]));
+}
