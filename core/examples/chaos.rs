@@ -2,7 +2,7 @@
 //! like the chaos test.
 #![allow(clippy::unwrap_used, reason = "a test program ends at anything unexpected")]
 
-use quorlock::{Client, Error, ErrorCode, Lease, Lock};
+use quorlock::{Client, Error, ErrorCode, Lease, Pending};
 use rustix::time::{ClockId, clock_gettime};
 use serde_json::{Value, json};
 use std::collections::HashMap;
@@ -77,49 +77,113 @@ impl Worker {
     fn run(&self) {
         let mut register = Register::connect(&self.settings);
         while !self.over.load(Ordering::Relaxed) {
-            let (resources, extended) = (self.some(), below(2) == 0);
+            let offer = if self.happens("adopting") { self.take(&mut register) } else { json!({}) };
+            let (giver, extended) = (&offer["giver"], below(2) == 0);
+            let resources = match offer["resources"].as_array() {
+                Some(offered) => {
+                    offered.iter().map(|resource| resource.as_str().unwrap()).collect()
+                }
+                None => self.some(),
+            };
             let wait = choose(&self.settings["waits"]);
-            let lock = self.client.lock(&*resources).auto_extend(extended);
-            let lock =
-                if wait.is_null() { lock.wait_forever() } else { lock.wait(milliseconds(wait)) };
             let ask = self.asks.fetch_add(1, Ordering::Relaxed);
             let asked = now();
             self.record(&json!({
-                "event": "ask", "ask": ask, "resources": resources, "wait": wait, "at": asked
+                "event": "ask", "ask": ask, "resources": resources, "wait": wait, "at": asked,
+                "giver": giver,
             }));
-            match self.acquire(ask, &lock) {
+            let pending = match offer["text"].as_str() {
+                Some(text) => {
+                    let adoption = self.client.adopt(text).auto_extend(extended);
+                    match wait.is_null() {
+                        true => adoption.wait_forever().acquire(),
+                        false => adoption.wait(milliseconds(wait)).acquire(),
+                    }
+                }
+                None => {
+                    let lock = self.client.lock(&*resources).auto_extend(extended);
+                    match wait.is_null() {
+                        true => lock.wait_forever().acquire(),
+                        false => lock.wait(milliseconds(wait)).acquire(),
+                    }
+                }
+            };
+            match self.acquire(ask, giver, pending) {
                 Some(Ok(lease)) => {
                     let (at, left) = Self::look(&lease);
                     self.record(&json!({
                         "event": "granted", "ask": ask, "resources": resources,
                         "token": lease.token(), "fences": lease.fences().collect::<HashMap<_, _>>(),
                         "extended": extended, "asked": asked, "at": at, "left": left,
+                        "giver": giver,
                     }));
                     self.turn(&lease, &mut register);
                 }
-                Some(Err(error)) => self.failed(ask, &error),
+                Some(Err(error)) => self.failed(ask, giver, &error),
                 None => self.record(&json!({ "event": "cancelled", "ask": ask, "at": now() })),
             }
             thread::sleep(milliseconds(choose(&self.settings["pauses"])));
         }
     }
 
-    /// Acquires the lock. Returns `None` if the wait was cancelled.
-    fn acquire(&self, ask: u64, lock: &Lock) -> Option<Result<Lease, Error>> {
+    /// Asks the register for a lease that was detached.
+    fn take(&self, register: &mut Register) -> Value {
+        register.ask(&json!({ "op": "take", "client": self.settings["name"] }))
+    }
+
+    /// Waits for the lease. Returns `None` if the wait was cancelled.
+    fn acquire(
+        &self,
+        ask: u64,
+        giver: &Value,
+        mut pending: Pending<Result<Lease, Error>>,
+    ) -> Option<Result<Lease, Error>> {
         let is_cancelled = self.happens("cancelled");
         let patience = is_cancelled.then(|| milliseconds(choose(&self.settings["cancels"])));
-        let mut pending = lock.acquire();
         let done = pending.wait(patience.unwrap_or(Duration::MAX));
         if done.is_none() {
-            self.record(&json!({ "event": "cancel", "ask": ask, "at": now() }));
+            self.record(&json!({ "event": "cancel", "ask": ask, "at": now(), "giver": giver }));
         }
         done
     }
 
-    fn failed(&self, ask: u64, error: &Error) {
-        assert!(matches!(error.code(), ErrorCode::Timeout | ErrorCode::NoQuorum), "{error}");
+    /// A lease cannot be adopted if another client was faster, or if it has expired.
+    fn failed(&self, ask: u64, giver: &Value, error: &Error) {
+        let is_expected = match error.code() {
+            ErrorCode::Timeout | ErrorCode::NoQuorum => true,
+            ErrorCode::LeaseLost => giver.is_string(),
+            _ => false,
+        };
+        assert!(is_expected, "{error}");
         let code = error.code().as_str();
-        self.record(&json!({ "event": "error", "ask": ask, "at": now(), "code": code }));
+        self.record(&json!({
+            "event": "error", "ask": ask, "at": now(), "code": code, "giver": giver
+        }));
+    }
+
+    /// Detaches the lease, sometimes, and leaves it at the register. Returns whether it did.
+    fn hand_over(&self, lease: &Lease, register: &mut Register) -> bool {
+        if !self.happens("detaching") {
+            return false;
+        }
+        let (token, within) = (lease.token(), choose(&self.settings["withins"]));
+        self.record(&json!({ "event": "detach", "token": token, "at": now(), "within": within }));
+        let detached = lease.detach(milliseconds(within)).wait(Duration::MAX).unwrap();
+        let ok = detached.is_ok();
+        self.record(&json!({ "event": "detached", "token": token, "at": now(), "ok": ok }));
+        match detached {
+            Ok(detached) => {
+                register.ask(&json!({
+                    "op": "offer", "client": self.settings["name"], "text": detached.into_text(),
+                    "giver": token, "resources": lease.resources(),
+                }));
+            }
+            Err(error) => assert!(
+                matches!(error.code(), ErrorCode::NoQuorum | ErrorCode::LeaseLost),
+                "{error}"
+            ),
+        }
+        ok
     }
 
     fn turn(&self, lease: &Lease, register: &mut Register) {
@@ -134,6 +198,73 @@ impl Worker {
                 self.ask(register, lease, "write", fence, value + 1);
             }
         }
+        if !self.hand_over(lease, register) {
+            self.release(lease);
+        }
+    }
+
+    /// Campaigns for the leader again and again. A leader ends its term, or hands it over by name.
+    fn lead(&self) {
+        let name = self.settings["name"].as_str().unwrap();
+        let leader = self.settings["leader"].as_str().unwrap();
+        let election = self.client.elect(leader).holder(name);
+        while !self.over.load(Ordering::Relaxed) {
+            let (ask, asked) = (self.asks.fetch_add(1, Ordering::Relaxed), now());
+            self.record(&json!({
+                "event": "ask", "ask": ask, "resources": [leader], "wait": null, "at": asked
+            }));
+            let lease = election.next().wait(Duration::MAX).unwrap().unwrap();
+            let (at, left) = Self::look(&lease);
+            self.record(&json!({
+                "event": "granted", "ask": ask, "resources": [leader], "token": lease.token(),
+                "fences": lease.fences().collect::<HashMap<_, _>>(), "extended": true,
+                "asked": asked, "at": at, "left": left,
+            }));
+            self.think(&lease);
+            if self.happens("handing") && self.has_handed(&lease) {
+                continue;
+            }
+            self.release(&lease);
+        }
+    }
+
+    /// Hands a lease over to a random client. Returns whether the lease has ended.
+    fn has_handed(&self, lease: &Lease) -> bool {
+        let to = choose(&self.settings["others"]).as_str().unwrap();
+        self.record(&json!({ "event": "hand", "token": lease.token(), "at": now(), "to": to }));
+        let ttl = milliseconds(&self.settings["ttl"]);
+        let handed = lease.hand_over(to, ttl).wait(Duration::MAX).unwrap();
+        let ok = handed.unwrap_or_else(|error| {
+            let is_expected = matches!(error.code(), ErrorCode::NoQuorum | ErrorCode::LeaseLost);
+            assert!(is_expected, "{error}");
+            false
+        });
+        let (at, left) = Self::look(lease);
+        self.record(&json!({
+            "event": "handed", "token": lease.token(), "at": at, "left": left, "ok": ok
+        }));
+        !lease.is_valid()
+    }
+
+    /// Records each leader.
+    fn observe(&self) {
+        let resource = self.settings["leader"].as_str().unwrap();
+        let (watch, mut seen) = (self.client.watch(resource), 0);
+        let mut found = watch.after(seen);
+        while !self.over.load(Ordering::Relaxed) {
+            if let Some(leader) = found.wait(Duration::from_millis(100)) {
+                let leader = leader.unwrap();
+                self.record(&json!({
+                    "event": "observed", "at": now(), "process": std::process::id(),
+                    "resource": resource, "holder": leader.holder, "fence": leader.fence,
+                }));
+                seen = leader.fence;
+                found = watch.after(seen);
+            }
+        }
+    }
+
+    fn release(&self, lease: &Lease) {
         self.record(&json!({ "event": "release", "token": lease.token(), "at": now() }));
         let ok = lease.release().wait(Duration::MAX).unwrap();
         self.record(&json!({ "event": "released", "token": lease.token(), "at": now(), "ok": ok }));
@@ -221,6 +352,8 @@ fn main() {
         settings,
     };
     thread::scope(|scope| {
+        scope.spawn(|| worker.lead());
+        scope.spawn(|| worker.observe());
         for _ in 0..worker.settings["loops"].as_u64().unwrap() {
             scope.spawn(|| worker.run());
         }

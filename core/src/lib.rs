@@ -26,9 +26,12 @@ mod transport;
 #[doc(inline)]
 pub use quorlock_protocol as protocol;
 
+pub use client::adoption::Adoption;
+pub use client::election::Election;
 pub use client::lock::Lock;
 pub use client::status::{NodeStatus, State, Status};
 pub use client::test_nodes::{FastForward, TestNodes};
+pub use client::watch::{Leader, Watch};
 pub use client::{Client, ClientBuilder};
 pub use command::memory_node::Fault;
 pub use config::credentials::{Credentials, CredentialsRequest};
@@ -38,6 +41,7 @@ pub use config::resources::{Resources, shortened, wrong_resource};
 pub use config::value::{Dialect, OptionValue};
 pub use doctor::{Diagnosis, Finding, Level, NodeDiagnosis, Permission};
 pub use error::{Error, ErrorCode, NodeOutcome, NodeReport, Result};
+pub use lock::detach::Detached;
 pub use lock::lease::Lease;
 pub use lock::owner::Owner;
 pub use lock::renewer::release_all;

@@ -11,14 +11,13 @@ use crate::client::status::ask;
 use crate::command::keys::Keys;
 use crate::command::reply::{Holder, Reply, StoredLock};
 use crate::command::request::{Request, Subject};
+use crate::command::text::{self, Kind};
 use crate::config::resources::Resources;
 use crate::error::{Error, ErrorCode, NodeReport, Result};
 use crate::lock::driver::Driver;
-use crate::lock::held::{Grant, HeldLease};
+use crate::lock::held::{Grant, HeldLease, Requests};
 use crate::lock::lease::Lease;
 use crate::runtime::clock;
-use crate::runtime::timer::sleep;
-use crc::{CRC_32_ISO_HDLC, Crc};
 use futures_util::future::join_all;
 use quorlock_protocol::{self as protocol, NodeSet};
 use serde::{Deserialize, Serialize};
@@ -26,19 +25,8 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// The beginning of a text of any version, and of this one.
-const MARK: &str = "quorlock-lease-";
-const VERSION: &str = "1:";
-/// The number of hexadecimal digits of the checksum at the end of a text.
-const CHECKSUM: usize = 8;
-
-/// The interval at which [`keep`] checks whether all nodes have granted the lease.
-const POLL_INTERVAL: Duration = Duration::from_millis(2);
-
-static CRC: Crc<u32> = Crc::<u32>::new(&CRC_32_ISO_HDLC);
-
 /// What a text contains.
-#[derive(Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Serialize, Deserialize)]
 struct Kept {
     resources: Vec<String>,
     token: String,
@@ -58,10 +46,7 @@ pub(crate) async fn keep(setup: &Setup, lease: Lease) -> Result<(Lease, String)>
     lease.check()?;
     let Some(held) = lease.held().map(Arc::clone) else { return Err(Error::closed()) };
     let ttl = held.grant.term.ttl;
-    let until = clock::now().plus(setup.options.node_timeout(ttl));
-    while !held.missing().is_empty() && clock::now() < until {
-        sleep(POLL_INTERVAL).await;
-    }
+    held.wait_until(|state| state.lease.missing().is_empty()).await;
     let sound = held.state().lease.sound().iter().collect();
     if !lease.let_go() {
         return Err(held.lost_error());
@@ -69,7 +54,7 @@ pub(crate) async fn keep(setup: &Setup, lease: Lease) -> Result<(Lease, String)>
     let (resources, token) = (lease.resources().to_vec(), lease.token().to_owned());
     let nodes = fingerprint(setup);
     let kept = Kept { resources, token, fence: held.grant.fence, ttl, sound, nodes };
-    Ok((lease, kept.to_text()))
+    Ok((lease, text::write(Kind::Kept, &kept)))
 }
 
 /// Makes a lease of the text of [`keep`]. It is not renewed or repaired.
@@ -78,7 +63,7 @@ pub(crate) async fn keep(setup: &Setup, lease: Lease) -> Result<(Lease, String)>
 /// is [`ErrorCode::NoQuorum`] if too few nodes answer to tell, and [`ErrorCode::Config`] for a text that is damaged, or
 /// of other nodes.
 pub(crate) async fn resume(setup: &Arc<Setup>, text: &str) -> Result<Lease> {
-    let kept = Kept::of_text(text)?;
+    let kept: Kept = text::read(Kind::Kept, text)?;
     if kept.nodes != fingerprint(setup) {
         return Err(Error::config(
             "the lease was acquired on other nodes or with another key prefix: give the same nodes, in the \
@@ -134,9 +119,13 @@ pub(crate) async fn resume(setup: &Arc<Setup>, text: &str) -> Result<Lease> {
         is_resumed: true,
         owner: None,
     };
-    // A node that has not answered may hold the key.
+    // A node that has not answered may hold the key, or have a request of the first process under way.
     let holders = (0..quorum.nodes()).filter(|node| !is_missing(node)).collect();
-    Ok(Lease::new(renewer, HeldLease::with(driver, grant, resumed, holders)))
+    let unanswered = (0..quorum.nodes()).filter(|node| !resumed.sound().contains(*node)).collect();
+    Ok(Lease::new(
+        renewer,
+        HeldLease::with(driver, grant, resumed, Requests { holders, unanswered }),
+    ))
 }
 
 /// What the nodes know about a token.
@@ -185,86 +174,5 @@ async fn find(driver: &Driver, subject: &Subject) -> Found {
 fn fingerprint(setup: &Setup) -> u32 {
     let addresses = setup.endpoints.iter().map(|endpoint| &*endpoint.address);
     let parts: Vec<_> = addresses.chain([&*setup.options.key_prefix]).collect();
-    CRC.checksum(parts.join("\n").as_bytes())
-}
-
-impl Kept {
-    /// Returns the text: letters, digits, `-` and `:` only.
-    fn to_text(&self) -> String {
-        let json =
-            serde_json::to_vec(self).expect("it contains only values that JSON can represent");
-        let hex: String = json.iter().map(|byte| format!("{byte:02x}")).collect();
-        let checksum = CRC.checksum(hex.as_bytes());
-        format!("{MARK}{VERSION}{hex}{checksum:0CHECKSUM$x}")
-    }
-
-    /// Fails with a message that does not contain the text, which is a secret.
-    fn of_text(text: &str) -> Result<Self> {
-        let Some(rest) = text.trim().strip_prefix(MARK) else {
-            return Err(Error::config(
-                "this is no lease text: give exactly what the acquire has returned",
-            ));
-        };
-        let Some(rest) = rest.strip_prefix(VERSION) else {
-            return Err(Error::config("the lease text is from another version of quorlock"));
-        };
-        let damaged =
-            || Error::config("the lease text is damaged: it is not complete, or was changed");
-        let end = rest.len().checked_sub(CHECKSUM).ok_or_else(damaged)?;
-        let (hex, checksum) = rest.split_at_checked(end).ok_or_else(damaged)?;
-        if format!("{:0CHECKSUM$x}", CRC.checksum(hex.as_bytes())) != checksum {
-            return Err(damaged());
-        }
-        let byte = |pair: &[u8]| {
-            let digits = std::str::from_utf8(pair).ok().filter(|digits| digits.len() == 2)?;
-            u8::from_str_radix(digits, 16).ok()
-        };
-        let json: Option<Vec<_>> = hex.as_bytes().chunks(2).map(byte).collect();
-        serde_json::from_slice(&json.ok_or_else(damaged)?).map_err(|_| damaged())
-    }
-}
-
-#[cfg(test)]
-#[allow(clippy::unwrap_used, reason = "tests")]
-mod tests {
-    use super::{Kept, MARK, VERSION};
-    use crate::error::ErrorCode;
-    use std::time::Duration;
-
-    fn kept() -> Kept {
-        Kept {
-            resources: vec!["orders:42".to_owned(), "ü \"x\"\n".to_owned()],
-            token: "0123456789abcdef0123456789abcdef01234567;web-7:4121".to_owned(),
-            fence: 1_795_298_783_776_551,
-            ttl: Duration::from_millis(1500),
-            sound: vec![0, 2],
-            nodes: u32::MAX,
-        }
-    }
-
-    #[test]
-    fn a_text_can_be_read_again() {
-        let text = kept().to_text();
-        let is_plain = |letter: char| letter.is_ascii_alphanumeric() || "-:".contains(letter);
-        assert!(text.chars().all(is_plain), "{text}");
-        assert_eq!(Kept::of_text(&format!(" {text}\n")).unwrap(), kept());
-    }
-
-    #[test]
-    fn a_damaged_text_is_refused_without_being_shown() {
-        let text = kept().to_text();
-        let mut texts: Vec<_> = (0..text.len()).map(|end| text[..end].to_owned()).collect();
-        for at in 0..text.len() {
-            let other = if text.as_bytes()[at] == b'0' { "1" } else { "0" };
-            texts.push(format!("{}{other}{}", &text[..at], &text[at + 1..]));
-        }
-        texts.push(text.replace(VERSION, "2:"));
-        texts.push(format!("{text}{text}"));
-        texts.push(format!("{MARK}{VERSION}€€€€€€€€"));
-        for text in texts {
-            let error = Kept::of_text(&text).unwrap_err();
-            assert_eq!(error.code(), ErrorCode::Config);
-            assert!(!error.message().contains("7b22"), "{error}");
-        }
-    }
+    text::checksum(&parts.join("\n"))
 }

@@ -8,6 +8,8 @@ use crate::config::resources::Resources;
 use crate::config::value::{Dialect, OptionValue};
 use crate::error::{Error, Result};
 use crate::lock::acquire::{Acquire, Caller};
+use crate::lock::driver::Driver;
+use crate::lock::handover::Giver;
 use crate::lock::lease::Lease;
 use crate::lock::locked::locked;
 use crate::lock::owner::Owner;
@@ -36,6 +38,12 @@ impl Lock {
             .and_then(|()| resources.check_keys(&options.key_prefix, setup.has_cluster()));
         let mistake = checked.err();
         Self { setup, resources, options, mistake }
+    }
+
+    /// Returns a lock whose acquire fails with `mistake`.
+    pub(crate) fn invalid(setup: Arc<Setup>, mistake: Error) -> Self {
+        let (resources, options) = (Resources::from(Vec::<String>::new()), setup.options.clone());
+        Self { setup, resources, options, mistake: Some(mistake) }
     }
 
     /// Sets the time for which the nodes keep this lock if it is not extended: 10 ms to 24 h.
@@ -98,6 +106,25 @@ impl Lock {
         self
     }
 
+    /// Sets an option of an election by name.
+    pub(crate) fn election_option(self, dialect: Dialect, name: &str, value: &OptionValue) -> Self {
+        let is_wait = dialect.name("wait") == name;
+        let mut lock = if is_wait { self } else { self.option(dialect, name, value) };
+        if is_wait {
+            lock.mistake.get_or_insert_with(|| {
+                Error::config(format!(
+                    "{name} is not an option of an election: a candidate waits without a limit"
+                ))
+            });
+        }
+        lock
+    }
+
+    /// The name that others see while they wait for this lock; empty for none.
+    pub(crate) fn holder_name(&self, driver: &Driver) -> Arc<str> {
+        Arc::clone(self.options.holder.as_ref().unwrap_or(&driver.process_name))
+    }
+
     /// Returns the lock, or the first error in its resources and options. Without this call, the
     /// acquire returns that error.
     ///
@@ -126,18 +153,29 @@ impl Lock {
     /// says so. If the calling tokio task or thread acquired that lease itself, the event
     /// `acquire.reentrant` warns about that after a second of waiting.
     pub fn acquire(&self) -> Pending<Result<Lease>> {
-        let acquiring = self.acquire_as(Some(Owner::current()));
-        acquiring.delivered_by(|acquired| {
-            if let Ok(lease) = acquired {
-                lease.keep_when_dropped();
-            }
-        })
+        self.acquire_as(Some(Owner::current())).delivered_by(Self::deliver)
     }
 
     /// Like [`Lock::acquire`], on behalf of a thread or task of a language binding. Without an
     /// owner, the event `acquire.reentrant` is never emitted.
     pub fn acquire_as(&self, owner: Option<Owner>) -> Pending<Result<Lease>> {
-        self.start(&self.options, owner, Caller::Acquire)
+        self.start(&self.options, owner, None, Caller::Acquire)
+    }
+
+    /// Adopts a lease of these resources.
+    pub(crate) fn adopt(
+        &self,
+        giver: Option<Giver>,
+        owner: Option<Owner>,
+    ) -> Pending<Result<Lease>> {
+        self.start(&self.options, owner, giver, Caller::Acquire)
+    }
+
+    /// Called when a lease reaches a Rust program.
+    pub(crate) fn deliver(acquired: &mut Result<Lease>) {
+        if let Ok(lease) = acquired {
+            lease.keep_when_dropped();
+        }
     }
 
     /// Tries once to acquire the lock, whatever `wait` is. Returns `None` if others hold it, or if
@@ -172,18 +210,19 @@ impl Lock {
     /// Like [`Lock::try_acquire`], on behalf of a thread or task of a language binding.
     pub fn try_acquire_as(&self, owner: Option<Owner>) -> Pending<Result<Option<Lease>>> {
         let options = Options { wait: Some(Duration::ZERO), ..self.options.clone() };
-        self.start(&options, owner, Caller::TryAcquire)
+        self.start(&options, owner, None, Caller::TryAcquire)
     }
 
     fn start<T>(
         &self,
         options: &Options,
         owner: Option<Owner>,
+        giver: Option<Giver>,
         caller: impl FnOnce(oneshot::Sender<Result<T>>) -> Caller,
     ) -> Pending<Result<T>> {
         let started = self.prepare().and_then(|keys| {
             let renewer = self.setup.renewer();
-            let acquire = Acquire::new(renewer, &self.resources, keys, options, owner);
+            let acquire = Acquire::new(renewer, &self.resources, keys, options, owner, giver);
             let (sender, receiver) = oneshot::channel();
             renewer.driver().begin(acquire.run(caller(sender)))?;
             Ok(Pending::new(receiver))

@@ -4,20 +4,26 @@
 //! turns calls into operations of `lock`, `doctor` and `node`. It contains no rule of the lock.
 //! Nothing in the crate depends on it, apart from tests; language bindings call it.
 //!
-//! Reading order: `mod.rs`, `lock.rs`, `setup.rs` (what belongs to one process), `status.rs`,
-//! `test_nodes.rs` (for tests of users).
+//! Reading order: `mod.rs`, `lock.rs`, `setup.rs` (what belongs to one process), `election.rs`,
+//! `watch.rs`, `status.rs`, `test_nodes.rs` (for tests of users).
 
+pub(crate) mod adoption;
+pub(crate) mod election;
 pub(crate) mod kept;
 pub(crate) mod list;
 pub(crate) mod lock;
 pub(crate) mod setup;
 pub(crate) mod status;
 pub(crate) mod test_nodes;
+pub(crate) mod watch;
 
+use crate::client::adoption::Adoption;
+use crate::client::election::Election;
 use crate::client::kept::{keep, resume};
 use crate::client::list::list;
 use crate::client::lock::Lock;
 use crate::client::setup::Setup;
+use crate::client::watch::Watch;
 use crate::config::credentials::{Credentials, CredentialsRequest, Provider};
 use crate::config::nodes;
 use crate::config::options::Options;
@@ -230,7 +236,7 @@ impl ClientBuilder {
         if let Some(mistake) = self.mistake {
             return Err(mistake);
         }
-        self.options.check_guard(self.options.ttl)?;
+        self.options.check_guard("ttl", self.options.ttl)?;
         let endpoints = nodes::endpoints(
             self.options.dialect,
             self.urls.as_deref(),
@@ -258,6 +264,68 @@ impl Client {
     /// returned by the acquire.
     pub fn lock(&self, resources: impl Into<Resources>) -> Lock {
         Lock::new(Arc::clone(&self.setup), resources.into())
+    }
+
+    /// Returns the adoption of a lease that its holder has [detached](Lease::detach), in this process or another,
+    /// in any language. `text` is what the holder got. Errors in it are returned by the acquire.
+    ///
+    /// ```
+    /// # async fn run() -> quorlock::Result<()> {
+    /// # use std::time::Duration;
+    /// # let client = quorlock::Client::builder().nodes(["memory://adopt"]).build()?;
+    /// let lease = client.lock("orders:42").acquire().await?;
+    /// let text = lease.detach(Duration::from_secs(30)).await?.into_text();
+    ///
+    /// // Elsewhere, within 30 s:
+    /// let adopted = client.adopt(&text).acquire().await?;
+    /// assert!(adopted.fence() > lease.fence());
+    /// # Ok(())
+    /// # }
+    /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(run()).unwrap();
+    /// ```
+    pub fn adopt(&self, text: &str) -> Adoption {
+        Adoption::new(Arc::clone(&self.setup), text)
+    }
+
+    /// Checks a time for [`Lease::detach_by`] before there is a lease. Used by the command line.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorCode::Config`](crate::ErrorCode::Config) if `within` is not valid.
+    #[doc(hidden)]
+    pub fn check_within(&self, dialect: Dialect, within: Option<&OptionValue>) -> Result<()> {
+        self.setup.options.within(dialect, within).map(drop)
+    }
+
+    /// Returns a candidate for the leader of a resource. The leader is the holder of the lock on the resource, and the
+    /// candidates wait for it. Errors in the name are returned by [`Election::next`] and [`Election::run`].
+    ///
+    /// The options are those of the client, except that a candidate waits without a limit, and a leader keeps its lease
+    /// without a limit.
+    pub fn elect(&self, resource: impl Into<String>) -> Election {
+        Election::new(Arc::clone(&self.setup), resource.into())
+    }
+
+    /// Returns an observer of the leader of a resource. It takes no part in the election, and learns of each new leader
+    /// by its holder name and its fence, never going back in fence. Errors in the name are returned by
+    /// [`Watch::next`].
+    ///
+    /// It is a hint, for followers that connect to the leader or redirect to it: the leader may be gone
+    /// by then. Safety comes from the fence that the leader sends with its writes.
+    ///
+    /// ```
+    /// # async fn run() -> quorlock::Result<()> {
+    /// # let client = quorlock::Client::builder().nodes(["memory://watch"]).build()?;
+    /// let lease = client.elect("reports").holder("pod-1").next().await?;
+    /// let mut leaders = client.watch("reports");
+    /// let leader = leaders.next().await?;
+    /// assert_eq!((&*leader.holder, leader.fence), ("pod-1", lease.fence()));
+    /// # Ok(())
+    /// # }
+    /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(run()).unwrap();
+    /// ```
+    pub fn watch(&self, resource: impl Into<String>) -> Watch {
+        Watch::new(Arc::clone(&self.setup), resource.into())
     }
 
     /// Returns the nodes' addresses: their URLs without user, password and query.

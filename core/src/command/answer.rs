@@ -72,12 +72,17 @@ impl Failure {
     }
 }
 
-/// Returns the vote in an answer to ACQUIRE.
+/// Whether the node may still apply a request that has this answer.
+pub(crate) fn may_be_applied_later(answered: &Answered) -> bool {
+    answered.as_ref().is_err_and(|failure| failure.sent && failure.is_transport())
+}
+
+/// Returns the vote in an answer to ACQUIRE or TRANSFER.
 pub(crate) fn vote(answered: &Answered) -> Vote {
     match answered {
         Ok(Reply::Uncounted(reply, _)) => reply.vote().uncounted(),
         Ok(reply) => reply.vote(),
-        Err(failure) if failure.sent && failure.is_transport() => Vote::Unknown,
+        Err(_) if may_be_applied_later(answered) => Vote::Unknown,
         Err(_) => Vote::Refused,
     }
 }

@@ -4,7 +4,7 @@
 //! do simulations.
 
 use crate::command::keys::Keys;
-use crate::command::reply::{Holder, Refusal, Reply, StoredLock};
+use crate::command::reply::{Elsewhere, Holder, Refusal, Reply, StoredLock};
 use crate::command::request::{Request, Subject};
 use crate::command::token::Token;
 use quorlock_protocol::Moment;
@@ -12,6 +12,7 @@ use quorlock_protocol::node::entry::Time;
 use quorlock_protocol::node::queue;
 use quorlock_protocol::node::record::{self, Record, Wanted};
 use quorlock_protocol::{Vote, next_fence};
+use std::cell::RefCell;
 use std::collections::HashMap;
 use std::fmt;
 use std::sync::Arc;
@@ -24,13 +25,12 @@ const USED_UP: &str = "the fence counter is used up";
 pub(crate) struct Entries {
     /// The lock records, by lock key.
     records: HashMap<String, Record<Token>>,
-    /// The callbacks for notifications, by channel.
-    listeners: HashMap<String, Listener>,
+    /// The callbacks for messages, by channel.
+    listeners: HashMap<String, RefCell<Vec<Listener>>>,
 }
 
-/// A callback for notifications. It receives the number of the waiter and the lock key that is
-/// free, and returns `false` if nobody listens any more.
-pub(crate) type Listener = Box<dyn Fn(u64, &str) -> bool + Send>;
+/// A callback for the messages on one channel. Returns `false` if nobody listens any more.
+pub(crate) type Listener = Box<dyn Fn(&str) -> bool + Send>;
 
 impl Entries {
     /// Answers a request that arrives at `time`.
@@ -39,16 +39,8 @@ impl Entries {
         let done = match request {
             Request::Acquire { subject, ttl, proposal, ticket, turns } => {
                 return self.with(subject, |records, notify| {
-                    // Checked before anything else, as in acquire.lua.
-                    let fences =
-                        records.iter().filter_map(|record| record.entry.last_fence(time.wall));
-                    let last = fences.max().unwrap_or_default();
-                    if next_fence(last, *proposal, time.wall).is_none() {
-                        return Err(USED_UP);
-                    }
-                    if records.iter().any(|record| record.entry.token(now) == Some(&subject.token))
-                    {
-                        return Ok(Reply::Own);
+                    if let Some(reply) = check(records, time, subject, *proposal) {
+                        return reply;
                     }
                     let (token, waiter) = (&subject.token, subject.waiter.as_deref());
                     let wanted = Wanted { token, ttl: *ttl, proposal: *proposal, waiter };
@@ -67,6 +59,28 @@ impl Entries {
                     }
                 });
             }
+            Request::Transfer { subject, ttl, proposal } => {
+                return self.with(subject, |records, _| {
+                    if let Some(reply) = check(records, time, subject, *proposal) {
+                        return reply;
+                    }
+                    let (token, ttl, proposal) = (&subject.token, *ttl, *proposal);
+                    let wanted = Wanted { token, ttl, proposal, waiter: None };
+                    let giver = subject.giver();
+                    match record::transfer(records, time, giver, wanted) {
+                        Some(Vote::Granted { fence }) => {
+                            Ok(Reply::Granted { fence, clock: time.wall })
+                        }
+                        Some(_) => Ok(Reply::NotTransferred(elsewhere(records, time, giver))),
+                        None => Err(USED_UP),
+                    }
+                });
+            }
+            Request::GiveBack(subject) => self.with(subject, |records, _| {
+                let left =
+                    subject.giver.as_ref().map(|given| given.left(time.wall)).unwrap_or_default();
+                record::give_back(records, now, &subject.token, subject.giver(), left)
+            }),
             Request::Extend(leases) => {
                 let extend = |(subject, ttl): &(Arc<Subject>, _)| {
                     let token = &subject.token;
@@ -80,9 +94,10 @@ impl Entries {
             }
             Request::Heal(leases) => {
                 let heal = |(subject, ttl, fence): &(Arc<Subject>, _, _)| {
-                    let token = &subject.token;
+                    let tokens =
+                        (&subject.token, subject.giver.as_ref().map(|given| &*given.token));
                     self.with(subject, |records, _| {
-                        record::heal(records, time, token, *ttl, *fence)
+                        record::heal(records, time, tokens, *ttl, *fence)
                     })
                 };
                 return Ok(Reply::Healed(leases.iter().map(heal).collect()));
@@ -129,6 +144,9 @@ impl Entries {
                 }
                 is_idle
             }
+            Request::Publish { channel, message, .. } => {
+                return Ok(Reply::Published(self.publish(channel, message)));
+            }
         };
         Ok(if done { Reply::Yes } else { Reply::No })
     }
@@ -158,17 +176,24 @@ impl Entries {
         let notify = |position: usize, waiter: &str| {
             let Some((channel, number)) = queue::parts(waiter) else { return false };
             let lock = &subject.keys[position].lock;
-            self.listeners.get(channel).is_some_and(|listener| listener(number, lock))
+            self.publish(channel, &format!("{number} {lock}")) > 0
         };
         let done = act(&mut records.iter_mut().collect::<Vec<_>>(), &notify);
         self.records.extend(subject.keys.iter().map(|keys| keys.lock.clone()).zip(records));
         done
     }
 
-    /// Sends all further notifications on this channel to `listener`, which replaces any earlier
-    /// one.
+    /// Sends all further messages on this channel to `listener`, too.
     pub(crate) fn listen(&mut self, channel: &str, listener: Listener) {
-        self.listeners.insert(channel.to_owned(), listener);
+        self.listeners.entry(channel.to_owned()).or_default().get_mut().push(listener);
+    }
+
+    /// Sends a message, and returns the number of listeners. Removes those that listen no more.
+    fn publish(&self, channel: &str, message: &str) -> u64 {
+        let Some(listeners) = self.listeners.get(channel) else { return 0 };
+        let mut listeners = listeners.borrow_mut();
+        listeners.retain(|listener| listener(message));
+        listeners.len() as u64
     }
 
     /// Deletes a lock key, even if it is held, and notifies no waiter.
@@ -216,6 +241,39 @@ impl Entries {
     pub(crate) fn has_waiters(&mut self, now: Moment) -> bool {
         self.records.values_mut().any(|record| !record.queue.is_empty(now))
     }
+}
+
+/// What ACQUIRE and TRANSFER check before anything else, as fence.lua does; then, whether this is a request that
+/// arrived before.
+fn check(
+    records: &[&mut Record<Token>],
+    time: Time,
+    subject: &Subject,
+    proposal: u64,
+) -> Option<Result<Reply, &'static str>> {
+    let fences = records.iter().filter_map(|record| record.entry.last_fence(time.wall));
+    let last = fences.max().unwrap_or_default();
+    if next_fence(last, proposal, time.wall).is_none() {
+        return Some(Err(USED_UP));
+    }
+    let is_own = |record: &&mut Record<Token>| record.entry.token(time.now) == Some(&subject.token);
+    records.iter().any(is_own).then_some(Ok(Reply::Own))
+}
+
+/// What holds the lock instead of the giver, as in transfer.lua.
+fn elsewhere(records: &[&mut Record<Token>], time: Time, giver: &Token) -> Elsewhere {
+    let mut elsewhere = Elsewhere { holder: Holder::Nobody, expires_in: None, clock: time.wall };
+    for record in records {
+        match record.entry.token(time.now) {
+            None => return Elsewhere { holder: Holder::Nobody, expires_in: None, ..elsewhere },
+            Some(token) if token == giver => {}
+            Some(token) => {
+                elsewhere.holder = Holder::Token(token.clone());
+                elsewhere.expires_in = record.entry.expires_in(time.now);
+            }
+        }
+    }
+    elsewhere
 }
 
 /// The name of the holder whose lock expires last, as in acquire.lua.

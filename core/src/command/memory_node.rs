@@ -257,7 +257,7 @@ impl MemoryConnection {
         })
     }
 
-    /// Sends all further notifications on this channel to `listener`. Waits while the node is frozen.
+    /// Sends all further messages on this channel to `listener`. Waits while the node is frozen.
     pub(crate) async fn listen(&self, channel: &str, listener: Listener) -> Result<(), Failure> {
         self.node.answers().await;
         let mut state = lock(&self.node.state);

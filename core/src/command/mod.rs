@@ -6,7 +6,7 @@
 //!
 //! Reading order: `keys.rs`, `token.rs`, `request.rs`, `reply.rs`, `answer.rs` (a reply or a failure),
 //! `script.rs` with `scripts/` (a server's side), `memory.rs` and
-//! `memory_node.rs` (an in-memory node's side).
+//! `memory_node.rs` (an in-memory node's side), `text.rs` (leases as text).
 
 pub(crate) mod answer;
 pub(crate) mod keys;
@@ -15,4 +15,5 @@ pub(crate) mod memory_node;
 pub(crate) mod reply;
 pub(crate) mod request;
 pub(crate) mod script;
+pub(crate) mod text;
 pub(crate) mod token;

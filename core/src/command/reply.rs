@@ -10,12 +10,14 @@ use std::time::Duration;
 /// A node's reply to a request that it understood.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Reply {
-    /// To ACQUIRE: the lock was granted. `clock` is the node's time in microseconds since the Unix
+    /// To ACQUIRE and TRANSFER: the lock was granted. `clock` is the node's time in microseconds since the Unix
     /// epoch.
     Granted { fence: u64, clock: u64 },
     /// To ACQUIRE: the lock was refused.
     Held(Refusal),
-    /// To ACQUIRE: the key already holds this very token, so another node is the same server.
+    /// To TRANSFER: refused, because a key is missing or holds another token than the giver's.
+    NotTransferred(Elsewhere),
+    /// To ACQUIRE and TRANSFER: the key already holds this very token, so another node is the same server.
     Own,
     /// To EXTEND: for each lock, whether it was extended.
     Each(Vec<bool>),
@@ -25,6 +27,8 @@ pub(crate) enum Reply {
     Seen(StoredLock),
     /// To LIST: lock keys, and the cursor of the next page; zero after the last one.
     Page { cursor: u64, keys: Vec<String> },
+    /// To PUBLISH: the number of listeners that the message was sent to.
+    Published(u64),
     /// To all other requests: done.
     Yes,
     /// To all other requests: not done.
@@ -46,6 +50,17 @@ pub(crate) struct Refusal {
     pub(crate) rank: Option<u64>,
     /// The name of the holder of the key that expires last; `None` if there is no key, or no name in it.
     pub(crate) holder: Option<Arc<str>>,
+}
+
+/// Why a node refused TRANSFER.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Elsewhere {
+    /// The other token; `Nobody` if a key is missing.
+    pub(crate) holder: Holder,
+    /// The time until the key with the other token expires; `None` if it never does, or if a key is missing.
+    pub(crate) expires_in: Option<Duration>,
+    /// The node's time in microseconds since the Unix epoch.
+    pub(crate) clock: u64,
 }
 
 /// The stored state of a resource on one node.
@@ -70,11 +85,12 @@ pub(crate) enum Holder {
 }
 
 impl Reply {
-    /// Returns the vote in a reply to ACQUIRE.
+    /// Returns the vote in a reply to ACQUIRE or TRANSFER.
     pub(crate) fn vote(&self) -> Vote {
         match *self {
             Self::Granted { fence, .. } => Vote::Granted { fence },
             Self::Held(Refusal { expires_in, .. }) => Vote::Held { expires_in },
+            Self::NotTransferred(_) => Vote::Held { expires_in: None },
             // The same round's request to the duplicate of this node set the key. The undo sent
             // there deletes it.
             Self::Own => Vote::Refused,
@@ -82,6 +98,7 @@ impl Reply {
             | Self::Healed(_)
             | Self::Seen(_)
             | Self::Page { .. }
+            | Self::Published(_)
             | Self::Yes
             | Self::No
             | Self::Uncounted(..) => Vote::Unknown,
@@ -116,12 +133,17 @@ impl Reply {
     pub(crate) fn outcome(&self) -> NodeOutcome {
         match self {
             Self::Granted { .. } => NodeOutcome::Granted,
-            Self::Seen(StoredLock { holder: Holder::Nobody, .. }) => NodeOutcome::Missing,
-            Self::Held(_) | Self::Seen(_) => NodeOutcome::Held,
-            Self::Own => NodeOutcome::Duplicate,
-            Self::Yes | Self::Each(_) | Self::Healed(_) | Self::Page { .. } => {
-                NodeOutcome::Confirmed
+            Self::Seen(StoredLock { holder: Holder::Nobody, .. })
+            | Self::NotTransferred(Elsewhere { holder: Holder::Nobody, .. }) => {
+                NodeOutcome::Missing
             }
+            Self::Held(_) | Self::Seen(_) | Self::NotTransferred(_) => NodeOutcome::Held,
+            Self::Own => NodeOutcome::Duplicate,
+            Self::Yes
+            | Self::Each(_)
+            | Self::Healed(_)
+            | Self::Page { .. }
+            | Self::Published(_) => NodeOutcome::Confirmed,
             Self::No => NodeOutcome::Missing,
             Self::Uncounted(..) => NodeOutcome::Guarded,
         }

@@ -19,11 +19,35 @@ pub(crate) struct Subject {
     /// Set when the lease is released and its keys are to stay. From then on, no RELEASE or UNDO of this token,
     /// however late, deletes a key too early.
     pub(crate) keep: OnceLock<Keep>,
+    /// What this token takes over, if its lease is adopted.
+    pub(crate) giver: Option<Given>,
 }
 
 impl Subject {
     pub(crate) fn new(keys: Arc<[Keys]>, token: Token, waiter: Option<Arc<str>>) -> Self {
-        Self { keys, token, waiter, keep: OnceLock::new() }
+        Self { keys, token, waiter, keep: OnceLock::new(), giver: None }
+    }
+
+    /// Returns the token that this one takes over; its own if there is none.
+    pub(crate) fn giver(&self) -> &Token {
+        self.giver.as_ref().map_or(&self.token, |given| &given.token)
+    }
+}
+
+/// A lease that was detached for an adopter.
+#[derive(Clone, Debug)]
+pub(crate) struct Given {
+    pub(crate) token: Arc<Token>,
+    /// When the time for an adopter ends: by the nodes' clocks, in microseconds since the Unix epoch.
+    pub(crate) until: u64,
+    /// The time for an adopter, from the detach on. More is never left, whatever a node's clock shows.
+    pub(crate) within: Duration,
+}
+
+impl Given {
+    /// Returns how much of the time is left at this time of a node's clock, in whole milliseconds, as in the script.
+    pub(crate) fn left(&self, wall: u64) -> Duration {
+        Duration::from_millis(self.until.saturating_sub(wall).div_ceil(1_000)).min(self.within)
     }
 }
 
@@ -43,11 +67,17 @@ pub(crate) enum Request {
         ticket: Option<Ticket>,
         turns: Turns,
     },
+    /// Take the lock with a new token where the token of the giver holds it: ACQUIRE for an adopter.
+    Transfer { subject: Arc<Subject>, ttl: Duration, proposal: u64 },
+    /// Undo TRANSFER: set the token of the giver again wherever the new token holds the lock, for the time that is left
+    /// to adopt its lease.
+    GiveBack(Arc<Subject>),
     /// Raise the stored fence to at least `fence`.
     Raise { subject: Arc<Subject>, ttl: Duration, fence: u64 },
     /// Keep each of these locks for at least this long from now on.
     Extend(Arc<[(Arc<Subject>, Duration)]>),
-    /// Repair: take each of these locks again for this long, with its fence, wherever it is free.
+    /// Repair: take each of these locks again for this long, with its fence, wherever it is free or still held by
+    /// its giver.
     Heal(Arc<[(Arc<Subject>, Duration, u64)]>),
     /// Delete the token and notify the next waiter: RELEASE, and UNDO of a lost round. With a
     /// ticket, the round's own waiter stays in the queue; otherwise it leaves. With `keep`, the token stays for
@@ -61,6 +91,8 @@ pub(crate) enum Request {
     List { prefix: Arc<str>, cursor: u64 },
     /// Delete the fence counter of one resource that is neither held nor waited for.
     Forget(Arc<[Keys]>),
+    /// Send a message about a resource to all that listen to the channel now.
+    Publish { keys: Arc<[Keys]>, channel: Arc<str>, message: Arc<str> },
 }
 
 impl Request {
@@ -81,18 +113,23 @@ impl Request {
 
     /// Whether the request may create keys.
     pub(crate) fn creates(&self) -> bool {
-        matches!(self, Self::Acquire { .. } | Self::Heal(_))
+        matches!(self, Self::Acquire { .. } | Self::Transfer { .. } | Self::Heal(_))
     }
 
     /// The slot of its keys in a Redis Cluster, where all keys of a request share one slot.
     pub(crate) fn slot(&self) -> u16 {
         let keys = match self {
             Self::Acquire { subject, .. }
+            | Self::Transfer { subject, .. }
+            | Self::GiveBack(subject)
             | Self::Raise { subject, .. }
             | Self::Release { subject, .. } => subject.keys.first(),
             Self::Extend(leases) => leases.first().and_then(|(subject, _)| subject.keys.first()),
             Self::Heal(leases) => leases.first().and_then(|(subject, ..)| subject.keys.first()),
-            Self::Exists(keys) | Self::Inspect(keys) | Self::Forget(keys) => keys.first(),
+            Self::Exists(keys)
+            | Self::Inspect(keys)
+            | Self::Forget(keys)
+            | Self::Publish { keys, .. } => keys.first(),
             // Sent to each master itself.
             Self::List { .. } => None,
         };
@@ -102,6 +139,13 @@ impl Request {
     /// Whether the answer relies on what the node remembers. If so, the answer of a guarded node
     /// must not count.
     pub(crate) fn is_vote(&self) -> bool {
-        matches!(self, Self::Acquire { .. } | Self::Extend(_) | Self::Exists(_) | Self::Inspect(_))
+        matches!(
+            self,
+            Self::Acquire { .. }
+                | Self::Transfer { .. }
+                | Self::Extend(_)
+                | Self::Exists(_)
+                | Self::Inspect(_)
+        )
     }
 }

@@ -4,7 +4,7 @@
 //! Keys and values are always passed as parameters, never spliced into the source of a script.
 
 use crate::command::keys::Keys;
-use crate::command::reply::{Holder, Refusal, Reply, StoredLock};
+use crate::command::reply::{Elsewhere, Holder, Refusal, Reply, StoredLock};
 use crate::command::request::{Request, Subject, Ticket};
 use crate::command::token::{MAX_TOKEN, Token};
 use once_cell::sync::Lazy;
@@ -35,11 +35,13 @@ impl Script {
         Self { source, hash }
     }
 
-    /// Inserts the constants, and the queue functions at the marker `--- queue.lua`. In each
-    /// script, the marker comes after the fast path, because defining a function costs time on
+    /// Inserts the constants, the fence at the marker `--- fence.lua`, and the queue functions at the marker
+    /// `--- queue.lua`. In each script, the latter comes after the fast path, because defining a function costs time on
     /// every call.
     fn with_constants(source: &str) -> Self {
-        let source = source.replace("--- queue.lua\n", include_str!("scripts/queue.lua"));
+        let source = source
+            .replace("--- fence.lua\n", include_str!("scripts/fence.lua"))
+            .replace("--- queue.lua\n", include_str!("scripts/queue.lua"));
         let constants = [
             ("FENCE_LIMIT", FENCE_LIMIT),
             ("FENCE_WINDOW", microseconds(FENCE_WINDOW)),
@@ -62,12 +64,17 @@ static HEAL: Lazy<Script> = Lazy::new(|| Script::with_constants(include_str!("sc
 static RELEASE: Lazy<Script> =
     Lazy::new(|| Script::with_constants(include_str!("scripts/release.lua")));
 // Rarely used, so connections do not load these scripts in advance.
+static TRANSFER: Lazy<Script> =
+    Lazy::new(|| Script::with_constants(include_str!("scripts/transfer.lua")));
+static GIVE_BACK: Lazy<Script> = Lazy::new(|| Script::new(include_str!("scripts/give_back.lua")));
 static INSPECT: Lazy<Script> = Lazy::new(|| Script::new(include_str!("scripts/inspect.lua")));
 static FORGET: Lazy<Script> = Lazy::new(|| Script::new(include_str!("scripts/forget.lua")));
 static LIST: Lazy<Script> = Lazy::new(|| Script::new(include_str!("scripts/list.lua")));
 
 /// The sources of the scripts that locking uses, to be loaded when a connection opens.
 pub(crate) fn sources() -> [&'static str; 5] {
+    Lazy::force(&TRANSFER);
+    Lazy::force(&GIVE_BACK);
     Lazy::force(&INSPECT);
     Lazy::force(&FORGET);
     Lazy::force(&LIST);
@@ -115,6 +122,24 @@ impl Request {
                 }
                 cmd
             }
+            Self::Transfer { subject, ttl, proposal } => {
+                let keys: Vec<_> = subject.keys.iter().flat_map(all).collect();
+                let mut cmd = invoke(&TRANSFER, by, &keys);
+                cmd.arg(subject.token.as_str()).arg(milliseconds(*ttl)).arg(proposal);
+                cmd.arg(milliseconds(*ttl + FENCE_MEMORY)).arg(subject.giver().as_str());
+                cmd
+            }
+            Self::GiveBack(subject) => {
+                let keys: Vec<_> = subject.keys.iter().map(|keys| &keys.lock).collect();
+                let mut cmd = invoke(&GIVE_BACK, by, &keys);
+                cmd.arg(subject.token.as_str()).arg(subject.giver().as_str());
+                let (until, within) = subject
+                    .giver
+                    .as_ref()
+                    .map_or((0, Duration::ZERO), |given| (given.until, given.within));
+                cmd.arg(until).arg(milliseconds(within));
+                cmd
+            }
             Self::Raise { subject, ttl, fence } => {
                 let keys: Vec<_> = subject.keys.iter().flat_map(counted).collect();
                 let mut cmd = invoke(&RAISE, by, &keys);
@@ -134,6 +159,7 @@ impl Request {
                 for (subject, ttl, fence) in leases.iter() {
                     cmd.arg(subject.keys.len()).arg(subject.token.as_str());
                     cmd.arg(milliseconds(*ttl)).arg(fence).arg(milliseconds(*ttl + FENCE_MEMORY));
+                    cmd.arg(subject.giver().as_str());
                 }
                 cmd
             }
@@ -166,6 +192,11 @@ impl Request {
                 cmd.arg(cursor).arg(pattern(prefix)).arg(PAGE);
                 cmd
             }
+            Self::Publish { channel, message, .. } => {
+                let mut cmd = redis::cmd("PUBLISH");
+                cmd.arg(&**channel).arg(&**message);
+                cmd
+            }
         }
     }
 
@@ -173,10 +204,6 @@ impl Request {
     pub(crate) fn understand(&self, value: &Value) -> Option<Reply> {
         match (self, value) {
             (Self::Acquire { .. }, Value::Array(parts)) => match parts[..] {
-                [Value::Int(1), Value::Int(fence), Value::Int(clock)] => {
-                    let fence = u64::try_from(fence).ok().filter(|fence| *fence < FENCE_LIMIT)?;
-                    Some(Reply::Granted { fence, clock: u64::try_from(clock).ok()? })
-                }
                 [
                     Value::Int(0),
                     Value::Int(left),
@@ -189,8 +216,18 @@ impl Request {
                     rank: u64::try_from(rank).ok(),
                     holder: stored_token(holder).and_then(|token| token.holder().map(Arc::from)),
                 })),
-                [Value::Int(2), Value::Int(0)] => Some(Reply::Own),
-                _ => None,
+                _ => granted(parts),
+            },
+            (Self::Transfer { .. }, Value::Array(parts)) => match parts[..] {
+                [
+                    Value::Int(0),
+                    Value::Int(left),
+                    Value::Int(clock),
+                    Value::BulkString(ref other),
+                ] => {
+                    Some(Reply::NotTransferred(elsewhere(left, u64::try_from(clock).ok()?, other)))
+                }
+                _ => granted(parts),
             },
             (Self::Extend(locks), Value::Array(parts)) => {
                 let done = |part: &Value| match part {
@@ -213,12 +250,17 @@ impl Request {
             }
             (Self::Inspect(_), Value::Array(parts)) => stored_lock(parts).map(Reply::Seen),
             (Self::List { .. }, Value::Array(parts)) => page(parts),
+            (Self::Publish { .. }, Value::Int(listeners)) => {
+                u64::try_from(*listeners).ok().map(Reply::Published)
+            }
             (
                 Self::Acquire { .. }
+                | Self::Transfer { .. }
                 | Self::Extend(_)
                 | Self::Heal(_)
                 | Self::Inspect(_)
-                | Self::List { .. },
+                | Self::List { .. }
+                | Self::Publish { .. },
                 _,
             ) => None,
             // A request with a ticket joins the queue, so it succeeds even if the token held
@@ -235,6 +277,28 @@ impl Request {
 /// Parses the value of a lock key; `None` if it is not text.
 fn stored_token(value: &[u8]) -> Option<Token> {
     std::str::from_utf8(value).ok().map(Token::from)
+}
+
+/// Parses a reply to ACQUIRE or TRANSFER that is no refusal.
+fn granted(parts: &[Value]) -> Option<Reply> {
+    match parts[..] {
+        [Value::Int(1), Value::Int(fence), Value::Int(clock)] => {
+            let fence = u64::try_from(fence).ok().filter(|fence| *fence < FENCE_LIMIT)?;
+            Some(Reply::Granted { fence, clock: u64::try_from(clock).ok()? })
+        }
+        [Value::Int(2), Value::Int(0)] => Some(Reply::Own),
+        _ => None,
+    }
+}
+
+/// Parses a refusal of TRANSFER. `left` is -2 if a key is missing.
+fn elsewhere(left: i64, clock: u64, other: &[u8]) -> Elsewhere {
+    let token = stored_token(other).filter(|_| !other.is_empty());
+    let holder = match left {
+        -2 => Holder::Nobody,
+        _ => token.map_or(Holder::Other, Holder::Token),
+    };
+    Elsewhere { holder, expires_in: u64::try_from(left).ok().map(Duration::from_millis), clock }
 }
 
 /// Parses the reply to INSPECT.

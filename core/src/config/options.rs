@@ -77,6 +77,9 @@ impl Default for Options {
     }
 }
 
+/// The default of `within`: the time that an adopter has.
+const WITHIN: Duration = Duration::from_secs(30);
+
 /// The options that a lock can override.
 const PER_LOCK: [&str; 6] = ["ttl", "wait", "auto_extend", "max_hold", "holder", "keep"];
 /// The options of a client.
@@ -110,16 +113,16 @@ impl Options {
         value: &OptionValue,
     ) -> Result<()> {
         self.set_known(dialect, name, value, &PER_LOCK)?;
-        self.check_guard(self.ttl)
+        self.check_guard("ttl", self.ttl)
     }
 
-    /// Checks that a lease with this ttl cannot outlive the restart guard.
-    pub(crate) fn check_guard(&self, ttl: Duration) -> Result<()> {
+    /// Checks that a lease with this ttl, which was given as `name`, cannot outlive the restart guard.
+    pub(crate) fn check_guard(&self, name: &str, ttl: Duration) -> Result<()> {
         let Some(guard) = self.restart_guard.filter(|guard| ttl > *guard) else { return Ok(()) };
         Err(Error::config(format!(
             "{} must not be longer than {}, which is {}, not {}: a node that restarts could \
              forget a lease and be counted again before its end",
-            self.dialect.name("ttl"),
+            self.dialect.name(name),
             self.dialect.name("restart_guard"),
             HumanDuration(guard),
             HumanDuration(ttl),
@@ -129,7 +132,23 @@ impl Options {
     /// Checks a ttl that was passed to `extend`.
     pub(crate) fn extension_ttl(&self, dialect: Dialect, value: &OptionValue) -> Result<Duration> {
         let ttl = Setting { dialect, name: "ttl", value }.duration(MIN_TTL, MAX_TTL)?;
-        self.check_guard(ttl).map(|()| ttl)
+        self.check_guard("ttl", ttl).map(|()| ttl)
+    }
+
+    /// Checks the time that was passed to `detach`. By default it is 30 s, but no longer than the restart guard.
+    pub(crate) fn within(&self, dialect: Dialect, value: Option<&OptionValue>) -> Result<Duration> {
+        let Some(value) = value else {
+            return Ok(self.restart_guard.map_or(WITHIN, |guard| guard.min(WITHIN)));
+        };
+        let within = Setting { dialect, name: "within", value }.duration(MIN_TTL, MAX_TTL)?;
+        self.check_guard("within", within).map(|()| within)
+    }
+
+    /// Checks the name of a candidate that was passed to `hand_over`.
+    pub(crate) fn successor(dialect: Dialect, value: &OptionValue) -> Result<Arc<str>> {
+        let setting = Setting { dialect, name: "successor", value };
+        // `None` for a null.
+        setting.holder()?.ok_or_else(|| setting.wrong("the name of a candidate"))
     }
 
     /// Checks a time that was passed to `release`, for which the nodes keep the key; `None` if they delete it.
@@ -235,7 +254,8 @@ impl Setting<'_> {
     }
 
     fn is_duration(&self) -> bool {
-        !["auto_extend", "credentials", "drift_factor", "key_prefix", "holder"].contains(&self.name)
+        let others = ["auto_extend", "credentials", "drift_factor", "key_prefix", "holder"];
+        !others.contains(&self.name) && self.name != "successor"
     }
 
     /// Returns advice for a number that is outside the range, and within it in the other unit.

@@ -1,9 +1,11 @@
 //! One acquire: runs rounds until one is won or the caller must get an error, and answers exactly once.
 //!
-//! [`Acquire::run`] shows all the steps; `contention.rs` has those of waiting. The protocol decides
+//! [`Acquire::run`] shows all the steps; `contention.rs` has those of waiting, and `adoption.rs` what differs if the
+//! acquire adopts a detached lease. The protocol decides
 //! who wins a round and when the next one begins, so no rule of the lock belongs here.
 //! `client/lock.rs` starts acquires.
 
+mod adoption;
 mod blocker;
 mod contention;
 
@@ -17,6 +19,7 @@ use crate::error::duration::HumanDuration;
 use crate::error::{Error, ErrorCode};
 use crate::lock::driver::Driver;
 use crate::lock::duplicates::find_duplicate;
+use crate::lock::handover::Giver;
 use crate::lock::held::{Grant, HeldLease};
 use crate::lock::lease::Lease;
 use crate::lock::owner::Owner;
@@ -26,8 +29,11 @@ use crate::lock::trace::AcquireTrace;
 use crate::lock::waiters::Place;
 use crate::runtime::clock;
 use crate::runtime::timer::timeout;
+use adoption::{AdoptionState, reason};
 use blocker::blocker;
-use quorlock_protocol::{Calls, Event, Loss, Moment, Next, NodeSet, Outcome, Term, Waiting};
+use quorlock_protocol::{
+    Calls, Event, Loss, Moment, Next, NodeSet, Outcome, Term, Untransferable, Waiting,
+};
 use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
@@ -40,6 +46,8 @@ pub(crate) struct Acquire {
     renewer: Arc<Renewer>,
     resources: Resources,
     keys: Arc<[Keys]>,
+    /// The lease to adopt; `None` for an acquire of a lock that is free.
+    adoption: Option<Box<AdoptionState>>,
     term: Term,
     /// The name of the lease; empty for none.
     holder: Arc<str>,
@@ -50,7 +58,8 @@ pub(crate) struct Acquire {
     arrived: Moment,
     waiting: Waiting,
     calls: Calls,
-    /// The place in the local queue; `None` if `wait` is zero: a single try does not queue.
+    /// The place in the local queue; `None` if `wait` is zero, because a single try does not queue, and for an
+    /// adoption.
     place: Option<Place>,
     /// The nodes whose queues may contain this acquire.
     joined: NodeSet,
@@ -99,12 +108,15 @@ impl Acquire {
         keys: Arc<[Keys]>,
         options: &Options,
         owner: Option<Owner>,
+        giver: Option<Giver>,
     ) -> Self {
         let driver = renewer.driver();
         let now = clock::now();
-        let may_wait = options.wait.is_none_or(|wait| !wait.is_zero());
+        // Adopters do not queue: the lease is there, or it is lost.
+        let may_wait = giver.is_none() && options.wait.is_none_or(|wait| !wait.is_zero());
         Self {
             resources: resources.clone(),
+            adoption: giver.map(|giver| AdoptionState::new(giver, driver.quorum)),
             term: options.term(options.ttl),
             holder: Arc::clone(options.holder.as_ref().unwrap_or(&driver.process_name)),
             wait: options.wait,
@@ -152,7 +164,12 @@ impl Acquire {
             {
                 return self.abandon(caller, round, end).await;
             }
-            if let Some(error) = self.duplicate_error(round.duplicate()).await {
+            let error = match self.untransferable_error(&mut caller, &mut round, loss).await {
+                Ok(None) => self.duplicate_error(round.duplicate()).await,
+                Ok(error) => error,
+                Err(end) => return self.abandon(caller, round, end).await,
+            };
+            if let Some(error) = error {
                 self.end(caller, End::Failed(error));
                 return round.finish(None).await;
             }
@@ -184,6 +201,7 @@ impl Acquire {
         self.joined = queue_entry.as_ref().map_or(self.joined, |entry| entry.nodes);
         let options = RoundOptions {
             keys: &self.keys,
+            giver: self.adoption.as_ref().map(|adoption| &adoption.giver),
             term: self.term,
             node_timeout: self.node_timeout,
             turns: self.calls.begin(clock::now()),
@@ -206,9 +224,34 @@ impl Acquire {
         round: &mut RunningRound,
     ) -> Result<(), End> {
         let limit = self.node_timeout.min(self.driver.options.retry_delay.longest);
-        let votes = timeout(limit, round.collect_remaining_votes());
+        let votes = timeout(limit, round.collect_remaining_votes(None));
         // Nodes that do not answer within the limit are reported as pending.
         unless_stopped(&self.driver, caller, votes).await.map(drop)
+    }
+
+    /// Returns the error for a lost round of an adoption if trying again is of no use; `None` for any other
+    /// acquire. Waits for the votes that the loss did not need, because they may decide that.
+    async fn untransferable_error(
+        &mut self,
+        caller: &mut Caller,
+        round: &mut RunningRound,
+        loss: Loss,
+    ) -> Result<Option<Error>, End> {
+        let Some(adoption) = self.adoption.as_mut().filter(|_| loss != Loss::NoQuorum) else {
+            return Ok(None);
+        };
+        let votes = timeout(self.node_timeout, round.collect_remaining_votes(None));
+        unless_stopped(&self.driver, caller, votes).await.map(drop)?;
+        let why = adoption.lost(&round.answers);
+        Ok(why.map(|why| self.lost_to_others(why, &round.answers)))
+    }
+
+    fn lost_to_others(&self, why: Untransferable, answers: &[Option<Answered>]) -> Error {
+        let (resources, why) = (&self.resources, reason(why, answers));
+        let message = format!("the lease of {resources} cannot be adopted any more: {why}");
+        Error::new(ErrorCode::LeaseLost, message)
+            .about(resources)
+            .with_nodes(self.driver.reports(answers))
     }
 
     /// Hands the lease of a won round to the caller. If the lease must not be used, answers with an error and
@@ -230,9 +273,9 @@ impl Acquire {
             is_resumed: false,
             owner: self.owner,
         };
-        let held = HeldLease::new(&self.driver, grant, round.granted(), round.holders());
+        let held = HeldLease::new(&self.driver, grant, round.granted(), round.requests());
         let lease = Lease::new(&self.renewer, Arc::clone(&held));
-        match self.verify(&mut caller, &mut round).await {
+        match self.verify(&mut caller, &mut round, &held).await {
             Ok(()) => {
                 self.trace.win(fence, lease.holder());
                 caller.answer(Ok(lease));
@@ -247,9 +290,14 @@ impl Acquire {
 
     /// Checks that the lease may be handed out: no two nodes are duplicates, the client is open,
     /// and the caller still waits.
-    async fn verify(&self, caller: &mut Caller, round: &mut RunningRound) -> Result<(), End> {
+    async fn verify(
+        &self,
+        caller: &mut Caller,
+        round: &mut RunningRound,
+        held: &HeldLease,
+    ) -> Result<(), End> {
         if self.driver.identities.needs_proof() {
-            unless_stopped(&self.driver, caller, round.collect_remaining_votes()).await?;
+            unless_stopped(&self.driver, caller, round.collect_remaining_votes(Some(held))).await?;
             round.mark_distinct();
         }
         if let Some(error) = self.duplicate_error(round.duplicate()).await {
@@ -318,6 +366,9 @@ impl Acquire {
     fn loss_error(&self, loss: Loss, answers: &[Option<Answered>]) -> Error {
         if loss == Loss::NoQuorum {
             return self.driver.no_quorum(&self.resources, answers, self.node_timeout);
+        }
+        if self.adoption.as_ref().is_some_and(|adoption| adoption.is_taken()) {
+            return self.lost_to_others(Untransferable::Taken, answers);
         }
         let granted = |answer: &&Answered| matches!(answer, Ok(Reply::Granted { .. }));
         let granted = answers.iter().flatten().filter(granted).count();

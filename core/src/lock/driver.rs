@@ -10,6 +10,7 @@ use crate::config::holder;
 use crate::config::options::Options;
 use crate::config::resources::Resources;
 use crate::error::{Error, ErrorCode, NodeOutcome, NodeReport, Result};
+use crate::lock::handover::Place;
 use crate::lock::subscriber::Subscriber;
 use crate::lock::waiters::Waiters;
 use crate::node::Node;
@@ -220,6 +221,12 @@ impl Driver {
     pub(crate) fn reports(&self, answers: &[Option<Answered>]) -> Vec<NodeReport> {
         let nodes = self.nodes.iter().zip(answers);
         nodes.map(|(node, answer)| answer::report(node.address(), answer.as_ref())).collect()
+    }
+
+    /// Returns what the texts of detached leases are bound to.
+    pub(crate) fn place(&self) -> Place<'_> {
+        let addresses = self.nodes.iter().map(|node| node.address()).collect();
+        Place { addresses, key_prefix: &self.options.key_prefix }
     }
 
     /// Returns how many nodes are needed, for an error.

@@ -3,6 +3,7 @@
 //! `repair.rs` and `extend.rs` call this; they choose the nodes. HEAL never overwrites another holder's key,
 //! and the protocol decides whether the node counts again.
 
+use crate::command::answer::may_be_applied_later;
 use crate::command::reply::Reply;
 use crate::command::request::Request;
 use crate::lock::driver::Driver;
@@ -39,13 +40,14 @@ pub(crate) async fn send_heal(
     let mut fan_out = driver.fan_out(clock::now(), patience);
     fan_out.send(&driver.nodes[node], &PackedRequest::from(request));
     let answered = fan_out.next().await.map(|(_, answered)| answered);
+    let is_open = answered.as_ref().is_none_or(may_be_applied_later);
     let healed = match answered {
         Some(Ok(Reply::Healed(healed))) => healed,
         _ => Vec::new(),
     };
     let is_doubtful = healed.iter().any(|healed| *healed != Healed::Clean);
     for (position, (lease, ttl)) in leases.iter().enumerate() {
-        lease.finish_repair(node, *ttl, healed.get(position).copied()).await;
+        lease.finish_repair(node, *ttl, healed.get(position).copied(), is_open).await;
     }
     if fan_out.has_late() {
         driver.detach(wait_for_late(&driver, node, fan_out, leases, patience));
@@ -70,12 +72,13 @@ fn wait_for_late(
     };
     let leases: Vec<_> = leases.into_iter().map(weak).collect();
     async move {
-        if let Some(Some(_)) = stop_late.run_until_cancelled(fan_out.late()).await {
+        if let Some(Some((_, answered))) = stop_late.run_until_cancelled(fan_out.late()).await {
+            let is_open = may_be_applied_later(&answered);
             for (lease, grant, ttl) in leases {
                 if let Some(lease) = lease.upgrade() {
                     // This repair is too late to count towards the majority: only a HEAL that is
                     // answered before its deadline counts.
-                    lease.finish_repair(node, ttl, None).await;
+                    lease.finish_repair(node, ttl, None, is_open).await;
                     continue;
                 }
                 // The lease is gone: it was released, or it expired after its handle was dropped.

@@ -25,6 +25,9 @@ use std::time::Duration;
 use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
 
+/// The interval at which [`HeldLease::wait_until`] looks at the state.
+const POLL_INTERVAL: Duration = Duration::from_millis(2);
+
 /// The result of a won round. Does not change while the lease is held.
 pub(crate) struct Grant {
     pub(crate) resources: Resources,
@@ -66,8 +69,10 @@ pub(crate) struct LeaseState {
     /// The time by which the last key of this lease expires on the nodes, even if no further request reaches
     /// them.
     keys_gone_by: Moment,
-    /// The nodes that hold, or may hold, the key of the winning round.
-    holders: NodeSet,
+    /// The requests of the winning round.
+    requests: Requests,
+    /// For each HEAL that a node has not answered: the node. It stays here if its connection broke.
+    unanswered_heals: Vec<usize>,
     /// The nodes that HEAL was sent to. They may hold the key, too.
     repaired: NodeSet,
     /// Notified when the lease is lost.
@@ -76,6 +81,15 @@ pub(crate) struct LeaseState {
     end_recorded: bool,
     /// Whether the handle was dropped without a release: see [`HeldLease::abandon`].
     is_dropped: bool,
+}
+
+/// What became of the requests of the winning round.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Requests {
+    /// The nodes that hold, or may hold, the key.
+    pub(crate) holders: NodeSet,
+    /// The nodes that have not answered, and may still set the key.
+    pub(crate) unanswered: NodeSet,
 }
 
 impl Grant {
@@ -98,25 +112,39 @@ impl LeaseState {
         upkeep.and_then(|upkeep| upkeep.due(&self.lease)).unwrap_or(self.lease.end())
     }
 
-    /// Returns the error if the lease is lost; `None` while it is valid or if it was released first.
+    /// Returns the error if the lease is lost; `None` while it is valid, or if it was released or detached first.
     pub(crate) fn loss(&self, held: &HeldLease, now: Moment) -> Option<Error> {
-        let ended = self.lease.ended(now).filter(|ended| *ended != Ended::Released);
+        let given_up = [Ended::Released, Ended::Detached];
+        let ended = self.lease.ended(now).filter(|ended| !given_up.contains(ended));
         ended.map(|ended| held.end_error(self, now, ended))
+    }
+}
+
+impl LeaseState {
+    /// The nodes that may set the key later, because of a request under way.
+    fn unanswered(&self) -> NodeSet {
+        let heals = self.unanswered_heals.iter().copied();
+        heals.chain(self.requests.unanswered.iter()).collect()
+    }
+
+    /// Whether no request is under way that sets the key.
+    pub(crate) fn is_answered(&self) -> bool {
+        self.unanswered().is_empty()
     }
 }
 
 impl HeldLease {
     /// Creates the lease of a won round and counts it as held. `granted` are the nodes that have
-    /// granted it so far; `holders` those that hold or may hold the key.
+    /// granted it so far.
     pub(crate) fn new(
         driver: &Arc<Driver>,
         grant: Grant,
         granted: NodeSet,
-        holders: NodeSet,
+        requests: Requests,
     ) -> Arc<Self> {
         let limit = grant.max_hold.map(|max_hold| grant.sent.plus(max_hold));
         let lease = protocol::Lease::new(driver.quorum, granted, grant.fence, grant.end, limit);
-        Self::with(driver, grant, lease, holders)
+        Self::with(driver, grant, lease, requests)
     }
 
     /// Like [`HeldLease::new`], for a lease that exists already.
@@ -124,7 +152,7 @@ impl HeldLease {
         driver: &Arc<Driver>,
         grant: Grant,
         lease: protocol::Lease,
-        holders: NodeSet,
+        requests: Requests,
     ) -> Arc<Self> {
         let state = LeaseState {
             lease,
@@ -132,7 +160,8 @@ impl HeldLease {
             renewal_sent: None,
             failure_reports: Vec::new(),
             keys_gone_by: grant.term.gone(clock::now()),
-            holders,
+            requests,
+            unanswered_heals: Vec::new(),
             repaired: NodeSet::EMPTY,
             watchers: Vec::new(),
             end_recorded: false,
@@ -167,15 +196,22 @@ impl HeldLease {
         released
     }
 
-    /// Records a vote that arrived after the round was won. `holders` are the nodes that may hold
-    /// the key now.
-    pub(crate) fn record_vote(&self, event: Event, holders: NodeSet) {
+    /// Records a vote that arrived after the round was won, and what became of the round's requests.
+    pub(crate) fn record_vote(&self, event: Event, requests: Requests) {
         let mut state = self.state();
-        state.holders = holders;
+        state.requests = requests;
         if let Event::Vote { node, vote: Vote::Granted { fence }, .. }
         | Event::Late { node, vote: Vote::Granted { fence } } = event
         {
             state.lease.granted(node, fence);
+        }
+    }
+
+    /// Waits until the state of the lease meets a condition, but at most `node_timeout`.
+    pub(crate) async fn wait_until(&self, is_met: impl Fn(&LeaseState) -> bool) {
+        let until = clock::now().plus(self.driver.options.node_timeout(self.grant.term.ttl));
+        while !is_met(&self.state()) && clock::now() < until {
+            sleep(POLL_INTERVAL).await;
         }
     }
 
@@ -225,18 +261,37 @@ impl HeldLease {
             }
             Ended::ClientClosed => "ended when its client was closed".to_owned(),
             Ended::Released => "was released".to_owned(),
+            Ended::Detached => "was detached, for another client to adopt it".to_owned(),
         };
         let resources = &self.grant.resources;
         let error = Error::new(ErrorCode::LeaseLost, format!("the lease of {resources} {why}"))
             .about(resources);
         match ended {
             Ended::Expired | Ended::Taken => error.with_nodes(state.failure_reports.clone()),
-            Ended::AtLimit | Ended::ClientClosed | Ended::Released => error,
+            Ended::AtLimit | Ended::ClientClosed | Ended::Released | Ended::Detached => error,
         }
     }
 
     pub(crate) fn is_valid(&self, now: Moment) -> bool {
         self.state().lease.is_valid(now)
+    }
+
+    pub(crate) fn is_detached(&self) -> bool {
+        self.state().lease.ended(clock::now()) == Some(Ended::Detached)
+    }
+
+    /// Returns an error if another process may have the lease too, by a text of `Client::keep`. It would not notice a
+    /// hand-over.
+    pub(crate) fn check_sole(&self) -> crate::error::Result<()> {
+        if !self.grant.is_resumed && !self.is_dropped() {
+            return Ok(());
+        }
+        let resources = &self.grant.resources;
+        let message = format!(
+            "the lease of {resources} cannot be handed over: other processes may have it too, by the text of \
+             `keep`"
+        );
+        Err(Error::config(message).about(resources))
     }
 
     pub(crate) fn is_dropped(&self) -> bool {

@@ -6,9 +6,11 @@
 use crate::config::options::Options;
 use crate::config::value::{Dialect, OptionValue};
 use crate::error::{Error, ErrorCode, Result};
+use crate::lock::detach::{Detached, detach};
 use crate::lock::extend::extend;
 use crate::lock::held::{Grant, HeldLease};
 use crate::lock::renewer::Renewer;
+use crate::lock::succession::hand_over;
 use crate::lock::watcher::Watcher;
 use crate::runtime::Pending;
 use crate::runtime::clock;
@@ -153,7 +155,7 @@ impl Lease {
         self.held().is_some_and(|held| held.state().lease.is_at_limit())
     }
 
-    /// Whether the lease was released, or its client closed.
+    /// Whether the lease was released or detached, or its client closed.
     pub fn is_released(&self) -> bool {
         self.held().is_some_and(|held| held.state().lease.is_released())
     }
@@ -171,14 +173,14 @@ impl Lease {
     }
 
     /// Returns why the lease was lost: it ended before it was released, or the release found that a
-    /// majority of the nodes does not hold the key. `None` if it is valid or was released in time.
+    /// majority of the nodes does not hold the key. `None` if it is valid, or was released or detached in time.
     pub fn loss(&self) -> Option<Error> {
         let Some(held) = self.held() else { return Some(self.forked_error()) };
         held.state().loss(held, clock::now())
     }
 
     /// Waits until the lease ends. Returns the error if it is lost, at its validity end at the latest, and
-    /// `None` if it is released. Any number of callers may wait; dropping the result stops the wait.
+    /// `None` if it is released or detached. Any number of callers may wait; dropping the result stops the wait.
     pub fn lost(&self) -> Pending<Option<Error>> {
         let Some(held) = self.held() else { return Pending::ready(Some(self.forked_error())) };
         let (sender, receiver) = oneshot::channel();
@@ -189,7 +191,7 @@ impl Lease {
     /// Calls `callback` with the error when the lease is lost: immediately and on this thread if it is lost
     /// already, otherwise on the thread of quorlock's runtime, where the callback must not block.
     ///
-    /// The callback is dropped without a call when the lease is released. If it panics, the panic
+    /// The callback is dropped without a call when the lease is released or detached. If it panics, the panic
     /// hook reports that; there is no other effect. This method is for language bindings; programs
     /// use [`Lease::lost`].
     pub fn on_lost(&self, callback: impl FnOnce(Error) + Send + 'static) {
@@ -286,6 +288,106 @@ impl Lease {
         };
         renewer.remove(*id);
         held.release(keep)
+    }
+
+    /// Gives the lease up, so that another client can adopt it: in another process, in any language. Returns the text
+    /// for [`Client::adopt`](crate::Client::adopt), from [`Detached::into_text`].
+    ///
+    /// Extends the lease to at least `within` from now, but not beyond `max_hold`; an adopter has this time. Then the
+    /// lease ends: it is not valid any more, is not renewed, and does not count as lost. Its holder must have
+    /// finished all writes by then, and the resource stays locked until the lease is adopted or expires.
+    ///
+    /// If the extension fails, the error is that of [`Lease::extend`], and the lease stays valid. Dropping the result
+    /// of this method before it is ready leaves the lease valid, or releases it. [`ErrorCode::Config`] reports a
+    /// `within` that could not be a ttl, and a lease of [`Client::keep`](crate::Client::keep) or
+    /// [`Client::resume`](crate::Client::resume), which other processes may have too.
+    pub fn detach(&self, within: Duration) -> Pending<Result<Detached>> {
+        let seconds = OptionValue::Number(within.as_secs_f64());
+        self.detach_by(Dialect::Rust, Some(&seconds))
+    }
+
+    /// Like [`Lease::detach`], with a time as a language binding received it. By default it is 30 s, or
+    /// `restart_guard` if that is shorter.
+    pub fn detach_by(
+        &self,
+        dialect: Dialect,
+        within: Option<&OptionValue>,
+    ) -> Pending<Result<Detached>> {
+        let Some(held) = self.held() else {
+            return Pending::ready(Err(self.forked_error()));
+        };
+        let within = match held.driver().options.within(dialect, within) {
+            Ok(within) => within,
+            Err(error) => return Pending::ready(Err(error)),
+        };
+        if let Err(error) = self.check().and_then(|()| held.check_sole()) {
+            return Pending::ready(Err(error));
+        }
+        let (sender, receiver) = oneshot::channel();
+        let term = Term { ttl: within, ..held.grant.term };
+        match held.driver().begin(detach(Arc::clone(held), term, sender)) {
+            Ok(()) => Pending::new(receiver),
+            Err(error) => Pending::ready(Err(error)),
+        }
+    }
+
+    /// Hands the lease over to the candidate of an [election](crate::Client::elect) that has this holder name, without a
+    /// time in between in which nobody holds the lock. The result is `true` if that candidate has taken it
+    /// over.
+    ///
+    /// If no node knows of such a candidate, the result is `false`, and the lease stays valid. Otherwise the lease ends
+    /// as in [`Lease::detach`], so its holder must have finished all writes. If then the candidate does not
+    /// take over for `within`, or is gone, the result is `false`, and the lock is released.
+    ///
+    /// If ending the lease fails, the error is that of [`Lease::detach`], and the lease stays valid.
+    /// [`ErrorCode::Config`] reports a `within` that could not be a ttl, or a lease of several resources.
+    /// Dropping the result before the lease has ended leaves the lease valid.
+    pub fn hand_over(&self, successor: &str, within: Duration) -> Pending<Result<bool>> {
+        let (name, seconds) =
+            (OptionValue::Text(successor.to_owned()), OptionValue::Number(within.as_secs_f64()));
+        self.hand_over_by(Dialect::Rust, &name, Some(&seconds))
+    }
+
+    /// Like [`Lease::hand_over`], with arguments as a language binding received them. By default, `within` is the ttl of
+    /// the acquire: then a candidate that does not take over costs as much time as a leader that crashes.
+    pub fn hand_over_by(
+        &self,
+        dialect: Dialect,
+        successor: &OptionValue,
+        within: Option<&OptionValue>,
+    ) -> Pending<Result<bool>> {
+        let Some(held) = self.held() else {
+            return Pending::ready(Err(self.forked_error()));
+        };
+        let (term, options) = (held.grant.term, &held.driver().options);
+        let checked = || {
+            let successor = Options::successor(dialect, successor)?;
+            let within = within.map(|within| options.within(dialect, Some(within))).transpose()?;
+            if let [_, _, ..] = self.resources() {
+                let resources = &self.grant.resources;
+                let message = format!(
+                    "the lease of {resources} cannot be handed over: a candidate has one resource"
+                );
+                return Err(Error::config(message).about(resources));
+            }
+            self.check()?;
+            held.check_sole()?;
+            Ok((successor, Term { ttl: within.unwrap_or(term.ttl), ..term }))
+        };
+        let (successor, term) = match checked() {
+            Ok(checked) => checked,
+            Err(error) => return Pending::ready(Err(error)),
+        };
+        let (sender, receiver) = oneshot::channel();
+        match held.driver().begin(hand_over(Arc::clone(held), successor, term, sender)) {
+            Ok(()) => Pending::new(receiver),
+            Err(error) => Pending::ready(Err(error)),
+        }
+    }
+
+    /// Whether the lease was detached, for another client to adopt.
+    pub fn is_detached(&self) -> bool {
+        self.held().is_some_and(|held| held.is_detached())
     }
 
     /// Lets the lease go, so that another process can resume it: renewal stops, and neither dropping the handle nor

@@ -15,14 +15,19 @@
 //! - [`held`], with `held/extension.rs` and `held/ending.rs`: the state of a lease that is held.
 //! - [`renewer`] and [`extend`]: automatic and manual extension.
 //! - [`repair`] and [`heal`]: restoring keys on nodes that lack them.
+//! - [`detach`] and [`handover`]: giving a lease up for an adopter. An adoption is an acquire:
+//!   `acquire/adoption.rs`.
+//! - [`succession`]: the messages of elections, and the hand-over to a successor by name.
 //! - [`lease`]: the public handle of a lease.
 //! - [`locked`], [`duplicates`], [`trace`], [`watcher`], [`owner`]: helpers of the above.
 //! - `steps`, in unit tests only: reports what clients decide, for the trace checker.
 
 pub(crate) mod acquire;
+pub(crate) mod detach;
 pub(crate) mod driver;
 pub(crate) mod duplicates;
 pub(crate) mod extend;
+pub(crate) mod handover;
 pub(crate) mod heal;
 pub(crate) mod held;
 pub(crate) mod lease;
@@ -34,6 +39,7 @@ pub(crate) mod round;
 #[cfg(test)]
 pub(crate) mod steps;
 pub(crate) mod subscriber;
+pub(crate) mod succession;
 pub(crate) mod trace;
 pub(crate) mod waiters;
 pub(crate) mod watcher;

@@ -1,17 +1,18 @@
-//! One round of an acquire: sends ACQUIRE and RAISE, counts the votes, and undoes a lost round.
+//! One round of an acquire: sends ACQUIRE, or TRANSFER, and RAISE, counts the votes, and undoes a lost round.
 //!
 //! The protocol's `Round` decides; this code turns answers into its events and its actions into requests. A
 //! lost round leaves no key on a node that can be reached, so every running round must be finished with
 //! [`RunningRound::finish`]. `acquire.rs` is the only caller.
 
-use crate::command::answer::{Answered, is_counted, vote};
+use crate::command::answer::{Answered, Failure, is_counted, vote};
 use crate::command::keys::Keys;
-use crate::command::reply::{Refusal, Reply};
+use crate::command::reply::{Elsewhere, Refusal, Reply};
 use crate::command::request::{Request, Subject, Ticket};
 use crate::command::token::Token;
 use crate::error::Result;
 use crate::lock::driver::Driver;
-use crate::lock::held::HeldLease;
+use crate::lock::handover::Giver;
+use crate::lock::held::{HeldLease, Requests};
 use crate::lock::repair::repair;
 use crate::lock::waiters::QueueEntry;
 use crate::node::exchange::{PackedRequest, Peer};
@@ -27,6 +28,8 @@ use std::time::Duration;
 /// The settings of a round.
 pub(crate) struct RoundOptions<'a> {
     pub(crate) keys: &'a Arc<[Keys]>,
+    /// The lease to adopt, with TRANSFER instead of ACQUIRE; `None` for any other round.
+    pub(crate) giver: Option<&'a Giver>,
     pub(crate) term: Term,
     pub(crate) node_timeout: Duration,
     pub(crate) turns: Turns,
@@ -58,13 +61,16 @@ struct Undo {
 }
 
 impl RunningRound {
-    /// Sends ACQUIRE with a fresh token to all nodes. Fails only if no random token can be generated.
+    /// Sends ACQUIRE with a fresh token to all nodes, or TRANSFER to those that may vote on an adoption. Fails only if
+    /// no random token can be generated.
     pub(crate) fn start(driver: &Arc<Driver>, options: RoundOptions<'_>) -> Result<Self> {
-        let RoundOptions { keys, term, node_timeout, turns, queue_entry, holder } = options;
+        let RoundOptions { keys, giver, term, node_timeout, turns, queue_entry, holder } = options;
         let driver = Arc::clone(driver);
         let waiter = queue_entry.as_ref().map(|entry| Arc::clone(&entry.waiter));
         let token = Token::new(holder)?;
-        let subject = Arc::new(Subject::new(Arc::clone(keys), token, waiter));
+        let subject = Subject::new(Arc::clone(keys), token, waiter);
+        let subject =
+            Arc::new(Subject { giver: giver.map(|giver| giver.given.clone()), ..subject });
         let sent = clock::now();
         // Must be read after `sent`: votes of a restarted node count in rounds that were sent after
         // a certain moment, and the fence proposals of those rounds must be later than that moment.
@@ -73,19 +79,23 @@ impl RunningRound {
         let node_timeout = node_timeout.min(term.end(sent).since(sent));
         let acquire = |ticket| {
             let (subject, ttl) = (Arc::clone(&subject), term.ttl);
-            PackedRequest::from(Request::Acquire { subject, ttl, proposal, ticket, turns })
+            PackedRequest::from(match giver {
+                None => Request::Acquire { subject, ttl, proposal, ticket, turns },
+                Some(_) => Request::Transfer { subject, ttl, proposal },
+            })
         };
         #[cfg(test)]
         crate::lock::steps::began(&subject, sent, term);
         let mut votes = driver.fan_out(sent, node_timeout);
         let everywhere = acquire(None);
-        for node in &driver.nodes {
+        let is_asked = |node: usize| giver.is_none_or(|giver| giver.voters.contains(node));
+        for node in driver.nodes.iter().filter(|node| is_asked(node.position())) {
             match ticket(queue_entry.as_ref(), node.position()) {
                 None => votes.send(node, &everywhere),
                 ticket => votes.send(node, &acquire(ticket)),
             }
         }
-        Ok(Self {
+        let mut running = Self {
             votes,
             raises: FuturesUnordered::new(),
             answers: vec![None; driver.nodes.len()],
@@ -94,7 +104,23 @@ impl RunningRound {
             sent,
             subject,
             driver,
-        })
+        };
+        if let Some(giver) = giver {
+            running.leave_out(giver);
+        }
+        Ok(running)
+    }
+
+    /// Records the nodes that may not vote on the adoption.
+    fn leave_out(&mut self, giver: &Giver) {
+        for node in (0..self.answers.len()).filter(|node| !giver.voters.contains(*node)) {
+            let failure = Failure::unreachable(
+                "it had not answered all requests for the lease when that was detached",
+            );
+            self.answers[node] = Some(Err(failure));
+            // The fan-out ends without a decision if too few nodes are left.
+            let _ = self.handle(Event::Vote { node, vote: Vote::Refused, in_order: true });
+        }
     }
 
     /// Runs the round until it is decided. Cancel-safe: a later call continues.
@@ -113,9 +139,9 @@ impl RunningRound {
         self.round.granted()
     }
 
-    /// Returns the nodes that hold, or may hold, this round's token.
-    pub(crate) fn holders(&self) -> NodeSet {
-        self.round.holders()
+    /// Returns what became of this round's requests.
+    pub(crate) fn requests(&self) -> Requests {
+        requests(&self.round)
     }
 
     /// Returns the refusals received so far, with the rank of the waiter in each node's queue.
@@ -140,7 +166,7 @@ impl RunningRound {
             }
             self.handle(event);
             if let Some(lease) = &lease {
-                lease.record_vote(event, self.round.holders());
+                lease.record_vote(event, self.requests());
             }
         }
         let driver = Arc::clone(&self.driver);
@@ -183,19 +209,22 @@ impl RunningRound {
                 let vote = vote(&answered);
                 let event = Event::Late { node, vote };
                 let actions = round.handle(clock::now(), event);
-                undo.undo(&driver, actions.undo);
+                undo.undo(&driver, actions.undo, round.has_won());
                 undo.leave_if_joined_late(&driver, node, vote);
                 if let Some(held) = held {
-                    held.record_vote(event, round.holders());
+                    held.record_vote(event, requests(&round));
                 }
             }
         }
     }
 
-    /// Waits for the votes that the decision did not need.
-    pub(crate) async fn collect_remaining_votes(&mut self) {
+    /// Waits for the votes that the decision did not need. If the round was won, they join the lease.
+    pub(crate) async fn collect_remaining_votes(&mut self, lease: Option<&HeldLease>) {
         while let Some(event) = self.next_event().await {
             self.handle(event);
+            if let Some(lease) = lease {
+                lease.record_vote(event, self.requests());
+            }
         }
     }
 
@@ -232,7 +261,9 @@ impl RunningRound {
             }
             Some(Received { node, answered, in_order }) = self.votes.received() => {
                 if let Ok(
-                    Reply::Held(Refusal { clock, .. }) | Reply::Granted { clock, .. },
+                    Reply::Held(Refusal { clock, .. })
+                    | Reply::NotTransferred(Elsewhere { clock, .. })
+                    | Reply::Granted { clock, .. },
                 ) = answered
                 {
                     self.driver.clocks.saw(node, clock);
@@ -268,7 +299,7 @@ impl RunningRound {
             };
             self.raises.extend(nodes.iter().map(raise));
         }
-        self.undo.undo(&self.driver, actions.undo);
+        self.undo.undo(&self.driver, actions.undo, self.round.has_won());
         actions.outcome
     }
 }
@@ -276,11 +307,20 @@ impl RunningRound {
 impl Undo {
     /// Deletes this round's token on nodes that may hold it. The protocol asks for that only after a node has
     /// voted or reached its deadline, so the request follows the ACQUIRE on the connection.
-    fn undo(&self, driver: &Driver, nodes: NodeSet) {
+    ///
+    /// A lost adoption gives the keys back instead, for other adopters. A lease that was won (`has_won`) and
+    /// released gives nothing back.
+    fn undo(&self, driver: &Driver, nodes: NodeSet, has_won: bool) {
         let horizon = self.term.gone(clock::now());
         for node in nodes.iter() {
-            let ticket = ticket(self.queue_entry.as_ref(), node);
-            let request = Request::release_queued(&self.subject, ticket, driver.turns());
+            let subject = Arc::clone(&self.subject);
+            let request = match subject.giver.is_some() && !has_won {
+                true => Request::GiveBack(subject),
+                false => {
+                    let ticket = ticket(self.queue_entry.as_ref(), node);
+                    Request::release_queued(&subject, ticket, driver.turns())
+                }
+            };
             driver.deliver(node, request, self.node_timeout, horizon);
         }
     }
@@ -305,6 +345,10 @@ impl Undo {
             horizon,
         );
     }
+}
+
+fn requests(round: &Round) -> Requests {
+    Requests { holders: round.holders(), unanswered: round.unanswered() }
 }
 
 /// Returns the ticket to send to a node; `None` if the waiter does not queue there or has left.

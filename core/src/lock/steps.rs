@@ -15,13 +15,15 @@ fn nodes(set: NodeSet) -> Vec<usize> {
     set.iter().collect()
 }
 
-/// A round begins.
+/// A round begins; an adopter's if there is a giver.
 pub(crate) fn began(subject: &Subject, sent: Moment, term: Term) {
     record(|| {
         let resources: Vec<_> = subject.keys.iter().map(|keys| &*keys.lock).collect();
         let (token, ttl, drift) = (subject.token.as_str(), term.ttl.as_nanos(), term.drift_factor);
         let (sent, end) = (nanos(sent), nanos(term.end(sent)));
-        format!("\"begin\",{token:?},{resources:?},{sent},{ttl},{end},{drift}")
+        let giver = subject.giver.as_ref();
+        let giver = giver.map_or("null".to_owned(), |giver| format!("{:?}", giver.token.as_str()));
+        format!("\"begin\",{token:?},{resources:?},{sent},{ttl},{end},{giver},{drift}")
     });
 }
 
@@ -105,6 +107,11 @@ pub(crate) fn answered(
 /// A repair begins, which will send HEAL.
 pub(crate) fn healing(subject: &Subject) {
     record(|| format!("\"healing\",{:?}", subject.token.as_str()));
+}
+
+/// A lease is detached: it ends for its holder. `silent` are the nodes that may not vote on its adoption.
+pub(crate) fn detached(subject: &Subject, silent: NodeSet) {
+    record(|| format!("\"detached\",{:?},{:?}", subject.token.as_str(), nodes(silent)));
 }
 
 /// A lease ends for its holder.

@@ -1,18 +1,20 @@
-//! Receives the nodes' notifications, over a separate connection to each node.
+//! Receives the nodes' notifications and other messages, over a separate connection to each node.
 //!
-//! The connections are open while an acquire of this client waits, and for [`IDLE`] after that. A
+//! The connections are open while an acquire of this client waits or a [`Topic`] exists, and for [`IDLE`] after that. A
 //! lost notification delays a waiter until its next try and has no other effect. `waiters.rs`
-//! registers waiters here; this module only sends them [`Notification`]s.
+//! registers waiters here; this module only sends them [`Notification`]s. `succession.rs` names the channels
+//! of elections.
 
+use crate::command::answer::Failure;
 use crate::config::endpoint::Endpoint;
 use crate::runtime;
 use crate::runtime::clock;
 use crate::runtime::random;
 use crate::runtime::timer::{sleep, timeout};
-use crate::transport::subscription::Subscription;
+use crate::transport::subscription::{Subscription, notification};
 use futures_util::future::join_all;
 use quorlock_protocol::NodeSet;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 use tokio::sync::{mpsc, watch};
@@ -41,6 +43,8 @@ pub(crate) struct Subscriber {
     channel: OnceLock<String>,
     /// The number of [`ConnectionsGuard`]s that exist.
     waiting: watch::Sender<usize>,
+    /// Notified when `topics` gets another channel, or loses one.
+    topics_changed: watch::Sender<()>,
     state: Mutex<SubscriberState>,
 }
 
@@ -48,6 +52,9 @@ pub(crate) struct Subscriber {
 struct SubscriberState {
     /// The registered waiters, by their numbers.
     waiters: HashMap<u64, mpsc::UnboundedSender<Notification>>,
+    /// The receivers of messages on other channels, by their numbers.
+    topics: HashMap<Arc<str>, HashMap<u64, mpsc::UnboundedSender<Arc<str>>>>,
+    last_topic: u64,
     connected: NodeSet,
     is_running: bool,
 }
@@ -58,6 +65,44 @@ pub(crate) struct ConnectionsGuard(Arc<Subscriber>);
 impl Drop for ConnectionsGuard {
     fn drop(&mut self) {
         self.0.waiting.send_modify(|waiting| *waiting -= 1);
+    }
+}
+
+/// The messages on one channel, from all nodes. Keeps the connections open until it is dropped.
+pub(crate) struct Topic {
+    connections: ConnectionsGuard,
+    channel: Arc<str>,
+    number: u64,
+    messages: mpsc::UnboundedReceiver<Arc<str>>,
+}
+
+impl Topic {
+    /// Waits for the next message. Each node that a sender reaches passes the message on, so it may come several times.
+    /// Cancel-safe.
+    pub(crate) async fn next(&mut self) -> Arc<str> {
+        match self.messages.recv().await {
+            Some(message) => message,
+            None => std::future::pending().await,
+        }
+    }
+
+    /// Discards the messages that have arrived.
+    pub(crate) fn clear(&mut self) {
+        while self.messages.try_recv().is_ok() {}
+    }
+}
+
+impl Drop for Topic {
+    fn drop(&mut self) {
+        let subscriber = &self.connections.0;
+        let mut state = subscriber.state();
+        if let Some(receivers) = state.topics.get_mut(&self.channel) {
+            receivers.remove(&self.number);
+            if receivers.is_empty() {
+                state.topics.remove(&self.channel);
+                subscriber.topics_changed.send_replace(());
+            }
+        }
     }
 }
 
@@ -75,6 +120,7 @@ impl Subscriber {
             prefix: prefix.to_owned(),
             channel: OnceLock::new(),
             waiting: watch::Sender::new(0),
+            topics_changed: watch::Sender::new(()),
             state: Mutex::default(),
         })
     }
@@ -105,6 +151,21 @@ impl Subscriber {
 
     pub(crate) fn unregister(&self, number: u64) {
         self.state().waiters.remove(&number);
+    }
+
+    /// Subscribes to a channel on all nodes, also on those that are connected later. Must be called on the runtime.
+    pub(crate) fn subscribe(self: &Arc<Self>, channel: &str) -> Topic {
+        let connections = self.keep_open();
+        let (channel, (sender, messages)) = (Arc::from(channel), mpsc::unbounded_channel());
+        let mut state = self.state();
+        state.last_topic += 1;
+        let number = state.last_topic;
+        let receivers = state.topics.entry(Arc::clone(&channel)).or_default();
+        receivers.insert(number, sender);
+        if receivers.len() == 1 {
+            self.topics_changed.send_replace(());
+        }
+        Topic { connections, channel, number, messages }
     }
 
     /// Opens the connections and keeps them open until the guard is dropped. Must be called on the runtime.
@@ -158,26 +219,55 @@ impl Subscriber {
         let mut delay = shortest;
         loop {
             let broken = CancellationToken::new();
-            let (on_notification, on_broken) = (Arc::downgrade(self), broken.clone());
-            let on_notification = move |number: u64, lock: &str| {
-                if let Some(subscriber) = on_notification.upgrade() {
-                    subscriber.notify(number, node, lock);
+            let (on_message, on_broken) = (Arc::downgrade(self), broken.clone());
+            let on_message = move |channel: &str, message: &str| {
+                if let Some(subscriber) = on_message.upgrade() {
+                    subscriber.receive(node, channel, message);
                 }
             };
             let target = &self.endpoints[node].target;
-            let opening = Subscription::open(target, self.channel(), on_notification, move || {
-                on_broken.cancel()
-            });
+            let opening =
+                Subscription::open(target, self.channel(), on_message, move || on_broken.cancel());
             let began = clock::now();
-            if let Ok(Ok(_subscription)) = timeout(self.connect_timeout, opening).await {
+            if let Ok(Ok(subscription)) = timeout(self.connect_timeout, opening).await {
                 self.set_connected(node, true);
-                broken.cancelled().await;
+                tokio::select! {
+                    biased;
+                    () = broken.cancelled() => {}
+                    () = self.follow_topics(&subscription) => {}
+                }
                 self.set_connected(node, false);
             }
             // A connection that stayed up resets the backoff.
             let lasted = clock::now().since(began) > longest;
             delay = if lasted { shortest } else { (delay * 2).min(longest) };
             sleep(delay.mul_f64(random::jitter())).await;
+        }
+    }
+
+    /// Keeps a connection subscribed to the channels of the topics. Returns if a change fails; the connection must then
+    /// be replaced.
+    async fn follow_topics(&self, subscription: &Subscription) {
+        let mut changes = self.topics_changed.subscribe();
+        let mut subscribed = HashSet::new();
+        loop {
+            changes.borrow_and_update();
+            let wanted: HashSet<Arc<str>> = self.state().topics.keys().map(Arc::clone).collect();
+            let change = async {
+                for channel in subscribed.difference(&wanted) {
+                    subscription.unsubscribe(channel).await?;
+                }
+                for channel in wanted.difference(&subscribed) {
+                    subscription.subscribe(channel).await?;
+                }
+                Ok::<_, Failure>(())
+            };
+            if !matches!(timeout(self.connect_timeout, change).await, Ok(Ok(()))) {
+                return;
+            }
+            subscribed = wanted;
+            // Fails only if the sender was dropped, but `self` owns the sender.
+            let _ = changes.changed().await;
         }
     }
 
@@ -194,8 +284,16 @@ impl Subscriber {
         }
     }
 
-    fn notify(&self, number: u64, node: usize, lock: &str) {
-        if let Some(waiter) = self.state().waiters.get(&number) {
+    /// Passes a message on to its waiter or to the topics of its channel. Sending fails only if these are being dropped.
+    fn receive(&self, node: usize, channel: &str, message: &str) {
+        let state = self.state();
+        if let Some(receivers) = state.topics.get(channel) {
+            let message = Arc::from(message);
+            receivers.values().for_each(|topic| drop(topic.send(Arc::clone(&message))));
+        } else if channel == self.channel()
+            && let Some((number, lock)) = notification(message)
+            && let Some(waiter) = state.waiters.get(&number)
+        {
             let _ = waiter.send(Notification::Free { node, lock: lock.to_owned() });
         }
     }

@@ -7,7 +7,7 @@
 use crate::command::answer::Answered;
 use crate::command::keys::Keys;
 use crate::command::request::Ticket;
-use crate::lock::subscriber::{ConnectionsGuard, Notification, Subscriber};
+use crate::lock::subscriber::{ConnectionsGuard, Notification, Subscriber, Topic};
 use crate::node::clocks::Clocks;
 use quorlock_protocol::node::queue;
 use quorlock_protocol::{Line, Moment, NodeSet};
@@ -129,6 +129,11 @@ impl Waiters {
             retry_now,
             joined_behind_others,
         }
+    }
+
+    /// Subscribes to a channel of the nodes: see [`Subscriber::subscribe`].
+    pub(crate) fn subscribe(&self, channel: &str) -> Topic {
+        self.subscriber.subscribe(channel)
     }
 
     /// Returns the number of acquires in the local queues, including those whose turn it is.

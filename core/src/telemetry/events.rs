@@ -28,6 +28,7 @@ macro_rules! event {
 pub(crate) const NODE: &str = "quorlock::node";
 pub(crate) const LEASE: &str = "quorlock::lease";
 pub(crate) const ACQUIRE: &str = "quorlock::acquire";
+pub(crate) const ELECTION: &str = "quorlock::election";
 pub(crate) const WAITING: &str = "quorlock::waiting";
 
 /// Displays the names of resources unquoted, shortened and separated by commas.
@@ -220,9 +221,10 @@ pub(crate) fn lost(
         Ended::Taken => "taken",
         Ended::ClientClosed => "closed",
         Ended::Released => "released",
+        Ended::Detached => "detached",
     };
     match ended {
-        Ended::ClientClosed | Ended::Released => event!(
+        Ended::ClientClosed | Ended::Released | Ended::Detached => event!(
             name: "lease.lost", target: LEASE, Level::INFO,
             resource = %Names(resources), fence, holder = named(holder), outcome, "lease ended with its client"
         ),
@@ -240,6 +242,59 @@ pub(crate) fn dropped(resources: &Resources, fence: u64, holder: &str) {
         resource = %Names(resources), fence, holder = named(holder),
         "lease dropped without being released: its key stays on the nodes until it expires"
     );
+}
+
+/// Reports that a lease was detached, for another client to adopt it.
+pub(crate) fn detached(resources: &Resources, (fence, holder): (u64, &str)) {
+    event!(
+        name: "lease.detached", target: LEASE, Level::DEBUG,
+        resource = %Names(resources), fence, holder = named(holder), "lease detached"
+    );
+}
+
+/// Reports that a candidate was elected. `is_successor`: the leader before it has handed the lease over.
+pub(crate) fn elected(resources: &Resources, (fence, holder): (u64, &str), is_successor: bool) {
+    let outcome = if is_successor { "handed_over" } else { "acquired" };
+    event!(
+        name: "election.elected", target: ELECTION, Level::INFO,
+        resource = %Names(resources), fence, holder = named(holder), outcome, "elected"
+    );
+}
+
+/// Reports that too few nodes can vote on a leader. `trouble` is `true` if this was reported already.
+pub(crate) fn no_election(resources: &Resources, error: &Error, trouble: bool) {
+    if trouble {
+        event!(
+            name: "election.failed", target: ELECTION, Level::DEBUG,
+            resource = %Names(resources), detail = %error, "no election yet"
+        );
+    } else {
+        event!(
+            name: "election.failed", target: ELECTION, Level::WARN,
+            resource = %Names(resources), detail = %error, "no election: the candidate tries again"
+        );
+    }
+}
+
+/// Reports that a leader has handed its lease over to a successor. `taken`: whether that has adopted it.
+pub(crate) fn handed_over(
+    resources: &Resources,
+    (fence, holder): (u64, &str),
+    successor: &str,
+    taken: bool,
+) {
+    if taken {
+        event!(
+            name: "election.handed_over", target: ELECTION, Level::INFO,
+            resource = %Names(resources), fence, holder = named(holder), successor, "lease handed over"
+        );
+    } else {
+        event!(
+            name: "election.not_handed_over", target: ELECTION, Level::WARN,
+            resource = %Names(resources), fence, holder = named(holder), successor,
+            "the successor did not adopt the lease in time"
+        );
+    }
 }
 
 /// Reports that a lease was released while it was valid. `confirmed`: whether a majority has

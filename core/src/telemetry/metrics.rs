@@ -137,6 +137,24 @@ impl Stats {
             ),
             family(
                 Counter,
+                "quorlock_leases_detached",
+                "Leases that were detached, for another client to adopt.",
+                one(self.detached),
+            ),
+            family(
+                Counter,
+                "quorlock_elections",
+                "Elections that candidates have won.",
+                one(self.elections),
+            ),
+            family(
+                Counter,
+                "quorlock_leases_handed_over",
+                "Leases that were handed over to a successor, which has adopted them.",
+                one(self.handed_over),
+            ),
+            family(
+                Counter,
                 "quorlock_losses",
                 "Leases that were lost before their release.",
                 one(self.losses),

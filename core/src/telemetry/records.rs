@@ -20,7 +20,8 @@ use tracing::subscriber::{self, Interest};
 use tracing::{Event, Level, Metadata, Subscriber, callsite};
 
 /// The targets of the events, by which a [`Listener`] sets its levels.
-pub const TARGETS: [&str; 4] = [events::ACQUIRE, events::LEASE, events::NODE, events::WAITING];
+pub const TARGETS: [&str; 5] =
+    [events::ACQUIRE, events::ELECTION, events::LEASE, events::NODE, events::WAITING];
 
 /// The target of the record that reports dropped records.
 const DROPPED: &str = "quorlock";

@@ -33,6 +33,13 @@ pub struct Stats {
     /// Leases that were valid when they were dropped without being released: see
     /// [`Lease::abandon`](crate::Lease::abandon).
     pub dropped: u64,
+    /// Leases that were detached while valid, for another client to adopt: see
+    /// [`Lease::detach`](crate::Lease::detach).
+    pub detached: u64,
+    /// Elections that candidates of this client have won: see [`Client::elect`](crate::Client::elect).
+    pub elections: u64,
+    /// Leases that a successor has adopted: see [`Lease::hand_over`](crate::Lease::hand_over).
+    pub handed_over: u64,
     /// Leases that were lost.
     pub losses: u64,
     /// Extensions that a majority confirmed.
@@ -127,6 +134,9 @@ pub(crate) struct Totals {
     pub(crate) releases: Count,
     pub(crate) closed: Count,
     pub(crate) dropped: Count,
+    pub(crate) detached: Count,
+    pub(crate) elections: Count,
+    pub(crate) handed_over: Count,
     pub(crate) losses: Count,
     pub(crate) extensions: Count,
     pub(crate) extension_failures: Count,
@@ -162,6 +172,9 @@ impl Totals {
             releases: self.releases.read(),
             closed: self.closed.read(),
             dropped: self.dropped.read(),
+            detached: self.detached.read(),
+            elections: self.elections.read(),
+            handed_over: self.handed_over.read(),
             losses: self.losses.read(),
             extensions: self.extensions.read(),
             extension_failures: self.extension_failures.read(),

@@ -6,7 +6,7 @@
 use crate::client::Client;
 use crate::command::answer::{self, Answered, Failure, report, vote};
 use crate::command::keys::Keys;
-use crate::command::reply::{Holder, Refusal, Reply, StoredLock};
+use crate::command::reply::{Elsewhere, Holder, Refusal, Reply, StoredLock};
 use crate::command::request::{Request, Subject};
 use crate::config::endpoint::Endpoint;
 use crate::config::options::{self, Options};
@@ -115,7 +115,7 @@ pub fn options(bytes: &[u8]) {
             ("timeout", options::timeout(dialect, &value).map(drop)),
         ];
         // With an invalid guard, no client can be built, so its locks need no check.
-        if options.check_guard(options.ttl).is_ok() {
+        if options.check_guard("ttl", options.ttl).is_ok() {
             outcomes.push((name, options.clone().set_per_lock(dialect, name, &value)));
             outcomes.push(("ttl", options.extension_ttl(dialect, &value).map(drop)));
         }
@@ -256,6 +256,18 @@ fn is_encoding_of(value: &Value, request: &Request, reply: &Reply) -> bool {
                 && *rank == before
                 && is_named
         }
+        Reply::NotTransferred(Elsewhere { holder, expires_in, clock }) => {
+            let Value::Array(parts) = value else { return false };
+            let [numbers @ .., Value::BulkString(token)] = &parts[..] else { return false };
+            let is_known = match holder {
+                Holder::Nobody => number(1) == -2,
+                Holder::Token(other) => number(1) != -2 && other.as_str().as_bytes() == token,
+                Holder::Other => number(1) != -2,
+            };
+            Value::Array(numbers.to_vec()) == array(&[0, number(1), signed(*clock)])
+                && *expires_in == u64::try_from(number(1)).ok().map(Duration::from_millis)
+                && is_known
+        }
         Reply::Own => *value == array(&[2, 0]),
         Reply::Each(done) => {
             let asked = match request {
@@ -302,6 +314,7 @@ fn is_encoding_of(value: &Value, request: &Request, reply: &Reply) -> bool {
                 && *expires_in == decoded(2).map(Duration::from_millis)
                 && (*fence, *waiters) == (decoded(3), decoded(4))
         }
+        Reply::Published(listeners) => *value == Value::Int(signed(*listeners)),
         Reply::Page { cursor, keys } => {
             // Keys that are not UTF-8 are left out.
             let Value::Array(parts) = value else { return false };
@@ -318,13 +331,15 @@ fn is_encoding_of(value: &Value, request: &Request, reply: &Reply) -> bool {
 }
 
 /// One request of each kind.
-fn requests() -> [Request; 13] {
+fn requests() -> [Request; 16] {
     let keys: Arc<[Keys]> = [Keys::new("", "r"), Keys::new("", "s")].into();
     let subject = || Arc::new(Subject::new(Arc::clone(&keys), "t".into(), None));
     let (ttl, turns, ticket) = (Duration::from_secs(1), Turns::default(), Some(1));
     [
         Request::Acquire { subject: subject(), ttl, proposal: 1, ticket: None, turns },
         Request::Acquire { subject: subject(), ttl, proposal: 1, ticket, turns },
+        Request::Transfer { subject: subject(), ttl, proposal: 1 },
+        Request::GiveBack(subject()),
         Request::Raise { subject: subject(), ttl, fence: 1 },
         Request::Extend([(subject(), ttl)].into()),
         Request::Extend([(subject(), ttl), (subject(), ttl)].into()),
@@ -336,6 +351,7 @@ fn requests() -> [Request; 13] {
         Request::Inspect(Arc::clone(&keys)),
         Request::Forget(Arc::clone(&keys)),
         Request::List { prefix: "r".into(), cursor: 0 },
+        Request::Publish { keys, channel: "c".into(), message: "m".into() },
     ]
 }
 

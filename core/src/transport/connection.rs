@@ -313,9 +313,11 @@ impl<R: Receive> Shared<R> {
             let mut parsed = Some(parse_redis_value_async(&mut decoder, &mut socket).await);
             let end = loop {
                 match parsed {
-                    // The answer to SUBSCRIBE is a push message, too, but it goes to a recipient
-                    // like a reply.
-                    Some(Ok(Value::Push { kind, data })) if kind != PushKind::Subscribe => {
+                    // The answers to SUBSCRIBE and UNSUBSCRIBE are push messages, too, but they go
+                    // to a recipient like a reply.
+                    Some(Ok(Value::Push { kind, data }))
+                        if !matches!(kind, PushKind::Subscribe | PushKind::Unsubscribe) =>
+                    {
                         if let Some(on_push) = self.on_push.get() {
                             on_push(kind, &data);
                         }

@@ -5,13 +5,13 @@ use crate::command::request::Request;
 use crate::runtime::machine;
 use crate::transport::handshake::ServerInfo;
 use futures_util::future::BoxFuture;
-use std::sync::OnceLock;
+use std::sync::{OnceLock, Weak};
 
 /// Receives the answer to one request.
 pub(crate) type OnAnswer = Box<dyn FnOnce(Answered) + Send>;
 
-/// Receives notifications: the number of the waiter, and the lock key that is free.
-pub(crate) type OnNotification = Box<dyn Fn(u64, &str) + Send + Sync>;
+/// Receives the messages on one channel.
+pub(crate) type OnMessage = Box<dyn Fn(&str) + Send + Sync>;
 
 /// Connects the current simulated process to the node with this name. The last argument is called
 /// when the connection breaks.
@@ -35,11 +35,12 @@ pub(crate) trait Connection: Send + Sync {
     /// Queries information about the server.
     fn fetch_info(&self) -> BoxFuture<'_, Result<ServerInfo, Failure>>;
 
-    /// Subscribes to a channel.
+    /// Subscribes to a channel, until `alive` is gone.
     fn listen(
         &self,
         channel: String,
-        on_notification: OnNotification,
+        on_message: OnMessage,
+        alive: Weak<()>,
     ) -> BoxFuture<'_, Result<(), Failure>>;
 }
 

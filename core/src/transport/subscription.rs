@@ -1,7 +1,7 @@
-//! Subscriptions: connections on which nodes notify waiters.
+//! Subscriptions: connections on which nodes pass on messages: notifications of waiters, and those of elections.
 //!
-//! This module opens them and parses notifications. `lock/subscriber.rs` decides when to subscribe,
-//! and which waiter a notification is for.
+//! This module opens them and parses notifications. `lock/subscriber.rs` decides when to subscribe to
+//! which channels, and whom a message is for.
 
 use crate::command::answer::Failure;
 use crate::command::keys::slot;
@@ -14,77 +14,155 @@ use crate::transport::handshake::{failure, open};
 use crate::transport::simulated::{self, Use};
 use futures_util::future::{FutureExt, try_join_all};
 use redis::{PushKind, RedisError, Value};
-use std::sync::Arc;
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-/// A subscription to one node's notifications. Dropping it ends it.
+/// Receives messages: the channel, and the text.
+type OnMessage = Arc<dyn Fn(&str, &str) + Send + Sync>;
+
+/// A subscription to messages of one node. Dropping it ends it.
 pub(crate) enum Subscription {
-    /// The connections are kept open to receive notifications; no requests are sent on them.
-    Redis { _connections: Vec<Connection<Nobody>> },
-    /// The node removes the listener after `_alive` is dropped.
-    Memory { _alive: Arc<()>, _connection: MemoryConnection },
+    /// The connections are kept open to receive messages; only the commands that change the channels are sent on them.
+    Redis {
+        connections: Vec<Connection<Nobody>>,
+    },
+    Local(Local),
+}
+
+/// A subscription to an in-memory node or to a simulated one.
+pub(crate) struct Local {
+    connection: LocalConnection,
+    on_message: OnMessage,
+    /// The channels. The node removes a listener after its channel has been removed here.
+    channels: Mutex<HashMap<String, Arc<()>>>,
+}
+
+enum LocalConnection {
+    Memory(MemoryConnection),
     #[cfg(test)]
-    Simulated { _connection: Box<dyn crate::transport::simulated::Connection> },
+    Simulated(Box<dyn crate::transport::simulated::Connection>),
 }
 
 impl Subscription {
-    /// Connects and subscribes to a channel. `on_notification` is called with the number of the
-    /// notified waiter and the lock key that is free; `on_broken` when the connection breaks. Has
+    /// Connects, and subscribes to the channel on which the node notifies waiters. `on_message` is called with each
+    /// message, on this channel and on those that are added later; `on_broken` when the connection breaks. Has
     /// no time limit.
     pub(crate) async fn open(
         target: &Target,
         channel: &str,
-        on_notification: impl Fn(u64, &str) + Send + Sync + 'static,
+        on_message: impl Fn(&str, &str) + Send + Sync + 'static,
         on_broken: impl Fn() + Send + Sync + 'static,
     ) -> Result<Self, Failure> {
         match target {
             Target::Memory(name) => {
-                #[cfg(test)]
-                if let Some(connect) = simulated::network() {
-                    let on_broken = Box::new(on_broken);
-                    let connection = connect(name.clone(), Use::Notifications, on_broken).await?;
-                    connection.listen(channel.to_owned(), Box::new(on_notification)).await?;
-                    return Ok(Self::Simulated { _connection: connection });
-                }
-                let alive = Arc::new(());
-                let listener = Arc::downgrade(&alive);
-                let notify = move |number: u64, lock: &str| {
-                    let listens = listener.strong_count() > 0;
-                    if listens {
-                        on_notification(number, lock);
-                    }
-                    listens
-                };
-                let connection = MemoryNode::named(name).connect(on_broken)?;
-                connection.listen(channel, Box::new(notify)).await?;
-                Ok(Self::Memory { _alive: alive, _connection: connection })
+                let connection = LocalConnection::open(name, on_broken).await?;
+                let channels = Mutex::default();
+                let local = Local { connection, on_message: Arc::new(on_message), channels };
+                local.subscribe(channel).await?;
+                Ok(Self::Local(local))
             }
             Target::Server(_) | Target::Sentinel(_) => {
                 let (connection, ..) = reach(target).await?;
-                listen(&connection, channel, on_notification, on_broken).boxed().await?;
-                Ok(Self::Redis { _connections: vec![connection] })
+                listen(&connection, channel, on_message, on_broken).boxed().await?;
+                Ok(Self::Redis { connections: vec![connection] })
             }
-            // A script notifies the subscribers of the server that runs it. The other servers of
-            // the cluster forward the message, and those copies are ignored.
+            // A server of a cluster passes a message on to all others. For notifications, only the copy of the server
+            // that ran the script counts.
             Target::Cluster(cluster) => {
                 let shards = cluster.masters(&[]).boxed().await?;
-                let (on_notification, on_broken) = (Arc::new(on_notification), Arc::new(on_broken));
+                let (on_message, on_broken) = (Arc::new(on_message), Arc::new(on_broken));
                 let listening = shards.into_iter().map(async |shard| {
                     let connection = open(&cluster.server(shard.place.clone())).await?;
-                    let (on_notification, on_broken) =
-                        (Arc::clone(&on_notification), Arc::clone(&on_broken));
-                    let on_notification = move |number: u64, lock: &str| {
-                        if shard.has(slot(lock)) {
-                            on_notification(number, lock);
+                    let (on_message, on_broken) = (Arc::clone(&on_message), Arc::clone(&on_broken));
+                    let notifications = channel.to_owned();
+                    let on_message = move |channel: &str, message: &str| {
+                        let lock = notification(message).filter(|_| channel == notifications);
+                        if lock.is_none_or(|(_, lock)| shard.has(slot(lock))) {
+                            on_message(channel, message);
                         }
                     };
-                    listen(&connection, channel, on_notification, move || on_broken()).await?;
+                    listen(&connection, channel, on_message, move || on_broken()).await?;
                     Ok::<_, Failure>(connection)
                 });
                 let connections = try_join_all(listening).boxed().await?;
-                Ok(Self::Redis { _connections: connections })
+                Ok(Self::Redis { connections })
             }
         }
+    }
+
+    /// Adds a channel. Has no time limit.
+    pub(crate) async fn subscribe(&self, channel: &str) -> Result<(), Failure> {
+        match self {
+            Self::Redis { connections } => {
+                let adding = connections.iter().map(|connection| subscribe(connection, channel));
+                let added = try_join_all(adding).boxed().await;
+                added.map(drop).map_err(|error| failure(&error, false))
+            }
+            Self::Local(local) => local.subscribe(channel).await,
+        }
+    }
+
+    /// Removes a channel. Has no time limit.
+    pub(crate) async fn unsubscribe(&self, channel: &str) -> Result<(), Failure> {
+        match self {
+            Self::Redis { connections } => {
+                let removing = connections
+                    .iter()
+                    .map(async |connection| change(connection, "UNSUBSCRIBE", channel).await);
+                let removed = try_join_all(removing).boxed().await;
+                removed.map(drop).map_err(|error| failure(&error, false))
+            }
+            Self::Local(local) => {
+                local.channels().remove(channel);
+                Ok(())
+            }
+        }
+    }
+}
+
+impl Local {
+    fn channels(&self) -> MutexGuard<'_, HashMap<String, Arc<()>>> {
+        self.channels.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    async fn subscribe(&self, channel: &str) -> Result<(), Failure> {
+        let alive = Arc::new(());
+        let listener = Arc::downgrade(&alive);
+        let (on_message, own) = (Arc::clone(&self.on_message), channel.to_owned());
+        match &self.connection {
+            LocalConnection::Memory(connection) => {
+                let listen = move |message: &str| {
+                    let listens = listener.strong_count() > 0;
+                    if listens {
+                        on_message(&own, message);
+                    }
+                    listens
+                };
+                connection.listen(channel, Box::new(listen)).await?;
+            }
+            #[cfg(test)]
+            LocalConnection::Simulated(connection) => {
+                let on_message = Box::new(move |message: &str| on_message(&own, message));
+                connection.listen(channel.to_owned(), on_message, listener).await?;
+            }
+        }
+        self.channels().insert(channel.to_owned(), alive);
+        Ok(())
+    }
+}
+
+impl LocalConnection {
+    async fn open(
+        name: &str,
+        on_broken: impl Fn() + Send + Sync + 'static,
+    ) -> Result<Self, Failure> {
+        #[cfg(test)]
+        if let Some(connect) = simulated::network() {
+            let connection = connect(name.to_owned(), Use::Notifications, Box::new(on_broken));
+            return connection.await.map(Self::Simulated);
+        }
+        MemoryNode::named(name).connect(on_broken).map(Self::Memory)
     }
 }
 
@@ -104,18 +182,19 @@ pub(crate) async fn reach(
     }
 }
 
-/// Subscribes a connection to the notifications on a channel.
+/// Subscribes a connection to a first channel, and passes on the messages on all channels.
 async fn listen(
     connection: &Connection<Nobody>,
     channel: &str,
-    on_notification: impl Fn(u64, &str) + Send + Sync + 'static,
+    on_message: impl Fn(&str, &str) + Send + Sync + 'static,
     on_broken: impl FnOnce() + Send + 'static,
 ) -> Result<(), Failure> {
     connection.on_push(move |kind, message| {
         if kind == PushKind::Message
-            && let Some((number, lock)) = parse_notification(message)
+            && let [Value::BulkString(channel), Value::BulkString(text)] = message
+            && let (Ok(channel), Ok(text)) = (str::from_utf8(channel), str::from_utf8(text))
         {
-            on_notification(number, lock);
+            on_message(channel, text);
         }
     });
     connection.on_broken(on_broken);
@@ -127,7 +206,15 @@ pub(crate) async fn subscribe(
     connection: &Connection<Nobody>,
     channel: &str,
 ) -> Result<(), RedisError> {
-    let command = redis::cmd("SUBSCRIBE").arg(channel).to_owned();
+    change(connection, "SUBSCRIBE", channel).await
+}
+
+async fn change(
+    connection: &Connection<Nobody>,
+    command: &str,
+    channel: &str,
+) -> Result<(), RedisError> {
+    let command = redis::cmd(command).arg(channel).to_owned();
     for reply in connection.query(&[command]).await? {
         reply.extract_error()?;
     }
@@ -135,8 +222,7 @@ pub(crate) async fn subscribe(
 }
 
 /// Parses a notification: the number of the waiter, and the lock key that is free.
-fn parse_notification(message: &[Value]) -> Option<(u64, &str)> {
-    let [_channel, Value::BulkString(payload)] = message else { return None };
-    let (number, lock) = std::str::from_utf8(payload).ok()?.split_once(' ')?;
+pub(crate) fn notification(message: &str) -> Option<(u64, &str)> {
+    let (number, lock) = message.split_once(' ')?;
     Some((number.parse().ok()?, lock))
 }

@@ -141,6 +141,27 @@ fn only_a_lease_that_reached_its_holder_is_kept_when_it_is_dropped() {
 }
 
 #[test]
+fn an_adopted_lease_is_kept_when_it_is_dropped_unless_its_adoption_was_cancelled() {
+    let servers = Servers::start(3);
+    let client = builder(&servers).build().unwrap();
+    let text = || wait(acquired(&client, &servers).detach(LONG)).unwrap().into_text();
+    let adopting = client.adopt(&text()).keep(LONG).acquire();
+    wait_until("the lock is held", || client.stats().held == 1);
+    drop(adopting);
+    wait_until("nothing is left", || client.stats().held == 0 && servers.are_empty());
+
+    let adopted = wait(client.adopt(&text()).keep(LONG).acquire()).unwrap();
+    let token = adopted.token().to_owned();
+    wait_until("all nodes have the key", || (0..3).all(|node| value(&servers, node) == token));
+    drop(adopted);
+    wait_until("the lease is released", || client.stats().held == 0);
+    // This request follows the releases on each node's connection.
+    assert!(wait(client.lock("r").locked()).unwrap());
+    assert!((0..3).all(|node| value(&servers, node) == token));
+    wait(client.close());
+}
+
+#[test]
 fn a_time_out_of_range_releases_nothing() {
     let client = Client::builder().nodes(["memory://keep-range"]).build().unwrap();
     let lease = wait(client.lock("r").acquire()).unwrap();

@@ -1,8 +1,10 @@
 //! Integration tests: the public interface on real servers.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
+mod adoption;
 mod connections;
 mod credentials;
+mod election;
 mod endurance;
 mod failovers;
 mod faults;

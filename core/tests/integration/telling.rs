@@ -220,6 +220,27 @@ fn an_acquire_that_waits_for_its_own_thread_is_logged() {
 }
 
 #[test]
+fn an_acquire_that_waits_for_a_lease_that_its_own_thread_adopted_is_logged() {
+    let recorder = Recorder::begin();
+    let client = Client::builder().nodes(["memory://adopted"]).build().unwrap();
+    let events = || recorder.about("acquire.reentrant", "adopted").len();
+    let detached = || {
+        let lease = wait(client.lock("adopted").acquire()).unwrap();
+        wait(lease.detach(TIMEOUT)).unwrap().into_text()
+    };
+    let waiting = client.lock("adopted").wait(Duration::from_millis(1500));
+    let lease = wait(client.adopt(&detached()).acquire_as(None)).unwrap();
+    assert!(wait(waiting.acquire()).is_err());
+    assert_eq!(events(), 0, "nobody knows who adopted it");
+    assert!(wait(lease.release()));
+
+    let _lease = wait(client.adopt(&detached()).acquire()).unwrap();
+    let waiting = waiting.wait_forever().acquire();
+    wait_until("the wait is logged", || events() == 1);
+    drop(waiting);
+}
+
+#[test]
 fn leases_belong_to_the_tokio_task_that_acquired_them() {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let recorder = Recorder::begin();
@@ -260,7 +281,7 @@ fn a_listener_whose_wake_up_fails_is_woken_by_the_next_record() {
             _ => true,
         }
     });
-    listener.listen([0, 4, 0, 0]);
+    listener.listen([0, 0, 4, 0, 0]);
     let client = Client::builder().nodes(["memory://wakes"]).build().unwrap();
     // Other tests may log events about leases at the same time. So the number of wake-ups may be larger than
     // expected, and records of other tests are filtered out.

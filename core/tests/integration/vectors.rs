@@ -2,7 +2,7 @@
 
 use crate::servers::Servers;
 use crate::{wait, wait_until};
-use quorlock::{Client, ClientBuilder, Error, ErrorCode, Lease, Lock, Resources, Result};
+use quorlock::{Client, ClientBuilder, Dialect, Error, ErrorCode, Lease, Lock, Resources, Result};
 use serde_json::{Value, json};
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
@@ -174,13 +174,21 @@ fn play(story: &Value) {
         Some(password) if !password.is_empty() => format!(":{password}@"),
         _ => String::new(),
     };
-    let urls = servers.ports.iter().map(|port| format!("redis://{user}127.0.0.1:{port}"));
-    let mut builder = Client::builder().nodes(urls);
-    for (option, value) in story["options"].as_object().into_iter().flatten() {
-        builder = set(builder, option, value);
-    }
-    let client = builder.build().unwrap();
+    let url = |node: usize| format!("redis://{user}127.0.0.1:{}", servers.ports[node]);
+    let open = |by: &Value| {
+        let nodes: Vec<_> = match by["nodes"].as_array() {
+            Some(nodes) => nodes.iter().map(|node| node.as_u64().unwrap() as usize).collect(),
+            None => (0..servers.ports.len()).collect(),
+        };
+        let options = [&story["options"], by].map(|options| options.as_object().into_iter());
+        let options = options.into_iter().flatten().flatten().filter(|(name, _)| *name != "nodes");
+        let builder = Client::builder().nodes(nodes.into_iter().map(url));
+        options.fold(builder, |builder, (name, value)| set(builder, name, value)).build().unwrap()
+    };
+    let client = open(&Value::Null);
+    let mut others = Vec::new();
     let mut leases: HashMap<String, Lease> = HashMap::new();
+    let mut texts: HashMap<String, String> = HashMap::new();
     for step in story["steps"].as_array().unwrap() {
         let (verb, subject) = step
             .as_object()
@@ -221,6 +229,46 @@ fn play(story: &Value) {
             "extend" => {
                 let ttl = (!step["ttl"].is_null()).then(|| milliseconds(&step["ttl"]));
                 expect(step, wait(leases[name].extend(ttl)));
+            }
+            "detach" => {
+                let detaching = match &step["within"] {
+                    Value::Null => leases[name].detach_by(Dialect::Rust, None),
+                    within => leases[name].detach(milliseconds(within)),
+                };
+                if let Some(detached) = expect(step, wait(detaching)) {
+                    texts.insert(name.to_owned(), detached.into_text());
+                }
+            }
+            "adopt" => {
+                let giver = step["text"].as_str().unwrap();
+                let replace: Vec<_> = self::texts(step, "replace").collect();
+                let text = match replace[..] {
+                    [from, to] => texts[giver].replacen(from, to, 1),
+                    _ => texts[giver].clone(),
+                };
+                let adopter = step.get("by").map_or_else(|| client.clone(), &open);
+                let mut adoption = adopter.adopt(&text);
+                for (option, value) in step["options"].as_object().into_iter().flatten() {
+                    adoption = match option.as_str() {
+                        "ttl" => adoption.ttl(milliseconds(value)),
+                        "wait" => adoption.wait(milliseconds(value)),
+                        "holder" => adoption.holder(value.as_str().unwrap()),
+                        "keep" => adoption.keep(milliseconds(value)),
+                        _ => panic!("unknown option {option} of an adoption"),
+                    };
+                }
+                let mut row = step.clone();
+                row["never"] = json!([&texts[giver][30..60]]);
+                if let Some(lease) = expect(&row, wait(adoption.acquire())) {
+                    assert_eq!(lease.resources(), leases[giver].resources());
+                    leases.insert(name.to_owned(), lease);
+                }
+                others.push(adopter);
+            }
+            "stores" => {
+                let lease = &leases[step["lease"].as_str().unwrap()];
+                let get = json!([subject, "GET", step["resource"]]);
+                wait_until(&step.to_string(), || reply(&get) == lease.token());
             }
             "locked" => {
                 let locked = expect(step, wait(client.lock(named(subject)).locked()));
@@ -284,14 +332,18 @@ fn play(story: &Value) {
             _ => drop(servers.ask(step.clone())),
         }
     }
+    others.into_iter().for_each(|client| wait(client.close()));
     wait(client.close());
 }
 
-const VERBS: [&str; 21] = [
+const VERBS: [&str; 24] = [
     "acquire",
     "try_acquire",
     "release",
     "extend",
+    "detach",
+    "adopt",
+    "stores",
     "locked",
     "status",
     "force_release",

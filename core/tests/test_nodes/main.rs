@@ -2,6 +2,8 @@
 //! is that of the process. No test sleeps: each takes milliseconds, even if it covers hours.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
+mod adoption;
+
 use quorlock::{Client, Error, ErrorCode, Fault, Lease, Level, NodeOutcome, Pending, TestNodes};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;

@@ -1,16 +1,17 @@
-//! How a held lease ends: it is lost, released, closed, or dropped by its holder.
+//! How a held lease ends: it is lost, released, closed, detached, or dropped by its holder.
 //!
 //! The protocol decides why and when a lease ended. This code notifies watchers, records the end once, and
 //! sends RELEASE. `lease.rs` and `renewer.rs` call it.
 
-use super::{Grant, HeldLease, answer_caller};
+use super::{Grant, HeldLease, Requests, answer_caller};
 use crate::command::answer::answer;
-use crate::command::request::Request;
+use crate::command::request::{Given, Request, Subject};
+use crate::error::{Error, ErrorCode, Result};
 use crate::lock::watcher::Watcher;
 use crate::runtime::Pending;
 use crate::runtime::clock;
 use crate::telemetry::events;
-use quorlock_protocol::{self as protocol, Ended, Moment, Release, Term};
+use quorlock_protocol::{self as protocol, Ended, Moment, NodeSet, Release, Term};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::oneshot;
@@ -67,6 +68,7 @@ impl HeldLease {
         match ended {
             Ended::Released => totals.releases.up(),
             Ended::ClientClosed => totals.closed.up(),
+            Ended::Detached => totals.detached.up(),
             Ended::Expired | Ended::AtLimit | Ended::Taken => totals.losses.up(),
         }
         if let Some(loss) = loss {
@@ -170,6 +172,7 @@ impl HeldLease {
             let patience = held.grant.term.patience().max(node_timeout);
             let request = held.release_request();
             let mut fan_out = driver.broadcast(request.clone(), now, patience);
+            held.release_giver();
             while let Some((node, answered)) = fan_out.next().await {
                 if answered.is_err() {
                     held.deliver_release(node, &request, node_timeout);
@@ -198,10 +201,85 @@ impl HeldLease {
     pub(super) fn deliver_release(&self, node: usize, request: &Request, patience: Duration) {
         let (holds, keys_gone_by) = {
             let state = self.state();
-            (state.holders.contains(node) || state.repaired.contains(node), state.keys_gone_by)
+            (
+                state.requests.holders.contains(node) || state.repaired.contains(node),
+                state.keys_gone_by,
+            )
         };
         if holds {
             self.driver.deliver(node, request.clone(), patience, keys_gone_by);
         }
+    }
+
+    /// Releases what is left of the lease that this one was adopted from: on nodes that have not granted the adoption.
+    fn release_giver(&self) {
+        let Some(given) = &self.grant.subject.giver else { return };
+        let subject =
+            Subject::new(Arc::clone(&self.grant.subject.keys), (*given.token).clone(), None);
+        let request = Request::release(&Arc::new(subject), self.driver.turns());
+        let node_timeout = self.driver.options.node_timeout(self.grant.term.ttl);
+        let horizon = Term { ttl: given.within, ..self.grant.term }.gone(clock::now());
+        let Requests { holders, unanswered } = self.state().requests;
+        for node in 0..self.driver.nodes.len() {
+            if !holders.contains(node) || unanswered.contains(node) {
+                self.driver.deliver(node, request.clone(), node_timeout, horizon);
+            }
+        }
+    }
+
+    /// Ends the lease for its holder, and returns the text with which another client adopts it `within` this time.
+    ///
+    /// From then on, a repair can only set the key on a node that has not answered an earlier one. The text names
+    /// these nodes.
+    pub(crate) fn detach(&self, within: Duration) -> Result<String> {
+        let Grant { resources, subject, fence, .. } = &*self.grant;
+        let silent = {
+            let mut state = self.state();
+            let (now, silent) = (clock::now(), state.unanswered());
+            if silent.len() > self.driver.quorum.tolerated() {
+                return Err(self.silent_error(silent));
+            }
+            if !state.lease.detach(now) {
+                let ended = state.lease.ended(now).unwrap_or(Ended::Expired);
+                return Err(self.end_error(&state, now, ended));
+            }
+            silent
+        };
+        #[cfg(test)]
+        crate::lock::steps::detached(subject, silent);
+        // Nothing is released, so late votes need not wait for that.
+        self.release_done.cancel();
+        self.notify_watchers(clock::now());
+        events::detached(resources, (*fence, self.grant.holder()));
+        let micros = u64::try_from(within.as_micros()).unwrap_or(u64::MAX);
+        // Without a clock, a failed adopter gives the keys back for the whole time again.
+        let until =
+            self.driver.clocks.at(clock::now()).map_or(u64::MAX, |now| now.saturating_add(micros));
+        let given = Given { token: Arc::new(subject.token.clone()), until, within };
+        Ok(self.driver.place().write(resources, &given, silent))
+    }
+
+    fn silent_error(&self, silent: NodeSet) -> Error {
+        let (resources, nodes) = (&self.grant.resources, self.driver.quorum.nodes());
+        let message = format!(
+            "too few nodes could vote on an adoption of {resources}: {} of {nodes} have not answered earlier \
+             requests for it, {}",
+            silent.len(),
+            self.driver.needed(),
+        );
+        Error::new(ErrorCode::NoQuorum, message).about(resources)
+    }
+
+    /// Releases a detached lease whose text nobody has.
+    pub(crate) fn release_detached(self: &Arc<Self>) {
+        let held = Arc::clone(self);
+        // Fails if the runtime cannot be started. The keys then expire by themselves.
+        let _ = self.driver.begin(async move {
+            let node_timeout = held.driver.options.node_timeout(held.grant.term.ttl);
+            let request = held.release_request();
+            for node in 0..held.driver.nodes.len() {
+                held.deliver_release(node, &request, node_timeout);
+            }
+        });
     }
 }

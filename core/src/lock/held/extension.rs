@@ -139,17 +139,38 @@ impl HeldLease {
         let ttl = state.lease.heal(clock::now(), self.grant.term)?;
         #[cfg(test)]
         crate::lock::steps::healing(&self.grant.subject);
-        nodes.iter().for_each(|node| state.repaired.insert(node));
+        for node in nodes.iter() {
+            state.repaired.insert(node);
+            state.unanswered_heals.push(node);
+        }
         Some(ttl)
     }
 
-    /// Records a node's answer to a HEAL with this ttl; `None` if it did not answer in time. If the lease was
-    /// released meanwhile, releases the node again.
-    pub(crate) async fn finish_repair(&self, node: usize, ttl: Duration, healed: Option<Healed>) {
-        if let Some(healed) = healed {
-            self.state().lease.healed(node, healed);
-        }
-        if self.wait_if_released().await {
+    /// Records a node's answer to a HEAL with this ttl; `None` if it did not answer in time. `is_open`: whether the
+    /// node may still apply it. If the lease was released meanwhile, releases the node again.
+    ///
+    /// A lease that was detached meanwhile is released there, too: its text says that the node may not vote.
+    pub(crate) async fn finish_repair(
+        &self,
+        node: usize,
+        ttl: Duration,
+        healed: Option<Healed>,
+        is_open: bool,
+    ) {
+        let is_released = {
+            let mut state = self.state();
+            if let Some(healed) = healed {
+                state.lease.healed(node, healed);
+            }
+            let heals = &mut state.unanswered_heals;
+            if let Some(position) = heals.iter().position(|other| *other == node && !is_open) {
+                heals.swap_remove(position);
+            }
+            // Read together with the change above, because a detach looks at both.
+            state.lease.is_released()
+        };
+        if is_released {
+            self.release_done.cancelled().await;
             let until = self.grant.key_gone_by(ttl);
             {
                 let mut state = self.state();

@@ -4,8 +4,9 @@
 use super::server::{Content, EPOCH, Keyspace, Server, Stored};
 use crate::command::keys::Keys;
 use crate::command::memory::Entries;
-use crate::command::reply::{Refusal, Reply, StoredLock};
-use crate::command::request::{Request, Subject};
+use crate::command::reply::{Elsewhere, Refusal, Reply, StoredLock};
+use crate::command::request::{Given, Request, Subject};
+use crate::command::token::Token;
 use crate::transport::subscription::Subscription;
 use quorlock_protocol::node::entry::Time;
 use quorlock_protocol::{FENCE_LIMIT, Moment, Turns};
@@ -14,7 +15,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 const PATIENCE: Duration = Duration::from_secs(60);
-const SEQUENCES: u64 = 400;
+const SEQUENCES: u64 = 500;
 const LENGTH: usize = 60;
 
 const RESOURCES: [&str; 3] = ["a", "b", "c"];
@@ -28,7 +29,7 @@ const HALF: Duration = Duration::from_millis(5);
 /// The ttl that stands for "never expires" on the in-memory node, for locks that another program took.
 const FOR_EVER: Duration = Duration::from_secs(1 << 50);
 
-type Calls = Arc<Mutex<Vec<(u64, String)>>>;
+type Calls = Arc<Mutex<Vec<String>>>;
 
 enum Step {
     Ask(Request),
@@ -46,6 +47,8 @@ enum Step {
 struct Steps {
     random: fastrand::Rng,
     subjects: Vec<Arc<Subject>>,
+    /// The subjects of earlier TRANSFERs.
+    adopters: Vec<Arc<Subject>>,
 }
 
 impl Steps {
@@ -78,8 +81,9 @@ impl Steps {
         let turns = Turns { call, keep, memory };
         let subject = self.subject();
         let ticket = self.random.bool().then(|| self.random.u64(1..5));
-        let kind = self.random.u8(0..22);
-        let subject = if kind < 6 { self.new_subject() } else { subject };
+        let kind = self.random.u8(0..29);
+        let subject =
+            if kind < 6 || kind == 22 || kind == 23 { self.new_subject() } else { subject };
         let ticket = ticket.filter(|_| subject.waiter.is_some());
         match kind {
             0..7 => Request::Acquire { subject, ttl, proposal: fence, ticket, turns },
@@ -93,7 +97,29 @@ impl Steps {
             15 => Request::Inspect([self.keys()].into()),
             16 => Request::Forget([self.keys()].into()),
             17..20 => Request::Release { subject, ticket, turns, keep: None },
-            _ => Request::Release { subject, ticket, turns, keep: Some(ttl) },
+            20..22 => Request::Release { subject, ticket, turns, keep: Some(ttl) },
+            // Often from a token with the same resources, which may hold them.
+            22..26 => {
+                let given = self.subject();
+                let keys = Arc::clone(if self.random.bool() { &given.keys } else { &subject.keys });
+                let token = subject.token.clone();
+                let giver = Some(Arc::new(given.token.clone())).filter(|giver| **giver != token);
+                let giver = giver.map(|token| Given { token, until: fence, within: ttl });
+                let subject = Arc::new(Subject { giver, ..Subject::new(keys, token, None) });
+                self.subjects.push(Arc::clone(&subject));
+                self.adopters.push(Arc::clone(&subject));
+                Request::Transfer { subject, ttl, proposal: fence }
+            }
+            28 => {
+                let channel = if self.random.bool() { "live" } else { "silent" };
+                let (keys, message) = (Arc::clone(&subject.keys), wall.to_string());
+                Request::Publish { keys, channel: channel.into(), message: message.into() }
+            }
+            _ if self.adopters.is_empty() => Request::Exists(Arc::clone(&subject.keys)),
+            _ => {
+                let adopter = self.random.usize(..self.adopters.len());
+                Request::GiveBack(Arc::clone(&self.adopters[adopter]))
+            }
         }
     }
 
@@ -191,6 +217,9 @@ fn as_server(reply: Reply) -> Reply {
         Reply::Held(refusal) => {
             Reply::Held(Refusal { expires_in: known(refusal.expires_in), ..refusal })
         }
+        Reply::NotTransferred(other) => {
+            Reply::NotTransferred(Elsewhere { expires_in: known(other.expires_in), ..other })
+        }
         Reply::Seen(kept) => Reply::Seen(StoredLock { expires_in: known(kept.expires_in), ..kept }),
         other => other,
     }
@@ -199,20 +228,25 @@ fn as_server(reply: Reply) -> Reply {
 /// Returns a label for a request and its reply. The test counts the labels, to check that all [`EXPECTED`]
 /// ones occur.
 fn kind(request: &Request, reply: &Result<Reply, String>, before: &Keyspace) -> String {
+    let own = |subject: &Arc<Subject>| (Arc::clone(subject), subject.token.clone());
     let subjects: Vec<_> = match request {
+        Request::Transfer { subject, .. } => vec![(Arc::clone(subject), subject.giver().clone())],
         Request::Acquire { subject, .. }
+        | Request::GiveBack(subject)
         | Request::Raise { subject, .. }
-        | Request::Release { subject, .. } => vec![subject],
-        Request::Extend(leases) => leases.iter().map(|(subject, _)| subject).collect(),
-        Request::Heal(leases) => leases.iter().map(|(subject, ..)| subject).collect(),
-        Request::Exists(_) | Request::Inspect(_) | Request::Forget(_) | Request::List { .. } => {
-            Vec::new()
-        }
+        | Request::Release { subject, .. } => vec![own(subject)],
+        Request::Extend(leases) => leases.iter().map(|(subject, _)| own(subject)).collect(),
+        Request::Heal(leases) => leases.iter().map(|(subject, ..)| own(subject)).collect(),
+        Request::Exists(_)
+        | Request::Inspect(_)
+        | Request::Forget(_)
+        | Request::List { .. }
+        | Request::Publish { .. } => Vec::new(),
     };
-    let is_half_held = |subject: &&Arc<Subject>| {
+    let is_half_held = |(subject, token): &(Arc<Subject>, Token)| {
         let holds = |keys: &Keys| {
             let stored = before.get(&keys.lock).map(|stored| &stored.value);
-            stored == Some(&Content::Text(subject.token.as_str().to_owned()))
+            stored == Some(&Content::Text(token.as_str().to_owned()))
         };
         let held = subject.keys.iter().filter(|keys| holds(keys)).count();
         held > 0 && held < subject.keys.len()
@@ -221,6 +255,7 @@ fn kind(request: &Request, reply: &Result<Reply, String>, before: &Keyspace) -> 
     let reply = match reply {
         Ok(Reply::Each(each)) if each.contains(&true) => "Yes".to_owned(),
         Ok(Reply::Held(Refusal { holder: Some(_), .. })) => "Held by a name".to_owned(),
+        Ok(Reply::NotTransferred(Elsewhere { holder, .. })) => name(format!("{holder:?}")),
         Ok(reply) => name(format!("{reply:?}")),
         Err(_) => "error".to_owned(),
     };
@@ -230,9 +265,9 @@ fn kind(request: &Request, reply: &Result<Reply, String>, before: &Keyspace) -> 
     format!("{}: {reply}{half}{kept}", name(format!("{request:?}")))
 }
 
-fn hear(calls: &Calls) -> impl Fn(u64, &str) + Send + Sync + use<> {
+fn hear(calls: &Calls) -> impl Fn(&str, &str) + Send + Sync + use<> {
     let calls = Arc::clone(calls);
-    move |number, lock| calls.lock().unwrap().push((number, lock.to_owned()))
+    move |_, message| calls.lock().unwrap().push(message.to_owned())
 }
 
 /// A server and an in-memory node that get the same steps.
@@ -314,15 +349,15 @@ async fn compare() {
     let mut kinds = BTreeMap::<String, usize>::new();
     for sequence in 0..SEQUENCES {
         let random = fastrand::Rng::with_seed(sequence);
-        let mut steps = Steps { random, subjects: Vec::new() };
+        let mut steps = Steps { random, subjects: Vec::new(), adopters: Vec::new() };
         pair.server.run(&["FLUSHALL"]).await.unwrap();
         pair.memory = Entries::default();
         // In some sequences the clock is about to reach the largest fence.
         let end = FENCE_LIMIT / 10_000 * 10_000;
         pair.set_clock(if sequence % 20 == 0 { end - 100_000_000 } else { EPOCH });
         let hear_memory = hear(&memory_calls);
-        let listener = move |number: u64, lock: &str| {
-            hear_memory(number, lock);
+        let listener = move |message: &str| {
+            hear_memory("live", message);
             true
         };
         pair.memory.listen("live", Box::new(listener));
@@ -376,6 +411,16 @@ const EXPECTED: &[&str] = &[
     "Acquire: Held by a name",
     "Acquire: Own",
     "Acquire: error",
+    "Transfer: Granted",
+    "Transfer: Nobody",
+    "Transfer: Nobody, half held",
+    "Transfer: Token",
+    "Transfer: Token, half held",
+    "Transfer: Own",
+    "Transfer: error",
+    "GiveBack: Yes",
+    "GiveBack: No",
+    "GiveBack: No, half held",
     "Extend: Yes",
     "Extend: Each",
     "Extend: Each, half held",
@@ -394,6 +439,7 @@ const EXPECTED: &[&str] = &[
     "Exists: Yes",
     "Forget: Yes",
     "Forget: No",
+    "Publish: Published",
 ];
 
 #[test]

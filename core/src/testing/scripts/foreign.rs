@@ -3,7 +3,7 @@
 use super::server::{Content, Server};
 use crate::command::keys::Keys;
 use crate::command::reply::{Holder, Reply};
-use crate::command::request::{Request, Subject};
+use crate::command::request::{Given, Request, Subject};
 use quorlock_protocol::{Healed, Turns};
 use std::sync::Arc;
 use std::time::Duration;
@@ -25,12 +25,18 @@ fn keys(resource: &str) -> Keys {
 
 fn subject(resources: &[&str], waiter: Option<&str>) -> Arc<Subject> {
     let keys = resources.iter().map(|resource| keys(resource)).collect();
-    Arc::new(Subject::new(keys, "token".into(), waiter.map(Arc::from)))
+    let subject = Subject::new(keys, "token".into(), waiter.map(Arc::from));
+    let given = Given { token: Arc::new("giver".into()), until: u64::MAX, within: TTL };
+    Arc::new(Subject { giver: Some(given), ..subject })
 }
 
 fn acquire(subject: &Arc<Subject>) -> Request {
     let ticket = subject.waiter.is_some().then_some(1);
     Request::Acquire { subject: Arc::clone(subject), ttl: TTL, proposal: 1, ticket, turns: TURNS }
+}
+
+fn transfer(subject: &Arc<Subject>) -> Request {
+    Request::Transfer { subject: Arc::clone(subject), ttl: TTL, proposal: 1 }
 }
 
 fn release(subject: &Arc<Subject>) -> Request {
@@ -74,17 +80,27 @@ fn a_foreign_lock_value_counts_as_held() {
                 "{command:?} {resources:?}: {replied:?}"
             );
             assert_eq!(kept, before, "{command:?} {resources:?}");
-            for request in others(&subject) {
+            let expected = match command[0] {
+                "SET" => Holder::Token("a text".into()),
+                _ => Holder::Other,
+            };
+            let (replied, kept) = server.ask(&transfer(&subject)).await;
+            // If a key is missing, it does not matter what holds another one.
+            let holder = if resources.len() > 1 { Holder::Nobody } else { expected.clone() };
+            assert!(
+                matches!(&replied, Ok(Reply::NotTransferred(other))
+                    if other.holder == holder && other.expires_in.is_none()),
+                "{command:?} {resources:?}: {replied:?}"
+            );
+            assert_eq!(kept, before, "{command:?} {resources:?}");
+            let give_back = Request::GiveBack(Arc::clone(&subject));
+            for request in others(&subject).into_iter().chain([give_back]) {
                 let (replied, kept) = server.ask(&request).await;
                 assert!(!is_done(replied.unwrap()), "{command:?} {resources:?}: {request:?}");
                 assert_eq!(kept, before, "{command:?} {resources:?}: {request:?}");
             }
             let (seen, _) = server.ask(&Request::Inspect([keys("r")].into())).await;
             let Ok(Reply::Seen(seen)) = seen else { panic!("{seen:?}") };
-            let expected = match command[0] {
-                "SET" => Holder::Token("a text".into()),
-                _ => Holder::Other,
-            };
             assert_eq!((seen.holder, seen.expires_in), (expected, None));
         }
     });
@@ -97,9 +113,11 @@ fn a_foreign_fence_prevents_grants_and_repairs() {
             set(&server, command, &keys("r").fence).await;
             let before = server.keyspace().await;
             let subject = subject(resources, None);
-            let (replied, kept) = server.ask(&acquire(&subject)).await;
-            assert!(replied.is_err(), "{command:?} {resources:?}: {replied:?}");
-            assert_eq!(kept, before, "an error must mean that nothing was changed");
+            for request in [acquire(&subject), transfer(&subject)] {
+                let (replied, kept) = server.ask(&request).await;
+                assert!(replied.is_err(), "{command:?} {resources:?}: {replied:?}");
+                assert_eq!(kept, before, "an error must mean that nothing was changed");
+            }
             let heal = Request::Heal([(Arc::clone(&subject), TTL, 1 << 52)].into());
             let (replied, kept) = server.ask(&heal).await;
             assert!(!is_done(replied.unwrap()), "{command:?} {resources:?}");

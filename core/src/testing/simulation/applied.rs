@@ -15,6 +15,8 @@ use std::time::Duration;
 pub(super) fn stored(node: &Node, request: &Request) -> String {
     let subjects: Vec<&Arc<Subject>> = match request {
         Request::Acquire { subject, .. }
+        | Request::Transfer { subject, .. }
+        | Request::GiveBack(subject)
         | Request::Raise { subject, .. }
         | Request::Release { subject, .. } => vec![subject],
         Request::Extend(locks) => locks.iter().map(|(subject, _)| subject).collect(),
@@ -22,7 +24,7 @@ pub(super) fn stored(node: &Node, request: &Request) -> String {
         Request::Exists(keys) | Request::Inspect(keys) | Request::Forget(keys) => {
             return array(keys.iter().map(|keys| about(node, keys)));
         }
-        Request::List { .. } => Vec::new(),
+        Request::List { .. } | Request::Publish { .. } => Vec::new(),
     };
     array(subjects.iter().flat_map(|subject| subject.keys.iter()).map(|keys| about(node, keys)))
 }
@@ -41,16 +43,26 @@ fn about(node: &Node, keys: &Keys) -> String {
 pub(super) fn applied(node: &Node, request: &Request, answered: &Answered) -> String {
     let yes = matches!(answered, Ok(Reply::Yes));
     let (what, locks, batch) = match request {
-        Request::Acquire { subject, ttl, proposal, .. } => {
+        Request::Acquire { subject, ttl, proposal, .. }
+        | Request::Transfer { subject, ttl, proposal, .. } => {
+            let what = match request {
+                Request::Acquire { .. } => "acquire",
+                _ => "transfer",
+            };
             let fence = match answered {
                 Ok(Reply::Granted { fence, .. }) => fence.to_string(),
                 _ => "null".to_owned(),
             };
             let token = quoted(&subject.token);
-            ("acquire", format!("[[{token},{},{proposal},{fence}]]", ttl.as_nanos()), 0)
+            (what, format!("[[{token},{},{proposal},{fence}]]", ttl.as_nanos()), 0)
         }
         Request::Raise { subject, fence, .. } => {
             ("raise", format!("[[{},{fence},{yes}]]", quoted(&subject.token)), 0)
+        }
+        Request::GiveBack(subject) => {
+            let now = subject.keys.first().and_then(|keys| node.stored(&keys.lock).token);
+            let left = now.map_or(0, |(_, left)| left.as_nanos());
+            ("give_back", format!("[[{},{left},{yes}]]", quoted(&subject.token)), 0)
         }
         Request::Release { subject, keep, .. } => {
             let kept = keep.map_or("null".to_owned(), |ttl| ttl.as_nanos().to_string());
@@ -81,9 +93,10 @@ pub(super) fn applied(node: &Node, request: &Request, answered: &Answered) -> St
                 };
             ("heal", array(locks.iter().zip(each).map(lock)), 0)
         }
-        Request::Exists(_) | Request::Inspect(_) | Request::List { .. } => {
-            ("read", "[]".to_owned(), 0)
-        }
+        Request::Exists(_)
+        | Request::Inspect(_)
+        | Request::List { .. }
+        | Request::Publish { .. } => ("read", "[]".to_owned(), 0),
         Request::Forget(_) => ("forget", "[]".to_owned(), 0),
     };
     let stored = stored(node, request);

@@ -1,6 +1,6 @@
 //! Runs seeds and prints totals. `make simulate` runs the test in this file.
 
-use super::life::simulate;
+use super::life::{Work, simulate};
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -42,7 +42,7 @@ fn run(first: u64, seeds: u64) {
                     if seed >= first + seeds {
                         return;
                     }
-                    let run = simulate(seed, false);
+                    let run = simulate(seed, false, Work::Lock);
                     let mut total = lock(&total);
                     for (what, count) in run.counts {
                         *total.counts.entry(what).or_default() += count;
@@ -72,7 +72,7 @@ fn run(first: u64, seeds: u64) {
 
 /// Runs one seed and prints its history.
 fn show(seed: u64) {
-    let run = simulate(seed, true);
+    let run = simulate(seed, true, Work::Lock);
     println!("{}\n\nseed {seed}: {:#?}\n{:#?}", run.story, run.scenario, run.counts);
     assert!(run.violations.is_empty(), "{}", run.violations.join("\n"));
     println!("no violation");

@@ -35,7 +35,7 @@ struct HistoryState {
     violations: Vec<(Duration, String)>,
     /// The process that made each token, by the token's random digits.
     makers: HashMap<String, String>,
-    /// Tokens that a node received on a connection that had broken already.
+    /// Tokens that a node received on a connection that had broken already, and those of detached leases.
     late: HashSet<Token>,
     /// The names of the processes that were killed.
     killed: HashSet<String>,
@@ -116,7 +116,7 @@ impl History {
     pub(super) fn came_late(&self, request: &Request) {
         let mut state = self.state();
         match request {
-            Request::Acquire { subject, .. } => {
+            Request::Acquire { subject, .. } | Request::Transfer { subject, .. } => {
                 state.late.insert(subject.token.clone());
             }
             Request::Heal(locks) => {
@@ -128,8 +128,15 @@ impl History {
         self.count("requests that arrived late");
     }
 
+    /// Whether keys with this token may be left.
     pub(super) fn is_late(&self, token: &Token) -> bool {
         self.state().late.contains(token)
+    }
+
+    /// Records that a lease with this token was detached. Its keys may stay until they expire: nobody may adopt it,
+    /// or not on all nodes.
+    pub(super) fn handed(&self, token: &str) {
+        self.state().late.insert(token.into());
     }
 
     /// Records that a process was killed. It may leave keys on the nodes.

@@ -32,8 +32,17 @@ pub(super) struct Run {
     pub(super) story: String,
 }
 
+/// What the processes of a world do.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Work {
+    /// They acquire locks, hold them and hand them over.
+    Lock,
+    /// They elect leaders.
+    Elect,
+}
+
 /// Runs a seed. With `is_traced`, the history contains every request.
-pub(super) fn simulate(seed: u64, is_traced: bool) -> Run {
+pub(super) fn simulate(seed: u64, is_traced: bool, work: Work) -> Run {
     let mut builder = Builder::new_current_thread();
     builder.enable_time().start_paused(true);
     // Without a seed, tokio resumes tasks that are woken together in random order, and a run is not
@@ -50,7 +59,8 @@ pub(super) fn simulate(seed: u64, is_traced: bool) -> Run {
         });
         let world = World::new(nodes.collect(), random.fork(), Some(seed), is_traced);
         let witness = Witness::new(scenario.resources, scenario.fences_grow);
-        let mut life = Life { world: Arc::clone(&world), scenario, witness, random, started: 0 };
+        let (life_world, started) = (Arc::clone(&world), 0);
+        let mut life = Life { world: life_world, scenario, witness, random, started, work };
         if timeout(LIMIT, life.live()).await.is_err() {
             world.violation("the simulation does not end".to_owned());
         }
@@ -71,6 +81,7 @@ struct Life {
     random: fastrand::Rng,
     /// The number of processes started so far.
     started: usize,
+    work: Work,
 }
 
 /// A process with its client and its tasks.
@@ -144,8 +155,16 @@ impl Life {
     fn employ(&mut self) -> Employed {
         let (process, client) = self.start();
         let tasks = 0..self.scenario.tasks;
-        let tasks = tasks.map(|_| process.spawn(self.program(&process, &client).run()));
-        let tasks = tasks.collect();
+        let task = |_| {
+            let (program, work) = (self.program(&process, &client), self.work);
+            process.spawn(async move {
+                match work {
+                    Work::Lock => program.run().await,
+                    Work::Elect => program.elect().await,
+                }
+            })
+        };
+        let tasks = tasks.map(task).collect();
         Employed { process, client, tasks }
     }
 

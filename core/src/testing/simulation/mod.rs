@@ -13,9 +13,12 @@
 
 mod applied;
 mod check;
+mod desk;
 mod directed;
+mod elections;
 mod evidence;
 mod faults;
+mod handover;
 mod history;
 mod life;
 mod link;

@@ -9,7 +9,7 @@ use crate::command::answer::{Answered, Failure};
 use crate::command::request::{Request, Subject};
 use crate::error::NodeOutcome;
 use crate::transport::handshake::ServerInfo;
-use crate::transport::simulated::{self, CONNECT, OnAnswer, OnNotification, Use};
+use crate::transport::simulated::{self, CONNECT, OnAnswer, OnMessage, Use};
 use futures_util::future::{BoxFuture, FutureExt};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
@@ -34,10 +34,10 @@ struct Message {
 enum Body {
     Ask(Request, oneshot::Sender<Answered>),
     Look(oneshot::Sender<ServerInfo>),
-    Listen(String, Hear, oneshot::Sender<()>),
+    Listen(String, Hear, Weak<()>, oneshot::Sender<()>),
 }
 
-type Hear = Arc<dyn Fn(u64, &str) + Send + Sync>;
+type Hear = Arc<dyn Fn(&str) + Send + Sync>;
 
 /// A reply in flight to the client.
 struct Reply {
@@ -166,15 +166,16 @@ async fn serve(
                 let info = node.server_info();
                 Box::new(move || drop(reply.send(info)))
             }
-            Body::Listen(channel, hear, reply) => {
+            Body::Listen(channel, hear, alive, reply) => {
                 let calls = Calls {
                     hear,
+                    alive,
                     link: Arc::clone(&link),
                     shared: Arc::clone(&shared),
                     world: Arc::clone(&world),
                     down: down.clone(),
                 };
-                node.listen(&channel, Box::new(move |number, lock| calls.send(number, lock)));
+                node.listen(&channel, Box::new(move |message| calls.send(message)));
                 Box::new(move || {
                     let _ = reply.send(());
                 })
@@ -186,9 +187,10 @@ async fn serve(
     }
 }
 
-/// The path of a node's notifications to a subscribed process.
+/// The path of a node's messages to a subscribed process.
 struct Calls {
     hear: Hear,
+    alive: Weak<()>,
     link: Arc<Link>,
     shared: Arc<Shared>,
     world: Arc<World>,
@@ -196,9 +198,12 @@ struct Calls {
 }
 
 impl Calls {
-    /// Sends a notification. Returns `false` if the connection is closed as far as the node knows.
-    fn send(&self, number: u64, lock: &str) -> bool {
-        if self.shared.broken.is_cancelled() || self.shared.is_abandoned.load(Ordering::Relaxed) {
+    /// Sends a message. Returns `false` if the subscription or its connection is closed as far as the node knows.
+    fn send(&self, message: &str) -> bool {
+        if self.shared.broken.is_cancelled()
+            || self.shared.is_abandoned.load(Ordering::Relaxed)
+            || self.alive.strong_count() == 0
+        {
             return false;
         }
         if self.link.loses_calls.load(Ordering::Relaxed) {
@@ -206,8 +211,8 @@ impl Calls {
         }
         let delay = self.world.random(self.link.delay());
         let due = Instant::now() + Duration::from_millis(delay);
-        let (hear, lock) = (Arc::clone(&self.hear), lock.to_owned());
-        self.down.send(Reply { due, deliver: Box::new(move || hear(number, &lock)) }).is_ok()
+        let (hear, message) = (Arc::clone(&self.hear), message.to_owned());
+        self.down.send(Reply { due, deliver: Box::new(move || hear(&message)) }).is_ok()
     }
 }
 
@@ -221,6 +226,8 @@ fn trace(
 ) -> String {
     let (what, tokens) = match request {
         Request::Acquire { subject, .. } => ("ACQUIRE", vec![subject]),
+        Request::Transfer { subject, .. } => ("TRANSFER", vec![subject]),
+        Request::GiveBack(subject) => ("GIVE BACK", vec![subject]),
         Request::Raise { subject, .. } => ("RAISE", vec![subject]),
         Request::Release { subject, ticket: None, .. } => ("RELEASE", vec![subject]),
         Request::Release { subject, .. } => ("RELEASE and wait", vec![subject]),
@@ -230,6 +237,7 @@ fn trace(
         Request::Inspect(_) => ("INSPECT", Vec::new()),
         Request::Forget(_) => ("FORGET", Vec::new()),
         Request::List { .. } => ("LIST", Vec::new()),
+        Request::Publish { .. } => ("PUBLISH", Vec::new()),
     };
     let about = |subject: &&Arc<Subject>| {
         let token = &subject.token;
@@ -282,9 +290,14 @@ impl simulated::Connection for Connection {
         self.unless_broken(info).boxed()
     }
 
-    fn listen(&self, channel: String, hear: OnNotification) -> BoxFuture<'_, Result<(), Failure>> {
+    fn listen(
+        &self,
+        channel: String,
+        hear: OnMessage,
+        alive: Weak<()>,
+    ) -> BoxFuture<'_, Result<(), Failure>> {
         let (reply, done) = oneshot::channel();
-        self.send(Body::Listen(channel, hear.into(), reply));
+        self.send(Body::Listen(channel, hear.into(), alive, reply));
         self.unless_broken(done).boxed()
     }
 }

@@ -46,15 +46,15 @@ pub(super) struct Program {
 }
 
 impl Program {
-    fn random(&self, range: std::ops::Range<u64>) -> u64 {
+    pub(super) fn random(&self, range: std::ops::Range<u64>) -> u64 {
         self.process.world.random(range)
     }
 
-    fn milliseconds(&self, range: std::ops::Range<u64>) -> Duration {
+    pub(super) fn milliseconds(&self, range: std::ops::Range<u64>) -> Duration {
         self.process.world.milliseconds(range)
     }
 
-    fn chance(&self, percent: u64) -> bool {
+    pub(super) fn chance(&self, percent: u64) -> bool {
         self.process.world.chance(percent)
     }
 
@@ -88,6 +88,11 @@ impl Program {
     }
 
     async fn turn(&self) {
+        if self.chance(30)
+            && let Some((lease, resources)) = self.adopt().await
+        {
+            return self.hold(lease, &resources).await;
+        }
         let resources = self.some_resources();
         let shortest = (self.scenario.ttl.as_millis() as u64 / 2).max(10);
         let ttl = self.milliseconds(shortest..self.scenario.ttl.as_millis() as u64 + 1);
@@ -117,7 +122,7 @@ impl Program {
                 drop(waiting);
                 self.in_order(overtaken);
                 self.witness.granted(&self.process, &resources, &lease);
-                self.hold(lease).await;
+                self.hold(lease, &resources).await;
             }
             Err(error) => match error.code() {
                 ErrorCode::Timeout => {
@@ -203,7 +208,7 @@ impl Program {
         }
     }
 
-    async fn hold(&self, lease: Lease) {
+    async fn hold(&self, lease: Lease, resources: &[usize]) {
         let mut was_lost = false;
         // Most work is short.
         let longest = [2, 20, (self.scenario.ttl.as_millis() as u64 / 2 + 2).min(1_500)];
@@ -244,6 +249,7 @@ impl Program {
                 }
             }
             1 => return world.count("leases dropped"),
+            2 | 3 if self.hand_over(&lease, resources).await => return,
             _ => {}
         }
         self.check_validity(&lease, &mut was_lost);
@@ -278,12 +284,12 @@ impl Program {
         *was_lost |= !is_valid;
     }
 
-    fn wrong(&self, lease: &Lease, what: &str) {
+    pub(super) fn wrong(&self, lease: &Lease, what: &str) {
         let name = &self.process.name;
         self.process.world.violation(format!("{name}: lease {lease:?} {what}"));
     }
 
-    fn in_time(&self, what: &str, began: Duration, wait: Duration) {
+    pub(super) fn in_time(&self, what: &str, began: Duration, wait: Duration) {
         let took = self.process.world.elapsed() - began;
         let patience = match self.scenario.faults.pause {
             Some(_) => PATIENCE,

@@ -1,5 +1,6 @@
 //! The witness observes all leases of a world and checks exclusion, fences and the order of waiters.
 
+use super::desk::Desk;
 use super::process::{Process, within};
 use crate::Lease;
 use crate::lock::held::HeldLease;
@@ -14,6 +15,8 @@ pub(super) struct Witness {
     arrivals: Mutex<Arrivals>,
     is_over: AtomicBool,
     fences_grow: bool,
+    /// The detached leases.
+    pub(super) desk: Desk,
 }
 
 #[derive(Default)]
@@ -74,7 +77,8 @@ impl Witness {
     pub(super) fn new(resources: usize, fences_grow: bool) -> Arc<Self> {
         let resources = (0..resources).map(|_| Mutex::default()).collect();
         let is_over = AtomicBool::new(false);
-        Arc::new(Self { resources, arrivals: Mutex::default(), is_over, fences_grow })
+        let (arrivals, desk) = (Mutex::default(), Desk::default());
+        Arc::new(Self { resources, arrivals, is_over, fences_grow, desk })
     }
 
     fn resource(&self, number: usize) -> MutexGuard<'_, Resource> {

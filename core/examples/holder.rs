@@ -1,0 +1,49 @@
+//! The Rust client of `tests/cross/test_languages.py`: runs one JSON command per line of stdin, like
+//! `tests/cross/holder.js`.
+#![allow(clippy::unwrap_used, reason = "a test program ends at anything unexpected")]
+
+use quorlock::{Client, Error, Lease};
+use serde_json::{Value, json};
+use std::collections::HashMap;
+use std::io::stdin;
+use std::time::Duration;
+
+#[tokio::main(flavor = "current_thread")]
+async fn main() {
+    let client = Client::builder().nodes(std::env::args().skip(1)).build().unwrap();
+    let mut leases = HashMap::new();
+    for line in stdin().lines() {
+        let command: Value = serde_json::from_str(&line.unwrap()).unwrap();
+        let answer = match run(&client, &mut leases, &command).await {
+            Ok(ok) => json!({ "ok": ok }),
+            Err(error) => json!({ "error": error.code().as_str() }),
+        };
+        println!("{answer}");
+    }
+    client.close().await;
+}
+
+async fn run(
+    client: &Client,
+    leases: &mut HashMap<String, Lease>,
+    command: &Value,
+) -> Result<Value, Error> {
+    let name = |verb: &str| command[verb].as_str().map(str::to_owned);
+    if let Some(resource) = name("lock") {
+        let lease = client.lock(&*resource).acquire().await?;
+        let held = json!({ "fence": lease.fence(), "token": lease.token() });
+        leases.insert(resource, lease);
+        Ok(held)
+    } else if let Some(resource) = name("adopt") {
+        let lease = client.adopt(command["text"].as_str().unwrap()).acquire().await?;
+        let held = json!({ "fence": lease.fence(), "token": lease.token() });
+        leases.insert(resource, lease);
+        Ok(held)
+    } else if let Some(resource) = name("detach") {
+        let within = Duration::from_millis(command["within"].as_u64().unwrap());
+        Ok(json!(leases[&resource].detach(within).await?.into_text()))
+    } else {
+        let lease = &leases[&name("release").expect("a command")];
+        Ok(json!(lease.release().await))
+    }
+}

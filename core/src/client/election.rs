@@ -1,0 +1,262 @@
+//! [`Election`]: the public type of a candidate for the leader of a resource, and its options.
+//!
+//! A leader is the holder of the lock on the resource. A candidate waits for the lock, and at the same time for a
+//! leader that hands its lease over. Whichever comes first is cancelled for the other. `lock/succession.rs` has the
+//! messages.
+
+use crate::client::adoption::Adoption;
+use crate::client::lock::Lock;
+use crate::client::setup::Setup;
+use crate::command::keys::Keys;
+use crate::config::resources::Resources;
+use crate::config::value::{Dialect, OptionValue};
+use crate::error::{Error, ErrorCode, Result};
+use crate::lock::driver::Driver;
+use crate::lock::lease::Lease;
+use crate::lock::subscriber::Topic;
+use crate::lock::succession::{announce, candidate_channel};
+use crate::runtime::timer::sleep;
+use crate::runtime::{Pending, random};
+use crate::telemetry::events;
+use std::fmt;
+use std::future::pending;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::oneshot;
+
+/// A candidate for the leader of a resource: see [`Client::elect`](crate::Client::elect). It holds nothing until it is
+/// elected, so it can be cloned.
+#[derive(Clone)]
+#[must_use = "a candidate does nothing until `next` or `run` is called"]
+pub struct Election {
+    setup: Arc<Setup>,
+    lock: Lock,
+}
+
+impl Election {
+    pub(crate) fn new(setup: Arc<Setup>, resource: String) -> Self {
+        let lock = Lock::new(Arc::clone(&setup), resource.into());
+        Self { setup, lock: lock.wait_forever().unlimited_hold() }
+    }
+
+    /// Sets the time for which the nodes keep the leader's lease if it is not extended: 10 ms to 24 h. After a crash,
+    /// there is no leader for at most this time.
+    pub fn ttl(self, ttl: Duration) -> Self {
+        self.with(|lock| lock.ttl(ttl))
+    }
+
+    /// Sets whether the leader's lease is extended automatically until it is released.
+    pub fn auto_extend(self, auto_extend: bool) -> Self {
+        self.with(|lock| lock.auto_extend(auto_extend))
+    }
+
+    /// Sets the maximum time that a leader keeps its lease, despite extensions: 10 ms or more. By default there is no
+    /// limit, whatever the client's is.
+    pub fn max_hold(self, max_hold: Duration) -> Self {
+        self.with(|lock| lock.max_hold(max_hold))
+    }
+
+    /// Sets the name of the candidate: at most 128 bytes without control characters. Observers see it, and a leader hands
+    /// over to it. With an empty name, nobody can hand over to this candidate.
+    pub fn holder(self, name: impl Into<String>) -> Self {
+        self.with(|lock| lock.holder(name))
+    }
+
+    /// Sets how long the nodes keep the key of a leader that releases its lease. See [`Lock::keep`].
+    pub fn keep(self, keep: Duration) -> Self {
+        self.with(|lock| lock.keep(keep))
+    }
+
+    /// Sets an option by name, for language bindings. See [`Lock::option`].
+    pub fn option(self, dialect: Dialect, name: &str, value: &OptionValue) -> Self {
+        self.with(|lock| lock.election_option(dialect, name, value))
+    }
+
+    /// Returns the candidate, or the first error in its resource and options.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorCode::Config`] for an invalid resource or option.
+    pub fn checked(self) -> Result<Self> {
+        let Self { setup, lock } = self;
+        Ok(Self { setup, lock: lock.checked()? })
+    }
+
+    /// The resource whose leader is elected.
+    pub fn resource(&self) -> &str {
+        self.lock.resources().first().map(String::as_str).unwrap_or_default()
+    }
+
+    /// Waits, without a limit, until this candidate is elected, and returns the leader's lease. Dropping the result ends
+    /// the candidacy.
+    ///
+    /// While too few nodes can vote, the candidate tries again. Only [`ErrorCode::Config`] and
+    /// [`ErrorCode::Closed`] end the wait.
+    pub fn next(&self) -> Pending<Result<Lease>> {
+        self.next_as().delivered_by(Lock::deliver)
+    }
+
+    /// Like [`Election::next`], for language bindings.
+    #[doc(hidden)]
+    pub fn next_as(&self) -> Pending<Result<Lease>> {
+        let started = self.lock.prepare().and_then(|keys| {
+            let driver = Arc::clone(self.setup.driver());
+            let campaign = Campaign { election: self.clone(), driver: Arc::clone(&driver), keys };
+            let (sender, receiver) = oneshot::channel();
+            driver.begin(campaign.run(sender))?;
+            Ok(Pending::open_ended(receiver))
+        });
+        started.unwrap_or_else(|error| Pending::ready(Err(error)))
+    }
+
+    /// Calls `lead` whenever this candidate is elected, and returns its result. Afterwards the lease is released,
+    /// unless `lead` has [handed it over](Lease::hand_over).
+    ///
+    /// If the lease is lost, `lead` is dropped before another leader can be elected, and the candidate campaigns again.
+    /// It does the same if `lead` returns after the loss. Dropping the result of `run` drops `lead` and releases the
+    /// lease in the background, also if a task that `lead` has spawned still has the lease.
+    ///
+    /// # Errors
+    ///
+    /// As for [`Election::next`].
+    ///
+    /// ```
+    /// # async fn run() -> quorlock::Result<()> {
+    /// # let client = quorlock::Client::builder().nodes(["memory://elect"]).build()?;
+    /// let election = client.elect("reports");
+    /// let written = election.run(|lease| async move {
+    ///     println!("elected with fence {}", lease.fence());
+    ///     "one report"
+    /// });
+    /// assert_eq!(written.await?, "one report");
+    /// # Ok(())
+    /// # }
+    /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(run()).unwrap();
+    /// ```
+    pub async fn run<T, F: Future<Output = T>>(
+        self,
+        // Not `AsyncFnMut`: the compiler could not tell that the future may be sent to another thread.
+        mut lead: impl FnMut(Arc<Lease>) -> F,
+    ) -> Result<T> {
+        loop {
+            let leading = Leading(Arc::new(self.next().await?));
+            let lease = &leading.0;
+            let lost = async {
+                if lease.lost().await.is_none() {
+                    // Released, detached or handed over by `lead`, which goes on.
+                    pending::<()>().await;
+                }
+            };
+            let led = tokio::select! {
+                // First, so that `lead` does nothing more after the loss.
+                biased;
+                () = lost => continue,
+                led = lead(Arc::clone(lease)) => led,
+            };
+            lease.release().await;
+            if lease.loss().is_none() {
+                return Ok(led);
+            }
+        }
+    }
+
+    fn with(self, change: impl FnOnce(Lock) -> Lock) -> Self {
+        let Self { setup, lock } = self;
+        Self { setup, lock: change(lock) }
+    }
+}
+
+impl fmt::Debug for Election {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Election").field("resource", &self.resource()).finish_non_exhaustive()
+    }
+}
+
+/// The lease of a leader, which is released when `run` ends.
+struct Leading(Arc<Lease>);
+
+impl Drop for Leading {
+    fn drop(&mut self) {
+        // The release goes on without a caller.
+        drop(self.0.release());
+    }
+}
+
+/// One wait to be elected.
+struct Campaign {
+    election: Election,
+    driver: Arc<Driver>,
+    keys: Arc<[Keys]>,
+}
+
+impl Campaign {
+    /// Waits until the candidate is elected or cannot be, and answers the caller, unless that is gone before.
+    async fn run(self, mut caller: oneshot::Sender<Result<Lease>>) {
+        let elected = tokio::select! {
+            biased;
+            () = caller.closed() => return,
+            elected = self.elected() => elected,
+        };
+        // Sending fails if the caller is gone. Dropping the lease then releases it.
+        let _ = caller.send(elected);
+    }
+
+    async fn elected(&self) -> Result<Lease> {
+        let (lease, is_successor) = tokio::select! {
+            biased;
+            lease = self.succeed() => (lease, true),
+            acquired = self.acquire() => (acquired?, false),
+        };
+        let (resource, fence) = (lease.resource(), lease.only_fence()?);
+        let resources = Resources::from(resource);
+        events::elected(&resources, (fence, lease.holder()), is_successor);
+        self.driver.totals.elections.up();
+        announce(&self.driver, &self.keys, resource, fence);
+        Ok(lease)
+    }
+
+    /// Acquires the lock. An outage is no end.
+    async fn acquire(&self) -> Result<Lease> {
+        let mut trouble = false;
+        loop {
+            match self.election.lock.acquire_as(None).await {
+                Err(error) if error.code() == ErrorCode::NoQuorum => {
+                    let resources = Resources::from(self.election.resource());
+                    events::no_election(&resources, &error, trouble);
+                    trouble = true;
+                    // The acquire itself has tried for `connect_timeout`.
+                    let delay = self.driver.options.retry_delay.draw(random::random());
+                    let pause = self.driver.closing.run_until_cancelled(sleep(delay));
+                    if pause.await.is_none() {
+                        return Err(Error::closed().about(&resources));
+                    }
+                }
+                acquired => return acquired,
+            }
+        }
+    }
+
+    /// Adopts the lease of a leader that hands it over to this candidate. Never returns without one.
+    async fn succeed(&self) -> Lease {
+        let Some(mut topic) = self.listen() else { return pending().await };
+        loop {
+            let text = topic.next().await;
+            let adoption = Adoption::new(Arc::clone(&self.election.setup), &text);
+            // The message is only a hint: it may be a probe, forged, of another resource, or too late.
+            let Some(adoption) = adoption.like(&self.election.lock) else { continue };
+            if let Ok(lease) = adoption.acquire_as(None).await {
+                return lease;
+            }
+            // Other nodes have passed on the same text. If it is still of use, the leader sends it again.
+            topic.clear();
+        }
+    }
+
+    /// Subscribes to the messages for this candidate; `None` if it has no name.
+    fn listen(&self) -> Option<Topic> {
+        let holder = self.election.lock.holder_name(&self.driver);
+        let prefix = &self.driver.options.key_prefix;
+        let channel = candidate_channel(prefix, self.election.resource(), &holder);
+        (!holder.is_empty()).then(|| self.driver.waiters.subscribe(&channel))
+    }
+}

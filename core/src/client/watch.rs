@@ -1,0 +1,154 @@
+//! [`Watch`]: the public type that observes who leads. It takes no part in the election.
+//!
+//! A watch reads all nodes at an interval, and at once when a new leader announces itself. `next_leader` of the protocol
+//! decides what it may report.
+
+use crate::client::lock::Lock;
+use crate::client::setup::Setup;
+use crate::command::keys::Keys;
+use crate::error::{Error, Result};
+use crate::lock::driver::Driver;
+use crate::lock::subscriber::Topic;
+use crate::lock::succession::{leader_channel, look};
+use crate::runtime::fork::PerProcess;
+use crate::runtime::timer::timeout;
+use crate::runtime::{Pending, random};
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+use tokio::sync::oneshot;
+
+/// The longest time between two readings of the nodes. It is shortened at random, by half at most, so that observers
+/// that were started together do not read together.
+const INTERVAL: Duration = Duration::from_secs(1);
+
+/// A leader, as an observer sees it. A hint: the leader may be gone already.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Leader {
+    /// The name of the leader; empty if it has none.
+    pub holder: String,
+    /// The fencing token of the leader's lease.
+    pub fence: u64,
+}
+
+/// An observer of the leader of a resource: see [`Client::watch`](crate::Client::watch).
+#[must_use = "a watch does nothing until `next` is called"]
+pub struct Watch {
+    setup: Arc<Setup>,
+    lock: Lock,
+    seen: u64,
+    /// Kept between two calls, so that no announcement is missed. `None` before the first call.
+    topic: Arc<PerProcess<Mutex<Option<Topic>>>>,
+}
+
+impl Watch {
+    pub(crate) fn new(setup: Arc<Setup>, resource: String) -> Self {
+        let lock = Lock::new(Arc::clone(&setup), resource.into());
+        Self { setup, lock, seen: 0, topic: Arc::new(PerProcess::new()) }
+    }
+
+    /// Waits, without a limit, for a leader that this method has not returned before: one with a larger fence. The first
+    /// call returns the present leader, if there is one. Leaders that follow one another quickly may be skipped,
+    /// except for the last. Cancel-safe.
+    ///
+    /// # Errors
+    ///
+    /// As for [`Watch::after`].
+    pub async fn next(&mut self) -> Result<Leader> {
+        let leader = self.after(self.seen).await?;
+        self.seen = leader.fence;
+        Ok(leader)
+    }
+
+    /// Waits, without a limit, for a leader whose fence is larger than `fence`. An observer that has stored the largest
+    /// fence that it has seen can go on with it after a restart.
+    ///
+    /// An outage does not end the wait. It is an error with [`ErrorCode::Config`] if the resource is invalid, and with
+    /// [`ErrorCode::Closed`] if the client is closed.
+    ///
+    /// [`ErrorCode::Config`]: crate::ErrorCode::Config
+    /// [`ErrorCode::Closed`]: crate::ErrorCode::Closed
+    pub fn after(&self, fence: u64) -> Pending<Result<Leader>> {
+        let started = self.lock.prepare().and_then(|keys| {
+            let driver = Arc::clone(self.setup.driver());
+            let (sender, receiver) = oneshot::channel();
+            let (resource, topic) = (self.resource().to_owned(), Arc::clone(&self.topic));
+            let observer = Observer { driver: Arc::clone(&driver), keys, resource, topic };
+            driver.begin(observer.run(fence, sender))?;
+            Ok(Pending::open_ended(receiver))
+        });
+        started.unwrap_or_else(|error| Pending::ready(Err(error)))
+    }
+
+    /// Returns the watch, or the error in its resource.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorCode::Config`](crate::ErrorCode::Config) for an invalid resource.
+    pub fn checked(self) -> Result<Self> {
+        self.lock.clone().checked().map(|_| self)
+    }
+
+    /// The resource whose leader is observed.
+    pub fn resource(&self) -> &str {
+        self.lock.resources().first().map(String::as_str).unwrap_or_default()
+    }
+}
+
+impl fmt::Debug for Watch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Watch")
+            .field("resource", &self.resource())
+            .field("seen", &self.seen)
+            .finish_non_exhaustive()
+    }
+}
+
+/// One wait for a leader.
+struct Observer {
+    driver: Arc<Driver>,
+    keys: Arc<[Keys]>,
+    resource: String,
+    topic: Arc<PerProcess<Mutex<Option<Topic>>>>,
+}
+
+impl Observer {
+    async fn run(self, after: u64, mut caller: oneshot::Sender<Result<Leader>>) {
+        let kept = self.topic().take();
+        let mut topic = kept.unwrap_or_else(|| {
+            let channel = leader_channel(&self.driver.options.key_prefix, &self.resource);
+            self.driver.waiters.subscribe(&channel)
+        });
+        let found = tokio::select! {
+            biased;
+            () = caller.closed() => None,
+            () = self.driver.closing.cancelled() => Some(Err(Error::closed())),
+            found = self.find(after, &mut topic) => Some(found),
+        };
+        *self.topic() = Some(topic);
+        if let Some(found) = found {
+            // Sending fails if the caller is gone.
+            let _ = caller.send(found.map_err(|error| error.about(&[self.resource])));
+        }
+    }
+
+    fn topic(&self) -> MutexGuard<'_, Option<Topic>> {
+        let topic = self.topic.get_or_init(Mutex::default);
+        topic.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    async fn find(&self, after: u64, topic: &mut Topic) -> Result<Leader> {
+        loop {
+            // Announcements from now on are of leaders that the reading may miss.
+            topic.clear();
+            self.driver.ready().await?;
+            if let Some((token, fence)) = look(&self.driver, &self.keys, after).await {
+                let holder = token.holder().unwrap_or_default().to_owned();
+                return Ok(Leader { holder, fence });
+            }
+            // An announcement or the end of the interval, whichever comes first.
+            let _ = timeout(INTERVAL.mul_f64(random::jitter()), topic.next()).await;
+        }
+    }
+}

@@ -1,0 +1,78 @@
+//! Detaching a lease: its holder gives it up, and gets a text with which another client adopts it.
+//!
+//! The lease ends for its holder before anyone sees the text, and no repair begins after that. So the token is
+//! only on nodes that have it already, and those that may get it by a request under way are named in the text.
+//! `lease.rs` starts this.
+
+use crate::error::Result;
+use crate::lock::extend::extend;
+use crate::lock::held::{HeldLease, LeaseState};
+use crate::runtime::fork::Owned;
+use quorlock_protocol::Term;
+use std::fmt;
+use std::sync::Arc;
+use tokio::sync::oneshot;
+
+/// A lease that its holder has given up, for another client to adopt: see [`Lease::detach`](crate::Lease::detach).
+///
+/// Dropping it without taking the text releases the lock, because nobody could adopt the lease.
+#[must_use = "dropping it releases the lock; `into_text` returns the text for the adopter"]
+pub struct Detached {
+    text: String,
+    /// `None` once the text was taken.
+    held: Option<Owned<Arc<HeldLease>>>,
+}
+
+impl Detached {
+    /// Returns the text to pass to [`Client::adopt`](crate::Client::adopt): ASCII letters, digits, `-` and `:`. It
+    /// is a secret: anyone who has it, and access to the nodes, can adopt the lease.
+    pub fn into_text(mut self) -> String {
+        self.held = None;
+        std::mem::take(&mut self.text)
+    }
+}
+
+impl Drop for Detached {
+    fn drop(&mut self) {
+        if let Some(held) = self.held.as_ref().and_then(Owned::get) {
+            held.release_detached();
+        }
+    }
+}
+
+impl fmt::Debug for Detached {
+    /// Omits the text, which is a secret.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Detached").finish_non_exhaustive()
+    }
+}
+
+/// Extends the lease by `term`, ends it, and sends the text to `caller`. If the extension fails or the caller stops
+/// waiting before the end, the lease stays as it is.
+pub(crate) async fn detach(
+    held: Arc<HeldLease>,
+    term: Term,
+    mut caller: oneshot::Sender<Result<Detached>>,
+) {
+    let (sender, extended) = oneshot::channel();
+    held.driver().detach(extend(Arc::clone(&held), term, sender));
+    let ready = async {
+        let extended = extended.await;
+        if let Ok(Ok(())) = extended {
+            // A node that has not answered a request of the lease may not vote on the adoption.
+            held.wait_until(LeaseState::is_answered).await;
+        }
+        extended
+    };
+    let ready = tokio::select! {
+        biased;
+        () = caller.closed() => return,
+        ready = ready => ready,
+    };
+    // Without a result, the extension has panicked, and so does the caller.
+    let Ok(extended) = ready else { return };
+    let detached = extended.and_then(|()| held.detach(term.ttl));
+    let detached = detached.map(|text| Detached { text, held: Some(Owned::new(held)) });
+    // Sending fails if the caller is gone. Dropping the result then releases the lock.
+    let _ = caller.send(detached);
+}

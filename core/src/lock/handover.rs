@@ -1,0 +1,170 @@
+//! The text of a lease that is handed over: what its giver writes and an adopter reads.
+//!
+//! `detach.rs` writes the text, and `client/adoption.rs` reads it. The text has the token, so it is a secret: anyone
+//! who has it, and access to the nodes, can adopt the lease.
+
+use crate::command::request::Given;
+use crate::command::text::{self, Kind, checksum};
+use crate::command::token::Token;
+use crate::config::resources::Resources;
+use crate::error::{Error, Result};
+use quorlock_protocol::NodeSet;
+use serde::{Deserialize, Serialize};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// The lease that an adopter takes over.
+#[derive(Clone)]
+pub(crate) struct Giver {
+    /// What the nodes still have.
+    pub(crate) given: Given,
+    /// The nodes that have answered all requests of the giver that set keys. Only these may vote on the
+    /// adoption: on others, a request that arrives late may bring the giver's token back after it was adopted.
+    pub(crate) voters: NodeSet,
+}
+
+/// The contents of a text. The order of the nodes does not matter: each client may list them in its own.
+#[derive(Serialize, Deserialize)]
+struct Contents {
+    resources: Vec<String>,
+    token: String,
+    /// The time for an adopter, in milliseconds, and when it ends by the nodes' clocks, in microseconds.
+    within: u64,
+    until: u64,
+    /// The checksums of the addresses of the nodes that may not vote.
+    silent: Vec<u32>,
+    /// Tells the nodes from others.
+    nodes: u32,
+    /// Tells the key prefix from others.
+    prefix: u32,
+}
+
+/// The nodes and the key prefix of a client, to which a text is bound.
+pub(crate) struct Place<'a> {
+    /// The nodes' addresses, in the order of the client's list.
+    pub(crate) addresses: Vec<&'a str>,
+    pub(crate) key_prefix: &'a str,
+}
+
+impl Place<'_> {
+    fn nodes(&self) -> u32 {
+        let mut addresses = self.addresses.clone();
+        addresses.sort_unstable();
+        checksum(&addresses.join("\n"))
+    }
+
+    /// Returns the text of a lease. `silent` are the nodes that have not answered all requests that set its
+    /// keys.
+    pub(crate) fn write(&self, resources: &Resources, given: &Given, silent: NodeSet) -> String {
+        let contents = Contents {
+            resources: resources.to_vec(),
+            token: given.token.as_str().to_owned(),
+            within: u64::try_from(given.within.as_millis()).unwrap_or(u64::MAX),
+            until: given.until,
+            silent: silent.iter().map(|node| checksum(self.addresses[node])).collect(),
+            nodes: self.nodes(),
+            prefix: checksum(self.key_prefix),
+        };
+        text::write(Kind::Detached, &contents)
+    }
+
+    /// Returns the resources of the lease and what an adopter needs. Fails if the text is none, is damaged, or is of
+    /// another client's nodes or key prefix. The error does not contain the text.
+    pub(crate) fn read(&self, text: &str) -> Result<(Resources, Giver)> {
+        let contents: Contents = text::read(Kind::Detached, text)?;
+        if contents.nodes != self.nodes() {
+            return Err(Error::config(
+                "the lease was detached on other nodes: the client that adopts it must have the same nodes, \
+                 with the same addresses",
+            ));
+        }
+        if contents.prefix != checksum(self.key_prefix) {
+            return Err(Error::config(
+                "the lease was detached with another key prefix: the client that adopts it must have the \
+                 same one",
+            ));
+        }
+        let token = Arc::new(Token::from(contents.token));
+        if !token.is_own() {
+            return Err(Error::config("the lease text has no token of quorlock"));
+        }
+        let addresses = self.addresses.iter().enumerate();
+        let votes = |(_, address): &(usize, &&str)| !contents.silent.contains(&checksum(address));
+        let voters = addresses.filter(votes).map(|(node, _)| node).collect();
+        let within = Duration::from_millis(contents.within);
+        let given = Given { token, until: contents.until, within };
+        Ok((Resources::from(contents.resources), Giver { given, voters }))
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "tests")]
+mod tests {
+    use super::{Given, Place};
+    use crate::command::text::{self, Kind};
+    use crate::config::resources::Resources;
+    use crate::error::ErrorCode;
+    use quorlock_protocol::NodeSet;
+    use std::sync::Arc;
+    use std::time::Duration;
+
+    const NODES: [&str; 3] = ["redis://a", "redis://b", "redis://c"];
+    const TOKEN: &str = "0123456789abcdef0123456789abcdef01234567;web-7:4121";
+
+    const UNTIL: u64 = 1_795_298_783_776_551;
+    const WITHIN: Duration = Duration::from_secs(30);
+
+    fn place<'a>(addresses: &[&'a str], key_prefix: &'a str) -> Place<'a> {
+        Place { addresses: addresses.to_vec(), key_prefix }
+    }
+
+    fn given(token: &str) -> Given {
+        Given { token: Arc::new(token.into()), until: UNTIL, within: WITHIN }
+    }
+
+    fn text() -> String {
+        let resources = Resources::from(["orders:42", "ü \"x\"\n"]);
+        place(&NODES, "p:").write(&resources, &given(TOKEN), NodeSet::from_iter([1]))
+    }
+
+    #[test]
+    fn adopter_reads_what_the_giver_has_written() {
+        let (resources, giver) = place(&NODES, "p:").read(&text()).unwrap();
+        assert_eq!(&*resources, ["orders:42", "ü \"x\"\n"]);
+        assert_eq!(*giver.given.token, TOKEN.into());
+        assert_eq!((giver.given.until, giver.given.within), (UNTIL, WITHIN));
+        assert_eq!(giver.voters, NodeSet::from_iter([0, 2]));
+    }
+
+    #[test]
+    fn nodes_may_be_listed_in_another_order() {
+        let (_, giver) = place(&[NODES[1], NODES[2], NODES[0]], "p:").read(&text()).unwrap();
+        assert_eq!(giver.voters, NodeSet::from_iter([1, 2]), "the first node may not vote");
+    }
+
+    #[test]
+    fn text_of_other_nodes_or_another_prefix_is_refused() {
+        let others = [
+            (place(&NODES[..2], "p:"), "other nodes"),
+            (place(&[NODES[0], NODES[1], "redis://d"], "p:"), "other nodes"),
+            (place(&NODES, ""), "another key prefix"),
+            (place(&NODES, "p:p:"), "another key prefix"),
+        ];
+        for (place, reason) in others {
+            let Err(error) = place.read(&text()) else { panic!("{reason}") };
+            assert_eq!(error.code(), ErrorCode::Config);
+            assert!(error.message().contains(reason), "{error}");
+        }
+    }
+
+    #[test]
+    fn text_with_the_value_of_another_program_is_refused() {
+        for value in ["", "a text", &TOKEN[1..]] {
+            let place = place(&NODES, "");
+            let text = place.write(&Resources::from("a"), &given(value), NodeSet::EMPTY);
+            let Err(error) = place.read(&text) else { panic!("{value}") };
+            assert!(!error.message().contains(&text), "{error}");
+        }
+        assert!(text::read::<u8>(Kind::Kept, &text()).is_err());
+    }
+}

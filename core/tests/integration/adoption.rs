@@ -1,0 +1,402 @@
+//! Leases that are detached and adopted.
+
+use crate::servers::Servers;
+use crate::{TIMEOUT, wait, wait_until};
+use quorlock::{Client, Error, ErrorCode, Lease, NodeOutcome};
+use serde_json::json;
+use std::thread;
+use std::time::Duration;
+
+/// Longer than any test: nothing expires.
+const LONG: Duration = Duration::from_secs(600);
+const NOW: Duration = Duration::ZERO;
+
+fn client(servers: &Servers) -> Client {
+    let builder = Client::builder().nodes(&servers.urls).ttl(LONG).wait(TIMEOUT);
+    builder.node_timeout(TIMEOUT).build().unwrap()
+}
+
+fn detach(lease: &Lease) -> String {
+    wait(lease.detach(LONG)).unwrap().into_text()
+}
+
+fn adopt(client: &Client, text: &str) -> Result<Lease, Error> {
+    wait(client.adopt(text).acquire())
+}
+
+/// The value of a lock key on each node.
+fn stored(servers: &Servers, key: &str) -> Vec<Option<String>> {
+    let value = |server| servers.command(server, &["GET", key]).as_str().map(str::to_owned);
+    (0..servers.urls.len()).map(value).collect()
+}
+
+/// Waits until all nodes have this token.
+fn wait_for_token(servers: &Servers, key: &str, token: &str) {
+    wait_until("all nodes have the token", || {
+        stored(servers, key).iter().all(|stored| stored.as_deref() == Some(token))
+    });
+}
+
+#[test]
+fn adopter_continues_the_lease_with_a_larger_fence() {
+    let servers = Servers::start(3);
+    let (giving, adopting) = (client(&servers), client(&servers));
+    for resources in [&["r"][..], &["b", "a", "c"]] {
+        let lease = wait(giving.lock(resources).acquire()).unwrap();
+        let lost = lease.lost();
+        let text = detach(&lease);
+        assert!(!lease.is_valid() && lease.is_detached() && lease.remaining().is_zero());
+        assert!(
+            wait(lost).is_none() && lease.loss().is_none(),
+            "it counts as given up, not as lost"
+        );
+        let error = lease.check().unwrap_err();
+        assert_eq!(error.code(), ErrorCode::LeaseLost);
+        assert!(error.message().contains("was detached"), "{error}");
+        assert_eq!(wait(lease.extend(None)).unwrap_err().code(), ErrorCode::LeaseLost);
+        assert_eq!(wait(lease.detach(LONG)).unwrap_err().code(), ErrorCode::LeaseLost);
+        assert!(wait(giving.lock(resources).locked()).unwrap(), "nobody else can acquire it");
+        assert!(!wait(lease.release()), "its holder has nothing to release");
+        wait_for_token(&servers, resources[0], lease.token());
+
+        let adopted = wait(adopting.adopt(&text).holder("worker-1").acquire()).unwrap();
+        assert!(adopted.is_valid() && adopted.resources() == lease.resources());
+        assert_eq!(adopted.holder(), "worker-1");
+        assert_ne!(adopted.token(), lease.token());
+        assert!(adopted.fences().zip(lease.fences()).all(|(new, old)| new > old));
+        resources.iter().for_each(|key| wait_for_token(&servers, key, adopted.token()));
+        drop(lease);
+        assert!(adopted.is_valid() && wait(adopted.extend(None)).is_ok());
+        assert!(wait(adopted.release()));
+        wait_until("no key is left", || servers.are_empty());
+    }
+    assert_eq!((giving.stats().detached, giving.stats().losses), (2, 0));
+    assert_eq!((adopting.stats().wins, giving.stats().held), (2, 0));
+}
+
+#[test]
+fn lease_is_adopted_once() {
+    let servers = Servers::start(3);
+    let client = client(&servers);
+    let text = detach(&wait(client.lock("r").acquire()).unwrap());
+    let adopted = wait(client.adopt(&text).holder("worker-1").acquire()).unwrap();
+    let error = adopt(&client, &text).unwrap_err();
+    assert_eq!(error.code(), ErrorCode::LeaseLost);
+    assert!(error.message().contains("worker-1 has adopted it"), "{error}");
+    assert!(error.nodes().iter().any(|node| node.outcome == NodeOutcome::Held), "{error}");
+    wait_for_token(&servers, "r", adopted.token());
+
+    // Handed on, the first text is of no use.
+    let next = detach(&adopted);
+    assert_eq!(adopt(&client, &text).unwrap_err().code(), ErrorCode::LeaseLost);
+    let last = adopt(&client, &next).unwrap();
+    assert!(wait(last.release()));
+    wait_until("no key is left", || servers.are_empty());
+    for text in [text, next] {
+        let error = adopt(&client, &text).unwrap_err();
+        assert_eq!(error.code(), ErrorCode::LeaseLost);
+        assert!(error.message().contains("has expired, was released"), "{error}");
+        assert!(!error.to_string().contains(&text[30..50]));
+    }
+    assert!(servers.are_empty());
+}
+
+#[test]
+fn one_of_many_adopters_wins_and_no_key_is_deleted() {
+    let servers = Servers::start(4);
+    let giver = client(&servers);
+    let adopters: Vec<_> = (0..4).map(|_| client(&servers)).collect();
+    let mut last = 0;
+    for _ in 0..25 {
+        let lease = wait(giver.lock("r").acquire()).unwrap();
+        let text = detach(&lease);
+        let results: Vec<_> = thread::scope(|scope| {
+            let adopting = adopters.iter().map(|client| scope.spawn(|| adopt(client, &text)));
+            let adopting: Vec<_> = adopting.collect();
+            adopting.into_iter().map(|thread| thread.join().unwrap()).collect()
+        });
+        let (won, lost): (Vec<_>, Vec<_>) = results.into_iter().partition(Result::is_ok);
+        let [won] = &won[..] else { panic!("{} adopters won", won.len()) };
+        let won = won.as_ref().unwrap();
+        assert!(won.fence() > lease.fence() && lease.fence() > last);
+        last = won.fence();
+        for error in lost {
+            let error = error.unwrap_err();
+            assert_eq!(error.code(), ErrorCode::LeaseLost, "{error}");
+        }
+        wait_for_token(&servers, "r", won.token());
+        assert!(wait(won.release()));
+        wait_until("no key is left", || servers.are_empty());
+    }
+}
+
+#[test]
+fn late_grants_of_an_adoption_are_given_back() {
+    let servers = Servers::start(3);
+    let giver = client(&servers);
+    let builder = Client::builder().nodes(&servers.urls).ttl(LONG);
+    let adopter = builder.node_timeout(TIMEOUT / 300).wait(NOW).build().unwrap();
+    assert!(wait(wait(adopter.lock("warm").acquire()).unwrap().release()));
+    let lease = wait(giver.lock("r").acquire()).unwrap();
+    wait_for_token(&servers, "r", lease.token());
+    let text = detach(&lease);
+    for node in [0, 1] {
+        servers.ask(json!({ "freeze": node }));
+    }
+    let error = adopt(&adopter, &text).unwrap_err();
+    assert_eq!(error.code(), ErrorCode::NoQuorum, "{error}");
+    for node in [0, 1] {
+        servers.ask(json!({ "thaw": node }));
+    }
+    wait_for_token(&servers, "r", lease.token());
+    let left = servers.command(0, &["PTTL", "r"]).as_i64().unwrap();
+    assert!(left > 0, "the key still expires: {left}");
+    // Once the frozen nodes have answered all requests, the lease can be adopted.
+    wait_until("it can be adopted", || adopt(&giver, &text).is_ok_and(|lease| lease.is_valid()));
+}
+
+#[test]
+fn cancelled_adoption_leaves_the_lease_to_others() {
+    let servers = Servers::start(3);
+    let giver = client(&servers);
+    let proxies = [0, 1, 2].map(|server| servers.proxy(server));
+    let urls = proxies.each_ref().map(|proxy| &proxy.url);
+    let lease = wait(Client::builder().nodes(urls).ttl(LONG).build().unwrap().lock("r").acquire());
+    let lease = lease.unwrap();
+    wait_for_token(&servers, "r", lease.token());
+    let text = detach(&lease);
+    let adopter = Client::builder().nodes(urls).ttl(LONG).node_timeout(TIMEOUT).build().unwrap();
+    assert!(wait(wait(adopter.lock("warm").acquire()).unwrap().release()));
+    // The answers of two nodes are under way when the adopter gives up.
+    proxies[..2].iter().for_each(|proxy| proxy.delay(0.3));
+    let adopting = adopter.adopt(&text).acquire();
+    wait_until("a node has transferred the key", || {
+        stored(&servers, "r").iter().any(|token| token.as_deref() != Some(lease.token()))
+    });
+    drop(adopting);
+    wait_for_token(&servers, "r", lease.token());
+    proxies[..2].iter().for_each(|proxy| proxy.delay(0.0));
+    wait_for_token(&servers, "r", lease.token());
+    let adopted = wait(adopter.adopt(&text).acquire()).unwrap();
+    assert!(wait(adopted.release()));
+    wait(giver.close());
+}
+
+#[test]
+fn killed_adopter_keeps_the_lease_until_its_ttl_ends() {
+    let servers = Servers::start(3);
+    let client = client(&servers);
+    let lease = wait(client.lock("r").acquire()).unwrap();
+    wait_for_token(&servers, "r", lease.token());
+    let text = detach(&lease);
+    // What an adopter leaves that is killed after its requests arrived at two nodes.
+    let killed = format!("{};killed", "0".repeat(40));
+    for node in [0, 1] {
+        servers.command(node, &["SET", "r", &killed, "PX", "700"]);
+    }
+    let error = adopt(&client, &text).unwrap_err();
+    assert_eq!(error.code(), ErrorCode::LeaseLost);
+    assert!(error.message().contains("killed has adopted it"), "{error}");
+    // Then the lock is free, except on the node that still has the token of the giver.
+    wait_until("its keys have expired", || stored(&servers, "r")[..2] == [None, None]);
+    assert_eq!(adopt(&client, &text).unwrap_err().code(), ErrorCode::LeaseLost);
+    assert!(wait(wait(client.lock("r").acquire()).unwrap().release()));
+}
+
+#[test]
+fn lease_of_a_bare_majority_is_adopted_and_repaired() {
+    let servers = Servers::start(3);
+    let client = client(&servers);
+    let lease = wait(client.lock(["r", "s"]).acquire()).unwrap();
+    wait_for_token(&servers, "s", lease.token());
+    let text = detach(&lease);
+    servers.command(1, &["DEL", "s"]);
+    let adopted = adopt(&client, &text).unwrap();
+    // The repair replaces the rest of the old lease.
+    for key in ["r", "s"] {
+        wait_for_token(&servers, key, adopted.token());
+    }
+    assert!(wait(adopted.release()));
+    wait_until("no key is left", || servers.are_empty());
+}
+
+#[test]
+fn text_that_nobody_has_releases_the_lock() {
+    let servers = Servers::start(3);
+    let client = client(&servers);
+    let lease = wait(client.lock("r").acquire()).unwrap();
+    drop(wait(lease.detach(LONG)).unwrap());
+    wait_until("no key is left", || servers.are_empty());
+
+    let lease = wait(client.lock("r").acquire()).unwrap();
+    let detaching = lease.detach(LONG);
+    wait_until("it is detached", || lease.is_detached());
+    drop(detaching);
+    wait_until("no key is left", || servers.are_empty());
+}
+
+#[test]
+fn detached_lease_outlives_its_handle_and_its_client() {
+    let servers = Servers::start(3);
+    let giver = client(&servers);
+    let lease = wait(giver.lock("r").acquire()).unwrap();
+    wait_for_token(&servers, "r", lease.token());
+    let (text, token) = (detach(&lease), lease.token().to_owned());
+    drop(lease);
+    wait(giver.close());
+    wait_for_token(&servers, "r", &token);
+    assert!(adopt(&client(&servers), &text).unwrap().is_valid());
+}
+
+#[test]
+fn failed_detach_leaves_the_lease_valid() {
+    let servers = Servers::start(3);
+    let client = Client::builder()
+        .nodes(&servers.urls)
+        .ttl(LONG)
+        .connect_timeout(Duration::from_millis(300))
+        .build()
+        .unwrap();
+    let lease = wait(client.lock("r").acquire()).unwrap();
+    wait_for_token(&servers, "r", lease.token());
+    for node in [0, 1] {
+        servers.ask(json!({ "freeze": node }));
+    }
+    let error = wait(lease.detach(LONG)).unwrap_err();
+    assert_eq!(error.code(), ErrorCode::NoQuorum, "{error}");
+    assert!(lease.is_valid() && !lease.is_detached());
+    for node in [0, 1] {
+        servers.ask(json!({ "thaw": node }));
+    }
+    wait_until("it can be detached", || wait(lease.detach(LONG)).is_ok());
+}
+
+#[test]
+fn cancelled_detach_leaves_the_lease_valid_and_renewed() {
+    let servers = Servers::start(3);
+    let proxies = [0, 1, 2].map(|server| servers.proxy(server));
+    let urls = proxies.each_ref().map(|proxy| &proxy.url);
+    let client = Client::builder().nodes(urls).ttl(LONG).node_timeout(TIMEOUT).build().unwrap();
+    let lease = wait(client.lock("r").acquire()).unwrap();
+    proxies.iter().for_each(|proxy| proxy.delay(0.2));
+    drop(lease.detach(LONG));
+    proxies.iter().for_each(|proxy| proxy.delay(0.0));
+    wait(lease.extend(None)).unwrap();
+    assert!(lease.is_valid() && !lease.is_detached());
+    assert!(wait(lease.release()));
+}
+
+#[test]
+fn adopter_does_not_count_a_node_that_may_get_a_late_request_of_the_giver() {
+    let servers = Servers::start(3);
+    let builder = Client::builder().nodes(&servers.urls).ttl(LONG);
+    let giver = builder.node_timeout(Duration::from_millis(200)).build().unwrap();
+    assert!(wait(wait(giver.lock("warm").acquire()).unwrap().release()));
+    wait_until("no key is left", || servers.are_empty());
+    servers.ask(json!({ "freeze": 2 }));
+    let lease = wait(giver.lock("r").acquire()).unwrap();
+    let text = detach(&lease);
+    servers.ask(json!({ "thaw": 2 }));
+    // The ACQUIRE arrives late, and is undone.
+    let adopter = client(&servers);
+    let adopted = adopt(&adopter, &text).unwrap();
+    wait_for_token(&servers, "r", adopted.token());
+
+    // One of the two nodes that may vote is down.
+    let lease = wait(giver.lock("s").acquire()).unwrap();
+    servers.ask(json!({ "freeze": 2 }));
+    let other = wait(giver.lock("t").acquire()).unwrap();
+    let text = detach(&other);
+    servers.ask(json!({ "thaw": 2 }));
+    servers.command(1, &["DEL", "t"]);
+    let error = wait(adopter.adopt(&text).wait(NOW).acquire()).unwrap_err();
+    assert!(error.to_string().contains("had not answered all requests"), "{error}");
+    assert!(wait(lease.release()));
+}
+
+#[test]
+fn mistakes_are_reported_before_anything_is_sent() {
+    let client = Client::builder().nodes(["memory://adoption-1", "memory://adoption-2"]);
+    let client = client.key_prefix("p:").build().unwrap();
+    let lease = wait(client.lock("r").acquire()).unwrap();
+    for within in [NOW, Duration::from_millis(1), Duration::from_secs(86_401)] {
+        let error = wait(lease.detach(within)).unwrap_err();
+        assert_eq!(error.code(), ErrorCode::Config);
+        assert!(error.message().contains("within must be"), "{error}");
+    }
+    let text = detach(&lease);
+    let urls =
+        [["memory://adoption-2", "memory://adoption-1"], ["memory://adoption-1", "memory://b"]];
+    let build = |urls: [&str; 2], prefix: &str| {
+        Client::builder().nodes(urls).key_prefix(prefix).build().unwrap()
+    };
+    let refused = [
+        (build(urls[1], "p:"), text.clone(), "on other nodes"),
+        (build(urls[0], ""), text.clone(), "another key prefix"),
+        (build(urls[0], "p:"), text.replace("-1:", "-2:"), "another version"),
+        (build(urls[0], "p:"), text[..text.len() - 1].to_owned(), "damaged"),
+        (build(urls[0], "p:"), lease.token().to_owned(), "no lease text"),
+        (build(urls[0], "p:"), String::new(), "no lease text"),
+    ];
+    for (client, text, reason) in refused {
+        let error = adopt(&client, &text).unwrap_err();
+        assert_eq!(error.code(), ErrorCode::Config);
+        assert!(error.message().contains(reason), "{error}");
+        let checked = client.adopt(&text).ttl(NOW).checked().unwrap_err();
+        assert_eq!(checked.message(), error.message(), "the text matters more than the options");
+        assert!(text.is_empty() || !format!("{error:?}").contains(&text));
+    }
+    // The order of the nodes does not matter.
+    let adoption = build(urls[0], "p:").adopt(&text).ttl(LONG).auto_extend(false);
+    assert!(!format!("{adoption:?}").contains(lease.token()));
+    let adopted = wait(adoption.acquire()).unwrap();
+    assert!(adopted.remaining() > LONG / 2);
+    let error = client.adopt(&text).ttl(NOW).checked().unwrap_err();
+    assert!(error.message().contains("ttl"), "{error}");
+}
+
+#[test]
+fn kept_lease_is_not_adopted_and_a_detached_one_not_resumed() {
+    let client = Client::builder().nodes(["memory://adoption-kept"]).build().unwrap();
+    let lease = wait(client.lock("r").acquire()).unwrap();
+    let (_kept, text) = wait(client.keep(lease)).unwrap();
+    let error = adopt(&client, &text).unwrap_err();
+    assert!(error.message().contains("quorlock acquire has printed"), "{error}");
+    let other = wait(client.lock("other").acquire()).unwrap();
+    let text = detach(&other);
+    let error = wait(client.resume(&text)).unwrap_err();
+    assert!(error.message().contains("adopt it instead"), "{error}");
+    assert!(wait(adopt(&client, &text).unwrap().release()));
+}
+
+#[test]
+fn nodes_that_have_answered_vote_if_servers_report_no_identity() {
+    let servers = Servers::start(3);
+    for server in 0..3 {
+        servers.command(server, &["ACL", "SETUSER", "default", "-info"]);
+    }
+    // The timeout of a node is as long as that of the test.
+    let client = client(&servers);
+    let lease = wait(client.lock("r").acquire()).unwrap();
+    wait_for_token(&servers, "r", lease.token());
+    let detached = lease.detach(LONG).wait(TIMEOUT / 4);
+    assert!(detached.is_some(), "all nodes have answered, but it waits for one");
+}
+
+#[test]
+fn lease_that_other_processes_may_have_cannot_be_handed_over() {
+    let client = Client::builder().nodes(["memory://adoption-shared"]).build().unwrap();
+    let lease = wait(client.lock("r").acquire()).unwrap();
+    let (kept, text) = wait(client.keep(lease)).unwrap();
+    let resumed = wait(client.resume(&text)).unwrap();
+    for lease in [&kept, &resumed] {
+        for error in [
+            wait(lease.detach(LONG)).unwrap_err(),
+            wait(lease.hand_over("pod-2", LONG)).unwrap_err(),
+        ] {
+            assert_eq!(error.code(), ErrorCode::Config);
+            assert!(error.message().contains("other processes may have it"), "{error}");
+        }
+        assert!(lease.is_valid());
+    }
+}
