@@ -213,7 +213,7 @@ export class Lease implements AsyncDisposable {
   readonly remaining: number
   /**
    * Aborts when the lease is lost, at its validity end at the latest, with the {@link LeaseLostError} as
-   * its reason. Does not abort when the lease is released. `aborted` is true as soon as the lease is lost,
+   * its reason. Does not abort when the lease is released or detached. `aborted` is true as soon as the lease is lost,
    * even while the event loop is blocked. The event follows in a later turn of the event loop, so a
    * listener added in the turn in which the signal was read is always called.
    */
@@ -227,6 +227,32 @@ export class Lease implements AsyncDisposable {
    * validity of the lease is then unchanged.
    */
   extend(ttl?: number): Promise<void>
+  /**
+   * Gives the lease up, so that another client can adopt it, in any process and language. Resolves to the text to
+   * pass to {@link Client.adopt}. It is a secret: anyone who has it, and access to the nodes, can adopt the lease.
+   *
+   * Extends the lease to at least `within` ms from now, but not beyond `maxHold`: an adopter has this time. Then the
+   * lease ends: it is not valid and not renewed any more, and does not count as lost. The resource stays locked until
+   * an adopter releases it, or until the time is over.
+   *
+   * `within` is 10 to 86,400,000, at most `restartGuard`; by default 30,000, or `restartGuard` if that is shorter.
+   * Rejects with {@link LeaseLostError} if the lease has ended, and with {@link QuorumError} if too few nodes confirm
+   * within `connectTimeout`; the lease is then unchanged.
+   */
+  detach(options?: { within?: number | undefined }): Promise<string>
+  /**
+   * Hands the lease over to the candidate of an election that has this holder name, without a time in between in which
+   * nobody holds the lock: see {@link Client.elect}. Resolves to whether that candidate has taken it over.
+   *
+   * If no node knows of such a candidate, resolves to `false`, and the lease stays valid. Otherwise, the lease ends as in
+   * `detach`: finish all writes first. If then the candidate does not take over for `within` ms, or is gone, the lock is
+   * released, and the promise resolves to `false`.
+   *
+   * `within` is 10 to 86,400,000, at most `restartGuard`; by default the ttl of the lease. Rejects with
+   * {@link LeaseLostError} if the lease has ended, with {@link QuorumError} if too few nodes confirm within
+   * `connectTimeout`; the lease is then unchanged. Rejects with {@link ConfigError} for a lease of several resources.
+   */
+  handOver(successor: string, options?: { within?: number | undefined }): Promise<boolean>
   /**
    * Releases the lock. The lease is not valid from this call on. Resolves to `true` if it was valid until
    * now and a majority of the nodes confirms the release; to `false` if it was lost or released before, or
@@ -243,6 +269,14 @@ export class Lease implements AsyncDisposable {
    * was lost.
    */
   [Symbol.asyncDispose](): Promise<void>
+}
+
+/** A leader, as an observer sees it. A hint: the leader may be gone already. */
+export interface Leader {
+  /** The name of the leader; empty if it has none. */
+  readonly holder: string
+  /** The fencing token of the leader's lease. */
+  readonly fence: number
 }
 
 /** The warning emitted when a lease is garbage-collected while valid: see {@link Lease}. */
@@ -466,6 +500,12 @@ export interface Stats {
    * Leases that were garbage-collected while valid. Their keys stay on the nodes until they expire.
    */
   readonly dropped: number
+  /** Leases that were detached while valid, for another client to adopt. */
+  readonly detached: number
+  /** Elections that candidates of this client have won. */
+  readonly elections: number
+  /** Leases that a successor has adopted: see {@link Lease.handOver}. */
+  readonly handedOver: number
   /** Leases that were lost. */
   readonly losses: number
   /** Extensions that a majority confirmed. */
@@ -579,6 +619,57 @@ export class Client implements AsyncDisposable {
    * resources, whether any of them is. Rejects with {@link QuorumError} if too few nodes answer.
    */
   locked(resources: Resources): Promise<boolean>
+  /**
+   * Adopts a lease that its holder has detached: see {@link Lease.detach}, which resolves to `text`. Resolves to a new
+   * lease of the same resources, with a larger fence. At most one adopter wins.
+   *
+   * The client must have the same nodes, with the same addresses, and the same `keyPrefix`. The options are those of
+   * `lock`; `wait` is the time in ms to try again while other adopters hold the lease on some nodes. If the `signal`
+   * aborts, others can adopt the lease, unless it was adopted at that moment; it is then released.
+   *
+   * Rejects with {@link LeaseLostError} if the lease was adopted already, was released, or has expired; the nodes
+   * decide, not the clock. Rejects with {@link LockTimeoutError} if others held it on some nodes for the whole `wait`,
+   * with {@link QuorumError} if too few nodes can vote, with {@link ConfigError} if the text is damaged, of another
+   * version of quorlock, or of other nodes or another `keyPrefix`, or for an invalid option, and with
+   * {@link ClosedError} if the client is closed.
+   */
+  adopt(text: string, options?: LockOptions): Promise<Lease>
+  /**
+   * Campaigns for the leader of a resource, and calls `lead` with the lease whenever elected. The leader is the holder of
+   * the lock on the resource; candidates wait for it without a limit, also while too few nodes can vote. Resolves to the
+   * result of `lead`, after the lease is released.
+   *
+   * `signal`, the second argument of `lead`, aborts when the lease is lost or the `signal` of the options aborts. `lead`
+   * should end then. If the lease was lost, and `lead` returns, or rejects because of that, the candidate campaigns
+   * again. `lead` may also give up the lease itself: see {@link Lease.handOver}.
+   *
+   * The options are those of `lock`, except that there is no `wait`, and that `maxHold` is `null` by default: a leader
+   * keeps its lease without a limit. `ttl` is the longest time without a leader after one has crashed. `holder` is the
+   * name that observers see, and to which a leader hands over. If the `signal` aborts while the candidate waits, the
+   * promise rejects with its reason.
+   *
+   * Rejects with the error of `lead`, with {@link ConfigError} for an invalid resource, option or function, and with
+   * {@link ClosedError} if the client is closed.
+   */
+  elect<T>(resource: string, lead: (lease: Lease, signal: AbortSignal) => T | PromiseLike<T>): Promise<T>
+  elect<T>(
+    resource: string,
+    options: Omit<LockOptions, 'wait'>,
+    lead: (lease: Lease, signal: AbortSignal) => T | PromiseLike<T>,
+  ): Promise<T>
+  /**
+   * Observes the leader of a resource, and takes no part in the election. Yields the present leader, if there is one, and
+   * then each new one, by holder name and fence. Never goes back in fence. Of leaders that follow one another quickly,
+   * some may be left out, except for the last.
+   *
+   * It is a hint, for followers that connect to the leader or redirect to it: the leader may be gone by then. What the
+   * leader writes is protected by the fence that it sends along.
+   *
+   * Reads each node about once per second, and when a new leader announces itself. An outage does not end the iteration.
+   * If the `signal` aborts, the iteration rejects with its reason. Throws {@link ConfigError} for an invalid resource or
+   * option; the iteration rejects with {@link ClosedError} if the client is closed.
+   */
+  watch(resource: string, options?: { signal?: AbortSignal | undefined }): AsyncGenerator<Leader, never, void>
   /**
    * Asks all nodes who holds a resource, since when and for how long, and how many wait for it. Changes nothing on
    * the nodes. The result may be out of date when it arrives. Nodes that do not answer are not an error: see

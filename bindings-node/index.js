@@ -195,6 +195,18 @@ class Lease {
     unwrap(await resultOf(this.#native.extend(ttl)), site)
   }
 
+  async detach(options) {
+    const site = callSite()
+    const { within } = optionsNamed(['within'], options)
+    return unwrap(await resultOf(this.#native.detach(within)), site).take()
+  }
+
+  async handOver(successor, options) {
+    const site = callSite()
+    const { within } = optionsNamed(['within'], options)
+    return unwrap(await resultOf(this.#native.handOver(successor, within)), site)
+  }
+
   async release(options) {
     const { keep } = optionsNamed(['keep'], options)
     const released = unwrap(await resultOf(unwrap(this.#native.release(keep))))
@@ -293,6 +305,47 @@ function releaseAtExit() {
   if (!process.listeners('exit').includes(listener)) process.on('exit', listener)
 }
 
+/**
+ * Calls `lead` with the lease of a leader, and releases the lease. Resolves to an object with the result, or to undefined
+ * if the lease was lost meanwhile, so that the candidate must campaign again.
+ */
+async function underLease(lease, signal, lead) {
+  const leading = signal ? leadingSignal(lease.signal, signal) : { signal: lease.signal, stop() {} }
+  let result, failure
+  try {
+    leading.signal.throwIfAborted()
+    result = await lead(lease, leading.signal)
+    checkResult(result, 'elect')
+  } catch (error) {
+    failure = { error }
+  }
+  leading.stop()
+  await lease.release()
+  const loss = lease.signal.aborted ? lease.signal.reason : undefined
+  // Functions that take a signal reject with its reason, or with an error that has the reason as its cause.
+  const ofLoss = (error) => error === loss || error?.cause === loss || error instanceof LeaseLostError || error?.name === 'AbortError'
+  if (failure && !(loss && ofLoss(failure.error))) throw failure.error
+  return loss ? undefined : { result }
+}
+
+/** Returns a signal that aborts when a lease is lost or the signal of the options aborts, until `stop` is called. */
+function leadingSignal(lost, given) {
+  const either = new LossSignal(() => (lost.aborted ? lost.reason : given.aborted ? given.reason : undefined))
+  const stops = [lost, given].map((signal) => onAbort(signal, () => either.abort()))
+  return { signal: either.signal, stop: () => stops.forEach((stop) => stop()) }
+}
+
+/** Yields each leader that a watch finds, until the signal aborts. */
+async function* leaders(watch, signal) {
+  for (let fence = 0; ; ) {
+    if (signal?.aborted) throw signal.reason
+    const number = watch.after(fence)
+    const [holder, text] = unwrap(await (signal ? resultUnlessAborted(number, signal) : resultOf(number)))
+    fence = Number(text)
+    yield { holder, fence }
+  }
+}
+
 class Client {
   #native
 
@@ -348,6 +401,36 @@ class Client {
     return unwrap(await resultOf(this.#native.locked(namesOf(resources))), site)
   }
 
+  async adopt(text, options) {
+    const site = callSite()
+    listen()
+    // The core refuses an empty text like any other that is none.
+    const given = typeof text === 'string' ? text : ''
+    return new Lease(unwrap(await this.#begin(options, (rest) => this.#native.adopt(given, rest)), site))
+  }
+
+  async elect(resource, options, lead) {
+    const site = callSite()
+    if (lead === undefined && typeof options === 'function') [options, lead] = [undefined, options]
+    const signal = signalOf(optionsOf(options).signal)
+    checkWork(lead, 'elect', 'as the leader')
+    const name = nameOf(resource)
+    listen()
+    for (;;) {
+      const lease = new Lease(unwrap(await this.#begin(options, (rest) => this.#native.elect(name, rest)), site))
+      const led = await underLease(lease, signal, lead)
+      if (led) return led.result
+    }
+  }
+
+  watch(resource, options) {
+    const { signal } = optionsNamed(['signal'], options)
+    const name = nameOf(resource)
+    const given = signalOf(signal)
+    listen()
+    return leaders(unwrap(this.#native.watch(name)), given)
+  }
+
   async status(resource) {
     const site = callSite()
     return statusOf(...unwrap(await resultOf(this.#native.status(nameOf(resource))), site))
@@ -399,11 +482,16 @@ class Client {
   #result(method, resources, options) {
     listen()
     const names = namesOf(resources)
-    if (options === undefined) return resultOf(this.#native[method](names))
+    return this.#begin(options, (rest) => this.#native[method](names, rest))
+  }
+
+  /** Starts an operation with the options apart from the signal, and resolves to its result. */
+  #begin(options, start) {
+    if (options === undefined) return resultOf(start())
     const { signal: given, ...rest } = optionsOf(options)
     const signal = signalOf(given)
     if (signal?.aborted) throw signal.reason
-    const number = this.#native[method](names, rest)
+    const number = start(rest)
     return signal ? resultUnlessAborted(number, signal) : resultOf(number)
   }
 }

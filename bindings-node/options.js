@@ -98,20 +98,20 @@ function checkNoWait({ wait }) {
   throw new ConfigError('wait is not an option of tryLock, which never waits; use lock to wait')
 }
 
-/** Checks that the argument of `using` is a function. */
-function checkWork(given) {
+/** Checks that the last argument of `using` or `elect` is a function. */
+function checkWork(given, method = 'using', when = 'under the lock') {
   if (typeof given === 'function') return
-  throw new ConfigError(`using needs a function to run under the lock, as its last argument, not ${shown(given)}`)
+  throw new ConfigError(`${method} needs a function to run ${when}, as its last argument, not ${shown(given)}`)
 }
 
 /**
- * Rejects a generator as the result of `using`. The body of a generator would run later, after the
+ * Rejects a generator as the result of `using` or `elect`. The body of a generator would run later, after the
  * lock is released.
  */
-function checkResult(result) {
+function checkResult(result, method = 'using') {
   const kind = result?.[Symbol.toStringTag]
   if (kind !== 'Generator' && kind !== 'AsyncGenerator') return
-  throw new ConfigError('the function given to `using` returned a generator, which would run after the lock is released; iterate it in the function')
+  throw new ConfigError(`the function given to \`${method}\` returned a generator, which would run after the lock is released; iterate it in the function`)
 }
 
 module.exports = { checkNoWait, checkResult, checkWork, clientOf, nameOf, namesOf, nodesOf, optionsNamed, optionsOf, signalOf, warnAboutUnit }

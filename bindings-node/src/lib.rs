@@ -13,7 +13,7 @@ pub mod testing;
 
 use convert::{Failure, NodeReport, settle, value, values};
 use mailbox::Deliver;
-use napi::bindgen_prelude::{Either, Either7, Function, Null, Object, Unknown};
+use napi::bindgen_prelude::{Either, Either8, Function, Null, Object, Unknown};
 use napi::threadsafe_function::ThreadsafeFunctionCallMode::NonBlocking;
 use napi::{Error, Result, Status};
 use napi_derive::napi;
@@ -26,7 +26,7 @@ use std::time::Duration;
 const NO_OWNER: Option<Owner> = None;
 
 /// The outcome of an operation.
-type Outcome = Either7<Lease, bool, Vec<String>, Failure, (), Null, Vec<NodeReport>>;
+type Outcome = Either8<Lease, bool, Vec<String>, Failure, (), Null, Vec<NodeReport>, Detached>;
 
 /// Collects the results of all operations of one environment: the main thread, or a worker thread. A method
 /// that starts an operation returns its number, which identifies the operation.
@@ -84,7 +84,7 @@ impl Client {
     pub fn acquire(&self, resources: Vec<String>, options: Option<Object<'_>>) -> Result<f64> {
         let acquired = self.lock_of(resources, options)?.acquire_as(NO_OWNER);
         let mailbox = Weak::clone(&self.mailbox);
-        let lease = |lease| Either7::A(Lease { lease, mailbox });
+        let lease = |lease| Either8::A(Lease { lease, mailbox });
         begin(&self.mailbox, acquired, |acquired| outcome(acquired, lease))
     }
 
@@ -94,17 +94,48 @@ impl Client {
         let tried = self.lock_of(resources, options)?.try_acquire_as(NO_OWNER);
         let mailbox = Weak::clone(&self.mailbox);
         let lease = |lease: Option<_>| match lease {
-            Some(lease) => Either7::A(Lease { lease, mailbox }),
-            None => Either7::F(Null),
+            Some(lease) => Either8::A(Lease { lease, mailbox }),
+            None => Either8::F(Null),
         };
         begin(&self.mailbox, tried, |tried| outcome(tried, lease))
+    }
+
+    /// Starts to adopt a detached lease. The result is a lease.
+    #[napi(catch_unwind)]
+    pub fn adopt(&self, text: String, options: Option<Object<'_>>) -> Result<f64> {
+        let mut adoption = self.client.adopt(&text);
+        for (name, value) in options.map(values).transpose()?.unwrap_or_default() {
+            adoption = adoption.option(Dialect::JavaScript, &name, &value);
+        }
+        let mailbox = Weak::clone(&self.mailbox);
+        let lease = |lease| Either8::A(Lease { lease, mailbox });
+        begin(&self.mailbox, adoption.acquire_as(NO_OWNER), |adopted| outcome(adopted, lease))
+    }
+
+    /// Starts a candidacy for the leader of a resource. The result is a lease.
+    #[napi(catch_unwind)]
+    pub fn elect(&self, resource: String, options: Option<Object<'_>>) -> Result<f64> {
+        let mut election = self.client.elect(resource);
+        for (name, value) in options.map(values).transpose()?.unwrap_or_default() {
+            election = election.option(Dialect::JavaScript, &name, &value);
+        }
+        let mailbox = Weak::clone(&self.mailbox);
+        let lease = |lease| Either8::A(Lease { lease, mailbox });
+        begin(&self.mailbox, election.next_as(), |elected| outcome(elected, lease))
+    }
+
+    /// Returns an observer of the leader of a resource, or a failure if the resource is invalid.
+    #[napi(catch_unwind)]
+    pub fn watch(&self, resource: String) -> Either<Watch, Failure> {
+        let mailbox = Weak::clone(&self.mailbox);
+        settle(self.client.watch(resource).checked().map(|watch| Watch { watch, mailbox }))
     }
 
     /// Starts a check whether any of the resources is locked. The result is a boolean.
     #[napi(catch_unwind)]
     pub fn locked(&self, resources: Vec<String>) -> Result<f64> {
         let locked = self.client.lock(resources).locked();
-        begin(&self.mailbox, locked, |locked| outcome(locked, Either7::B))
+        begin(&self.mailbox, locked, |locked| outcome(locked, Either8::B))
     }
 
     /// The nodes' URLs, without passwords.
@@ -117,7 +148,7 @@ impl Client {
     #[napi(catch_unwind)]
     pub fn doctor(&self) -> Result<f64> {
         let forms = |diagnosis: quorlock::Diagnosis| {
-            Either7::C(vec![diagnosis.to_string(), diagnosis.to_json()])
+            Either8::C(vec![diagnosis.to_string(), diagnosis.to_json()])
         };
         begin(&self.mailbox, self.client.doctor(), move |diagnosis| outcome(diagnosis, forms))
     }
@@ -125,14 +156,14 @@ impl Client {
     /// Starts a query of the status of a resource. The result is an array of one string: JSON.
     #[napi(catch_unwind)]
     pub fn status(&self, resource: String) -> Result<f64> {
-        let json = |status: quorlock::Status| Either7::C(vec![status.to_json()]);
+        let json = |status: quorlock::Status| Either8::C(vec![status.to_json()]);
         begin(&self.mailbox, self.client.status(resource), move |status| outcome(status, json))
     }
 
     /// Starts a release on behalf of the holder. The result is the outcome at each node.
     #[napi(catch_unwind)]
     pub fn force_release(&self, resource: String) -> Result<f64> {
-        let reports = |nodes: Vec<_>| Either7::G(nodes.iter().map(NodeReport::from).collect());
+        let reports = |nodes: Vec<_>| Either8::G(nodes.iter().map(NodeReport::from).collect());
         let released = self.client.force_release_holder(resource);
         begin(&self.mailbox, released, move |released| outcome(released, reports))
     }
@@ -158,7 +189,7 @@ impl Client {
     /// Starts closing the client. The result is `undefined`.
     #[napi(catch_unwind)]
     pub fn close(&self) -> Result<f64> {
-        begin(&self.mailbox, self.client.close(), Either7::E)
+        begin(&self.mailbox, self.client.close(), Either8::E)
     }
 }
 
@@ -173,6 +204,25 @@ impl Client {
             lock = lock.option(Dialect::JavaScript, &name, &value);
         }
         Ok(lock)
+    }
+}
+
+/// An observer of the leader of a resource.
+#[napi]
+pub struct Watch {
+    watch: quorlock::Watch,
+    mailbox: Weak<mailbox::Mailbox<Outcome>>,
+}
+
+#[napi]
+impl Watch {
+    /// Starts to wait for a leader with a larger fence. The result is an array of two strings: its name and its fence.
+    #[napi(catch_unwind)]
+    pub fn after(&self, fence: f64) -> Result<f64> {
+        let leader =
+            |leader: quorlock::Leader| Either8::C(vec![leader.holder, leader.fence.to_string()]);
+        // Fences are below 2^53, so the conversion is exact.
+        begin(&self.mailbox, self.watch.after(fence as u64), move |found| outcome(found, leader))
     }
 }
 
@@ -264,7 +314,27 @@ impl Lease {
     pub fn extend(&self, ttl: Unknown<'_>) -> Result<f64> {
         let ttl = convert::given(ttl)?.map(value).transpose()?;
         let extended = self.lease.extend_by(Dialect::JavaScript, ttl.as_ref());
-        begin(&self.mailbox, extended, |extended| outcome(extended, Either7::E))
+        begin(&self.mailbox, extended, |extended| outcome(extended, Either8::E))
+    }
+
+    /// Starts to detach the lease, for an adopter within so many ms; `undefined` for the default. The result is a
+    /// [`Detached`].
+    #[napi(catch_unwind)]
+    pub fn detach(&self, within: Unknown<'_>) -> Result<f64> {
+        let within = convert::given(within)?.map(value).transpose()?;
+        let detached = self.lease.detach_by(Dialect::JavaScript, within.as_ref());
+        let delivered = |detached| Either8::H(Detached(Some(detached)));
+        begin(&self.mailbox, detached, move |detached| outcome(detached, delivered))
+    }
+
+    /// Starts to hand the lease over to a candidate of this name within so many ms; `undefined` for the default. The
+    /// result is whether that is the leader.
+    #[napi(catch_unwind)]
+    pub fn hand_over(&self, successor: Unknown<'_>, within: Unknown<'_>) -> Result<f64> {
+        let within = convert::given(within)?.map(value).transpose()?;
+        let successor = value(successor)?;
+        let handing = self.lease.hand_over_by(Dialect::JavaScript, &successor, within.as_ref());
+        begin(&self.mailbox, handing, |taken| outcome(taken, Either8::B))
     }
 
     /// Stops renewing a lease that was garbage-collected, without releasing it. Returns whether it was valid.
@@ -279,9 +349,22 @@ impl Lease {
     pub fn release(&self, keep: Unknown<'_>) -> Result<Either<f64, Failure>> {
         let keep = convert::given(keep)?.map(value).transpose()?;
         match self.lease.release_by(Dialect::JavaScript, keep.as_ref()) {
-            Ok(released) => begin(&self.mailbox, released, Either7::B).map(Either::A),
+            Ok(released) => begin(&self.mailbox, released, Either8::B).map(Either::A),
             Err(error) => Ok(Either::B(error.into())),
         }
+    }
+}
+
+/// A lease that was detached. If its environment ends before the text was taken, the lock is released.
+#[napi]
+pub struct Detached(Option<quorlock::Detached>);
+
+#[napi]
+impl Detached {
+    /// Returns the text, the first time.
+    #[napi(catch_unwind)]
+    pub fn take(&mut self) -> Option<String> {
+        self.0.take().map(quorlock::Detached::into_text)
     }
 }
 
@@ -297,7 +380,7 @@ fn begin<T: Send + 'static>(
 }
 
 fn outcome<T>(result: quorlock::Result<T>, convert: impl FnOnce(T) -> Outcome) -> Outcome {
-    result.map_or_else(|error| Either7::D(error.into()), convert)
+    result.map_or_else(|error| Either8::D(error.into()), convert)
 }
 
 /// Returns the value as error messages show it. Strings are not shown, because they may be secrets.

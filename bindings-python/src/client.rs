@@ -6,9 +6,12 @@
 use crate::completion::Pending;
 use crate::convert::{self, error, values};
 use crate::credentials;
+use crate::election::{Election, Watch};
 use crate::exit;
+use crate::lease::Lease;
 use crate::logging;
 use crate::observer::Observer;
+use crate::scope::owner;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
 use quorlock::Dialect;
@@ -78,6 +81,47 @@ impl Client {
             let status = status.map_err(|e| error(py, &e))?;
             Ok(status.to_json().into_pyobject(py)?.into_any().unbind())
         }))
+    }
+
+    /// Starts to adopt a detached lease. The result is a native lease.
+    fn adopt(&self, text: &Bound<'_, PyAny>, options: &Bound<'_, PyDict>) -> PyResult<Pending> {
+        let py = text.py();
+        let _entered = exit::enter(py);
+        logging::prepare(py)?;
+        credentials::prepare(py)?;
+        // The core refuses an empty text like any other that is none.
+        let adoption = self.client.adopt(&text.extract::<String>().unwrap_or_default());
+        let adoption = values(options)?.into_iter().fold(adoption, |adoption, (name, value)| {
+            adoption.option(Dialect::Python, &name, &value)
+        });
+        Ok(Pending::of(adoption.acquire_as(Some(owner(py)?)), |py, adopted| {
+            let lease = adopted.map_err(|e| error(py, &e))?;
+            Ok(Py::new(py, Lease(lease))?.into_any())
+        }))
+    }
+
+    /// Returns a candidate for the leader of a resource.
+    fn elect(
+        &self,
+        resource: &Bound<'_, PyAny>,
+        options: &Bound<'_, PyDict>,
+    ) -> PyResult<Election> {
+        let py = resource.py();
+        let _entered = exit::enter(py);
+        let election = self.client.elect(convert::resource(resource)?);
+        let set = |election: quorlock::Election, (name, value): (String, _)| {
+            election.option(Dialect::Python, &name, &value)
+        };
+        let election = values(options)?.into_iter().fold(election, set);
+        Ok(Election(election.checked().map_err(|e| error(py, &e))?))
+    }
+
+    /// Returns an observer of the leader of a resource.
+    fn watch(&self, resource: &Bound<'_, PyAny>) -> PyResult<Watch> {
+        let py = resource.py();
+        let _entered = exit::enter(py);
+        let watch = self.client.watch(convert::resource(resource)?);
+        Ok(Watch(watch.checked().map_err(|e| error(py, &e))?))
     }
 
     /// Releases a resource on behalf of its holder. Returns the outcome at each node.

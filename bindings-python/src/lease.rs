@@ -16,6 +16,7 @@ use pyo3::exceptions::PyBaseException;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
 use quorlock::Dialect;
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 /// The native part of `quorlock.Lease`.
@@ -116,6 +117,31 @@ impl Lease {
         }))
     }
 
+    /// Starts to detach the lease. The result is a [`Detached`].
+    fn detach(&self, within: &Bound<'_, PyAny>) -> PyResult<Pending> {
+        let _entered = exit::enter(within.py());
+        let within = (!within.is_none()).then(|| value(within));
+        Ok(Pending::of(self.0.detach_by(Dialect::Python, within.as_ref()), |py, detached| {
+            let detached = detached.map_err(|e| error(py, &e))?;
+            Ok(Py::new(py, Detached(Mutex::new(Some(detached))))?.into_any())
+        }))
+    }
+
+    /// Starts to hand the lease over. The result is whether the successor is the leader.
+    fn hand_over(
+        &self,
+        successor: &Bound<'_, PyAny>,
+        within: &Bound<'_, PyAny>,
+    ) -> PyResult<Pending> {
+        let _entered = exit::enter(within.py());
+        let within = (!within.is_none()).then(|| value(within));
+        let handing = self.0.hand_over_by(Dialect::Python, &value(successor), within.as_ref());
+        Ok(Pending::of(handing, |py, taken| {
+            let taken = taken.map_err(|e| error(py, &e))?;
+            Ok(taken.into_pyobject(py)?.to_owned().into_any().unbind())
+        }))
+    }
+
     /// Abandons a lease that is garbage-collected: renewal stops, the keys stay until they expire.
     ///
     /// Returns whether the lease was still valid.
@@ -156,6 +182,19 @@ impl Lease {
             Some(loss) if raised.is_none() => Err(error(py, &loss)),
             _ => Ok(()),
         }
+    }
+}
+
+/// A lease that was detached. If it is collected before its text was taken, the lock is released.
+#[pyclass(frozen, module = "quorlock._quorlock")]
+pub(crate) struct Detached(Mutex<Option<quorlock::Detached>>);
+
+#[pymethods]
+impl Detached {
+    /// Returns the text, the first time.
+    fn take(&self) -> Option<String> {
+        let mut detached = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        detached.take().map(quorlock::Detached::into_text)
     }
 }
 

@@ -16,12 +16,12 @@ use crate::exit;
 use crate::lease::{Lease, wrap};
 use crate::logging;
 use crate::observer::Observer;
-use once_cell::race::OnceBox;
+use crate::scope::{self, entered, owner, set_entered};
 use pyo3::IntoPyObjectExt;
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
-use quorlock::{Dialect, Owner};
+use quorlock::Dialect;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 #[pyclass(frozen, subclass, module = "quorlock._quorlock")]
@@ -125,7 +125,7 @@ impl Lock {
         let lease = wrap(py, &native)?;
         // The last Python code of the entry. If a signal handler raises here, nothing else owns the
         // lease, so release it.
-        let scope = python(py, &SCOPE, "Scope").and_then(|scope| scope.call1((lease.clone(),)));
+        let scope = scope::of(py, &lease);
         let scope = scope.inspect_err(|_| native.get().undo())?;
         self._enter(scope, native)?;
         Ok(lease)
@@ -204,22 +204,6 @@ impl Lock {
     }
 }
 
-// Initializing these values must not wait for another thread: in a forked child that thread would not
-// exist, and the child would wait forever. PyO3's own cells, including those of `intern!`, release the GIL
-// while they are initialized, so they are not used here.
-static SCOPE: OnceBox<Py<PyAny>> = OnceBox::new();
-static ENTERED: OnceBox<Py<PyAny>> = OnceBox::new();
-static OWNER: OnceBox<Py<PyAny>> = OnceBox::new();
-
-fn python<'py>(
-    py: Python<'py>,
-    cell: &'static OnceBox<Py<PyAny>>,
-    name: &str,
-) -> PyResult<&'py Bound<'py, PyAny>> {
-    let import = || Ok::<_, PyErr>(Box::new(py.import("quorlock._scope")?.getattr(name)?.unbind()));
-    Ok(cell.get_or_try_init(import)?.bind(py))
-}
-
 /// Returns a new lease as a `quorlock.Lease` to the caller.
 ///
 /// Signals that arrived during the acquire are handled here. In the caller's code, an exception of a signal
@@ -240,20 +224,4 @@ fn with_options(lock: quorlock::Lock, options: &Bound<'_, PyDict>) -> PyResult<q
 
 fn no_lease() -> PyErr {
     PyRuntimeError::new_err("the acquire has no result")
-}
-
-/// Returns the identity of the asyncio task or thread that acquires.
-fn owner(py: Python<'_>) -> PyResult<Owner> {
-    Ok(Owner::Foreign(python(py, &OWNER, "owner")?.call0()?.extract()?))
-}
-
-/// Returns the open blocks of this thread or task, innermost last.
-fn entered(py: Python<'_>) -> PyResult<Vec<Bound<'_, PyAny>>> {
-    python(py, &ENTERED, "entered")?.call_method0("get")?.extract()
-}
-
-fn set_entered(py: Python<'_>, scopes: Vec<Bound<'_, PyAny>>) -> PyResult<()> {
-    let scopes = PyTuple::new(py, scopes)?;
-    python(py, &ENTERED, "entered")?.call_method1("set", (scopes,))?;
-    Ok(())
 }

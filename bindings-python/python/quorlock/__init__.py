@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from . import _logging as _logging
 from . import _threads as _threads
 from ._client import Client, ClientOptions, LockOptions
+from ._election import Election, Watch
 from ._errors import (
     ClosedError,
     ConfigError,
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
         Diagnosis,
         Finding,
         Histogram,
+        Leader,
         NodeDiagnosis,
         NodeStats,
         NodeStatus,
@@ -44,8 +46,10 @@ __all__ = [
     "ClosedError",
     "ConfigError",
     "Diagnosis",
+    "Election",
     "Finding",
     "Histogram",
+    "Leader",
     "Lease",
     "LeaseLostError",
     "Lock",
@@ -59,6 +63,7 @@ __all__ = [
     "QuorumError",
     "Stats",
     "Status",
+    "Watch",
     "__version__",
 ]
 
@@ -67,6 +72,7 @@ _REPORTS = {
     "Diagnosis",
     "Finding",
     "Histogram",
+    "Leader",
     "NodeDiagnosis",
     "NodeStats",
     "NodeStatus",

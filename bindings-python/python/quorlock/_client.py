@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Never, TypedDict, Unpack, cast, overload
 
 from . import _quorlock
 from ._async import result
-from ._lease import Duration
+from ._election import Election, Watch
+from ._lease import Duration, Lease
 from ._lock import Lock, LockDecorator
 from ._options import CLIENT, given
 
@@ -217,6 +218,114 @@ class Client:
         if len(resources) == 1 and callable(resources[0]):
             return LockDecorator(self._native, resources[0], options)
         return Lock(self._native, cast("tuple[str, ...]", resources), options)
+
+    def adopt(
+        self,
+        text: str,
+        *,
+        ttl: Duration = CLIENT,
+        wait: Duration | None = CLIENT,
+        auto_extend: bool = CLIENT,
+        max_hold: Duration | None = CLIENT,
+        holder: str | None = CLIENT,
+        keep: Duration | None = CLIENT,
+        **unknown: Never,
+    ) -> Lease:
+        """Adopts a lease that its holder has detached: see `Lease.detach`, whose result is `text`.
+        Returns a new lease of the same resources, with a larger fence. At most one adopter wins.
+
+        The client must have the same nodes, with the same addresses, and the same `key_prefix`. The
+        options are those of `lock`; `wait` is the time to try again while other adopters hold the
+        lease on some nodes.
+
+        Raises LeaseLostError if the lease was adopted already, was released, or has expired; the
+        nodes decide, not the clock. Raises LockTimeoutError if others held it on some nodes for the
+        whole `wait`, QuorumError if too few nodes can vote, ConfigError if the text is damaged, of
+        another version of quorlock, or of other nodes or another `key_prefix`, or for an invalid
+        option, and ClosedError if the client is closed.
+        """
+        options = given(
+            ttl=ttl,
+            wait=wait,
+            auto_extend=auto_extend,
+            max_hold=max_hold,
+            holder=holder,
+            keep=keep,
+            **unknown,
+        )
+        return Lease(self._native.adopt(text, options).wait())
+
+    async def adopt_async(
+        self,
+        text: str,
+        *,
+        ttl: Duration = CLIENT,
+        wait: Duration | None = CLIENT,
+        auto_extend: bool = CLIENT,
+        max_hold: Duration | None = CLIENT,
+        holder: str | None = CLIENT,
+        keep: Duration | None = CLIENT,
+        **unknown: Never,
+    ) -> Lease:
+        """The asyncio form of `adopt`. If it is cancelled, others can adopt the lease, unless it
+        was adopted at that moment; it is then released."""
+        options = given(
+            ttl=ttl,
+            wait=wait,
+            auto_extend=auto_extend,
+            max_hold=max_hold,
+            holder=holder,
+            keep=keep,
+            **unknown,
+        )
+        return Lease(await result(self._native.adopt(text, options)))
+
+    def elect(
+        self,
+        resource: str,
+        *,
+        ttl: Duration = CLIENT,
+        auto_extend: bool = CLIENT,
+        max_hold: Duration | None = None,
+        holder: str | None = CLIENT,
+        keep: Duration | None = CLIENT,
+        **unknown: Never,
+    ) -> Election:
+        """Returns a candidate for the leader of a resource. The leader is the holder of the lock on
+        the resource; candidates wait for it without a limit. Does not campaign: see `Election.run`
+        and `Election.run_async`.
+
+        The options are those of `lock`, except that there is no `wait`, and that a leader keeps its
+        lease without a limit unless `max_hold` is given. `ttl` is the longest time without a leader
+        after one has crashed. `holder` is the name that observers see, and to which a leader hands
+        over.
+
+        Raises ConfigError for an invalid resource or option.
+        """
+        options = given(
+            ttl=ttl,
+            auto_extend=auto_extend,
+            max_hold=max_hold,
+            holder=holder,
+            keep=keep,
+            **unknown,
+        )
+        return Election(self._native.elect(resource, options))
+
+    def watch(self, resource: str) -> Watch:
+        """Observes the leader of a resource, and takes no part in the election. Returns an iterator
+        over the leaders, for `for` and `async for`: the present one, if there is one, and then each
+        new one, by holder name and fence. Never goes back in fence. Of leaders that follow one
+        another quickly, some may be left out, except for the last.
+
+        It is a hint, for followers that connect to the leader or redirect to it: the leader may be
+        gone by then. What the leader writes is protected by the fence that it sends along.
+
+        Reads each node about once per second, and when a new leader announces itself. An outage
+        does not end the iteration. Raises ConfigError for an invalid resource; the iterator raises
+        ClosedError if the client is closed.
+        """
+        return Watch(self._native.watch(resource))
 
     @property
     def nodes(self) -> tuple[str, ...]:

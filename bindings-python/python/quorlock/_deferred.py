@@ -1,7 +1,7 @@
 """Detects functions whose body runs after they have returned: async functions and generators.
 
-A lock that decorates such a function like a plain one would be released before the body runs. Only
-the decorator in `_lock` calls this module.
+A lock that decorates such a function like a plain one would be released before the body runs. The
+decorator in `_lock` and `Election.run` call this module.
 """
 
 import functools
@@ -41,10 +41,15 @@ def _is_marked(function: Any) -> bool:
     return marker is not None and getattr(function, "_is_coroutine", None) is marker
 
 
-def refuse(function: Callable[..., object], returned: object) -> None:
-    """Raises TypeError if the returned value would run code later, and stops that code first."""
+def refuse(
+    function: Callable[..., object],
+    returned: object,
+    await_instead: str = "decorate the `async def` function itself",
+) -> None:
+    """Raises TypeError if the returned value would run code later, and stops that code first.
+    `await_instead` tells what to do about an awaitable."""
     if inspect.isawaitable(returned):
-        what, instead = "an awaitable", "decorate the `async def` function itself"
+        what, instead = "an awaitable", await_instead
     elif inspect.isgenerator(returned) or inspect.isasyncgen(returned):
         what, instead = "a generator", "use `with` in its body"
     elif inspect.isgenerator(body := getattr(returned, "gen", None)) or inspect.isasyncgen(body):

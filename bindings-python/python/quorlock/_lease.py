@@ -140,6 +140,47 @@ class Lease(_quorlock.LeaseBlock):
         """The asyncio form of `extend`. Cancelling it does not stop the extension."""
         await result(self._native.extend(ttl))
 
+    def detach(self, within: Duration | None = None) -> str:
+        """Gives the lease up, so that another client can adopt it, in any process and language.
+        Returns the text to pass to `Client.adopt`. It is a secret: anyone who has it, and access to
+        the nodes, can adopt the lease.
+
+        Extends the lease to at least `within` from now, but not beyond `max_hold`: an adopter has
+        this time. Then the lease ends: it is not valid and not renewed any more, and does not count
+        as lost. The resource stays locked until an adopter releases it, or until the time is over.
+
+        `within` is 10 ms to 24 h, at most `restart_guard`; None for 30 s, or `restart_guard` if
+        that is shorter. Raises LeaseLostError if the lease has ended. Raises QuorumError if too few
+        nodes confirm within `connect_timeout`; the lease is then unchanged.
+        """
+        return _text(self._native.detach(within).wait())
+
+    async def detach_async(self, within: Duration | None = None) -> str:
+        """The asyncio form of `detach`. If it is cancelled, the lease stays valid, or is
+        released."""
+        return _text(await result(self._native.detach(within)))
+
+    def hand_over(self, successor: str, *, within: Duration | None = None) -> bool:
+        """Hands the lease over to the candidate of an election that has this holder name, without
+        a time in between in which nobody holds the lock: see `Client.elect`. Returns True if that
+        candidate has taken it over.
+
+        If no node knows of such a candidate, returns False, and the lease stays valid. Otherwise,
+        the lease ends as in `detach`: finish all writes first. If then the candidate does not take
+        over for `within`, or is gone, the lock is released, and the result is False.
+
+        `within` is 10 ms to 24 h, at most `restart_guard`; None for the ttl of the lease. Raises
+        LeaseLostError if the lease has ended. Raises QuorumError if too few nodes confirm within
+        `connect_timeout`; the lease is then unchanged. Raises ConfigError for a lease of several
+        resources.
+        """
+        return self._native.hand_over(successor, within).wait()
+
+    async def hand_over_async(self, successor: str, *, within: Duration | None = None) -> bool:
+        """The asyncio form of `hand_over`. If it is cancelled, the lease stays valid, or the
+        hand-over goes on in the background."""
+        return await result(self._native.hand_over(successor, within))
+
     def release(self, *, keep: Duration | None = LOCK) -> bool:
         """Releases the lock. The lease is not valid from this call on, whatever the nodes answer.
 
@@ -164,7 +205,8 @@ class Lease(_quorlock.LeaseBlock):
 
     def on_lost(self, callback: Callable[[LeaseLostError], object] | Callable[[], object]) -> None:
         """Registers a function that is called when the lease is lost: at its validity end at the
-        latest, or immediately if it is already lost. It is not called if the lease is released.
+        latest, or immediately if it is already lost. It is not called if the lease is released or
+        detached.
 
         The function gets the LeaseLostError, or nothing if it takes no argument. It runs in the
         event loop in which `on_lost` was called, or on a daemon thread if there is none. Callbacks
@@ -186,7 +228,7 @@ class Lease(_quorlock.LeaseBlock):
         """Waits until the lease ends, for at most `timeout`; None waits forever.
 
         Returns True as soon as the lease is lost, at its validity end at the latest. Returns False
-        when it is released or at the timeout.
+        when it is released or detached, or at the timeout.
         """
         return self._native.wait_lost(_quorlock.timeout(timeout))
 
@@ -216,6 +258,12 @@ class Lease(_quorlock.LeaseBlock):
         fences = self.fences.items()
         held = ", ".join(f"{_quorlock.shortened(name)!r} (fence {fence})" for name, fence in fences)
         return f"<quorlock.Lease of {held}, {state}>"
+
+
+def _text(detached: _quorlock.Detached) -> str:
+    text = detached.take()
+    assert text is not None
+    return text
 
 
 def _taking_loss(callback: Callable[..., object]) -> Callable[[Any], object]:

@@ -1,4 +1,5 @@
-"""Logs the core's events to the loggers `quorlock.acquire`, `.lease`, `.node` and `.waiting`.
+"""Logs the core's events to the loggers `quorlock.acquire`, `.election`, `.lease`, `.node` and
+`.waiting`.
 
 This module owns the mapping of levels and records to `logging`. It must not import `logging`: if
 the program has not imported it, nobody reads the records. The native `logging` module calls it.

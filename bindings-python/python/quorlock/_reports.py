@@ -113,6 +113,16 @@ def _findings(decoded: dict[str, Any]) -> tuple[Finding, ...]:
     return tuple(Finding(**finding) for finding in decoded["findings"])
 
 
+@dataclass(frozen=True, slots=True)
+class Leader:
+    """A leader, as an observer sees it. A hint: the leader may be gone already."""
+
+    holder: str
+    """The name of the leader. Empty if it has none."""
+    fence: int
+    """The fencing token of the leader's lease."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeStatus:
     """What one node stores about a resource."""
@@ -258,6 +268,12 @@ class Stats:
     dropped: int
     """Leases that were garbage-collected while valid, without being released. Their keys stay on
     the nodes until they expire."""
+    detached: int
+    """Leases that were detached while valid, for another client to adopt."""
+    elections: int
+    """Elections that candidates of this client have won."""
+    handed_over: int
+    """Leases that a successor has adopted: see `Lease.hand_over`."""
     losses: int
     """Leases that were lost."""
     extensions: int

@@ -1,7 +1,7 @@
 """Tracks the blocks that hold a lease, and cancels an async block whose lease is lost.
 
 This module owns the list of open blocks of each thread or task. `_lock`, `_lease` and the native
-`lock` module call it.
+`scope` module call it.
 """
 
 import _thread
