@@ -1,37 +1,83 @@
-//! Acquires a lock for `run` and `acquire`: says what it waits for, and retries during an outage.
+//! Acquires a lock, or adopts a lease, for `run` and `acquire`: says what it waits for, and retries during an outage.
 
 use crate::args::Acquiring;
 use crate::duration::{self, show};
 use crate::output::{Failure, Output};
 use crate::status::printable;
-use quorlock::{Dialect, Error, ErrorCode, Lease, Lock, OptionValue};
+use quorlock::{Adoption, Dialect, Error, ErrorCode, Lease, Lock, OptionValue, Pending};
 use std::time::Duration;
 use tokio::time::{Instant, sleep};
 
 /// The pause between two attempts while too few nodes can vote.
 const OUTAGE_PAUSE: Duration = Duration::from_millis(500);
 
-/// Acquires the lock. Dropping the future ends the wait, and leaves nothing held.
+/// The value of `--wait` for a single attempt.
+pub(crate) const NOW: OptionValue = OptionValue::Number(0.0);
+
+/// Where a lease comes from.
+#[derive(Clone)]
+pub(crate) enum Source {
+    Lock(Lock),
+    /// A lease that was detached.
+    Adoption(Adoption),
+}
+
+impl Source {
+    /// Sets an option, named as a flag.
+    pub(crate) fn option(self, flag: &str, value: &OptionValue) -> Self {
+        match self {
+            Self::Lock(lock) => Self::Lock(lock.option(Dialect::CommandLine, flag, value)),
+            Self::Adoption(adoption) => {
+                Self::Adoption(adoption.option(Dialect::CommandLine, flag, value))
+            }
+        }
+    }
+
+    pub(crate) fn checked(self) -> Result<Self, Error> {
+        Ok(match self {
+            Self::Lock(lock) => Self::Lock(lock.checked()?),
+            Self::Adoption(adoption) => Self::Adoption(adoption.checked()?),
+        })
+    }
+
+    fn resources(&self) -> &[String] {
+        match self {
+            Self::Lock(lock) => lock.resources(),
+            Self::Adoption(adoption) => adoption.resources(),
+        }
+    }
+
+    fn acquire(&self) -> Pending<Result<Lease, Error>> {
+        match self {
+            Self::Lock(lock) => lock.acquire(),
+            Self::Adoption(adoption) => adoption.acquire(),
+        }
+    }
+}
+
+/// Acquires the lock or adopts the lease. Dropping the future ends the wait, and leaves nothing held that was not
+/// held before.
 pub(crate) async fn acquire(
-    lock: &Lock,
+    source: &Source,
     wanted: &Acquiring,
     output: &Output,
 ) -> Result<Lease, Failure> {
     let began = Instant::now();
-    let wait = if wanted.nonblock { Some(&OptionValue::Number(0.0)) } else { wanted.wait.as_ref() };
-    let set = |wait| lock.clone().option(Dialect::CommandLine, "--wait", wait);
-    let mut lock = wait.map_or_else(|| lock.clone(), set);
-    if let Some(holder) = &wanted.holder {
-        let holder = OptionValue::Text(holder.clone());
-        lock = lock.option(Dialect::CommandLine, "--holder", &holder);
+    let mut source = source.clone();
+    let wait = if wanted.nonblock { Some(&NOW) } else { wanted.wait.as_ref() };
+    if let Some(wait) = wait {
+        source = source.option("--wait", wait);
     }
-    let lock = lock.checked()?;
+    if let Some(holder) = &wanted.holder {
+        source = source.option("--holder", &OptionValue::Text(holder.clone()));
+    }
+    let source = source.checked()?;
     let outage = outage(wanted.outage.as_ref())?;
     let mut is_outage_known = false;
     loop {
-        let error = match attempt(&lock, wait, output).await {
+        let error = match attempt(&source, wait, output).await {
             Ok(lease) => {
-                tell_acquired(&lease, began, output);
+                tell_acquired(&source, &lease, began, output);
                 return Ok(lease);
             }
             Err(error) => error,
@@ -52,13 +98,17 @@ pub(crate) async fn acquire(
 }
 
 /// Acquires the lock, and first says that it is held if a single try shows that.
-async fn attempt(lock: &Lock, wait: Option<&OptionValue>, output: &Output) -> Result<Lease, Error> {
-    if wait != Some(&OptionValue::Number(0.0)) {
-        match lock.clone().wait(Duration::ZERO).acquire().await {
+async fn attempt(
+    source: &Source,
+    wait: Option<&OptionValue>,
+    output: &Output,
+) -> Result<Lease, Error> {
+    if wait != Some(&NOW) {
+        match source.clone().option("--wait", &NOW).acquire().await {
             Err(error) if error.code() == ErrorCode::Timeout => {
                 let by =
                     error.holder().map_or_else(String::new, |holder| format!(", held by {holder}"));
-                output.note(format_args!("waiting for {}{by}", names(lock.resources())));
+                output.note(format_args!("waiting for {}{by}", names(source.resources())));
                 output.detail(error.nodes());
             }
             // A single try gives up at once, so the acquire below decides whether it is an outage.
@@ -66,17 +116,21 @@ async fn attempt(lock: &Lock, wait: Option<&OptionValue>, output: &Output) -> Re
             result => return result,
         }
     }
-    lock.acquire().await
+    source.acquire().await
 }
 
-fn tell_acquired(lease: &Lease, began: Instant, output: &Output) {
+fn tell_acquired(source: &Source, lease: &Lease, began: Instant, output: &Output) {
     let fence = lease.fences().next().map_or(0, |(_, fence)| fence);
     let (name, waited) = (names(lease.resources()), show(began.elapsed()));
     let holder = match lease.holder() {
         "" => String::new(),
         holder => format!(" as {holder}"),
     };
-    output.note(format_args!("acquired {name}{holder} after {waited}, fence {fence}"));
+    let verb = match source {
+        Source::Lock(_) => "acquired",
+        Source::Adoption(_) => "adopted",
+    };
+    output.note(format_args!("{verb} {name}{holder} after {waited}, fence {fence}"));
 }
 
 /// Returns how long an outage at the start may last; `None` for no limit.

@@ -22,7 +22,8 @@ Exit status:
   64      an argument, an option, a URL or the list of nodes is wrong
   69      too few nodes can vote
   75      run, acquire: others held the lock for the whole --wait
-  79      run: the lease was lost; extend, release: the lease had ended
+  79      run: the lease was lost; run --adopt, extend, release: the lease had
+          ended
   125     any other failure
   126     run: the command cannot be run
   127     run: the command does not exist
@@ -38,6 +39,13 @@ If the lease cannot be renewed, the command's process group gets SIGTERM when th
 --kill-after left, and SIGKILL when the lease ends. So the command is gone before another client gets the \
 lock. If the lease is taken away, the process group gets SIGTERM immediately, and SIGKILL after --kill-after.
 
+With --adopt, the text of the lease is used up, and is removed from the command's environment.
+
+With --detach, quorlock does not hold the lock while the command runs, so it neither renews the lease nor stops \
+the command. If the command fails and nobody has adopted the lease, quorlock releases the lock. Otherwise, the lock \
+stays held until an adopter releases it, or --within has passed. The command gets neither a fencing token nor \
+QUORLOCK_TOKEN: it has them when it has adopted the lease.
+
 On stderr, one line each says that quorlock waits, has acquired, lost or released the lock. With --quiet, these \
 lines and the report of a held lock are left out. Errors are still printed.
 
@@ -45,7 +53,8 @@ Exit status: that of the command, or
   64      an argument, an option, a URL or the list of nodes is wrong
   69      too few nodes can vote
   75      others held the lock for the whole --wait (see -E)
-  79      the lease was lost, or --max-hold ended the command
+  79      the lease was lost, or --max-hold ended the command; with --adopt
+          also: the lease was adopted already, or has ended
   125     any other failure
   126     the command cannot be run
   127     the command does not exist
@@ -53,7 +62,9 @@ Exit status: that of the command, or
 
 Examples:
   quorlock run -n --keep 1m nightly-report -- /usr/local/bin/report
-  quorlock run -n nightly-report -c 'make-report | mail -s report team'";
+  quorlock run -n nightly-report -c 'make-report | mail -s report team'
+  quorlock run --detach --within 5m orders:42 -- enqueue-order 42
+  quorlock run --adopt -- ship-order 42";
 
 const ACQUIRE_AFTER_HELP: &str = "\
 Exit status:
@@ -137,7 +148,7 @@ pub(crate) struct Shown {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    Run(Run),
+    Run(Box<Run>),
     Acquire(Acquire),
     Extend(Extend),
     Status(Status),
@@ -161,9 +172,6 @@ pub(crate) enum Command {
 /// How to acquire a lock.
 #[derive(Args, Debug)]
 pub(crate) struct Acquiring {
-    /// The resources to lock; several are locked all or none
-    #[arg(required = true, value_name = "RESOURCE")]
-    pub(crate) resources: Vec<String>,
     /// Do not wait while others hold the lock, like --wait 0. Takes precedence over --wait
     #[arg(long, short, visible_alias = "nb")]
     pub(crate) nonblock: bool,
@@ -185,8 +193,24 @@ pub(crate) struct Acquiring {
 #[derive(Args, Debug)]
 #[command(after_help = RUN_AFTER_HELP)]
 pub(crate) struct Run {
+    /// The resources to lock, unless --adopt is given; several are locked all or none
+    #[arg(required_unless_present = "adopt", value_name = "RESOURCE")]
+    pub(crate) resources: Vec<String>,
     #[command(flatten)]
     pub(crate) acquiring: Acquiring,
+    /// Adopt a detached lease instead of acquiring one. The environment variable QUORLOCK_LEASE has its text
+    #[arg(long, conflicts_with = "detach")]
+    pub(crate) adopt: bool,
+    /// Read the text for --adopt from the first line of this file, or of stdin if it is -
+    #[arg(long, value_name = "FILE", requires = "adopt")]
+    pub(crate) lease_file: Option<PathBuf>,
+    /// Detach the lease before the command starts. The command gets the text in QUORLOCK_LEASE, and adopts the lease
+    /// or passes the text on
+    #[arg(long)]
+    pub(crate) detach: bool,
+    /// How long a lease of --detach can be adopted: 10ms to 24h [default: 30s]
+    #[arg(long, value_name = "DURATION", requires = "detach", value_parser = duration::parse)]
+    pub(crate) within: Option<OptionValue>,
     /// The maximum time to hold the lock, which never cuts the first --ttl short [default: forever]
     #[arg(long, value_name = "DURATION", env = "QUORLOCK_MAX_HOLD", value_parser = duration::parse)]
     pub(crate) max_hold: Option<OptionValue>,
@@ -212,6 +236,9 @@ pub(crate) struct Run {
 #[derive(Args, Debug)]
 #[command(after_help = ACQUIRE_AFTER_HELP)]
 pub(crate) struct Acquire {
+    /// The resources to lock; several are locked all or none
+    #[arg(required = true, value_name = "RESOURCE")]
+    pub(crate) resources: Vec<String>,
     #[command(flatten)]
     pub(crate) acquiring: Acquiring,
 }
@@ -327,6 +354,19 @@ pub(crate) fn parse(arguments: &[OsString]) -> Result<Arguments, clap::Error> {
         && is_flag(release, "lease")
     {
         return conflict("a resource and --lease cannot be used together");
+    }
+    if let Some(run) = matches.subcommand_matches("run") {
+        if run.get_flag("adopt") && is_flag(run, "resources") {
+            return conflict(
+                "--adopt takes no resource: the text of the lease names its resources",
+            );
+        }
+        let own = ["max_hold", "keep", "kill_after"];
+        if run.get_flag("detach") && own.into_iter().any(|name| is_flag(run, name)) {
+            return conflict(
+                "--detach cannot be used with --max-hold, --keep and --kill-after: set them where the lease is adopted",
+            );
+        }
     }
     if let Some(mistake) = mistake(&matches, arguments) {
         return conflict(mistake);

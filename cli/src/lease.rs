@@ -2,14 +2,14 @@
 //!
 //! The text of a lease is a secret. Only `acquire` prints it, on stdout.
 
-use crate::acquiring::{self, names};
+use crate::acquiring::{self, Source, names};
 use crate::args::{self, Nodes};
 use crate::connect::client;
 use crate::duration::show;
 use crate::exit;
 use crate::output::{Failure, Output};
 use crate::signals::Signals;
-use quorlock::{Client, Dialect, Lease, Lock};
+use quorlock::{Client, Dialect, Lease};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::future::ready;
@@ -34,16 +34,17 @@ pub(crate) async fn acquire(
     output: &Output,
 ) -> Result<u8, Failure> {
     let client = client(nodes)?;
-    let lock = client.lock(wanted.acquiring.resources.clone()).auto_extend(false).checked()?;
+    let lock = client.lock(wanted.resources.clone()).auto_extend(false).checked()?;
     let mut signals = Signals::new().map_err(|error| Failure::own("no signals", &error))?;
-    let result = acquire_and_keep(&client, &lock, wanted, &mut signals, output).await;
+    let source = Source::Lock(lock);
+    let result = acquire_and_keep(&client, &source, wanted, &mut signals, output).await;
     client.close().await;
     result
 }
 
 async fn acquire_and_keep(
     client: &Client,
-    lock: &Lock,
+    source: &Source,
     wanted: &args::Acquire,
     signals: &mut Signals,
     output: &Output,
@@ -51,7 +52,7 @@ async fn acquire_and_keep(
     let lease = tokio::select! {
         biased;
         signal = signals.end() => return Ok(exit::SIGNAL + signal),
-        acquired = acquiring::acquire(lock, &wanted.acquiring, output) => acquired?,
+        acquired = acquiring::acquire(source, &wanted.acquiring, output) => acquired?,
     };
     let (lease, text) = client.keep(lease).await?;
     let interrupted = tokio::select! {

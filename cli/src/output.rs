@@ -225,7 +225,8 @@ pub(crate) fn usage(error: &clap::Error, arguments: &[OsString]) -> u8 {
     // A misplaced argument may be a URL with a password, or the text of a lease.
     for argument in arguments.iter().filter_map(|argument| argument.to_str()) {
         let is_secret = argument.contains("://") && argument.contains('@');
-        if is_secret || argument.contains("quorlock-lease-") {
+        let is_lease = ["quorlock-lease-", "quorlock-handover-"];
+        if is_secret || is_lease.iter().any(|mark| argument.contains(mark)) {
             text = text.replace(argument, "***");
         }
     }

@@ -1,9 +1,10 @@
 //! `quorlock run`: runs a command while a lock is held, and stops it before the lease ends.
 //!
-//! This module owns the sequence of steps: acquire, run, stop if the lease is lost, release. `unix`
-//! and `other` own the process of the command. The command and its process group must never outlive
-//! the lease.
+//! This module owns the sequence of steps: acquire, run, stop if the lease is lost, release. `handover` replaces them
+//! for `--detach`, and reads the text for `--adopt`. `unix` and `other` own the process of the command. The command
+//! and its process group must never outlive the lease.
 
+mod handover;
 #[cfg(not(unix))]
 mod other;
 #[cfg(unix)]
@@ -12,18 +13,18 @@ mod terminal;
 mod unix;
 
 #[cfg(not(unix))]
-use other::Child;
+use other::{Child, stdin};
 #[cfg(unix)]
-use unix::Child;
+use unix::{Child, stdin};
 
-use crate::acquiring::{acquire, names};
+use crate::acquiring::{Source, acquire, names};
 use crate::args::{Nodes, Run};
 use crate::connect::client;
 use crate::duration::{self, show};
 use crate::exit;
 use crate::output::{Failure, Output};
 use crate::signals::Signals;
-use quorlock::{Client, Dialect, Lease, Lock, OptionValue};
+use quorlock::{Client, Lease, OptionValue};
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
 use std::io;
@@ -35,20 +36,26 @@ const POLL_INTERVAL: Duration = Duration::from_millis(10);
 
 pub(crate) async fn run(nodes: &Nodes, wanted: &Run, output: &Output) -> Result<u8, Failure> {
     let client = client(nodes)?;
-    let lock = lock(&client, wanted)?;
+    if wanted.detach {
+        return handover::run(client, wanted, output).await;
+    }
+    let source = if wanted.adopt {
+        Source::Adoption(handover::adoption(&client, wanted.lease_file.as_deref())?)
+    } else {
+        Source::Lock(client.lock(wanted.resources.clone()))
+    };
+    let max_hold = wanted.max_hold.as_ref().unwrap_or(&OptionValue::Null);
+    let keep = wanted.keep.as_ref().unwrap_or(&OptionValue::Null);
+    let source = source.option("--max-hold", max_hold).option("--keep", keep).checked()?;
     let kill_after = kill_after(&nodes.ttl, wanted.kill_after.as_ref())?;
-    let mut signals = Signals::new().map_err(|error| Failure::own("no signals", &error))?;
-    let result = hold(&lock, wanted, kill_after, &mut signals, output).await;
+    let mut signals = signals()?;
+    let result = hold(&client, &source, wanted, kill_after, &mut signals, output).await;
     client.close().await;
     result
 }
 
-fn lock(client: &Client, wanted: &Run) -> Result<Lock, Failure> {
-    let lock = client.lock(wanted.acquiring.resources.clone());
-    let max_hold = wanted.max_hold.as_ref().unwrap_or(&OptionValue::Null);
-    let keep = wanted.keep.as_ref().unwrap_or(&OptionValue::Null);
-    let lock = lock.option(Dialect::CommandLine, "--max-hold", max_hold);
-    Ok(lock.option(Dialect::CommandLine, "--keep", keep).checked()?)
+fn signals() -> Result<Signals, Failure> {
+    Signals::new().map_err(|error| Failure::own("no signals", &error))
 }
 
 /// Returns the command and its arguments.
@@ -77,7 +84,8 @@ fn kill_after(ttl: &OptionValue, wanted: Option<&OptionValue>) -> Result<Duratio
 }
 
 async fn hold(
-    lock: &Lock,
+    client: &Client,
+    source: &Source,
     wanted: &Run,
     kill_after: Duration,
     signals: &mut Signals,
@@ -86,10 +94,10 @@ async fn hold(
     let lease = tokio::select! {
         biased;
         signal = signals.end() => return Ok(exit::SIGNAL + signal),
-        acquired = acquire(lock, &wanted.acquiring, output) => acquired?,
+        acquired = acquire(source, &wanted.acquiring, output) => acquired?,
     };
     let (command, acquired) = (command(wanted), Instant::now());
-    let ended = match Child::spawn(&command, &environment(&lease)) {
+    let ended = match Child::spawn(&command, &environment(client, &lease)) {
         Ok(child) => supervise(child, &lease, kill_after, signals, output).await,
         Err(error) => Err(cannot_run(&command, &error)),
     };
@@ -129,8 +137,10 @@ async fn hold(
     }
 }
 
-/// Returns the environment variables to set for the command, or to remove where the value is `None`.
-fn environment(lease: &Lease) -> Vec<(&'static str, Option<String>)> {
+/// Changes to the environment of the command: variables to set, or to remove where the value is `None`.
+type Environment = Vec<(&'static str, Option<String>)>;
+
+fn environment(client: &Client, lease: &Lease) -> Environment {
     let fences: BTreeMap<_, _> = lease.fences().collect();
     let json = serde_json::to_string(&fences).expect("there is nothing in it that JSON can't hold");
     let only = match lease.resources() {
@@ -138,12 +148,16 @@ fn environment(lease: &Lease) -> Vec<(&'static str, Option<String>)> {
         _ => None,
     };
     let (resource, fence) = only.unzip();
-    vec![
+    let mut changes = vec![
         ("QUORLOCK_RESOURCE", resource),
         ("QUORLOCK_FENCE", fence),
         ("QUORLOCK_FENCES", Some(json)),
         ("QUORLOCK_TOKEN", Some(lease.token().to_owned())),
-    ]
+    ];
+    if handover::is_used_up(client, lease) {
+        changes.push((handover::VARIABLE, None));
+    }
+    changes
 }
 
 fn cannot_run(command: &[OsString], error: &io::Error) -> Failure {

@@ -10,6 +10,12 @@ use tokio::time::sleep;
 /// The interval at which to check whether the command has ended.
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
+/// Returns a reader of stdin.
+#[expect(clippy::unnecessary_wraps, reason = "as on Unix")]
+pub(crate) fn stdin() -> io::Result<io::Stdin> {
+    Ok(io::stdin())
+}
+
 /// The running command.
 pub(crate) struct Child(process::Child);
 

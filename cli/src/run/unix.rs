@@ -10,11 +10,17 @@ use rustix::process::{
     test_kill_process_group, wait, waitpid,
 };
 use std::ffi::OsString;
+use std::fs::File;
 use std::io;
-use std::os::fd::{BorrowedFd, RawFd};
+use std::os::fd::{AsFd, BorrowedFd, RawFd};
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 use tokio::signal::unix::{self, SignalKind};
+
+/// Returns a reader of stdin that reads no more than it is asked for.
+pub(crate) fn stdin() -> io::Result<File> {
+    io::stdin().as_fd().try_clone_to_owned().map(File::from)
+}
 
 /// The running command, and its process group.
 pub(crate) struct Child {
