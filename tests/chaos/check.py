@@ -47,7 +47,18 @@ class Lease:
     real end is a little later.
     """
     release_began: int | None = None
-    """The time just before the call of `release`."""
+    """The time just before `release`, or before a `detach` or `hand_over` that succeeded."""
+    giver: str | None = None
+    """The token of the lease that this one was adopted from."""
+    detach_began: int = 0
+    within: int = 0
+    """How long the lease was to be kept for an adopter."""
+    named: str | None = None
+    """The client that a leader has named as its successor."""
+    successor: str | None = None
+    """The same, if the nodes have given it the keys of the lease."""
+    kept: int = 0
+    """The time until which the nodes keep a lease that was detached, and that nobody adopted."""
     lost: bool = False
 
     def apply(self, entry: Entry) -> None:
@@ -55,6 +66,22 @@ class Lease:
         match entry["event"]:
             case "release":
                 self.release_began = entry["at"]
+            case "detach":
+                self.detach_began, self.within = entry["at"], entry["within"] * 1_000_000
+            case "detached":
+                if entry["ok"]:
+                    # The lease was valid when `detach` was called, and is not when it returns.
+                    self.seen = self.release_began = self.detach_began
+                    self.kept = self.detach_began + self.within
+            case "hand":
+                self.detach_began, self.named = entry["at"], entry["to"]
+            case "handed":
+                if entry["ok"]:
+                    self.seen = self.release_began = self.detach_began
+                    self.successor = self.named
+                else:
+                    # Either it is still valid, or it has ended since the call.
+                    self.release_began = None if entry["left"] else self.detach_began
             case "released" if entry["ok"]:
                 # `release` returned True, so the lease was valid when it was called.
                 self.seen = self.release_began
@@ -79,7 +106,7 @@ class Violation:
     """The tokens of the affected leases."""
 
 
-def leases(histories: Iterable[tuple[str, Iterable[Entry]]]) -> list[Lease]:
+def leases(histories: Sequence[tuple[str, Iterable[Entry]]]) -> list[Lease]:
     """Returns all leases of all clients, in the order in which they were granted."""
     found: dict[str, list[Lease]] = defaultdict(list)
     for client, entries in histories:
@@ -94,11 +121,18 @@ def leases(histories: Iterable[tuple[str, Iterable[Entry]]]) -> list[Lease]:
                         entry["extended"],
                         entry["asked"],
                         entry["at"],
+                        giver=entry.get("giver"),
                     )
                     for resource, fence in entry["fences"].items()
                 )
             for lease in found[entry["token"]] if "token" in entry else ():
                 lease.apply(entry)
+    # What is kept for an adopter ends when one has it, or may have had it as it was cancelled.
+    for _, entries in histories:
+        for entry in entries:
+            if entry["event"] in ("granted", "cancel"):
+                for lease in found.get(entry.get("giver") or "", ()):
+                    lease.kept = min(lease.kept, entry.get("asked", entry["at"]))
     of = [lease for held in found.values() for lease in held]
     return sorted(of, key=lambda lease: lease.granted)
 
@@ -121,7 +155,7 @@ def exclusion(of: Iterable[Lease]) -> list[Violation]:
                     f"{second.client} got {resource} (fence {second.fence})"
                     f" {milliseconds(end(first) - second.granted)} before the lease of"
                     f" {first.client} (fence {first.fence}) ended, as far as it was"
-                    f" {'seen valid' if end is end_seen else 'promised'}"
+                    f" {ENDS[kind]}"
                 )
                 tokens = (first.token, second.token)
                 violation = Violation(kind, second.granted, text, resource, tokens)
@@ -157,7 +191,38 @@ def end_promised(lease: Lease) -> int:
     return min(lease.promised, lease.release_began)
 
 
-KINDS_OF_OVERLAP = {"overlap": end_seen, "broken promise": end_promised}
+def end_kept(lease: Lease) -> int:
+    """Returns the time until which a detached lease is kept for an adopter. Nobody else may get the
+    lock before."""
+    return lease.kept
+
+
+KINDS_OF_OVERLAP = {
+    "overlap": end_seen,
+    "broken promise": end_promised,
+    "broken hand-over": end_kept,
+}
+ENDS = {
+    "overlap": "seen valid",
+    "broken promise": "promised",
+    "broken hand-over": "kept for an adopter",
+}
+
+
+def adoptions(of: Iterable[Lease]) -> list[Violation]:
+    """Returns violations of the rule that at most one client adopts a lease."""
+    found: list[Violation] = []
+    adopters: dict[tuple[str, str], Lease] = {}
+    for lease in of:
+        if lease.giver is not None:
+            other = adopters.setdefault((lease.giver, lease.resource), lease)
+            if other is not lease:
+                text = f"{other.client} and {lease.client} adopted the same lease"
+                tokens = (lease.giver, other.token, lease.token)
+                found.append(
+                    Violation("adopted twice", lease.granted, text, lease.resource, tokens)
+                )
+    return found
 
 
 def fences(of: Iterable[Lease]) -> list[Violation]:
@@ -187,6 +252,58 @@ def fences(of: Iterable[Lease]) -> list[Violation]:
             if first.fence > second.fence:
                 text = f"{second.client} held {second.fence} after {first.client} {first.fence}"
                 found.append(Violation("fence order", second.granted, text, resource))
+    return found
+
+
+def successions(
+    histories: Iterable[tuple[str, Iterable[Entry]]], of: Iterable[Lease], ttl: int
+) -> list[Violation]:
+    """Returns violations of the rule that the successor of a leader is the one that it named.
+
+    A successor that was killed or stopped meanwhile may have left no record of its term. One that
+    was cut off gives the keys back. They are kept for it for `ttl` nanoseconds.
+    """
+    hits = {
+        client: [entry["at"] for entry in entries if entry["event"] in ("killed", "stopped")]
+        for client, entries in histories
+    }
+    found = []
+    for resource, held in by_resource(of):
+        for first, second in pairwise(sorted(held, key=lambda lease: lease.fence)):
+            if first.successor is None or second.client == first.successor:
+                continue
+            if second.granted > first.detach_began + ttl:
+                continue
+            if not any(first.detach_began < at < second.granted for at in hits[first.successor]):
+                text = f"{first.client} handed over to {first.successor}, not to {second.client}"
+                tokens = (first.token, second.token)
+                found.append(Violation("successor", second.granted, text, resource, tokens))
+    return found
+
+
+def observations(
+    histories: Iterable[tuple[str, Iterable[Entry]]], of: Iterable[Lease]
+) -> list[Violation]:
+    """Returns violations of the rules that the fences of the leaders that an observer is told of
+    grow, and that each is the fence of the leader's lease."""
+    leaders = {(lease.resource, lease.fence): lease.client for lease in of}
+    found = []
+    for client, entries in histories:
+        last: dict[int, int] = defaultdict(int)
+        for entry in entries:
+            if entry["event"] != "observed":
+                continue
+            fence, holder, resource = entry["fence"], entry["holder"], entry["resource"]
+            if fence <= last[entry["process"]]:
+                text = f"{client} was told of {fence} after {last[entry['process']]}"
+                found.append(Violation("observed order", entry["at"], text, resource))
+            last[entry["process"]] = fence
+            if leaders.get((resource, fence), holder) != holder:
+                leader = leaders[resource, fence]
+                text = (
+                    f"{client} was told of {holder} with fence {fence}, which is that of {leader}"
+                )
+                found.append(Violation("observed leader", entry["at"], text, resource))
     return found
 
 
@@ -280,6 +397,9 @@ def check(
     found = [
         *exclusion(of),
         *fences(of),
+        *adoptions(of),
+        *successions(histories, of, ttl),
+        *observations(histories, of),
         *completeness(histories),
         *truth(of, ttl),
         *register(written),

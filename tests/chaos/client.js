@@ -1,6 +1,6 @@
 // The Node.js client of the chaos run; client.py describes what it does.
 
-import { Client, LockTimeoutError, QuorumError } from 'quorlock'
+import { Client, ClosedError, LeaseLostError, LockTimeoutError, QuorumError } from 'quorlock'
 import { once } from 'node:events'
 import { openSync, writeSync } from 'node:fs'
 import { connect } from 'node:net'
@@ -41,11 +41,15 @@ let asks = 0
 createInterface(register).on('line', (line) => pending.shift()(JSON.parse(line)))
 await once(register, 'connect')
 
-/** Sends a request to the register. Returns the value, or undefined if the register refuses. */
+/** Sends a request to the register, and returns its answer. */
+function ask(request) {
+  register.write(JSON.stringify({ ...request, client: settings.name }) + '\n')
+  return new Promise((resolve) => pending.push(resolve))
+}
+
+/** Reads or writes a value. Returns the value, or undefined if the register refuses. */
 async function send(lease, op, resource, value) {
-  const request = { op, resource, fence: lease.fences[resource], value, client: settings.name }
-  register.write(JSON.stringify(request) + '\n')
-  const answer = await new Promise((resolve) => pending.push(resolve))
+  const answer = await ask({ op, resource, fence: lease.fences[resource], value })
   if (answer.ok) return answer.value
   look('refused', lease, { resource })
 }
@@ -57,23 +61,26 @@ function chooseResources() {
   return [one, choose(settings.resources.filter((other) => other !== one))]
 }
 
-/** Acquires a lease, and sometimes cancels the wait. Returns undefined if it got no lease. */
-async function acquire(ask, resources, options) {
+/** Acquires or adopts a lease, and sometimes cancels that. Returns undefined if it got no lease. */
+async function acquire(number, { resources, giver, text }, options) {
   const controller = new AbortController()
   let timer
   if (Math.random() < settings.cancelled) {
     timer = setTimer(() => {
-      record('cancel', { ask, at: now() })
+      record('cancel', { ask: number, at: now(), giver })
       controller.abort()
     }, choose(settings.cancels))
   }
   try {
-    return await client.lock(resources, { ...options, signal: controller.signal })
+    const all = { ...options, signal: controller.signal }
+    return await (text ? client.adopt(text, all) : client.lock(resources, all))
   } catch (error) {
+    // A lease cannot be adopted if another client was faster, or if it has expired.
+    const expected = [LockTimeoutError, QuorumError, ...(text ? [LeaseLostError] : [])]
     if (error === controller.signal.reason) {
-      record('cancelled', { ask, at: now() })
-    } else if (error instanceof LockTimeoutError || error instanceof QuorumError) {
-      record('error', { ask, at: now(), code: error.code })
+      record('cancelled', { ask: number, at: now(), giver })
+    } else if (expected.some((kind) => error instanceof kind)) {
+      record('error', { ask: number, at: now(), giver, code: error.code })
     } else {
       throw error
     }
@@ -82,16 +89,35 @@ async function acquire(ask, resources, options) {
   }
 }
 
+/** Detaches the lease, sometimes, and leaves it at the register. Returns whether it did. */
+async function handOver(lease, resources) {
+  if (Math.random() >= settings.detaching) return false
+  const within = choose(settings.withins)
+  record('detach', { token: lease.token, at: now(), within })
+  let text
+  try {
+    text = await lease.detach({ within })
+  } catch (error) {
+    if (!(error instanceof QuorumError || error instanceof LeaseLostError)) throw error
+    record('detached', { token: lease.token, at: now(), ok: false })
+    return false
+  }
+  record('detached', { token: lease.token, at: now(), ok: true })
+  await ask({ op: 'offer', text, giver: lease.token, resources })
+  return true
+}
+
 async function turn() {
-  const resources = chooseResources()
+  const offer = Math.random() < settings.adopting ? await ask({ op: 'take' }) : {}
+  const { giver, resources = chooseResources() } = offer
   const extended = Math.random() < 0.5
   const wait = choose(settings.waits)
   const number = ++asks
   const asked = now()
-  record('ask', { ask: number, resources, wait, at: asked })
-  const lease = await acquire(number, resources, { wait, autoExtend: extended })
+  record('ask', { ask: number, resources, wait, at: asked, giver })
+  const lease = await acquire(number, { ...offer, resources }, { wait, autoExtend: extended })
   if (lease === undefined) return
-  look('granted', lease, { ask: number, resources, fences: lease.fences, extended, asked })
+  look('granted', lease, { ask: number, resources, fences: lease.fences, extended, asked, giver })
   const values = []
   for (const resource of resources) values.push(await send(lease, 'read', resource))
   if (!values.includes(undefined)) {
@@ -103,9 +129,70 @@ async function turn() {
   for (const [n, resource] of resources.entries()) {
     if (values[n] !== undefined) await send(lease, 'write', resource, values[n] + 1)
   }
+  if (await handOver(lease, resources)) return
   record('release', { token: lease.token, at: now() })
   const ok = await lease.release()
   record('released', { token: lease.token, at: now(), ok })
+}
+
+/** Campaigns for the leader again and again. A leader ends its term, or hands it over by name. */
+async function lead() {
+  let asked = now()
+  let number
+  const campaign = () => {
+    number = ++asks
+    record('ask', { ask: number, resources: [settings.leader], wait: null, at: asked })
+  }
+  while (!over) {
+    campaign()
+    await client.elect(settings.leader, { holder: settings.name }, async (lease) => {
+      // After a loss, the campaign began without a call.
+      if (number === undefined) campaign()
+      const { fences } = lease
+      look('granted', lease, { ask: number, resources: Object.keys(fences), fences, extended: true, asked })
+      try {
+        await serve(lease)
+      } finally {
+        asked = now()
+        number = undefined
+      }
+    })
+  }
+}
+
+/** One term of a leader. */
+async function serve(lease) {
+  for (let left = choose(settings.thinks); left > 0; left -= STEP) {
+    await sleep(Math.min(STEP, left))
+    look('look', lease)
+  }
+  if (Math.random() < settings.handing) {
+    const to = choose(settings.others)
+    record('hand', { token: lease.token, at: now(), to })
+    let ok = false
+    try {
+      ok = await lease.handOver(to, { within: settings.ttl })
+    } catch (error) {
+      if (!(error instanceof QuorumError || error instanceof LeaseLostError)) throw error
+    }
+    look('handed', lease, { ok })
+    if (!lease.valid) return
+  }
+  record('release', { token: lease.token, at: now() })
+  const ok = await lease.release()
+  record('released', { token: lease.token, at: now(), ok })
+}
+
+/** Records each leader, until the client is closed. */
+async function observe() {
+  const resource = settings.leader
+  try {
+    for await (const { holder, fence } of client.watch(resource)) {
+      record('observed', { at: now(), process: process.pid, resource, holder, fence })
+    }
+  } catch (error) {
+    if (!(error instanceof ClosedError)) throw error
+  }
 }
 
 async function loop() {
@@ -115,7 +202,9 @@ async function loop() {
   }
 }
 
-await Promise.all(Array.from({ length: settings.loops }, loop))
+const observing = observe()
+await Promise.all([lead(), ...Array.from({ length: settings.loops }, loop)])
 register.end()
 await client.close()
+await observing
 record('closed', { at: now() })

@@ -4,20 +4,31 @@ A few loops (threads or tasks) contend for a few resources, sometimes for two at
 An acquire does not wait, waits for some time, or waits forever. Some waits are cancelled, except in
 Python threads, where this is impossible. Each holder reads the protected register, pauses, and
 writes the value plus one. Some pauses are longer than the lease. The holder writes even if it has
-lost the lease: the register refuses late writes. All events go to the history, one JSON object per
-line; times are nanoseconds of CLOCK_MONOTONIC:
+lost the lease: the register refuses late writes. Some holders then detach their lease, and leave
+its text at the register. There, a client in another language takes it, and adopts the lease.
 
-ask        just before an acquire. ask: its number; resources; wait: milliseconds, null for forever;
-           at: the time
+One more loop is a candidate for the leader of a resource of its own. A leader pauses, and then ends
+its term, or hands it over to another client by name. Another loop observes the leaders.
+
+All events go to the history, one JSON object per line; times are nanoseconds of CLOCK_MONOTONIC:
+
+ask        just before an acquire or an adoption. ask: its number; resources; wait: milliseconds,
+           null for forever; at: the time; giver: for an adoption, the token of the giver
 granted    the acquire returned a lease. ask, resources; asked: the time of `ask`; at: the time;
            left: how long the lease stays valid; fences: by resource; extended: whether it is
-           renewed automatically
+           renewed automatically; giver
 look       a check of a held lease. at, left
 refused    the register refused the holder. at, left, resource
 release    just before the release. at
 released   just after the release. at; ok: the result
+detach     just before the detach. at; within: milliseconds
+detached   just after the detach. at; ok: whether it succeeded. If not, a release follows.
+hand       just before a leader hands its lease over. at; to: the name of the client
+handed     just after that. at; ok: whether that client is the leader now; left: how long the lease
+           is still valid. If it is, a release follows.
+observed   an observer was told of a leader. at, resource, holder, fence
 error      the acquire failed. ask, at, code
-cancel     just before the wait is cancelled. ask, at
+cancel     just before the wait is cancelled. ask, at, giver
 cancelled  the acquire ended because it was cancelled. ask, at
 closed     the client is closed. at
 
@@ -40,6 +51,7 @@ import sys
 import threading
 import time
 import traceback
+from contextlib import suppress
 from itertools import count
 from typing import Any
 
@@ -75,16 +87,43 @@ def look(event: str, lease: quorlock.Lease, **entry: Any) -> None:
 class Turn:
     """One pass of a loop: an acquire and requests to the register. Used by threads and tasks."""
 
-    def __init__(self) -> None:
+    def __init__(self, offer: Any) -> None:
+        """`offer` is the register's answer to a request for a detached lease."""
         many = 2 if random.random() < settings["pairs"] else 1
         self.resources: list[str] = random.sample(settings["resources"], many)
+        self.giver, self.text = offer.get("giver"), offer.get("text")
+        self.resources = offer.get("resources", self.resources)
         self.extended = random.random() < 0.5
         wait = random.choice(settings["waits"])
         seconds = None if wait is None else wait / 1000
-        self.lock = client.lock(*self.resources, wait=seconds, auto_extend=self.extended)
+        self.options: Any = {"wait": seconds, "auto_extend": self.extended}
         self.ask = next(asks)
         self.asked = time.monotonic_ns()
-        record("ask", ask=self.ask, resources=self.resources, wait=wait, at=self.asked)
+        record(
+            "ask",
+            ask=self.ask,
+            resources=self.resources,
+            wait=wait,
+            at=self.asked,
+            giver=self.giver,
+        )
+
+    def acquire(self) -> quorlock.Lease:
+        if self.text:
+            return client.adopt(self.text, **self.options)
+        return client.lock(*self.resources, **self.options).acquire()
+
+    async def acquire_async(self) -> quorlock.Lease:
+        if self.text:
+            return await client.adopt_async(self.text, **self.options)
+        return await client.lock(*self.resources, **self.options).acquire_async()
+
+    @property
+    def failures(self) -> tuple[type[quorlock.QuorlockError], ...]:
+        """The errors that an acquire may have. A lease cannot be adopted if another one was
+        faster, or if it has expired."""
+        expected = (quorlock.LockTimeoutError, quorlock.QuorumError)
+        return (*expected, quorlock.LeaseLostError) if self.text else expected
 
     def granted(self, lease: quorlock.Lease) -> None:
         look(
@@ -95,15 +134,21 @@ class Turn:
             fences=lease.fences,
             extended=self.extended,
             asked=self.asked,
+            giver=self.giver,
         )
 
     def record(self, event: str, **entry: Any) -> None:
-        record(event, ask=self.ask, at=time.monotonic_ns(), **entry)
+        record(event, ask=self.ask, at=time.monotonic_ns(), giver=self.giver, **entry)
 
     def request(self, lease: quorlock.Lease, op: str, resource: str, value: int) -> bytes:
         """Returns a request to the register."""
         request = {"op": op, "resource": resource, "client": settings["name"], "value": value}
         return json.dumps(request | {"fence": lease.fences[resource]}).encode() + b"\n"
+
+    def offer(self, lease: quorlock.Lease, text: str) -> bytes:
+        """Returns a request to the register that leaves a detached lease there."""
+        offer = {"op": "offer", "client": settings["name"], "text": text, "giver": lease.token}
+        return json.dumps(offer | {"resources": self.resources}).encode() + b"\n"
 
     def parse_answer(self, lease: quorlock.Lease, resource: str, line: bytes) -> int | None:
         """Returns the value in the register's answer; None if the register refused the request."""
@@ -119,6 +164,26 @@ class Turn:
         return [min(STEP, think - done) for done in range(0, think, STEP)]
 
 
+def take() -> bytes | None:
+    """Returns a request to the register for a detached lease, sometimes."""
+    if random.random() < settings["adopting"]:
+        return json.dumps({"op": "take", "client": settings["name"]}).encode() + b"\n"
+    return None
+
+
+def detaches(lease: quorlock.Lease) -> float | None:
+    """Returns the time within which the lease is to be adopted, in seconds; None for a release."""
+    if random.random() >= settings["detaching"]:
+        return None
+    within: int = random.choice(settings["withins"])
+    record("detach", token=lease.token, at=time.monotonic_ns(), within=within)
+    return within / 1000
+
+
+def detached(lease: quorlock.Lease, ok: bool) -> None:
+    record("detached", token=lease.token, at=time.monotonic_ns(), ok=ok)
+
+
 def work_in_thread() -> None:
     with socket.socket(socket.AF_UNIX) as connection, connection.makefile("rb") as reader:
         connection.connect(settings["register"])
@@ -129,11 +194,30 @@ def work_in_thread() -> None:
             connection.sendall(turn.request(lease, op, resource, value))
             return turn.parse_answer(lease, resource, reader.readline())
 
-        while not over.is_set():
-            turn = Turn()
+        def ask(request: bytes) -> Any:
+            connection.sendall(request)
+            return json.loads(reader.readline())
+
+        def hand_over(turn: Turn, lease: quorlock.Lease) -> bool:
+            """Detaches the lease, sometimes. Returns whether it did."""
+            within = detaches(lease)
+            if within is None:
+                return False
             try:
-                lease = turn.lock.acquire()
-            except (quorlock.LockTimeoutError, quorlock.QuorumError) as error:
+                text = lease.detach(within)
+            except (quorlock.QuorumError, quorlock.LeaseLostError):
+                detached(lease, False)
+                return False
+            detached(lease, True)
+            ask(turn.offer(lease, text))
+            return True
+
+        while not over.is_set():
+            request = take()
+            turn = Turn(ask(request) if request else {})
+            try:
+                lease = turn.acquire()
+            except turn.failures as error:
                 turn.record("error", code=error.code)
             else:
                 turn.granted(lease)
@@ -145,15 +229,16 @@ def work_in_thread() -> None:
                 for resource, value in values.items():
                     if value is not None:
                         send(turn, lease, "write", resource, value + 1)
-                record("release", token=lease.token, at=time.monotonic_ns())
-                ok = lease.release()
-                record("released", token=lease.token, at=time.monotonic_ns(), ok=ok)
+                if not hand_over(turn, lease):
+                    record("release", token=lease.token, at=time.monotonic_ns())
+                    ok = lease.release()
+                    record("released", token=lease.token, at=time.monotonic_ns(), ok=ok)
             time.sleep(random.choice(settings["pauses"]) / 1000)
 
 
 async def acquire(turn: Turn) -> quorlock.Lease | None:
     """Acquires a lease, and sometimes cancels the wait. Returns None if the wait was cancelled."""
-    task = asyncio.ensure_future(turn.lock.acquire_async())
+    task = asyncio.ensure_future(turn.acquire_async())
     if random.random() < settings["cancelled"]:
         delay = random.choice(settings["cancels"]) / 1000
         if not (await asyncio.wait([task], timeout=delay))[0]:
@@ -175,11 +260,30 @@ async def work_in_task() -> None:
         writer.write(turn.request(lease, op, resource, value))
         return turn.parse_answer(lease, resource, await reader.readline())
 
+    async def ask(request: bytes) -> Any:
+        writer.write(request)
+        return json.loads(await reader.readline())
+
+    async def hand_over(turn: Turn, lease: quorlock.Lease) -> bool:
+        """Detaches the lease, sometimes. Returns whether it did."""
+        within = detaches(lease)
+        if within is None:
+            return False
+        try:
+            text = await lease.detach_async(within)
+        except (quorlock.QuorumError, quorlock.LeaseLostError):
+            detached(lease, False)
+            return False
+        detached(lease, True)
+        await ask(turn.offer(lease, text))
+        return True
+
     while not over.is_set():
-        turn = Turn()
+        request = take()
+        turn = Turn(await ask(request) if request else {})
         try:
             lease = await acquire(turn)
-        except (quorlock.LockTimeoutError, quorlock.QuorumError) as error:
+        except turn.failures as error:
             turn.record("error", code=error.code)
             lease = None
         if lease is not None:
@@ -192,15 +296,135 @@ async def work_in_task() -> None:
             for resource, value in values.items():
                 if value is not None:
                     await send(turn, lease, "write", resource, value + 1)
-            record("release", token=lease.token, at=time.monotonic_ns())
-            ok = await lease.release_async()
-            record("released", token=lease.token, at=time.monotonic_ns(), ok=ok)
+            if not await hand_over(turn, lease):
+                record("release", token=lease.token, at=time.monotonic_ns())
+                ok = await lease.release_async()
+                record("released", token=lease.token, at=time.monotonic_ns(), ok=ok)
         await asyncio.sleep(random.choice(settings["pauses"]) / 1000)
     writer.close()
 
 
+class Terms:
+    """The terms of a leader: what it records, and when it hands over."""
+
+    def __init__(self) -> None:
+        self.election = client.elect(settings["leader"], holder=settings["name"])
+        self.asked = time.monotonic_ns()
+        self.ask: int | None = None
+
+    def campaign(self) -> None:
+        """Records the beginning of a campaign, unless it has begun."""
+        if self.ask is None:
+            self.ask = next(asks)
+            resources = [settings["leader"]]
+            record("ask", ask=self.ask, resources=resources, wait=None, at=self.asked)
+
+    def begin(self, lease: quorlock.Lease) -> None:
+        # After a loss, the campaign began without a call.
+        self.campaign()
+        fences = lease.fences
+        look(
+            "granted",
+            lease,
+            ask=self.ask,
+            resources=list(fences),
+            fences=fences,
+            extended=True,
+            asked=self.asked,
+        )
+
+    def end(self) -> None:
+        self.asked, self.ask = time.monotonic_ns(), None
+
+    def steps(self) -> list[float]:
+        """Splits a random pause into steps, in seconds."""
+        think = random.choice(settings["thinks"])
+        return [min(STEP, think - done) / 1000 for done in range(0, think, STEP)]
+
+    def successor(self, lease: quorlock.Lease) -> str | None:
+        """Returns the name of the client to hand over to; None to end the term."""
+        if random.random() >= settings["handing"]:
+            return None
+        to: str = random.choice(settings["others"])
+        record("hand", token=lease.token, at=time.monotonic_ns(), to=to)
+        return to
+
+    def handed(self, lease: quorlock.Lease, ok: bool) -> bool:
+        """Records a hand-over. Returns whether the lease has ended."""
+        look("handed", lease, ok=ok)
+        return not lease.valid
+
+
+HAND_OVER_ERRORS = (quorlock.LeaseLostError, quorlock.QuorumError)
+
+
+def lead_in_thread() -> None:
+    terms = Terms()
+
+    def lead(lease: quorlock.Lease) -> None:
+        terms.begin(lease)
+        for step in terms.steps():
+            time.sleep(step)
+            look("look", lease)
+        if to := terms.successor(lease):
+            ok = False
+            with suppress(*HAND_OVER_ERRORS):
+                ok = lease.hand_over(to, within=settings["ttl"] / 1000)
+            if terms.handed(lease, ok):
+                return terms.end()
+        record("release", token=lease.token, at=time.monotonic_ns())
+        ok = lease.release()
+        record("released", token=lease.token, at=time.monotonic_ns(), ok=ok)
+        return terms.end()
+
+    while not over.is_set():
+        terms.campaign()
+        terms.election.run(lead)
+
+
+async def lead_in_task() -> None:
+    terms = Terms()
+
+    async def lead(lease: quorlock.Lease) -> None:
+        terms.begin(lease)
+        try:
+            for step in terms.steps():
+                await asyncio.sleep(step)
+                look("look", lease)
+            if to := terms.successor(lease):
+                ok = False
+                with suppress(*HAND_OVER_ERRORS):
+                    ok = await lease.hand_over_async(to, within=settings["ttl"] / 1000)
+                if terms.handed(lease, ok):
+                    return
+            record("release", token=lease.token, at=time.monotonic_ns())
+            ok = await lease.release_async()
+            record("released", token=lease.token, at=time.monotonic_ns(), ok=ok)
+        finally:
+            terms.end()
+
+    while not over.is_set():
+        terms.campaign()
+        await terms.election.run_async(lead)
+
+
+def observe() -> None:
+    """Records each leader, until the client is closed."""
+    with suppress(quorlock.ClosedError):
+        for leader in client.watch(settings["leader"]):
+            record(
+                "observed",
+                at=time.monotonic_ns(),
+                process=os.getpid(),
+                resource=settings["leader"],
+                holder=leader.holder,
+                fence=leader.fence,
+            )
+
+
 async def run_tasks() -> None:
     async with asyncio.TaskGroup() as group:
+        group.create_task(lead_in_task())
         for _ in range(settings["loops"]):
             group.create_task(work_in_task())
 
@@ -211,7 +435,8 @@ def run_threads() -> None:
         os._exit(1)
 
     threading.excepthook = fail
-    threads = [threading.Thread(target=work_in_thread) for _ in range(settings["loops"])]
+    loops = [lead_in_thread, *[work_in_thread] * settings["loops"]]
+    threads = [threading.Thread(target=loop) for loop in loops]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -225,6 +450,7 @@ def wait_for_the_end() -> None:
 
 ending = threading.Thread(target=wait_for_the_end, daemon=True)
 ending.start()
+threading.Thread(target=observe, daemon=True).start()
 if settings["kind"] == "asyncio":
     asyncio.run(run_tasks())
 else:

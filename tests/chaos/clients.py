@@ -97,6 +97,7 @@ class Client:
 
     def stop(self) -> None:
         self._running.send_signal(signal.SIGSTOP)
+        self.check_running()
         if hasattr(os, "waitid"):  # wait until all its threads are stopped
             os.waitid(os.P_PID, self._running.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
         self.histories[-1].add_action("stopped")
@@ -236,6 +237,7 @@ class Clients:
             own = {
                 "name": name,
                 "kind": name.split()[1],
+                "others": [other for other in KINDS if other != name],
                 "urls": urls[number % len(urls)],
                 "retry_delay": RETRY_DELAYS[number % len(RETRY_DELAYS)],
             }

@@ -20,6 +20,8 @@ from proxy import Mode
 from servers import Servers
 
 RESOURCES = ["orders", "stock", "report"]
+LEADER = "leader"
+"""The resource whose leader the clients elect."""
 
 SHORT = (0.02, 0.3)
 LONG = (0.3, 3.0)
@@ -204,6 +206,7 @@ class Faults:
             case "server stopped":
                 self._servers[fault.target].freeze()
             case "client killed":
+                self._clients[fault.target].check_running()
                 self._clients[fault.target].kill()
             case "client stopped":
                 self._clients[fault.target].stop()
@@ -220,7 +223,9 @@ class Faults:
                 self._servers.proxies[fault.target].cut()
             case "queues lost":
                 server = self._servers[fault.target]
-                server.command("DEL", *(f"{{{resource}}}:queue" for resource in RESOURCES))
+                server.command(
+                    "DEL", *(f"{{{resource}}}:queue" for resource in [*RESOURCES, LEADER])
+                )
             case "subscriptions cut":
                 self._servers[fault.target].command("CLIENT", "KILL", "TYPE", "pubsub")
             case mode:

@@ -23,7 +23,7 @@ class History:
         self.asks: dict[int, Entry] = {}
         """The entries of acquires that have not returned, by their numbers."""
         self.held: set[str] = set()
-        """The tokens of the leases that the process has not begun to release."""
+        """The tokens of the leases that the process has not begun to release, or detached."""
 
     def load(self) -> list[Entry]:
         """Reads the new entries and returns all entries. Ignores an incomplete last line."""
@@ -45,8 +45,10 @@ class History:
             del self.asks[entry["ask"]]
         if entry["event"] == "granted":
             self.held.add(entry["token"])
-        elif entry["event"] == "release":
+        elif entry["event"] == "release" or (entry["event"] == "detached" and entry["ok"]):
             self.held.remove(entry["token"])
+        elif entry["event"] == "handed" and not entry["left"]:
+            self.held.discard(entry["token"])
 
     def add_action(self, event: str) -> None:
         """Records what the run does to the process, with the current time."""

@@ -9,7 +9,15 @@ over a Unix socket, which network faults cannot affect:
     {"op": "write", ..., "fence": 7, "value": 4}                         {"ok": true, "value": 4}
     {"op": "write", ..., "fence": 6, "value": 4}                         {"ok": false}
 
-The history contains all accepted and refused requests, with times in nanoseconds of
+It is also the desk over which clients hand leases over. A client leaves the text of a detached
+lease, and a client in another language takes it. Some texts are given to two clients:
+
+    {"op": "offer", "client": "Rust 1", "text": ..., "giver": TOKEN,
+     "resources": ["stock"]}                                       {"ok": true}
+    {"op": "take", "client": "Node.js 2"}                          {"ok": true, "text": ..., ...}
+    {"op": "take", "client": "Node.js 2"}                          {"ok": false}
+
+The history contains all accepted and refused reads and writes, with times in nanoseconds of
 CLOCK_MONOTONIC.
 """
 
@@ -17,6 +25,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import random
 import socket
 import tempfile
 import threading
@@ -26,6 +35,11 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+from chaos.history import language
+
+TWICE = 0.2
+"""The probability that a text is given to two clients."""
+
 
 class Register:
     """A server in its own thread. It is stopped at the end of `with`."""
@@ -33,6 +47,7 @@ class Register:
     def __init__(self, history: Path) -> None:
         self._values: dict[str, int] = {}
         self._fences: dict[str, int] = {}
+        self._offers: list[dict[str, Any]] = []
         self._history = history.open("a")
         # The path of a Unix socket must be short, and the path of a test's folder is too long.
         self._folder = tempfile.TemporaryDirectory(prefix="quorlock-")
@@ -70,9 +85,25 @@ class Register:
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with suppress(ConnectionError):  # the client was killed
             while (line := await reader.readline()).endswith(b"\n"):
-                writer.write(json.dumps(self.answer(json.loads(line))).encode() + b"\n")
+                request = json.loads(line)
+                answer = self.hand if request["op"] in ("offer", "take") else self.answer
+                writer.write(json.dumps(answer(request)).encode() + b"\n")
                 await writer.drain()
         writer.close()
+
+    def hand(self, request: dict[str, Any]) -> dict[str, Any]:
+        """Keeps an offer, or returns the oldest one of a client in another language."""
+        if request["op"] == "offer":
+            self._offers.append(request)
+            return {"ok": True}
+        for offer in self._offers:
+            if language(offer["client"]) != language(request["client"]):
+                if random.random() < TWICE and "again" not in offer:
+                    offer["again"] = True
+                else:
+                    self._offers.remove(offer)
+                return {"ok": True} | {key: offer[key] for key in ("text", "giver", "resources")}
+        return {"ok": False}
 
     def answer(self, request: dict[str, Any]) -> dict[str, Any]:
         """Checks, executes and records a request in one step, and returns the answer."""

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict
+from itertools import pairwise
+from statistics import median
 from typing import Any
 
 from chaos.check import Entry, Violation, end_seen
-from chaos.faults import LAYERS, PROCESS_FAULTS
+from chaos.faults import LAYERS, LEADER, PROCESS_FAULTS
 from chaos.history import Run, language
 from chaos.waits import longest_local_queue
 
@@ -41,6 +43,8 @@ def summary(run: Run) -> dict[str, Any]:
             each: sum(several[lease.token] > 1 for lease in held if language(lease.client) == each)
             for each in languages
         },
+        "hand-overs": handed_over(run),
+        "elections": elections(run),
         "waits": {
             "all": len(waits),
             "unlimited": sum(wait.length is None for wait in waits),
@@ -67,6 +71,56 @@ def summary(run: Run) -> dict[str, Any]:
             for violation in run.violations
         ],
     }
+
+
+def handed_over(run: Run) -> dict[str, int]:
+    """Counts the leases that were detached, and those that were adopted, by language."""
+    givers = {lease.token: lease for lease in run.leases}
+    adopters = {lease.giver: lease for lease in run.leases if lease.giver is not None}
+    pairs = Counter(
+        f"{language(givers[giver].client)} to {language(adopter.client)}"
+        for giver, adopter in adopters.items()
+    )
+    late = (
+        entry.get("giver") and entry.get("code") == "LEASE_LOST"
+        for _, entries in run.histories
+        for entry in entries
+    )
+    return {
+        "detached": sum(lease.kept > 0 for lease in givers.values()),
+        "adopted": len(adopters),
+        **dict(sorted(pairs.items())),
+        "too late": sum(map(bool, late)),
+    }
+
+
+def elections(run: Run) -> dict[str, Any]:
+    """Counts the terms of leaders, and what observers were told. For each way in which a term can
+    end: the number of such ends, and the median time until the next leader, in milliseconds."""
+    terms = sorted(
+        (lease for lease in run.leases if lease.resource == LEADER), key=lambda lease: lease.fence
+    )
+    kills = {
+        client: [entry["at"] for entry in entries if entry["event"] == "killed"]
+        for client, entries in run.histories
+    }
+    gaps: dict[str, list[float]] = defaultdict(list)
+    for first, second in pairwise(terms):
+        end = first.release_began
+        kind = "handed over" if first.successor else "released"
+        if end is None:
+            kind = "killed"
+            end = next((at for at in kills[first.client] if first.granted < at), None)
+        if end is not None and first.granted < end < second.granted:
+            gaps[kind].append((second.granted - end) / 1e6)
+    observed = sum(
+        entry["event"] == "observed" for _, entries in run.histories for entry in entries
+    )
+    found: dict[str, Any] = {"terms": len(terms), "observed": observed}
+    for kind, times in sorted(gaps.items()):
+        found[kind] = len(times)
+        found[f"{kind}, ms"] = round(median(times), 1)
+    return found
 
 
 def hits(run: Run) -> dict[str, int]:
@@ -158,20 +212,32 @@ def describe(entry: Entry, run: Run) -> str:
             renewal = "renewed" if entry["extended"] else "not renewed"
             began = f"{run.seconds(entry['asked']):.6f}"
             fences = ", ".join(f"{name} fence {fence}" for name, fence in entry["fences"].items())
-            return f"{lease} granted: {fences}, {left}, {renewal}, acquire began at {began}"
+            verb = f"adopted from {entry['giver'][:8]}" if entry.get("giver") else "granted"
+            return f"{lease} {verb}: {fences}, {left}, {renewal}, acquire began at {began}"
         case "look":
             return f"{lease} {left}"
         case "refused":
             return f"{lease} refused by the register for {entry['resource']}; {left}"
         case "release":
             return f"{lease} about to be released"
+        case "detach":
+            return f"{lease} about to be detached, for {entry['within']} ms"
+        case "detached":
+            return f"{lease} detached: {entry['ok']}"
+        case "hand":
+            return f"{lease} about to be handed over to {entry['to']}"
+        case "handed":
+            return f"{lease} handed over: {entry['ok']}; {left}"
+        case "observed":
+            return f"told of the leader {entry['holder']}, fence {entry['fence']}"
         case "released":
             return f"{lease} released: {entry['ok']}"
         case "error":
             return f"acquire {entry['ask']} failed: {entry['code']}"
         case "ask":
             length = "forever" if entry["wait"] is None else f"for up to {entry['wait']} ms"
-            return f"acquire {entry['ask']}: waits {length} for {' and '.join(entry['resources'])}"
+            verb = f"adoption of {entry['giver'][:8]}" if entry.get("giver") else "acquire"
+            return f"{verb} {entry['ask']}: waits {length} for {' and '.join(entry['resources'])}"
         case "cancel":
             return f"acquire {entry['ask']} about to be cancelled"
         case "cancelled":

@@ -39,7 +39,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from chaos.check import Violation, check
 from chaos.clients import KINDS, Clients, CrashError, build_rust
-from chaos.faults import RESOURCES, Faults, restarts, storms
+from chaos.faults import LEADER, RESOURCES, Faults, restarts, storms
 from chaos.history import History, Run
 from chaos.network import HOST, Network, enter, prepare, why_not
 from chaos.register import Register
@@ -69,6 +69,14 @@ SETTINGS: dict[str, Any] = {
     "thinks": [*[1, 2, 3, 4, 5, 6, 8, 10, 12, 15] * 6, 40, 80, 300, 1400, 2500],
     "pauses": [0, 1, 2, 5, 10, 20],
     "cancels": [0, 1, 5, 50, 500, 2000],
+    # How often a holder detaches its lease instead of releasing it, and a client looks for a
+    # lease to adopt before it acquires one.
+    "detaching": 0.3,
+    "adopting": 0.7,
+    "withins": [100, 500, TTL],
+    "leader": LEADER,
+    # How often a leader hands its lease over to another client.
+    "handing": 0.4,
 }
 CONNECT_TIMEOUT = 1000
 """The default `connect_timeout` in milliseconds: an acquire without a quorum fails after it."""
@@ -95,7 +103,12 @@ a margin."""
 
 
 def run(
-    seconds: float, seed: int, folder: Path, broken: str | None = None, namespaces: bool = False
+    seconds: float,
+    seed: int,
+    folder: Path,
+    broken: str | None = None,
+    namespaces: bool = False,
+    detaching: float | None = None,
 ) -> Run:
     """Performs a run and checks it. The histories are written to the folder."""
     folder.mkdir(parents=True, exist_ok=True)
@@ -107,6 +120,13 @@ def run(
         proxies = [servers.proxy(number, host).url for number in range(NODES)]
         urls = [proxies[:2], proxies[2:]] if broken == "split" else [proxies]
         settings = SETTINGS | {"register": register.path}
+        if detaching is not None:
+            # Enough resources that holders rarely wait for one another.
+            names = [*RESOURCES, *(f"resource {number}" for number in range(4, 31))]
+            settings |= {"detaching": detaching, "adopting": 1, "resources": names}
+        if broken == "split":
+            # A client does not adopt a lease of other nodes.
+            settings |= {"detaching": 0}
         if broken == "no-guard":
             # Make holders hold the locks nearly all the time, and for longer than a restart takes.
             settings |= {"guard": None, "loops": 2, "pairs": 0, "thinks": [800, 1400]}
@@ -179,7 +199,7 @@ def check_leftover_keys(result: Run, servers: Servers) -> None:
     while keys(servers) and time.monotonic() < deadline:
         time.sleep(0.02)
     left = [f"{key} is left on a node" for key in keys(servers)]
-    for server, resource in product(servers, RESOURCES):
+    for server, resource in product(servers, [*RESOURCES, LEADER]):
         if server.command("PTTL", f"{{{resource}}}:fence") == -1:
             left.append(f"the fence key of {resource} does not expire on a node")
     result.violations += [Violation("leftover key", time.monotonic_ns(), text) for text in left]
@@ -234,6 +254,11 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--seconds", type=float, default=300)
     parser.add_argument("--seed", type=int, default=random.randrange(1_000_000))
     parser.add_argument("--out", type=Path, default=Path("build/chaos"))
+    parser.add_argument(
+        "--detaching",
+        type=float,
+        help="the share of the leases that their holders hand over, with 30 resources",
+    )
     parser.add_argument("--broken", choices=["split", "no-guard"])
     parser.add_argument("--namespaces", choices=["on", "off", "auto"], default="auto")
     parser.add_argument("--inside", action="store_true", help=argparse.SUPPRESS)
@@ -250,7 +275,14 @@ def main(arguments: Sequence[str]) -> int:
             build_rust()  # before `enter`: cargo may need the network
             again = [*arguments, f"--seed={options.seed}", "--inside"]
             enter([sys.executable, str(Path(__file__).resolve()), *again])
-    result = run(options.seconds, options.seed, options.out, options.broken, options.inside)
+    result = run(
+        options.seconds,
+        options.seed,
+        options.out,
+        options.broken,
+        options.inside,
+        options.detaching,
+    )
     if report(result):
         print("No violations.")
         return 0

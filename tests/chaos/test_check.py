@@ -48,6 +48,14 @@ def released(token: str, at: int, ok: bool = True) -> History:
     ]
 
 
+def detached(token: str, at: int, ok: bool = True) -> History:
+    """The lease is kept for an adopter for 1 ms from `at` on."""
+    return [
+        {"event": "detach", "token": token, "at": at, "within": 1},
+        {"event": "detached", "token": token, "at": at + 1, "ok": ok},
+    ]
+
+
 def write(value: int, ok: bool = True, resource: str = "r") -> Entry:
     return {
         "event": "write",
@@ -104,6 +112,83 @@ def test_a_lease_ends_at_the_call_of_release_even_if_it_is_not_confirmed() -> No
 def test_a_grant_within_the_promised_validity_is_a_broken_promise(a: History) -> None:
     assert kinds(a, [granted("2", 5, 909, fence=2)]) == ["broken promise"]
     assert kinds(a, [granted("2", 5, 911, fence=2)]) == []
+
+
+def test_an_adopted_lease_begins_where_the_detached_one_ended() -> None:
+    a = [granted("1", 0, 10, fence=1), look("1", 50, 960), *detached("1", 100)]
+    assert kinds(a, [granted("2", 102, 110, fence=2, giver="1")]) == []
+    assert kinds(a, [granted("2", 5, 99, fence=2, giver="1")]) == ["overlap"]
+    assert kinds(a, [granted("2", 102, 110, fence=1, giver="1")]) == ["duplicate fence"]
+
+
+def test_nobody_else_gets_a_lock_that_is_kept_for_an_adopter() -> None:
+    a = [granted("1", 0, 10, fence=1), look("1", 50, 960), *detached("1", 100)]
+    other = [granted("3", 150, 1_000_099, fence=3)]
+    assert kinds(a, other) == ["broken hand-over"]
+    assert kinds(a, [granted("3", 150, 1_000_101, fence=3)]) == []
+    # It was adopted and released before, or a cancelled adopter has won and released it.
+    adopter = [granted("2", 102, 110, fence=2, giver="1"), *released("2", 120)]
+    assert kinds(a, adopter, other) == []
+    assert kinds(a, [{"event": "cancel", "ask": 1, "at": 103, "giver": "1"}], other) == []
+
+
+def test_a_lease_that_could_not_be_detached_is_released() -> None:
+    a = [granted("1", 0, 10, fence=1), *detached("1", 50, ok=False), *released("1", 100)]
+    assert kinds(a, [granted("2", 5, 99, fence=2)]) == ["overlap"]
+    assert kinds(a, [granted("2", 5, 102, fence=2)]) == []
+
+
+def test_a_lease_is_adopted_once() -> None:
+    a = [granted("1", 0, 10, fence=1), *detached("1", 100)]
+    b = [granted("2", 102, 110, fence=2, giver="1"), *released("2", 120)]
+    c = [granted("3", 103, 130, fence=3, giver="1"), *released("3", 140)]
+    assert kinds(a, b, c) == ["adopted twice"]
+
+
+def handed(token: str, at: int, to: str, ok: bool = True, left: int = 0) -> History:
+    return [
+        {"event": "hand", "token": token, "at": at, "to": to},
+        {"event": "handed", "token": token, "at": at + 1, "ok": ok, "left": left},
+    ]
+
+
+def test_the_successor_is_the_one_that_the_leader_named() -> None:
+    a = [granted("1", 0, 10, fence=1), *handed("1", 100, to="b")]
+    next_lease = [granted("2", 102, 110, fence=2)]
+    assert kinds(a, next_lease) == []
+    assert kinds(a, [], next_lease) == ["successor"]
+    # It was cut off, and gave the keys back.
+    assert kinds(a, [], [granted("2", 102, 100 + TTL + 1, fence=2)]) == []
+    # It was killed, perhaps after it was elected.
+    assert kinds(a, [{"event": "killed", "at": 105}], next_lease) == []
+    assert kinds(a, [granted("2", 5, 99, fence=2)]) == ["overlap"]
+
+
+def test_a_leader_without_a_successor_releases_its_lease() -> None:
+    lease = granted("1", 0, 10, fence=1)
+    c = [granted("2", 5, 150, fence=2)]
+    assert kinds([lease, *handed("1", 100, to="b", ok=False)], [], c) == []
+    valid = [lease, *handed("1", 100, to="b", ok=False, left=900)]
+    assert kinds(valid, [], c) == ["broken promise"]
+    assert kinds([*valid, *released("1", 200)], [], c) == ["overlap"]
+
+
+def observed(fence: int, at: int, holder: str = "a", process: int = 1) -> Entry:
+    entry = {"event": "observed", "at": at, "process": process, "resource": "r"}
+    return entry | {"holder": holder, "fence": fence}
+
+
+def test_an_observer_is_told_of_growing_fences() -> None:
+    assert kinds([observed(1, 10), observed(3, 20)]) == []
+    assert kinds([observed(3, 10), observed(1, 20)]) == ["observed order"]
+    assert kinds([observed(3, 10), observed(3, 20)]) == ["observed order"]
+    assert kinds([observed(3, 10), observed(1, 20, process=2)]) == []
+
+
+def test_an_observer_is_told_of_the_leader_with_that_fence() -> None:
+    a = [granted("1", 0, 10, fence=1)]
+    assert kinds(a, [observed(1, 20)]) == []
+    assert kinds(a, [observed(1, 20, holder="b")]) == ["observed leader"]
 
 
 def test_a_long_lease_is_compared_with_all_later_ones() -> None:
