@@ -49,3 +49,14 @@ def listening(nodes: Iterable[Server]) -> list[int]:
     """Returns the number of connections to each node that are subscribed to notifications."""
     lists = [str(node.command("CLIENT", "LIST", "TYPE", "pubsub")) for node in nodes]
     return [clients.count(" addr=") for clients in lists]
+
+
+def listeners(servers: Servers, resource: str, name: str) -> list[int]:
+    """Returns the number of candidates for the leader of a resource that listen on each node."""
+    channel = f"quorlock:candidate:{len(resource)}:{resource}:{name}"
+    counts = []
+    for server in servers:
+        reply = server.command("PUBSUB", "NUMSUB", channel)
+        assert isinstance(reply, list)
+        counts.append(int(str(reply[1])))
+    return counts

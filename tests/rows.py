@@ -22,6 +22,7 @@ DURATIONS = {
     "retry_delay",
     "restart_guard",
     "keep",
+    "within",
 }
 
 

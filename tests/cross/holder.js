@@ -1,4 +1,4 @@
-// The Node.js client of test_cross.py: runs one JSON command per line of stdin.
+// The Node.js client of test_cross.py and test_languages.py: runs one JSON command per line of stdin.
 
 import { Client } from 'quorlock'
 import { createInterface } from 'node:readline'
@@ -6,12 +6,15 @@ import { createInterface } from 'node:readline'
 const client = new Client(process.argv.slice(2), { retryDelay: [2, 10] })
 const leases = {}
 
+const hold = (resource, lease) => {
+  leases[resource] = lease
+  return { fence: lease.fence, token: lease.token }
+}
+
 const commands = {
-  lock: async ({ lock, options }) => {
-    const lease = await client.lock(lock, options)
-    leases[lock] = lease
-    return { fence: lease.fence, token: lease.token }
-  },
+  lock: async ({ lock, options }) => hold(lock, await client.lock(lock, options)),
+  adopt: async ({ adopt, text }) => hold(adopt, await client.adopt(text)),
+  detach: ({ detach, within }) => leases[detach].detach({ within }),
   extend: ({ extend }) => leases[extend].extend(),
   release: ({ release }) => leases[release].release(),
   valid: async ({ valid }) => leases[valid].valid,

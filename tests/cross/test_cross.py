@@ -2,48 +2,13 @@
 
 from __future__ import annotations
 
-import json
-import subprocess
 from collections.abc import Callable, Iterator
-from pathlib import Path
-from typing import Any
 
 import pytest
+from cross.holders import Holder, node_holder
 from servers import Servers
 
 import quorlock
-
-HERE = Path(__file__).resolve().parent
-
-
-class Node:
-    """A Node.js process that runs commands on a client."""
-
-    def __init__(self, urls: list[str]) -> None:
-        self._process = subprocess.Popen(
-            ["node", str(HERE / "holder.js"), *urls],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-            bufsize=1,
-        )
-
-    def send(self, **command: Any) -> None:
-        assert self._process.stdin
-        self._process.stdin.write(json.dumps(command) + "\n")
-
-    def receive(self) -> Any:
-        assert self._process.stdout
-        return json.loads(self._process.stdout.readline())
-
-    def ask(self, **command: Any) -> Any:
-        self.send(**command)
-        return self.receive()
-
-    def close(self) -> None:
-        assert self._process.stdin
-        self._process.stdin.close()
-        self._process.wait(60)
 
 
 @pytest.fixture
@@ -52,8 +17,8 @@ def servers(start_servers: Callable[..., Servers]) -> Servers:
 
 
 @pytest.fixture
-def node(servers: Servers) -> Iterator[Node]:
-    node = Node(servers.urls)
+def node(servers: Servers) -> Iterator[Holder]:
+    node = node_holder(servers.urls)
     yield node
     node.close()
 
@@ -64,7 +29,7 @@ def client(servers: Servers) -> Iterator[quorlock.Client]:
         yield client
 
 
-def test_a_lease_of_one_language_excludes_the_other(client: quorlock.Client, node: Node) -> None:
+def test_a_lease_of_one_language_excludes_the_other(client: quorlock.Client, node: Holder) -> None:
     with client.lock("r"):
         assert node.ask(lock="r", options={"wait": 0})["error"] == "TIMEOUT"
         assert node.ask(locked="r") == {"ok": True}
@@ -79,7 +44,7 @@ def test_a_lease_of_one_language_excludes_the_other(client: quorlock.Client, nod
 
 
 def test_fences_increase_across_languages(
-    client: quorlock.Client, node: Node, servers: Servers
+    client: quorlock.Client, node: Holder, servers: Servers
 ) -> None:
     last = 0
     for round_ in range(30):
@@ -95,7 +60,7 @@ def test_fences_increase_across_languages(
 
 
 def test_a_waiter_of_one_language_gets_the_lock_from_a_holder_of_the_other(
-    client: quorlock.Client, node: Node
+    client: quorlock.Client, node: Holder
 ) -> None:
     with client.lock("r") as lease:
         node.send(lock="r", options={"wait": 60_000})
@@ -107,16 +72,15 @@ def test_a_waiter_of_one_language_gets_the_lock_from_a_holder_of_the_other(
 def test_a_lock_is_free_after_the_ttl_of_a_killed_process(
     client: quorlock.Client, servers: Servers
 ) -> None:
-    dying = Node(servers.urls)
+    dying = node_holder(servers.urls)
     assert "ok" in dying.ask(lock="r", options={"ttl": 500})
-    dying._process.kill()
-    dying._process.wait()
+    dying.kill()
     with client.lock("r", wait=60):
         pass
 
 
 def test_the_key_is_compatible_with_other_redlock_libraries(
-    client: quorlock.Client, node: Node, servers: Servers
+    client: quorlock.Client, node: Holder, servers: Servers
 ) -> None:
     for server in servers:
         assert server.command("SET", "theirs", "token", "NX", "PX", "60000") == "OK"

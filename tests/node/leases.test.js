@@ -400,6 +400,24 @@ test('a worker that is terminated before its leases are delivered leaves no key'
   }
 })
 
+test('a worker that is terminated before the text of a detached lease is delivered leaves no key', async (t) => {
+  const { servers, client } = await open(t, 3, { ttl: 600_000 })
+  for (let turn = 0; turn < 5; turn++) {
+    const { worker } = await startWorker(
+      `client.lock('r').then((lease) => {
+         lease.detach({ within: 600_000 })
+         while (client.stats().detached === 0);
+         parentPort.postMessage('detached')
+         for (;;);
+       })`,
+      servers,
+    )
+    assert(await client.locked('r'))
+    await worker.terminate()
+    await until(() => servers.isEmpty())
+  }
+})
+
 test('an acquire keeps a worker alive until it ends', async (t) => {
   const { servers, client } = await open(t, 3)
   const lease = await client.lock('r')

@@ -4,7 +4,7 @@ import { subscribe } from 'node:diagnostics_channel'
 import { Controller, Get, Module } from '@nestjs/common'
 import Fastify from 'fastify'
 import promClient from 'prom-client'
-import { Client, LockTimeoutError, QuorumError, type Lease, type LogRecord, type NodeReport } from 'quorlock'
+import { Client, LockTimeoutError, QuorumError, type Leader, type Lease, type LogRecord, type NodeReport } from 'quorlock'
 import { quorlock } from 'quorlock/fastify'
 import { HeldLease, Locked, QuorlockModule } from 'quorlock/nestjs'
 import { instrument } from 'quorlock/opentelemetry'
@@ -54,6 +54,19 @@ export class App {}
 
 export const total: Promise<number> = client.using('r', async (lease: Lease) => lease.remaining)
 export const text: Promise<string> = client.using('r', { wait: 0 }, (lease) => lease.token)
+
+export const elected: Promise<number> = client.elect('r', { holder: 'pod-1', maxHold: null }, async (lease, signal) => {
+  signal.throwIfAborted()
+  return (await lease.handOver('pod-2', { within: 5_000 })) ? 0 : lease.fence
+})
+// @ts-expect-error A candidate waits without a limit.
+void client.elect('r', { wait: 0 }, () => {})
+export async function follow(signal: AbortSignal): Promise<Leader> {
+  for await (const leader of client.watch('r', { signal })) {
+    if (leader.holder !== '' && leader.fence > 0) return leader
+  }
+  throw signal.reason
+}
 
 export function explain(error: unknown): readonly NodeReport[] {
   if (error instanceof LockTimeoutError) return error.code === 'TIMEOUT' ? error.nodes : []

@@ -66,8 +66,15 @@ suite('scenarios', () => {
       const servers = await Servers.start(t, scenario.servers, { password: scenario.password ?? null })
       const password = scenario.url_password ? `:${scenario.url_password}@` : ''
       const urls = servers.all.map((server) => `redis://${password}127.0.0.1:${server.port}`)
-      const client = new quorlock.Client(urls, jsOptions(scenario.options))
+      const clients = []
+      const openClient = ({ nodes = [...urls.keys()], ...by }) => {
+        const options = jsOptions({ ...scenario.options, ...by })
+        clients.push(new quorlock.Client(nodes.map((node) => urls[node]), options))
+        return clients.at(-1)
+      }
+      const client = openClient({})
       const leases = {}
+      const texts = {}
       const play = {
         acquire: async (step) => {
           const options = jsOptions(step.options)
@@ -87,6 +94,24 @@ suite('scenarios', () => {
           assert.equal(await leases[step.release].release(options), step.returns)
         },
         extend: (step) => expectOutcome(step, () => leases[step.extend].extend(step.ttl)),
+        detach: async (step) => {
+          const options = step.within === undefined ? undefined : { within: step.within }
+          texts[step.detach] = await expectOutcome(step, () => leases[step.detach].detach(options)) ?? texts[step.detach]
+        },
+        adopt: async (step) => {
+          const whole = texts[step.text]
+          const text = step.replace ? whole.replace(...step.replace) : whole
+          const adopter = step.by ? openClient(step.by) : client
+          const row = { ...step, never: [whole.slice(30, 60)] }
+          const lease = await expectOutcome(row, () => adopter.adopt(text, jsOptions(step.options)))
+          if (!lease) return
+          assert.deepEqual(lease.resources, leases[step.text].resources)
+          leases[step.adopt] = lease
+        },
+        stores: (step) => {
+          const { token } = leases[step.lease]
+          return until(async () => (await servers.command(step.stores, 'GET', step.resource)) === token)
+        },
         locked: async (step) => {
           const locked = await expectOutcome(step, () => client.locked(step.locked))
           assert.equal(locked, step.returns)
@@ -149,7 +174,7 @@ suite('scenarios', () => {
         assert(name, `unknown step ${JSON.stringify(step)}`)
         await play[name](step)
       }
-      await client.close()
+      for (const client of clients) await client.close()
     })
   }
 })

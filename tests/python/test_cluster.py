@@ -317,3 +317,22 @@ def extends(lease: quorlock.Lease) -> bool:
     except quorlock.QuorumError:
         return False
     return True
+
+
+@pytest.mark.parametrize("key", KEYS)
+def test_a_leader_hands_over_by_name(cluster: Cluster, connect: Connect, key: str) -> None:
+    elections = [connect(cluster).elect(key, holder=name) for name in ("a", "b")]
+    leaders = iter(connect(cluster).watch(key))
+
+    def lead(lease: quorlock.Lease) -> int:
+        assert next(leaders) == quorlock.Leader("a", lease.fence)
+        assert not lease.hand_over("c")
+        assert lease.valid
+        following = pool.submit(elections[1].run, lambda successor: successor.fence)
+        wait_until(lambda: lease.hand_over("b") or not lease.valid)
+        assert following.result(TIMEOUT) > lease.fence
+        return lease.fence
+
+    with ThreadPoolExecutor() as pool:
+        elections[0].run(lead)
+    wait_until(lambda: not held(cluster))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Callable
 from typing import Any
@@ -89,10 +90,24 @@ def listed(resource: Any) -> list[str]:
 class Scenario:
     """Runs the steps of one scenario."""
 
-    def __init__(self, servers: Servers, client: quorlock.Client) -> None:
+    def __init__(self, servers: Servers, urls: list[str], options: dict[str, Any]) -> None:
         self.servers = servers
-        self.client = client
+        self.urls = urls
+        self.options = options
+        self.clients: list[quorlock.Client] = []
+        self.client = self.open({})
         self.leases: dict[str, quorlock.Lease] = {}
+        self.texts: dict[str, str] = {}
+
+    def open(self, by: dict[str, Any]) -> quorlock.Client:
+        options = {**self.options, **by}
+        urls = [self.urls[index] for index in options.pop("nodes", range(len(self.urls)))]
+        self.clients.append(quorlock.Client(urls, **python_options(options)))
+        return self.clients[-1]
+
+    def close(self) -> None:
+        for client in self.clients:
+            client.close()
 
     def run(self, step: dict[str, Any]) -> None:
         match step:
@@ -116,6 +131,26 @@ class Scenario:
             case {"extend": name}:
                 ttl = step.get("ttl")
                 expect(step, lambda: self.leases[name].extend(ttl and ttl / 1000))
+            case {"detach": name}:
+                within = step.get("within")
+                seconds = python_value("within", within)
+                text = expect(step, lambda: self.leases[name].detach(seconds))
+                if text is not None:
+                    self.texts[name] = text
+            case {"adopt": name, "text": text}:
+                whole = self.texts[text]
+                old, new = step.get("replace", ("", ""))
+                given = whole.replace(old, new, 1)
+                client = self.open(step["by"]) if "by" in step else self.client
+                options = python_options(step.get("options", {}))
+                row = {**step, "never": [whole[30:60]]}
+                lease = expect(row, lambda: client.adopt(given, **options))
+                if lease is not None:
+                    assert lease.resources == self.leases[text].resources
+                    self.leases[name] = lease
+            case {"stores": server, "lease": name, "resource": resource}:
+                token = self.leases[name].token
+                wait_until(lambda: self.servers[server].command("GET", resource) == token)
             case {"locked": resource}:
                 locked = expect(step, lambda: self.client.lock(*listed(resource)).locked())
                 assert locked is step.get("returns")
@@ -169,7 +204,6 @@ def test_scenarios_have_the_results_in_the_table(
     urls = [f"redis://127.0.0.1:{server.port}" for server in servers]
     if password := case.get("url_password"):
         urls = [url.replace("//", f"//:{password}@") for url in urls]
-    with quorlock.Client(urls, **python_options(case.get("options", {}))) as client:
-        scenario = Scenario(servers, client)
+    with contextlib.closing(Scenario(servers, urls, case.get("options", {}))) as scenario:
         for step in case["steps"]:
             scenario.run(step)

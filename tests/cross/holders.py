@@ -1,0 +1,51 @@
+"""Processes in other languages that run commands on a client."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from cargo import build_example
+
+HERE = Path(__file__).resolve().parent
+
+
+class Holder:
+    """A process that reads commands from stdin, as lines of JSON, and answers each with a line."""
+
+    def __init__(self, command: Sequence[str]) -> None:
+        self._process = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1
+        )
+
+    def send(self, **command: Any) -> None:
+        assert self._process.stdin
+        self._process.stdin.write(json.dumps(command) + "\n")
+
+    def receive(self) -> Any:
+        assert self._process.stdout
+        return json.loads(self._process.stdout.readline())
+
+    def ask(self, **command: Any) -> Any:
+        self.send(**command)
+        return self.receive()
+
+    def close(self) -> None:
+        assert self._process.stdin
+        self._process.stdin.close()
+        self._process.wait(60)
+
+    def kill(self) -> None:
+        self._process.kill()
+        self._process.wait()
+
+
+def node_holder(urls: Sequence[str]) -> Holder:
+    return Holder(["node", str(HERE / "holder.js"), *urls])
+
+
+def rust_holder(urls: Sequence[str]) -> Holder:
+    return Holder([str(build_example("holder")), *urls])

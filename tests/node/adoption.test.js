@@ -1,0 +1,78 @@
+// Leases that are detached and adopted.
+
+import assert from 'node:assert/strict'
+import { test } from 'node:test'
+import { inspect } from 'node:util'
+import { Client, ConfigError, LeaseLostError } from 'quorlock'
+import { open, until } from './servers.js'
+
+/** Whether no node has a lock key. */
+async function isFree(servers, key) {
+  const found = await Promise.all(servers.urls.map((_, server) => servers.command(server, 'EXISTS', key)))
+  return found.every((count) => count === 0)
+}
+
+test('an adopter continues the lease', async (t) => {
+  const { servers, client } = await open(t, 3, { ttl: 600_000 })
+  const lease = await client.lock(['a', 'b'])
+  const { signal } = lease
+  const text = await lease.detach({ within: 30_000 })
+  assert(!lease.valid && !signal.aborted)
+  assert.throws(() => lease.check(), { name: 'LeaseLostError', message: /was detached/ })
+  assert.equal(await lease.release(), false)
+  const adopted = await client.adopt(text, { holder: 'worker-1', ttl: 5_000 })
+  assert.deepEqual(adopted.resources, ['a', 'b'])
+  assert.deepEqual([adopted.holder, adopted.ttl], ['worker-1', 5_000])
+  assert(adopted.fences.a > lease.fences.a)
+  await assert.rejects(client.adopt(text), (error) => {
+    assert(error instanceof LeaseLostError)
+    return /worker-1 has adopted it/.test(error.message) && !inspect(error).includes(text)
+  })
+  assert(await adopted.release())
+  await until(() => isFree(servers, 'a'))
+  assert(!signal.aborted)
+  const { detached, losses, held } = client.stats()
+  assert.deepEqual([detached, losses, held], [1, 0, 0])
+})
+
+test('`within` has a default, and a block releases an adopted lease', async (t) => {
+  const { servers, client } = await open(t, 3)
+  const text = await (await client.lock('r')).detach()
+  const adopted = await client.adopt(text)
+  await adopted[Symbol.asyncDispose]()
+  await until(() => isFree(servers, 'r'))
+})
+
+test('an aborted adoption leaves the lease to others', async (t) => {
+  const { client } = await open(t, 3)
+  const text = await (await client.lock('r')).detach()
+  const controller = new AbortController()
+  const adopting = client.adopt(text, { signal: controller.signal })
+  controller.abort(new Error('enough'))
+  await assert.rejects(adopting, /enough/)
+  await assert.rejects(client.adopt(text, { signal: controller.signal }), /enough/)
+  const outcome = await client.adopt(text).catch((error) => error)
+  // It may have been adopted at that moment, and was released then.
+  if (outcome instanceof LeaseLostError) return
+  assert(await outcome.release())
+})
+
+test('mistakes reject with a ConfigError', async (t) => {
+  const { servers, client } = await open(t, 3)
+  const lease = await client.lock('r')
+  for (const options of [{ within: 1 }, { within: '30' }, { ttl: 30_000 }, 30_000]) {
+    await assert.rejects(lease.detach(options), ConfigError)
+  }
+  assert(lease.valid)
+  const text = await lease.detach()
+  for (const wrong of [undefined, null, '', 'x', text.slice(1), text.slice(0, -1), 7]) {
+    await assert.rejects(client.adopt(wrong), (error) => error instanceof ConfigError && /lease text/.test(error.message))
+  }
+  await assert.rejects(client.adopt(text, { retryDelay: [1, 2] }), /retryDelay is an option of the client/)
+  const others = new Client(servers.urls.slice(1))
+  await assert.rejects(others.adopt(text), /other nodes/)
+  const prefixed = new Client(servers.urls, { keyPrefix: 'x' })
+  await assert.rejects(prefixed.adopt(text), /key prefix/)
+  await client.close()
+  await assert.rejects(client.adopt(text), { code: 'CLOSED' })
+})
