@@ -34,6 +34,7 @@ CHECKS = {
     "scripts": ([*CORE, "--lib"], ["scripts::"]),
     "simulation": ([*CORE, "--lib"], ["simulation::"]),
     "tie": ([], []),
+    "test_nodes": ([*CORE, "--test", "test_nodes"], []),
     "integration": ([*CORE, "--test", "integration"], []),
 }
 """The checks, in the order in which they run: the cargo target, and the filter for its tests.

@@ -1,18 +1,26 @@
-"""The list of what the tie makes of the mutants is complete."""
+"""The lists of mutants fit the code, and one another. `make mutants` runs the mutants."""
 
 from __future__ import annotations
 
 import tomllib
 from pathlib import Path
 
+from mutants.run import mismatches
+
 HERE = Path(__file__).resolve().parent
 
 
-def test_each_mutant_is_listed_once() -> None:
-    mutants = tomllib.loads((HERE / "mutants.toml").read_text())["mutant"]
+MUTANTS = tomllib.loads((HERE / "mutants.toml").read_text())["mutant"]
+
+
+def test_each_mutant_fits_the_code() -> None:
+    assert mismatches(MUTANTS) == []
+
+
+def test_tie_list_names_each_mutant_once() -> None:
     groups = tomllib.loads((HERE / "tie.toml").read_text())
     listed = [name for group in groups.values() for name in group["mutants"]]
-    assert sorted(listed) == sorted(mutant["name"] for mutant in mutants)
+    assert sorted(listed) == sorted(mutant["name"] for mutant in MUTANTS)
 
 
 def test_tie_refuses_nine_of_ten_mutants_that_break_safety() -> None:
