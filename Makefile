@@ -14,7 +14,7 @@ SOLVERS := $(STAMPS)/solvers
 PROFILE := quick
 
 .PHONY: help build native demo examples test verify build-tests test-rust test-python test-node test-rolling test-examples \
-    model proof proof-second tie simulate chaos mutants bench bench-report bench-waiting bench-scale packages test-packages licenses version home docs lint rooms clean redis
+    model proof proof-second tie simulate chaos mutants bench bench-report bench-waiting bench-scale bench-elections packages test-packages licenses version home docs lint rooms clean redis
 
 help:
 	@echo 'make build   both packages, in place (PROFILE=release: as they are published)'
@@ -27,13 +27,14 @@ help:
 	@echo 'make tie     whether what simulated clients do is a run of the proof (SEEDS=30, FIRST_SEED=1)'
 	@echo 'make simulate  whole clients under simulated faults (SEEDS=2000, FIRST_SEED=1; SEED=n shows one)'
 	@echo 'make mutants   breaks the protocol, the driver and the scripts on purpose, and shows what catches it (CHECK=tie: only that check)'
-	@echo 'make chaos   clients in three languages under faults for 5 minutes (SECONDS=300, SEED=random)'
+	@echo 'make chaos   clients in three languages under faults for 5 minutes (SECONDS=300, SEED=random, DETACHING=0.3: the share of leases that are handed over, then with 30 resources)'
 	@echo 'make rooms   which room imports which, and import circles anywhere'
 	@echo 'make lint    formatters, linters, type checkers'
 	@echo 'make bench   quorlock beside raw sockets and other libraries; takes about fifteen minutes (ROUNDS=8, CYCLES=200)'
 	@echo 'make bench-report  writes docs/performance.md again, from bench/results.json'
 	@echo 'make bench-waiting  waiting under contention, beside other libraries; takes a quarter of an hour'
 	@echo 'make bench-scale  many leases, resources, processes and nodes; takes ten minutes (SIZES=short: one)'
+	@echo 'make bench-elections  changes of leader; takes two minutes (SIZES=short: seconds)'
 	@echo 'make packages  wheel, sdist and npm packages of this machine in build/packages (PROFILE=release: as they are published)'
 	@echo 'make test-packages  builds the packages as they are published, installs them without Rust, and tries them'
 	@echo 'make licenses  whether the licences and sources of all dependencies are allowed (needs cargo-deny)'
@@ -137,7 +138,7 @@ mutants:
 
 # The run itself builds the Rust client, also in `make test`.
 chaos: build redis
-	$(BIN)/python tests/chaos/run.py --seconds $(or $(SECONDS),300) $(if $(SEED),--seed $(SEED))
+	$(BIN)/python tests/chaos/run.py --seconds $(or $(SECONDS),300) $(if $(SEED),--seed $(SEED)) $(if $(DETACHING),--detaching $(DETACHING))
 
 # Both measure what is published, and leave that in place until the next `make build`.
 # The report says what bench/results.json says; without `make bench` before, what is committed there.
@@ -157,6 +158,12 @@ bench-waiting: $(STAMPS)/venv $(STAMPS)/npm redis
 bench-scale: $(STAMPS)/venv $(STAMPS)/npm redis $(STAMPS)/plots
 	$(MAKE) --no-print-directory native PROFILE=release
 	$(BIN)/python bench/scale/main.py
+	$(PLOTS)/bin/python bench/report.py
+
+# Writes the page again, too, unless the sizes are short.
+bench-elections: $(STAMPS)/venv redis $(STAMPS)/plots
+	$(MAKE) --no-print-directory native PROFILE=release
+	$(BIN)/python bench/elections/main.py
 	$(PLOTS)/bin/python bench/report.py
 
 packages: $(STAMPS)/venv

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from math import inf
 from typing import Any
 
+from elections.page import section as elections_section
 from figures import FLOOR, FLOOR_PLAIN, RSLOCK, Figures, ratio
 from goals import goals
 from markdown import failure, micros, name, table
@@ -16,7 +17,11 @@ Summaries = dict[str, dict[str, Any]]
 _MET = {True: "yes", False: "**no**", None: "-"}
 
 
-def page(figures: Figures, scale: dict[str, Any] | None = None) -> str:
+def page(
+    figures: Figures,
+    scale: dict[str, Any] | None = None,
+    elections: dict[str, Any] | None = None,
+) -> str:
     parts = [
         _introduction(figures),
         _goals(figures),
@@ -29,6 +34,7 @@ def page(figures: Figures, scale: dict[str, Any] | None = None) -> str:
         _start(figures),
         *([scale_section(scale)] if scale else []),
         _waiting(),
+        *([elections_section(elections)] if elections else []),
     ]
     return "\n\n".join(parts) + "\n"
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 
+from elections.settings import RESULTS as ELECTIONS
 from figures import ASYNCIO, FLOOR, NODE, PYTHON, RUST, Figures
 from markdown import micros
 from page import page
@@ -68,7 +69,8 @@ def _micros(figure: float | None) -> str:
 def main() -> None:
     figures = Figures(json.loads(RESULTS.read_text()))
     scale = json.loads(SCALE.read_text()) if SCALE.exists() else None
-    (ROOT / "docs" / "performance.md").write_text(page(figures, scale))
+    elections = json.loads(ELECTIONS.read_text()) if ELECTIONS.exists() else None
+    (ROOT / "docs" / "performance.md").write_text(page(figures, scale, elections))
     draw(figures, ROOT / "docs" / "pictures")
     if scale:
         draw_scale(scale, ROOT / "docs" / "pictures")
