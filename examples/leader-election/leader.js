@@ -2,38 +2,14 @@
 //
 //   QUORLOCK_NODES=redis://10.0.0.1,redis://10.0.0.2,redis://10.0.0.3 node leader.js
 
+import { subscribe } from 'node:diagnostics_channel'
 import { setTimeout } from 'node:timers/promises'
-import { Client, LeaseLostError, QuorumError } from 'quorlock'
+import { Client } from 'quorlock'
 
-/** Calls `lead` whenever it is elected, until the signal aborts or `lead` returns. */
-async function campaign(client, role, signal, lead) {
-  // Wait for as long as another candidate leads, and lead without a time limit.
-  const options = { wait: null, maxHold: null, signal }
-  while (!signal.aborted) {
-    try {
-      return await client.using(`leader:${role}`, options, (lease) => {
-        console.log(`elected with fence ${lease.fence}`)
-        // The signal aborts when the lease ends, before another candidate can be elected.
-        return lead(lease, AbortSignal.any([lease.signal, signal]))
-      })
-    } catch (error) {
-      if (signal.aborted) return
-      // Some functions reject with the reason of the signal, others have it as the cause.
-      const reason = error.name === 'AbortError' ? error.cause : error
-      if (reason instanceof LeaseLostError) {
-        console.log(`stepped down: ${reason.message}`)
-      } else if (reason instanceof QuorumError) {
-        console.log(`no election: ${reason.message}`)
-        await setTimeout(1_000, undefined, { signal }).catch(() => {})
-      } else {
-        throw error
-      }
-    }
-  }
-}
-
-/** The work of the leader. */
+/** The work of the leader. The signal aborts when the lease ends, before another candidate can be elected. */
 async function lead(lease, signal) {
+  console.log(`elected with fence ${lease.fence}`)
+  lease.signal.addEventListener('abort', () => console.log(`stepped down: ${lease.signal.reason.message}`))
   for (;;) {
     await writeReport(lease.fence, signal)
     await setTimeout(200, undefined, { signal })
@@ -45,10 +21,17 @@ async function writeReport(fence, signal) {
   console.log(`wrote a report with fence ${fence}`)
 }
 
+// Shows warnings, such as those of an outage.
+subscribe('quorlock:warn', ({ message }) => console.log(message))
 const ending = new AbortController()
 process.once('SIGTERM', () => ending.abort())
 
 const client = new Client(undefined, { ttl: 3_000 })
-await campaign(client, 'reports', ending.signal, lead)
-// On SIGTERM the lease is released, so the next leader is elected immediately.
-await client.close()
+try {
+  await client.elect('leader:reports', { signal: ending.signal }, lead)
+} catch (error) {
+  if (!ending.signal.aborted) throw error
+} finally {
+  // On SIGTERM the lease is released, so the next leader is elected immediately.
+  await client.close()
+}

@@ -32,9 +32,13 @@ class Answer:
 
 
 def pay(port: int, order: int = 1) -> Answer:
+    return post(port, f"/orders/{order}/pay")
+
+
+def post(port: int, path: str) -> Answer:
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=TIMEOUT)
     try:
-        connection.request("POST", f"/orders/{order}/pay")
+        connection.request("POST", path)
         response = connection.getresponse()
         text = response.read()
         body = json.loads(text) if text else None

@@ -25,7 +25,16 @@ OPTIONS = [
 
 @pytest.mark.parametrize(
     "directory",
-    ["apscheduler", "celery", "cron", "django", "fastapi", "leader-election", "worker"],
+    [
+        "apscheduler",
+        "celery",
+        "cron",
+        "django",
+        "fastapi",
+        "hand-over",
+        "leader-election",
+        "worker",
+    ],
 )
 @pytest.mark.usefixtures("frameworks")
 def test_the_types_of_an_example_are_correct(directory: str) -> None:
