@@ -308,6 +308,8 @@ FOR_BINDINGS = (
     "credentials_by_request",
     "acquire_as",
     "try_acquire_as",
+    "detach_by",
+    "hand_over_by",
     "extend_by",
     "release_by",
     "on_lost",
@@ -344,7 +346,7 @@ def _rust_members(source: str, name: str) -> set[str]:
         rf"^impl(?:<\w+>)? {name}(?:<\w+>)? \{{\n(.*?)^\}}", source, re.M | re.S
     ):
         found.update(re.findall(r"^    pub const (\w+):", body[1], re.M))
-        functions = re.findall(r"^    pub (?:const )?fn .*?\{\n", body[1], re.M | re.S)
+        functions = re.findall(r"^    pub (?:const |async )?fn .*?\{\n", body[1], re.M | re.S)
         found.update(map(_rust_function, functions))
     return found
 
