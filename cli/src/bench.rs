@@ -68,11 +68,13 @@ pub(crate) async fn bench(
     }
     client.close().await;
     match ended {
-        Err(signal) => return Ok(exit::SIGNAL + signal),
-        Ok(Err(error)) => return Err(error.into()),
-        Ok(Ok(cycles)) => print(&Measured::of(wanted.concurrency, seconds, &cycles), output),
+        Err(signal) => Ok(exit::SIGNAL + signal),
+        Ok(Err(error)) => Err(error.into()),
+        Ok(Ok(cycles)) => {
+            print(&Measured::of(wanted.concurrency, seconds, &cycles), output)?;
+            Ok(exit::OK)
+        }
     }
-    Ok(exit::OK)
 }
 
 /// Acquires and releases one lock in a loop, at least once.
@@ -140,16 +142,16 @@ impl Times {
     }
 }
 
-fn print(measured: &Measured, output: &Output) {
+fn print(measured: &Measured, output: &Output) -> Result<(), Failure> {
     if output.json {
         return output.print_json(measured);
     }
     let Measured { concurrency, seconds, cycles, per_second, .. } = measured;
-    output.print(format_args!(
+    let mut text = format!(
         "{cycles} times acquired and released in {seconds:.1} s, {concurrency} at once: {per_second:.0} per second\n\n\
          {:<10}{:>12}{:>12}{:>12}{:>12}\n",
         "", "median", "p90", "p99", "max"
-    ));
+    );
     let rows = [
         ("acquire", &measured.acquire_ms),
         ("release", &measured.release_ms),
@@ -158,8 +160,9 @@ fn print(measured: &Measured, output: &Output) {
     for (name, times) in rows {
         let [median, p90, p99, max] = [times.median, times.p90, times.p99, times.max]
             .map(|milliseconds| show(Duration::from_secs_f64(milliseconds / 1e3)));
-        output.print(format_args!("{name:<10}{median:>12}{p90:>12}{p99:>12}{max:>12}\n"));
+        text += &format!("{name:<10}{median:>12}{p90:>12}{p99:>12}{max:>12}\n");
     }
+    output.print(text)
 }
 
 #[cfg(test)]

@@ -21,8 +21,9 @@ pub(crate) async fn doctor(
         return result;
     }
     let diagnosis = client.doctor().await?;
+    client.close().await;
     if output.json {
-        output.print_json(&diagnosis);
+        output.print_json(&diagnosis)?;
     } else {
         // The line of a finding is indented and begins with the level.
         let paint = |line: &str| match line.trim_start().split_once(' ') {
@@ -31,9 +32,8 @@ pub(crate) async fn doctor(
             }
             _ => format!("{line}\n"),
         };
-        output.print(diagnosis.to_string().lines().map(paint).collect::<String>());
+        output.print(diagnosis.to_string().lines().map(paint).collect::<String>())?;
     }
-    client.close().await;
     Ok(match diagnosis.level {
         Level::Ok => 0,
         Level::Warning => 1,
@@ -67,9 +67,9 @@ async fn probe(client: &Client, require: Require, output: &Output) -> Result<u8,
         return Err(Failure::NoMajority(message, nodes));
     }
     if output.json {
-        output.print_json(&Probed { can_vote, needed, nodes: &nodes });
+        output.print_json(&Probed { can_vote, needed, nodes: &nodes })?;
     } else if !output.quiet {
-        output.print(format_args!("{message}\n"));
+        output.print(format_args!("{message}\n"))?;
     }
     Ok(exit::OK)
 }

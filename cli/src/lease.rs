@@ -95,9 +95,9 @@ pub(crate) async fn extend(
     client.close().await;
     extended?;
     if output.json {
-        output.print_json(&described(&lease, None));
+        output.print_json(&described(&lease, None))?;
     } else {
-        output.print(format_args!("{}\n", validity(&lease)));
+        output.print(format_args!("{}\n", validity(&lease)))?;
     }
     Ok(exit::OK)
 }
@@ -120,9 +120,9 @@ pub(crate) async fn release(nodes: &Nodes, text: &str, output: &Output) -> Resul
             lease: None,
             fences: lease.fences().collect(),
             valid_for_ms: 0,
-        });
+        })?;
     } else {
-        output.print(format_args!("released {}\n", names(lease.resources())));
+        output.print(format_args!("released {}\n", names(lease.resources())))?;
     }
     Ok(exit::OK)
 }

@@ -48,10 +48,7 @@ pub fn main(arguments: impl Iterator<Item = OsString>) -> u8 {
             Command::Release(wanted) => release::release(&nodes, &wanted, &output).await,
             Command::Doctor(wanted) => doctor::doctor(&nodes, &wanted, &output).await,
             Command::Bench(wanted) => bench::bench(&nodes, &wanted, &output).await,
-            Command::Completions { shell } => {
-                manual::completions(shell, &output);
-                Ok(exit::OK)
-            }
+            Command::Completions { shell } => manual::completions(shell, &output),
             Command::Man { command } => manual::page(command.as_deref(), &output),
         }
     });

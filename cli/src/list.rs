@@ -26,9 +26,9 @@ pub(crate) async fn list(
     // Released since it was listed, or left on a minority by an attempt that failed.
     all.retain(|status| status.state != State::Free);
     if output.json {
-        output.print_json(&all);
+        output.print_json(&all)?;
     } else if !all.is_empty() {
-        output.print(table(&all, output));
+        output.print(table(&all, output))?;
     } else if prefix.is_empty() {
         output.note("no resource is held");
     } else {

@@ -6,10 +6,11 @@ use crate::output::{Failure, Output};
 use clap_complete::Shell;
 use clap_mangen::Man;
 
-pub(crate) fn completions(shell: Shell, output: &Output) {
+pub(crate) fn completions(shell: Shell, output: &Output) -> Result<u8, Failure> {
     let mut script = Vec::new();
     clap_complete::generate(shell, &mut args::command(), "quorlock", &mut script);
-    output.print(String::from_utf8_lossy(&script));
+    output.print(String::from_utf8_lossy(&script))?;
+    Ok(exit::OK)
 }
 
 /// Prints the manual page of the program or of a command, in the format of man(1).
@@ -34,6 +35,6 @@ pub(crate) fn page(command: Option<&str>, output: &Output) -> Result<u8, Failure
     let mut page = Vec::new();
     let written = Man::new(wanted).manual("quorlock").render(&mut page);
     written.map_err(|error| Failure::own("the page", &error))?;
-    output.print(String::from_utf8_lossy(&page));
+    output.print(String::from_utf8_lossy(&page))?;
     Ok(exit::OK)
 }

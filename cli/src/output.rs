@@ -5,6 +5,7 @@
 
 use crate::args::Shown;
 use crate::exit;
+use clap::error::{ContextKind, ContextValue};
 use quorlock::{Error, ErrorCode, NodeReport};
 use serde::Serialize;
 use std::ffi::OsString;
@@ -121,22 +122,27 @@ impl Output {
         Self { json, quiet, verbose, colours }
     }
 
-    /// Prints a text on stdout. Ignores errors, such as a closed pipe.
-    pub(crate) fn print(&self, text: impl Display) {
-        let _ = self.try_print(text);
+    /// Prints a text on stdout. That the reader has closed the pipe is no error.
+    pub(crate) fn print(&self, text: impl Display) -> Result<(), Failure> {
+        match self.try_print(text) {
+            Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
+                Err(Failure::own("the result cannot be printed", &error))
+            }
+            _ => Ok(()),
+        }
     }
 
-    /// Prints a text on stdout that must not be lost.
+    /// Prints a text on stdout that somebody must read.
     pub(crate) fn try_print(&self, text: impl Display) -> io::Result<()> {
         try_write(&mut io::stdout().lock(), &text.to_string())
     }
 
-    /// Prints a value on stdout, as one line of JSON. Ignores errors.
-    pub(crate) fn print_json(&self, value: &impl Serialize) {
-        self.print(format_args!("{}\n", json(value)));
+    /// Prints a value on stdout, as one line of JSON.
+    pub(crate) fn print_json(&self, value: &impl Serialize) -> Result<(), Failure> {
+        self.print(format_args!("{}\n", json(value)))
     }
 
-    /// Prints a value on stdout that must not be lost, as one line of JSON.
+    /// Prints a value on stdout that somebody must read, as one line of JSON.
     pub(crate) fn try_print_json(&self, value: &impl Serialize) -> io::Result<()> {
         self.try_print(format_args!("{}\n", json(value)))
     }
@@ -234,6 +240,7 @@ pub(crate) fn usage(error: &clap::Error, arguments: &[OsString]) -> u8 {
         write(&mut io::stdout().lock(), &text);
         return exit::OK;
     }
+    text = name_variable(error, text, arguments);
     // The arguments after `--` are those of the command.
     let own = arguments.iter().take_while(|argument| *argument != "--");
     let hint = separator_hint(error, arguments);
@@ -254,6 +261,20 @@ pub(crate) fn usage(error: &clap::Error, arguments: &[OsString]) -> u8 {
     }
     write(&mut io::stderr().lock(), &text);
     exit::USAGE
+}
+
+/// Names the environment variable instead of the flag if an invalid value is from there.
+fn name_variable(error: &clap::Error, text: String, arguments: &[OsString]) -> String {
+    use ContextValue::String as Text;
+    let parts = (error.get(ContextKind::InvalidArg), error.get(ContextKind::InvalidValue));
+    let (Some(Text(flag)), Some(Text(value))) = parts else { return text };
+    let name = flag.trim_start_matches('-').split(' ').next().unwrap_or_default();
+    let variable = format!("QUORLOCK_{}", name.replace('-', "_").to_uppercase());
+    let is_given = arguments.iter().any(|given| given.to_string_lossy().ends_with(value.as_str()));
+    if is_given || std::env::var_os(&variable).is_none_or(|set| set != value.as_str()) {
+        return text;
+    }
+    text.replace(&format!("'{flag}'"), &variable)
 }
 
 /// Returns a hint if the command of `run` seems to be given without the separator `--`, else nothing.

@@ -47,9 +47,9 @@ pub(crate) async fn release(
     if output.json {
         let Status { resource, state: was, .. } = &seen;
         let released = Released { resource, was: *was, state: after.state, nodes: &nodes };
-        output.print_json(&released);
+        output.print_json(&released)?;
     } else {
-        output.print(format_args!("{}\n{}", outcome(&seen, &after), describe(&after, output)));
+        output.print(format_args!("{}\n{}", outcome(&seen, &after), describe(&after, output)))?;
     }
     Ok(match after.state {
         State::Free => exit::OK,

@@ -18,14 +18,14 @@ pub(crate) async fn status(
     for resource in &wanted.resources {
         let status = client.status(resource).await?;
         if !output.json {
-            output.print(describe(&status, output));
+            output.print(describe(&status, output))?;
         }
         all.push(status);
     }
-    if output.json {
-        output.print_json(&all);
-    }
     client.close().await;
+    if output.json {
+        output.print_json(&all)?;
+    }
     let any = |state| all.iter().any(|status| status.state == state);
     Ok(match () {
         () if any(State::Unknown) => exit::NO_QUORUM,

@@ -32,30 +32,31 @@ pub(crate) async fn watch(
     let mut signals = Signals::new().map_err(|error| Failure::own("no signals", &error))?;
     let ended = tokio::select! {
         signal = signals.end() => Ok(exit::SIGNAL + signal),
-        failure = follow(&client, &wanted.resources, interval, output) => Err(failure),
+        ended = follow(&client, &wanted.resources, interval, output) => ended,
     };
     client.close().await;
     ended
 }
 
-/// Shows the locks until that fails.
+/// Shows the locks until that fails, or the reader has closed the pipe.
 async fn follow(
     client: &Client,
     resources: &[String],
     interval: Duration,
     output: &Output,
-) -> Failure {
+) -> Result<u8, Failure> {
     let is_live = !output.json && io::stdout().is_terminal();
     let (mut seen, mut complaint) = (Seen::default(), String::new());
     loop {
+        let mut printed = Ok(());
         let trouble = match look(client, resources, &seen).await {
             Ok(all) if is_live => {
                 let text = draw(&all, interval, output);
-                output.print(format_args!("{CLEAR}{text}"));
+                printed = output.try_print(format_args!("{CLEAR}{text}"));
                 String::new()
             }
             Ok(all) => {
-                all.iter().for_each(|status| seen.tell(status, output));
+                printed = all.iter().try_for_each(|status| seen.tell(status, output));
                 if resources.is_empty() {
                     seen.0.retain(|_, before| before.state != State::Free);
                 }
@@ -65,8 +66,13 @@ async fn follow(
             Err(Failure::Quorlock(error)) if error.code() == ErrorCode::NoQuorum => {
                 error.message().to_owned()
             }
-            Err(failure) => return failure,
+            Err(failure) => return Err(failure),
         };
+        match printed {
+            Err(error) if error.kind() == io::ErrorKind::BrokenPipe => return Ok(exit::OK),
+            Err(error) => return Err(Failure::own("the locks cannot be shown", &error)),
+            Ok(()) => {}
+        }
         if !trouble.is_empty() && trouble != complaint {
             output.note(&trouble);
         }
@@ -121,22 +127,23 @@ struct Told {
 
 impl Seen {
     /// Prints a line about the resource if it has changed.
-    fn tell(&mut self, status: &Status, output: &Output) {
+    fn tell(&mut self, status: &Status, output: &Output) -> io::Result<()> {
         let is_held = status.state == State::Held;
         let fence = status.fence.filter(|_| is_held);
         let told = Told { state: status.state, fence, waiters: status.waiters };
         if self.0.get(&status.resource) == Some(&told) {
-            return;
+            return Ok(());
         }
         if output.json {
-            output.print_json(status);
+            output.try_print_json(status)?;
         } else {
             let by = holder(status).map_or_else(String::new, |holder| format!(" by {holder}"));
             let fence = fence.map_or_else(String::new, |fence| format!(", fence {fence}"));
             let waiters = waiters(status).map_or_else(String::new, |text| format!(", {text}"));
             let (name, state) = (printable(&status.resource), output.paint(status.state.as_str()));
-            output.print(format_args!("{name}: {state}{by}{fence}{waiters}\n"));
+            output.try_print(format_args!("{name}: {state}{by}{fence}{waiters}\n"))?;
         }
         self.0.insert(status.resource.clone(), told);
+        Ok(())
     }
 }

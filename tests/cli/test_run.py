@@ -151,7 +151,7 @@ def test_quiet_silences_a_held_lock_and_no_error(
         (["--kill-after", "1h", "r", "--", "true"], {}, 64, "--kill-after"),
         (["", "--", "true"], {}, 64, "empty"),
         (["r"], {}, 64, "COMMAND"),
-        (["r", "--", "true"], {"QUORLOCK_TTL": "soon"}, 64, "--ttl"),
+        (["r", "--", "true"], {"QUORLOCK_TTL": "soon"}, 64, "'soon' for QUORLOCK_TTL"),
     ]:
         done = quorlock.run(*cron, *arguments, environment=environment)
         assert (done.returncode, done.stdout) == (status, ""), done

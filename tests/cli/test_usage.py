@@ -158,6 +158,43 @@ def test_a_closed_stdout_is_not_an_error(quorlock: CommandLine) -> None:
     assert (done.returncode, done.stderr) in [(0, ""), (-signal.SIGPIPE, "")]
 
 
+FULL = Path("/dev/full")
+
+
+@pytest.mark.skipif(not FULL.exists(), reason=f"no {FULL} on this system")
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        "completions bash",
+        "man",
+        "status r",
+        "status --json r",
+        "doctor",
+        "watch r",
+        "bench -d 10ms",
+    ],
+)
+def test_a_result_that_cannot_be_printed_is_an_error(quorlock: CommandLine, arguments: str) -> None:
+    with FULL.open("w") as full:
+        command = [*quorlock.program, *arguments.split()]
+        done = subprocess.run(
+            command, env=quorlock.environment, stdout=full, stderr=subprocess.PIPE, text=True
+        )
+    assert done.returncode == 125
+    assert "No space left on device" in done.stderr
+
+
+def test_watch_ends_when_nobody_reads(quorlock: CommandLine) -> None:
+    read, write = os.pipe()
+    os.close(read)
+    command = [*quorlock.program, "watch", "--interval", "10ms", "r"]
+    done = subprocess.run(
+        command, env=quorlock.environment, stdout=write, stderr=subprocess.PIPE, text=True
+    )
+    os.close(write)
+    assert (done.returncode, done.stderr) in [(0, ""), (-signal.SIGPIPE, "")]
+
+
 def test_control_characters_in_names_are_escaped(quorlock: CommandLine) -> None:
     name = 'a"\n\x1b[31m\u2028ü'
     done = quorlock.run("status", "--json", name)
