@@ -47,7 +47,8 @@ class Lease:
     real end is a little later.
     """
     release_began: int | None = None
-    """The time just before `release`, or before a `detach` or `hand_over` that succeeded."""
+    """The time just before `release`, or before a `detach` or `hand_over` that succeeded, or a
+    `hand_over` of whose result the client has left no record."""
     giver: str | None = None
     """The token of the lease that this one was adopted from."""
     detach_began: int = 0
@@ -74,7 +75,10 @@ class Lease:
                     self.seen = self.release_began = self.detach_began
                     self.kept = self.detach_began + self.within
             case "hand":
-                self.detach_began, self.named = entry["at"], entry["to"]
+                # Until the result is known, the lease may end at any time: another client gets its
+                # keys before this one records that.
+                self.release_began = self.detach_began = entry["at"]
+                self.named = entry["to"]
             case "handed":
                 if entry["ok"]:
                     self.seen = self.release_began = self.detach_began

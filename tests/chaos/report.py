@@ -108,6 +108,8 @@ def elections(run: Run) -> dict[str, Any]:
     for first, second in pairwise(terms):
         end = first.release_began
         kind = "handed over" if first.successor else "released"
+        if first.named and not first.successor and end == first.detach_began:
+            continue  # It is not known how the term ended.
         if end is None:
             kind = "killed"
             end = next((at for at in kills[first.client] if first.granted < at), None)

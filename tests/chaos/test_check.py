@@ -173,6 +173,13 @@ def test_a_leader_without_a_successor_releases_its_lease() -> None:
     assert kinds([*valid, *released("1", 200)], [], c) == ["overlap"]
 
 
+def test_a_leader_that_is_killed_while_it_hands_over_may_have_ended_its_lease() -> None:
+    hand = handed("1", 100, to="b")[0]
+    a = [granted("1", 0, 10, fence=1), hand, {"event": "killed", "at": 120}]
+    assert kinds(a, [granted("2", 5, 110, fence=2)]) == []
+    assert kinds(a, [granted("2", 5, 99, fence=2)]) == ["broken promise"]
+
+
 def observed(fence: int, at: int, holder: str = "a", process: int = 1) -> Entry:
     entry = {"event": "observed", "at": at, "process": process, "resource": "r"}
     return entry | {"holder": holder, "fence": fence}
