@@ -243,7 +243,15 @@ impl Acquire {
         let votes = timeout(self.node_timeout, round.collect_remaining_votes(None));
         unless_stopped(&self.driver, caller, votes).await.map(drop)?;
         let why = adoption.lost(&round.answers);
+        if why.is_some() {
+            round.release_given_back();
+        }
         Ok(why.map(|why| self.lost_to_others(why, &round.answers)))
+    }
+
+    /// Whether another adopter had a majority in the last round of this adoption.
+    fn is_taken(&self) -> bool {
+        self.adoption.as_ref().is_some_and(|adoption| adoption.is_taken())
     }
 
     fn lost_to_others(&self, why: Untransferable, answers: &[Option<Answered>]) -> Error {
@@ -321,6 +329,9 @@ impl Acquire {
     /// Ends the acquire with the error for its last round: `wait` is over, or too few nodes can vote.
     async fn give_up(mut self, caller: Caller, mut round: RunningRound, loss: Loss) {
         round.take_ready_answers();
+        if loss != Loss::NoQuorum && self.is_taken() {
+            round.release_given_back();
+        }
         let error = self.loss_error(loss, &round.answers);
         self.end(caller, End::Failed(error));
         round.finish(None).await;
@@ -367,7 +378,7 @@ impl Acquire {
         if loss == Loss::NoQuorum {
             return self.driver.no_quorum(&self.resources, answers, self.node_timeout);
         }
-        if self.adoption.as_ref().is_some_and(|adoption| adoption.is_taken()) {
+        if self.is_taken() {
             return self.lost_to_others(Untransferable::Taken, answers);
         }
         let granted = |answer: &&Answered| matches!(answer, Ok(Reply::Granted { .. }));

@@ -217,6 +217,22 @@ impl Driver {
         self.detach(task);
     }
 
+    /// Sends two requests to one node as [`Driver::deliver`] does, the second one after the node has answered the
+    /// first.
+    pub(crate) fn deliver_in_turn(
+        &self,
+        node: usize,
+        [first, second]: [Request; 2],
+        patience: Duration,
+        horizon: Moment,
+    ) {
+        let (target, closing) = (Arc::clone(&self.nodes[node]), self.closing.clone());
+        self.detach(async move {
+            target.deliver(first, patience, horizon, &closing).await;
+            target.deliver(second, patience, horizon, &closing).await;
+        });
+    }
+
     /// Returns each node's answer as a report for an error.
     pub(crate) fn reports(&self, answers: &[Option<Answered>]) -> Vec<NodeReport> {
         let nodes = self.nodes.iter().zip(answers);

@@ -3,12 +3,13 @@
 //! `detach.rs` writes the text, and `client/adoption.rs` reads it. The text has the token, so it is a secret: anyone
 //! who has it, and access to the nodes, can adopt the lease.
 
-use crate::command::request::Given;
+use crate::command::request::{Given, Request, Subject};
 use crate::command::text::{self, Kind, checksum};
 use crate::command::token::Token;
 use crate::config::resources::Resources;
 use crate::error::{Error, Result};
-use quorlock_protocol::NodeSet;
+use crate::runtime::clock;
+use quorlock_protocol::{Moment, NodeSet, Term, Turns};
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,6 +22,19 @@ pub(crate) struct Giver {
     /// The nodes that have answered all requests of the giver that set keys. Only these may vote on the
     /// adoption: on others, a request that arrives late may bring the giver's token back after it was adopted.
     pub(crate) voters: NodeSet,
+}
+
+/// Returns the RELEASE of what the nodes still have of the lease that this subject takes over, and when the last key
+/// of it has expired; `None` if it takes over none. Send it when no adopter can win that lease any more.
+pub(crate) fn release_giver(
+    subject: &Subject,
+    term: Term,
+    turns: Turns,
+) -> Option<(Request, Moment)> {
+    let given = subject.giver.as_ref()?;
+    let subject = Subject::new(Arc::clone(&subject.keys), (*given.token).clone(), None);
+    let gone = Term { ttl: given.within, ..term }.gone(clock::now());
+    Some((Request::release(&Arc::new(subject), turns), gone))
 }
 
 /// The contents of a text. The order of the nodes does not matter: each client may list them in its own.

@@ -11,7 +11,7 @@ use crate::command::request::{Request, Subject, Ticket};
 use crate::command::token::Token;
 use crate::error::Result;
 use crate::lock::driver::Driver;
-use crate::lock::handover::Giver;
+use crate::lock::handover::{Giver, release_giver};
 use crate::lock::held::{HeldLease, Requests};
 use crate::lock::repair::repair;
 use crate::lock::waiters::QueueEntry;
@@ -225,6 +225,20 @@ impl RunningRound {
             if let Some(lease) = lease {
                 lease.record_vote(event, self.requests());
             }
+        }
+    }
+
+    /// Releases what this round of an adoption has given back, or may yet give back. Called when no adopter can win the
+    /// lease any more. The keys would otherwise stay for the rest of `within`, if the winner looked at the node before.
+    pub(crate) fn release_given_back(&self) {
+        let (driver, subject) = (&self.driver, &self.subject);
+        let Undo { term, node_timeout, .. } = self.undo;
+        let Some((release, gone)) = release_giver(subject, term, driver.turns()) else { return };
+        let undo = Request::release(subject, driver.turns());
+        for node in self.round.holders().iter() {
+            // After the first one, a GIVE BACK that is still under way finds nothing to give back.
+            let requests = [undo.clone(), release.clone()];
+            driver.deliver_in_turn(node, requests, node_timeout, gone);
         }
     }
 

@@ -197,10 +197,47 @@ fn killed_adopter_keeps_the_lease_until_its_ttl_ends() {
     let error = adopt(&client, &text).unwrap_err();
     assert_eq!(error.code(), ErrorCode::LeaseLost);
     assert!(error.message().contains("killed has adopted it"), "{error}");
-    // Then the lock is free, except on the node that still has the token of the giver.
-    wait_until("its keys have expired", || stored(&servers, "r")[..2] == [None, None]);
+    wait_until("its keys have expired, and the last one is released", || servers.are_empty());
     assert_eq!(adopt(&client, &text).unwrap_err().code(), ErrorCode::LeaseLost);
     assert!(wait(wait(client.lock("r").acquire()).unwrap().release()));
+}
+
+#[test]
+fn adopter_that_was_too_late_leaves_nothing_on_a_node_that_answers_later() {
+    let servers = Servers::start(3);
+    let giver = client(&servers);
+    let builder = Client::builder().nodes(&servers.urls).ttl(LONG).wait(TIMEOUT);
+    let adopter = builder.node_timeout(TIMEOUT / 300).build().unwrap();
+    assert!(wait(wait(adopter.lock("warm").acquire()).unwrap().release()));
+    let lease = wait(giver.lock("r").acquire()).unwrap();
+    wait_for_token(&servers, "r", lease.token());
+    let text = detach(&lease);
+    let winner = format!("{};winner", "0".repeat(40));
+    for node in [0, 1] {
+        servers.command(node, &["SET", "r", &winner]);
+    }
+    servers.ask(json!({ "freeze": 2 }));
+    assert_eq!(adopt(&adopter, &text).unwrap_err().code(), ErrorCode::LeaseLost);
+    servers.ask(json!({ "thaw": 2 }));
+    wait_until("the third node has no key", || stored(&servers, "r")[2].is_none());
+}
+
+#[test]
+fn adopter_that_detaches_leaves_nothing_of_its_giver() {
+    let servers = Servers::start(3);
+    let proxy = servers.proxy(2);
+    let urls = [&servers.urls[0], &servers.urls[1], &proxy.url];
+    let client = Client::builder().nodes(urls).ttl(LONG).build().unwrap();
+    let lease = wait(client.lock("r").acquire()).unwrap();
+    wait_for_token(&servers, "r", lease.token());
+    proxy.mode("refuse");
+    // The third node keeps the token of the first lease.
+    let second = adopt(&client, &detach(&lease)).unwrap();
+    let third = adopt(&client, &detach(&second)).unwrap();
+    assert!(wait(third.release()));
+    assert_eq!(stored(&servers, "r"), [None, None, Some(lease.token().to_owned())]);
+    proxy.mode("pass");
+    wait_until("no key is left", || servers.are_empty());
 }
 
 #[test]

@@ -5,8 +5,9 @@
 
 use super::{Grant, HeldLease, Requests, answer_caller};
 use crate::command::answer::answer;
-use crate::command::request::{Given, Request, Subject};
+use crate::command::request::{Given, Request};
 use crate::error::{Error, ErrorCode, Result};
+use crate::lock::handover;
 use crate::lock::watcher::Watcher;
 use crate::runtime::Pending;
 use crate::runtime::clock;
@@ -213,16 +214,14 @@ impl HeldLease {
 
     /// Releases what is left of the lease that this one was adopted from: on nodes that have not granted the adoption.
     fn release_giver(&self) {
-        let Some(given) = &self.grant.subject.giver else { return };
-        let subject =
-            Subject::new(Arc::clone(&self.grant.subject.keys), (*given.token).clone(), None);
-        let request = Request::release(&Arc::new(subject), self.driver.turns());
-        let node_timeout = self.driver.options.node_timeout(self.grant.term.ttl);
-        let horizon = Term { ttl: given.within, ..self.grant.term }.gone(clock::now());
+        let Grant { subject, term, .. } = &*self.grant;
+        let giver = handover::release_giver(subject, *term, self.driver.turns());
+        let Some((request, gone)) = giver else { return };
+        let node_timeout = self.driver.options.node_timeout(term.ttl);
         let Requests { holders, unanswered } = self.state().requests;
         for node in 0..self.driver.nodes.len() {
             if !holders.contains(node) || unanswered.contains(node) {
-                self.driver.deliver(node, request.clone(), node_timeout, horizon);
+                self.driver.deliver(node, request.clone(), node_timeout, gone);
             }
         }
     }
@@ -247,8 +246,10 @@ impl HeldLease {
         };
         #[cfg(test)]
         crate::lock::steps::detached(subject, silent);
-        // Nothing is released, so late votes need not wait for that.
+        // Nothing of this lease is released, so late votes need not wait for that.
         self.release_done.cancel();
+        // The next adopter takes over this token only. It does not know that of the giver.
+        self.release_giver();
         self.notify_watchers(clock::now());
         events::detached(resources, (*fence, self.grant.holder()));
         let micros = u64::try_from(within.as_micros()).unwrap_or(u64::MAX);
