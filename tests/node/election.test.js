@@ -94,13 +94,14 @@ test('a signal ends the candidacy, and tells the leader', async (t) => {
   const { servers, client } = await open(t, 3)
   const ending = new AbortController()
   const leading = client.elect('r', { signal: ending.signal }, async (lease, signal) => {
-    const waiting = client.elect('r', { signal: ending.signal, holder: 'b' }, () => assert.fail('it is never elected'))
+    const candidacy = client.elect('r', { signal: ending.signal, holder: 'b' }, () => assert.fail('it is never elected'))
+    const refused = assert.rejects(candidacy, /enough/)
     await listening(servers, 'b')
     assert(!signal.aborted)
     setImmediate(() => ending.abort(new RangeError('enough')))
     await aborted(signal)
     assert(lease.valid && signal.reason === ending.signal.reason)
-    await assert.rejects(waiting, /enough/)
+    await refused
     return 'done'
   })
   assert.equal(await leading, 'done')
@@ -152,9 +153,9 @@ test('an observer iterates over the leaders', async (t) => {
   }
   const leaders = observer.watch('r')
   await leaders.next()
-  const next = leaders.next()
+  const refused = assert.rejects(leaders.next(), { code: 'CLOSED' })
   await observer.close()
-  await assert.rejects(next, { code: 'CLOSED' })
+  await refused
 })
 
 test('mistakes are a ConfigError', async (t) => {
