@@ -13,10 +13,24 @@ mod turns;
 mod upkeep;
 mod waiting;
 
+use crate::node::entry::{Entry, Value};
+use crate::node::readers::Mode;
 use crate::{Ended, Lease, Moment, Quorum, Term};
 use std::time::Duration;
 
 const TERM: Term = Term { ttl: Duration::from_secs(10), drift_factor: 0.01 };
+
+impl Value for u8 {
+    fn readers() -> Self {
+        Self::MAX
+    }
+}
+
+impl Value for char {
+    fn readers() -> Self {
+        '*'
+    }
+}
 
 /// The moment `milliseconds` after the clock's origin.
 fn at(milliseconds: u64) -> Moment {
@@ -25,6 +39,13 @@ fn at(milliseconds: u64) -> Moment {
 
 /// The validity end of a round with [`TERM`] sent at `at(0)`, in milliseconds: 10 s − 100 ms − 2 ms.
 const END: u64 = 9_898;
+
+/// Entries that are to be locked exclusively.
+fn exclusive<'a, T: 'a>(
+    entries: impl IntoIterator<Item = &'a mut Entry<T>>,
+) -> Vec<(&'a mut Entry<T>, Mode)> {
+    entries.into_iter().map(|entry| (entry, Mode::Exclusive)).collect()
+}
 
 /// Whether the lease ended before its holder released it.
 fn is_lost(lease: &Lease, now: Moment) -> bool {

@@ -4,21 +4,45 @@
 use crate::config::resources::{Quoted, Resources};
 use crate::error::{Error, Result};
 use crc::{CRC_16_XMODEM, Crc};
+use quorlock_protocol::node::readers;
 
 /// The number of slots of a Redis Cluster.
 pub(crate) const SLOTS: u16 = 16384;
 static CRC: Crc<u16> = Crc::<u16>::new(&CRC_16_XMODEM);
 
-/// The endings of fence keys and of queue keys.
+/// The endings of fence keys, of queue keys and of the keys of readers.
 const FENCE: &str = ":fence";
 const QUEUE: &str = ":queue";
+const SHARED: &str = ":shared";
 
-/// The keys of one resource: the lock key, its fence counter, and its queue of waiters.
+/// The keys of one resource, and how it is to be locked: the lock key, its fence counter, its queue of waiters, and the
+/// set of its readers.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Keys {
     pub(crate) lock: String,
     pub(crate) fence: String,
     pub(crate) queue: String,
+    pub(crate) mode: Mode,
+}
+
+/// The mode of a lock. An exclusive lock never uses the key of the readers.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Mode {
+    Exclusive,
+    /// For any number of readers.
+    Shared { readers: String },
+    /// Exclusive, in the place of the only reader.
+    Upgraded { readers: String },
+}
+
+impl Mode {
+    pub(crate) fn protocol(&self) -> readers::Mode {
+        match self {
+            Self::Exclusive => readers::Mode::Exclusive,
+            Self::Shared { .. } => readers::Mode::Shared,
+            Self::Upgraded { .. } => readers::Mode::Upgraded,
+        }
+    }
 }
 
 impl Keys {
@@ -29,14 +53,32 @@ impl Keys {
     /// `{x}` has `{x}:fence:fence`; and a [reserved](is_reserved) name cannot be a resource.
     pub(crate) fn new(prefix: &str, resource: &str) -> Self {
         let lock = format!("{prefix}{resource}");
-        let companion = |what: &str| match tag(&lock) {
-            Some(_) if lock.starts_with('{') && lock.ends_with('}') => {
-                format!("{lock}{what}{what}")
-            }
-            Some(_) => format!("{lock}{what}"),
-            None => format!("{{{lock}}}{what}"),
-        };
-        Self { fence: companion(FENCE), queue: companion(QUEUE), lock }
+        let (fence, queue) = (companion(&lock, FENCE), companion(&lock, QUEUE));
+        Self { fence, queue, lock, mode: Mode::Exclusive }
+    }
+
+    /// The same keys, to be locked in shared mode.
+    pub(crate) fn shared(self) -> Self {
+        Self { mode: Mode::Shared { readers: companion(&self.lock, SHARED) }, ..self }
+    }
+
+    /// The same keys, to be locked exclusively in the place of the only reader.
+    pub(crate) fn upgraded(self) -> Self {
+        Self { mode: Mode::Upgraded { readers: companion(&self.lock, SHARED) }, ..self }
+    }
+
+    pub(crate) fn is_shared(&self) -> bool {
+        matches!(self.mode, Mode::Shared { .. })
+    }
+
+    /// The key of the readers; the lock key if the resource is locked exclusively.
+    pub(crate) fn readers(&self) -> &String {
+        if let Mode::Shared { readers } = &self.mode { readers } else { &self.lock }
+    }
+
+    /// Like [`Keys::readers`], but for an upgraded lock returns the key of the readers, too.
+    pub(crate) fn former_readers(&self) -> &String {
+        if let Mode::Upgraded { readers } = &self.mode { readers } else { self.readers() }
     }
 
     /// Whether all keys have one slot in a Redis Cluster. They do unless the name has braces that
@@ -51,9 +93,18 @@ impl Keys {
     }
 }
 
-/// Whether a lock key would be the fence key or the queue key of another resource.
+/// Returns the key beside a lock key that ends in `what`.
+fn companion(lock: &str, what: &str) -> String {
+    match tag(lock) {
+        Some(_) if lock.starts_with('{') && lock.ends_with('}') => format!("{lock}{what}{what}"),
+        Some(_) => format!("{lock}{what}"),
+        None => format!("{{{lock}}}{what}"),
+    }
+}
+
+/// Whether a lock key would be the fence key, the queue key or the key of the readers of another resource.
 pub(crate) fn is_reserved(lock: &str) -> bool {
-    let base = lock.strip_suffix(FENCE).or_else(|| lock.strip_suffix(QUEUE));
+    let base = [FENCE, QUEUE, SHARED].iter().find_map(|what| lock.strip_suffix(what));
     base.is_some_and(|base| tag(base).is_some() || (base.starts_with('{') && base.ends_with('}')))
 }
 
@@ -78,7 +129,7 @@ impl Resources {
                 let (resource, key) = (Quoted(resource), Quoted(&key));
                 return Err(Error::config(format!(
                     "the resource {resource} is reserved: its key would be {key}, and keys with a hash \
-                     tag that end in \":fence\" or \":queue\" are those that quorlock keeps beside a lock"
+                     tag that end in \":fence\", \":queue\" or \":shared\" are those that quorlock keeps beside a lock"
                 )));
             }
         }
@@ -120,7 +171,7 @@ mod tests {
     #[test]
     fn no_two_names_share_a_key() {
         // All names that consist of at most four of these parts.
-        let parts = ["{", "}", "x", ":", ":fence", ":queue"];
+        let parts = ["{", "}", "x", ":", ":fence", ":queue", ":shared"];
         let mut names = vec![String::new()];
         for length in 1..=4 {
             let longer: Vec<_> = names
@@ -134,11 +185,11 @@ mod tests {
         names.dedup();
         let mut owners = HashMap::new();
         for name in names.iter().filter(|name| !name.is_empty()) {
-            let keys = Keys::new("", name);
+            let keys = Keys::new("", name).shared();
             if is_reserved(&keys.lock) {
                 continue;
             }
-            for key in [keys.lock, keys.fence, keys.queue] {
+            for key in [&keys.lock, &keys.fence, &keys.queue, keys.readers()] {
                 if let Some(other) = owners.insert(key.clone(), name) {
                     panic!("{name:?} and {other:?} share {key:?}");
                 }

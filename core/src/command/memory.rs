@@ -9,8 +9,9 @@ use crate::command::request::{Request, Subject};
 use crate::command::token::Token;
 use quorlock_protocol::Moment;
 use quorlock_protocol::node::entry::Time;
-use quorlock_protocol::node::queue;
-use quorlock_protocol::node::record::{self, Record, Wanted};
+use quorlock_protocol::node::queue::{self, Message};
+use quorlock_protocol::node::readers::Mode;
+use quorlock_protocol::node::record::{self, Record, Target, Wanted};
 use quorlock_protocol::{Vote, next_fence};
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -42,14 +43,15 @@ impl Entries {
                     if let Some(reply) = check(records, time, subject, *proposal) {
                         return reply;
                     }
-                    let (token, waiter) = (&subject.token, subject.waiter.as_deref());
-                    let wanted = Wanted { token, ttl: *ttl, proposal: *proposal, waiter };
-                    match record::acquire(records, time, wanted) {
+                    let (token, waiter) = (&subject.token, subject.waiter.as_ref());
+                    let (ttl, proposal, ticket) = (*ttl, *proposal, *ticket);
+                    let wanted = Wanted { token, ttl, proposal, waiter, ticket };
+                    match record::acquire(records, time, wanted, *turns, notify) {
                         Some(Vote::Granted { fence }) => {
                             Ok(Reply::Granted { fence, clock: time.wall })
                         }
                         Some(Vote::Held { expires_in }) => {
-                            let place = subject.waiter.as_ref().zip(*ticket);
+                            let place = subject.waiter.as_ref().zip(ticket);
                             let holder = last_holder(records, now);
                             let join = |place| record::join(records, now, place, *turns, notify);
                             let rank = place.and_then(join);
@@ -65,7 +67,7 @@ impl Entries {
                         return reply;
                     }
                     let (token, ttl, proposal) = (&subject.token, *ttl, *proposal);
-                    let wanted = Wanted { token, ttl, proposal, waiter: None };
+                    let wanted = Wanted { token, ttl, proposal, waiter: None, ticket: None };
                     let giver = subject.giver();
                     match record::transfer(records, time, giver, wanted) {
                         Some(Vote::Granted { fence }) => {
@@ -85,8 +87,8 @@ impl Entries {
                 let extend = |(subject, ttl): &(Arc<Subject>, _)| {
                     let token = &subject.token;
                     self.with(subject, |records, _| {
-                        record::act_on_held(records, now, token, |entry| {
-                            entry.extend(time, token, *ttl)
+                        record::act_on_held(records, now, token, |entry, mode| {
+                            entry.extend_in(time, token, *ttl, mode)
                         })
                     })
                 };
@@ -105,11 +107,14 @@ impl Entries {
             Request::Raise { subject, ttl, fence } => {
                 let token = &subject.token;
                 self.with(subject, |records, _| {
-                    record::act_on_held(records, now, token, |entry| {
-                        entry.raise(time, token, *ttl, *fence)
+                    record::act_on_held(records, now, token, |entry, mode| {
+                        entry.raise(time, token, *ttl, *fence, mode)
                     })
                 })
             }
+            Request::Downgrade { subject, turns } => self.with(subject, |records, notify| {
+                record::downgrade(records, now, &subject.token, *turns, notify)
+            }),
             Request::Release { subject, ticket, turns, keep } => {
                 let place = (subject.waiter.as_ref(), *ticket);
                 let released = self.with(subject, |records, notify| {
@@ -131,7 +136,9 @@ impl Entries {
             Request::List { prefix, .. } => {
                 let is_held = |(lock, record): &(&String, &Record<Token>)| {
                     lock.starts_with(&**prefix)
-                        && record.entry.token(now).is_some_and(Token::is_own)
+                        && record.entry.token(now).is_some_and(|token| {
+                            token.is_own() || token.is_marker()
+                        })
                 };
                 let keys = self.records.iter().filter(is_held).map(|(lock, _)| lock.clone());
                 return Ok(Reply::Page { cursor: 0, keys: keys.collect() });
@@ -160,25 +167,29 @@ impl Entries {
             expires_in: record.entry.expires_in(now),
             fence: record.entry.last_fence(time.wall),
             waiters: Some(record.queue.len(now) as u64),
+            readers: record.entry.shares(now).map(|(token, left)| (token.clone(), left)).collect(),
         }
     }
 
-    /// Calls `act` with the lock records of these resources, and with a function that notifies a
-    /// waiter that one of them is free. That function returns `false` if the waiter does not
-    /// listen.
+    /// Calls `act` with the lock records of these resources, and with a function that sends a message about one of
+    /// them to a waiter. That function returns `false` if the waiter does not listen.
     fn with<R>(
         &mut self,
         subject: &Subject,
-        act: impl FnOnce(&mut [&mut Record<Token>], &dyn Fn(usize, &str) -> bool) -> R,
+        act: impl FnOnce(&mut [Target<'_, Token>], &dyn Fn(usize, &str, Message) -> bool) -> R,
     ) -> R {
         let take = |keys: &Keys| self.records.remove(&keys.lock).unwrap_or_default();
         let mut records: Vec<_> = subject.keys.iter().map(take).collect();
-        let notify = |position: usize, waiter: &str| {
+        let notify = |position: usize, waiter: &str, message| {
             let Some((channel, number)) = queue::parts(waiter) else { return false };
             let lock = &subject.keys[position].lock;
-            self.publish(channel, &format!("{number} {lock}")) > 0
+            match message {
+                Message::Free => self.publish(channel, &format!("{number} {lock}")) > 0,
+                Message::Probe => self.publish(channel, "") > 0,
+            }
         };
-        let done = act(&mut records.iter_mut().collect::<Vec<_>>(), &notify);
+        let modes = subject.keys.iter().map(|keys| keys.mode.protocol());
+        let done = act(&mut records.iter_mut().zip(modes).collect::<Vec<_>>(), &notify);
         self.records.extend(subject.keys.iter().map(|keys| keys.lock.clone()).zip(records));
         done
     }
@@ -246,27 +257,35 @@ impl Entries {
 /// What ACQUIRE and TRANSFER check before anything else, as fence.lua does; then, whether this is a request that
 /// arrived before.
 fn check(
-    records: &[&mut Record<Token>],
+    records: &[Target<'_, Token>],
     time: Time,
     subject: &Subject,
     proposal: u64,
 ) -> Option<Result<Reply, &'static str>> {
-    let fences = records.iter().filter_map(|record| record.entry.last_fence(time.wall));
+    let fences = records.iter().filter_map(|(record, _)| record.entry.last_fence(time.wall));
     let last = fences.max().unwrap_or_default();
     if next_fence(last, proposal, time.wall).is_none() {
         return Some(Err(USED_UP));
     }
-    let is_own = |record: &&mut Record<Token>| record.entry.token(time.now) == Some(&subject.token);
+    let is_own = |(record, mode): &Target<'_, Token>| {
+        record.entry.holds(time.now, &subject.token, *mode)
+    };
     records.iter().any(is_own).then_some(Ok(Reply::Own))
 }
 
 /// What holds the lock instead of the giver, as in transfer.lua.
-fn elsewhere(records: &[&mut Record<Token>], time: Time, giver: &Token) -> Elsewhere {
+fn elsewhere(records: &[Target<'_, Token>], time: Time, giver: &Token) -> Elsewhere {
     let mut elsewhere = Elsewhere { holder: Holder::Nobody, expires_in: None, clock: time.wall };
-    for record in records {
+    for (record, mode) in records {
+        let is_given = record.entry.is_given(time.now, giver, *mode);
+        let is_shared = *mode != Mode::Exclusive && record.entry.is_read(time.now);
+        let has_share = record.entry.has_share(time.now, giver);
         match record.entry.token(time.now) {
+            Some(_) if is_shared && !has_share => {
+                return Elsewhere { holder: Holder::Nobody, expires_in: None, ..elsewhere };
+            }
             None => return Elsewhere { holder: Holder::Nobody, expires_in: None, ..elsewhere },
-            Some(token) if token == giver => {}
+            Some(_) if is_given => {}
             Some(token) => {
                 elsewhere.holder = Holder::Token(token.clone());
                 elsewhere.expires_in = record.entry.expires_in(time.now);
@@ -277,10 +296,12 @@ fn elsewhere(records: &[&mut Record<Token>], time: Time, giver: &Token) -> Elsew
 }
 
 /// The name of the holder whose lock expires last, as in acquire.lua.
-fn last_holder(records: &[&mut Record<Token>], now: Moment) -> Option<Arc<str>> {
+fn last_holder(records: &[Target<'_, Token>], now: Moment) -> Option<Arc<str>> {
     // `rev`, because `max_by_key` returns the last of equals.
-    let entries = records.iter().rev().map(|record| &record.entry);
-    let last = entries.max_by_key(|entry| entry.expires_in(now))?;
+    let entries = records.iter().rev().filter(|(record, mode)| {
+        *mode != Mode::Shared || !record.entry.is_read(now)
+    });
+    let last = entries.map(|(record, _)| &record.entry).max_by_key(|e| e.expires_in(now))?;
     last.token(now)?.holder().map(Arc::from)
 }
 

@@ -73,6 +73,8 @@ pub(crate) struct StoredLock {
     pub(crate) fence: Option<u64>,
     /// The number of waiters in the queue; `None` if it cannot be read.
     pub(crate) waiters: Option<u64>,
+    /// The readers, each with the time until its share expires.
+    pub(crate) readers: Vec<(Token, Duration)>,
 }
 
 /// The value of the lock key.

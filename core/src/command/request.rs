@@ -1,7 +1,7 @@
 //! The requests to a node. `script.rs` turns them into commands for a server; `memory.rs` answers
 //! them on an in-memory node. Created by `lock`, `client` and `node`.
 
-use crate::command::keys::Keys;
+use crate::command::keys::{Keys, Mode};
 use crate::command::token::Token;
 use crate::runtime::clock;
 use quorlock_protocol::{Keep, Turns};
@@ -26,6 +26,23 @@ pub(crate) struct Subject {
 impl Subject {
     pub(crate) fn new(keys: Arc<[Keys]>, token: Token, waiter: Option<Arc<str>>) -> Self {
         Self { keys, token, waiter, keep: OnceLock::new(), giver: None }
+    }
+
+    /// The same round for the same resources, in shared mode.
+    pub(crate) fn downgraded(&self) -> Self {
+        let keys = self.keys.iter().map(|keys| keys.clone().shared()).collect();
+        let (token, waiter) = (self.token.clone(), self.waiter.clone());
+        Self { giver: self.giver.clone(), ..Self::new(keys, token, waiter) }
+    }
+
+    /// Whether any of the resources is in shared mode.
+    pub(crate) fn is_shared(&self) -> bool {
+        self.keys.iter().any(Keys::is_shared)
+    }
+
+    /// Whether this is the subject of an upgrade.
+    pub(crate) fn is_upgraded(&self) -> bool {
+        self.keys.iter().any(|keys| matches!(keys.mode, Mode::Upgraded { .. }))
     }
 
     /// Returns the token that this one takes over; its own if there is none.
@@ -72,6 +89,8 @@ pub(crate) enum Request {
     /// Undo TRANSFER: set the token of the giver again wherever the new token holds the lock, for the time that is left
     /// to adopt its lease.
     GiveBack(Arc<Subject>),
+    /// Turn an exclusive lock into a shared one, and notify the readers that wait first.
+    Downgrade { subject: Arc<Subject>, turns: Turns },
     /// Raise the stored fence to at least `fence`.
     Raise { subject: Arc<Subject>, ttl: Duration, fence: u64 },
     /// Keep each of these locks for at least this long from now on.
@@ -122,6 +141,7 @@ impl Request {
             Self::Acquire { subject, .. }
             | Self::Transfer { subject, .. }
             | Self::GiveBack(subject)
+            | Self::Downgrade { subject, .. }
             | Self::Raise { subject, .. }
             | Self::Release { subject, .. } => subject.keys.first(),
             Self::Extend(leases) => leases.first().and_then(|(subject, _)| subject.keys.first()),

@@ -6,7 +6,7 @@
 use crate::command::keys::Keys;
 use crate::command::reply::{Elsewhere, Holder, Refusal, Reply, StoredLock};
 use crate::command::request::{Request, Subject, Ticket};
-use crate::command::token::{MAX_TOKEN, Token};
+use crate::command::token::{MARKER, MAX_TOKEN, Token};
 use once_cell::sync::Lazy;
 use quorlock_protocol::node::queue::MOST_GONE;
 use quorlock_protocol::{FENCE_LIMIT, FENCE_MEMORY, FENCE_WINDOW, Healed, LONGEST_CALL, Turns};
@@ -35,19 +35,24 @@ impl Script {
         Self { source, hash }
     }
 
-    /// Inserts the constants, the fence at the marker `--- fence.lua`, and the queue functions at the marker
-    /// `--- queue.lua`. In each script, the latter comes after the fast path, because defining a function costs time on
-    /// every call.
-    fn with_constants(source: &str) -> Self {
+    /// Inserts the constants, the fence at the marker `--- fence.lua`, the functions about readers at the marker
+    /// `--- readers.lua`, and the queue functions at the marker `--- queue.lua`. In each script, the latter come after
+    /// the fast path, because defining a function costs time on every call.
+    ///
+    /// `each`: the number of keys of each resource, where the script inserts the fence.
+    fn with_constants(source: &str, each: u64) -> Self {
         let source = source
             .replace("--- fence.lua\n", include_str!("scripts/fence.lua"))
-            .replace("--- queue.lua\n", include_str!("scripts/queue.lua"));
+            .replace("--- readers.lua\n", include_str!("scripts/shared/readers.lua"))
+            .replace("--- queue.lua\n", include_str!("scripts/queue.lua"))
+            .replace("MARKER", &format!("'{MARKER}'"));
         let constants = [
             ("FENCE_LIMIT", FENCE_LIMIT),
             ("FENCE_WINDOW", microseconds(FENCE_WINDOW)),
             ("MOST_GONE", MOST_GONE as u64),
             ("LONGEST_CALL", microseconds(LONGEST_CALL)),
             ("MAX_TOKEN", MAX_TOKEN as u64),
+            ("EACH", each),
         ];
         let fill =
             |source: String, (name, value): (&str, u64)| source.replace(name, &value.to_string());
@@ -55,30 +60,58 @@ impl Script {
     }
 }
 
-static ACQUIRE: Lazy<Script> =
-    Lazy::new(|| Script::with_constants(include_str!("scripts/acquire.lua")));
-static RAISE: Lazy<Script> =
-    Lazy::new(|| Script::with_constants(include_str!("scripts/raise.lua")));
-static EXTEND: Lazy<Script> = Lazy::new(|| Script::new(include_str!("scripts/extend.lua")));
-static HEAL: Lazy<Script> = Lazy::new(|| Script::with_constants(include_str!("scripts/heal.lua")));
-static RELEASE: Lazy<Script> =
-    Lazy::new(|| Script::with_constants(include_str!("scripts/release.lua")));
+/// A script of the directory `scripts`, with the number of keys of each resource.
+macro_rules! script {
+    ($name:ident, $file:literal, $each:literal) => {
+        static $name: Lazy<Script> = Lazy::new(|| {
+            Script::with_constants(include_str!(concat!("scripts/", $file, ".lua")), $each)
+        });
+    };
+}
+
+script!(ACQUIRE, "acquire", 3);
+script!(RAISE, "raise", 2);
+script!(EXTEND, "extend", 2);
+script!(HEAL, "heal", 2);
+script!(RELEASE, "release", 2);
+script!(SHARED_ACQUIRE, "shared/acquire", 4);
+script!(SHARED_EXTEND, "shared/extend", 3);
+script!(SHARED_RELEASE, "shared/release", 3);
 // Rarely used, so connections do not load these scripts in advance.
-static TRANSFER: Lazy<Script> =
-    Lazy::new(|| Script::with_constants(include_str!("scripts/transfer.lua")));
-static GIVE_BACK: Lazy<Script> = Lazy::new(|| Script::new(include_str!("scripts/give_back.lua")));
-static INSPECT: Lazy<Script> = Lazy::new(|| Script::new(include_str!("scripts/inspect.lua")));
-static FORGET: Lazy<Script> = Lazy::new(|| Script::new(include_str!("scripts/forget.lua")));
-static LIST: Lazy<Script> = Lazy::new(|| Script::new(include_str!("scripts/list.lua")));
+script!(SHARED_RAISE, "shared/raise", 3);
+script!(SHARED_HEAL, "shared/heal", 3);
+script!(DOWNGRADE, "shared/downgrade", 3);
+script!(SHARED_TRANSFER, "shared/transfer", 4);
+script!(SHARED_GIVE_BACK, "shared/give_back", 2);
+script!(TRANSFER, "transfer", 3);
+script!(GIVE_BACK, "give_back", 1);
+script!(INSPECT, "inspect", 4);
+script!(FORGET, "forget", 4);
+script!(LIST, "list", 0);
 
 /// The sources of the scripts that locking uses, to be loaded when a connection opens.
-pub(crate) fn sources() -> [&'static str; 5] {
+pub(crate) fn sources() -> [&'static str; 8] {
     Lazy::force(&TRANSFER);
     Lazy::force(&GIVE_BACK);
     Lazy::force(&INSPECT);
     Lazy::force(&FORGET);
     Lazy::force(&LIST);
-    [&ACQUIRE.source, &RAISE.source, &EXTEND.source, &HEAL.source, &RELEASE.source]
+    Lazy::force(&SHARED_RAISE);
+    Lazy::force(&SHARED_HEAL);
+    Lazy::force(&DOWNGRADE);
+    Lazy::force(&SHARED_TRANSFER);
+    Lazy::force(&SHARED_GIVE_BACK);
+    let scripts = [
+        &ACQUIRE,
+        &RAISE,
+        &EXTEND,
+        &HEAL,
+        &RELEASE,
+        &SHARED_ACQUIRE,
+        &SHARED_EXTEND,
+        &SHARED_RELEASE,
+    ];
+    scripts.map(|script| &*script.source)
 }
 
 /// A script that does nothing if the keys do not exist: its source, hash and parameters. The doctor
@@ -112,8 +145,10 @@ impl Request {
     pub(crate) fn command(&self, by: By) -> Cmd {
         match self {
             Self::Acquire { subject, ttl, proposal, ticket, turns } => {
-                let keys: Vec<_> = subject.keys.iter().flat_map(all).collect();
-                let mut cmd = invoke(&ACQUIRE, by, &keys);
+                let mut cmd = match subject.is_shared() {
+                    true => invoke_for(&SHARED_ACQUIRE, by, subject, with_readers),
+                    false => invoke_for(&ACQUIRE, by, subject, all),
+                };
                 cmd.arg(subject.token.as_str()).arg(milliseconds(*ttl)).arg(proposal);
                 cmd.arg(milliseconds(*ttl + FENCE_MEMORY));
                 if subject.waiter.is_some() {
@@ -123,31 +158,59 @@ impl Request {
                 cmd
             }
             Self::Transfer { subject, ttl, proposal } => {
-                let keys: Vec<_> = subject.keys.iter().flat_map(all).collect();
-                let mut cmd = invoke(&TRANSFER, by, &keys);
+                let is_shared = subject.is_shared() || subject.is_upgraded();
+                let mut cmd = match is_shared {
+                    true => invoke_for(&SHARED_TRANSFER, by, subject, with_readers),
+                    false => invoke_for(&TRANSFER, by, subject, all),
+                };
                 cmd.arg(subject.token.as_str()).arg(milliseconds(*ttl)).arg(proposal);
                 cmd.arg(milliseconds(*ttl + FENCE_MEMORY)).arg(subject.giver().as_str());
+                if is_shared {
+                    cmd.arg(u8::from(subject.is_upgraded()));
+                }
                 cmd
             }
             Self::GiveBack(subject) => {
-                let keys: Vec<_> = subject.keys.iter().map(|keys| &keys.lock).collect();
-                let mut cmd = invoke(&GIVE_BACK, by, &keys);
+                let is_shared = subject.is_shared() || subject.is_upgraded();
+                let mut cmd = match is_shared {
+                    true => invoke_for(&SHARED_GIVE_BACK, by, subject, |keys| {
+                        [&keys.lock, keys.former_readers()]
+                    }),
+                    false => invoke_for(&GIVE_BACK, by, subject, |keys| [&keys.lock]),
+                };
                 cmd.arg(subject.token.as_str()).arg(subject.giver().as_str());
                 let (until, within) = subject
                     .giver
                     .as_ref()
                     .map_or((0, Duration::ZERO), |given| (given.until, given.within));
                 cmd.arg(until).arg(milliseconds(within));
+                if is_shared {
+                    cmd.arg(u8::from(subject.is_upgraded()));
+                }
+                cmd
+            }
+            Self::Downgrade { subject, turns } => {
+                let mut cmd = invoke_for(&DOWNGRADE, by, subject, queued_with_readers);
+                cmd.arg(subject.token.as_str());
+                cmd.arg(microseconds(turns.call)).arg(milliseconds(turns.memory));
                 cmd
             }
             Self::Raise { subject, ttl, fence } => {
-                let keys: Vec<_> = subject.keys.iter().flat_map(counted).collect();
-                let mut cmd = invoke(&RAISE, by, &keys);
+                let mut cmd = match subject.is_shared() {
+                    true => invoke_for(&SHARED_RAISE, by, subject, counted_with_readers),
+                    false => invoke_for(&RAISE, by, subject, counted),
+                };
                 cmd.arg(subject.token.as_str()).arg(fence).arg(milliseconds(*ttl + FENCE_MEMORY));
                 cmd
             }
             Self::Extend(leases) => {
-                let mut cmd = many(&EXTEND, by, leases.iter().map(|(subject, _)| &**subject));
+                let subjects = leases.iter().map(|(subject, _)| &**subject);
+                let mut cmd = match subjects.clone().any(Subject::is_shared) {
+                    true => invoke_many(&SHARED_EXTEND, by, subjects, |keys| {
+                        [&keys.lock, &keys.fence, keys.readers()]
+                    }),
+                    false => invoke_many(&EXTEND, by, subjects, counted),
+                };
                 for (subject, ttl) in leases.iter() {
                     cmd.arg(subject.keys.len()).arg(subject.token.as_str());
                     cmd.arg(milliseconds(*ttl)).arg(milliseconds(*ttl + FENCE_MEMORY));
@@ -155,17 +218,28 @@ impl Request {
                 cmd
             }
             Self::Heal(leases) => {
-                let mut cmd = many(&HEAL, by, leases.iter().map(|(subject, ..)| &**subject));
+                let subjects = leases.iter().map(|(subject, ..)| &**subject);
+                let is_shared =
+                    subjects.clone().any(|subject| subject.is_shared() || subject.is_upgraded());
+                let mut cmd = match is_shared {
+                    true => invoke_many(&SHARED_HEAL, by, subjects, counted_with_readers),
+                    false => invoke_many(&HEAL, by, subjects, counted),
+                };
                 for (subject, ttl, fence) in leases.iter() {
                     cmd.arg(subject.keys.len()).arg(subject.token.as_str());
                     cmd.arg(milliseconds(*ttl)).arg(fence).arg(milliseconds(*ttl + FENCE_MEMORY));
                     cmd.arg(subject.giver().as_str());
+                    if is_shared {
+                        cmd.arg(u8::from(subject.is_upgraded()));
+                    }
                 }
                 cmd
             }
             Self::Release { subject, ticket, turns, keep } => {
-                let keys: Vec<_> = subject.keys.iter().flat_map(queued).collect();
-                let mut cmd = invoke(&RELEASE, by, &keys);
+                let mut cmd = match subject.is_shared() {
+                    true => invoke_for(&SHARED_RELEASE, by, subject, queued_with_readers),
+                    false => invoke_for(&RELEASE, by, subject, queued),
+                };
                 cmd.arg(subject.token.as_str());
                 add_queue_arguments(&mut cmd, subject, *ticket, *turns);
                 if let Some(ttl) = keep {
@@ -182,10 +256,12 @@ impl Request {
                 cmd
             }
             Self::Inspect(keys) => {
-                invoke(&INSPECT, by, &keys.iter().flat_map(all).collect::<Vec<_>>())
+                let keys: Vec<_> = keys.iter().map(|keys| keys.clone().shared()).collect();
+                invoke(&INSPECT, by, &keys.iter().flat_map(with_readers).collect::<Vec<_>>())
             }
             Self::Forget(keys) => {
-                invoke(&FORGET, by, &keys.iter().flat_map(all).collect::<Vec<_>>())
+                let keys: Vec<_> = keys.iter().map(|keys| keys.clone().shared()).collect();
+                invoke(&FORGET, by, &keys.iter().flat_map(with_readers).collect::<Vec<_>>())
             }
             Self::List { prefix, cursor } => {
                 let mut cmd = invoke(&LIST, by, &[]);
@@ -303,9 +379,22 @@ fn elsewhere(left: i64, clock: u64, other: &[u8]) -> Elsewhere {
 
 /// Parses the reply to INSPECT.
 fn stored_lock(parts: &[Value]) -> Option<StoredLock> {
-    let [Value::Int(kind), token, Value::Int(left), Value::Int(fence), Value::Int(waiters)] = parts
+    let [
+        Value::Int(kind),
+        token,
+        Value::Int(left),
+        Value::Int(fence),
+        Value::Int(waiters),
+        Value::Array(readers),
+    ] = parts
     else {
         return None;
+    };
+    let reader = |pair: &[Value]| match pair {
+        [Value::BulkString(token), Value::Int(left)] => {
+            Some((stored_token(token)?, Duration::from_millis(u64::try_from(*left).ok()?)))
+        }
+        _ => None,
     };
     let holder = match (kind, token) {
         (0, _) => Holder::Nobody,
@@ -318,6 +407,7 @@ fn stored_lock(parts: &[Value]) -> Option<StoredLock> {
         expires_in: u64::try_from(*left).ok().map(Duration::from_millis),
         fence: u64::try_from(*fence).ok(),
         waiters: u64::try_from(*waiters).ok(),
+        readers: readers.chunks(2).map(reader).collect::<Option<_>>()?,
     })
 }
 
@@ -357,9 +447,36 @@ fn queued(keys: &Keys) -> [&String; 2] {
     [&keys.lock, &keys.queue]
 }
 
+fn with_readers(keys: &Keys) -> [&String; 4] {
+    [&keys.lock, &keys.fence, &keys.queue, keys.former_readers()]
+}
+
+fn counted_with_readers(keys: &Keys) -> [&String; 3] {
+    [&keys.lock, &keys.fence, keys.former_readers()]
+}
+
+fn queued_with_readers(keys: &Keys) -> [&String; 3] {
+    [&keys.lock, &keys.queue, keys.former_readers()]
+}
+
+/// A command for a script about one lease.
+fn invoke_for<'a, const N: usize>(
+    script: &Script,
+    by: By,
+    subject: &'a Subject,
+    keys: impl Fn(&'a Keys) -> [&'a String; N],
+) -> Cmd {
+    invoke(script, by, &subject.keys.iter().flat_map(keys).collect::<Vec<_>>())
+}
+
 /// A command for a script about many leases.
-fn many<'a>(script: &Script, by: By, subjects: impl Iterator<Item = &'a Subject>) -> Cmd {
-    let keys: Vec<_> = subjects.flat_map(|subject| subject.keys.iter().flat_map(counted)).collect();
+fn invoke_many<'a, const N: usize>(
+    script: &Script,
+    by: By,
+    subjects: impl Iterator<Item = &'a Subject>,
+    keys: impl Fn(&'a Keys) -> [&'a String; N],
+) -> Cmd {
+    let keys: Vec<_> = subjects.flat_map(|subject| subject.keys.iter().flat_map(&keys)).collect();
     invoke(script, by, &keys)
 }
 

@@ -8,6 +8,7 @@
 use crate::config::holder::{self, MAX_HOLDER};
 use crate::error::Result;
 use crate::runtime::random::{TOKEN_BYTES, random_token};
+use quorlock_protocol::node::entry::Value;
 use std::fmt;
 
 /// The number of random digits.
@@ -16,6 +17,10 @@ const DIGITS: usize = 2 * TOKEN_BYTES;
 const SHOWN: usize = 8;
 /// The length of the longest token of quorlock, in bytes.
 pub(crate) const MAX_TOKEN: usize = DIGITS + 1 + MAX_HOLDER;
+
+/// The value of the lock key of a resource with readers. It is no token, so other programs and earlier versions take
+/// the resource as held by somebody unknown.
+pub(crate) const MARKER: &str = "shared";
 
 /// The value of a lock key. Its `Debug` text hides the secret part.
 #[derive(Clone, PartialEq, Eq, Hash)]
@@ -60,10 +65,21 @@ impl Token {
         self.name().is_some()
     }
 
+    /// Whether this is the marker of a resource with readers.
+    pub(crate) fn is_marker(&self) -> bool {
+        self.0 == MARKER
+    }
+
     /// The part that may be shown: the first 8 characters, unprintable ones replaced.
     pub(crate) fn shown(&self) -> String {
         let show = |letter| if holder::is_printable(letter) { letter } else { '\u{fffd}' };
         self.0.chars().take(SHOWN).map(show).collect()
+    }
+}
+
+impl Value for Token {
+    fn readers() -> Self {
+        MARKER.into()
     }
 }
 

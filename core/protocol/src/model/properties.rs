@@ -4,6 +4,7 @@ use super::scope::Scope;
 use super::settings::{Claim, NODES, TERM};
 use super::world::{Link, World};
 use crate::node::entry::acquire;
+use crate::node::readers::Mode;
 use crate::{Event, Moment, NodeSet, Outcome, Round, Vote};
 use stateright::Property;
 
@@ -123,7 +124,7 @@ impl World {
             let time = self.node_time(node);
             let entry = &mut self.nodes[node].entry;
             let vote = match up.contains(node) {
-                true => acquire(&mut [entry], time, &token, TERM.ttl, proposal),
+                true => acquire(&mut [(entry, Mode::Exclusive)], time, &token, TERM.ttl, proposal),
                 false => None,
             };
             let vote = vote.unwrap_or(Vote::Refused);
@@ -132,7 +133,7 @@ impl World {
             if let Some((nodes, fence)) = actions.raise {
                 for node in nodes.iter() {
                     let time = self.node_time(node);
-                    let stored = self.nodes[node].entry.raise(time, &token, TERM.ttl, fence);
+                    let stored = self.nodes[node].entry.raise(time, &token, TERM.ttl, fence, Mode::Exclusive);
                     let raised = round.handle(now, Event::Raised { node, stored });
                     actions.outcome = actions.outcome.or(raised.outcome);
                 }

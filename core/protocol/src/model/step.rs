@@ -6,6 +6,7 @@ use super::settings::{Faults, NODES, TERM};
 use super::world::{Decided, Node, Reply, Request, World};
 use crate::Vote;
 use crate::node::entry::{acquire, transfer};
+use crate::node::readers::Mode;
 use stateright::{Model, Property};
 
 /// One step. The numbers identify the client and the node, in this order.
@@ -268,7 +269,7 @@ impl World {
         let entry = &mut self.nodes[node].entry;
         match *request {
             Request::Acquire { token, giver, proposal, is_again } => {
-                let entries = &mut [entry];
+                let entries = &mut [(entry, Mode::Exclusive)];
                 let vote = match giver {
                     None => acquire(entries, time, &token, TERM.ttl, proposal),
                     Some(giver) => transfer(entries, time, &giver, &token, TERM.ttl, proposal),
@@ -281,13 +282,13 @@ impl World {
                 Some(Reply::Vote(token, vote, !is_again))
             }
             Request::Raise { token, fence } => {
-                Some(Reply::Raised(token, entry.raise(time, &token, TERM.ttl, fence)))
+                Some(Reply::Raised(token, entry.raise(time, &token, TERM.ttl, fence, Mode::Exclusive)))
             }
             Request::Extend { token, ttl, number } => {
                 Some(Reply::Extended(number, entry.extend(time, &token, ttl)))
             }
             Request::Heal { token, giver, ttl, fence } => {
-                Some(Reply::Healed(token, entry.heal(time, (&token, giver.as_ref()), ttl, fence)))
+                Some(Reply::Healed(token, entry.heal(time, (&token, giver.as_ref()), ttl, fence, Mode::Exclusive)))
             }
             Request::Release { token, giver, .. } => {
                 match giver {

@@ -8,6 +8,7 @@
 use super::settings::{NODES, TERM};
 use crate::node::entry::Time;
 use crate::node::queue;
+use crate::node::readers::Mode;
 use crate::node::record::{self, Record, Wanted};
 use crate::{Actions, Calls, Event, Moment, Outcome, Quorum, RetryDelay, Round, Turns, Vote};
 use stateright::{Checker, Expectation, Model, Property};
@@ -306,22 +307,25 @@ impl World {
         let request = self.clients[client].up[node].remove(0);
         let turns = Turns::new(DELAY);
         let called = std::cell::RefCell::new(Vec::new());
-        let call = |_, waiter: &str| {
+        let call = |_, waiter: &str, _| {
             called.borrow_mut().extend(queue::parts(waiter).map(|(name, number)| {
-                (name.parse::<usize>().expect("a client's name is its number"), number)
+                let client = name.parse::<usize>().expect("a client's name is its number");
+                (client, number.parse().expect("a waiter has a number"))
             }));
             true
         };
-        let records = &mut [&mut self.records[node]];
+        let records = &mut [(&mut self.records[node], Mode::Exclusive)];
         match request {
             Request::Acquire { token, number } => {
                 let waiter = name(client, number);
                 let (ttl, proposal) = (TERM.ttl, 1);
-                let wanted = Wanted { token: &token, ttl, proposal, waiter: Some(&waiter) };
-                let vote = record::acquire(records, Time { now: NOW, wall: 0 }, wanted);
+                let (waiter, ticket) = (Some(&waiter), Some(number));
+                let wanted = Wanted { token: &token, ttl, proposal, waiter, ticket };
+                let time = Time { now: NOW, wall: 0 };
+                let vote = record::acquire(records, time, wanted, turns, call);
                 let granted = matches!(vote, Some(Vote::Granted { .. }));
                 if !granted {
-                    let _ = record::join(records, NOW, (&waiter, number), turns, call);
+                    let _ = record::join(records, NOW, (&name(client, number), number), turns, call);
                 }
                 self.clients[client].down[node].push(Reply::Vote(token, granted));
             }

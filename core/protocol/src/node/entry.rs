@@ -4,6 +4,7 @@
 //! to the queue of waiters. Called by `record.rs`, which adds the queue, and by the model.
 
 use crate::fence::{FENCE_MEMORY, fence_memory, next_fence};
+use crate::node::readers::{Mode, Readers};
 use crate::round::Vote;
 use crate::tally::Healed;
 use crate::term::Moment;
@@ -19,11 +20,18 @@ pub struct Time {
     pub wall: u64,
 }
 
-/// The lock key and the fence key of one resource. `T` is the type of tokens.
+/// The type of tokens, and of anything else that a lock key can hold.
+pub trait Value: Clone + PartialEq {
+    /// The marker that the lock key holds while the resource is read. It is no token.
+    fn readers() -> Self;
+}
+
+/// The lock key, the readers and the fence key of one resource. `T` is the type of tokens.
 #[derive(Clone, Debug, PartialEq, Hash)]
 pub struct Entry<T> {
     /// The token and when it expires by the node's own clock. May have expired already.
-    lock: Option<(T, Moment)>,
+    pub(super) lock: Option<(T, Moment)>,
+    pub(super) readers: Readers<T>,
     counter: Counter,
 }
 
@@ -54,11 +62,11 @@ impl Counter {
 
 impl<T> Default for Entry<T> {
     fn default() -> Self {
-        Self { lock: None, counter: Counter::default() }
+        Self { lock: None, readers: Readers::default(), counter: Counter::default() }
     }
 }
 
-impl<T: Clone + PartialEq> Entry<T> {
+impl<T: Value> Entry<T> {
     /// The token that holds the resource; `None` if it is free.
     pub fn token(&self, now: Moment) -> Option<&T> {
         self.lock.as_ref().filter(|(_, expires)| now < *expires).map(|(token, _)| token)
@@ -78,11 +86,6 @@ impl<T: Clone + PartialEq> Entry<T> {
         Some(self.counter.get(wall)).filter(|fence| *fence > 0)
     }
 
-    fn set(&mut self, time: Time, token: &T, ttl: Duration, fence: u64) {
-        self.counter.set(fence, ttl, time.wall);
-        self.lock = Some((token.clone(), time.now.plus(ttl)));
-    }
-
     /// Creates an entry with the fence counter of an earlier lease; without a counter if `fence` is 0.
     #[cfg(test)]
     pub fn with_counter(time: Time, fence: u64) -> Self {
@@ -99,10 +102,17 @@ impl<T: Clone + PartialEq> Entry<T> {
         self.counter.fence > 0 && self.counter.get(wall) == 0
     }
 
-    /// RAISE: raises the counter to at least `fence` if `token` holds the resource. Returns whether `token`
-    /// holds the resource.
-    pub fn raise(&mut self, time: Time, token: &T, ttl: Duration, fence: u64) -> bool {
-        let is_held = self.is_held_by(time.now, token);
+    /// RAISE: raises the counter to at least `fence` if `token` holds the resource in this mode. Returns whether it
+    /// does.
+    pub fn raise(
+        &mut self,
+        time: Time,
+        token: &T,
+        ttl: Duration,
+        fence: u64,
+        mode: Mode,
+    ) -> bool {
+        let is_held = self.holds(time.now, token, mode);
         if is_held && self.counter.get(time.wall) < fence {
             self.counter.set(fence, ttl, time.wall);
         }
@@ -115,33 +125,59 @@ impl<T: Clone + PartialEq> Entry<T> {
         let is_held = self.is_held_by(time.now, token);
         if let Some((_, expires)) = self.lock.as_mut().filter(|_| is_held) {
             *expires = time.now.plus(ttl).max(*expires);
-            if self.counter.get(time.wall) > 0 {
-                self.counter.keep(ttl.saturating_add(FENCE_MEMORY), time.wall);
-            }
+            self.keep_counter(time, ttl);
         }
         is_held
     }
 
-    /// HEAL: sets the key if the resource is free, or if the token `giver` holds it, from which `token` was
-    /// transferred elsewhere. Returns whether `token` holds the resource now, and whether the node has granted a
-    /// larger fence than `fence`, the fence of the lease.
+    /// Keeps the counter for at least as long as a lock of this ttl needs it.
+    pub(super) fn keep_counter(&mut self, time: Time, ttl: Duration) {
+        if self.counter.get(time.wall) > 0 {
+            self.counter.keep(ttl.saturating_add(FENCE_MEMORY), time.wall);
+        }
+    }
+
+    /// HEAL: makes `token` a holder in this mode if the resource is free, or if the token `giver` holds it, from which
+    /// `token` was transferred elsewhere. A reader also joins other readers. Returns whether `token` holds the
+    /// resource now, and whether the node has granted a larger fence than `fence`, the fence of the lease.
     pub fn heal(
         &mut self,
         time: Time,
         (token, giver): (&T, Option<&T>),
         ttl: Duration,
         fence: u64,
+        mode: Mode,
     ) -> Healed {
-        let last = self.counter.get(time.wall);
-        if self.token(time.now).is_none_or(|holder| Some(holder) == giver) {
-            self.lock = Some((token.clone(), time.now.plus(ttl)));
+        let (now, last) = (time.now, self.counter.get(time.wall));
+        if !self.can_be_healed(now, (token, giver), mode) {
+            return Healed::Held;
+        }
+        let is_held = match mode {
+            Mode::Shared => self.has_share(now, token),
+            _ => self.is_held_by(now, token),
+        };
+        if !is_held {
+            let is_own = self.token(now).is_some_and(|held| held == token || Some(held) == giver);
+            let kept = self.expires_in(now).filter(|_| mode == Mode::Shared && is_own);
+            self.take(now, (token, giver), kept.unwrap_or_default().max(ttl), mode);
             if last < fence {
                 self.counter.set(fence, ttl, time.wall);
             }
-        } else if !self.is_held_by(time.now, token) {
-            return Healed::Held;
         }
         if last > fence { Healed::Passed } else { Healed::Clean }
+    }
+
+    /// Whether nobody but `token` or its giver keeps it from holding the resource in this mode.
+    pub(super) fn can_be_healed(
+        &self,
+        now: Moment,
+        (token, giver): (&T, Option<&T>),
+        mode: Mode,
+    ) -> bool {
+        let Some(held) = self.token(now) else { return true };
+        held == token
+            || giver.is_some_and(|giver| self.is_given(now, giver, mode))
+            || (mode == Mode::Shared && self.is_read(now))
     }
 
     /// RELEASE and UNDO: deletes the key if `token` holds the resource, and returns whether it did.
@@ -176,7 +212,7 @@ impl<T: Clone + PartialEq> Entry<T> {
 }
 
 /// Direct access for tests. Tests also use it to change keys as a program other than quorlock might.
-impl<T: Clone + PartialEq> Entry<T> {
+impl<T: Value> Entry<T> {
     /// The lock key: the token and the time until it expires.
     pub fn stored_lock(&self, now: Moment) -> Option<(&T, Duration)> {
         self.token(now).zip(self.expires_in(now))
@@ -193,6 +229,11 @@ impl<T: Clone + PartialEq> Entry<T> {
         self.lock = lock;
     }
 
+    /// Deletes the set of readers.
+    pub fn delete_readers(&mut self) {
+        self.readers = Readers::default();
+    }
+
     /// Sets or deletes the fence key: the fence and when it expires, by the wall clock in microseconds.
     pub fn store_fence(&mut self, counter: Option<(u64, u64)>) {
         let counter = counter.map(|(fence, expires)| Counter { fence, expires });
@@ -200,47 +241,65 @@ impl<T: Clone + PartialEq> Entry<T> {
     }
 }
 
-/// ACQUIRE: locks all entries or none, and returns the vote; `None` if the fences are used up. All entries
-/// get the same fence, which is larger than the last fence of each.
-pub fn acquire<T: Clone + PartialEq>(
-    entries: &mut [&mut Entry<T>],
+/// The entry of a resource, and the mode in which it is to be locked.
+pub type Target<'a, T> = (&'a mut Entry<T>, Mode);
+
+/// The time until the resource can be locked in this mode, if others extend nothing; `None` if it can be locked
+/// now.
+pub(super) fn held_for<T: Value>(entry: &Entry<T>, now: Moment, mode: Mode) -> Option<Duration> {
+    entry.expires_in(now).filter(|_| mode != Mode::Shared || !entry.is_read(now))
+}
+
+/// ACQUIRE: locks all entries or none, each in its mode, and returns the vote; `None` if the fences are used up. All
+/// entries get the same fence, which is larger than the last fence of each.
+pub fn acquire<T: Value>(
+    entries: &mut [Target<'_, T>],
     time: Time,
     token: &T,
     ttl: Duration,
     proposal: u64,
 ) -> Option<Vote> {
-    if let Some(last) = entries.iter().filter_map(|entry| entry.expires_in(time.now)).max() {
+    let held = entries.iter().filter_map(|(entry, mode)| held_for(entry, time.now, *mode));
+    if let Some(last) = held.max() {
         return Some(Vote::Held { expires_in: Some(last) });
     }
-    grant(entries, time, token, ttl, proposal)
+    for (entry, mode) in entries.iter_mut() {
+        if *mode == Mode::Shared && entry.is_read(time.now) {
+            entry.forget_expired(time.now);
+        }
+    }
+    grant(entries, time, (token, None), ttl, proposal)
 }
 
 /// TRANSFER: ACQUIRE where the token `giver` holds all entries, instead of nobody. The vote of a refusal does
 /// not say when the lock expires, because a lock that has expired cannot be transferred either.
-pub fn transfer<T: Clone + PartialEq>(
-    entries: &mut [&mut Entry<T>],
+pub fn transfer<T: Value>(
+    entries: &mut [Target<'_, T>],
     time: Time,
     giver: &T,
     token: &T,
     ttl: Duration,
     proposal: u64,
 ) -> Option<Vote> {
-    if !entries.iter().all(|entry| entry.is_held_by(time.now, giver)) {
+    if !entries.iter().all(|(entry, mode)| entry.is_given(time.now, giver, *mode)) {
         return Some(Vote::Held { expires_in: None });
     }
-    grant(entries, time, token, ttl, proposal)
+    grant(entries, time, (token, Some(giver)), ttl, proposal)
 }
 
 /// Locks all entries, whoever holds them. They get one fence, larger than the last fence of each.
-fn grant<T: Clone + PartialEq>(
-    entries: &mut [&mut Entry<T>],
+fn grant<T: Value>(
+    entries: &mut [Target<'_, T>],
     time: Time,
-    token: &T,
+    tokens: (&T, Option<&T>),
     ttl: Duration,
     proposal: u64,
 ) -> Option<Vote> {
-    let last = entries.iter().map(|entry| entry.counter.get(time.wall)).max().unwrap_or_default();
-    let fence = next_fence(last, proposal, time.wall)?;
-    entries.iter_mut().for_each(|entry| entry.set(time, token, ttl, fence));
+    let last = entries.iter().map(|(entry, _)| entry.counter.get(time.wall)).max();
+    let fence = next_fence(last.unwrap_or_default(), proposal, time.wall)?;
+    for (entry, mode) in entries {
+        entry.counter.set(fence, ttl, time.wall);
+        entry.take(time.now, tokens, ttl, *mode);
+    }
     Some(Vote::Granted { fence })
 }

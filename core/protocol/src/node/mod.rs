@@ -6,4 +6,5 @@
 
 pub mod entry;
 pub mod queue;
+pub mod readers;
 pub mod record;

@@ -7,6 +7,7 @@
 
 use crate::term::Moment;
 use crate::turns::{LONGEST_CALL, Turns};
+use std::cmp::Reverse;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,28 +18,80 @@ pub const MOST_GONE: usize = 16;
 /// A waiter's name with its score in a server's sorted set.
 pub type Scored = (Arc<str>, i64);
 
+/// A message to a waiter. Sending it returns whether a subscriber received it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Message {
+    /// The resource is free for this waiter.
+    Free,
+    /// Only finds out whether the waiter is subscribed.
+    Probe,
+}
+
 /// The waiters for one resource, in the order of their tickets.
 #[derive(Clone, Debug, Default, PartialEq, Hash)]
 pub struct Queue {
     waiting: BTreeSet<(u64, Arc<str>)>,
-    /// The waiter that was notified last and until when it goes before all others.
-    notified: Option<(Arc<str>, Moment)>,
+    /// The waiters that were notified and until when they go before others, in the order of a server's set. More
+    /// than one only if all of them want to read.
+    notified: BTreeSet<(Reverse<Moment>, Arc<str>)>,
     /// When the node forgets the whole queue.
     kept_until: Option<Moment>,
 }
 
 impl Queue {
     /// Returns the remaining time for which a notified waiter goes before this client; `None` if no other
-    /// waiter is notified. `waiter` is `None` for a client that is not in the queue.
-    pub fn is_blocked(&mut self, now: Moment, waiter: Option<&str>) -> Option<Duration> {
+    /// waiter is notified. `waiter` is `None` for a client that is not in the queue. Readers do not wait for the
+    /// turns of other readers.
+    pub fn is_blocked(
+        &mut self,
+        now: Moment,
+        waiter: Option<&str>,
+        is_reader: bool,
+    ) -> Option<Duration> {
         self.forget(now);
-        let (notified, until) = self.notified.as_ref()?;
-        (Some(&**notified) != waiter && stands(now, *until)).then(|| until.since(now))
+        if waiter.is_some_and(|waiter| self.is_notified(waiter)) {
+            return None;
+        }
+        let (Reverse(until), first) = self.notified.first()?;
+        (stands(now, *until) && !(is_reader && reads(first))).then(|| until.since(now))
     }
 
-    /// Whether this waiter was notified last.
+    /// Whether this waiter was notified: as the first one, or with other readers.
     pub fn is_notified(&self, waiter: &str) -> bool {
-        self.notified.as_ref().is_some_and(|(notified, _)| &**notified == waiter)
+        let mut notified = self.notified.iter().map(|(_, notified)| &**notified);
+        match reads(waiter) {
+            true => notified.any(|notified| notified == waiter),
+            false => notified.next() == Some(waiter),
+        }
+    }
+
+    /// Whether a writer that is subscribed waits before this ticket; before anyone, if it is `None`. Removes
+    /// writers without a subscriber. `call` sends a message and returns whether a subscriber received it.
+    pub fn writer_waits(
+        &mut self,
+        now: Moment,
+        ticket: Option<u64>,
+        call: impl Fn(&str, Message) -> bool,
+    ) -> bool {
+        self.forget(now);
+        let is_before = |other: u64| ticket.is_none_or(|ticket| other < ticket);
+        let before = self.waiting.iter().filter(|(other, name)| is_before(*other) && !reads(name));
+        let writers: Vec<_> = before.map(|(_, name)| Arc::clone(name)).collect();
+        for (gone, writer) in writers.into_iter().enumerate() {
+            let listens = call(&writer, Message::Probe);
+            if listens || gone == MOST_GONE {
+                return listens && gone < MOST_GONE;
+            }
+            self.leave(now, &writer);
+        }
+        false
+    }
+
+    /// The first waiter, notified or not.
+    pub fn first(&mut self, now: Moment) -> Option<&Arc<str>> {
+        self.forget(now);
+        let waiting = self.waiting.first().map(|(_, name)| name);
+        self.notified.first().map(|(_, name)| name).or(waiting)
     }
 
     /// Inserts the waiter in the order of its ticket. A notified waiter loses its precedence.
@@ -52,7 +105,7 @@ impl Queue {
     pub fn leave(&mut self, now: Moment, waiter: &str) {
         self.forget(now);
         self.waiting.retain(|(_, other)| &**other != waiter);
-        self.notified.take_if(|(notified, _)| &**notified == waiter);
+        self.notified.retain(|(_, notified)| &**notified != waiter);
     }
 
     /// Prolongs the precedence of a notified waiter by `turns.keep` from now.
@@ -61,45 +114,77 @@ impl Queue {
     }
 
     fn go_first(&mut self, now: Moment, waiter: &Arc<str>, length: Duration, turns: Turns) {
-        self.notified = Some((Arc::clone(waiter), now.plus(length)));
+        self.leave(now, waiter);
+        self.notified.insert((Reverse(now.plus(length)), Arc::clone(waiter)));
         self.kept_until = Some(now.plus(turns.memory));
     }
 
     /// The number of waiters before this one; `None` if it is not in the queue.
     pub fn rank(&self, waiter: &str) -> Option<u64> {
-        let before = self.waiting.iter().position(|(_, other)| &**other == waiter)?;
-        Some((before + usize::from(self.notified.is_some())) as u64)
+        let waiting = self.waiting.iter().map(|(_, other)| other);
+        let mut all = self.notified.iter().map(|(_, other)| other).chain(waiting);
+        all.position(|other| &**other == waiter).map(|before| before as u64)
     }
 
-    /// Notifies the first waiter that is subscribed, unless one was notified already. A waiter without
-    /// a subscriber is removed.
+    /// Notifies the first waiter that is subscribed, unless one was notified already. If it wants to read, notifies
+    /// the other readers before the next writer, too. A waiter without a subscriber is removed.
     ///
     /// `is_new` is `true` if the resource has just become free: a waiter that was notified before is then
-    /// notified again. `call` sends the notification and returns whether a subscriber received it.
+    /// notified again. `call` sends a message and returns whether a subscriber received it.
     pub fn notify_next(
         &mut self,
         now: Moment,
         is_new: bool,
         turns: Turns,
-        call: impl Fn(&str) -> bool,
+        call: impl Fn(&str, Message) -> bool,
     ) {
         self.forget(now);
         for _ in 0..MOST_GONE {
-            let next = match self.notified.take() {
-                Some((notified, until)) if stands(now, until) => {
-                    if !is_new {
-                        self.notified = Some((notified, until));
-                        return;
-                    }
-                    Some(notified)
+            let next = match self.notified.first() {
+                Some((Reverse(until), _)) if stands(now, *until) && !is_new => return,
+                Some((Reverse(until), notified)) => {
+                    let (stands, notified) = (stands(now, *until), Arc::clone(notified));
+                    self.leave(now, &notified);
+                    // If it did not try in time, another one is notified.
+                    stands.then_some(notified)
                 }
-                // The notified waiter did not try in time, so another one is notified.
-                Some(_) => continue,
-                None => self.waiting.pop_first().map(|(_, waiter)| waiter),
+                None => match self.waiting.pop_first() {
+                    Some((_, waiter)) => Some(waiter),
+                    None => return,
+                },
             };
-            let Some(next) = next else { return };
-            if call(&next) {
-                return self.go_first(now, &next, turns.call, turns);
+            let Some(next) = next.filter(|next| call(next, Message::Free)) else { continue };
+            self.go_first(now, &next, turns.call, turns);
+            if reads(&next) {
+                self.notify_readers(now, &next, is_new, turns, call);
+            }
+            return;
+        }
+    }
+
+    /// Notifies the readers behind `first`, which was notified just now, up to the first writer.
+    fn notify_readers(
+        &mut self,
+        now: Moment,
+        first: &str,
+        is_new: bool,
+        turns: Turns,
+        call: impl Fn(&str, Message) -> bool,
+    ) {
+        let notified = self.notified.iter().map(|(Reverse(until), name)| (Some(*until), name));
+        let all = notified.chain(self.waiting.iter().map(|(_, name)| (None, name)));
+        let all: Vec<_> = all.map(|(until, name)| (until, Arc::clone(name))).collect();
+        for (until, waiter) in all.into_iter().filter(|(_, waiter)| &**waiter != first) {
+            let is_notified = until.is_some_and(|until| stands(now, until));
+            if until.is_some() && !is_notified {
+                self.leave(now, &waiter);
+            } else if !reads(&waiter) {
+                return;
+            } else if is_new || !is_notified {
+                match call(&waiter, Message::Free) {
+                    true => self.go_first(now, &waiter, turns.call, turns),
+                    false => self.leave(now, &waiter),
+                }
             }
         }
     }
@@ -107,7 +192,7 @@ impl Queue {
     /// The number of waiters, including a notified one.
     pub fn len(&mut self, now: Moment) -> usize {
         self.forget(now);
-        self.waiting.len() + usize::from(self.notified.is_some())
+        self.waiting.len() + self.notified.len()
     }
 
     /// The queue as a server stores it: every waiter with its score, in order, and the time until the
@@ -119,7 +204,7 @@ impl Queue {
             -i64::try_from(microseconds).expect("microseconds fit into i64")
         };
         let notified =
-            self.notified.iter().map(|(waiter, until)| (Arc::clone(waiter), score(until)));
+            self.notified.iter().map(|(Reverse(until), name)| (Arc::clone(name), score(until)));
         let waiting = self.waiting.iter();
         let waiting = waiting.map(|(ticket, waiter)| (Arc::clone(waiter), *ticket as i64));
         let all: Vec<_> = notified.chain(waiting).collect();
@@ -152,7 +237,7 @@ impl Queue {
     /// Whether the queue has no waiter, notified or not.
     pub fn is_empty(&mut self, now: Moment) -> bool {
         self.forget(now);
-        self.waiting.is_empty() && self.notified.is_none()
+        self.waiting.is_empty() && self.notified.is_empty()
     }
 
     fn forget(&mut self, now: Moment) {
@@ -173,8 +258,23 @@ pub fn name(channel: &str, number: u64) -> Arc<str> {
     format!("{channel}#{number}").into()
 }
 
+/// Returns the name of a waiter in the queue of a resource that it wants to read: its number begins with 0. So
+/// clients of earlier versions, which do not know readers, can notify it.
+pub fn reader_name(waiter: &str) -> Arc<str> {
+    match parts(waiter) {
+        Some((channel, number)) => format!("{channel}#0{number}").into(),
+        None => waiter.into(),
+    }
+}
+
+/// Whether a waiter with this name wants to read.
+pub fn reads(waiter: &str) -> bool {
+    parts(waiter).is_some_and(|(_, number)| number.len() > 1 && number.starts_with('0'))
+}
+
 /// Returns the channel and the number in a waiter's name; `None` if it is not such a name.
-pub fn parts(waiter: &str) -> Option<(&str, u64)> {
+pub fn parts(waiter: &str) -> Option<(&str, &str)> {
     let (channel, number) = waiter.rsplit_once('#')?;
-    Some((channel, number.parse().ok()?))
+    let is_number = !number.is_empty() && number.bytes().all(|digit| digit.is_ascii_digit());
+    is_number.then_some((channel, number))
 }

@@ -4,8 +4,9 @@
 //! the in-memory nodes (`command/memory.rs` of the crate `quorlock`), which the simulation uses too, and
 //! by the model.
 
-use crate::node::entry::{self, Entry, Time};
-use crate::node::queue::Queue;
+use crate::node::entry::{self, Entry, Time, Value};
+use crate::node::queue::{self, Message, Queue, reader_name};
+use crate::node::readers::Mode;
 use crate::round::Vote;
 use crate::tally::Healed;
 use crate::term::Moment;
@@ -28,6 +29,9 @@ impl<T> Default for Record<T> {
     }
 }
 
+/// The record of a resource, and the mode in which a lease has it.
+pub type Target<'a, T> = (&'a mut Record<T>, Mode);
+
 /// The arguments of ACQUIRE and TRANSFER.
 #[derive(Clone, Copy)]
 pub struct Wanted<'a, T> {
@@ -38,110 +42,202 @@ pub struct Wanted<'a, T> {
     /// The fence that the client proposes.
     pub proposal: u64,
     /// The waiter that the round is for; `None` for a round that does not join the queue.
-    pub waiter: Option<&'a str>,
+    pub waiter: Option<&'a Arc<str>>,
+    /// The waiter's ticket; `None` if it does not join the queue.
+    pub ticket: Option<u64>,
+}
+
+/// The name of a waiter in the queue of a resource that it wants in this mode.
+fn name(waiter: &Arc<str>, mode: Mode) -> Arc<str> {
+    if mode == Mode::Shared { reader_name(waiter) } else { Arc::clone(waiter) }
+}
+
+impl<T: Value> Record<T> {
+    /// Returns how long the queue keeps a client from locking the resource in this mode; `None` if it does not.
+    fn is_blocked(
+        &mut self,
+        now: Moment,
+        mode: Mode,
+        (waiter, ticket): (Option<&Arc<str>>, Option<u64>),
+        turns: Turns,
+        call: impl Fn(&str, Message) -> bool,
+    ) -> Option<Duration> {
+        let is_waiter = waiter.is_some();
+        let waiter = waiter.map(|waiter| name(waiter, mode));
+        let is_reader = mode == Mode::Shared;
+        let blocked = self.queue.is_blocked(now, waiter.as_deref(), is_reader);
+        let is_notified = waiter.is_some_and(|waiter| self.queue.is_notified(&waiter));
+        if !is_reader || is_notified || !self.entry.is_read(now) {
+            return blocked;
+        }
+        if !self.queue.writer_waits(now, ticket, call) {
+            return blocked;
+        }
+        // The waiter tries again soon, to notice a writer that is gone.
+        let retry = if is_waiter { Some(turns.call) } else { self.entry.expires_in(now) };
+        blocked.max(retry).max(Some(Duration::from_millis(1)))
+    }
+
+    /// Notifies the readers that wait first, if the resource is read.
+    fn invite_readers(
+        &mut self,
+        now: Moment,
+        turns: Turns,
+        call: impl Fn(&str, Message) -> bool,
+    ) {
+        let is_reader = self.queue.first(now).is_some_and(|first| queue::reads(first));
+        if is_reader && self.entry.is_read(now) {
+            self.queue.notify_next(now, false, turns, call);
+        }
+    }
 }
 
 /// ACQUIRE: locks all records or none, and returns the vote; `None` if the fences are used up. If the
 /// request is refused and the round is for a waiter, call [`join`] next.
-pub fn acquire<T: Clone + PartialEq>(
-    records: &mut [&mut Record<T>],
+///
+/// `call` sends a message to a waiter about the resource at the given position, and returns whether the waiter is
+/// subscribed.
+pub fn acquire<T: Value>(
+    records: &mut [Target<'_, T>],
     time: Time,
     wanted: Wanted<'_, T>,
+    turns: Turns,
+    call: impl Fn(usize, &str, Message) -> bool,
 ) -> Option<Vote> {
-    let Wanted { token, ttl, proposal, waiter } = wanted;
+    let Wanted { token, ttl, proposal, waiter, ticket } = wanted;
     let now = time.now;
-    let blocked =
-        records.iter_mut().filter_map(|record| record.queue.is_blocked(now, waiter)).max();
+    let mut blocked = None;
+    for (position, (record, mode)) in records.iter_mut().enumerate() {
+        let call = |waiter: &str, message| call(position, waiter, message);
+        blocked = blocked.max(record.is_blocked(now, *mode, (waiter, ticket), turns, call));
+    }
     if blocked.is_some() {
-        let held = records.iter().filter_map(|record| record.entry.expires_in(now)).max();
+        let held = |(record, mode): &Target<'_, T>| entry::held_for(&record.entry, now, *mode);
+        let held = records.iter().filter_map(held).max();
         return Some(Vote::Held { expires_in: blocked.max(held) });
     }
-    let mut entries: Vec<_> = records.iter_mut().map(|record| &mut record.entry).collect();
+    let entries = records.iter_mut().map(|(record, mode)| (&mut record.entry, *mode));
+    let mut entries: Vec<_> = entries.collect();
     let vote = entry::acquire(&mut entries, time, token, ttl, proposal);
     if let (Some(Vote::Granted { .. }), Some(waiter)) = (vote, waiter) {
-        records.iter_mut().for_each(|record| record.queue.leave(now, waiter));
+        for (position, (record, mode)) in records.iter_mut().enumerate() {
+            record.queue.leave(now, &name(waiter, *mode));
+            if *mode == Mode::Shared {
+                record.invite_readers(now, turns, |next, message| call(position, next, message));
+            }
+        }
     }
     vote
 }
 
 /// TRANSFER: locks all records for another token if `giver` holds all of them, and returns the vote; `None` if
 /// the fences are used up. Waiters stay in the queues.
-pub fn transfer<T: Clone + PartialEq>(
-    records: &mut [&mut Record<T>],
+pub fn transfer<T: Value>(
+    records: &mut [Target<'_, T>],
     time: Time,
     giver: &T,
     wanted: Wanted<'_, T>,
 ) -> Option<Vote> {
-    let Wanted { token, ttl, proposal, waiter: _ } = wanted;
-    let mut entries: Vec<_> = records.iter_mut().map(|record| &mut record.entry).collect();
+    let Wanted { token, ttl, proposal, .. } = wanted;
+    let entries = records.iter_mut().map(|(record, mode)| (&mut record.entry, *mode));
+    let mut entries: Vec<_> = entries.collect();
     entry::transfer(&mut entries, time, giver, token, ttl, proposal)
 }
 
 /// GIVE BACK: sets the token of the giver again in every record that `token` holds, for the time that is `left` to adopt
 /// its lease. Returns whether it held all of them.
-pub fn give_back<T: Clone + PartialEq>(
-    records: &mut [&mut Record<T>],
+pub fn give_back<T: Value>(
+    records: &mut [Target<'_, T>],
     now: Moment,
     token: &T,
     giver: &T,
     left: Duration,
 ) -> bool {
-    let give_back = |record: &mut &mut Record<T>| record.entry.give_back(now, token, giver, left);
+    let give_back = |(record, mode): &mut Target<'_, T>| {
+        record.entry.give_back_in(now, (token, giver), left, *mode)
+    };
     records.iter_mut().map(give_back).fold(true, |all, is_held| all & is_held)
 }
 
 /// Puts a waiter whose ACQUIRE was refused into the queues. Returns the largest number of waiters before it
-/// in any of the queues.
-///
-/// `call` notifies a waiter about the resource at the given position and returns whether the waiter is
-/// subscribed.
-pub fn join<T: Clone + PartialEq>(
-    records: &mut [&mut Record<T>],
+/// in any of the queues. `call` is that of [`acquire`].
+pub fn join<T: Value>(
+    records: &mut [Target<'_, T>],
     now: Moment,
     (waiter, ticket): (&Arc<str>, u64),
     turns: Turns,
-    call: impl Fn(usize, &str) -> bool,
+    call: impl Fn(usize, &str, Message) -> bool,
 ) -> Option<u64> {
-    for (position, record) in records.iter_mut().enumerate() {
-        if !record.queue.is_notified(waiter) || record.entry.token(now).is_some() {
-            record.queue.join(now, waiter, ticket, turns);
+    let mut rank = None;
+    for (position, (record, mode)) in records.iter_mut().enumerate() {
+        let waiter = name(waiter, *mode);
+        let is_held = entry::held_for(&record.entry, now, *mode).is_some();
+        if !record.queue.is_notified(&waiter) || is_held {
+            record.queue.join(now, &waiter, ticket, turns);
         } else if !turns.keep.is_zero() {
-            record.queue.keep(now, waiter, turns);
+            record.queue.keep(now, &waiter, turns);
         } else {
             // The waiter cannot use this resource, because another one is not free. It joins the queue
             // again when it tries again.
-            record.queue.leave(now, waiter);
-            record.queue.notify_next(now, false, turns, |next| call(position, next));
+            record.queue.leave(now, &waiter);
+            let call = |next: &str, message| call(position, next, message);
+            match record.entry.is_read(now) {
+                true => record.invite_readers(now, turns, call),
+                false => record.queue.notify_next(now, false, turns, call),
+            }
         }
+        rank = rank.max(record.queue.rank(&waiter));
     }
-    records.iter().filter_map(|record| record.queue.rank(waiter)).max()
+    rank
 }
 
 /// RELEASE and UNDO: deletes every key that `token` holds, and returns whether it held all of them. With
 /// `keep`, the keys stay for so long, and no waiter is notified of them. With a ticket, the waiter stays in
-/// the queues.
-pub fn release<T: Clone + PartialEq>(
-    records: &mut [&mut Record<T>],
+/// the queues. `call` is that of [`acquire`].
+pub fn release<T: Value>(
+    records: &mut [Target<'_, T>],
     now: Moment,
     (token, keep): (&T, Option<Duration>),
     (waiter, ticket): (Option<&Arc<str>>, Option<u64>),
     turns: Turns,
-    call: impl Fn(usize, &str) -> bool,
+    call: impl Fn(usize, &str, Message) -> bool,
 ) -> bool {
     let mut done = true;
-    for (position, record) in records.iter_mut().enumerate() {
+    for (position, (record, mode)) in records.iter_mut().enumerate() {
         let is_held = match keep {
-            Some(ttl) => record.entry.keep(now, token, ttl),
-            None => record.entry.release(now, token),
+            Some(ttl) => record.entry.keep_in(now, token, ttl, *mode),
+            None => record.entry.release_in(now, token, *mode),
         };
         done &= is_held;
-        match (waiter, ticket) {
-            (Some(waiter), Some(ticket)) => record.queue.join(now, waiter, ticket, turns),
-            (Some(waiter), None) => record.queue.leave(now, waiter),
+        match (waiter.map(|waiter| name(waiter, *mode)), ticket) {
+            (Some(waiter), Some(ticket)) => record.queue.join(now, &waiter, ticket, turns),
+            (Some(waiter), None) => record.queue.leave(now, &waiter),
             (None, _) => {}
         }
-        if record.entry.token(now).is_none() {
-            record.queue.notify_next(now, is_held, turns, |next| call(position, next));
+        let call = |next: &str, message| call(position, next, message);
+        match record.entry.token(now) {
+            None => record.queue.notify_next(now, is_held, turns, call),
+            Some(_) => record.invite_readers(now, turns, call),
+        }
+    }
+    done
+}
+
+/// DOWNGRADE: makes the token a reader of every record that it holds, and returns whether it reads all of them.
+/// Notifies the readers that wait first. `call` is that of [`acquire`].
+pub fn downgrade<T: Value>(
+    records: &mut [Target<'_, T>],
+    now: Moment,
+    token: &T,
+    turns: Turns,
+    call: impl Fn(usize, &str, Message) -> bool,
+) -> bool {
+    let mut done = true;
+    for (position, (record, _)) in records.iter_mut().enumerate() {
+        let is_held = record.entry.token(now) == Some(token);
+        done &= record.entry.downgrade(now, token);
+        if is_held {
+            record.invite_readers(now, turns, |next, message| call(position, next, message));
         }
     }
     done
@@ -149,33 +245,33 @@ pub fn release<T: Clone + PartialEq>(
 
 /// RAISE and EXTEND: applies `act` to every entry if `token` holds all of them. Returns whether all of
 /// them were changed.
-pub fn act_on_held<T: Clone + PartialEq>(
-    records: &mut [&mut Record<T>],
+pub fn act_on_held<T: Value>(
+    records: &mut [Target<'_, T>],
     now: Moment,
     token: &T,
-    act: impl Fn(&mut Entry<T>) -> bool,
+    act: impl Fn(&mut Entry<T>, Mode) -> bool,
 ) -> bool {
-    records.iter().all(|record| record.entry.token(now) == Some(token))
-        && records.iter_mut().all(|record| act(&mut record.entry))
+    records.iter().all(|(record, mode)| record.entry.holds(now, token, *mode))
+        && records.iter_mut().all(|(record, mode)| act(&mut record.entry, *mode))
 }
 
 /// HEAL: repairs all records, or none if another token holds one of them, apart from that of the giver.
-pub fn heal<T: Clone + PartialEq>(
-    records: &mut [&mut Record<T>],
+pub fn heal<T: Value>(
+    records: &mut [Target<'_, T>],
     time: Time,
-    (token, giver): (&T, Option<&T>),
+    tokens: (&T, Option<&T>),
     ttl: Duration,
     fence: u64,
 ) -> Healed {
-    let is_foreign = |record: &&mut Record<T>| {
-        record.entry.token(time.now).is_some_and(|held| held != token && Some(held) != giver)
+    let can_be_healed = |(record, mode): &Target<'_, T>| {
+        record.entry.can_be_healed(time.now, tokens, *mode)
     };
-    if records.iter().any(is_foreign) {
+    if !records.iter().all(can_be_healed) {
         return Healed::Held;
     }
     let mut healed = Healed::Clean;
-    for record in records {
-        if record.entry.heal(time, (token, giver), ttl, fence) == Healed::Passed {
+    for (record, mode) in records {
+        if record.entry.heal(time, tokens, ttl, fence, *mode) == Healed::Passed {
             healed = Healed::Passed;
         }
     }

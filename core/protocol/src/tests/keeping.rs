@@ -2,6 +2,7 @@
 
 use super::{END, TERM, at, granted_by_all};
 use crate::node::entry::Time;
+use crate::node::readers::Mode;
 use crate::node::record::{self, Record, Wanted};
 use crate::{Answer, Keep, Moment, Quorum, Term, Turns};
 use std::cell::RefCell;
@@ -15,11 +16,18 @@ fn time(now: Moment) -> Time {
     Time { now, wall: 1_000_000_000_000 }
 }
 
+fn exclusive(records: &mut [Record<char>]) -> Vec<record::Target<'_, char>> {
+    records.iter_mut().map(|record| (record, Mode::Exclusive)).collect()
+}
+
 /// Lock records that the token `A` acquired for 10 s at `at(0)`.
 fn acquired(resources: usize) -> Vec<Record<char>> {
     let mut records: Vec<Record<char>> = (0..resources).map(|_| Record::default()).collect();
-    let wanted = Wanted { token: &'A', ttl: TERM.ttl, proposal: 1_000_000_000_000, waiter: None };
-    record::acquire(&mut records.iter_mut().collect::<Vec<_>>(), time(at(0)), wanted);
+    let (waiter, ticket) = (None, None);
+    let wanted =
+        Wanted { token: &'A', ttl: TERM.ttl, proposal: 1_000_000_000_000, waiter, ticket };
+    let call = |_, _: &str, _| false;
+    record::acquire(&mut exclusive(&mut records), time(at(0)), wanted, TURNS, call);
     records
 }
 
@@ -30,13 +38,12 @@ fn release(
     keep: Option<Duration>,
 ) -> (bool, Vec<String>) {
     let notified = RefCell::new(Vec::new());
-    let call = |_, waiter: &str| {
+    let call = |_, waiter: &str, _| {
         notified.borrow_mut().push(waiter.to_owned());
         true
     };
-    let mut records: Vec<_> = records.iter_mut().collect();
     let released =
-        record::release(&mut records, at(1_000), (&token, keep), (None, None), TURNS, call);
+        record::release(&mut exclusive(records), at(1_000), (&token, keep), (None, None), TURNS, call);
     (released, notified.into_inner())
 }
 

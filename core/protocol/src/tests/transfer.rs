@@ -1,7 +1,8 @@
 //! Hand-over: TRANSFER and its undo on a node, when a lease can still be adopted, and a lease that is detached.
 
-use super::{END, TERM, at, digits, granted_by_all};
+use super::{END, TERM, at, digits, exclusive, granted_by_all};
 use crate::node::entry::{Entry, Time, acquire, transfer};
+use crate::node::readers::Mode;
 use crate::{Adoption, Ended, Event, Healed, Quorum, Round, Untransferable, Vote};
 use std::time::Duration;
 
@@ -16,7 +17,7 @@ fn time(milliseconds: u64) -> Time {
 /// An entry that the giver has locked at the beginning, and its fence.
 fn given() -> (Entry<u8>, u64) {
     let mut entry = Entry::default();
-    let vote = acquire(&mut [&mut entry], time(0), &GIVER, TTL, WALL);
+    let vote = acquire(&mut exclusive([&mut entry]), time(0), &GIVER, TTL, WALL);
     let Some(Vote::Granted { fence }) = vote else { panic!("{vote:?}") };
     (entry, fence)
 }
@@ -40,8 +41,7 @@ fn transfer_needs_the_token_of_the_giver_on_all_resources() {
             })
             .collect();
         let before = entries.clone();
-        let mut all: Vec<_> = entries.iter_mut().collect();
-        let vote = transfer(&mut all, time(2), &GIVER, &1, TTL, 0);
+        let vote = transfer(&mut exclusive(&mut entries), time(2), &GIVER, &1, TTL, 0);
         if tokens.iter().all(|token| *token == 0) {
             assert!(matches!(vote, Some(Vote::Granted { .. })));
             let token = (&1, TTL);
@@ -59,7 +59,7 @@ fn transfer_grants_a_larger_fence_each_time() {
     for adopter in 1..5 {
         let giver = adopter - 1;
         // A small proposal, as that of a client whose clocks are behind.
-        let vote = transfer(&mut [&mut entry], time(1), &giver, &adopter, TTL, WALL - 1);
+        let vote = transfer(&mut exclusive([&mut entry]), time(1), &giver, &adopter, TTL, WALL - 1);
         let Some(Vote::Granted { fence }) = vote else { panic!("{vote:?}") };
         assert!(fence > last);
         last = fence;
@@ -71,7 +71,7 @@ fn giving_back_restores_the_token_for_the_time_that_is_left() {
     let (mut entry, _) = given();
     let left = Duration::from_millis(7);
     assert!(!entry.give_back(at(1), &1, &GIVER, left), "nothing was transferred");
-    let vote = transfer(&mut [&mut entry], time(2), &GIVER, &1, TTL / 2, WALL);
+    let vote = transfer(&mut exclusive([&mut entry]), time(2), &GIVER, &1, TTL / 2, WALL);
     let Some(Vote::Granted { fence }) = vote else { panic!("{vote:?}") };
     assert!(!entry.give_back(at(3), &2, &GIVER, left), "another token has the key");
     assert!(entry.give_back(at(3), &1, &GIVER, left));
@@ -83,7 +83,7 @@ fn giving_back_restores_the_token_for_the_time_that_is_left() {
 #[test]
 fn giving_back_deletes_the_key_if_no_time_is_left() {
     let (mut entry, _) = given();
-    let vote = transfer(&mut [&mut entry], time(2), &GIVER, &1, TTL, WALL);
+    let vote = transfer(&mut exclusive([&mut entry]), time(2), &GIVER, &1, TTL, WALL);
     assert!(matches!(vote, Some(Vote::Granted { .. })));
     assert!(entry.give_back(at(3), &1, &GIVER, Duration::ZERO));
     assert_eq!(entry.token(at(3)), None);
@@ -100,7 +100,7 @@ fn at_most_one_of_two_adopters_has_a_majority() {
             for (entry, first) in entries.iter_mut().zip(&first) {
                 let order = [&[1, 2][..], &[2, 1], &[]][*first];
                 for adopter in order {
-                    let vote = transfer(&mut [entry], time(1), &GIVER, adopter, TTL, WALL);
+                    let vote = transfer(&mut exclusive([entry]), time(1), &GIVER, adopter, TTL, WALL);
                     votes[usize::from(*adopter) - 1] +=
                         usize::from(matches!(vote, Some(Vote::Granted { .. })));
                 }
@@ -184,13 +184,13 @@ fn nodes_that_may_not_vote_count_as_nodes_without_the_key() {
 fn repair_of_an_adopted_lease_replaces_the_token_of_its_giver_only() {
     let giver = Some(&GIVER);
     let (mut entry, fence) = given();
-    assert_eq!(entry.heal(time(1), (&1, None), TTL, fence), Healed::Held);
-    assert_eq!(entry.heal(time(1), (&1, Some(&2)), TTL, fence), Healed::Held);
-    assert_eq!(entry.heal(time(1), (&1, giver), TTL, fence), Healed::Clean);
+    assert_eq!(entry.heal(time(1), (&1, None), TTL, fence, Mode::Exclusive), Healed::Held);
+    assert_eq!(entry.heal(time(1), (&1, Some(&2)), TTL, fence, Mode::Exclusive), Healed::Held);
+    assert_eq!(entry.heal(time(1), (&1, giver), TTL, fence, Mode::Exclusive), Healed::Clean);
     assert_eq!(entry.stored_lock(at(1)), Some((&1, TTL)));
-    assert_eq!(entry.heal(time(2), (&1, giver), 2 * TTL, fence), Healed::Clean);
+    assert_eq!(entry.heal(time(2), (&1, giver), 2 * TTL, fence, Mode::Exclusive), Healed::Clean);
     assert_eq!(entry.stored_lock(at(1)), Some((&1, TTL)), "its own key stays as it is");
-    assert_eq!(entry.heal(time(2), (&3, giver), TTL, fence), Healed::Held);
+    assert_eq!(entry.heal(time(2), (&3, giver), TTL, fence, Mode::Exclusive), Healed::Held);
 }
 
 #[test]

@@ -5,7 +5,7 @@ local now = time[1] * 1000000 + time[2]
 -- Everything that can fail is read before the first write, so an error means that nothing was
 -- changed.
 local fence, is_queued = 0, false
-for i = 1, #KEYS, 3 do
+for i = 1, #KEYS, EACH do
   local last = redis.pcall('GET', KEYS[i + 1]) or '0'
   if type(last) == 'table' then return last end
   last = tonumber(last)

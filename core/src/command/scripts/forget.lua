@@ -1,8 +1,8 @@
 -- FORGET: deletes the fence counter of an unused resource. Returns 1; or 0 if the resource is held
 -- or has waiters.
 --
--- KEYS: the lock key, the fence key, the queue.
+-- KEYS: the lock key, the fence key, the queue, the readers.
 
 if redis.call('EXISTS', KEYS[1], KEYS[3]) > 0 then return 0 end
-redis.call('DEL', KEYS[2])
+redis.call('DEL', KEYS[2], KEYS[4])
 return 1

@@ -1,9 +1,11 @@
--- INSPECT: returns the stored state of a resource: {kind, token, expires_in, fence, waiters}.
+-- INSPECT: returns the stored state of a resource: {kind, token, expires_in, fence, waiters,
+-- readers}.
 -- `kind` is 0 if there is no lock key, 1 if it holds a token, 2 if it holds a value of another
 -- type. `expires_in` is in milliseconds, -1 if never. `fence` is the last fence, `waiters` the
--- length of the queue; each is -1 if unknown. Writes nothing.
+-- length of the queue; each is -1 if unknown. `readers` has the token of each reader, followed by the
+-- time until its share expires in milliseconds. Writes nothing.
 --
--- KEYS: the lock key, the fence key, the queue.
+-- KEYS: the lock key, the fence key, the queue, the readers.
 
 local token, kind = redis.pcall('GET', KEYS[1]), 0
 if type(token) == 'string' then
@@ -17,4 +19,12 @@ local fence = redis.pcall('GET', KEYS[2])
 fence = type(fence) == 'string' and tonumber(fence) or -1
 local waiters = redis.pcall('ZCARD', KEYS[3])
 if type(waiters) ~= 'number' then waiters = -1 end
-return {kind, token or '', redis.call('PTTL', KEYS[1]), fence, waiters}
+local readers = {}
+if token == MARKER then
+  local time = redis.call('TIME')
+  local clock = time[1] * 1000 + math.floor(time[2] / 1000)
+  readers = redis.pcall('ZRANGEBYSCORE', KEYS[4], '(' .. clock, '+inf', 'WITHSCORES')
+  if readers.err then readers = {} end
+  for i = 2, #readers, 2 do readers[i] = readers[i] - clock end
+end
+return {kind, token or '', redis.call('PTTL', KEYS[1]), fence, waiters, readers}

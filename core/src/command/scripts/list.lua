@@ -1,6 +1,6 @@
 -- LIST: returns one page of the lock keys that match a pattern: {cursor, key...}. The last page has
 -- the cursor '0'. A lock key is told from other keys by its value, which begins with a token of 40
--- hexadecimal digits. Writes nothing.
+-- hexadecimal digits, or is that of a resource with readers. Writes nothing.
 --
 -- ARGV: the cursor, the pattern, and the approximate number of keys to look at.
 
@@ -10,7 +10,8 @@ for _, key in ipairs(page[2]) do
   local value = redis.pcall('GETRANGE', key, 0, 40)
   if type(value) == 'string' then
     local token, after = string.sub(value, 1, 40), string.sub(value, 41)
-    if #token == 40 and not string.find(token, '[^0-9a-f]') and (after == '' or after == ';') then
+    local is_token = #token == 40 and not string.find(token, '[^0-9a-f]')
+    if value == MARKER or is_token and (after == '' or after == ';') then
       found[#found + 1] = key
     end
   elseif string.find(value.err, ' run ', 1, true) then

@@ -3,6 +3,9 @@
 -- notified waiter gets a turn: a period in which the resource is granted to no one else. Its
 -- score is then negative: minus the time at which the turn ends, in microseconds.
 --
+-- The number of a waiter that wants to read begins with 0. Readers that wait together get their turns
+-- together.
+--
 -- A queue only speeds things up: if it is lost, forbidden or invalid, waiters still retry on their
 -- own.
 
@@ -21,6 +24,70 @@ local function left(score, now)
   return score < 0 and left <= LONGEST_CALL and math.max(left, 0) or 0
 end
 
+-- The name of a waiter where it wants to read.
+local function reader_name(waiter)
+  return (string.gsub(waiter, '#(%d+)$', '#0%1'))
+end
+
+-- Whether a waiter with this name wants to read.
+local function reads(name)
+  return name and string.find(name, '#0%d+$') ~= nil
+end
+
+-- Sends a message to a waiter. Returns the number of listeners; nil if that is not permitted.
+local function tell(waiter, text)
+  local channel = string.match(waiter, '^(.*)#%d+$')
+  if not channel then return 0 end
+  local listeners = redis.pcall('PUBLISH', channel, text)
+  return type(listeners) == 'number' and listeners or nil
+end
+
+-- Notifies a waiter about a resource. Returns as `tell` does.
+local function notify(waiter, lock)
+  local number = string.match(waiter, '#(%d+)$')
+  return number and tell(waiter, number .. ' ' .. lock) or 0
+end
+
+-- Whether a writer waits before this ticket (before anyone, if nil). Writers that do not listen are
+-- removed.
+local function writer_waits(queue, ticket)
+  local gone, before = 0, ticket and string.format('(%.0f', ticket) or '+inf'
+  for _, waiter in ipairs(redis.pcall('ZRANGEBYSCORE', queue, 0, before)) do
+    if not reads(waiter) then
+      local listeners = tell(waiter, '')
+      if not listeners or gone == MOST_GONE then return false end
+      if listeners > 0 then return true end
+      redis.pcall('ZREM', queue, waiter)
+      gone = gone + 1
+    end
+  end
+  return false
+end
+
+-- Notifies the waiting readers behind `first`, which was notified just now, up to the first writer.
+local function notify_readers(lock, queue, first, now, is_new, turn, kept)
+  local all = redis.pcall('ZRANGE', queue, 0, -1, 'WITHSCORES')
+  for i = 1, #all, 2 do
+    local waiter, score = all[i], tonumber(all[i + 1])
+    local is_notified = left(score, now) > 0
+    if waiter ~= first then
+      if score < 0 and not is_notified then
+        redis.pcall('ZREM', queue, waiter)
+      elseif not reads(waiter) then
+        return
+      elseif is_new or not is_notified then
+        local listeners = notify(waiter, lock)
+        if not listeners then return end
+        if listeners > 0 then
+          put(queue, -(now + turn), waiter, kept)
+        else
+          redis.pcall('ZREM', queue, waiter)
+        end
+      end
+    end
+  end
+end
+
 -- Notifies the first waiter that listens, unless a notified waiter still has its turn. Waiters that
 -- do not listen are removed. `is_new`: the resource has just become free. `turn`: the length of the
 -- new turn, in microseconds.
@@ -33,14 +100,25 @@ local function notify_next(lock, queue, is_new, turn, kept)
     if not waiter then return end
     local is_notified = left(score, now) > 0
     if is_notified and not is_new then return end
-    local receivers = 0
-    local channel, number = string.match(waiter, '^(.*)#(%d+)$')
+    local listeners = 0
     -- A waiter that was notified and did not use its turn is not notified again.
-    if channel and (score > 0 or is_notified) then
-      receivers = redis.pcall('PUBLISH', channel, number .. ' ' .. lock)
-      if type(receivers) == 'table' then return end
+    if score > 0 or is_notified then
+      listeners = notify(waiter, lock)
+      if not listeners then return end
     end
-    if receivers > 0 then return put(queue, -(now + turn), waiter, kept) end
+    if listeners > 0 then
+      put(queue, -(now + turn), waiter, kept)
+      if reads(waiter) then notify_readers(lock, queue, waiter, now, is_new, turn, kept) end
+      return
+    end
     redis.pcall('ZREM', queue, waiter)
+  end
+end
+
+-- Notifies the readers that wait first, if the resource is being read.
+local function invite_readers(lock, queue, turn, kept)
+  local first = redis.pcall('ZRANGE', queue, 0, 0)
+  if reads(first[1]) and redis.pcall('GET', lock) == MARKER then
+    notify_next(lock, queue, false, turn, kept)
   end
 end

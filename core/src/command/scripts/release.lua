@@ -36,6 +36,8 @@ for i = 1, #KEYS, 2 do
   local first = redis.pcall('ZRANGE', queue, 0, 0)
   if first[1] and (is_held and not keep or redis.call('EXISTS', lock) == 0) then
     notify_next(lock, queue, is_held, turn, kept)
+  elseif reads(first[1]) then
+    invite_readers(lock, queue, turn, kept)
   end
 end
 return done

@@ -1,0 +1,23 @@
+-- DOWNGRADE: makes the token a reader of each resource that it holds exclusively, for as long, and
+-- notifies the readers that wait first. Returns 1 if it now reads all resources; else 0.
+--
+-- KEYS: for each resource the lock key, the queue, and the readers (see readers.lua).
+-- ARGV: the token, the length of a notified waiter's turn (microseconds; see queue.lua), and the
+-- ttl of the queue (milliseconds).
+
+local time = redis.call('TIME')
+local now = time[1] * 1000000 + time[2]
+--- readers.lua
+--- queue.lua
+
+local done = 1
+for i = 1, #KEYS, 3 do
+  local lock, queue, readers = KEYS[i], KEYS[i + 1], KEYS[i + 2]
+  if redis.pcall('GET', lock) == ARGV[1] then
+    begin_reading(lock, readers, ARGV[1], math.max(redis.call('PTTL', lock), 1))
+    invite_readers(lock, queue, tonumber(ARGV[2]), ARGV[3])
+  elseif not share(lock, readers, ARGV[1]) then
+    done = 0
+  end
+end
+return done

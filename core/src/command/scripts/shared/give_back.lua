@@ -1,0 +1,27 @@
+-- GIVE BACK with at least one resource in shared mode. Returns the same as give_back.lua.
+--
+-- KEYS: for each resource the lock key and the readers (see readers.lua).
+-- ARGV: as in give_back.lua, and '1' to undo an upgrade, else '0'.
+
+local time = redis.call('TIME')
+local now = time[1] * 1000000 + time[2]
+--- readers.lua
+local token, giver, is_upgrade = ARGV[1], ARGV[2], ARGV[5] == '1'
+local left, done = math.min(math.ceil((ARGV[3] - now) / 1000), tonumber(ARGV[4])), 1
+for i = 1, #KEYS, 2 do
+  local lock, readers = KEYS[i], KEYS[i + 1]
+  local is_reader = share(lock, readers, token) ~= nil
+  if not is_reader and redis.pcall('GET', lock) ~= token then
+    done = 0
+  elseif is_reader then
+    if left > 0 then join_readers(lock, readers, giver, left) end
+    stop_reading(lock, readers, token)
+  elseif left <= 0 then
+    redis.call('DEL', lock)
+  elseif is_upgrade then
+    begin_reading(lock, readers, giver, left)
+  else
+    redis.call('SET', lock, giver, 'PX', left)
+  end
+end
+return done

@@ -1,0 +1,55 @@
+-- HEAL with at least one resource that is in shared mode, or was. Returns the same as heal.lua.
+--
+-- KEYS: for each resource of each lease the lock key, the fence key, and the readers (see readers.lua).
+-- ARGV: as in heal.lua, and after the token of the giver '1' if the giver is the reader that the
+-- lease was upgraded from, else '0'.
+
+local time = redis.call('TIME')
+local now = time[1] * 1000000 + time[2]
+--- readers.lua
+-- Returns what to do where the token shall hold the resource: 'nothing', 'set' (exclusively),
+-- 'begin' or 'join' (as a reader); nil if others hold it.
+local function repair(lock, readers, token, giver, is_upgraded)
+  local value = redis.pcall('GET', lock)
+  local is_exclusive = readers == lock or is_upgraded
+  if not is_exclusive and type(redis.pcall('ZCARD', readers)) == 'table' then return nil end
+  if value == token then return is_exclusive and 'nothing' or 'begin' end
+  if not value then return is_exclusive and 'set' or 'begin' end
+  if value == giver then return is_exclusive and 'set' or 'begin' end
+  if is_upgraded then return reads_alone(lock, readers, giver) and 'set' or nil end
+  return value == MARKER and not is_exclusive and 'join' or nil
+end
+
+local done, at = {}, 1
+for i = 1, #ARGV, 7 do
+  local token, ttl, fence, memory, giver, is_upgraded = unpack(ARGV, i + 1, i + 6)
+  ttl, is_upgraded = tonumber(ttl), is_upgraded == '1'
+  local last, is_possible, is_passed, old, act = at + 3 * ARGV[i] - 1, true, false, {}, {}
+  -- The fence counter must not expire before the clock has passed its value.
+  if fence - now > FENCE_WINDOW then memory = memory + math.ceil((fence - now) / 1000) end
+  for k = at, last, 3 do
+    act[k] = repair(KEYS[k], KEYS[k + 2], token, giver, is_upgraded)
+    old[k] = redis.pcall('GET', KEYS[k + 1]) or '0'
+    old[k] = type(old[k]) == 'string' and tonumber(old[k])
+    if not act[k] or not old[k] then is_possible = false end
+    if old[k] and old[k] > tonumber(fence) then is_passed = true end
+  end
+  for k = at, last, 3 do
+    local lock, readers = KEYS[k], KEYS[k + 2]
+    if is_possible and act[k] ~= 'nothing' and not share(lock, readers, token) then
+      if act[k] == 'set' then
+        if readers ~= lock then redis.call('DEL', readers) end
+        redis.call('SET', lock, token, 'PX', ttl)
+      elseif act[k] == 'begin' then
+        begin_reading(lock, readers, token, math.max(redis.call('PTTL', lock), ttl))
+      else
+        join_readers(lock, readers, token, ttl)
+        if giver ~= token then stop_reading(lock, readers, giver) end
+      end
+      if old[k] < tonumber(fence) then redis.call('SET', KEYS[k + 1], fence, 'PX', memory) end
+    end
+  end
+  done[#done + 1] = is_possible and (is_passed and 2 or 1) or 0
+  at = last + 1
+end
+return done

@@ -1,0 +1,41 @@
+-- RELEASE and UNDO with at least one resource in shared mode. Returns the same as release.lua.
+--
+-- KEYS: for each resource the lock key, the queue, and the readers (see readers.lua).
+-- ARGV: as in release.lua.
+
+local time = redis.call('TIME')
+local now = time[1] * 1000000 + time[2]
+--- readers.lua
+--- queue.lua
+
+local token, turn, kept, waiter = ARGV[1], tonumber(ARGV[2]), ARGV[3], ARGV[4]
+local ticket, keep, done = tonumber(ARGV[5]), tonumber(ARGV[6]), 1
+for i = 1, #KEYS, 3 do
+  local lock, queue, readers = KEYS[i], KEYS[i + 1], KEYS[i + 2]
+  local is_held = false
+  if redis.pcall('GET', lock) == token then
+    is_held = true
+    if keep then redis.call('PEXPIRE', lock, keep) else redis.call('DEL', lock) end
+  elseif readers ~= lock and keep and share(lock, readers, token) then
+    is_held = true
+    put_share(readers, token, clock + keep)
+    fit_expiry(lock, readers)
+  elseif readers ~= lock then
+    is_held = stop_reading(lock, readers, token)
+  end
+  if not is_held then done = 0 end
+  local own = waiter and readers ~= lock and reader_name(waiter) or waiter
+  if ticket then
+    put(queue, ticket, own, kept)
+  elseif waiter then
+    redis.pcall('ZREM', queue, own)
+  end
+  if redis.pcall('EXISTS', queue) == 1 then
+    if redis.call('EXISTS', lock) == 0 then
+      notify_next(lock, queue, is_held, turn, kept)
+    else
+      invite_readers(lock, queue, turn, kept)
+    end
+  end
+end
+return done
