@@ -30,9 +30,13 @@ pub(crate) struct Keys {
 pub(crate) enum Mode {
     Exclusive,
     /// For any number of readers.
-    Shared { readers: String },
+    Shared {
+        readers: String,
+    },
     /// Exclusive, in the place of the only reader.
-    Upgraded { readers: String },
+    Upgraded {
+        readers: String,
+    },
 }
 
 impl Mode {

@@ -136,9 +136,10 @@ impl Entries {
             Request::List { prefix, .. } => {
                 let is_held = |(lock, record): &(&String, &Record<Token>)| {
                     lock.starts_with(&**prefix)
-                        && record.entry.token(now).is_some_and(|token| {
-                            token.is_own() || token.is_marker()
-                        })
+                        && record
+                            .entry
+                            .token(now)
+                            .is_some_and(|token| token.is_own() || token.is_marker())
                 };
                 let keys = self.records.iter().filter(is_held).map(|(lock, _)| lock.clone());
                 return Ok(Reply::Page { cursor: 0, keys: keys.collect() });
@@ -162,12 +163,16 @@ impl Entries {
         let now = time.now;
         let record = self.records.entry(keys.lock.clone()).or_default();
         let token = record.entry.token(now).cloned();
+        let shares = record.entry.shares(now);
+        let mut readers: Vec<_> = shares.map(|(token, left)| (token.clone(), left)).collect();
+        // In the order of a server's set.
+        readers.sort_by(|(a, x), (b, y)| (x, a.as_str()).cmp(&(y, b.as_str())));
         StoredLock {
             holder: token.map_or(Holder::Nobody, Holder::Token),
             expires_in: record.entry.expires_in(now),
             fence: record.entry.last_fence(time.wall),
             waiters: Some(record.queue.len(now) as u64),
-            readers: record.entry.shares(now).map(|(token, left)| (token.clone(), left)).collect(),
+            readers,
         }
     }
 
@@ -268,7 +273,9 @@ fn check(
         return Some(Err(USED_UP));
     }
     let is_own = |(record, mode): &Target<'_, Token>| {
-        record.entry.holds(time.now, &subject.token, *mode)
+        let (entry, token) = (&record.entry, &subject.token);
+        let may_read = *mode != Mode::Exclusive;
+        entry.token(time.now) == Some(token) || (may_read && entry.has_share(time.now, token))
     };
     records.iter().any(is_own).then_some(Ok(Reply::Own))
 }
@@ -298,9 +305,10 @@ fn elsewhere(records: &[Target<'_, Token>], time: Time, giver: &Token) -> Elsewh
 /// The name of the holder whose lock expires last, as in acquire.lua.
 fn last_holder(records: &[Target<'_, Token>], now: Moment) -> Option<Arc<str>> {
     // `rev`, because `max_by_key` returns the last of equals.
-    let entries = records.iter().rev().filter(|(record, mode)| {
-        *mode != Mode::Shared || !record.entry.is_read(now)
-    });
+    let entries = records
+        .iter()
+        .rev()
+        .filter(|(record, mode)| *mode != Mode::Shared || !record.entry.is_read(now));
     let last = entries.map(|(record, _)| &record.entry).max_by_key(|e| e.expires_in(now))?;
     last.token(now)?.holder().map(Arc::from)
 }

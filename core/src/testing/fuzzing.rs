@@ -8,6 +8,7 @@ use crate::command::answer::{self, Answered, Failure, report, vote};
 use crate::command::keys::Keys;
 use crate::command::reply::{Elsewhere, Holder, Refusal, Reply, StoredLock};
 use crate::command::request::{Request, Subject};
+use crate::command::token::Token;
 use crate::config::endpoint::Endpoint;
 use crate::config::options::{self, Options};
 use crate::config::value::{Dialect, OptionValue};
@@ -298,7 +299,7 @@ fn is_encoding_of(value: &Value, request: &Request, reply: &Reply) -> bool {
             _ => *value == Value::Int(1),
         },
         Reply::No => *value == Value::Int(0),
-        Reply::Seen(StoredLock { holder, expires_in, fence, waiters }) => {
+        Reply::Seen(StoredLock { holder, expires_in, fence, waiters, readers }) => {
             let token = match holder {
                 Holder::Token(token) => Value::BulkString(token.as_str().into()),
                 Holder::Nobody | Holder::Other => match value {
@@ -308,7 +309,13 @@ fn is_encoding_of(value: &Value, request: &Request, reply: &Reply) -> bool {
             };
             let decoded = |at: usize| u64::try_from(number(at)).ok();
             let rest = [number(2), number(3), number(4)].map(Value::Int);
-            let encoded = [Value::Int(number(0)), token].into_iter().chain(rest).collect();
+            let reader = |(token, left): &(Token, Duration)| {
+                let left = i64::try_from(left.as_millis()).unwrap_or(i64::MAX);
+                [Value::BulkString(token.as_str().into()), Value::Int(left)]
+            };
+            let readers = Value::Array(readers.iter().flat_map(reader).collect());
+            let encoded = [Value::Int(number(0)), token].into_iter().chain(rest).chain([readers]);
+            let encoded = encoded.collect();
             *value == Value::Array(encoded)
                 && (0..=2).contains(&number(0))
                 && *expires_in == decoded(2).map(Duration::from_millis)

@@ -133,7 +133,13 @@ impl World {
             if let Some((nodes, fence)) = actions.raise {
                 for node in nodes.iter() {
                     let time = self.node_time(node);
-                    let stored = self.nodes[node].entry.raise(time, &token, TERM.ttl, fence, Mode::Exclusive);
+                    let stored = self.nodes[node].entry.raise(
+                        time,
+                        &token,
+                        TERM.ttl,
+                        fence,
+                        Mode::Exclusive,
+                    );
                     let raised = round.handle(now, Event::Raised { node, stored });
                     actions.outcome = actions.outcome.or(raised.outcome);
                 }

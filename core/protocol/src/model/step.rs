@@ -281,15 +281,17 @@ impl World {
                 };
                 Some(Reply::Vote(token, vote, !is_again))
             }
-            Request::Raise { token, fence } => {
-                Some(Reply::Raised(token, entry.raise(time, &token, TERM.ttl, fence, Mode::Exclusive)))
-            }
+            Request::Raise { token, fence } => Some(Reply::Raised(
+                token,
+                entry.raise(time, &token, TERM.ttl, fence, Mode::Exclusive),
+            )),
             Request::Extend { token, ttl, number } => {
                 Some(Reply::Extended(number, entry.extend(time, &token, ttl)))
             }
-            Request::Heal { token, giver, ttl, fence } => {
-                Some(Reply::Healed(token, entry.heal(time, (&token, giver.as_ref()), ttl, fence, Mode::Exclusive)))
-            }
+            Request::Heal { token, giver, ttl, fence } => Some(Reply::Healed(
+                token,
+                entry.heal(time, (&token, giver.as_ref()), ttl, fence, Mode::Exclusive),
+            )),
             Request::Release { token, giver, .. } => {
                 match giver {
                     None => entry.release(time.now, &token),

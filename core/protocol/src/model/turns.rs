@@ -325,7 +325,8 @@ impl World {
                 let vote = record::acquire(records, time, wanted, turns, call);
                 let granted = matches!(vote, Some(Vote::Granted { .. }));
                 if !granted {
-                    let _ = record::join(records, NOW, (&name(client, number), number), turns, call);
+                    let _ =
+                        record::join(records, NOW, (&name(client, number), number), turns, call);
                 }
                 self.clients[client].down[node].push(Reply::Vote(token, granted));
             }

@@ -104,14 +104,7 @@ impl<T: Value> Entry<T> {
 
     /// RAISE: raises the counter to at least `fence` if `token` holds the resource in this mode. Returns whether it
     /// does.
-    pub fn raise(
-        &mut self,
-        time: Time,
-        token: &T,
-        ttl: Duration,
-        fence: u64,
-        mode: Mode,
-    ) -> bool {
+    pub fn raise(&mut self, time: Time, token: &T, ttl: Duration, fence: u64, mode: Mode) -> bool {
         let is_held = self.holds(time.now, token, mode);
         if is_held && self.counter.get(time.wall) < fence {
             self.counter.set(fence, ttl, time.wall);

@@ -66,7 +66,9 @@ impl<T: Value> Entry<T> {
     pub fn shares(&self, now: Moment) -> impl Iterator<Item = (&T, Duration)> {
         let set = self.stored_readers(now).filter(|_| self.is_read(now));
         let shares = set.map_or(&[][..], |(shares, _)| shares).iter();
-        shares.filter(move |(_, until)| now < *until).map(move |(token, end)| (token, end.since(now)))
+        shares
+            .filter(move |(_, until)| now < *until)
+            .map(move |(token, end)| (token, end.since(now)))
     }
 
     /// Whether the token reads the resource.
@@ -200,8 +202,7 @@ impl<T: Value> Entry<T> {
         if self.keep(now, token, ttl) {
             return true;
         }
-        mode == Mode::Shared
-            && (self.keep_share(now, token, ttl) || self.stop_reading(now, token))
+        mode == Mode::Shared && (self.keep_share(now, token, ttl) || self.stop_reading(now, token))
     }
 
     /// Makes the token a holder in this mode, where the resource is free, is read, or is held by `giver`.

@@ -79,12 +79,7 @@ impl<T: Value> Record<T> {
     }
 
     /// Notifies the readers that wait first, if the resource is read.
-    fn invite_readers(
-        &mut self,
-        now: Moment,
-        turns: Turns,
-        call: impl Fn(&str, Message) -> bool,
-    ) {
+    fn invite_readers(&mut self, now: Moment, turns: Turns, call: impl Fn(&str, Message) -> bool) {
         let is_reader = self.queue.first(now).is_some_and(|first| queue::reads(first));
         if is_reader && self.entry.is_read(now) {
             self.queue.notify_next(now, false, turns, call);
@@ -263,9 +258,8 @@ pub fn heal<T: Value>(
     ttl: Duration,
     fence: u64,
 ) -> Healed {
-    let can_be_healed = |(record, mode): &Target<'_, T>| {
-        record.entry.can_be_healed(time.now, tokens, *mode)
-    };
+    let can_be_healed =
+        |(record, mode): &Target<'_, T>| record.entry.can_be_healed(time.now, tokens, *mode);
     if !records.iter().all(can_be_healed) {
         return Healed::Held;
     }

@@ -253,8 +253,7 @@ fn fences_grow_across_wrong_clocks_forgotten_counters_and_guarded_restarts() {
                                 for node in raise.iter().flat_map(|(nodes, _)| nodes.iter()) {
                                     let fence = raise.expect("there is one").1;
                                     let (time, mode) = (time(node), Mode::Exclusive);
-                                    let stored =
-                                        nodes[node].raise(time, &token, ttl, fence, mode);
+                                    let stored = nodes[node].raise(time, &token, ttl, fence, mode);
                                     let raised =
                                         round.handle(at(1), Event::Raised { node, stored });
                                     outcome = outcome.or(raised.outcome);

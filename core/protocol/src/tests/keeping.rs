@@ -24,8 +24,7 @@ fn exclusive(records: &mut [Record<char>]) -> Vec<record::Target<'_, char>> {
 fn acquired(resources: usize) -> Vec<Record<char>> {
     let mut records: Vec<Record<char>> = (0..resources).map(|_| Record::default()).collect();
     let (waiter, ticket) = (None, None);
-    let wanted =
-        Wanted { token: &'A', ttl: TERM.ttl, proposal: 1_000_000_000_000, waiter, ticket };
+    let wanted = Wanted { token: &'A', ttl: TERM.ttl, proposal: 1_000_000_000_000, waiter, ticket };
     let call = |_, _: &str, _| false;
     record::acquire(&mut exclusive(&mut records), time(at(0)), wanted, TURNS, call);
     records
@@ -42,8 +41,14 @@ fn release(
         notified.borrow_mut().push(waiter.to_owned());
         true
     };
-    let released =
-        record::release(&mut exclusive(records), at(1_000), (&token, keep), (None, None), TURNS, call);
+    let released = record::release(
+        &mut exclusive(records),
+        at(1_000),
+        (&token, keep),
+        (None, None),
+        TURNS,
+        call,
+    );
     (released, notified.into_inner())
 }
 

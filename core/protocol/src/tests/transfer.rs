@@ -100,7 +100,14 @@ fn at_most_one_of_two_adopters_has_a_majority() {
             for (entry, first) in entries.iter_mut().zip(&first) {
                 let order = [&[1, 2][..], &[2, 1], &[]][*first];
                 for adopter in order {
-                    let vote = transfer(&mut exclusive([entry]), time(1), &GIVER, adopter, TTL, WALL);
+                    let vote = transfer(
+                        &mut exclusive([&mut *entry]),
+                        time(1),
+                        &GIVER,
+                        adopter,
+                        TTL,
+                        WALL,
+                    );
                     votes[usize::from(*adopter) - 1] +=
                         usize::from(matches!(vote, Some(Vote::Granted { .. })));
                 }

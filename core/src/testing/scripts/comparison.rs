@@ -2,7 +2,7 @@
 //! same.
 
 use super::server::{Content, EPOCH, Keyspace, Server, Stored};
-use crate::command::keys::Keys;
+use crate::command::keys::{Keys, Mode};
 use crate::command::memory::Entries;
 use crate::command::reply::{Elsewhere, Refusal, Reply, StoredLock};
 use crate::command::request::{Given, Request, Subject};
@@ -15,7 +15,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 const PATIENCE: Duration = Duration::from_secs(60);
-const SEQUENCES: u64 = 500;
+const SEQUENCES: u64 = 1_000;
 const LENGTH: usize = 60;
 
 const RESOURCES: [&str; 3] = ["a", "b", "c"];
@@ -46,6 +46,8 @@ enum Step {
 /// Draws random steps of a few clients. Some of their waiters are not subscribed.
 struct Steps {
     random: fastrand::Rng,
+    /// Whether any of them locks in shared mode.
+    has_readers: bool,
     subjects: Vec<Arc<Subject>>,
     /// The subjects of earlier TRANSFERs.
     adopters: Vec<Arc<Subject>>,
@@ -63,8 +65,9 @@ impl Steps {
                 Step::Wait(Duration::from_secs(seconds) + TICK)
             }
             12..20 => {
-                let Keys { lock, fence, queue } = self.keys();
-                Step::Delete(self.one_of(&[&lock, &lock, &fence, &queue]).clone())
+                let keys = self.keys().shared();
+                let all = [&keys.lock, &keys.lock, &keys.fence, &keys.queue, keys.readers()];
+                Step::Delete(self.one_of(&all).clone())
             }
             20..23 => {
                 let expires_in = Some(self.ttl()).filter(|_| self.random.bool());
@@ -81,12 +84,12 @@ impl Steps {
         let turns = Turns { call, keep, memory };
         let subject = self.subject();
         let ticket = self.random.bool().then(|| self.random.u64(1..5));
-        let kind = self.random.u8(0..29);
+        let kind = self.random.u8(0..33);
         let subject =
             if kind < 6 || kind == 22 || kind == 23 { self.new_subject() } else { subject };
         let ticket = ticket.filter(|_| subject.waiter.is_some());
         match kind {
-            0..7 => Request::Acquire { subject, ttl, proposal: fence, ticket, turns },
+            0..7 if !subject.is_upgraded() => Request::Acquire { subject, ttl, proposal: fence, ticket, turns },
             7..9 => Request::Raise { subject, ttl, fence },
             9..12 => Request::Extend([(subject, ttl), (self.subject(), self.ttl())].into()),
             12..14 => {
@@ -101,7 +104,17 @@ impl Steps {
             // Often from a token with the same resources, which may hold them.
             22..26 => {
                 let given = self.subject();
-                let keys = Arc::clone(if self.random.bool() { &given.keys } else { &subject.keys });
+                let keys: Arc<[Keys]> = match self.random.u8(0..4) {
+                    0 => Arc::clone(&subject.keys),
+                    1 if self.has_readers => {
+                        given.keys.iter().cloned().map(Keys::upgraded).collect()
+                    }
+                    _ => Arc::clone(&given.keys),
+                };
+                // The token of an upgrade is a new one.
+                let is_upgraded =
+                    keys.iter().any(|keys| matches!(keys.mode, Mode::Upgraded { .. }));
+                let subject = if is_upgraded { self.new_subject() } else { subject };
                 let token = subject.token.clone();
                 let giver = Some(Arc::new(given.token.clone())).filter(|giver| **giver != token);
                 let giver = giver.map(|token| Given { token, until: fence, within: ttl });
@@ -110,6 +123,11 @@ impl Steps {
                 self.adopters.push(Arc::clone(&subject));
                 Request::Transfer { subject, ttl, proposal: fence }
             }
+            29..31 if self.has_readers => {
+                let subject = Arc::new(subject.downgraded());
+                self.subjects.push(Arc::clone(&subject));
+                Request::Downgrade { subject, turns }
+            }
             28 => {
                 let channel = if self.random.bool() { "live" } else { "silent" };
                 let (keys, message) = (Arc::clone(&subject.keys), wall.to_string());
@@ -117,7 +135,9 @@ impl Steps {
             }
             _ if self.adopters.is_empty() => Request::Exists(Arc::clone(&subject.keys)),
             _ => {
-                let adopter = self.random.usize(..self.adopters.len());
+                let count = self.adopters.len();
+                let earliest = if self.random.bool() { count - 1 } else { 0 };
+                let adopter = self.random.usize(earliest..count);
                 Request::GiveBack(Arc::clone(&self.adopters[adopter]))
             }
         }
@@ -174,7 +194,13 @@ impl Steps {
                 all[..self.random.usize(1..=all.len())].to_vec()
             }
         };
-        let keys = resources.iter().map(|resource| Keys::new(PREFIX, resource)).collect();
+        // Many subjects want to read some of their resources, or all.
+        let shared = if self.has_readers { self.random.u8(0..3) } else { 0 };
+        let mut keys = |resource: &&str| {
+            let keys = Keys::new(PREFIX, resource);
+            if self.random.u8(0..2) < shared { keys.shared() } else { keys }
+        };
+        let keys = resources.iter().map(&mut keys).collect();
         // Holders with and without a name.
         let name = ["", ";web-7:4121", ";;", ";\u{1b}"][self.random.usize(0..4)];
         let token = format!("{:040x}{name}", self.subjects.len()).into();
@@ -192,8 +218,19 @@ fn keyspace(memory: &mut Entries, time: Time) -> Keyspace {
         all.insert(key, Stored { value, expires_in });
     };
     for resource in RESOURCES {
-        let Keys { lock, fence, queue } = Keys::new(PREFIX, resource);
+        let keys = Keys::new(PREFIX, resource).shared();
+        let readers = keys.readers().clone();
+        let Keys { lock, fence, queue, .. } = keys;
         let record = memory.record(&lock);
+        if let Some((shares, expires_in)) = record.entry.stored_readers(time.now) {
+            let until = |until: &Moment| until.since(Moment::from_origin(Duration::ZERO));
+            let share = |(token, end): &(Token, Moment)| {
+                (token.as_str().to_owned(), until(end).as_millis() as i64)
+            };
+            let mut shares: Vec<_> = shares.iter().map(share).collect();
+            shares.sort_by(|(a, x), (b, y)| (x, a).cmp(&(y, b)));
+            add(readers, Content::Sorted(shares), expires_in);
+        }
         if let Some((token, expires_in)) = record.entry.stored_lock(time.now) {
             add(lock, Content::Text(token.as_str().to_owned()), expires_in);
         }
@@ -233,6 +270,7 @@ fn kind(request: &Request, reply: &Result<Reply, String>, before: &Keyspace) -> 
         Request::Transfer { subject, .. } => vec![(Arc::clone(subject), subject.giver().clone())],
         Request::Acquire { subject, .. }
         | Request::GiveBack(subject)
+        | Request::Downgrade { subject, .. }
         | Request::Raise { subject, .. }
         | Request::Release { subject, .. } => vec![own(subject)],
         Request::Extend(leases) => leases.iter().map(|(subject, _)| own(subject)).collect(),
@@ -245,8 +283,14 @@ fn kind(request: &Request, reply: &Result<Reply, String>, before: &Keyspace) -> 
     };
     let is_half_held = |(subject, token): &(Arc<Subject>, Token)| {
         let holds = |keys: &Keys| {
-            let stored = before.get(&keys.lock).map(|stored| &stored.value);
-            stored == Some(&Content::Text(token.as_str().to_owned()))
+            let stored = |key| before.get(key).map(|stored| &stored.value);
+            let reads = match stored(keys.former_readers()) {
+                Some(Content::Sorted(all)) => {
+                    all.iter().any(|(reader, _)| reader == token.as_str())
+                }
+                _ => false,
+            };
+            reads || stored(&keys.lock) == Some(&Content::Text(token.as_str().to_owned()))
         };
         let held = subject.keys.iter().filter(|keys| holds(keys)).count();
         held > 0 && held < subject.keys.len()
@@ -262,7 +306,13 @@ fn kind(request: &Request, reply: &Result<Reply, String>, before: &Keyspace) -> 
     let half = if subjects.iter().any(is_half_held) { ", half held" } else { "" };
     let kept =
         if matches!(request, Request::Release { keep: Some(_), .. }) { ", kept" } else { "" };
-    format!("{}: {reply}{half}{kept}", name(format!("{request:?}")))
+    let mut all = subjects.iter().map(|(subject, _)| subject);
+    let mode = match () {
+        () if all.clone().any(|subject| subject.is_upgraded()) => ", upgraded",
+        () if all.any(|subject| subject.is_shared()) => ", shared",
+        () => "",
+    };
+    format!("{}: {reply}{half}{kept}{mode}", name(format!("{request:?}")))
 }
 
 fn hear(calls: &Calls) -> impl Fn(&str, &str) + Send + Sync + use<> {
@@ -305,10 +355,13 @@ impl Pair {
             Step::Delete(key) => {
                 self.server.run(&["DEL", key]).await.unwrap();
                 for resource in RESOURCES {
-                    let Keys { lock, fence, queue } = Keys::new(PREFIX, resource);
+                    let keys = Keys::new(PREFIX, resource).shared();
+                    let readers = keys.readers().clone();
+                    let Keys { lock, fence, queue, .. } = keys;
                     let record = self.memory.record(&lock);
                     match key {
                         key if *key == lock => record.entry.store_lock(None),
+                        key if *key == readers => record.entry.delete_readers(),
                         key if *key == fence => record.entry.store_fence(None),
                         key if *key == queue => {
                             record.queue = quorlock_protocol::node::queue::Queue::default()
@@ -349,7 +402,8 @@ async fn compare() {
     let mut kinds = BTreeMap::<String, usize>::new();
     for sequence in 0..SEQUENCES {
         let random = fastrand::Rng::with_seed(sequence);
-        let mut steps = Steps { random, subjects: Vec::new(), adopters: Vec::new() };
+        let (subjects, adopters) = (Vec::new(), Vec::new());
+        let mut steps = Steps { random, has_readers: sequence % 2 == 0, subjects, adopters };
         pair.server.run(&["FLUSHALL"]).await.unwrap();
         pair.memory = Entries::default();
         // In some sequences the clock is about to reach the largest fence.
@@ -440,6 +494,33 @@ const EXPECTED: &[&str] = &[
     "Forget: Yes",
     "Forget: No",
     "Publish: Published",
+    "Acquire: Granted, shared",
+    "Acquire: Held, shared",
+    "Acquire: Held by a name, shared",
+    "Acquire: Own, shared",
+    "Transfer: Granted, shared",
+    "Transfer: Granted, upgraded",
+    "Transfer: Nobody, shared",
+    "Transfer: Nobody, upgraded",
+    "Transfer: Token, shared",
+    "Transfer: Token, upgraded",
+    "GiveBack: Yes, shared",
+    "GiveBack: Yes, upgraded",
+    "GiveBack: No, shared",
+    "Downgrade: Yes, shared",
+    "Downgrade: No, half held, shared",
+    "Extend: Yes, shared",
+    "Extend: Each, upgraded",
+    "Extend: Each, half held, shared",
+    "Raise: Yes, shared",
+    "Raise: No, half held, shared",
+    "Heal: Healed, shared",
+    "Heal: Healed, upgraded",
+    "Heal: Healed, half held, shared",
+    "Release: Yes, shared",
+    "Release: No, half held, shared",
+    "Release: Yes, kept, shared",
+    "Release: No, kept, shared",
 ];
 
 #[test]

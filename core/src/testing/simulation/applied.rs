@@ -17,6 +17,7 @@ pub(super) fn stored(node: &Node, request: &Request) -> String {
         Request::Acquire { subject, .. }
         | Request::Transfer { subject, .. }
         | Request::GiveBack(subject)
+        | Request::Downgrade { subject, .. }
         | Request::Raise { subject, .. }
         | Request::Release { subject, .. } => vec![subject],
         Request::Extend(locks) => locks.iter().map(|(subject, _)| subject).collect(),
@@ -58,6 +59,9 @@ pub(super) fn applied(node: &Node, request: &Request, answered: &Answered) -> St
         }
         Request::Raise { subject, fence, .. } => {
             ("raise", format!("[[{},{fence},{yes}]]", quoted(&subject.token)), 0)
+        }
+        Request::Downgrade { subject, .. } => {
+            ("downgrade", format!("[[{},{yes}]]", quoted(&subject.token)), 0)
         }
         Request::GiveBack(subject) => {
             let now = subject.keys.first().and_then(|keys| node.stored(&keys.lock).token);

@@ -228,6 +228,7 @@ fn trace(
         Request::Acquire { subject, .. } => ("ACQUIRE", vec![subject]),
         Request::Transfer { subject, .. } => ("TRANSFER", vec![subject]),
         Request::GiveBack(subject) => ("GIVE BACK", vec![subject]),
+        Request::Downgrade { subject, .. } => ("DOWNGRADE", vec![subject]),
         Request::Raise { subject, .. } => ("RAISE", vec![subject]),
         Request::Release { subject, ticket: None, .. } => ("RELEASE", vec![subject]),
         Request::Release { subject, .. } => ("RELEASE and wait", vec![subject]),

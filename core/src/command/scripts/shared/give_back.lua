@@ -10,7 +10,7 @@ local token, giver, is_upgrade = ARGV[1], ARGV[2], ARGV[5] == '1'
 local left, done = math.min(math.ceil((ARGV[3] - now) / 1000), tonumber(ARGV[4])), 1
 for i = 1, #KEYS, 2 do
   local lock, readers = KEYS[i], KEYS[i + 1]
-  local is_reader = share(lock, readers, token) ~= nil
+  local is_reader = not is_upgrade and share(lock, readers, token) ~= nil
   if not is_reader and redis.pcall('GET', lock) ~= token then
     done = 0
   elseif is_reader then
