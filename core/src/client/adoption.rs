@@ -26,8 +26,8 @@ impl Adoption {
         let addresses = setup.endpoints.iter().map(|endpoint| &*endpoint.address).collect();
         let place = Place { addresses, key_prefix: &setup.options.key_prefix };
         match place.read(text) {
-            Ok((resources, giver)) => {
-                Self { lock: Lock::new(setup, resources), giver: Some(giver) }
+            Ok((resources, modes, giver)) => {
+                Self { lock: Lock::new(setup, resources).modes(modes), giver: Some(giver) }
             }
             Err(mistake) => Self { lock: Lock::invalid(setup, mistake), giver: None },
         }
@@ -77,7 +77,7 @@ impl Adoption {
 
     /// Sets an option by name, for language bindings. See [`Lock::option`].
     pub fn option(self, dialect: Dialect, name: &str, value: &OptionValue) -> Self {
-        self.with(|lock| lock.option(dialect, name, value))
+        self.with(|lock| lock.adoption_option(dialect, name, value))
     }
 
     /// The resources of the lease; empty if the text is invalid.

@@ -9,9 +9,10 @@ use crate::client::lock::Lock;
 use crate::client::setup::Setup;
 use crate::client::status::ask;
 use crate::command::keys::Keys;
-use crate::command::reply::{Holder, Reply, StoredLock};
+use crate::command::reply::Reply;
 use crate::command::request::{Request, Subject};
 use crate::command::text::{self, Kind};
+use crate::config::mode::Modes;
 use crate::config::resources::Resources;
 use crate::error::{Error, ErrorCode, NodeReport, Result};
 use crate::lock::driver::Driver;
@@ -29,6 +30,9 @@ use std::time::Duration;
 #[derive(Serialize, Deserialize)]
 struct Kept {
     resources: Vec<String>,
+    /// The positions of the resources that are shared.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    shared: Vec<usize>,
     token: String,
     fence: u64,
     ttl: Duration,
@@ -53,7 +57,8 @@ pub(crate) async fn keep(setup: &Setup, lease: Lease) -> Result<(Lease, String)>
     }
     let (resources, token) = (lease.resources().to_vec(), lease.token().to_owned());
     let nodes = fingerprint(setup);
-    let kept = Kept { resources, token, fence: held.grant.fence, ttl, sound, nodes };
+    let shared = held.grant.modes.shared_positions(&held.grant.resources);
+    let kept = Kept { resources, shared, token, fence: held.grant.fence, ttl, sound, nodes };
     Ok((lease, text::write(Kind::Kept, &kept)))
 }
 
@@ -71,7 +76,9 @@ pub(crate) async fn resume(setup: &Arc<Setup>, text: &str) -> Result<Lease> {
         ));
     }
     let resources = Resources::from(kept.resources);
-    let keys = Lock::new(Arc::clone(setup), resources.clone()).prepare()?;
+    let modes = Modes::with_shared_positions(&resources, &kept.shared);
+    let lock = Lock::new(Arc::clone(setup), resources.clone()).modes(modes.clone());
+    let keys = lock.prepare()?;
     let (renewer, driver) = (setup.renewer(), setup.driver());
     driver.ready().await.map_err(|error| error.about(&resources))?;
     let subject = Arc::new(Subject::new(keys, kept.token.into(), None));
@@ -108,6 +115,7 @@ pub(crate) async fn resume(setup: &Arc<Setup>, text: &str) -> Result<Lease> {
     };
     let grant = Grant {
         resources,
+        modes,
         subject,
         fence: kept.fence,
         term: driver.options.term(kept.ttl),
@@ -148,15 +156,13 @@ async fn find(driver: &Driver, subject: &Subject) -> Found {
     let mut unknown = NodeSet::EMPTY;
     for (node, (_, answered)) in answers.iter().flat_map(|answers| answers.iter().enumerate()) {
         match answered {
-            Ok(Reply::Seen(StoredLock {
-                holder: Holder::Token(token),
-                expires_in: Some(ttl),
-                ..
-            })) if *token == subject.token => {
-                let shortest = left.entry(node).or_insert(*ttl);
-                *shortest = (*shortest).min(*ttl);
-            }
-            Ok(Reply::Seen(_)) => missing.insert(node),
+            Ok(Reply::Seen(stored)) => match stored.left(&subject.token) {
+                Some(ttl) => {
+                    let shortest = left.entry(node).or_insert(ttl);
+                    *shortest = (*shortest).min(ttl);
+                }
+                None => missing.insert(node),
+            },
             // It has not answered, or it is guarded and may have lost the key.
             _ => unknown.insert(node),
         }

@@ -3,6 +3,7 @@
 
 use crate::client::setup::Setup;
 use crate::command::keys::Keys;
+use crate::config::mode::{Mode, Modes};
 use crate::config::options::Options;
 use crate::config::resources::Resources;
 use crate::config::value::{Dialect, OptionValue};
@@ -89,6 +90,25 @@ impl Lock {
         self.option(Dialect::Rust, "keep", &OptionValue::Number(keep.as_secs_f64()))
     }
 
+    /// Locks all resources in shared mode: any number of clients hold them at the same time, if all of them lock in
+    /// shared mode. For readers of what an exclusive lock protects.
+    pub fn shared(self) -> Self {
+        self.modes(Modes::All(Mode::Shared))
+    }
+
+    /// Locks these of the resources in [shared mode](Lock::shared), and the others exclusively.
+    pub fn shared_for(self, resources: impl Into<Resources>) -> Self {
+        self.modes(Modes::Shared(resources.into().to_vec().into()))
+    }
+
+    pub(crate) fn modes(mut self, modes: Modes) -> Self {
+        if let Err(error) = modes.check(&self.resources) {
+            self.mistake.get_or_insert(error);
+        }
+        self.options.mode = modes;
+        self
+    }
+
     /// Sets an option by name, for language bindings. `name`, `value` and error messages use the
     /// form of `dialect`. If the value is invalid, the acquire and [`Lock::checked`] return the
     /// error.
@@ -108,16 +128,26 @@ impl Lock {
 
     /// Sets an option of an election by name.
     pub(crate) fn election_option(self, dialect: Dialect, name: &str, value: &OptionValue) -> Self {
-        let is_wait = dialect.name("wait") == name;
-        let mut lock = if is_wait { self } else { self.option(dialect, name, value) };
-        if is_wait {
-            lock.mistake.get_or_insert_with(|| {
-                Error::config(format!(
-                    "{name} is not an option of an election: a candidate waits without a limit"
-                ))
-            });
+        let reason = match () {
+            () if dialect.name("wait") == name => "a candidate waits without a limit",
+            () if dialect.name("mode") == name => "there is one leader",
+            () => return self.option(dialect, name, value),
+        };
+        self.refuse(&format!("{name} is not an option of an election: {reason}"))
+    }
+
+    /// Sets an option of an adoption by name.
+    pub(crate) fn adoption_option(self, dialect: Dialect, name: &str, value: &OptionValue) -> Self {
+        if dialect.name("mode") != name {
+            return self.option(dialect, name, value);
         }
-        lock
+        self.refuse(&format!("{name} is not an option of an adoption: the lease keeps its mode"))
+    }
+
+    /// Makes the acquire fail, unless it would already.
+    fn refuse(mut self, mistake: &str) -> Self {
+        self.mistake.get_or_insert_with(|| Error::config(mistake));
+        self
     }
 
     /// The name that others see while they wait for this lock; empty for none.
@@ -257,7 +287,13 @@ impl Lock {
         if self.setup.is_closed() {
             return Err(Error::closed().about(&self.resources));
         }
-        let keys = |resource: &String| Keys::new(&self.options.key_prefix, resource);
+        let keys = |resource: &String| {
+            let keys = Keys::new(&self.options.key_prefix, resource);
+            match self.options.mode.of(resource) {
+                Mode::Exclusive => keys,
+                Mode::Shared => keys.shared(),
+            }
+        };
         let mut keys: Vec<_> = self.resources.iter().map(keys).collect();
         // Sorted, so that locks with the same resources share a local wait queue.
         keys.sort_unstable_by(|one, other| one.lock.cmp(&other.lock));

@@ -51,6 +51,22 @@ impl State {
     }
 }
 
+/// A reader of a resource: the holder of a lease in shared mode.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[non_exhaustive]
+pub struct Reader {
+    /// The name of the reader; `None` if it has none.
+    pub holder: Option<String>,
+    /// The first 8 characters of its token, which tell readers apart. The rest is secret.
+    pub token: String,
+    /// The whole token.
+    #[serde(skip)]
+    pub(crate) value: Token,
+    /// The time until its lease expires if it is not extended, in milliseconds: on this node or, in a [`Status`], on so
+    /// many that no majority has it.
+    pub expires_in_ms: u64,
+}
+
 /// What one node stores about a resource.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[non_exhaustive]
@@ -62,8 +78,10 @@ pub struct NodeStatus {
     pub outcome: NodeOutcome,
     /// Details, such as the server's error text; may be empty.
     pub detail: String,
-    /// The name of the holder; `None` if it has no name, or another program stored the key.
+    /// The name of the holder; `None` if it has no name, if there are readers, or if another program stored the key.
     pub holder: Option<String>,
+    /// The holders in shared mode. The resource is `held` by them together.
+    pub readers: Vec<Reader>,
     /// The first 8 characters of the token in the lock key, which tell holders apart; `None` if there is no
     /// key, or its value is not text. The rest is secret.
     pub token: Option<String>,
@@ -87,9 +105,11 @@ pub struct Status {
     pub resource: String,
     /// Whether it is held.
     pub state: State,
-    /// The name of the holder. `None` if the state is not [`State::Held`], if the holder has no name, or if
-    /// another program holds the resource. It is what the holder calls itself.
+    /// The name of the holder. `None` if the state is not [`State::Held`], if the holder has no name, if there are
+    /// readers, or if another program holds the resource. It is what the holder calls itself.
     pub holder: Option<String>,
+    /// The holders in shared mode: those that a majority of the nodes has.
+    pub readers: Vec<Reader>,
     /// The first 8 characters of the token that a majority of the nodes holds, which tell holders apart;
     /// `None` if the state is not [`State::Held`]. The rest is secret.
     pub token: Option<String>,
@@ -145,7 +165,8 @@ impl Status {
             resource: resource.to_owned(),
             state,
             holder: token.and_then(Token::holder).map(str::to_owned),
-            token: token.map(Token::shown),
+            readers: readers(quorum, &nodes),
+            token: token.filter(|token| !token.is_marker()).map(Token::shown),
             since_ms: since.map(|fence| fence.min(now) / 1_000),
             fence,
             expires_in_ms: expires_in_ms.filter(|_| state != State::Free),
@@ -163,6 +184,30 @@ fn most_held(nodes: &[NodeStatus]) -> Option<(Option<&Token>, usize)> {
         *holders.entry(node.value.as_ref()).or_default() += 1;
     }
     holders.into_iter().max_by_key(|(_, count)| *count)
+}
+
+/// Returns the readers that a majority of the nodes has.
+fn readers(quorum: Quorum, nodes: &[NodeStatus]) -> Vec<Reader> {
+    let counted = || nodes.iter().filter(|node| node.outcome == NodeOutcome::Held);
+    let mut left = HashMap::<_, Vec<_>>::new();
+    for reader in counted().flat_map(|node| &node.readers) {
+        left.entry(&reader.value).or_default().push(reader.expires_in_ms);
+    }
+    let of_majority = |(token, mut left): (&Token, Vec<u64>)| {
+        left.sort_unstable();
+        let last = left.len().checked_sub(quorum.size())?;
+        Some(Reader::of(token, left[last]))
+    };
+    let mut readers: Vec<_> = left.into_iter().filter_map(of_majority).collect();
+    readers.sort_by(|one, other| one.value.as_str().cmp(other.value.as_str()));
+    readers
+}
+
+impl Reader {
+    fn of(token: &Token, expires_in_ms: u64) -> Self {
+        let holder = token.holder().map(str::to_owned);
+        Self { holder, token: token.shown(), value: token.clone(), expires_in_ms }
+    }
 }
 
 fn state(quorum: Quorum, nodes: &[NodeStatus]) -> State {
@@ -202,7 +247,12 @@ impl NodeStatus {
             outcome,
             detail,
             holder: value.as_ref().and_then(Token::holder).map(str::to_owned),
-            token: value.as_ref().map(Token::shown),
+            readers: info.as_ref().map_or_else(Vec::new, |info| {
+                let reader =
+                    |(token, left): &(Token, Duration)| Reader::of(token, milliseconds(*left));
+                info.readers.iter().map(reader).collect()
+            }),
+            token: value.as_ref().filter(|token| !token.is_marker()).map(Token::shown),
             value,
             expires_in_ms: info.as_ref().and_then(|info| info.expires_in.map(milliseconds)),
             fence: info.as_ref().and_then(|info| info.fence),

@@ -85,6 +85,11 @@ impl Keys {
         if let Mode::Upgraded { readers } = &self.mode { readers } else { self.readers() }
     }
 
+    /// Whether a lease of these keys keeps others from locking `wanted`.
+    pub(crate) fn excludes(&self, wanted: &Self) -> bool {
+        self.lock == wanted.lock && !(self.is_shared() && wanted.is_shared())
+    }
+
     /// Whether all keys have one slot in a Redis Cluster. They do unless the name has braces that
     /// are not a hash tag.
     pub(crate) fn share_a_slot(&self) -> bool {

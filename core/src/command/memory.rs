@@ -126,9 +126,11 @@ impl Entries {
             }
             Request::Exists(keys) => {
                 let is_held = |keys: &Keys| {
-                    self.records
-                        .get(&keys.lock)
-                        .is_some_and(|record| record.entry.token(now).is_some())
+                    let entry = self.records.get(&keys.lock).map(|record| &record.entry);
+                    entry.is_some_and(|entry| {
+                        let is_shared = keys.is_shared() && entry.is_read(now);
+                        entry.token(now).is_some() && !is_shared
+                    })
                 };
                 keys.iter().any(is_held)
             }

@@ -77,6 +77,16 @@ pub(crate) struct StoredLock {
     pub(crate) readers: Vec<(Token, Duration)>,
 }
 
+impl StoredLock {
+    /// The time until this token does not hold the resource any more, in either mode; `None` if it does not hold it,
+    /// or if it never expires.
+    pub(crate) fn left(&self, token: &Token) -> Option<Duration> {
+        let share = self.readers.iter().find(|(reader, _)| reader == token).map(|(_, left)| *left);
+        let is_holder = matches!(&self.holder, Holder::Token(holder) if holder == token);
+        self.expires_in.filter(|_| is_holder).or(share)
+    }
+}
+
 /// The value of the lock key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Holder {

@@ -102,7 +102,7 @@ pub(crate) enum Request {
     /// ticket, the round's own waiter stays in the queue; otherwise it leaves. With `keep`, the token stays for
     /// so long instead, and the next waiter is not notified.
     Release { subject: Arc<Subject>, ticket: Option<Ticket>, turns: Turns, keep: Option<Duration> },
-    /// Report whether any of these lock keys exists.
+    /// Report whether any of these resources is held so that it cannot be locked in its mode.
     Exists(Arc<[Keys]>),
     /// Report everything that is stored about one resource.
     Inspect(Arc<[Keys]>),

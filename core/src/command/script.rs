@@ -80,6 +80,7 @@ script!(SHARED_RELEASE, "shared/release", 3);
 // Rarely used, so connections do not load these scripts in advance.
 script!(SHARED_RAISE, "shared/raise", 3);
 script!(SHARED_HEAL, "shared/heal", 3);
+script!(SHARED_EXISTS, "shared/exists", 2);
 script!(DOWNGRADE, "shared/downgrade", 3);
 script!(SHARED_TRANSFER, "shared/transfer", 4);
 script!(SHARED_GIVE_BACK, "shared/give_back", 2);
@@ -98,6 +99,7 @@ pub(crate) fn sources() -> [&'static str; 8] {
     Lazy::force(&LIST);
     Lazy::force(&SHARED_RAISE);
     Lazy::force(&SHARED_HEAL);
+    Lazy::force(&SHARED_EXISTS);
     Lazy::force(&DOWNGRADE);
     Lazy::force(&SHARED_TRANSFER);
     Lazy::force(&SHARED_GIVE_BACK);
@@ -249,6 +251,10 @@ impl Request {
                     cmd.arg(milliseconds(*ttl));
                 }
                 cmd
+            }
+            Self::Exists(keys) if keys.iter().any(Keys::is_shared) => {
+                let keys = keys.iter().flat_map(|keys| [&keys.lock, keys.readers()]);
+                invoke(&SHARED_EXISTS, by, &keys.collect::<Vec<_>>())
             }
             Self::Exists(keys) => {
                 let mut cmd = redis::cmd("EXISTS");

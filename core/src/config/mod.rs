@@ -11,6 +11,7 @@
 pub(crate) mod credentials;
 pub(crate) mod endpoint;
 pub(crate) mod holder;
+pub(crate) mod mode;
 pub(crate) mod nodes;
 pub(crate) mod options;
 pub(crate) mod resources;

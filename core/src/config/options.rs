@@ -4,6 +4,7 @@
 //! must not check ranges themselves. No IO.
 
 use crate::config::holder::{self, Invalid, MAX_HOLDER};
+use crate::config::mode::{Mode, Modes};
 use crate::config::value::{Dialect, OptionValue};
 use crate::error::duration::HumanDuration;
 use crate::error::{Error, Result};
@@ -52,6 +53,8 @@ pub(crate) struct Options {
     pub(crate) holder: Option<Arc<str>>,
     /// How long the nodes keep the key of a released lease. `None`: they delete it.
     pub(crate) keep: Option<Duration>,
+    /// Whether a lock is exclusive or shared.
+    pub(crate) mode: Modes,
 }
 
 impl Default for Options {
@@ -73,6 +76,7 @@ impl Default for Options {
             key_prefix: String::new(),
             holder: None,
             keep: None,
+            mode: Modes::default(),
         }
     }
 }
@@ -81,7 +85,7 @@ impl Default for Options {
 const WITHIN: Duration = Duration::from_secs(30);
 
 /// The options that a lock can override.
-const PER_LOCK: [&str; 6] = ["ttl", "wait", "auto_extend", "max_hold", "holder", "keep"];
+const PER_LOCK: [&str; 7] = ["ttl", "wait", "auto_extend", "max_hold", "holder", "keep", "mode"];
 /// The options of a client.
 const PER_CLIENT: [&str; 13] = [
     "ttl",
@@ -192,6 +196,7 @@ impl Options {
             "key_prefix" => self.key_prefix = option.text()?,
             "holder" => self.holder = option.holder()?,
             "keep" => self.keep = option.unless_off()?,
+            "mode" => self.mode = option.mode()?,
             "credentials" => option.no_function()?,
             _ => unreachable!("every listed option is set above"),
         }
@@ -254,7 +259,7 @@ impl Setting<'_> {
     }
 
     fn is_duration(&self) -> bool {
-        let others = ["auto_extend", "credentials", "drift_factor", "key_prefix", "holder"];
+        let others = ["auto_extend", "credentials", "drift_factor", "key_prefix", "holder", "mode"];
         !others.contains(&self.name) && self.name != "successor"
     }
 
@@ -345,6 +350,17 @@ impl Setting<'_> {
         .ok_or_else(|| {
             let for_ever = self.dialect.for_ever();
             self.wrong(&format!("{accepted}, or {for_ever}"))
+        })
+    }
+
+    fn mode(&self) -> Result<Modes> {
+        let mode = match self.value {
+            OptionValue::Text(word) => Mode::parse(word),
+            _ => None,
+        };
+        mode.map(Modes::All).ok_or_else(|| {
+            let [exclusive, shared] = [Mode::Exclusive, Mode::Shared].map(Mode::as_str);
+            self.wrong(&format!("{exclusive:?} or {shared:?}"))
         })
     }
 

@@ -13,6 +13,7 @@ use crate::command::answer::Answered;
 use crate::command::keys::Keys;
 use crate::command::reply::Reply;
 use crate::command::request::Subject;
+use crate::config::mode::Modes;
 use crate::config::options::Options;
 use crate::config::resources::Resources;
 use crate::error::duration::HumanDuration;
@@ -45,6 +46,7 @@ pub(crate) struct Acquire {
     driver: Arc<Driver>,
     renewer: Arc<Renewer>,
     resources: Resources,
+    modes: Modes,
     keys: Arc<[Keys]>,
     /// The lease to adopt; `None` for an acquire of a lock that is free.
     adoption: Option<Box<AdoptionState>>,
@@ -116,6 +118,7 @@ impl Acquire {
         let may_wait = giver.is_none() && options.wait.is_none_or(|wait| !wait.is_zero());
         Self {
             resources: resources.clone(),
+            modes: options.mode.clone(),
             adoption: giver.map(|giver| AdoptionState::new(giver, driver.quorum)),
             term: options.term(options.ttl),
             holder: Arc::clone(options.holder.as_ref().unwrap_or(&driver.process_name)),
@@ -265,11 +268,14 @@ impl Acquire {
     /// Hands the lease of a won round to the caller. If the lease must not be used, answers with an error and
     /// drops it, which releases it.
     async fn win(mut self, mut caller: Caller, mut round: RunningRound, fence: u64, end: Moment) {
-        // Lets the next waiter in the local queue proceed. This acquire leaves the nodes' queues
-        // when the lease is released.
-        self.place = None;
+        // Lets others in the local queue proceed. This acquire leaves the nodes' queues when the lease is
+        // released.
+        if let Some(place) = self.place.take() {
+            place.win();
+        }
         let grant = Grant {
             resources: self.resources.clone(),
+            modes: self.modes.clone(),
             subject: Arc::clone(&round.subject),
             fence,
             term: self.term,

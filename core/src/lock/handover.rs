@@ -6,6 +6,7 @@
 use crate::command::request::{Given, Request, Subject};
 use crate::command::text::{self, Kind, checksum};
 use crate::command::token::Token;
+use crate::config::mode::Modes;
 use crate::config::resources::Resources;
 use crate::error::{Error, Result};
 use crate::runtime::clock;
@@ -41,6 +42,9 @@ pub(crate) fn release_giver(
 #[derive(Serialize, Deserialize)]
 struct Contents {
     resources: Vec<String>,
+    /// The positions of the resources that are shared.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    shared: Vec<usize>,
     token: String,
     /// The time for an adopter, in milliseconds, and when it ends by the nodes' clocks, in microseconds.
     within: u64,
@@ -69,9 +73,15 @@ impl Place<'_> {
 
     /// Returns the text of a lease. `silent` are the nodes that have not answered all requests that set its
     /// keys.
-    pub(crate) fn write(&self, resources: &Resources, given: &Given, silent: NodeSet) -> String {
+    pub(crate) fn write(
+        &self,
+        (resources, modes): (&Resources, &Modes),
+        given: &Given,
+        silent: NodeSet,
+    ) -> String {
         let contents = Contents {
             resources: resources.to_vec(),
+            shared: modes.shared_positions(resources),
             token: given.token.as_str().to_owned(),
             within: u64::try_from(given.within.as_millis()).unwrap_or(u64::MAX),
             until: given.until,
@@ -82,9 +92,9 @@ impl Place<'_> {
         text::write(Kind::Detached, &contents)
     }
 
-    /// Returns the resources of the lease and what an adopter needs. Fails if the text is none, is damaged, or is of
+    /// Returns the resources of the lease, their modes and what an adopter needs. Fails if the text is none, is damaged, or is of
     /// another client's nodes or key prefix. The error does not contain the text.
-    pub(crate) fn read(&self, text: &str) -> Result<(Resources, Giver)> {
+    pub(crate) fn read(&self, text: &str) -> Result<(Resources, Modes, Giver)> {
         let contents: Contents = text::read(Kind::Detached, text)?;
         if contents.nodes != self.nodes() {
             return Err(Error::config(
@@ -107,7 +117,9 @@ impl Place<'_> {
         let voters = addresses.filter(votes).map(|(node, _)| node).collect();
         let within = Duration::from_millis(contents.within);
         let given = Given { token, until: contents.until, within };
-        Ok((Resources::from(contents.resources), Giver { given, voters }))
+        let resources = Resources::from(contents.resources);
+        let modes = Modes::with_shared_positions(&resources, &contents.shared);
+        Ok((resources, modes, Giver { given, voters }))
     }
 }
 
@@ -116,6 +128,7 @@ impl Place<'_> {
 mod tests {
     use super::{Given, Place};
     use crate::command::text::{self, Kind};
+    use crate::config::mode::Modes;
     use crate::config::resources::Resources;
     use crate::error::ErrorCode;
     use quorlock_protocol::NodeSet;
@@ -138,13 +151,15 @@ mod tests {
 
     fn text() -> String {
         let resources = Resources::from(["orders:42", "ü \"x\"\n"]);
-        place(&NODES, "p:").write(&resources, &given(TOKEN), NodeSet::from_iter([1]))
+        let modes = Modes::Shared(["orders:42".to_owned()].into());
+        place(&NODES, "p:").write((&resources, &modes), &given(TOKEN), NodeSet::from_iter([1]))
     }
 
     #[test]
     fn adopter_reads_what_the_giver_has_written() {
-        let (resources, giver) = place(&NODES, "p:").read(&text()).unwrap();
+        let (resources, modes, giver) = place(&NODES, "p:").read(&text()).unwrap();
         assert_eq!(&*resources, ["orders:42", "ü \"x\"\n"]);
+        assert_eq!(modes.shared_positions(&resources), [0]);
         assert_eq!(*giver.given.token, TOKEN.into());
         assert_eq!((giver.given.until, giver.given.within), (UNTIL, WITHIN));
         assert_eq!(giver.voters, NodeSet::from_iter([0, 2]));
@@ -152,7 +167,7 @@ mod tests {
 
     #[test]
     fn nodes_may_be_listed_in_another_order() {
-        let (_, giver) = place(&[NODES[1], NODES[2], NODES[0]], "p:").read(&text()).unwrap();
+        let (_, _, giver) = place(&[NODES[1], NODES[2], NODES[0]], "p:").read(&text()).unwrap();
         assert_eq!(giver.voters, NodeSet::from_iter([1, 2]), "the first node may not vote");
     }
 
@@ -175,7 +190,8 @@ mod tests {
     fn text_with_the_value_of_another_program_is_refused() {
         for value in ["", "a text", &TOKEN[1..]] {
             let place = place(&NODES, "");
-            let text = place.write(&Resources::from("a"), &given(value), NodeSet::EMPTY);
+            let about = (&Resources::from("a"), &Modes::default());
+            let text = place.write(about, &given(value), NodeSet::EMPTY);
             let Err(error) = place.read(&text) else { panic!("{value}") };
             assert!(!error.message().contains(&text), "{error}");
         }

@@ -11,6 +11,7 @@ pub(crate) mod extension;
 
 use crate::command::keys::Keys;
 use crate::command::request::{Request, Subject};
+use crate::config::mode::Modes;
 use crate::config::resources::Resources;
 use crate::error::duration::HumanDuration;
 use crate::error::{Error, ErrorCode, NodeReport};
@@ -31,6 +32,7 @@ const POLL_INTERVAL: Duration = Duration::from_millis(2);
 /// The result of a won round. Does not change while the lease is held.
 pub(crate) struct Grant {
     pub(crate) resources: Resources,
+    pub(crate) modes: Modes,
     pub(crate) subject: Arc<Subject>,
     pub(crate) fence: u64,
     pub(crate) term: Term,

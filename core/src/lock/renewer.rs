@@ -168,7 +168,9 @@ impl Renewer {
         matches: impl Fn(&HeldLease) -> bool,
     ) -> Option<Arc<HeldLease>> {
         let now = clock::now();
-        let holds = |held: &HeldLease| held.grant.subject.keys.iter().any(|key| keys.contains(key));
+        let holds = |held: &HeldLease| {
+            held.grant.subject.keys.iter().any(|own| keys.iter().any(|wanted| own.excludes(wanted)))
+        };
         let schedule = lock(&self.schedule);
         let mut leases = schedule.leases.values().map(|entry| &entry.lease);
         let found = leases.find(|held| matches(held) && holds(held) && held.is_valid(now));

@@ -201,6 +201,13 @@ impl Place {
         local_queue.waiters(&self.keys).next().map(|first| first.report.clone()).unwrap_or_default()
     }
 
+    /// Leaves the queue with a lease. If it can be shared, all waiters behind this one have their turn now.
+    pub(crate) fn win(self) {
+        if self.keys.iter().all(Keys::is_shared) {
+            self.waiters.local_queue().each(&self.keys, |waiter| waiter.give_turn(Turn::First));
+        }
+    }
+
     /// Publishes the result of this waiter's round to the waiters behind it.
     pub(crate) fn publish(&self, report: RoundReport) {
         if let Some(waiter) = self.waiters.local_queue().get(&self.keys, self.number) {

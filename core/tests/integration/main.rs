@@ -19,6 +19,7 @@ mod repair;
 mod secrets;
 mod servers;
 mod several;
+mod shared;
 mod telling;
 mod upkeep;
 mod vectors;

@@ -231,7 +231,7 @@ impl HeldLease {
     /// From then on, a repair can only set the key on a node that has not answered an earlier one. The text names
     /// these nodes.
     pub(crate) fn detach(&self, within: Duration) -> Result<String> {
-        let Grant { resources, subject, fence, .. } = &*self.grant;
+        let Grant { resources, modes, subject, fence, .. } = &*self.grant;
         let silent = {
             let mut state = self.state();
             let (now, silent) = (clock::now(), state.unanswered());
@@ -257,7 +257,7 @@ impl HeldLease {
         let until =
             self.driver.clocks.at(clock::now()).map_or(u64::MAX, |now| now.saturating_add(micros));
         let given = Given { token: Arc::new(subject.token.clone()), until, within };
-        Ok(self.driver.place().write(resources, &given, silent))
+        Ok(self.driver.place().write((resources, modes), &given, silent))
     }
 
     fn silent_error(&self, silent: NodeSet) -> Error {

@@ -14,6 +14,7 @@ fn node(outcome: NodeOutcome, token: Option<&str>, left: Option<u64>) -> NodeSta
         address: "memory://a".to_owned(),
         outcome,
         detail: String::new(),
+        readers: Vec::new(),
         holder: None,
         token: token.map(|token| Token::from(token).shown()),
         value: token.map(Token::from),

@@ -89,7 +89,9 @@ impl Steps {
             if kind < 6 || kind == 22 || kind == 23 { self.new_subject() } else { subject };
         let ticket = ticket.filter(|_| subject.waiter.is_some());
         match kind {
-            0..7 if !subject.is_upgraded() => Request::Acquire { subject, ttl, proposal: fence, ticket, turns },
+            0..7 if !subject.is_upgraded() => {
+                Request::Acquire { subject, ttl, proposal: fence, ticket, turns }
+            }
             7..9 => Request::Raise { subject, ttl, fence },
             9..12 => Request::Extend([(subject, ttl), (self.subject(), self.ttl())].into()),
             12..14 => {

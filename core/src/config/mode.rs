@@ -1,0 +1,79 @@
+//! The mode of a lock: exclusive, or shared with other readers; and which of several resources has which.
+
+use crate::config::resources::{Quoted, Resources};
+use crate::error::{Error, Result};
+use std::sync::Arc;
+
+/// How a lock holds a resource. Convertible from and to the words `exclusive` and `shared`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Mode {
+    /// One holder, and nobody else.
+    #[default]
+    Exclusive,
+    /// Any number of holders that all have it in this mode.
+    Shared,
+}
+
+impl Mode {
+    /// The mode as a stable word for programs: `exclusive` or `shared`.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Exclusive => "exclusive",
+            Self::Shared => "shared",
+        }
+    }
+
+    pub(crate) fn parse(word: &str) -> Option<Self> {
+        [Self::Exclusive, Self::Shared].into_iter().find(|mode| mode.as_str() == word)
+    }
+}
+
+/// The modes of the resources of a lock.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Modes {
+    /// All have this one.
+    All(Mode),
+    /// These are shared. All others are exclusive.
+    Shared(Arc<[String]>),
+}
+
+impl Default for Modes {
+    fn default() -> Self {
+        Self::All(Mode::Exclusive)
+    }
+}
+
+impl Modes {
+    pub(crate) fn of(&self, resource: &str) -> Mode {
+        match self {
+            Self::All(mode) => *mode,
+            Self::Shared(shared) if shared.iter().any(|name| name == resource) => Mode::Shared,
+            Self::Shared(_) => Mode::Exclusive,
+        }
+    }
+
+    /// Returns the positions of the shared resources, for a text.
+    pub(crate) fn shared_positions(&self, resources: &Resources) -> Vec<usize> {
+        let is_shared = |position: &usize| self.of(&resources[*position]) == Mode::Shared;
+        (0..resources.len()).filter(is_shared).collect()
+    }
+
+    /// The reverse of [`Modes::shared_positions`]. Ignores positions without a resource.
+    pub(crate) fn with_shared_positions(resources: &Resources, positions: &[usize]) -> Self {
+        let shared = positions.iter().filter_map(|position| resources.get(*position).cloned());
+        Self::Shared(shared.collect())
+    }
+
+    /// Fails if it names a resource that is none of these.
+    pub(crate) fn check(&self, resources: &Resources) -> Result<()> {
+        let Self::Shared(shared) = self else { return Ok(()) };
+        match shared.iter().find(|name| !resources.contains(*name)) {
+            Some(name) => Err(Error::config(format!(
+                "the mode of {} is given, which is not a resource of this lock; its resources are {resources}",
+                Quoted(name)
+            ))),
+            None => Ok(()),
+        }
+    }
+}

@@ -1,0 +1,231 @@
+//! Leases in shared mode.
+
+use crate::servers::Servers;
+use crate::{TIMEOUT, wait, wait_until};
+use quorlock::{Client, ErrorCode, Lease, Lock, State};
+use std::thread;
+use std::time::Duration;
+
+/// Longer than any test: nothing expires.
+const LONG: Duration = Duration::from_secs(600);
+const NOW: Duration = Duration::ZERO;
+
+fn client(servers: &Servers) -> Client {
+    let builder = Client::builder().nodes(&servers.urls).ttl(LONG).wait(TIMEOUT);
+    builder.node_timeout(TIMEOUT).build().unwrap()
+}
+
+fn acquire(lock: Lock) -> Lease {
+    wait(lock.acquire()).unwrap()
+}
+
+/// Whether the lock could be acquired now. Releases it.
+fn is_free(lock: Lock) -> bool {
+    match wait(lock.wait(NOW).acquire()) {
+        Ok(lease) => wait(lease.release()),
+        Err(error) if error.code() == ErrorCode::Timeout => false,
+        Err(error) => panic!("{error}"),
+    }
+}
+
+#[test]
+fn readers_share_and_writers_do_not() {
+    let servers = Servers::start(3);
+    let (one, two) = (client(&servers), client(&servers));
+    let first = acquire(one.lock("r").shared());
+    let second = acquire(two.lock("r").shared());
+    let third = acquire(one.lock("r").shared());
+    assert!(first.fence() < second.fence() && second.fence() < third.fence());
+    assert!(!is_free(one.lock("r")) && !is_free(two.lock("r")));
+    assert!(wait(one.lock("r").locked()).unwrap());
+    assert!(!wait(one.lock("r").shared().locked()).unwrap());
+    for lease in [&first, &second] {
+        assert!(wait(lease.extend(None)).is_ok() && wait(lease.release()));
+        assert!(!is_free(two.lock("r")), "the others still read");
+    }
+    assert!(wait(third.release()));
+    wait_until("no key is left", || servers.are_empty());
+
+    let writer = acquire(two.lock("r"));
+    assert!(writer.fence() > third.fence());
+    assert!(!is_free(one.lock("r").shared()));
+    assert!(wait(one.lock("r").shared().locked()).unwrap());
+    assert!(wait(writer.release()));
+    let reader = acquire(one.lock("r").shared());
+    assert!(reader.fence() > writer.fence());
+    drop(reader);
+    wait_until("no key is left", || servers.are_empty());
+}
+
+#[test]
+fn resources_may_have_different_modes() {
+    let servers = Servers::start(3);
+    let client = client(&servers);
+    let lease = acquire(client.lock(["order", "config"]).shared_for("config"));
+    assert!(is_free(client.lock("config").shared()) && !is_free(client.lock("config")));
+    assert!(!is_free(client.lock("order").shared()) && !is_free(client.lock("order")));
+    let other = acquire(client.lock(["config", "other"]).shared_for(["config"]));
+    assert!(wait(lease.extend(None)).is_ok() && wait(lease.release()));
+    assert!(!is_free(client.lock("config")) && is_free(client.lock("order")));
+    assert!(wait(other.release()));
+    wait_until("no key is left", || servers.are_empty());
+    let error = client.lock("order").shared_for("config").checked().unwrap_err();
+    assert!(error.message().contains("\"config\""), "{error}");
+}
+
+#[test]
+fn crashed_reader_leaves_with_its_own_ttl() {
+    let servers = Servers::start(3);
+    let client = client(&servers);
+    let reader = acquire(client.lock("r").shared());
+    let short = client.lock("r").shared().ttl(Duration::from_millis(500)).auto_extend(false);
+    let crashed = acquire(short);
+    wait_until("it has expired", || !crashed.is_valid());
+    let readers = || wait(client.status("r")).unwrap().readers.len();
+    wait_until("only one reader is left", || readers() == 1);
+    assert!(wait(reader.release()));
+    wait_until("no key is left", || servers.are_empty());
+}
+
+#[test]
+fn expired_reader_is_not_brought_back() {
+    let servers = Servers::start(3);
+    let client = client(&servers);
+    let reader = acquire(client.lock("r").shared());
+    let other = acquire(client.lock("r").shared());
+    for server in 0..3 {
+        assert_eq!(servers.command(server, &["ZREM", "{r}:shared", reader.token()]), 1);
+    }
+    let error = wait(reader.extend(None)).unwrap_err();
+    assert_eq!(error.code(), ErrorCode::LeaseLost, "{error}");
+    assert!(wait(other.extend(None)).is_ok());
+    for server in 0..3 {
+        let left = servers.command(server, &["ZCARD", "{r}:shared"]);
+        assert_eq!(left, 1, "the lost reader has no share");
+    }
+}
+
+#[test]
+fn reader_is_repaired_on_a_node_that_lost_it() {
+    let servers = Servers::start(3);
+    let client = client(&servers);
+    let reader = acquire(client.lock("r").shared());
+    let has_share = |server| {
+        servers.command(server, &["ZSCORE", "{r}:shared", reader.token()])
+            != serde_json::Value::Null
+    };
+    wait_until("all nodes have it", || (0..3).all(has_share));
+    servers.command(1, &["DEL", "r", "{r}:shared"]);
+    wait(reader.extend(None)).unwrap();
+    wait_until("the node has it again", || has_share(1));
+    assert!(!is_free(client.lock("r")));
+    assert!(wait(reader.release()));
+    wait_until("no key is left", || servers.are_empty());
+}
+
+#[test]
+fn writer_waits_for_the_readers_before_it_and_goes_before_later_ones() {
+    let servers = Servers::start(3);
+    let (one, two) = (client(&servers), client(&servers));
+    let reader = acquire(one.lock("r").shared());
+    let order = std::sync::Mutex::new(Vec::new());
+    thread::scope(|scope| {
+        let waiting = || (0..3).all(|server| servers.command(server, &["ZCARD", "{r}:queue"]) == 1);
+        scope.spawn(|| {
+            let lease = acquire(two.lock("r"));
+            order.lock().unwrap().push("writer");
+            wait(lease.release());
+        });
+        wait_until("the writer waits", waiting);
+        assert!(!is_free(one.lock("r").shared()), "a reader does not overtake it");
+        for client in [&one, &two] {
+            let order = &order;
+            scope.spawn(move || {
+                let lease = acquire(client.lock("r").shared());
+                order.lock().unwrap().push("reader");
+                wait(lease.release());
+            });
+        }
+        let all = || (0..3).all(|server| servers.command(server, &["ZCARD", "{r}:queue"]) == 3);
+        wait_until("the readers wait", all);
+        wait(reader.release());
+    });
+    assert_eq!(*order.lock().unwrap(), ["writer", "reader", "reader"]);
+    wait_until("no key is left", || servers.are_empty());
+}
+
+#[test]
+fn status_lists_the_readers_and_a_force_release_ends_them() {
+    let servers = Servers::start(3);
+    let client = client(&servers);
+    let one = acquire(client.lock("r").shared().holder("web-1"));
+    let two = acquire(client.lock("r").shared().holder("web-2"));
+    let names = || {
+        let status = wait(client.status("r")).unwrap();
+        assert_eq!((status.state, &status.holder, &status.token), (State::Held, &None, &None));
+        let mut names: Vec<_> = status.readers.into_iter().filter_map(|r| r.holder).collect();
+        names.sort_unstable();
+        names
+    };
+    assert_eq!(names(), ["web-1", "web-2"]);
+    wait(client.force_release(&wait(client.status("r")).unwrap())).unwrap();
+    assert_eq!(wait(client.status("r")).unwrap().state, State::Free);
+    let writer = acquire(client.lock("r"));
+    for reader in [one, two] {
+        assert_eq!(wait(reader.extend(None)).unwrap_err().code(), ErrorCode::LeaseLost);
+    }
+    assert!(wait(writer.release()));
+}
+
+#[test]
+fn shared_lease_is_adopted_and_kept_in_its_mode() {
+    let servers = Servers::start(3);
+    let client = client(&servers);
+    let other = acquire(client.lock("config").shared());
+    let lock = || client.lock(["order", "config"]).shared_for("config");
+    let lease = acquire(lock());
+    let text = wait(lease.detach(LONG)).unwrap().into_text();
+    assert!(!is_free(client.lock("order")));
+    let adopted = wait(client.adopt(&text).acquire()).unwrap();
+    assert!(adopted.fences().zip(lease.fences()).all(|(new, old)| new > old));
+    assert!(is_free(client.lock("config").shared()) && !is_free(client.lock("order").shared()));
+    assert_eq!(wait(client.adopt(&text).acquire()).unwrap_err().code(), ErrorCode::LeaseLost);
+    let (_kept, text) = wait(client.keep(adopted)).unwrap();
+    let resumed = wait(client.resume(&text)).unwrap();
+    assert!(wait(resumed.extend(None)).is_ok() && wait(resumed.release()));
+    assert!(is_free(client.lock("order")) && !is_free(client.lock("config")));
+    assert!(wait(other.release()));
+    wait_until("no key is left", || servers.are_empty());
+}
+
+#[test]
+fn many_readers_and_writers_of_one_client_take_turns() {
+    let servers = Servers::start(3);
+    let clients = [client(&servers), client(&servers)];
+    let state = std::sync::Mutex::new((0_u32, 0_u32));
+    thread::scope(|scope| {
+        for number in 0..16 {
+            let (client, state) = (&clients[number % 2], &state);
+            scope.spawn(move || {
+                for _ in 0..20 {
+                    let is_reader = number % 4 != 0;
+                    let lock = client.lock("r");
+                    let lease = acquire(if is_reader { lock.shared() } else { lock });
+                    {
+                        let mut state = state.lock().unwrap();
+                        let (readers, writers) = &mut *state;
+                        *(if is_reader { &mut *readers } else { &mut *writers }) += 1;
+                        assert!(*writers == 0 || (*writers, *readers) == (1, 0), "{state:?}");
+                    }
+                    thread::yield_now();
+                    {
+                        let mut state = state.lock().unwrap();
+                        if is_reader { state.0 -= 1 } else { state.1 -= 1 }
+                    }
+                    assert!(wait(lease.release()));
+                }
+            });
+        }
+    });
+    wait_until("no key is left", || servers.are_empty());
+}
