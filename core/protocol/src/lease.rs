@@ -23,6 +23,8 @@ pub enum Ended {
     Released,
     /// Its holder detached it, so that another client can adopt it.
     Detached,
+    /// It was upgraded: an exclusive lease has taken its place.
+    Upgraded,
 }
 
 /// The validity of one lease.
@@ -45,6 +47,9 @@ pub struct Lease {
     /// Nodes that hold the key again but granted the resource to another client in the meantime. Until
     /// they are [sound](Self::sound) again, they count against the lease.
     passed: NodeSet,
+    /// The number of upgrades that were begun. Answers to extensions that began before the last one do not count: a
+    /// node may have given the key to the new token since.
+    upgrades: u32,
 }
 
 impl Lease {
@@ -61,7 +66,7 @@ impl Lease {
         limit: Option<Moment>,
     ) -> Self {
         let (ended, released, sound, passed) = (None, false, granted, NodeSet::EMPTY);
-        Self { quorum, end, limit, ended, released, fence, sound, passed }
+        Self { quorum, end, limit, ended, released, fence, sound, passed, upgrades: 0 }
     }
 
     /// Creates the lease again in a process that did not win its round, from what the nodes answered to a
@@ -178,7 +183,7 @@ impl Lease {
 
     fn ask(&self, term: Term, end: Moment) -> Extension {
         let (passed, tally, missing) = (self.passed, Tally::default(), NodeSet::EMPTY);
-        Extension { term, end, tally, confirmed: false, missing, passed }
+        Extension { term, end, tally, confirmed: false, missing, passed, upgrades: self.upgrades }
     }
 
     /// Records a node's answer to `extension`, received at `now`. Returns the result once it is decided.
@@ -199,6 +204,9 @@ impl Lease {
         node: usize,
         answer: Answer,
     ) -> Option<Extended> {
+        if extension.upgrades != self.upgrades {
+            return Some(if self.is_valid(now) { Extended::Undecided } else { Extended::Lost });
+        }
         let answer = self.weigh(node, answer, &mut extension.missing);
         extension.tally.add(node, answer);
         if !self.is_valid(now) {
@@ -273,9 +281,34 @@ impl Lease {
     /// Tell nobody the token before this returns. Send no HEAL after it: the key must not come back on a node that
     /// has transferred it.
     pub fn detach(&mut self, now: Moment) -> bool {
+        self.give_up(now, Ended::Detached)
+    }
+
+    /// Begins an upgrade: a [`Round`](crate::Round) of a new token, of this term and sent at `sent` or later, that takes
+    /// the place of the shared lease with TRANSFER. Returns whether the lease is valid; otherwise do not start the round.
+    ///
+    /// Where the new token has the keys, the node keeps others out for the lease, too, but only for the term. So the
+    /// lease ends with the term at the latest, and no EXTEND or HEAL may be sent until the upgrade is over. If its round
+    /// is lost, undo it with a GIVE BACK for the whole term, wherever the nodes may have granted it.
+    pub fn begin_upgrade(&mut self, sent: Moment, term: Term) -> bool {
+        let is_valid = self.is_valid(sent);
+        if is_valid {
+            self.end = self.end.min(term.end(sent));
+            self.upgrades += 1;
+        }
+        is_valid
+    }
+
+    /// Ends the shared lease for its holder, because the round of its upgrade was won. Returns whether it was valid;
+    /// otherwise does nothing, and the lease of that round must be released.
+    pub fn upgraded(&mut self, now: Moment) -> bool {
+        self.give_up(now, Ended::Upgraded)
+    }
+
+    fn give_up(&mut self, now: Moment, why: Ended) -> bool {
         let is_valid = self.is_valid(now);
         if is_valid {
-            self.ended = Some(Ended::Detached);
+            self.ended = Some(why);
             self.released = true;
         }
         is_valid
@@ -348,6 +381,8 @@ pub struct Extension {
     missing: NodeSet,
     /// The lease's `passed` nodes when the extension began. A confirmation makes them count again.
     passed: NodeSet,
+    /// The lease's number of upgrades when the extension began.
+    upgrades: u32,
 }
 
 impl Extension {

@@ -57,7 +57,7 @@ pub(crate) async fn keep(setup: &Setup, lease: Lease) -> Result<(Lease, String)>
     }
     let (resources, token) = (lease.resources().to_vec(), lease.token().to_owned());
     let nodes = fingerprint(setup);
-    let shared = held.grant.modes.shared_positions(&held.grant.resources);
+    let shared = held.modes().shared_positions(&held.grant.resources);
     let kept = Kept { resources, shared, token, fence: held.grant.fence, ttl, sound, nodes };
     Ok((lease, text::write(Kind::Kept, &kept)))
 }

@@ -69,6 +69,8 @@ pub(crate) struct Acquire {
     node_timeout: Duration,
     trace: AcquireTrace,
     owner: Option<Owner>,
+    /// Why the acquire must not wait.
+    mistake: Option<Error>,
     /// When dropped, cancels the pending warning about a caller that waits for its own lease.
     reentrant_warning: Option<DropGuard>,
 }
@@ -137,6 +139,7 @@ impl Acquire {
             driver: Arc::clone(driver),
             renewer: Arc::clone(renewer),
             owner,
+            mistake: None,
             reentrant_warning: None,
             keys,
         }
@@ -176,7 +179,12 @@ impl Acquire {
                 self.end(caller, End::Failed(error));
                 return round.finish(None).await;
             }
-            let Next::TryAt(moment) = self.after_loss(&round, loss) else {
+            let next = self.after_loss(&round, loss);
+            if let Some(mistake) = self.mistake.take() {
+                self.end(caller, End::Failed(mistake));
+                return round.finish(None).await;
+            }
+            let Next::TryAt(moment) = next else {
                 return self.give_up(caller, round, loss).await;
             };
             driver.detach(async move { round.finish(None).await });

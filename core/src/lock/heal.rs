@@ -27,9 +27,8 @@ pub(crate) async fn send_heal(
     node: usize,
     leases: Vec<(Arc<HeldLease>, Duration)>,
 ) -> bool {
-    let lock = |(lease, ttl): &(Arc<HeldLease>, Duration)| {
-        (Arc::clone(&lease.grant.subject), *ttl, lease.grant.fence)
-    };
+    let lock =
+        |(lease, ttl): &(Arc<HeldLease>, Duration)| (lease.subject(), *ttl, lease.grant.fence);
     let address = driver.nodes[node].address();
     for (lease, _) in &leases {
         events::healing(&lease.grant.resources, lease.grant.fence, address);
@@ -68,13 +67,13 @@ fn wait_for_late(
 ) -> impl Future<Output = ()> + Send + use<> {
     let (stop_late, driver) = (driver.stop_late.clone(), Arc::downgrade(driver));
     let weak = |(lease, ttl): (Arc<HeldLease>, Duration)| {
-        (Arc::downgrade(&lease), Arc::clone(&lease.grant), ttl)
+        (Arc::downgrade(&lease), (Arc::clone(&lease.grant), lease.subject()), ttl)
     };
     let leases: Vec<_> = leases.into_iter().map(weak).collect();
     async move {
         if let Some(Some((_, answered))) = stop_late.run_until_cancelled(fan_out.late()).await {
             let is_open = may_be_applied_later(&answered);
-            for (lease, grant, ttl) in leases {
+            for (lease, (grant, subject), ttl) in leases {
                 if let Some(lease) = lease.upgrade() {
                     // This repair is too late to count towards the majority: only a HEAL that is
                     // answered before its deadline counts.
@@ -83,7 +82,7 @@ fn wait_for_late(
                 }
                 // The lease is gone: it was released, or it expired after its handle was dropped.
                 let Some(driver) = driver.upgrade() else { return };
-                let request = Request::release(&grant.subject, driver.turns());
+                let request = Request::release(&subject, driver.turns());
                 driver.deliver(node, request, patience, grant.key_gone_by(ttl));
             }
         }

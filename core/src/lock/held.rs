@@ -11,10 +11,10 @@ pub(crate) mod extension;
 
 use crate::command::keys::Keys;
 use crate::command::request::{Request, Subject};
-use crate::config::mode::Modes;
+use crate::config::mode::{Mode, Modes};
 use crate::config::resources::Resources;
 use crate::error::duration::HumanDuration;
-use crate::error::{Error, ErrorCode, NodeReport};
+use crate::error::{Error, ErrorCode, NodeReport, Result};
 use crate::lock::driver::Driver;
 use crate::lock::owner::Owner;
 use crate::lock::watcher::Watcher;
@@ -62,6 +62,10 @@ pub(crate) struct HeldLease {
 /// The mutable state of a lease, behind [`HeldLease::state`].
 pub(crate) struct LeaseState {
     pub(crate) lease: protocol::Lease,
+    /// The keys and the token, as the next requests name them: that of the grant, unless the lease was downgraded.
+    subject: Arc<Subject>,
+    /// Whether the lease is being upgraded. Until that is over, nothing extends or repairs it.
+    is_upgrading: bool,
     /// The schedule of automatic extensions; `None` if the lease is not renewed.
     upkeep: Option<Upkeep>,
     /// When the automatic extension under way was sent; `None` if there is none.
@@ -110,13 +114,13 @@ impl LeaseState {
     /// Returns when the renewer must handle the lease next: to extend it or, at the validity end, to report
     /// its loss.
     pub(crate) fn wake(&self) -> Moment {
-        let upkeep = self.upkeep.filter(|_| self.renewal_sent.is_none());
+        let upkeep = self.upkeep.filter(|_| self.renewal_sent.is_none() && !self.is_upgrading);
         upkeep.and_then(|upkeep| upkeep.due(&self.lease)).unwrap_or(self.lease.end())
     }
 
     /// Returns the error if the lease is lost; `None` while it is valid, or if it was released or detached first.
     pub(crate) fn loss(&self, held: &HeldLease, now: Moment) -> Option<Error> {
-        let given_up = [Ended::Released, Ended::Detached];
+        let given_up = [Ended::Released, Ended::Detached, Ended::Upgraded];
         let ended = self.lease.ended(now).filter(|ended| !given_up.contains(ended));
         ended.map(|ended| held.end_error(self, now, ended))
     }
@@ -158,6 +162,8 @@ impl HeldLease {
     ) -> Arc<Self> {
         let state = LeaseState {
             lease,
+            subject: Arc::clone(&grant.subject),
+            is_upgrading: false,
             upkeep: grant.auto_extend.then(|| Upkeep::new(grant.term)),
             renewal_sent: None,
             failure_reports: Vec::new(),
@@ -217,6 +223,13 @@ impl HeldLease {
         }
     }
 
+    /// Waits until no upgrade of the lease is under way.
+    pub(crate) async fn wait_for_upgrade(&self) {
+        while self.state().is_upgrading {
+            sleep(POLL_INTERVAL).await;
+        }
+    }
+
     /// Waits for `pause`, or until the lease is released or the client closed. Returns whether the lease is
     /// still held and the client open.
     pub(crate) async fn is_held_after(&self, pause: Duration) -> bool {
@@ -239,8 +252,19 @@ impl HeldLease {
         self.state().lease.has_passed()
     }
 
+    /// Returns what the next request for this lease is about.
+    pub(crate) fn subject(&self) -> Arc<Subject> {
+        Arc::clone(&self.state().subject)
+    }
+
+    /// The modes of the resources.
+    pub(crate) fn modes(&self) -> Modes {
+        let all_shared = self.state().subject.keys.iter().all(Keys::is_shared);
+        if all_shared { Modes::All(Mode::Shared) } else { self.grant.modes.clone() }
+    }
+
     fn release_request(&self) -> Request {
-        Request::release(&self.grant.subject, self.driver.turns())
+        Request::release(&self.subject(), self.driver.turns())
     }
 
     /// Returns the error for this lease, which ended for the reason `ended`. `state` is its state.
@@ -264,13 +288,14 @@ impl HeldLease {
             Ended::ClientClosed => "ended when its client was closed".to_owned(),
             Ended::Released => "was released".to_owned(),
             Ended::Detached => "was detached, for another client to adopt it".to_owned(),
+            Ended::Upgraded => "was upgraded: use the new lease".to_owned(),
         };
         let resources = &self.grant.resources;
         let error = Error::new(ErrorCode::LeaseLost, format!("the lease of {resources} {why}"))
             .about(resources);
         match ended {
             Ended::Expired | Ended::Taken => error.with_nodes(state.failure_reports.clone()),
-            Ended::AtLimit | Ended::ClientClosed | Ended::Released | Ended::Detached => error,
+            _ => error,
         }
     }
 
@@ -282,22 +307,65 @@ impl HeldLease {
         self.state().lease.ended(clock::now()) == Some(Ended::Detached)
     }
 
-    /// Returns an error if another process may have the lease too, by a text of `Client::keep`. It would not notice a
-    /// hand-over.
+    /// Returns an error if something else may use the lease: another process, by a text of `Client::keep`, or an upgrade.
+    /// It would not notice a hand-over.
     pub(crate) fn check_sole(&self) -> crate::error::Result<()> {
-        if !self.grant.is_resumed && !self.is_dropped() {
-            return Ok(());
-        }
         let resources = &self.grant.resources;
-        let message = format!(
-            "the lease of {resources} cannot be handed over: other processes may have it too, by the text of \
-             `keep`"
-        );
+        let mistake = match () {
+            () if self.grant.is_resumed || self.is_dropped() => {
+                "other processes may have it too, by the text of `keep`"
+            }
+            () if self.state().is_upgrading => "it is being upgraded",
+            () => return Ok(()),
+        };
+        let message = format!("the lease of {resources} cannot be handed over: {mistake}");
         Err(Error::config(message).about(resources))
     }
 
     pub(crate) fn is_dropped(&self) -> bool {
         self.state().is_dropped
+    }
+
+    /// Makes the lease shared, from now on. Returns whether it was not before; an error if it has ended.
+    pub(crate) fn begin_downgrade(&self) -> Result<bool> {
+        let mut state = self.state();
+        let now = clock::now();
+        if let Some(ended) = state.lease.ended(now) {
+            return Err(self.end_error(&state, now, ended));
+        }
+        let is_changed = !state.subject.keys.iter().all(Keys::is_shared);
+        if is_changed {
+            state.subject = Arc::new(state.subject.downgraded());
+        }
+        Ok(is_changed)
+    }
+
+    /// Stops extending and repairing the lease until [`HeldLease::end_upgrade`].
+    pub(crate) fn begin_upgrade(&self) -> Result<()> {
+        let mut state = self.state();
+        let (now, resources) = (clock::now(), &self.grant.resources);
+        let mistake = match () {
+            () if !state.subject.keys.iter().any(Keys::is_shared) => "it is exclusive already",
+            () if state.is_upgrading => "it is being upgraded already",
+            () if self.grant.is_resumed || state.is_dropped => {
+                "other processes may have it too, by the text of `keep`"
+            }
+            () if !state.lease.begin_upgrade(now, self.grant.term) => {
+                let ended = state.lease.ended(now).unwrap_or(Ended::Expired);
+                return Err(self.end_error(&state, now, ended));
+            }
+            () => {
+                state.is_upgrading = true;
+                return Ok(());
+            }
+        };
+        let message = format!("the lease of {resources} cannot be upgraded: {mistake}");
+        Err(Error::config(message).about(resources))
+    }
+
+    /// Returns the time by which the last key of this lease has expired on the nodes.
+    pub(crate) fn keys_gone_by(&self) -> Moment {
+        self.state().keys_gone_by
     }
 
     /// Returns the error for this lease. Called when its end has just been noticed.

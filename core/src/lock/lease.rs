@@ -3,14 +3,17 @@
 //! A thin layer over [`HeldLease`]: it adds the behaviour on drop and after a fork. Acquires create leases;
 //! programs and the bindings use them. No rule of the lock belongs here.
 
+use crate::config::mode::Mode;
 use crate::config::options::Options;
 use crate::config::value::{Dialect, OptionValue};
 use crate::error::{Error, ErrorCode, Result};
 use crate::lock::detach::{Detached, detach};
+use crate::lock::downgrade::downgrade;
 use crate::lock::extend::extend;
 use crate::lock::held::{Grant, HeldLease};
 use crate::lock::renewer::Renewer;
 use crate::lock::succession::hand_over;
+use crate::lock::upgrade::upgrade;
 use crate::lock::watcher::Watcher;
 use crate::runtime::Pending;
 use crate::runtime::clock;
@@ -127,6 +130,12 @@ impl Lease {
             ))
             .about(resources)),
         }
+    }
+
+    /// Returns each resource with its mode.
+    pub fn modes(&self) -> impl Iterator<Item = (&str, Mode)> {
+        let modes = self.held().map_or_else(|| self.grant.modes.clone(), |held| held.modes());
+        self.grant.resources.iter().map(move |resource| (&**resource, modes.of(resource)))
     }
 
     /// Returns each resource with its fencing token.
@@ -370,6 +379,12 @@ impl Lease {
                 );
                 return Err(Error::config(message).about(resources));
             }
+            if self.modes().any(|(_, mode)| mode == Mode::Shared) {
+                let resources = &self.grant.resources;
+                let message =
+                    format!("the lease of {resources} cannot be handed over: it is shared");
+                return Err(Error::config(message).about(resources));
+            }
             self.check()?;
             held.check_sole()?;
             Ok((successor, Term { ttl: within.unwrap_or(term.ttl), ..term }))
@@ -380,6 +395,53 @@ impl Lease {
         };
         let (sender, receiver) = oneshot::channel();
         match held.driver().begin(hand_over(Arc::clone(held), successor, term, sender)) {
+            Ok(()) => Pending::new(receiver),
+            Err(error) => Pending::ready(Err(error)),
+        }
+    }
+
+    /// Keeps the lease in shared mode from now on, so that others can share it; readers that wait are notified. The fence
+    /// stays the same. An exclusive lease of several resources is shared for all of them then. For a lease that is
+    /// shared already, this does nothing.
+    ///
+    /// The lease counts as shared from this call on. The result is ready when a majority of the nodes has answered, or
+    /// all have had `node_timeout` to answer; others follow with the next extension. It is an error with
+    /// [`ErrorCode::LeaseLost`] if the lease has ended. Dropping the result does not cancel the change.
+    pub fn downgrade(&self) -> Pending<Result<()>> {
+        let Some(held) = self.held() else { return Pending::ready(Err(self.forked_error())) };
+        match held.begin_downgrade() {
+            Err(error) => return Pending::ready(Err(error)),
+            Ok(false) => return Pending::ready(Ok(())),
+            Ok(true) => {}
+        }
+        let (sender, receiver) = oneshot::channel();
+        match held.driver().begin(downgrade(Arc::clone(held), sender)) {
+            Ok(()) => Pending::new(receiver),
+            Err(error) => Pending::ready(Err(error)),
+        }
+    }
+
+    /// Tries once to make a shared lease exclusive. If it is the only reader on a majority of the nodes, returns an
+    /// exclusive lease with a larger fence, and this one ends; it does not count as lost. If others read a resource,
+    /// returns `None`, and the lease stays as it is. All shared resources of the lease are upgraded, or none.
+    ///
+    /// It never waits for the other readers: two readers that waited for each other would wait for ever. Release the
+    /// lease and acquire an exclusive one instead; the resource may have changed by then.
+    ///
+    /// While the upgrade is under way, the lease is not extended, and can end at the end of its ttl. The result is an
+    /// error with [`ErrorCode::NoQuorum`] if too few nodes can vote, [`ErrorCode::LeaseLost`] if the lease has ended,
+    /// and [`ErrorCode::Config`] for an exclusive lease or one that other processes may have. Dropping the result does
+    /// not cancel the upgrade: if it succeeds, the new lease is released.
+    pub fn try_upgrade(&self) -> Pending<Result<Option<Lease>>> {
+        let Some(Tracked { held, renewer, .. }) = self.tracked.get() else {
+            return Pending::ready(Err(self.forked_error()));
+        };
+        if let Err(error) = held.begin_upgrade() {
+            return Pending::ready(Err(error));
+        }
+        let (sender, receiver) = oneshot::channel();
+        let upgrading = upgrade(Arc::clone(held), Arc::clone(renewer), sender);
+        match held.driver().begin(upgrading) {
             Ok(()) => Pending::new(receiver),
             Err(error) => Pending::ready(Err(error)),
         }

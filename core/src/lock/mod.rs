@@ -17,6 +17,7 @@
 //! - [`repair`] and [`heal`]: restoring keys on nodes that lack them.
 //! - [`detach`] and [`handover`]: giving a lease up for an adopter. An adoption is an acquire:
 //!   `acquire/adoption.rs`.
+//! - [`downgrade`] and [`upgrade`]: changing the mode of a lease.
 //! - [`succession`]: the messages of elections, and the hand-over to a successor by name.
 //! - [`lease`]: the public handle of a lease.
 //! - [`locked`], [`duplicates`], [`trace`], [`watcher`], [`owner`]: helpers of the above.
@@ -24,6 +25,7 @@
 
 pub(crate) mod acquire;
 pub(crate) mod detach;
+pub(crate) mod downgrade;
 pub(crate) mod driver;
 pub(crate) mod duplicates;
 pub(crate) mod extend;
@@ -41,5 +43,6 @@ pub(crate) mod steps;
 pub(crate) mod subscriber;
 pub(crate) mod succession;
 pub(crate) mod trace;
+pub(crate) mod upgrade;
 pub(crate) mod waiters;
 pub(crate) mod watcher;

@@ -169,7 +169,8 @@ impl Renewer {
     ) -> Option<Arc<HeldLease>> {
         let now = clock::now();
         let holds = |held: &HeldLease| {
-            held.grant.subject.keys.iter().any(|own| keys.iter().any(|wanted| own.excludes(wanted)))
+            let subject = held.subject();
+            subject.keys.iter().any(|own| keys.iter().any(|wanted| own.excludes(wanted)))
         };
         let schedule = lock(&self.schedule);
         let mut leases = schedule.leases.values().map(|entry| &entry.lease);
@@ -257,6 +258,16 @@ impl Renewer {
             None
         });
         begun.unzip()
+    }
+
+    /// Handles the lease at the time that its state says, which has changed.
+    pub(crate) fn wake(&self, lease: &Arc<HeldLease>) {
+        let mut schedule = lock(&self.schedule);
+        let mut entries = schedule.leases.iter();
+        let Some(id) = entries.find(|(_, entry)| Arc::ptr_eq(&entry.lease, lease)) else { return };
+        let (id, wake) = (*id.0, lease.state().wake());
+        schedule.set_wake(id, Some(wake));
+        self.wake_for(&schedule, wake);
     }
 
     /// Handles a lease at this moment.

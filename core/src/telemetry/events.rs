@@ -222,9 +222,10 @@ pub(crate) fn lost(
         Ended::ClientClosed => "closed",
         Ended::Released => "released",
         Ended::Detached => "detached",
+        Ended::Upgraded => "upgraded",
     };
     match ended {
-        Ended::ClientClosed | Ended::Released | Ended::Detached => event!(
+        Ended::ClientClosed | Ended::Released | Ended::Detached | Ended::Upgraded => event!(
             name: "lease.lost", target: LEASE, Level::INFO,
             resource = %Names(resources), fence, holder = named(holder), outcome, "lease ended with its client"
         ),

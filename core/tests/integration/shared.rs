@@ -2,7 +2,8 @@
 
 use crate::servers::Servers;
 use crate::{TIMEOUT, wait, wait_until};
-use quorlock::{Client, ErrorCode, Lease, Lock, State};
+use quorlock::{Client, ErrorCode, Lease, Lock, Mode, State};
+use serde_json::json;
 use std::thread;
 use std::time::Duration;
 
@@ -226,6 +227,145 @@ fn many_readers_and_writers_of_one_client_take_turns() {
                 }
             });
         }
+    });
+    wait_until("no key is left", || servers.are_empty());
+}
+
+#[test]
+fn downgraded_lease_lets_readers_in_and_keeps_writers_out() {
+    let servers = Servers::start(3);
+    let (one, two) = (client(&servers), client(&servers));
+    let lease = acquire(one.lock("r"));
+    assert!(!is_free(two.lock("r").shared()));
+    wait(lease.downgrade()).unwrap();
+    assert_eq!(lease.modes().collect::<Vec<_>>(), [("r", Mode::Shared)]);
+    let reader = acquire(two.lock("r").shared());
+    assert!(reader.fence() > lease.fence());
+    assert!(!is_free(two.lock("r")));
+    assert!(wait(lease.extend(None)).is_ok() && wait(lease.downgrade()).is_ok());
+    assert!(wait(lease.release()) && !is_free(two.lock("r")));
+    assert!(wait(reader.release()));
+    wait_until("no key is left", || servers.are_empty());
+    assert_eq!(wait(lease.downgrade()).unwrap_err().code(), ErrorCode::LeaseLost);
+}
+
+#[test]
+fn downgrade_notifies_the_readers_that_wait() {
+    let servers = Servers::start(3);
+    let (one, two) = (client(&servers), client(&servers));
+    let lease = acquire(one.lock("r"));
+    let waiting = two.lock("r").shared().acquire();
+    let all = || (0..3).all(|server| servers.command(server, &["ZCARD", "{r}:queue"]) == 1);
+    wait_until("the reader waits", all);
+    wait(lease.downgrade()).unwrap();
+    let reader = wait(waiting).unwrap();
+    assert!(lease.is_valid() && wait(reader.release()) && wait(lease.release()));
+    wait_until("no key is left", || servers.are_empty());
+}
+
+#[test]
+fn downgrade_reaches_a_node_that_was_away() {
+    let servers = Servers::start(3);
+    let proxy = servers.proxy(2);
+    let urls = [&servers.urls[0], &servers.urls[1], &proxy.url];
+    let client = Client::builder().nodes(urls).ttl(LONG).build().unwrap();
+    let lease = acquire(client.lock("r"));
+    let value = |server| servers.command(server, &["GET", "r"]);
+    wait_until("all nodes have it", || (0..3).all(|server| value(server) == lease.token()));
+    proxy.mode("refuse");
+    wait(lease.downgrade()).unwrap();
+    assert_eq!(value(2), lease.token());
+    proxy.mode("pass");
+    wait_until("it is shared everywhere", || (0..3).all(|server| value(server) == "shared"));
+    assert!(wait(lease.release()));
+    wait_until("no key is left", || servers.are_empty());
+}
+
+#[test]
+fn only_reader_is_upgraded() {
+    let servers = Servers::start(3);
+    let (one, two) = (client(&servers), client(&servers));
+    let reader = acquire(one.lock("r").shared());
+    let other = acquire(two.lock("r").shared());
+    assert!(wait(reader.try_upgrade()).unwrap().is_none(), "another client reads");
+    assert!(reader.is_valid() && wait(reader.extend(None)).is_ok());
+    assert!(wait(other.release()));
+
+    let writer = wait(reader.try_upgrade()).unwrap().unwrap();
+    assert!(writer.fence() > reader.fence() && writer.fence() > other.fence());
+    assert!(!reader.is_valid() && reader.loss().is_none());
+    assert!(reader.check().unwrap_err().message().contains("was upgraded"));
+    assert!(!is_free(two.lock("r").shared()) && !wait(reader.release()));
+    assert_eq!(writer.modes().collect::<Vec<_>>(), [("r", Mode::Exclusive)]);
+    assert!(wait(writer.extend(None)).is_ok() && wait(writer.release()));
+    wait_until("no key is left", || servers.are_empty());
+    assert_eq!(wait(reader.try_upgrade()).unwrap_err().code(), ErrorCode::LeaseLost);
+    let writer = acquire(one.lock("r"));
+    assert_eq!(wait(writer.try_upgrade()).unwrap_err().code(), ErrorCode::Config);
+}
+
+#[test]
+fn failed_upgrade_leaves_the_reader_on_all_nodes() {
+    let servers = Servers::start(3);
+    let (one, two) = (client(&servers), client(&servers));
+    let reader = acquire(one.lock(["r", "s"]).shared_for("r"));
+    let other = acquire(two.lock("r").shared());
+    let shares = |server| servers.command(server, &["ZCARD", "{r}:shared"]);
+    wait_until("all nodes have both", || (0..3).all(|server| shares(server) == 2));
+    // One node would grant the upgrade.
+    servers.command(0, &["ZREM", "{r}:shared", other.token()]);
+    for _ in 0..20 {
+        assert!(wait(reader.try_upgrade()).unwrap().is_none());
+        assert!(reader.is_valid());
+        let is_reader = |server| {
+            servers.command(server, &["ZSCORE", "{r}:shared", reader.token()]).is_string()
+                && servers.command(server, &["GET", "s"]) == reader.token()
+        };
+        assert!((0..3).all(is_reader));
+    }
+    assert!(wait(reader.extend(None)).is_ok() && wait(other.extend(None)).is_ok());
+    assert!(wait(reader.release()) && wait(other.release()));
+    wait_until("no key is left", || servers.are_empty());
+}
+
+#[test]
+fn upgrade_without_a_majority_is_an_error_and_the_reader_stays() {
+    let servers = Servers::start(3);
+    let builder = Client::builder().nodes(&servers.urls).ttl(LONG);
+    let client = builder.node_timeout(Duration::from_millis(200)).build().unwrap();
+    let reader = acquire(client.lock("r").shared());
+    let has_share =
+        |server| servers.command(server, &["ZSCORE", "{r}:shared", reader.token()]).is_string();
+    wait_until("all nodes have it", || (0..3).all(has_share));
+    for node in [0, 1] {
+        servers.ask(json!({ "freeze": node }));
+    }
+    let error = wait(reader.try_upgrade()).unwrap_err();
+    assert_eq!(error.code(), ErrorCode::NoQuorum, "{error}");
+    assert!(reader.is_valid() && has_share(2));
+    for node in [0, 1] {
+        servers.ask(json!({ "thaw": node }));
+    }
+    wait_until("all nodes have it again", || (0..3).all(has_share));
+    assert!(wait(reader.extend(None)).is_ok() && wait(reader.release()));
+    wait_until("no key is left", || servers.are_empty());
+}
+
+#[test]
+fn waiting_for_an_own_shared_lease_is_a_mistake() {
+    let servers = Servers::start(3);
+    let client = client(&servers);
+    let reader = acquire(client.lock("r").shared());
+    let error = wait(client.lock("r").acquire()).unwrap_err();
+    assert_eq!(error.code(), ErrorCode::Config, "{error}");
+    assert!(error.message().contains("try_upgrade"), "{error}");
+    // Another thread may release it.
+    thread::scope(|scope| {
+        let waiting = scope.spawn(|| acquire(client.lock("r")).is_valid());
+        let all = || (0..3).all(|server| servers.command(server, &["ZCARD", "{r}:queue"]) == 1);
+        wait_until("the writer waits", all);
+        wait(reader.release());
+        assert!(waiting.join().unwrap());
     });
     wait_until("no key is left", || servers.are_empty());
 }

@@ -5,6 +5,7 @@
 use super::Acquire;
 use super::blocker::blocker;
 use crate::command::answer::Answered;
+use crate::command::keys::Keys;
 use crate::command::request::{Request, Subject};
 use crate::command::token::Token;
 use crate::error::Error;
@@ -33,6 +34,9 @@ impl Acquire {
     pub(super) async fn wait_in_local_queue(&mut self) -> Option<Error> {
         if self.place.as_ref()?.joined_behind_others() {
             self.begin_to_wait(None);
+            if let Some(mistake) = self.mistake.take() {
+                return Some(mistake);
+            }
         }
         let end = self.wait.map(|wait| self.arrived.plus(wait));
         let retry_delay = self.driver.options.retry_delay.longest;
@@ -68,7 +72,7 @@ impl Acquire {
     }
 
     /// Records that the acquire is kept waiting, by this holder if it is known. The first time, schedules the
-    /// warning for a caller that waits for its own lease.
+    /// warning for a caller that waits for its own lease. If that is shared, the acquire is a mistake.
     fn begin_to_wait(&mut self, holder: Option<&str>) {
         if !self.trace.begin_waiting(holder) || self.owner.is_none() {
             return;
@@ -76,6 +80,14 @@ impl Acquire {
         // Looking once is enough: while the owner waits here, it acquires no other lease.
         let own = self.renewer.find(&self.keys, |held| held.grant.owner == self.owner);
         let Some(held) = own else { return };
+        if held.subject().keys.iter().any(Keys::is_shared) {
+            self.mistake = Some(Error::config(format!(
+                "the caller holds {} in shared mode, so a wait for it would never end: use try_upgrade, or \
+                 release the shared lease first",
+                held.grant.resources
+            )));
+            return;
+        }
         let waiting = CancellationToken::new();
         self.reentrant_warning = Some(waiting.clone().drop_guard());
         let resources = self.resources.clone();

@@ -8,6 +8,7 @@ use crate::command::answer::answer;
 use crate::command::request::{Given, Request};
 use crate::error::{Error, ErrorCode, Result};
 use crate::lock::handover;
+use crate::lock::renewer::Renewer;
 use crate::lock::watcher::Watcher;
 use crate::runtime::Pending;
 use crate::runtime::clock;
@@ -67,7 +68,7 @@ impl HeldLease {
         totals.held.down();
         totals.holding.add(until.since(*sent));
         match ended {
-            Ended::Released => totals.releases.up(),
+            Ended::Released | Ended::Upgraded => totals.releases.up(),
             Ended::ClientClosed => totals.closed.up(),
             Ended::Detached => totals.detached.up(),
             Ended::Expired | Ended::AtLimit | Ended::Taken => totals.losses.up(),
@@ -156,7 +157,7 @@ impl HeldLease {
         let term = keep.map(|ttl| Term { ttl, ..self.grant.term });
         if let Some(keep) = term.and_then(|term| release.keep(now, term)) {
             // Only one release gets here.
-            let _ = self.grant.subject.keep.set(keep);
+            let _ = self.subject().keep.set(keep);
         }
         #[cfg(test)]
         crate::lock::steps::finished(&self.grant.subject);
@@ -214,8 +215,8 @@ impl HeldLease {
 
     /// Releases what is left of the lease that this one was adopted from: on nodes that have not granted the adoption.
     fn release_giver(&self) {
-        let Grant { subject, term, .. } = &*self.grant;
-        let giver = handover::release_giver(subject, *term, self.driver.turns());
+        let term = &self.grant.term;
+        let giver = handover::release_giver(&self.subject(), *term, self.driver.turns());
         let Some((request, gone)) = giver else { return };
         let node_timeout = self.driver.options.node_timeout(term.ttl);
         let Requests { holders, unanswered } = self.state().requests;
@@ -231,7 +232,7 @@ impl HeldLease {
     /// From then on, a repair can only set the key on a node that has not answered an earlier one. The text names
     /// these nodes.
     pub(crate) fn detach(&self, within: Duration) -> Result<String> {
-        let Grant { resources, modes, subject, fence, .. } = &*self.grant;
+        let Grant { resources, subject, fence, .. } = &*self.grant;
         let silent = {
             let mut state = self.state();
             let (now, silent) = (clock::now(), state.unanswered());
@@ -257,7 +258,38 @@ impl HeldLease {
         let until =
             self.driver.clocks.at(clock::now()).map_or(u64::MAX, |now| now.saturating_add(micros));
         let given = Given { token: Arc::new(subject.token.clone()), until, within };
-        Ok(self.driver.place().write((resources, modes), &given, silent))
+        Ok(self.driver.place().write((resources, &self.modes()), &given, silent))
+    }
+
+    /// Ends the lease because the round of its upgrade was won. Returns whether it was valid until now.
+    pub(crate) fn end_for_upgrade(&self) -> bool {
+        let is_valid = self.state().lease.upgraded(clock::now());
+        if is_valid {
+            self.release_done.cancel();
+            self.notify_watchers(clock::now());
+        }
+        is_valid
+    }
+
+    /// Ends an upgrade. If the lease is still valid, it is extended at once. If it has ended meanwhile and was not
+    /// upgraded, releases what GIVE BACK may have restored after that.
+    pub(crate) fn end_upgrade(self: &Arc<Self>, renewer: &Renewer) {
+        let ended = {
+            let mut state = self.state();
+            state.is_upgrading = false;
+            state.lease.ended(clock::now())
+        };
+        match ended {
+            None => renewer.wake(self),
+            Some(Ended::Upgraded) => {}
+            Some(_) => {
+                let request = self.release_request();
+                let node_timeout = self.driver.options.node_timeout(self.grant.term.ttl);
+                for node in 0..self.driver.nodes.len() {
+                    self.deliver_release(node, &request, node_timeout);
+                }
+            }
+        }
     }
 
     fn silent_error(&self, silent: NodeSet) -> Error {

@@ -37,6 +37,9 @@ impl HeldLease {
     /// end. `None` if the lease has ended.
     pub(crate) fn begin_verification(self: &Arc<Self>) -> Option<PendingExtension> {
         let mut state = self.state();
+        if state.is_upgrading {
+            return None;
+        }
         let now = clock::now();
         let extension = state.lease.verify(now, self.grant.term)?;
         let patience = self.driver.options.node_timeout(self.grant.term.ttl);
@@ -45,7 +48,7 @@ impl HeldLease {
 
     /// Returns the arguments of EXTEND: the lease's keys and token, and the new ttl.
     pub(crate) fn extend_target(&self, extension: &Extension) -> (Arc<Subject>, Duration) {
-        (Arc::clone(&self.grant.subject), extension.term().ttl)
+        (self.subject(), extension.term().ttl)
     }
 
     /// Returns the next step for the lease, and notifies its watchers if it has ended.
@@ -136,6 +139,9 @@ impl HeldLease {
             return None;
         }
         let mut state = self.state();
+        if state.is_upgrading {
+            return None;
+        }
         let ttl = state.lease.heal(clock::now(), self.grant.term)?;
         #[cfg(test)]
         crate::lock::steps::healing(&self.grant.subject);

@@ -108,9 +108,7 @@ impl Steps {
                 let given = self.subject();
                 let keys: Arc<[Keys]> = match self.random.u8(0..4) {
                     0 => Arc::clone(&subject.keys),
-                    1 if self.has_readers => {
-                        given.keys.iter().cloned().map(Keys::upgraded).collect()
-                    }
+                    1 if self.has_readers => given.keys.iter().map(upgraded).collect(),
                     _ => Arc::clone(&given.keys),
                 };
                 // The token of an upgrade is a new one.
@@ -210,6 +208,10 @@ impl Steps {
         self.subjects.push(Arc::clone(&subject));
         subject
     }
+}
+
+fn upgraded(keys: &Keys) -> Keys {
+    if keys.is_shared() { keys.clone().upgraded() } else { keys.clone() }
 }
 
 /// Returns what the in-memory node stores, in the form of a server's keys.

@@ -18,7 +18,7 @@ for i = 1, #KEYS, 2 do
     stop_reading(lock, readers, token)
   elseif left <= 0 then
     redis.call('DEL', lock)
-  elseif is_upgrade then
+  elseif is_upgrade and readers ~= lock then
     begin_reading(lock, readers, giver, left)
   else
     redis.call('SET', lock, giver, 'PX', left)

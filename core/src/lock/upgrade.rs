@@ -1,0 +1,120 @@
+//! Upgrading a shared lease: one try to make it exclusive, which never waits for other readers.
+//!
+//! An upgrade is a round of a new token that takes the place of the shared lease with TRANSFER: a node grants it if the
+//! lease is the only reader there. So the exclusive lease has a fence of its own. If the round is lost, GIVE BACK makes
+//! the lease a reader again; until then, the new token keeps others out for it. `lease.rs` starts this.
+
+use crate::command::keys::Keys;
+use crate::command::request::{Given, Request};
+use crate::config::mode::Modes;
+use crate::error::{Error, Result};
+use crate::lock::driver::Driver;
+use crate::lock::handover::Giver;
+use crate::lock::held::{Grant, HeldLease};
+use crate::lock::lease::Lease;
+use crate::lock::renewer::Renewer;
+use crate::lock::round::{RoundOptions, RunningRound};
+use crate::runtime::clock;
+use quorlock_protocol::{Event, Loss, Outcome};
+use std::sync::Arc;
+use tokio::sync::oneshot;
+
+/// Tries to upgrade a lease for which [`HeldLease::begin_upgrade`] was called, and answers `caller`: `None` if others
+/// read a resource.
+pub(crate) async fn upgrade(
+    held: Arc<HeldLease>,
+    renewer: Arc<Renewer>,
+    caller: oneshot::Sender<Result<Option<Lease>>>,
+) {
+    let result = match start(&held) {
+        Ok(round) => run(&held, &renewer, round).await,
+        Err(error) => Err(error),
+    };
+    held.end_upgrade(&renewer);
+    // Sending fails if the caller is gone. Dropping the new lease then releases it.
+    let _ = caller.send(result);
+}
+
+fn start(held: &HeldLease) -> Result<RunningRound> {
+    let driver = held.driver();
+    let (subject, term) = (held.subject(), held.grant.term);
+    let keys: Arc<[Keys]> = subject.keys.iter().map(upgraded).collect();
+    let nodes = driver.quorum.nodes();
+    // The lease relies on what GIVE BACK restores, so that does not depend on a node's wall clock.
+    let given = Given { token: Arc::new(subject.token.clone()), until: u64::MAX, within: term.ttl };
+    let giver = Giver { given, voters: (0..nodes).collect() };
+    let options = RoundOptions {
+        keys: &keys,
+        giver: Some(&giver),
+        term,
+        node_timeout: driver.options.node_timeout(term.ttl),
+        turns: driver.turns(),
+        queue_entry: None,
+        holder: held.grant.holder(),
+    };
+    RunningRound::start(driver, options)
+}
+
+fn upgraded(keys: &Keys) -> Keys {
+    if keys.is_shared() { keys.clone().upgraded() } else { keys.clone() }
+}
+
+async fn run(
+    held: &Arc<HeldLease>,
+    renewer: &Arc<Renewer>,
+    mut round: RunningRound,
+) -> Result<Option<Lease>> {
+    let driver = Arc::clone(held.driver());
+    let outcome = tokio::select! {
+        biased;
+        () = driver.closing.cancelled() => {
+            round.handle(Event::Abandon);
+            None
+        }
+        outcome = round.decide() => Some(outcome),
+    };
+    if let Some(Outcome::Won { fence, end }) = outcome {
+        let is_valid = held.end_for_upgrade();
+        let grant = Grant {
+            resources: held.grant.resources.clone(),
+            modes: Modes::default(),
+            subject: Arc::clone(&round.subject),
+            fence,
+            term: held.grant.term,
+            sent: round.sent,
+            end,
+            max_hold: held.grant.max_hold,
+            auto_extend: held.grant.auto_extend,
+            keep: held.grant.keep,
+            is_resumed: false,
+            owner: held.grant.owner,
+        };
+        let new = HeldLease::new(&driver, grant, round.granted(), round.requests());
+        let lease = Lease::new(renewer, Arc::clone(&new));
+        driver.detach(round.finish(Some(new)));
+        // If the shared lease has ended, the new one is dropped, which releases it.
+        return if is_valid { Ok(Some(lease)) } else { Err(held.lost_error()) };
+    }
+    round.take_ready_answers();
+    let error = match outcome {
+        None => Some(Error::closed().about(&held.grant.resources)),
+        Some(Outcome::Lost(Loss::NoQuorum)) => Some(driver.no_quorum(
+            &held.grant.resources,
+            &round.answers,
+            driver.options.node_timeout(held.grant.term.ttl),
+        )),
+        Some(_) => None,
+    };
+    give_back(&driver, held, round).await;
+    error.map_or(Ok(None), Err)
+}
+
+/// Undoes a lost round, and waits until the nodes that can be reached have made the lease a reader again.
+async fn give_back(driver: &Arc<Driver>, held: &HeldLease, round: RunningRound) {
+    let subject = Arc::clone(&round.subject);
+    round.finish(None).await;
+    let node_timeout = driver.options.node_timeout(held.grant.term.ttl);
+    let request = Request::GiveBack(subject);
+    let mut fan_out = driver.broadcast(request, clock::now(), node_timeout);
+    while fan_out.next().await.is_some() {}
+}
