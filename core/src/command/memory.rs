@@ -251,7 +251,16 @@ impl Entries {
     /// The tokens that hold a lock.
     #[cfg(test)]
     pub(crate) fn tokens(&self, now: Moment) -> Vec<Token> {
-        self.records.values().filter_map(|record| record.entry.token(now).cloned()).collect()
+        let tokens = |record: &Record<Token>| {
+            let readers: Vec<_> =
+                record.entry.shares(now).map(|(token, _)| token.clone()).collect();
+            if readers.is_empty() {
+                record.entry.token(now).cloned().into_iter().collect()
+            } else {
+                readers
+            }
+        };
+        self.records.values().flat_map(tokens).collect()
     }
 
     /// Whether any queue has waiters.

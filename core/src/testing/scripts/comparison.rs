@@ -108,7 +108,7 @@ impl Steps {
                 let given = self.subject();
                 let keys: Arc<[Keys]> = match self.random.u8(0..4) {
                     0 => Arc::clone(&subject.keys),
-                    1 if self.has_readers => given.keys.iter().map(upgraded).collect(),
+                    1..3 if self.has_readers => given.keys.iter().map(upgraded).collect(),
                     _ => Arc::clone(&given.keys),
                 };
                 // The token of an upgrade is a new one.

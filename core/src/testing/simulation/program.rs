@@ -6,7 +6,7 @@ use super::scenario::{RETRY_DELAY, Scenario};
 use super::witness::Witness;
 use crate::runtime::machine::Machine;
 use crate::runtime::timer::timeout;
-use crate::{Client, ErrorCode, Lease};
+use crate::{Client, ErrorCode, Lease, Mode};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::sleep as truly;
@@ -98,7 +98,8 @@ impl Program {
         let ttl = self.milliseconds(shortest..self.scenario.ttl.as_millis() as u64 + 1);
         let wait = Duration::from_millis([0, 50, 500, 2_000, 5_000][self.random(0..5) as usize]);
         let names: Vec<_> = resources.iter().map(usize::to_string).collect();
-        let lock = self.client.lock(names).ttl(ttl).wait(wait);
+        let shared: Vec<_> = names.iter().filter(|_| self.wants_to_read()).cloned().collect();
+        let lock = self.client.lock(names).shared_for(shared).ttl(ttl).wait(wait);
         let lock = lock.auto_extend(self.chance(50)).keep(self.some_keep());
         let began = self.process.world.elapsed();
         let waiting = self.witness.waits(&resources);
@@ -183,6 +184,11 @@ impl Program {
         }
     }
 
+    /// Whether to lock a resource in shared mode. The trace checker knows exclusive locks only.
+    fn wants_to_read(&self) -> bool {
+        !self.process.world.is_recorded() && self.chance(self.scenario.shared)
+    }
+
     /// Returns how long the nodes keep the key of a released lease: usually not at all. Waiters are not notified
     /// of a key that expires, so without faults, when they are served in order, it is never kept.
     fn some_keep(&self) -> Duration {
@@ -249,6 +255,17 @@ impl Program {
                 }
             }
             1 => return world.count("leases dropped"),
+            4 if self.wants_to_read() => {
+                if lease.downgrade().await.is_ok() {
+                    world.count("leases downgraded");
+                }
+            }
+            5 | 6 if lease.modes().any(|(_, mode)| mode == Mode::Shared) => {
+                if let Some(writer) = self.upgrade(&lease).await {
+                    self.witness.granted(&self.process, resources, &writer);
+                    return Box::pin(self.hold(writer, resources)).await;
+                }
+            }
             2 | 3 if self.hand_over(&lease, resources).await => return,
             _ => {}
         }
@@ -270,6 +287,45 @@ impl Program {
         let fence = lease.fences().next().map(|(_, fence)| fence);
         world.log(format!("{}: {fence:?} released: {released}", self.process.name));
         world.count(if was_valid { "leases released" } else { "leases lost" });
+    }
+
+    /// Tries to upgrade a shared lease.
+    async fn upgrade(&self, lease: &Lease) -> Option<Lease> {
+        let (world, began) = (&self.process.world, self.process.world.elapsed());
+        let was_valid = lease.is_valid();
+        let upgrading = lease.try_upgrade();
+        let upgraded = if self.chance(10) {
+            // The caller gives up. If the upgrade succeeds, the new lease is released.
+            tokio::select! {
+                biased;
+                upgraded = upgrading => upgraded,
+                () = truly(self.milliseconds(0..20)) => {
+                    world.count("upgrades cancelled");
+                    return None;
+                }
+            }
+        } else {
+            upgrading.await
+        };
+        self.in_time("an upgrade", began, Duration::ZERO);
+        match upgraded {
+            Ok(Some(writer)) => {
+                world.count("leases upgraded");
+                if lease.is_valid() || !was_valid || lease.loss().is_some() {
+                    self.wrong(lease, "is valid or counts as lost, although it was upgraded");
+                }
+                return Some(writer);
+            }
+            Ok(None) => world.count("upgrades refused"),
+            Err(error) => match error.code() {
+                ErrorCode::LeaseLost => {}
+                ErrorCode::NoQuorum if self.scenario.faults.pause.is_some() => {
+                    world.count("upgrades without a quorum");
+                }
+                _ => self.wrong(lease, &format!("was not upgraded: {error}")),
+            },
+        }
+        None
     }
 
     fn check_validity(&self, lease: &Lease, was_lost: &mut bool) {

@@ -27,6 +27,8 @@ pub(super) struct Scenario {
     /// The number of tasks of each process.
     pub(super) tasks: usize,
     pub(super) resources: usize,
+    /// How many of the resources are locked in shared mode, in per cent.
+    pub(super) shared: u64,
     /// The largest ttl that is used.
     pub(super) ttl: Duration,
     pub(super) node_timeout: Duration,
@@ -74,6 +76,7 @@ impl Scenario {
             processes: random.usize(2..5),
             tasks: random.usize(1..4),
             resources: random.usize(1..5),
+            shared: [0, 30, 70, 90][random.usize(..4)],
             ttl: Duration::from_millis(ttl),
             node_timeout: Duration::from_millis(match random.bool() {
                 true => random.u64(10..100),

@@ -2,10 +2,10 @@
 
 use super::desk::Desk;
 use super::process::{Process, within};
-use crate::Lease;
 use crate::lock::held::HeldLease;
 use crate::runtime::clock;
 use crate::runtime::machine::Machine;
+use crate::{Lease, Mode};
 use std::collections::{BTreeMap, HashSet};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -23,7 +23,10 @@ pub(super) struct Witness {
 struct Resource {
     /// The leases that may still be valid, with the processes that hold them.
     held: Vec<(Arc<Process>, Arc<HeldLease>)>,
+    /// The largest fence of all leases, and of those that were exclusive when they were granted.
     last_fence: u64,
+    last_exclusive: u64,
+    /// All fences. Shared leases may have the same one.
     fences: HashSet<u64>,
 }
 
@@ -124,12 +127,19 @@ impl Witness {
             "{name}: granted {number} with fence {fence}, valid for {:?}",
             lease.remaining()
         ));
+        let resource_name = number.to_string();
+        let is_shared = |held: &HeldLease| held.modes().of(&resource_name) == Mode::Shared;
+        let held = lease.held().expect("the lease belongs to this process");
+        let shares = is_shared(held);
+        if shares {
+            world.count("shared leases granted");
+        }
         let mut resource = self.resource(number);
         let is_valid = |process: &Arc<Process>, held: &HeldLease| {
             within(process, || held.state().lease.is_valid(clock::now()))
         };
         resource.held.retain(|(process, held)| !process.is_dead() && is_valid(process, held));
-        if !resource.fences.insert(fence) && self.fences_grow {
+        if !resource.fences.insert(fence) && self.fences_grow && !shares {
             world.violation(format!("{name} was granted {number} with fence {fence}, again"));
         }
         // A process that was stopped after it won the lock gets an expired lease, and other processes may
@@ -138,19 +148,25 @@ impl Witness {
             return world.count("leases granted too late");
         }
         for (holder, held) in &resource.held {
+            if shares && is_shared(held) {
+                world.count("leases shared with another holder");
+                continue;
+            }
             world.violation(format!(
                 "{name} was granted {number} with fence {fence} while {} holds it with {}",
                 holder.name, held.grant.fence
             ));
         }
-        if fence < resource.last_fence && self.fences_grow {
+        let last_fence = if shares { resource.last_exclusive } else { resource.last_fence };
+        if (fence < last_fence || fence == resource.last_exclusive) && self.fences_grow {
             world.violation(format!(
-                "{name} was granted {number} with fence {fence} after one with {}",
-                resource.last_fence
+                "{name} was granted {number} with fence {fence} after one with {last_fence}"
             ));
         }
         resource.last_fence = fence.max(resource.last_fence);
-        let held = lease.held().expect("the lease belongs to this process");
+        if !shares {
+            resource.last_exclusive = fence.max(resource.last_exclusive);
+        }
         resource.held.push((Arc::clone(process), Arc::clone(held)));
     }
 }
