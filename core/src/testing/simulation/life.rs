@@ -187,7 +187,9 @@ impl Life {
             for token in node.tokens() {
                 let maker = self.world.maker(&token);
                 if !self.world.is_late(&token) && !self.world.was_killed(&maker) {
-                    let text = format!("node {} is left with a token of {maker}", node.number);
+                    let shown = token.as_str().get(..6).unwrap_or_default();
+                    let text =
+                        format!("node {} is left with the token {shown} of {maker}", node.number);
                     self.world.violation(text);
                 }
             }
