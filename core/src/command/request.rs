@@ -45,6 +45,19 @@ impl Subject {
         self.keys.iter().any(|keys| matches!(keys.mode, Mode::Upgraded { .. }))
     }
 
+    /// Returns the keys with which the token of the giver is released. It may be a reader even if this lease is not:
+    /// where an upgrade was not granted.
+    pub(crate) fn giver_keys(&self) -> Arc<[Keys]> {
+        if self.is_upgraded() {
+            let keys = self.keys.iter().map(|keys| match keys.mode {
+                Mode::Upgraded { .. } => keys.clone().shared(),
+                _ => keys.clone(),
+            });
+            return keys.collect();
+        }
+        Arc::clone(&self.keys)
+    }
+
     /// Returns the token that this one takes over; its own if there is none.
     pub(crate) fn giver(&self) -> &Token {
         self.giver.as_ref().map_or(&self.token, |given| &given.token)

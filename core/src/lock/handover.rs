@@ -33,7 +33,7 @@ pub(crate) fn release_giver(
     turns: Turns,
 ) -> Option<(Request, Moment)> {
     let given = subject.giver.as_ref()?;
-    let subject = Subject::new(Arc::clone(&subject.keys), (*given.token).clone(), None);
+    let subject = Subject::new(subject.giver_keys(), (*given.token).clone(), None);
     let gone = Term { ttl: given.within, ..term }.gone(clock::now());
     Some((Request::release(&Arc::new(subject), turns), gone))
 }
