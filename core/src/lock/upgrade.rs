@@ -73,8 +73,9 @@ async fn run(
         }
         outcome = round.decide() => Some(outcome),
     };
-    if let Some(Outcome::Won { fence, end }) = outcome {
-        let is_valid = held.end_for_upgrade();
+    if let Some(Outcome::Won { fence, end }) = outcome
+        && held.end_for_upgrade()
+    {
         let grant = Grant {
             resources: held.grant.resources.clone(),
             modes: Modes::default(),
@@ -92,8 +93,7 @@ async fn run(
         let new = HeldLease::new(&driver, grant, round.granted(), round.requests());
         let lease = Lease::new(renewer, Arc::clone(&new));
         driver.detach(round.finish(Some(new)));
-        // If the shared lease has ended, the new one is dropped, which releases it.
-        return if is_valid { Ok(Some(lease)) } else { Err(held.lost_error()) };
+        return Ok(Some(lease));
     }
     round.take_ready_answers();
     let error = match outcome {
@@ -103,18 +103,19 @@ async fn run(
             &round.answers,
             driver.options.node_timeout(held.grant.term.ttl),
         )),
-        Some(_) => None,
+        // The shared lease has ended meanwhile. If it was released, that waits for what is given back.
+        Some(Outcome::Won { .. }) => Some(held.lost_error()),
+        Some(Outcome::Lost(_)) => None,
     };
     give_back(&driver, held, round).await;
     error.map_or(Ok(None), Err)
 }
 
-/// Undoes a lost round, and waits until the nodes that can be reached have made the lease a reader again.
+/// Undoes the round, and waits until the nodes that can be reached have made the lease a reader again.
 async fn give_back(driver: &Arc<Driver>, held: &HeldLease, round: RunningRound) {
-    let subject = Arc::clone(&round.subject);
-    round.finish(None).await;
     let node_timeout = driver.options.node_timeout(held.grant.term.ttl);
-    let request = Request::GiveBack(subject);
+    let request = Request::GiveBack(Arc::clone(&round.subject));
     let mut fan_out = driver.broadcast(request, clock::now(), node_timeout);
     while fan_out.next().await.is_some() {}
+    round.finish(None).await;
 }

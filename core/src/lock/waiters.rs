@@ -73,6 +73,9 @@ pub(crate) struct Place {
     keys: Arc<[Keys]>,
     number: u64,
     arrived: Moment,
+    /// The waiter's ticket, once it is registered for notifications. It must not change while others compare theirs with
+    /// it: the nodes' clocks do not run at this client's rate.
+    ticket: Option<Ticket>,
     turn: oneshot::Receiver<Turn>,
     /// `Some` once the waiter is registered with the subscriber.
     notifications: Option<NotificationChannel>,
@@ -122,6 +125,7 @@ impl Waiters {
             keys,
             number,
             arrived,
+            ticket: None,
             turn,
             notifications,
             connections,
@@ -267,12 +271,13 @@ impl Place {
 
     /// Returns the waiter's entry for the nodes' queues. `None` if it is not registered for notifications, or
     /// if no node has reported its clock yet: the ticket is a time by the nodes' clocks.
-    pub(crate) fn queue_entry(&self) -> Option<QueueEntry> {
+    pub(crate) fn queue_entry(&mut self) -> Option<QueueEntry> {
         self.notifications.as_ref()?;
-        let subscriber = &self.waiters.subscriber;
+        let Waiters { subscriber, clocks, .. } = &*self.waiters;
+        self.ticket = self.ticket.or_else(|| clocks.at(self.arrived));
         Some(QueueEntry {
             waiter: queue::name(subscriber.channel(), self.number),
-            ticket: self.waiters.clocks.at(self.arrived)?,
+            ticket: self.ticket?,
             nodes: subscriber.connected(),
             alive: Arc::downgrade(&self.alive),
         })

@@ -167,7 +167,7 @@ impl Acquire {
     /// Joins the queues of newly subscribed nodes, in the background. A node on which the resource is free
     /// notifies the waiter at once.
     fn join_queues(&mut self) {
-        let Some(entry) = self.place.as_ref().and_then(Place::queue_entry) else { return };
+        let Some(entry) = self.place.as_mut().and_then(Place::queue_entry) else { return };
         let QueueEntry { waiter, ticket, nodes, alive } = entry;
         if nodes == self.joined {
             return;

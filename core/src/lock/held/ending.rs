@@ -169,11 +169,12 @@ impl HeldLease {
         }
         let held = Arc::clone(self);
         let task = async move {
+            held.wait_for_upgrade().await;
             let driver = &held.driver;
             let node_timeout = driver.options.node_timeout(held.grant.term.ttl);
             let patience = held.grant.term.patience().max(node_timeout);
             let request = held.release_request();
-            let mut fan_out = driver.broadcast(request.clone(), now, patience);
+            let mut fan_out = driver.broadcast(request.clone(), clock::now(), patience);
             held.release_giver();
             while let Some((node, answered)) = fan_out.next().await {
                 if answered.is_err() {
@@ -271,8 +272,8 @@ impl HeldLease {
         is_valid
     }
 
-    /// Ends an upgrade. If the lease is still valid, it is extended at once. If it has ended meanwhile and was not
-    /// upgraded, releases what GIVE BACK may have restored after that.
+    /// Ends an upgrade. If the lease is still valid, it is extended at once. If it was lost meanwhile, releases what
+    /// GIVE BACK may have restored after that; a release waits for the end of the upgrade.
     pub(crate) fn end_upgrade(self: &Arc<Self>, renewer: &Renewer) {
         let ended = {
             let mut state = self.state();
@@ -281,7 +282,7 @@ impl HeldLease {
         };
         match ended {
             None => renewer.wake(self),
-            Some(Ended::Upgraded) => {}
+            Some(Ended::Upgraded | Ended::Released) => {}
             Some(_) => {
                 let request = self.release_request();
                 let node_timeout = self.driver.options.node_timeout(self.grant.term.ttl);

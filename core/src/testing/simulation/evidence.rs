@@ -14,6 +14,8 @@ struct EvidenceState {
     /// For each process and lock key, when a node last refused the lock: another token held it, or another
     /// waiter had precedence.
     refusals: HashMap<(String, String), Duration>,
+    /// For each process, when it last raised a fence.
+    raises: HashMap<String, Duration>,
     troubles: Vec<Trouble>,
 }
 
@@ -43,6 +45,15 @@ impl Evidence {
         let state = self.state();
         let refusal = |lock: &String| state.refusals.get(&(process.to_owned(), lock.clone()));
         locks.iter().filter_map(refusal).max().copied()
+    }
+
+    pub(super) fn raised(&self, now: Duration, process: &str) {
+        self.state().raises.insert(process.to_owned(), now);
+    }
+
+    /// Whether this process has raised a fence at any time since `since`.
+    pub(super) fn has_raised(&self, process: &str, since: Duration) -> bool {
+        self.state().raises.get(process).is_some_and(|raised| *raised >= since)
     }
 
     /// Records the beginning of a trouble.

@@ -272,6 +272,9 @@ async fn deliver(
 
 impl simulated::Connection for Connection {
     fn ask(&self, request: &Request, on_answer: OnAnswer) {
+        if let (Request::Raise { .. }, Some(process)) = (request, self.process.upgrade()) {
+            process.world.evidence.raised(process.world.elapsed(), &process.name);
+        }
         let (reply, answered) = oneshot::channel();
         self.send(Body::Ask(request.clone(), reply));
         let Some(process) = self.process.upgrade() else { return };
