@@ -66,6 +66,8 @@ pub(crate) struct LeaseState {
     subject: Arc<Subject>,
     /// Whether the lease is being upgraded. Until that is over, nothing extends or repairs it.
     is_upgrading: bool,
+    /// The subjects of upgrades that failed, and the nodes that have not answered GIVE BACK.
+    undone: Vec<(Arc<Subject>, NodeSet)>,
     /// The schedule of automatic extensions; `None` if the lease is not renewed.
     upkeep: Option<Upkeep>,
     /// When the automatic extension under way was sent; `None` if there is none.
@@ -130,7 +132,8 @@ impl LeaseState {
     /// The nodes that may set the key later, because of a request under way.
     fn unanswered(&self) -> NodeSet {
         let heals = self.unanswered_heals.iter().copied();
-        heals.chain(self.requests.unanswered.iter()).collect()
+        let undone = self.undone.iter().flat_map(|(_, silent)| silent.iter());
+        heals.chain(undone).chain(self.requests.unanswered.iter()).collect()
     }
 
     /// Whether no request is under way that sets the key.
@@ -164,6 +167,7 @@ impl HeldLease {
             lease,
             subject: Arc::clone(&grant.subject),
             is_upgrading: false,
+            undone: Vec::new(),
             upkeep: grant.auto_extend.then(|| Upkeep::new(grant.term)),
             renewal_sent: None,
             failure_reports: Vec::new(),

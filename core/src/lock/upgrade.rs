@@ -15,7 +15,7 @@ use crate::lock::lease::Lease;
 use crate::lock::renewer::Renewer;
 use crate::lock::round::{RoundOptions, RunningRound};
 use crate::runtime::clock;
-use quorlock_protocol::{Event, Loss, Outcome};
+use quorlock_protocol::{Event, Loss, NodeSet, Outcome};
 use std::sync::Arc;
 use tokio::sync::oneshot;
 
@@ -114,8 +114,15 @@ async fn run(
 /// Undoes the round, and waits until the nodes that can be reached have made the lease a reader again.
 async fn give_back(driver: &Arc<Driver>, held: &HeldLease, round: RunningRound) {
     let node_timeout = driver.options.node_timeout(held.grant.term.ttl);
-    let request = Request::GiveBack(Arc::clone(&round.subject));
+    let subject = Arc::clone(&round.subject);
+    let request = Request::GiveBack(Arc::clone(&subject));
     let mut fan_out = driver.broadcast(request, clock::now(), node_timeout);
-    while fan_out.next().await.is_some() {}
+    let mut silent = NodeSet::EMPTY;
+    while let Some((node, answered)) = fan_out.next().await {
+        if answered.is_err() {
+            silent.insert(node);
+        }
+    }
+    held.keep_undone(subject, silent);
     round.finish(None).await;
 }

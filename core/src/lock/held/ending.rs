@@ -5,7 +5,7 @@
 
 use super::{Grant, HeldLease, Requests, answer_caller};
 use crate::command::answer::answer;
-use crate::command::request::{Given, Request};
+use crate::command::request::{Given, Request, Subject};
 use crate::error::{Error, ErrorCode, Result};
 use crate::lock::handover;
 use crate::lock::renewer::Renewer;
@@ -176,6 +176,7 @@ impl HeldLease {
             let request = held.release_request();
             let mut fan_out = driver.broadcast(request.clone(), clock::now(), patience);
             held.release_giver();
+            held.release_undone();
             while let Some((node, answered)) = fan_out.next().await {
                 if answered.is_err() {
                     held.deliver_release(node, &request, node_timeout);
@@ -289,6 +290,29 @@ impl HeldLease {
                 for node in 0..self.driver.nodes.len() {
                     self.deliver_release(node, &request, node_timeout);
                 }
+                self.release_undone();
+            }
+        }
+    }
+
+    /// Records the nodes that may give the keys back to this lease later, after an upgrade with this subject.
+    pub(crate) fn keep_undone(&self, subject: Arc<Subject>, silent: NodeSet) {
+        if !silent.is_empty() {
+            self.state().undone.push((subject, silent));
+        }
+    }
+
+    /// Releases what the nodes may have given back to this lease, or may yet give back.
+    fn release_undone(&self) {
+        let undone = std::mem::take(&mut self.state().undone);
+        let gone = self.grant.key_gone_by(self.grant.term.ttl);
+        let node_timeout = self.driver.options.node_timeout(self.grant.term.ttl);
+        for (subject, silent) in undone {
+            let undo = Request::release(&subject, self.driver.turns());
+            for node in silent.iter() {
+                // After the first one, a GIVE BACK that is still under way finds nothing to give back.
+                let requests = [undo.clone(), self.release_request()];
+                self.driver.deliver_in_turn(node, requests, node_timeout, gone);
             }
         }
     }
