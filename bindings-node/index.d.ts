@@ -89,7 +89,7 @@ export class ClosedError extends QuorlockError {
 type Resources = string | readonly string[]
 
 /** Options that a client sets for all its locks, and that a lock may override. Durations in milliseconds. */
-interface SharedOptions {
+interface CommonOptions {
   /**
    * The time in ms for which the nodes keep a lock that is not extended: 10 to 86,400,000. Default:
    * 10,000.
@@ -120,7 +120,7 @@ interface SharedOptions {
 }
 
 /** Options of a client. Durations in milliseconds. */
-export interface ClientOptions extends SharedOptions {
+export interface ClientOptions extends CommonOptions {
   /**
    * The maximum time that one node may take to answer one request: 1 to 3,600,000. Default
    * (`null`): a twentieth of the ttl, but at least 10 and at most 200.
@@ -161,8 +161,17 @@ export interface Credentials {
   password: string
 }
 
+/** How a lock holds a resource: alone, or together with others in shared mode. */
+export type Mode = 'exclusive' | 'shared'
+
 /** Options of a lock. Durations in milliseconds. */
-export interface LockOptions extends SharedOptions {
+export interface LockOptions extends CommonOptions {
+  /**
+   * `exclusive`: nobody else holds the resource at the same time. `shared`: any number of holders share it, and none
+   * holds it exclusively. An object sets the mode of each resource; those that it does not name are exclusive. Default:
+   * `exclusive`.
+   */
+  mode?: Mode | Readonly<Record<string, Mode>> | undefined
   /** Cancels the acquire: the promise rejects with the signal's reason, and no key is left on the nodes. */
   signal?: AbortSignal | undefined
 }
@@ -203,6 +212,10 @@ export class Lease implements AsyncDisposable {
    * resource may have any name, such as `__proto__`. Each read returns a new object.
    */
   readonly fences: Readonly<Record<string, number>>
+  /** The mode of the resources; `null` if it is not the same for all of them. */
+  readonly mode: Mode | null
+  /** The mode of each resource. A frozen object without a prototype, like `fences`. */
+  readonly modes: Readonly<Record<string, Mode>>
   /** The ttl in ms with which the lease was acquired. `extend` does not change it. */
   readonly ttl: number
   /** Whether the lock is held now, by the local clock. Once `false`, it never becomes `true` again. */
@@ -227,6 +240,26 @@ export class Lease implements AsyncDisposable {
    * validity of the lease is then unchanged.
    */
   extend(ttl?: number): Promise<void>
+  /**
+   * Keeps an exclusive lease in shared mode from now on, with the same fence, and lets others share it. A lease of several
+   * resources is then shared for all of them. Does nothing if the lease is shared already.
+   *
+   * Resolves when a majority of the nodes has answered, or all have had `nodeTimeout` for it. The others follow when the
+   * lease is extended. Rejects with {@link LeaseLostError} if the lease has ended.
+   */
+  downgrade(): Promise<void>
+  /**
+   * Tries once to make a shared lease exclusive. If nobody else reads, resolves to an exclusive lease with a larger
+   * fence, and this one ends; it does not count as lost. If others read one of the resources, resolves to `null`, and this
+   * lease stays as it is.
+   *
+   * It never waits for the other readers: two readers that waited for each other would wait forever. To wait, release the
+   * lease and acquire an exclusive one; others may have written in between.
+   *
+   * The lease is not renewed during the try. Rejects with {@link LeaseLostError} if it has ended, with
+   * {@link QuorumError} if too few nodes can vote, and with {@link ConfigError} for an exclusive lease.
+   */
+  tryUpgrade(): Promise<Lease | null>
   /**
    * Gives the lease up, so that another client can adopt it, in any process and language. Resolves to the text to
    * pass to {@link Client.adopt}. It is a secret: anyone who has it, and access to the nodes, can adopt the lease.
@@ -369,6 +402,19 @@ export class Diagnosis {
   toString(): string
 }
 
+/** A holder of a resource in shared mode. */
+export interface Reader {
+  /** The name of the reader: what it calls itself; `null` if it has none. */
+  readonly holder: string | null
+  /** The first 8 characters of its token, which tell readers apart. The rest is secret. */
+  readonly token: string
+  /**
+   * The time in ms until its lease expires if it is not extended: on this node or, in a {@link Status}, on so many that
+   * no majority has it.
+   */
+  readonly remaining: number
+}
+
 /** What one node stores about a resource. */
 export interface NodeStatus {
   /** The node's URL, without user and password. */
@@ -380,8 +426,10 @@ export interface NodeStatus {
   readonly outcome: NodeReport['outcome']
   /** Details, such as the server's error text; may be empty. */
   readonly detail: string
-  /** The name of the holder; `null` if it has none, or another program stored the key. */
+  /** The name of the holder; `null` if it has none, if there are readers, or if another program stored the key. */
   readonly holder: string | null
+  /** The holders in shared mode. The resource is `held` by them together. */
+  readonly readers: readonly Reader[]
   /**
    * The first 8 characters of the token in the key, which tell holders apart; `null` if there is no key, or its
    * value is not text.
@@ -406,10 +454,12 @@ export interface Status {
    */
   readonly state: 'free' | 'held' | 'contested' | 'unknown'
   /**
-   * The name of the holder: what it calls itself. `null` if the state is not `held`, if the holder has no name, or if
-   * another program holds the resource.
+   * The name of the holder: what it calls itself. `null` if the state is not `held`, if the holder has no name, if there
+   * are readers, or if another program holds the resource.
    */
   readonly holder: string | null
+  /** The holders in shared mode: those that a majority of the nodes has. */
+  readonly readers: readonly Reader[]
   /**
    * The first 8 characters of the holder's token, which tell holders apart; `null` if the state is not `held`. The
    * rest is secret.
@@ -616,9 +666,10 @@ export class Client implements AsyncDisposable {
   ): Promise<T>
   /**
    * Resolves to whether the lock is held on so many nodes that it could not be acquired now; for several
-   * resources, whether any of them is. Rejects with {@link QuorumError} if too few nodes answer.
+   * resources, whether any of them is. `mode` is that in which it would be acquired: see {@link LockOptions}. Rejects with
+   * {@link QuorumError} if too few nodes answer.
    */
-  locked(resources: Resources): Promise<boolean>
+  locked(resources: Resources, options?: Pick<LockOptions, 'mode'>): Promise<boolean>
   /**
    * Adopts a lease that its holder has detached: see {@link Lease.detach}, which resolves to `text`. Resolves to a new
    * lease of the same resources, with a larger fence. At most one adopter wins.
@@ -633,7 +684,7 @@ export class Client implements AsyncDisposable {
    * version of quorlock, or of other nodes or another `keyPrefix`, or for an invalid option, and with
    * {@link ClosedError} if the client is closed.
    */
-  adopt(text: string, options?: LockOptions): Promise<Lease>
+  adopt(text: string, options?: Omit<LockOptions, 'mode'>): Promise<Lease>
   /**
    * Campaigns for the leader of a resource, and calls `lead` with the lease whenever elected. The leader is the holder of
    * the lock on the resource; candidates wait for it without a limit, also while too few nodes can vote. Resolves to the
@@ -654,7 +705,7 @@ export class Client implements AsyncDisposable {
   elect<T>(resource: string, lead: (lease: Lease, signal: AbortSignal) => T | PromiseLike<T>): Promise<T>
   elect<T>(
     resource: string,
-    options: Omit<LockOptions, 'wait'>,
+    options: Omit<LockOptions, 'wait' | 'mode'>,
     lead: (lease: Lease, signal: AbortSignal) => T | PromiseLike<T>,
   ): Promise<T>
   /**

@@ -130,6 +130,14 @@ function refuseCloning(object, advice) {
   Object.defineProperty(object, 'uncloneable', { value: Symbol(advice), enumerable: true })
 }
 
+/** Returns a frozen object with the value of each resource. */
+function byResource(resources, values) {
+  // Without a prototype, a resource may have any name, such as `__proto__`.
+  const object = Object.create(null)
+  for (const [index, resource] of resources.entries()) object[resource] = values[index]
+  return Object.freeze(object)
+}
+
 class Lease {
   #native
   #signal
@@ -162,11 +170,15 @@ class Lease {
   }
 
   get fences() {
-    // Without a prototype, a resource may have any name, such as `__proto__`.
-    const fences = Object.create(null)
-    const numbers = this.#native.fences()
-    for (const [index, resource] of this.resources.entries()) fences[resource] = numbers[index]
-    return Object.freeze(fences)
+    return byResource(this.resources, this.#native.fences())
+  }
+
+  get mode() {
+    return this.#native.mode
+  }
+
+  get modes() {
+    return byResource(this.resources, this.#native.modes())
   }
 
   get ttl() {
@@ -193,6 +205,17 @@ class Lease {
     const site = callSite()
     warnAboutUnit(ttl)
     unwrap(await resultOf(this.#native.extend(ttl)), site)
+  }
+
+  async downgrade() {
+    const site = callSite()
+    unwrap(await resultOf(this.#native.downgrade()), site)
+  }
+
+  async tryUpgrade() {
+    const site = callSite()
+    const lease = unwrap(await resultOf(this.#native.tryUpgrade()), site)
+    return lease && new Lease(lease)
   }
 
   async detach(options) {
@@ -266,10 +289,11 @@ function camelCase(json) {
 
 /** Converts the status of a resource from JSON of the core. */
 function statusOf(json) {
-  const { sinceMs, expiresInMs: remaining, nodes, ...status } = camelCase(JSON.parse(json))
+  const { sinceMs, expiresInMs: remaining, readers, nodes, ...status } = camelCase(JSON.parse(json))
   const since = sinceMs === null ? null : new Date(sinceMs)
-  const nodeOf = ({ expiresInMs, ...node }) => ({ ...node, remaining: expiresInMs })
-  return { ...status, since, remaining, nodes: nodes.map(nodeOf) }
+  const readerOf = ({ expiresInMs, ...reader }) => ({ ...reader, remaining: expiresInMs })
+  const nodeOf = ({ expiresInMs, readers, ...node }) => ({ ...node, readers: readers.map(readerOf), remaining: expiresInMs })
+  return { ...status, since, readers: readers.map(readerOf), remaining, nodes: nodes.map(nodeOf) }
 }
 
 class Diagnosis {
@@ -396,9 +420,10 @@ class Client {
     return result
   }
 
-  async locked(resources) {
+  async locked(resources, options) {
     const site = callSite()
-    return unwrap(await resultOf(this.#native.locked(namesOf(resources))), site)
+    const rest = optionsNamed(['mode'], options)
+    return unwrap(await resultOf(this.#native.locked(namesOf(resources), rest)), site)
   }
 
   async adopt(text, options) {

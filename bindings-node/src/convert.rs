@@ -78,14 +78,37 @@ pub(crate) fn values(options: Object<'_>) -> Result<Vec<(String, OptionValue)>> 
 /// Converts a JavaScript value to an option value. The core decides whether it is valid.
 pub(crate) fn value(given: Unknown<'_>) -> Result<OptionValue> {
     if !given.is_array()? {
-        return item(given);
+        return match plain(given)? {
+            Some(object) => map(&object),
+            None => item(given),
+        };
     }
     let array: Object<'_> = convert(given)?;
     let items = (0..array.get_array_length()?).map(|index| item(array.get_element(index)?));
     Ok(OptionValue::List(items.collect::<Result<_>>()?))
 }
 
-/// Converts a value that may be an item of an array. The items of an inner array are not converted: an
+/// Returns the object if it has no class of its own.
+fn plain(given: Unknown<'_>) -> Result<Option<Object<'_>>> {
+    if given.get_type()? != ValueType::Object || given.is_buffer()? {
+        return Ok(None);
+    }
+    let object = convert(given)?;
+    Ok(class(&object)?.is_none_or(|class| class == "Object").then_some(object))
+}
+
+/// Converts a plain object. A property that is `undefined` is not set.
+fn map(object: &Object<'_>) -> Result<OptionValue> {
+    let mut values = Vec::new();
+    for name in Object::keys(object)? {
+        if let Some(given) = given(object.get_named_property(&name)?)? {
+            values.push((name, item(given)?));
+        }
+    }
+    Ok(OptionValue::Map(values))
+}
+
+/// Converts a value that may be an item of an array or of an object. The items of an inner array are not converted: an
 /// array may be an item of itself.
 pub(crate) fn item(given: Unknown<'_>) -> Result<OptionValue> {
     Ok(match given.get_type()? {

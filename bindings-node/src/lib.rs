@@ -133,8 +133,8 @@ impl Client {
 
     /// Starts a check whether any of the resources is locked. The result is a boolean.
     #[napi(catch_unwind)]
-    pub fn locked(&self, resources: Vec<String>) -> Result<f64> {
-        let locked = self.client.lock(resources).locked();
+    pub fn locked(&self, resources: Vec<String>, options: Option<Object<'_>>) -> Result<f64> {
+        let locked = self.lock_of(resources, options)?.locked();
         begin(&self.mailbox, locked, |locked| outcome(locked, Either8::B))
     }
 
@@ -273,6 +273,18 @@ impl Lease {
         self.lease.fences().map(|(_, fence)| fence as f64).collect()
     }
 
+    /// The mode of the resources; `null` if it is not the same for all of them.
+    #[napi(getter, catch_unwind)]
+    pub fn mode(&self) -> Either<&'static str, Null> {
+        self.lease.mode().map_or(Either::B(Null), |mode| Either::A(mode.as_str()))
+    }
+
+    /// Returns the modes, in the order of the resources.
+    #[napi(catch_unwind)]
+    pub fn modes(&self) -> Vec<&'static str> {
+        self.lease.modes().map(|(_, mode)| mode.as_str()).collect()
+    }
+
     /// Whether the lock is held now, by the local clock.
     #[napi(getter, catch_unwind)]
     pub fn valid(&self) -> bool {
@@ -315,6 +327,23 @@ impl Lease {
         let ttl = convert::given(ttl)?.map(value).transpose()?;
         let extended = self.lease.extend_by(Dialect::JavaScript, ttl.as_ref());
         begin(&self.mailbox, extended, |extended| outcome(extended, Either8::E))
+    }
+
+    /// Starts to make the lease shared. The result is `undefined`.
+    #[napi(catch_unwind)]
+    pub fn downgrade(&self) -> Result<f64> {
+        begin(&self.mailbox, self.lease.downgrade(), |downgraded| outcome(downgraded, Either8::E))
+    }
+
+    /// Starts to upgrade the lease. The result is a lease, or `null` if others read a resource.
+    #[napi(catch_unwind)]
+    pub fn try_upgrade(&self) -> Result<f64> {
+        let mailbox = Weak::clone(&self.mailbox);
+        let lease = |lease: Option<_>| match lease {
+            Some(lease) => Either8::A(Lease { lease, mailbox }),
+            None => Either8::F(Null),
+        };
+        begin(&self.mailbox, self.lease.try_upgrade(), |upgraded| outcome(upgraded, lease))
     }
 
     /// Starts to detach the lease, for an adopter within so many ms; `undefined` for the default. The result is a

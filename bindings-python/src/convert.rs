@@ -36,10 +36,21 @@ pub(crate) fn value(given: &Bound<'_, PyAny>) -> OptionValue {
             Err(_) => OptionValue::NotUnicode,
         };
     }
+    if let Ok(dict) = given.cast::<PyDict>() {
+        let names: Option<_> = dict.iter().map(|(name, given)| text(&name).zip(Some(item(&given)))).collect();
+        return names.map_or_else(|| OptionValue::Other(NOT_NAMES.to_owned()), OptionValue::Map);
+    }
     match items(given) {
         Some(items) => OptionValue::List(items.iter().map(item).collect()),
         None => OptionValue::Other(kind(given)),
     }
+}
+
+/// A dict whose keys are not all strings, as an error message calls it.
+const NOT_NAMES: &str = "a dict with keys that are no strings";
+
+fn text(given: &Bound<'_, PyAny>) -> Option<String> {
+    given.cast::<PyString>().ok()?.to_str().ok().map(str::to_owned)
 }
 
 /// Returns the items of a list or a tuple.
@@ -48,12 +59,12 @@ fn items<'py>(given: &Bound<'py, PyAny>) -> Option<Vec<Bound<'py, PyAny>>> {
     list.or_else(|_| given.cast::<PyTuple>().map(|tuple| tuple.iter().collect())).ok()
 }
 
-/// Converts an item of a list. The items of an inner list are not converted: a list may be an item
-/// of itself.
+/// Converts an item of a list or a dict. The items of an inner one are not converted: a list may be an
+/// item of itself.
 fn item(given: &Bound<'_, PyAny>) -> OptionValue {
     match items(given) {
-        Some(_) => OptionValue::Other(kind(given)),
-        None => value(given),
+        None if !given.is_instance_of::<PyDict>() => value(given),
+        _ => OptionValue::Other(kind(given)),
     }
 }
 

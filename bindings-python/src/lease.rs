@@ -12,10 +12,11 @@ use crate::convert::{error, value, warn_about_unit};
 use crate::exit;
 use crate::inbox::Inbox;
 use once_cell::race::OnceBox;
+use pyo3::IntoPyObjectExt;
 use pyo3::exceptions::PyBaseException;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
-use quorlock::Dialect;
+use quorlock::{Dialect, Mode};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
@@ -62,6 +63,20 @@ impl Lease {
             fences.set_item(resource, fence)?;
         }
         Ok(fences)
+    }
+
+    #[getter]
+    fn mode(&self) -> Option<&'static str> {
+        self.0.mode().map(Mode::as_str)
+    }
+
+    #[getter]
+    fn modes<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        let modes = PyDict::new(py);
+        for (resource, mode) in self.0.modes() {
+            modes.set_item(resource, mode.as_str())?;
+        }
+        Ok(modes)
     }
 
     #[getter]
@@ -115,6 +130,23 @@ impl Lease {
             extended.map_err(|e| error(py, &e))?;
             Ok(py.None())
         }))
+    }
+
+    fn downgrade(&self, py: Python<'_>) -> Pending {
+        let _entered = exit::enter(py);
+        Pending::of(self.0.downgrade(), |py, downgraded| {
+            downgraded.map_err(|e| error(py, &e))?;
+            Ok(py.None())
+        })
+    }
+
+    /// Starts to upgrade the lease. The result is a native lease, or `None` if others read a resource.
+    fn try_upgrade(&self, py: Python<'_>) -> Pending {
+        let _entered = exit::enter(py);
+        Pending::of(self.0.try_upgrade(), |py, upgraded| {
+            let upgraded = upgraded.map_err(|e| error(py, &e))?;
+            upgraded.map(|lease| Py::new(py, Lease(lease))).transpose()?.into_py_any(py)
+        })
     }
 
     /// Starts to detach the lease. The result is a [`Detached`].

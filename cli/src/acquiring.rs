@@ -33,6 +33,17 @@ impl Source {
         }
     }
 
+    /// Sets the mode of each resource.
+    fn shared(self, wanted: &Acquiring) -> Self {
+        match self {
+            Self::Lock(lock) if wanted.shared => Self::Lock(lock.shared()),
+            Self::Lock(lock) if !wanted.shared_for.is_empty() => {
+                Self::Lock(lock.shared_for(&*wanted.shared_for))
+            }
+            source => source,
+        }
+    }
+
     pub(crate) fn checked(self) -> Result<Self, Error> {
         Ok(match self {
             Self::Lock(lock) => Self::Lock(lock.checked()?),
@@ -71,7 +82,7 @@ pub(crate) async fn acquire(
     if let Some(holder) = &wanted.holder {
         source = source.option("--holder", &OptionValue::Text(holder.clone()));
     }
-    let source = source.checked()?;
+    let source = source.shared(wanted).checked()?;
     let outage = outage(wanted.outage.as_ref())?;
     let mut is_outage_known = false;
     loop {

@@ -181,6 +181,13 @@ pub(crate) struct Acquiring {
     /// How long to retry, from the start, while too few nodes can vote: forever for no limit [default: 0]
     #[arg(long, value_name = "DURATION", env = "QUORLOCK_OUTAGE", value_parser = duration::parse)]
     pub(crate) outage: Option<OptionValue>,
+    /// Lock in shared mode: any number of clients hold the resources at the same time, if all of them do so in shared
+    /// mode
+    #[arg(long, short)]
+    pub(crate) shared: bool,
+    /// Lock this one of the resources in shared mode, and others exclusively. Can be given several times
+    #[arg(long, value_name = "RESOURCE", conflicts_with = "shared")]
+    pub(crate) shared_for: Vec<String>,
     /// The name that others see while they wait, at most 128 bytes; '' for none [default: HOST:PID]
     #[arg(long, value_name = "NAME", env = "QUORLOCK_HOLDER")]
     pub(crate) holder: Option<String>,
@@ -360,6 +367,9 @@ pub(crate) fn parse(arguments: &[OsString]) -> Result<Arguments, clap::Error> {
             return conflict(
                 "--adopt takes no resource: the text of the lease names its resources",
             );
+        }
+        if run.get_flag("adopt") && (is_flag(run, "shared") || is_flag(run, "shared_for")) {
+            return conflict("--adopt takes no mode: the lease keeps its own");
         }
         let own = ["max_hold", "keep", "kill_after"];
         if run.get_flag("detach") && own.into_iter().any(|name| is_flag(run, name)) {

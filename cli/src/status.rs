@@ -5,7 +5,7 @@ use crate::connect::client;
 use crate::duration::show;
 use crate::exit;
 use crate::output::{Failure, Output};
-use quorlock::{NodeStatus, State, Status};
+use quorlock::{NodeStatus, Reader, State, Status};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 pub(crate) async fn status(
@@ -38,6 +38,9 @@ pub(crate) async fn status(
 pub(crate) fn describe(status: &Status, output: &Output) -> String {
     let state = output.paint(status.state.as_str());
     let mut text = format!("{}: {state}{}\n", printable(&status.resource), summary(status));
+    for reader in &status.readers {
+        text += &format!("  {}\n", describe_reader(reader));
+    }
     for node in &status.nodes {
         text += &format!("  {}: {}\n", node.address, describe_node(node, output));
     }
@@ -51,16 +54,34 @@ pub(crate) fn summary(status: &Status) -> String {
     let fence = status.fence.filter(|_| status.state == State::Held);
     let fence = fence.map(|fence| format!("fence {fence}"));
     let left = expiry(status).map(|left| format!("free in {} unless it is renewed", show(left)));
-    let by = status.holder.as_ref().map(|holder| format!("by {}", printable(holder)));
+    let by = readers(&status.readers).or(status.holder.as_deref().map(printable));
+    let by = by.map(|by| format!("by {by}"));
     let words: String = [by, held_for].iter().flatten().map(|words| format!(" {words}")).collect();
     let parts = [token, fence, left, waiters(status)].into_iter().flatten();
     words + &parts.map(|part| format!(", {part}")).collect::<String>()
 }
 
-/// Returns the name of the holder, or the beginning of its token if it has none; `None` if the resource is not held.
+/// Returns the name of the holder, the beginning of its token if it has none, or the number of readers; `None` if the
+/// resource is not held.
 pub(crate) fn holder(status: &Status) -> Option<String> {
     let token = || status.token.as_ref().map(|token| format!("token {token}…"));
-    status.holder.as_deref().map(printable).or_else(token)
+    let of_one = || status.holder.as_deref().map(printable).or_else(token);
+    readers(&status.readers).or_else(of_one)
+}
+
+/// Says how many clients hold the resource in shared mode, if any do.
+fn readers(readers: &[Reader]) -> Option<String> {
+    match readers.len() {
+        0 => None,
+        1 => Some("1 reader".to_owned()),
+        count => Some(format!("{count} readers")),
+    }
+}
+
+fn describe_reader(reader: &Reader) -> String {
+    let left = show(Duration::from_millis(reader.expires_in_ms));
+    let name = reader.holder.as_deref().map_or_else(String::new, |name| format!("{}, ", printable(name)));
+    format!("reader {name}token {}…, for {left} more", reader.token)
 }
 
 /// Returns for how long the resource has been held, by the nodes' clocks and that of this machine.
@@ -87,6 +108,10 @@ fn describe_node(node: &NodeStatus, output: &Output) -> String {
     use quorlock::NodeOutcome::{Held, Missing};
     let outcome = match (node.outcome, &node.holder, &node.token) {
         (Missing, ..) => output.paint("free"),
+        (Held, ..) if !node.readers.is_empty() => {
+            let by = readers(&node.readers).unwrap_or_default();
+            format!("{} by {by}", output.paint("held"))
+        }
         (Held, Some(holder), _) => format!("{} by {}", output.paint("held"), printable(holder)),
         (Held, None, Some(token)) => format!("{} by token {token}…", output.paint("held")),
         (Held, None, None) => format!("{} by a value that is not a token", output.paint("held")),

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
         NodeDiagnosis,
         NodeStats,
         NodeStatus,
+        Reader,
         Stats,
         Status,
     )
@@ -61,6 +62,7 @@ __all__ = [
     "NodeStatus",
     "QuorlockError",
     "QuorumError",
+    "Reader",
     "Stats",
     "Status",
     "Watch",
@@ -76,6 +78,7 @@ _REPORTS = {
     "NodeDiagnosis",
     "NodeStats",
     "NodeStatus",
+    "Reader",
     "Stats",
     "Status",
 }

@@ -1,13 +1,13 @@
 """The public class `Client` and its options. The native client does the work."""
 
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Never, TypedDict, Unpack, cast, overload
 
 from . import _quorlock
 from ._async import result
 from ._election import Election, Watch
-from ._lease import Duration, Lease
+from ._lease import Duration, Lease, Mode
 from ._lock import Lock, LockDecorator
 from ._options import CLIENT, given
 
@@ -20,8 +20,8 @@ Credentials = Callable[[str], _Login | Awaitable[_Login]]
 """Takes the address of a node, and returns the user or None, and the password."""
 
 
-class LockOptions(TypedDict, total=False):
-    """Options of a single lock. Durations are in seconds, or a `timedelta`."""
+class _CommonOptions(TypedDict, total=False):
+    """Options of a lock, and of a client for its locks."""
 
     ttl: Duration
     """The time for which the nodes keep the lock if it is not renewed: 10 ms to 24 h. Default:
@@ -44,7 +44,16 @@ class LockOptions(TypedDict, total=False):
     lock before: 10 ms to 24 h. None or 0 deletes the key. Default: None."""
 
 
-class ClientOptions(LockOptions, total=False):
+class LockOptions(_CommonOptions, total=False):
+    """Options of a single lock. Durations are in seconds, or a `timedelta`."""
+
+    mode: Mode | Mapping[str, Mode]
+    """`exclusive`: nobody else holds the resource at the same time. `shared`: any number of holders
+    share it, and none holds it exclusively. A dict sets the mode of each resource; those that it
+    does not name are exclusive. Default: `exclusive`."""
+
+
+class ClientOptions(_CommonOptions, total=False):
     """Options of a client, and the defaults for its locks. Durations are in seconds, or a
     `timedelta`."""
 
@@ -171,6 +180,7 @@ class Client:
         max_hold: Duration | None = CLIENT,
         holder: str | None = CLIENT,
         keep: Duration | None = CLIENT,
+        mode: Mode | Mapping[str, Mode] = "exclusive",
         **unknown: Never,
     ) -> Lock | LockDecorator:
         """Returns the lock on 1 to 64 resources, to be used with `with`, `async with`, `acquire` or
@@ -202,6 +212,8 @@ class Client:
         - `keep`: the time from the release for which the nodes keep the key, so that nobody else
           acquires the lock before: for jobs that hosts start by their own clocks. 10 ms to 24 h;
           None or 0 deletes the key; None if the client does not set it.
+        - `mode`: `exclusive`, or `shared` for any number of holders that all hold it in shared
+          mode. A dict sets the mode of each resource; those that it does not name are exclusive.
 
         Raises ConfigError if there is no resource, if one is empty, longer than 8,192 bytes or
         given twice, or for an invalid option.
@@ -213,6 +225,7 @@ class Client:
             max_hold=max_hold,
             holder=holder,
             keep=keep,
+            mode=mode,
             **unknown,
         )
         if len(resources) == 1 and callable(resources[0]):

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from contextvars import copy_context
 from datetime import timedelta
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 from . import _quorlock
 from ._async import inbox_of, result, running_loop
@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 
 Duration = float | timedelta
 """Seconds, or a `timedelta`."""
+
+Mode = Literal["exclusive", "shared"]
+"""How a lock holds a resource: alone, or together with others in shared mode."""
 
 
 class Lease(_quorlock.LeaseBlock):
@@ -110,6 +113,17 @@ class Lease(_quorlock.LeaseBlock):
         return self._native.fences
 
     @property
+    def mode(self) -> Mode | None:
+        """`exclusive` or `shared`; None if the mode is not the same for all resources: see
+        `modes`."""
+        return self._native.mode
+
+    @property
+    def modes(self) -> dict[str, Mode]:
+        """The mode of each resource, in the order given, as a new dict."""
+        return self._native.modes
+
+    @property
     def valid(self) -> bool:
         """Whether the lock is held now, by the local clock; sends no request to the nodes.
 
@@ -139,6 +153,39 @@ class Lease(_quorlock.LeaseBlock):
     async def extend_async(self, ttl: Duration | None = None) -> None:
         """The asyncio form of `extend`. Cancelling it does not stop the extension."""
         await result(self._native.extend(ttl))
+
+    def downgrade(self) -> None:
+        """Keeps an exclusive lease in shared mode from now on, with the same fence, and lets others
+        share it. A lease of several resources is then shared for all of them. Does nothing if the
+        lease is shared already.
+
+        Returns when a majority of the nodes has answered, or all have had `node_timeout` for it.
+        The others follow when the lease is extended. Raises LeaseLostError if the lease has ended.
+        """
+        self._native.downgrade().wait()
+
+    async def downgrade_async(self) -> None:
+        """The asyncio form of `downgrade`. Cancelling it does not stop the change."""
+        await result(self._native.downgrade())
+
+    def try_upgrade(self) -> "Lease | None":
+        """Tries once to make a shared lease exclusive. If nobody else reads, returns an exclusive
+        lease with a larger fence, and this one ends; it does not count as lost. If others read one
+        of the resources, returns None, and this lease stays as it is.
+
+        It never waits for the other readers: two readers that waited for each other would wait
+        forever. To wait, release the lease and acquire an exclusive one; others may have written in
+        between.
+
+        The lease is not renewed during the try. Raises LeaseLostError if it has ended, QuorumError
+        if too few nodes can vote, and ConfigError for an exclusive lease.
+        """
+        return _lease_or_none(self._native.try_upgrade().wait())
+
+    async def try_upgrade_async(self) -> "Lease | None":
+        """The asyncio form of `try_upgrade`. If it is cancelled, an exclusive lease that it gets is
+        released."""
+        return _lease_or_none(await result(self._native.try_upgrade()))
 
     def detach(self, within: Duration | None = None) -> str:
         """Gives the lease up, so that another client can adopt it, in any process and language.
@@ -258,6 +305,10 @@ class Lease(_quorlock.LeaseBlock):
         fences = self.fences.items()
         held = ", ".join(f"{_quorlock.shortened(name)!r} (fence {fence})" for name, fence in fences)
         return f"<quorlock.Lease of {held}, {state}>"
+
+
+def _lease_or_none(native: _quorlock.Lease | None) -> Lease | None:
+    return None if native is None else Lease(native)
 
 
 def _text(detached: _quorlock.Detached) -> str:

@@ -124,6 +124,23 @@ class Leader:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Reader:
+    """A holder of a resource in shared mode."""
+
+    holder: str | None
+    """The name of the reader: what it calls itself. None if it has none."""
+    token: str
+    """The first 8 characters of its token, which tell readers apart. The rest is secret."""
+    remaining: float
+    """The time until its lease expires if it is not renewed, in seconds: on this node or, in a
+    `Status`, on so many that no majority has it."""
+
+    @classmethod
+    def _of(cls, decoded: dict[str, Any]) -> "Reader":
+        return cls(remaining=decoded.pop("expires_in_ms") / 1000, **decoded)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class NodeStatus:
     """What one node stores about a resource."""
 
@@ -135,7 +152,10 @@ class NodeStatus:
     detail: str
     """Details, such as the error text of the server. May be empty."""
     holder: str | None
-    """The name of the holder. None if it has none, or another program stored the key."""
+    """The name of the holder. None if it has none, if there are readers, or if another program
+    stored the key."""
+    readers: tuple[Reader, ...]
+    """The holders in shared mode. The resource is `held` by them together."""
     token: str | None
     """The first 8 characters of the token in the key, which tell holders apart. None if there is no
     key, or its value is not text."""
@@ -148,7 +168,10 @@ class NodeStatus:
 
     @classmethod
     def _of(cls, decoded: dict[str, Any]) -> "NodeStatus":
-        return cls(remaining=_seconds(decoded.pop("expires_in_ms")), **decoded)
+        remaining, readers = decoded.pop("expires_in_ms"), decoded.pop("readers")
+        return cls(
+            remaining=_seconds(remaining), readers=tuple(map(Reader._of, readers)), **decoded
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -163,7 +186,9 @@ class Status:
     attempt that failed have not expired. `unknown`: too few nodes answered to tell."""
     holder: str | None
     """The name of the holder: what it calls itself. None if the state is not `held`, if the holder
-    has no name, or if another program holds the resource."""
+    has no name, if there are readers, or if another program holds the resource."""
+    readers: tuple[Reader, ...]
+    """The holders in shared mode: those that a majority of the nodes has."""
     token: str | None
     """The first 8 characters of the holder's token, which tell holders apart. None if the state is
     not `held`. The rest is secret."""
@@ -189,6 +214,7 @@ class Status:
         return cls(
             since=None if since is None else datetime.fromtimestamp(since / 1000, UTC),
             remaining=_seconds(remaining),
+            readers=tuple(map(Reader._of, status.pop("readers"))),
             nodes=tuple(NodeStatus._of(node) for node in status.pop("nodes")),
             **status,
         )

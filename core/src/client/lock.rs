@@ -98,14 +98,18 @@ impl Lock {
 
     /// Locks these of the resources in [shared mode](Lock::shared), and the others exclusively.
     pub fn shared_for(self, resources: impl Into<Resources>) -> Self {
-        self.modes(Modes::Shared(resources.into().to_vec().into()))
+        self.modes(Modes::shared(resources.into().to_vec()))
     }
 
     pub(crate) fn modes(mut self, modes: Modes) -> Self {
-        if let Err(error) = modes.check(&self.resources) {
+        self.options.mode = modes;
+        self.with_checked_modes()
+    }
+
+    fn with_checked_modes(mut self) -> Self {
+        if let Err(error) = self.options.mode.check(&self.resources) {
             self.mistake.get_or_insert(error);
         }
-        self.options.mode = modes;
         self
     }
 
@@ -123,7 +127,7 @@ impl Lock {
             }
             self.mistake.get_or_insert(error);
         }
-        self
+        self.with_checked_modes()
     }
 
     /// Sets an option of an election by name.

@@ -34,8 +34,8 @@ impl Mode {
 pub(crate) enum Modes {
     /// All have this one.
     All(Mode),
-    /// These are shared. All others are exclusive.
-    Shared(Arc<[String]>),
+    /// These have these. All others are exclusive.
+    Each(Arc<[(String, Mode)]>),
 }
 
 impl Default for Modes {
@@ -45,11 +45,18 @@ impl Default for Modes {
 }
 
 impl Modes {
+    /// These resources are shared, and all others exclusive.
+    pub(crate) fn shared(resources: impl IntoIterator<Item = String>) -> Self {
+        Self::Each(resources.into_iter().map(|resource| (resource, Mode::Shared)).collect())
+    }
+
     pub(crate) fn of(&self, resource: &str) -> Mode {
         match self {
             Self::All(mode) => *mode,
-            Self::Shared(shared) if shared.iter().any(|name| name == resource) => Mode::Shared,
-            Self::Shared(_) => Mode::Exclusive,
+            Self::Each(modes) => {
+                let own = modes.iter().find(|(name, _)| name == resource);
+                own.map(|(_, mode)| *mode).unwrap_or_default()
+            }
         }
     }
 
@@ -61,15 +68,14 @@ impl Modes {
 
     /// The reverse of [`Modes::shared_positions`]. Ignores positions without a resource.
     pub(crate) fn with_shared_positions(resources: &Resources, positions: &[usize]) -> Self {
-        let shared = positions.iter().filter_map(|position| resources.get(*position).cloned());
-        Self::Shared(shared.collect())
+        Self::shared(positions.iter().filter_map(|position| resources.get(*position).cloned()))
     }
 
     /// Fails if it names a resource that is none of these.
     pub(crate) fn check(&self, resources: &Resources) -> Result<()> {
-        let Self::Shared(shared) = self else { return Ok(()) };
-        match shared.iter().find(|name| !resources.contains(*name)) {
-            Some(name) => Err(Error::config(format!(
+        let Self::Each(modes) = self else { return Ok(()) };
+        match modes.iter().find(|(name, _)| !resources.contains(name)) {
+            Some((name, _)) => Err(Error::config(format!(
                 "the mode of {} is given, which is not a resource of this lock; its resources are {resources}",
                 Quoted(name)
             ))),

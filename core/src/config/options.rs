@@ -5,6 +5,7 @@
 
 use crate::config::holder::{self, Invalid, MAX_HOLDER};
 use crate::config::mode::{Mode, Modes};
+use crate::config::resources::Quoted;
 use crate::config::value::{Dialect, OptionValue};
 use crate::error::duration::HumanDuration;
 use crate::error::{Error, Result};
@@ -354,14 +355,31 @@ impl Setting<'_> {
     }
 
     fn mode(&self) -> Result<Modes> {
-        let mode = match self.value {
+        let one_of = |what: &str, value: &OptionValue, more: &str| {
+            let [exclusive, shared] = [Mode::Exclusive, Mode::Shared].map(Mode::as_str);
+            let given = match value {
+                // A mode is no secret.
+                OptionValue::Text(word) if !word.is_empty() => Quoted(word).to_string(),
+                value => value.shown(self.dialect),
+            };
+            let message = format!("{what} must be {exclusive:?} or {shared:?}{more}, not {given}");
+            Error::config(message)
+        };
+        let word = |value: &OptionValue| match value {
             OptionValue::Text(word) => Mode::parse(word),
             _ => None,
         };
-        mode.map(Modes::All).ok_or_else(|| {
-            let [exclusive, shared] = [Mode::Exclusive, Mode::Shared].map(Mode::as_str);
-            self.wrong(&format!("{exclusive:?} or {shared:?}"))
-        })
+        let name = self.dialect.name(self.name);
+        let OptionValue::Map(modes) = self.value else {
+            let more = format!(", or {} with one of these for each resource", self.dialect.map());
+            return word(self.value).map(Modes::All).ok_or_else(|| one_of(&name, self.value, &more));
+        };
+        let of_each = modes.iter().map(|(resource, value)| {
+            let what = format!("{name} of {}", Quoted(resource));
+            let mode = word(value).ok_or_else(|| one_of(&what, value, ""))?;
+            Ok((resource.clone(), mode))
+        });
+        Ok(Modes::Each(of_each.collect::<Result<_>>()?))
     }
 
     fn yes_or_no(&self) -> Result<bool> {

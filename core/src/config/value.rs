@@ -120,6 +120,15 @@ impl Dialect {
         }
     }
 
+    /// The language's term for names with values.
+    pub(crate) fn map(self) -> &'static str {
+        match self {
+            Self::JavaScript => "an object",
+            Self::Python => "a dict",
+            Self::Rust | Self::CommandLine => "a map",
+        }
+    }
+
     /// The language's term for a sequence of values.
     pub(crate) fn list(self) -> &'static str {
         if self == Self::JavaScript { "an array" } else { "a list" }
@@ -140,6 +149,8 @@ pub enum OptionValue {
     Number(f64),
     /// A sequence, such as the nodes or the range of `retry_delay`.
     List(Vec<OptionValue>),
+    /// Names with values, such as the mode of each resource.
+    Map(Vec<(String, OptionValue)>),
     /// A string.
     Text(String),
     /// A string with lone surrogates, which is not Unicode text.
@@ -164,6 +175,7 @@ impl OptionValue {
                 }
             }
             Self::List(items) => format!("{} of {}", dialect.list(), items.len()),
+            Self::Map(_) => dialect.map().to_owned(),
             Self::Text(text) if text.is_empty() => "an empty string".to_owned(),
             Self::Text(_) => "a string".to_owned(),
             Self::NotUnicode => "a string with lone surrogates".to_owned(),

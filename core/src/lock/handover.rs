@@ -151,7 +151,7 @@ mod tests {
 
     fn text() -> String {
         let resources = Resources::from(["orders:42", "ü \"x\"\n"]);
-        let modes = Modes::Shared(["orders:42".to_owned()].into());
+        let modes = Modes::shared(["orders:42".to_owned()]);
         place(&NODES, "p:").write((&resources, &modes), &given(TOKEN), NodeSet::from_iter([1]))
     }
 

@@ -138,6 +138,13 @@ impl Lease {
         self.grant.resources.iter().map(move |resource| (&**resource, modes.of(resource)))
     }
 
+    /// The mode of the resources; `None` if it is not the same for all of them.
+    pub fn mode(&self) -> Option<Mode> {
+        let mut modes = self.modes().map(|(_, mode)| mode);
+        let first = modes.next()?;
+        modes.all(|mode| mode == first).then_some(first)
+    }
+
     /// Returns each resource with its fencing token.
     pub fn fences(&self) -> impl Iterator<Item = (&str, u64)> {
         // One number serves all resources: it is larger than the last fence of each.
