@@ -2,7 +2,7 @@
 //! `tests/cross/holder.js`.
 #![allow(clippy::unwrap_used, reason = "a test program ends at anything unexpected")]
 
-use quorlock::{Client, Error, Lease};
+use quorlock::{Client, Dialect, Error, Lease, OptionValue};
 use serde_json::{Value, json};
 use std::collections::HashMap;
 use std::io::stdin;
@@ -30,7 +30,16 @@ async fn run(
 ) -> Result<Value, Error> {
     let name = |verb: &str| command[verb].as_str().map(str::to_owned);
     if let Some(resource) = name("lock") {
-        let lease = client.lock(&*resource).acquire().await?;
+        let mut lock = client.lock(&*resource);
+        let options = command["options"].as_object().into_iter().flatten();
+        for (name, value) in options {
+            let value = match value {
+                Value::String(text) => OptionValue::Text(text.clone()),
+                value => OptionValue::Number(value.as_f64().unwrap()),
+            };
+            lock = lock.option(Dialect::JavaScript, name, &value);
+        }
+        let lease = lock.acquire().await?;
         let held = json!({ "fence": lease.fence(), "token": lease.token() });
         leases.insert(resource, lease);
         Ok(held)

@@ -107,6 +107,28 @@ def test_each_language_adopts_what_another_has_detached(
                     language.adopt(text)
 
 
+def test_languages_share_a_resource(servers: Servers) -> None:
+    shared = {"mode": "shared", "wait": 0}
+    with (
+        quorlock.Client(servers.urls, wait=0) as client,
+        node_holder(servers.urls) as node,
+        rust_holder(servers.urls) as rust,
+    ):
+        config = client.lock("r", mode="shared")
+        with config as reader:
+            answers = [holder.ask(lock="r", options=shared)["ok"] for holder in (node, rust)]
+            fences = [int(answer["fence"]) for answer in answers]
+            assert min(fences) >= reader.fence
+            assert client.lock("r").try_acquire() is None
+            assert node.ask(release="r") == rust.ask(release="r") == {"ok": True}
+        writer = int(node.ask(lock="r", options={"wait": 10_000})["ok"]["fence"])
+        assert writer > max(fences)
+        assert config.try_acquire() is None
+        assert rust.ask(lock="r", options=shared)["error"] == "TIMEOUT"
+        assert node.ask(release="r") == {"ok": True}
+    wait_until(lambda: is_free(servers, "r"))
+
+
 def test_the_command_line_takes_and_gives_leases(
     languages: list[Language], servers: Servers
 ) -> None:

@@ -157,6 +157,35 @@ def test_quorlock_excludes_a_peer(fleet: Fleet) -> None:
     wait_until(fleet.is_free)
 
 
+def test_readers_exclude_a_peer(fleet: Fleet) -> None:
+    config = fleet.client.lock(fleet.resource, mode="shared")
+    first = config.acquire()
+    with config as last:
+        wait_until(lambda: fleet.tokens() == ["shared"] * len(fleet.servers))
+        assert not fleet.process.acquire(fleet.resource, TTL)
+        last.extend()
+        assert first.release()
+        assert not fleet.process.acquire(fleet.resource, TTL), "not excluded by the last reader"
+    wait_until(lambda: fleet.process.acquire(fleet.resource, TTL))
+    fleet.await_stragglers()
+    fleet.process.release(fleet.resource)
+    wait_until(fleet.is_free)
+
+
+def test_a_peer_excludes_readers(fleet: Fleet) -> None:
+    assert fleet.process.acquire(fleet.resource, TTL)
+    fleet.await_stragglers()
+    theirs = fleet.tokens()
+    config = fleet.client.lock(fleet.resource, mode="shared")
+    assert config.try_acquire() is None
+    assert config.locked()
+    assert fleet.tokens() == theirs
+    fleet.process.release(fleet.resource)
+    with config, config:
+        assert not fleet.process.acquire(fleet.resource, TTL)
+    wait_until(fleet.is_free)
+
+
 def test_a_peer_extends_while_quorlock_waits(fleet: Fleet) -> None:
     if not fleet.peer.extends:
         pytest.skip(f"{fleet.peer} has no extension")
@@ -201,6 +230,20 @@ def test_a_late_release_of_a_peer_leaves_quorlocks_key(fleet: Fleet) -> None:
         # This acquire follows the release on the same connections, so the nodes have handled both.
         assert not fleet.process.acquire(fleet.resource, TTL)
         assert fleet.tokens() == mine
+        lease.extend()
+    wait_until(fleet.is_free)
+
+
+def test_a_late_release_of_a_peer_leaves_the_readers(fleet: Fleet) -> None:
+    assert fleet.process.acquire(fleet.resource, TTL)
+    fleet.await_stragglers()
+    fleet.delete_key()
+    with fleet.client.lock(fleet.resource, mode="shared") as lease:
+        wait_until(lambda: fleet.tokens() == ["shared"] * len(fleet.servers))
+        fleet.process.release(fleet.resource)
+        # This acquire follows the release on the same connections, so the nodes have handled both.
+        assert not fleet.process.acquire(fleet.resource, TTL)
+        assert fleet.tokens() == ["shared"] * len(fleet.servers)
         lease.extend()
     wait_until(fleet.is_free)
 

@@ -1,0 +1,210 @@
+"""Locks in shared mode: readers and writers."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from nodes import is_free
+from servers import Servers
+from waiting import TIMEOUT, wait_until
+
+import quorlock
+
+
+@pytest.fixture
+def servers(start_servers: Callable[..., Servers]) -> Servers:
+    return start_servers(3)
+
+
+@pytest.fixture
+def client(servers: Servers) -> Iterator[quorlock.Client]:
+    with quorlock.Client(servers.urls, ttl=600, wait=0) as client:
+        yield client
+
+
+def test_readers_share_and_keep_writers_out(client: quorlock.Client, servers: Servers) -> None:
+    config = client.lock("config", mode="shared")
+    with config as one, config as other:
+        assert (one.mode, one.modes) == ("shared", {"config": "shared"})
+        assert one.valid and other.valid
+        with pytest.raises(quorlock.LockTimeoutError):
+            client.lock("config").acquire()
+        assert client.lock("config").locked()
+        assert not config.locked()
+    with client.lock("config") as writer:
+        assert writer.mode == "exclusive"
+        assert writer.fence > max(one.fence, other.fence)
+        assert config.try_acquire() is None
+        assert config.locked()
+    wait_until(lambda: is_free(servers, "config"))
+
+
+def test_each_of_several_resources_has_its_mode(client: quorlock.Client) -> None:
+    mixed = client.lock("account", "rates", mode={"rates": "shared"})
+    with mixed as lease:
+        assert (lease.mode, lease.modes) == (None, {"account": "exclusive", "rates": "shared"})
+        with client.lock("rates", mode="shared"):
+            pass
+        assert client.lock("account", mode="shared").try_acquire() is None
+        assert client.lock("rates").try_acquire() is None
+
+
+def test_writer_that_waits_goes_before_later_readers(servers: Servers) -> None:
+    with quorlock.Client(servers.urls) as client, quorlock.Client(servers.urls, wait=0) as late:
+        reader = client.lock("r", mode="shared").acquire()
+        order: list[str] = []
+
+        def write() -> None:
+            with client.lock("r"):
+                order.append("writer")
+
+        def read() -> None:
+            with late.lock("r", mode="shared", wait=TIMEOUT):
+                order.append("reader")
+
+        writer = threading.Thread(target=write)
+        writer.start()
+        wait_until(lambda: client.status("r").waiters == 1)
+        assert late.lock("r", mode="shared").try_acquire() is None
+        second = threading.Thread(target=read)
+        second.start()
+        wait_until(lambda: client.status("r").waiters == 2)
+        reader.release()
+        writer.join()
+        second.join()
+        assert order == ["writer", "reader"]
+
+
+def test_downgraded_lease_is_shared_with_the_same_fence(client: quorlock.Client) -> None:
+    with client.lock("r") as lease:
+        fence = lease.fence
+        lease.downgrade()
+        lease.downgrade()
+        assert (lease.mode, lease.fence, lease.valid) == ("shared", fence, True)
+        with client.lock("r", mode="shared") as other:
+            assert other.fence >= fence
+        assert client.lock("r").try_acquire() is None
+    with pytest.raises(quorlock.LeaseLostError):
+        lease.downgrade()
+
+
+def test_only_reader_is_upgraded(client: quorlock.Client, servers: Servers) -> None:
+    config = client.lock("r", mode="shared")
+    lost: list[Any] = []
+    with config as lease:
+        lease.on_lost(lost.append)
+        with config:
+            assert lease.try_upgrade() is None
+            assert (lease.valid, lease.mode) == (True, "shared")
+        upgraded = lease.try_upgrade()
+        assert upgraded is not None
+        assert not lease.valid
+        with pytest.raises(quorlock.LeaseLostError, match="was upgraded: use the new lease"):
+            lease.check()
+        with upgraded:
+            assert (upgraded.mode, upgraded.resources) == ("exclusive", ("r",))
+            assert upgraded.fence > lease.fence
+            assert config.try_acquire() is None
+            with pytest.raises(quorlock.ConfigError, match="it is exclusive already"):
+                upgraded.try_upgrade()
+    assert lost == []
+    wait_until(lambda: is_free(servers, "r"))
+    assert client.stats().losses == 0
+
+
+def test_asyncio_forms(client: quorlock.Client, servers: Servers) -> None:
+    async def run() -> None:
+        async with client.lock("r") as lease:
+            await lease.downgrade_async()
+            upgraded = await lease.try_upgrade_async()
+            assert upgraded is not None
+            async with upgraded:
+                assert client.lock("r", mode="shared").try_acquire() is None
+            assert await client.lock("r", mode="shared").locked_async() is False
+
+    asyncio.run(run())
+    wait_until(lambda: is_free(servers, "r"))
+
+
+def test_cancelled_upgrade_leaves_the_reader_or_nothing(
+    client: quorlock.Client, servers: Servers
+) -> None:
+    async def run() -> None:
+        for turns in range(20):
+            lease = await client.lock("r", mode="shared", wait=TIMEOUT).acquire_async()
+            task = asyncio.ensure_future(lease.try_upgrade_async())
+            for _ in range(turns):
+                await asyncio.sleep(0)
+            task.cancel()
+            try:
+                upgraded = await task
+            except asyncio.CancelledError:
+                await lease.release_async()
+            else:
+                assert upgraded is not None
+                assert await upgraded.release_async()
+
+    asyncio.run(run())
+    wait_until(lambda: is_free(servers, "r"))
+
+
+def test_caller_who_waits_for_its_own_shared_lease_is_told(client: quorlock.Client) -> None:
+    with (
+        client.lock("r", mode="shared"),
+        pytest.raises(quorlock.ConfigError, match="use try_upgrade"),
+    ):
+        client.lock("r", wait=None).acquire()
+
+
+def test_status_lists_the_readers(client: quorlock.Client) -> None:
+    names = ("web-1", "web-2")
+    leases = [client.lock("r", mode="shared", holder=name).acquire() for name in names]
+    status = client.status("r")
+    assert (status.state, status.holder) == ("held", None)
+    assert sorted(str(reader.holder) for reader in status.readers) == ["web-1", "web-2"]
+    assert all(0 < reader.remaining <= 600 for reader in status.readers)
+    assert all(len(node.readers) == 2 for node in status.nodes)
+    assert {report.outcome for report in client.force_release("r")} == {"confirmed"}
+    assert client.status("r").readers == ()
+    assert not any(lease.release() for lease in leases)
+
+
+def test_shared_lease_is_adopted_as_one(client: quorlock.Client) -> None:
+    with client.lock("r", mode="shared"):
+        text = client.lock("r", mode="shared").acquire().detach()
+        with client.adopt(text) as adopted:
+            assert adopted.mode == "shared"
+
+
+@pytest.mark.parametrize(
+    ("mode", "message"),
+    [
+        ("read", 'mode must be "exclusive" or "shared", or a dict with one of these for each '
+         'resource, not "read"'),
+        (None, "not None"),
+        (True, "not True"),
+        ({"r": "write"}, 'mode of "r" must be "exclusive" or "shared", not "write"'),
+        ({"x": "shared"}, 'the mode of "x" is given, which is not a resource of this lock'),
+        ({1: "shared"}, "a dict with keys that are no strings"),
+    ],
+)  # fmt: skip
+def test_invalid_mode_is_a_config_error(client: quorlock.Client, mode: Any, message: str) -> None:
+    with pytest.raises(quorlock.ConfigError) as caught:
+        client.lock("r", mode=mode)
+    assert message in str(caught.value)
+
+
+def test_mode_is_no_option_of_a_client_an_election_or_an_adoption(client: quorlock.Client) -> None:
+    shared: Any = {"mode": "shared"}
+    with pytest.raises(quorlock.ConfigError):
+        quorlock.Client(["memory://a"], **shared)
+    with pytest.raises(quorlock.ConfigError, match="there is one leader"):
+        client.elect("r", **shared)
+    text = client.lock("r").acquire().detach()
+    with pytest.raises(quorlock.ConfigError, match="the lease keeps its mode"):
+        client.adopt(text, **shared)
+    client.adopt(text).release()
