@@ -2,7 +2,7 @@
 //! like the chaos test.
 #![allow(clippy::unwrap_used, reason = "a test program ends at anything unexpected")]
 
-use quorlock::{Client, Error, ErrorCode, Lease, Pending};
+use quorlock::{Client, Error, ErrorCode, Lease, Mode, Pending};
 use rustix::time::{ClockId, clock_gettime};
 use serde_json::{Value, json};
 use std::collections::HashMap;
@@ -101,7 +101,10 @@ impl Worker {
                     }
                 }
                 None => {
+                    let some = resources.iter().filter(|_| self.happens("sharing"));
+                    let some: Vec<_> = some.copied().collect();
                     let lock = self.client.lock(&*resources).auto_extend(extended);
+                    let lock = if some.is_empty() { lock } else { lock.shared_for(some) };
                     match wait.is_null() {
                         true => lock.wait_forever().acquire(),
                         false => lock.wait(milliseconds(wait)).acquire(),
@@ -110,20 +113,25 @@ impl Worker {
             };
             match self.acquire(ask, giver, pending) {
                 Some(Ok(lease)) => {
-                    let (at, left) = Self::look(&lease);
-                    self.record(&json!({
-                        "event": "granted", "ask": ask, "resources": resources,
-                        "token": lease.token(), "fences": lease.fences().collect::<HashMap<_, _>>(),
-                        "extended": extended, "asked": asked, "at": at, "left": left,
-                        "giver": giver,
-                    }));
-                    self.turn(&lease, &mut register);
+                    self.granted(&lease, ask, extended, asked, giver);
+                    self.turn(lease, &mut register, extended);
                 }
                 Some(Err(error)) => self.failed(ask, giver, &error),
                 None => self.record(&json!({ "event": "cancelled", "ask": ask, "at": now() })),
             }
             thread::sleep(milliseconds(choose(&self.settings["pauses"])));
         }
+    }
+
+    fn granted(&self, lease: &Lease, ask: u64, extended: bool, asked: u64, giver: &Value) {
+        let (at, left) = Self::look(lease);
+        let shared = lease.modes().filter(|(_, mode)| *mode == Mode::Shared);
+        self.record(&json!({
+            "event": "granted", "ask": ask, "resources": lease.resources(),
+            "token": lease.token(), "fences": lease.fences().collect::<HashMap<_, _>>(),
+            "shared": shared.map(|(name, _)| name).collect::<Vec<_>>(),
+            "extended": extended, "asked": asked, "at": at, "left": left, "giver": giver,
+        }));
     }
 
     /// Asks the register for a lease that was detached.
@@ -186,21 +194,67 @@ impl Worker {
         ok
     }
 
-    fn turn(&self, lease: &Lease, register: &mut Register) {
+    fn turn(&self, lease: Lease, register: &mut Register, extended: bool) {
+        self.write(&lease, register);
+        let lease = self.change(lease, register, extended);
+        if !self.hand_over(&lease, register) {
+            self.release(&lease);
+        }
+    }
+
+    /// Reads all resources, pauses, and writes those that the lease holds exclusively.
+    fn write(&self, lease: &Lease, register: &mut Register) {
         let fences: Vec<_> = lease.fences().collect();
         let values: Vec<_> =
             fences.iter().map(|&fence| self.ask(register, lease, "read", fence, 0)).collect();
         if !values.contains(&None) {
             self.think(lease);
         }
-        for (fence, value) in fences.into_iter().zip(values) {
-            if let Some(value) = value {
+        for ((fence, value), (_, mode)) in fences.into_iter().zip(values).zip(lease.modes()) {
+            if let (Some(value), Mode::Exclusive) = (value, mode) {
                 self.ask(register, lease, "write", fence, value + 1);
             }
         }
-        if !self.hand_over(lease, register) {
-            self.release(lease);
+    }
+
+    /// Changes the mode of the lease, sometimes. Returns the lease to go on with.
+    fn change(&self, lease: Lease, register: &mut Register, extended: bool) -> Lease {
+        if !self.happens("changing") {
+            return lease;
         }
+        let is_upgrade = lease.mode() == Some(Mode::Shared);
+        let what = if is_upgrade { "upgrade" } else { "downgrade" };
+        self.record(&json!({ "event": what, "token": lease.token(), "at": now() }));
+        if !is_upgrade {
+            match lease.downgrade().wait(Duration::MAX).unwrap() {
+                Ok(()) => self.write(&lease, register),
+                Err(error) => assert!(error.code() == ErrorCode::LeaseLost, "{error}"),
+            }
+            return lease;
+        }
+        let (ask, asked) = (self.asks.fetch_add(1, Ordering::Relaxed), now());
+        self.record(&json!({
+            "event": "ask", "ask": ask, "resources": lease.resources(), "wait": 0, "at": asked
+        }));
+        let upgraded = lease.try_upgrade().wait(Duration::MAX).unwrap();
+        let (at, left) = Self::look(&lease);
+        let ok = matches!(upgraded, Ok(Some(_)));
+        self.record(&json!({
+            "event": "upgraded", "token": lease.token(), "at": at, "left": left, "ok": ok
+        }));
+        let code = match upgraded {
+            Ok(Some(upgraded)) => {
+                self.granted(&upgraded, ask, extended, asked, &Value::Null);
+                self.write(&upgraded, register);
+                return upgraded;
+            }
+            Ok(None) => ErrorCode::Timeout,
+            Err(error) => error.code(),
+        };
+        let is_expected = code != ErrorCode::Config && code != ErrorCode::Closed;
+        assert!(is_expected, "{}", code.as_str());
+        self.record(&json!({ "event": "error", "ask": ask, "at": now(), "code": code.as_str() }));
+        lease
     }
 
     /// Campaigns for the leader again and again. A leader ends its term, or hands it over by name.
@@ -217,7 +271,7 @@ impl Worker {
             let (at, left) = Self::look(&lease);
             self.record(&json!({
                 "event": "granted", "ask": ask, "resources": [leader], "token": lease.token(),
-                "fences": lease.fences().collect::<HashMap<_, _>>(), "extended": true,
+                "fences": lease.fences().collect::<HashMap<_, _>>(), "shared": [], "extended": true,
                 "asked": asked, "at": at, "left": left,
             }));
             self.think(&lease);
@@ -291,9 +345,10 @@ impl Worker {
         (resource, fence): (&str, u64),
         value: u64,
     ) -> Option<u64> {
+        let mode = lease.modes().find(|(name, _)| *name == resource).map(|(_, mode)| mode);
         let answer = register.ask(&json!({
             "op": op, "resource": resource, "fence": fence, "value": value,
-            "client": self.settings["name"],
+            "mode": mode.unwrap().as_str(), "client": self.settings["name"],
         }));
         let value = answer["value"].as_u64();
         if value.is_none() {

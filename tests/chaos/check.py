@@ -49,6 +49,10 @@ class Lease:
     release_began: int | None = None
     """The time just before `release`, or before a `detach` or `hand_over` that succeeded, or a
     `hand_over` of whose result the client has left no record."""
+    shared: bool = False
+    """Whether the lease was granted in shared mode."""
+    downgraded: int | None = None
+    """The time just before the lease was made shared."""
     giver: str | None = None
     """The token of the lease that this one was adopted from."""
     detach_began: int = 0
@@ -74,6 +78,15 @@ class Lease:
                     # The lease was valid when `detach` was called, and is not when it returns.
                     self.seen = self.release_began = self.detach_began
                     self.kept = self.detach_began + self.within
+            case "downgrade":
+                self.downgraded = self.downgraded or entry["at"]
+            case "upgrade":
+                # Until the result is known, the lease may end at any time.
+                self.release_began = self.detach_began = entry["at"]
+            case "upgraded" if entry["ok"]:
+                self.seen = self.release_began
+            case "upgraded" if entry["left"]:
+                self.release_began, self.seen = None, entry["at"]
             case "hand":
                 # Until the result is known, the lease may end at any time: another client gets its
                 # keys before this one records that.
@@ -125,6 +138,7 @@ def leases(histories: Sequence[tuple[str, Iterable[Entry]]]) -> list[Lease]:
                         entry["extended"],
                         entry["asked"],
                         entry["at"],
+                        shared=resource in entry["shared"],
                         giver=entry.get("giver"),
                     )
                     for resource, fence in entry["fences"].items()
@@ -150,7 +164,8 @@ def by_resource(of: Iterable[Lease]) -> Iterator[tuple[str, list[Lease]]]:
 
 
 def exclusion(of: Iterable[Lease]) -> list[Violation]:
-    """Returns violations of the rule that two leases of a resource never overlap."""
+    """Returns violations of the rule that two leases of a resource of which one is exclusive never
+    overlap."""
     found: dict[tuple[str, str], Violation] = {}
     for resource, held in by_resource(lease for lease in of if lease.seen is not None):
         for kind, end in KINDS_OF_OVERLAP.items():
@@ -168,15 +183,25 @@ def exclusion(of: Iterable[Lease]) -> list[Violation]:
 
 
 def overlaps(held: Sequence[Lease], end: Callable[[Lease], int]) -> Iterator[tuple[Lease, Lease]]:
-    """Yields a pair for each lease that was granted before all earlier leases had ended.
+    """Yields a pair for each lease that was granted before all earlier leases had ended. A shared
+    lease may be granted before others that are shared at that time.
 
     The pair is the earlier lease that ends last, and this lease.
     """
-    last = held[0]
-    for lease in held[1:]:
-        if lease.granted < end(last):
-            yield last, lease
-        last = max(last, lease, key=end)
+
+    def end_alone(lease: Lease) -> int:
+        """Returns until when the lease keeps out readers, too."""
+        if lease.shared:
+            return 0
+        return end(lease) if lease.downgraded is None else min(end(lease), lease.downgraded)
+
+    last = last_alone = None
+    for lease in held:
+        until, before = (end_alone, last_alone) if lease.shared else (end, last)
+        if before is not None and lease.granted < until(before):
+            yield before, lease
+        last = lease if last is None else max(last, lease, key=end)
+        last_alone = lease if last_alone is None else max(last_alone, lease, key=end_alone)
 
 
 def end_seen(lease: Lease) -> int:
@@ -230,7 +255,8 @@ def adoptions(of: Iterable[Lease]) -> list[Violation]:
 
 
 def fences(of: Iterable[Lease]) -> list[Violation]:
-    """Returns violations of the rule that a lease has a larger fence than all earlier leases.
+    """Returns violations of the rule that a lease has a larger fence than all earlier leases. Of two
+    shared leases, either may have the larger fence, or both the same.
 
     A lease is earlier than another if it was granted before the other acquire was called. It is
     also earlier if it was seen valid first: leases do not overlap, so it also ended first. The
@@ -242,18 +268,22 @@ def fences(of: Iterable[Lease]) -> list[Violation]:
         unique: dict[int, Lease] = {}
         for lease in all_held:
             other = unique.setdefault(lease.fence, lease)
-            if other is not lease:
+            if other is not lease and not (other.shared and lease.shared):
                 text = f"{other.client} and {lease.client} have the same fence {lease.fence}"
                 found.append(Violation("duplicate fence", lease.granted, text, resource))
         moments = [lease.granted for lease in all_held]
         largest = list(accumulate((lease.fence for lease in all_held), max))
+        alone = (0 if lease.shared else lease.fence for lease in all_held)
+        largest_alone = list(accumulate(alone, max))
         for lease in all_held:
             earlier = bisect_left(moments, lease.asked)
-            if earlier and largest[earlier - 1] > lease.fence:
-                text = f"{lease.client} was granted {lease.fence} after {largest[earlier - 1]}"
+            before = (largest_alone if lease.shared else largest)[earlier - 1] if earlier else 0
+            if before > lease.fence:
+                text = f"{lease.client} was granted {lease.fence} after {before}"
                 found.append(Violation("fence order", lease.granted, text, resource))
-        for first, second in pairwise(lease for lease in all_held if lease.seen is not None):
-            if first.fence > second.fence:
+        seen = [lease for lease in all_held if lease.seen is not None]
+        for first, second in pairwise(seen):
+            if first.fence > second.fence and not (first.shared and second.shared):
                 text = f"{second.client} held {second.fence} after {first.client} {first.fence}"
                 found.append(Violation("fence order", second.granted, text, resource))
     return found

@@ -47,9 +47,11 @@ function ask(request) {
   return new Promise((resolve) => pending.push(resolve))
 }
 
+const sharedOf = (lease) => lease.resources.filter((resource) => lease.modes[resource] === 'shared')
+
 /** Reads or writes a value. Returns the value, or undefined if the register refuses. */
 async function send(lease, op, resource, value) {
-  const answer = await ask({ op, resource, fence: lease.fences[resource], value })
+  const answer = await ask({ op, resource, fence: lease.fences[resource], mode: lease.modes[resource], value })
   if (answer.ok) return answer.value
   look('refused', lease, { resource })
 }
@@ -115,24 +117,66 @@ async function turn() {
   const number = ++asks
   const asked = now()
   record('ask', { ask: number, resources, wait, at: asked, giver })
-  const lease = await acquire(number, { ...offer, resources }, { wait, autoExtend: extended })
+  const mode = Object.fromEntries(resources.filter(() => Math.random() < settings.sharing).map((name) => [name, 'shared']))
+  const options = { wait, autoExtend: extended, ...(offer.text ? {} : { mode }) }
+  let lease = await acquire(number, { ...offer, resources }, options)
   if (lease === undefined) return
-  look('granted', lease, { ask: number, resources, fences: lease.fences, extended, asked, giver })
+  const granted = { resources, extended }
+  look('granted', lease, { ...granted, ask: number, fences: lease.fences, shared: sharedOf(lease), asked, giver })
+  await write(lease)
+  lease = await change(lease, granted)
+  if (await handOver(lease, resources)) return
+  record('release', { token: lease.token, at: now() })
+  const ok = await lease.release()
+  record('released', { token: lease.token, at: now(), ok })
+}
+
+/** Reads all resources, pauses, and writes those that the lease holds exclusively. */
+async function write(lease) {
   const values = []
-  for (const resource of resources) values.push(await send(lease, 'read', resource))
+  for (const resource of lease.resources) values.push(await send(lease, 'read', resource))
   if (!values.includes(undefined)) {
     for (let left = choose(settings.thinks); left > 0; left -= STEP) {
       await sleep(Math.min(STEP, left))
       look('look', lease)
     }
   }
-  for (const [n, resource] of resources.entries()) {
-    if (values[n] !== undefined) await send(lease, 'write', resource, values[n] + 1)
+  for (const [n, resource] of lease.resources.entries()) {
+    const writes = values[n] !== undefined && lease.modes[resource] === 'exclusive'
+    if (writes) await send(lease, 'write', resource, values[n] + 1)
   }
-  if (await handOver(lease, resources)) return
-  record('release', { token: lease.token, at: now() })
-  const ok = await lease.release()
-  record('released', { token: lease.token, at: now(), ok })
+}
+
+/** Changes the mode of the lease, sometimes. Returns the lease to go on with. */
+async function change(lease, granted) {
+  if (Math.random() >= settings.changing) return lease
+  const what = lease.mode === 'shared' ? 'upgrade' : 'downgrade'
+  record(what, { token: lease.token, at: now() })
+  const failed = (error) => {
+    if (!(error instanceof QuorumError || error instanceof LeaseLostError)) throw error
+    return error.code
+  }
+  if (what === 'downgrade') {
+    const code = await lease.downgrade().catch(failed)
+    if (code === undefined) await write(lease)
+    return lease
+  }
+  const number = ++asks
+  const asked = now()
+  record('ask', { ask: number, resources: granted.resources, wait: 0, at: asked })
+  let code = 'TIMEOUT'
+  const upgraded = await lease.tryUpgrade().catch((error) => {
+    code = failed(error)
+    return null
+  })
+  look('upgraded', lease, { ok: upgraded !== null })
+  if (upgraded === null) {
+    record('error', { ask: number, at: now(), code })
+    return lease
+  }
+  look('granted', upgraded, { ...granted, ask: number, fences: upgraded.fences, shared: [], asked })
+  await write(upgraded)
+  return upgraded
 }
 
 /** Campaigns for the leader again and again. A leader ends its term, or hands it over by name. */
@@ -149,7 +193,7 @@ async function lead() {
       // After a loss, the campaign began without a call.
       if (number === undefined) campaign()
       const { fences } = lease
-      look('granted', lease, { ask: number, resources: Object.keys(fences), fences, extended: true, asked })
+      look('granted', lease, { ask: number, resources: Object.keys(fences), fences, shared: [], extended: true, asked })
       try {
         await serve(lease)
       } finally {

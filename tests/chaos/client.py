@@ -1,10 +1,13 @@
 """The Python client of the chaos run; client.js and core/examples/chaos.rs do the same.
 
-A few loops (threads or tasks) contend for a few resources, sometimes for two at once, in any order.
+A few loops (threads or tasks) contend for a few resources, sometimes for two at once, in any order,
+and for some of them in shared mode.
 An acquire does not wait, waits for some time, or waits forever. Some waits are cancelled, except in
 Python threads, where this is impossible. Each holder reads the protected register, pauses, and
 writes the value plus one. Some pauses are longer than the lease. The holder writes even if it has
-lost the lease: the register refuses late writes. Some holders then detach their lease, and leave
+lost the lease: the register refuses late writes. A reader writes nothing. Some holders then change
+the mode of the lease: they downgrade it and read again, or try to upgrade it to write after all.
+Some holders then detach their lease, and leave
 its text at the register. There, a client in another language takes it, and adopts the lease.
 
 One more loop is a candidate for the leader of a resource of its own. A leader pauses, and then ends
@@ -15,10 +18,13 @@ All events go to the history, one JSON object per line; times are nanoseconds of
 ask        just before an acquire or an adoption. ask: its number; resources; wait: milliseconds,
            null for forever; at: the time; giver: for an adoption, the token of the giver
 granted    the acquire returned a lease. ask, resources; asked: the time of `ask`; at: the time;
-           left: how long the lease stays valid; fences: by resource; extended: whether it is
-           renewed automatically; giver
+           left: how long the lease stays valid; fences: by resource; shared: the resources in
+           shared mode; extended: whether it is renewed automatically; giver
 look       a check of a held lease. at, left
 refused    the register refused the holder. at, left, resource
+downgrade  just before the lease is made shared. at
+upgrade    just before a try to upgrade the lease. at. Then `ask` and its result, for a new lease
+upgraded   just after that. at; ok: whether there is a new lease; left: how long this one is valid
 release    just before the release. at
 released   just after the release. at; ok: the result
 detach     just before the detach. at; within: milliseconds
@@ -97,6 +103,9 @@ class Turn:
         wait = random.choice(settings["waits"])
         seconds = None if wait is None else wait / 1000
         self.options: Any = {"wait": seconds, "auto_extend": self.extended}
+        if not self.text:
+            some = [each for each in self.resources if random.random() < settings["sharing"]]
+            self.options["mode"] = dict.fromkeys(some, "shared")
         self.ask = next(asks)
         self.asked = time.monotonic_ns()
         record(
@@ -132,6 +141,7 @@ class Turn:
             ask=self.ask,
             resources=self.resources,
             fences=lease.fences,
+            shared=[name for name, mode in lease.modes.items() if mode == "shared"],
             extended=self.extended,
             asked=self.asked,
             giver=self.giver,
@@ -143,7 +153,29 @@ class Turn:
     def request(self, lease: quorlock.Lease, op: str, resource: str, value: int) -> bytes:
         """Returns a request to the register."""
         request = {"op": op, "resource": resource, "client": settings["name"], "value": value}
-        return json.dumps(request | {"fence": lease.fences[resource]}).encode() + b"\n"
+        request |= {"fence": lease.fences[resource], "mode": lease.modes[resource]}
+        return json.dumps(request).encode() + b"\n"
+
+    def change(self, lease: quorlock.Lease) -> str | None:
+        """Records how the holder changes the mode of its lease: `downgrade`, `upgrade` or None."""
+        if random.random() >= settings["changing"]:
+            return None
+        what = "downgrade" if "exclusive" in lease.modes.values() else "upgrade"
+        record(what, token=lease.token, at=time.monotonic_ns())
+        if what == "upgrade":
+            self.ask, self.asked, self.giver = next(asks), time.monotonic_ns(), None
+            record("ask", ask=self.ask, resources=self.resources, wait=0, at=self.asked)
+        return what
+
+    def upgraded(
+        self, lease: quorlock.Lease, new: quorlock.Lease | None, code: str = "TIMEOUT"
+    ) -> None:
+        """Records the result of an upgrade."""
+        look("upgraded", lease, ok=new is not None)
+        if new is None:
+            self.record("error", code=code)
+        else:
+            self.granted(new)
 
     def offer(self, lease: quorlock.Lease, text: str) -> bytes:
         """Returns a request to the register that leaves a detached lease there."""
@@ -184,6 +216,9 @@ def detached(lease: quorlock.Lease, ok: bool) -> None:
     record("detached", token=lease.token, at=time.monotonic_ns(), ok=ok)
 
 
+FAILED_CHANGE = (quorlock.QuorumError, quorlock.LeaseLostError)
+
+
 def work_in_thread() -> None:
     with socket.socket(socket.AF_UNIX) as connection, connection.makefile("rb") as reader:
         connection.connect(settings["register"])
@@ -197,6 +232,34 @@ def work_in_thread() -> None:
         def ask(request: bytes) -> Any:
             connection.sendall(request)
             return json.loads(reader.readline())
+
+        def write(turn: Turn, lease: quorlock.Lease) -> None:
+            values = {each: send(turn, lease, "read", each) for each in turn.resources}
+            if None not in values.values():
+                for step in turn.steps():
+                    time.sleep(step / 1000)
+                    look("look", lease)
+            for resource, value in values.items():
+                if value is not None and lease.modes[resource] == "exclusive":
+                    send(turn, lease, "write", resource, value + 1)
+
+        def change(turn: Turn, lease: quorlock.Lease) -> quorlock.Lease:
+            """Changes the mode of the lease, sometimes. Returns the lease to go on with."""
+            new = None
+            match turn.change(lease):
+                case "downgrade":
+                    with suppress(quorlock.LeaseLostError):
+                        lease.downgrade()
+                        write(turn, lease)
+                case "upgrade":
+                    try:
+                        new = lease.try_upgrade()
+                        turn.upgraded(lease, new)
+                    except FAILED_CHANGE as error:
+                        turn.upgraded(lease, None, error.code)
+            if new is not None:
+                write(turn, new)
+            return new or lease
 
         def hand_over(turn: Turn, lease: quorlock.Lease) -> bool:
             """Detaches the lease, sometimes. Returns whether it did."""
@@ -221,14 +284,8 @@ def work_in_thread() -> None:
                 turn.record("error", code=error.code)
             else:
                 turn.granted(lease)
-                values = {each: send(turn, lease, "read", each) for each in turn.resources}
-                if None not in values.values():
-                    for step in turn.steps():
-                        time.sleep(step / 1000)
-                        look("look", lease)
-                for resource, value in values.items():
-                    if value is not None:
-                        send(turn, lease, "write", resource, value + 1)
+                write(turn, lease)
+                lease = change(turn, lease)
                 if not hand_over(turn, lease):
                     record("release", token=lease.token, at=time.monotonic_ns())
                     ok = lease.release()
@@ -264,6 +321,34 @@ async def work_in_task() -> None:
         writer.write(request)
         return json.loads(await reader.readline())
 
+    async def write(turn: Turn, lease: quorlock.Lease) -> None:
+        values = {each: await send(turn, lease, "read", each) for each in turn.resources}
+        if None not in values.values():
+            for step in turn.steps():
+                await asyncio.sleep(step / 1000)
+                look("look", lease)
+        for resource, value in values.items():
+            if value is not None and lease.modes[resource] == "exclusive":
+                await send(turn, lease, "write", resource, value + 1)
+
+    async def change(turn: Turn, lease: quorlock.Lease) -> quorlock.Lease:
+        """Changes the mode of the lease, sometimes. Returns the lease to go on with."""
+        new = None
+        match turn.change(lease):
+            case "downgrade":
+                with suppress(quorlock.LeaseLostError):
+                    await lease.downgrade_async()
+                    await write(turn, lease)
+            case "upgrade":
+                try:
+                    new = await lease.try_upgrade_async()
+                    turn.upgraded(lease, new)
+                except FAILED_CHANGE as error:
+                    turn.upgraded(lease, None, error.code)
+        if new is not None:
+            await write(turn, new)
+        return new or lease
+
     async def hand_over(turn: Turn, lease: quorlock.Lease) -> bool:
         """Detaches the lease, sometimes. Returns whether it did."""
         within = detaches(lease)
@@ -288,14 +373,8 @@ async def work_in_task() -> None:
             lease = None
         if lease is not None:
             turn.granted(lease)
-            values = {each: await send(turn, lease, "read", each) for each in turn.resources}
-            if None not in values.values():
-                for step in turn.steps():
-                    await asyncio.sleep(step / 1000)
-                    look("look", lease)
-            for resource, value in values.items():
-                if value is not None:
-                    await send(turn, lease, "write", resource, value + 1)
+            await write(turn, lease)
+            lease = await change(turn, lease)
             if not await hand_over(turn, lease):
                 record("release", token=lease.token, at=time.monotonic_ns())
                 ok = await lease.release_async()
@@ -329,6 +408,7 @@ class Terms:
             ask=self.ask,
             resources=list(fences),
             fences=fences,
+            shared=[],
             extended=True,
             asked=self.asked,
         )

@@ -1,11 +1,13 @@
 """The register that the locks of the chaos run protect.
 
 It holds a number for each resource. It runs in the process of the run, so it outlives every client.
-It checks fences as any storage behind a lock should: reads and writes carry the fence of the lease,
-and a fence smaller than the largest one seen is refused. The protocol is one JSON object per line,
-over a Unix socket, which network faults cannot affect:
+It checks fences as any storage behind a lock should: reads and writes carry the fence of the lease.
+One under an exclusive lease is refused if its fence is smaller than the largest one seen, and one
+under a shared lease if it is smaller than the largest one of an exclusive lease. The protocol is
+one JSON object per line, over a Unix socket, which network faults cannot affect:
 
-    {"op": "read", "resource": "stock", "client": "Rust 1", "fence": 7}  {"ok": true, "value": 3}
+    {"op": "read", "resource": "stock", "client": "Rust 1", "fence": 7,
+     "mode": "exclusive"}                                                {"ok": true, "value": 3}
     {"op": "write", ..., "fence": 7, "value": 4}                         {"ok": true, "value": 4}
     {"op": "write", ..., "fence": 6, "value": 4}                         {"ok": false}
 
@@ -47,6 +49,7 @@ class Register:
     def __init__(self, history: Path) -> None:
         self._values: dict[str, int] = {}
         self._fences: dict[str, int] = {}
+        self._exclusive: dict[str, int] = {}
         self._offers: list[dict[str, Any]] = []
         self._history = history.open("a")
         # The path of a Unix socket must be short, and the path of a test's folder is too long.
@@ -108,10 +111,14 @@ class Register:
     def answer(self, request: dict[str, Any]) -> dict[str, Any]:
         """Checks, executes and records a request in one step, and returns the answer."""
         resource, fence = request["resource"], request["fence"]
-        accepted = fence >= self._fences.get(resource, 0)
+        is_shared = request["mode"] == "shared"
+        least = (self._exclusive if is_shared else self._fences).get(resource, 0)
+        accepted = fence >= least
         value = self._values.get(resource, 0) if request["op"] == "read" else request["value"]
         if accepted:
-            self._fences[resource] = fence
+            self._fences[resource] = max(fence, self._fences.get(resource, 0))
+            if not is_shared:
+                self._exclusive[resource] = fence
             self._values[resource] = value
         entry = {"event": request["op"], "resource": resource, "client": request["client"]}
         entry |= {"fence": fence, "value": value, "at": time.monotonic_ns(), "ok": accepted}

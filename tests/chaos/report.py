@@ -9,7 +9,7 @@ from itertools import pairwise
 from statistics import median
 from typing import Any
 
-from chaos.check import Entry, Violation, end_seen
+from chaos.check import Entry, Violation, by_resource, end_seen
 from chaos.faults import LAYERS, LEADER, PROCESS_FAULTS
 from chaos.history import Run, language
 from chaos.waits import longest_local_queue
@@ -43,6 +43,7 @@ def summary(run: Run) -> dict[str, Any]:
             each: sum(several[lease.token] > 1 for lease in held if language(lease.client) == each)
             for each in languages
         },
+        "shared": shared(run),
         "hand-overs": handed_over(run),
         "elections": elections(run),
         "waits": {
@@ -70,6 +71,32 @@ def summary(run: Run) -> dict[str, Any]:
             asdict(violation) | {"at": round(run.seconds(violation.at), 6)}
             for violation in run.violations
         ],
+    }
+
+
+def shared(run: Run) -> dict[str, int]:
+    """Counts the shared leases by language, those that were granted while another client was seen
+    to have one of the same resource, and the changes of modes."""
+    readers = [lease for lease in run.leases if lease.shared]
+    together = 0
+    for _, held in by_resource(readers):
+        ends: dict[str, int] = {}
+        for lease in held:
+            others = (end for client, end in ends.items() if client != lease.client)
+            together += max(others, default=0) > lease.granted
+            ends[lease.client] = max(ends.get(lease.client, 0), end_seen(lease))
+    events = Counter(
+        entry["event"]
+        for _, entries in run.histories
+        for entry in entries
+        if entry["event"] == "downgrade" or (entry["event"] == "upgraded" and entry["ok"])
+    )
+    by_language = Counter(language(lease.client) for lease in readers)
+    return {
+        **dict(sorted(by_language.items())),
+        "together": together,
+        "downgraded": events["downgrade"],
+        "upgraded": events["upgraded"],
     }
 
 
@@ -226,6 +253,10 @@ def describe(entry: Entry, run: Run) -> str:
             return f"{lease} about to be detached, for {entry['within']} ms"
         case "detached":
             return f"{lease} detached: {entry['ok']}"
+        case "downgrade" | "upgrade" as event:
+            return f"{lease} about to be {event}d"
+        case "upgraded":
+            return f"{lease} upgraded: {entry['ok']}; {left}"
         case "hand":
             return f"{lease} about to be handed over to {entry['to']}"
         case "handed":

@@ -59,6 +59,9 @@ SETTINGS: dict[str, Any] = {
     "loops": 5,
     "pairs": 0.25,
     "cancelled": 0.15,
+    # How often a resource is wanted in shared mode, and a holder changes the mode of its lease.
+    "sharing": 0.4,
+    "changing": 0.2,
     "ttl": TTL,
     "guard": TTL,
     # Long, so that a loaded machine does not cause timeouts.
@@ -129,7 +132,7 @@ def run(
             settings |= {"detaching": 0}
         if broken == "no-guard":
             # Make holders hold the locks nearly all the time, and for longer than a restart takes.
-            settings |= {"guard": None, "loops": 2, "pairs": 0, "thinks": [800, 1400]}
+            settings |= {"guard": None, "loops": 2, "pairs": 0, "thinks": [800, 1400], "sharing": 0}
         clients = Clients(urls, settings, servers.process_group, folder, network)
         faults = Faults(servers, clients, network)
         result = Run(seed, folder, time.monotonic_ns())

@@ -31,6 +31,9 @@ def test_there_is_no_violation_under_all_kinds_of_faults(tmp_path: Path) -> None
     for language in ("Python", "Node.js", "Rust"):
         assert figures["acquisitions"][language] > 0
         assert figures["two resources"][language] > 0
+        assert figures["shared"][language] > 0, figures["shared"]
+    for what in ("together", "downgraded", "upgraded"):
+        assert figures["shared"][what] > 0, figures["shared"]
     for pair in permutations(("Python", "Node.js", "Rust"), 2):
         assert figures["hand-overs"][" to ".join(pair)] > 0, figures["hand-overs"]
     assert figures["elections"]["handed over"] > 0, figures["elections"]

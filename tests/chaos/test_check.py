@@ -29,6 +29,7 @@ def granted(
         "resources": list(fences),
         "token": token,
         "fences": fences,
+        "shared": [],
         "extended": False,
         "asked": asked,
         "at": at,
@@ -112,6 +113,44 @@ def test_a_lease_ends_at_the_call_of_release_even_if_it_is_not_confirmed() -> No
 def test_a_grant_within_the_promised_validity_is_a_broken_promise(a: History) -> None:
     assert kinds(a, [granted("2", 5, 909, fence=2)]) == ["broken promise"]
     assert kinds(a, [granted("2", 5, 911, fence=2)]) == []
+
+
+def test_only_readers_may_hold_a_resource_together() -> None:
+    reader: dict[str, Any] = {"shared": ["r"]}
+    a = [granted("1", 0, 10, fence=5, **reader), look("1", 200, 810), *released("1", 210)]
+    assert kinds(a, [granted("2", 5, 20, fence=4, left=990, **reader)]) == []
+    assert kinds(a, [granted("2", 5, 20, fence=6)]) == ["overlap"]
+    writer = [granted("1", 0, 10, fence=5), look("1", 200, 810), *released("1", 210)]
+    assert kinds(writer, [granted("2", 5, 20, fence=6, **reader)]) == ["overlap"]
+    # The one that ends last is not always the one that conflicts.
+    b = [granted("2", 5, 20, fence=6, **reader), *released("2", 300)]
+    assert kinds(a, b, [granted("3", 5, 250, fence=7)]) == ["overlap"]
+
+
+def test_a_downgraded_lease_keeps_writers_out_and_lets_readers_in() -> None:
+    a = [granted("1", 0, 10, fence=5), {"event": "downgrade", "token": "1", "at": 100}]
+    a += [look("1", 200, 810), *released("1", 210)]
+    assert kinds(a, [granted("2", 5, 101, fence=6, shared=["r"])]) == []
+    assert kinds(a, [granted("2", 5, 99, fence=6, shared=["r"])]) == ["overlap"]
+    assert kinds(a, [granted("2", 5, 101, fence=6)]) == ["overlap"]
+
+
+@pytest.mark.parametrize("ok", [True, False])
+def test_a_lease_ends_when_it_is_upgraded(ok: bool) -> None:
+    a = [granted("1", 0, 10, fence=5, shared=["r"]), look("1", 50, 960)]
+    a += [{"event": "upgrade", "token": "1", "at": 100}]
+    a += [look("1", 130, 0 if ok else 880, "upgraded") | {"ok": ok}]
+    expected = [] if ok else ["overlap"]
+    assert kinds(a, [granted("2", 101, 120, fence=6)]) == expected
+
+
+def test_fences_of_readers_may_be_equal_and_in_any_order() -> None:
+    reader: dict[str, Any] = {"shared": ["r"]}
+    first = [granted("1", 0, 10, fence=5, **reader), *released("1", 20)]
+    for fence in (4, 5, 6):
+        assert kinds(first, [granted("2", 30, 40, fence=fence, **reader)]) == []
+    assert kinds(first, [granted("2", 30, 40, fence=4)]) == ["fence order", "fence order"]
+    assert kinds(first, [granted("2", 30, 40, fence=5)]) == ["duplicate fence"]
 
 
 def test_an_adopted_lease_begins_where_the_detached_one_ended() -> None:
