@@ -37,7 +37,8 @@ pub(crate) fn value(given: &Bound<'_, PyAny>) -> OptionValue {
         };
     }
     if let Ok(dict) = given.cast::<PyDict>() {
-        let names: Option<_> = dict.iter().map(|(name, given)| text(&name).zip(Some(item(&given)))).collect();
+        let names: Option<_> =
+            dict.iter().map(|(name, given)| text(&name).zip(Some(item(&given)))).collect();
         return names.map_or_else(|| OptionValue::Other(NOT_NAMES.to_owned()), OptionValue::Map);
     }
     match items(given) {

@@ -80,7 +80,8 @@ fn readers(readers: &[Reader]) -> Option<String> {
 
 fn describe_reader(reader: &Reader) -> String {
     let left = show(Duration::from_millis(reader.expires_in_ms));
-    let name = reader.holder.as_deref().map_or_else(String::new, |name| format!("{}, ", printable(name)));
+    let name =
+        reader.holder.as_deref().map_or_else(String::new, |name| format!("{}, ", printable(name)));
     format!("reader {name}token {}…, for {left} more", reader.token)
 }
 

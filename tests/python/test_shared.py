@@ -160,6 +160,13 @@ def test_caller_who_waits_for_its_own_shared_lease_is_told(client: quorlock.Clie
         client.lock("r", wait=None).acquire()
 
 
+def test_caller_may_wait_for_a_shared_lease_that_it_has_detached(client: quorlock.Client) -> None:
+    lease = client.lock("r", mode="shared").acquire()
+    lease.detach(within=0.2)
+    with client.lock("r", wait=TIMEOUT) as writer:
+        assert writer.fence > lease.fence
+
+
 def test_status_lists_the_readers(client: quorlock.Client) -> None:
     names = ("web-1", "web-2")
     leases = [client.lock("r", mode="shared", holder=name).acquire() for name in names]

@@ -345,8 +345,9 @@ impl Lease {
 #[cfg(test)]
 impl core::hash::Hash for Lease {
     fn hash<H: core::hash::Hasher>(&self, hasher: &mut H) {
-        let Self { quorum, end, limit, ended, released, fence, sound: _, passed: _ } = self;
-        (quorum, end, limit, ended, released, fence).hash(hasher);
+        let Self { quorum, end, limit, ended, released, fence, upgrades, sound: _, passed: _ } =
+            self;
+        (quorum, end, limit, ended, released, fence, upgrades).hash(hasher);
     }
 }
 

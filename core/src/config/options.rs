@@ -372,7 +372,9 @@ impl Setting<'_> {
         let name = self.dialect.name(self.name);
         let OptionValue::Map(modes) = self.value else {
             let more = format!(", or {} with one of these for each resource", self.dialect.map());
-            return word(self.value).map(Modes::All).ok_or_else(|| one_of(&name, self.value, &more));
+            return word(self.value)
+                .map(Modes::All)
+                .ok_or_else(|| one_of(&name, self.value, &more));
         };
         let of_each = modes.iter().map(|(resource, value)| {
             let what = format!("{name} of {}", Quoted(resource));

@@ -4,6 +4,7 @@ use super::scope::Scope;
 use super::settings::{EPOCH, NODES, Rates, TERM};
 use super::world::{Client, Node, World};
 use crate::node::entry::{Entry, Time};
+use crate::node::readers::Mode;
 use crate::{Guard, Moment};
 use std::time::Duration;
 
@@ -36,6 +37,11 @@ impl World {
             claim: scope.claim,
             overtaken: false,
             offer: None,
+            modes: std::array::from_fn(|number| match scope.readers.contains(&number) {
+                true => Mode::Shared,
+                false => Mode::Exclusive,
+            }),
+            last_exclusive: 0,
             wrong: None,
         };
         for rounds in scope.rounds {

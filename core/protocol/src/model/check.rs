@@ -54,7 +54,7 @@ fn fail(scope: &Scope, claim: &str) -> ! {
 fn story(path: Path<World, Action>) -> String {
     let mut story = String::new();
     for (world, action) in path.into_vec() {
-        let tokens: Vec<_> = (0..world.nodes.len()).map(|node| world.token_on(node)).collect();
+        let tokens: Vec<_> = (0..world.nodes.len()).map(|node| world.tokens_on(node)).collect();
         let valid: Vec<_> = world.valid().map(|held| (held.token, held.fence)).collect();
         story += &format!("  tick {}: tokens {tokens:?}, valid {valid:?}", world.tick);
         if let Some(wrong) = world.wrong {

@@ -5,6 +5,7 @@ use super::settings::{NODES, TERM};
 use super::world::{
     Attempt, Client, Decided, Extending, Held, Link, Offer, Raise, Reply, Request, Token, World,
 };
+use crate::node::readers::Mode;
 use crate::{
     Actions, Answer, Event, Extended, Healed, Lease, Moment, NodeSet, Outcome, Round, Vote,
 };
@@ -273,8 +274,11 @@ impl World {
     }
 
     fn won(&mut self, number: usize, token: Token, fence: u64, end: Moment) {
-        self.fence_granted(fence);
+        self.fence_granted(number, fence);
         for other in (0..self.clients.len()).filter(|other| *other != number) {
+            if self.modes[number] == Mode::Shared && self.modes[other] == Mode::Shared {
+                continue;
+            }
             let now = self.now(other);
             if let Some(held) = &mut self.clients[other].held {
                 held.is_overtaken |= token > held.last_token && held.lease.is_valid(now);

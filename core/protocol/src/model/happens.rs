@@ -3,6 +3,7 @@
 use super::scope::Happens;
 use super::settings::NODES;
 use super::world::{Client, Decided, Request, World};
+use crate::node::readers::Mode;
 
 fn requested(world: &World, which: impl Fn(&Request) -> bool) -> bool {
     let mut links = world.clients.iter().flat_map(|client| &client.links);
@@ -50,12 +51,18 @@ pub(super) const EXTENDED: Happens = ("a lease is valid for longer than its ttl"
     world.valid().any(|held| held.token == 1) && world.tick >= 2
 });
 pub(super) const SPLIT: Happens = ("three tokens on three nodes", |_, world| {
-    let mut tokens: Vec<_> = (0..NODES).filter_map(|node| world.token_on(node)).collect();
+    let mut tokens: Vec<_> = (0..NODES).flat_map(|node| world.tokens_on(node)).collect();
     tokens.sort_unstable();
     tokens.dedup();
     tokens.len() == NODES
 });
 pub(super) const OVERLAP: Happens = ("two leases are valid", |_, world| world.valid().count() == 2);
+pub(super) const READ: Happens =
+    ("two readers hold the resource", |_, world| world.valid().count() == 2 && world.is_shared());
+pub(super) const WRITTEN: Happens = ("a writer follows a reader", |_, world| {
+    let writes = |number| world.modes[number] == Mode::Exclusive;
+    world.holders().any(writes) && world.last_exclusive == world.last_fence && world.last_token >= 2
+});
 pub(super) const FORGOTTEN: Happens =
     ("a node has forgotten the fence it granted when another lease is won", |_, world| {
         let lost = |node: &usize| {

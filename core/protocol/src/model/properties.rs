@@ -23,9 +23,10 @@ impl Scope {
             }),
         ];
         if self.claim == Claim::Exclusion {
-            claims.push(Property::always("at most one lease is valid", |_, world: &World| {
-                world.valid().count() <= 1
-            }));
+            claims.push(Property::always(
+                "at most one lease is valid, or any number of shared ones",
+                |_, world: &World| world.valid().count() <= 1 || world.is_shared(),
+            ));
             claims.push(Property::always(
                 "a majority holds the key of every valid lease",
                 |scope: &Self, world: &World| scope.memory_is_lost() || world.is_kept(),
@@ -52,10 +53,17 @@ impl World {
         }
     }
 
-    /// Checks the fence of a round that was won.
-    pub(super) fn fence_granted(&mut self, fence: u64) {
+    /// Whether all valid leases are shared.
+    pub(super) fn is_shared(&self) -> bool {
+        self.holders().all(|number| self.modes[number] == Mode::Shared)
+    }
+
+    /// Checks the fence of a round that a client has won.
+    pub(super) fn fence_granted(&mut self, number: usize, fence: u64) {
+        let is_shared = self.modes[number] == Mode::Shared;
+        let last = if is_shared { self.last_exclusive } else { self.last_fence };
         match self.claim {
-            Claim::Exclusion if fence <= self.last_fence => {
+            Claim::Exclusion if fence <= last => {
                 self.wrong = Some("a fence is not larger than all earlier ones");
             }
             Claim::Uniqueness => {
@@ -67,6 +75,9 @@ impl World {
             Claim::Exclusion | Claim::Truth => {}
         }
         self.last_fence = fence.max(self.last_fence);
+        if !is_shared {
+            self.last_exclusive = fence.max(self.last_exclusive);
+        }
     }
 
     /// Whether no message is in flight and no client waits for an answer.
@@ -92,13 +103,13 @@ impl World {
             let held = self.clients.iter().filter_map(|client| client.held.as_ref());
             held.into_iter().any(|held| held.token == token)
         };
-        (0..NODES).filter_map(|node| self.token_on(node)).all(held)
+        (0..NODES).flat_map(|node| self.tokens_on(node)).all(held)
     }
 
     /// Whether a majority of the nodes has the token of each valid lease.
     fn is_kept(&self) -> bool {
         self.valid().all(|held| {
-            let keeps = |node: &usize| self.token_on(*node) == Some(held.token);
+            let keeps = |node: &usize| self.tokens_on(*node).contains(&held.token);
             (0..NODES).filter(keeps).count() >= Self::quorum().size()
         })
     }

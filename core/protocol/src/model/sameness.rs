@@ -13,7 +13,7 @@ impl Hash for World {
     fn hash<H: Hasher>(&self, hasher: &mut H) {
         let Self { tick, client_rates, clients, left, .. } = self;
         (tick, client_rates, left, self.last_token, self.last_fence).hash(hasher);
-        (&self.fences, self.overtaken, self.wrong).hash(hasher);
+        (&self.fences, self.last_exclusive, self.overtaken, self.wrong).hash(hasher);
         self.offer.map(|offer| (offer.token, offer.is_adopted)).hash(hasher);
         clients.iter().for_each(|client| client.hash_rest(hasher));
         let mut nodes: [u64; NODES] = std::array::from_fn(|node| self.digest(node));

@@ -20,6 +20,8 @@ pub(super) struct Scope {
     pub(super) releases: bool,
     /// Whether leases are detached and adopted.
     pub(super) hand_over: bool,
+    /// The clients that lock in shared mode. All others lock exclusively.
+    pub(super) readers: &'static [usize],
     /// The number of ticks that pass; the ttl is three ticks.
     pub(super) ticks: u8,
     pub(super) faults: Faults,

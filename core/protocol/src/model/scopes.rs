@@ -36,6 +36,7 @@ impl Scope {
             repairs: 0,
             releases: true,
             hand_over: false,
+            readers: &[],
             ticks: 2,
             faults: NONE,
             guard: false,
@@ -219,6 +220,52 @@ pub(super) fn scopes(deep: bool) -> Vec<Scope> {
             faults: Faults { memory_losses: 1, crashes: 1, ..NONE },
             happens: vec![happens::ADOPTED],
             ..Scope::new("hand-over: nodes restart empty, the giver crashes")
+        },
+        Scope {
+            rounds: &[1, 1, 1],
+            readers: &[0, 1],
+            releases: deep,
+            ticks: 0,
+            wall_clocks: if deep { odd_proposals } else { [0; 3] },
+            happens: vec![happens::READ, happens::WRITTEN],
+            ..Scope::new("readers: two readers and a writer")
+        },
+        Scope {
+            rounds: if deep { &[1, 1, 1] } else { &[1, 1] },
+            readers: if deep { &[0, 1] } else { &[0] },
+            releases: false,
+            ticks: 2,
+            wall_clocks: odd_proposals,
+            counters: [5, 0, 0],
+            happens: vec![happens::WRITTEN, happens::FENCE_IS_RAISED],
+            ..Scope::new("readers: shares expire, counters and proposals differ")
+        },
+        Scope {
+            readers: &[0],
+            guard: true,
+            extensions: 1,
+            repairs: 1,
+            releases: false,
+            ticks: 1 + further,
+            faults: Faults { memory_losses: 1, ..NONE },
+            happens: vec![happens::HEALED, happens::WRITTEN],
+            ..Scope::new("readers: nodes restart empty, a share is extended and repaired")
+        },
+        Scope {
+            readers: &[0],
+            ticks: further,
+            faults: Faults { timeouts: 1 + further, replacements: 1, ..NONE },
+            happens: vec![happens::WRITTEN, happens::UNDONE, happens::LATE],
+            ..Scope::new("readers: connections are replaced, their requests arrive late")
+        },
+        Scope {
+            readers: &[0, 1],
+            hand_over: true,
+            repairs: further,
+            ticks: further,
+            faults: Faults { breaks: 1, cancels: further, ..NONE },
+            happens: vec![happens::ADOPTED, happens::GIVEN_BACK],
+            ..Scope::new("readers: a share is adopted")
         },
     ]
 }

@@ -6,7 +6,6 @@ use super::settings::{Faults, NODES, TERM};
 use super::world::{Decided, Node, Reply, Request, World};
 use crate::Vote;
 use crate::node::entry::{acquire, transfer};
-use crate::node::readers::Mode;
 use stateright::{Model, Property};
 
 /// One step. The numbers identify the client and the node, in this order.
@@ -221,7 +220,7 @@ impl Model for Scope {
                 let request = world.clients[number].links[node].late.remove(0);
                 let leaves_key = matches!(request, Request::Acquire { .. } | Request::Heal { .. });
                 world.overtaken |= leaves_key;
-                let _ = world.answer(node, &request);
+                let _ = world.answer(number, node, &request);
             }
             Action::Reply(number, node) => {
                 let reply = world.clients[number].links[node].down.remove(0);
@@ -250,7 +249,7 @@ impl World {
     /// Delivers a request to a node, and sends the reply if the client waits for it. `is_current` is
     /// `false` for a replaced connection.
     fn reach(&mut self, number: usize, node: usize, request: &Request, is_current: bool) {
-        let reply = self.answer(node, request).map(|reply| match reply {
+        let reply = self.answer(number, node, request).map(|reply| match reply {
             Reply::Vote(token, vote, in_order) => Reply::Vote(token, vote, in_order && is_current),
             other => other,
         });
@@ -264,12 +263,12 @@ impl World {
     }
 
     /// Applies a request on a node and returns its reply, if the request has one.
-    fn answer(&mut self, node: usize, request: &Request) -> Option<Reply> {
-        let time = self.node_time(node);
+    fn answer(&mut self, number: usize, node: usize, request: &Request) -> Option<Reply> {
+        let (time, mode) = (self.node_time(node), self.modes[number]);
         let entry = &mut self.nodes[node].entry;
         match *request {
             Request::Acquire { token, giver, proposal, is_again } => {
-                let entries = &mut [(entry, Mode::Exclusive)];
+                let entries = &mut [(entry, mode)];
                 let vote = match giver {
                     None => acquire(entries, time, &token, TERM.ttl, proposal),
                     Some(giver) => transfer(entries, time, &giver, &token, TERM.ttl, proposal),
@@ -281,25 +280,24 @@ impl World {
                 };
                 Some(Reply::Vote(token, vote, !is_again))
             }
-            Request::Raise { token, fence } => Some(Reply::Raised(
-                token,
-                entry.raise(time, &token, TERM.ttl, fence, Mode::Exclusive),
-            )),
+            Request::Raise { token, fence } => {
+                Some(Reply::Raised(token, entry.raise(time, &token, TERM.ttl, fence, mode)))
+            }
             Request::Extend { token, ttl, number } => {
-                Some(Reply::Extended(number, entry.extend(time, &token, ttl)))
+                Some(Reply::Extended(number, entry.extend_in(time, &token, ttl, mode)))
             }
             Request::Heal { token, giver, ttl, fence } => Some(Reply::Healed(
                 token,
-                entry.heal(time, (&token, giver.as_ref()), ttl, fence, Mode::Exclusive),
+                entry.heal(time, (&token, giver.as_ref()), ttl, fence, mode),
             )),
             Request::Release { token, giver, .. } => {
                 match giver {
-                    None => entry.release(time.now, &token),
+                    None => entry.release_in(time.now, &token, mode),
                     Some(giver) => {
                         let left = entry
                             .stored_lock(time.now)
                             .map_or_else(Default::default, |(_, left)| left);
-                        entry.give_back(time.now, &token, &giver, left)
+                        entry.give_back_in(time.now, (&token, &giver), left, mode)
                     }
                 };
                 None
@@ -322,7 +320,7 @@ impl World {
             self.clients[number].links[node].up.first()
         {
             let brings = |request: &Request| request.brings(token);
-            let is_there = self.token_on(node) == Some(token);
+            let is_there = self.tokens_on(node).contains(&token);
             let link = &mut self.clients[number].links[node];
             let may_come = link.late.iter().any(brings) || link.old.iter().any(brings);
             if is_there || may_come || link.broken {

@@ -2,6 +2,7 @@
 
 use super::settings::{Claim, EPOCH, Faults, NODES};
 use crate::node::entry::{Entry, Time};
+use crate::node::readers::Mode;
 use crate::{Answer, Extension, Guard, Healed, Lease, Moment, NodeSet, Quorum, Round, Vote};
 use std::time::Duration;
 
@@ -32,6 +33,10 @@ pub(super) struct World {
     pub(super) claim: Claim,
     /// Whether a request that can leave a key was delivered after its connection had broken.
     pub(super) overtaken: bool,
+    /// The mode in which each client locks.
+    pub(super) modes: [Mode; 3],
+    /// The largest fence of all exclusive leases so far.
+    pub(super) last_exclusive: u64,
     /// The lease that was detached; `None` before that.
     pub(super) offer: Option<Offer>,
     /// A violation that a step found and that is not visible in a single state.
@@ -253,16 +258,27 @@ impl World {
         }
     }
 
-    /// The token that holds the resource on a node.
-    pub(super) fn token_on(&self, node: usize) -> Option<Token> {
-        self.nodes[node].entry.token(self.node_now(node)).copied()
+    /// The tokens that hold the resource on a node: more than one only if all of them read it.
+    pub(super) fn tokens_on(&self, node: usize) -> Vec<Token> {
+        let (now, entry) = (self.node_now(node), &self.nodes[node].entry);
+        match entry.is_read(now) {
+            true => entry.shares(now).map(|(token, _)| *token).collect(),
+            false => entry.token(now).copied().into_iter().collect(),
+        }
+    }
+
+    /// The clients whose lease is valid by their own clock.
+    pub(super) fn holders(&self) -> impl Iterator<Item = usize> {
+        let is_valid = |number: &usize| {
+            let Client { crashed, held, .. } = &self.clients[*number];
+            let now = self.now(*number);
+            !crashed && held.as_ref().is_some_and(|held| held.lease.is_valid(now))
+        };
+        (0..self.clients.len()).filter(is_valid)
     }
 
     /// The leases that are valid by their holders' clocks.
     pub(super) fn valid(&self) -> impl Iterator<Item = &Held> {
-        let held = self.clients.iter().enumerate().filter(|(_, client)| !client.crashed);
-        held.filter_map(|(number, client)| {
-            client.held.as_ref().filter(|held| held.lease.is_valid(self.now(number)))
-        })
+        self.holders().filter_map(|number| self.clients[number].held.as_ref())
     }
 }

@@ -78,7 +78,10 @@ impl Acquire {
             return;
         }
         // Looking once is enough: while the owner waits here, it acquires no other lease.
-        let own = self.renewer.find(&self.keys, |held| held.grant.owner == self.owner);
+        let now = clock::now();
+        let own = self
+            .renewer
+            .find(&self.keys, |held| held.grant.owner == self.owner && held.is_valid(now));
         let Some(held) = own else { return };
         if held.subject().keys.iter().any(Keys::is_shared) {
             self.mistake = Some(Error::config(format!(
