@@ -13,7 +13,6 @@ use crate::lock::extend::extend;
 use crate::lock::held::{Grant, HeldLease};
 use crate::lock::renewer::Renewer;
 use crate::lock::succession::hand_over;
-use crate::lock::upgrade::upgrade;
 use crate::lock::watcher::Watcher;
 use crate::runtime::Pending;
 use crate::runtime::clock;
@@ -428,32 +427,6 @@ impl Lease {
         }
     }
 
-    /// Tries once to make a shared lease exclusive. If it is the only reader on a majority of the nodes, returns an
-    /// exclusive lease with a larger fence, and this one ends; it does not count as lost. If others read a resource,
-    /// returns `None`, and the lease stays as it is. All shared resources of the lease are upgraded, or none.
-    ///
-    /// It never waits for the other readers: two readers that waited for each other would wait for ever. Release the
-    /// lease and acquire an exclusive one instead; the resource may have changed by then.
-    ///
-    /// While the upgrade is under way, the lease is not extended, and can end at the end of its ttl. The result is an
-    /// error with [`ErrorCode::NoQuorum`] if too few nodes can vote, [`ErrorCode::LeaseLost`] if the lease has ended,
-    /// and [`ErrorCode::Config`] for an exclusive lease or one that other processes may have. Dropping the result does
-    /// not cancel the upgrade: if it succeeds, the new lease is released.
-    pub fn try_upgrade(&self) -> Pending<Result<Option<Lease>>> {
-        let Some(Tracked { held, renewer, .. }) = self.tracked.get() else {
-            return Pending::ready(Err(self.forked_error()));
-        };
-        if let Err(error) = held.begin_upgrade() {
-            return Pending::ready(Err(error));
-        }
-        let (sender, receiver) = oneshot::channel();
-        let upgrading = upgrade(Arc::clone(held), Arc::clone(renewer), sender);
-        match held.driver().begin(upgrading) {
-            Ok(()) => Pending::new(receiver),
-            Err(error) => Pending::ready(Err(error)),
-        }
-    }
-
     /// Whether the lease was detached, for another client to adopt.
     pub fn is_detached(&self) -> bool {
         self.held().is_some_and(|held| held.is_detached())
@@ -484,6 +457,12 @@ impl Lease {
             renewer.abandon(*id);
         }
         is_dropped
+    }
+
+    /// Returns what an upgrade needs; an error in a process that was forked from the holder's.
+    pub(super) fn upgradable(&self) -> Result<(&Arc<HeldLease>, &Arc<Renewer>)> {
+        let tracked = self.tracked.get().ok_or_else(|| self.forked_error())?;
+        Ok((&tracked.held, &tracked.renewer))
     }
 
     fn forked_error(&self) -> Error {

@@ -2,7 +2,7 @@
 //!
 //! An upgrade is a round of a new token that takes the place of the shared lease with TRANSFER: a node grants it if the
 //! lease is the only reader there. So the exclusive lease has a fence of its own. If the round is lost, GIVE BACK makes
-//! the lease a reader again; until then, the new token keeps others out for it. `lease.rs` starts this.
+//! the lease a reader again; until then, the new token keeps others out for it.
 
 use crate::command::keys::Keys;
 use crate::command::request::{Given, Request};
@@ -14,14 +14,44 @@ use crate::lock::held::{Grant, HeldLease};
 use crate::lock::lease::Lease;
 use crate::lock::renewer::Renewer;
 use crate::lock::round::{RoundOptions, RunningRound};
+use crate::runtime::Pending;
 use crate::runtime::clock;
 use quorlock_protocol::{Event, Loss, NodeSet, Outcome};
 use std::sync::Arc;
 use tokio::sync::oneshot;
 
+impl Lease {
+    /// Tries once to make a shared lease exclusive. If it is the only reader on a majority of the nodes, returns an
+    /// exclusive lease with a larger fence, and this one ends; it does not count as lost. If others read a resource,
+    /// returns `None`, and the lease stays as it is. All shared resources of the lease are upgraded, or none.
+    ///
+    /// It never waits for the other readers: two readers that waited for each other would wait for ever. Release the
+    /// lease and acquire an exclusive one instead; the resource may have changed by then.
+    ///
+    /// While the upgrade is under way, the lease is not extended, and can end at the end of its ttl. The result is an
+    /// error with [`ErrorCode::NoQuorum`] if too few nodes can vote, [`ErrorCode::LeaseLost`] if the lease has ended,
+    /// and [`ErrorCode::Config`] for an exclusive lease or one that other processes may have. Dropping the result does
+    /// not cancel the upgrade: if it succeeds, the new lease is released.
+    pub fn try_upgrade(&self) -> Pending<Result<Option<Lease>>> {
+        let (held, renewer) = match self.upgradable() {
+            Ok(tracked) => tracked,
+            Err(error) => return Pending::ready(Err(error)),
+        };
+        if let Err(error) = held.begin_upgrade() {
+            return Pending::ready(Err(error));
+        }
+        let (sender, receiver) = oneshot::channel();
+        let upgrading = upgrade(Arc::clone(held), Arc::clone(renewer), sender);
+        match held.driver().begin(upgrading) {
+            Ok(()) => Pending::new(receiver),
+            Err(error) => Pending::ready(Err(error)),
+        }
+    }
+}
+
 /// Tries to upgrade a lease for which [`HeldLease::begin_upgrade`] was called, and answers `caller`: `None` if others
 /// read a resource.
-pub(crate) async fn upgrade(
+async fn upgrade(
     held: Arc<HeldLease>,
     renewer: Arc<Renewer>,
     caller: oneshot::Sender<Result<Option<Lease>>>,

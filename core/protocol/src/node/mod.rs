@@ -8,3 +8,4 @@ pub mod entry;
 pub mod queue;
 pub mod readers;
 pub mod record;
+pub mod sharing;

@@ -256,10 +256,8 @@ impl Program {
                 }
             }
             1 => return world.count("leases dropped"),
-            4 if self.wants_to_read() => {
-                if lease.downgrade().await.is_ok() {
-                    world.count("leases downgraded");
-                }
+            4 if self.wants_to_read() && lease.downgrade().await.is_ok() => {
+                world.count("leases downgraded");
             }
             5 | 6 if lease.modes().any(|(_, mode)| mode == Mode::Shared) => {
                 if let Some(writer) = self.upgrade(&lease).await {

@@ -1,0 +1,212 @@
+//! Shared mode on a node: how each request changes the readers of a resource. A server does the same in
+//! `scripts/shared/readers.lua`.
+//!
+//! While there are readers, the lock key holds a marker ([`Value::readers`]) that expires with the last of
+//! them. So exclusive lockers of any program are refused. Without the marker nobody reads, whatever the set
+//! contains. `record.rs` and the model call this; `entry.rs` has the rules that both modes share.
+
+use crate::node::entry::{Entry, Time, Value};
+use crate::node::readers::{Mode, Readers};
+use crate::term::Moment;
+use std::time::Duration;
+
+impl<T: Value> Entry<T> {
+    /// Whether the resource is read.
+    pub fn is_read(&self, now: Moment) -> bool {
+        self.token(now) == Some(&T::readers())
+    }
+
+    /// The set as a server stores it: each reader with the moment at which its share expires, and the time until
+    /// the set expires. `None` if a server would have no set.
+    pub fn stored_readers(&self, now: Moment) -> Option<(&[(T, Moment)], Duration)> {
+        let Readers { shares, kept_until } = &self.readers;
+        (now < *kept_until && !shares.is_empty()).then(|| (&**shares, kept_until.since(now)))
+    }
+
+    /// The readers whose share has not expired, each with the time until it does.
+    pub fn shares(&self, now: Moment) -> impl Iterator<Item = (&T, Duration)> {
+        let set = self.stored_readers(now).filter(|_| self.is_read(now));
+        let shares = set.map_or(&[][..], |(shares, _)| shares).iter();
+        shares
+            .filter(move |(_, until)| now < *until)
+            .map(move |(token, end)| (token, end.since(now)))
+    }
+
+    /// Whether the token reads the resource.
+    pub fn has_share(&self, now: Moment, token: &T) -> bool {
+        self.shares(now).any(|(reader, _)| reader == token)
+    }
+
+    /// Whether the token holds the resource in this mode. A token in the lock key holds it in any mode: a lease that
+    /// was downgraded may still have it there.
+    pub fn holds(&self, now: Moment, token: &T, mode: Mode) -> bool {
+        self.token(now) == Some(token) || (mode == Mode::Shared && self.has_share(now, token))
+    }
+
+    /// Whether `giver` can give the resource to another token in this mode.
+    pub fn is_given(&self, now: Moment, giver: &T, mode: Mode) -> bool {
+        match mode {
+            Mode::Upgraded => self.token(now) == Some(giver) || self.reads_alone(now, giver),
+            _ => self.holds(now, giver, mode),
+        }
+    }
+
+    /// Whether the token is the only reader.
+    pub(crate) fn reads_alone(&self, now: Moment, token: &T) -> bool {
+        self.has_share(now, token) && self.shares(now).count() == 1
+    }
+
+    /// Removes the readers whose share has expired.
+    pub(crate) fn forget_expired(&mut self, now: Moment) {
+        self.readers.shares.retain(|(_, until)| now < *until);
+    }
+
+    /// Makes the token the only reader.
+    pub(crate) fn begin_reading(&mut self, now: Moment, token: &T, ttl: Duration) {
+        let until = now.plus(ttl);
+        self.readers = Readers { shares: vec![(token.clone(), until)], kept_until: until };
+        self.lock = Some((T::readers(), until));
+    }
+
+    /// Makes the token one more reader, of a resource that is read. Never shortens its share, or the life of a
+    /// key.
+    pub(crate) fn join_readers(&mut self, now: Moment, token: &T, ttl: Duration) {
+        let until = now.plus(ttl);
+        if self.stored_readers(now).is_none() {
+            self.readers = Readers::default();
+        }
+        let own = self.shares(now).find(|(reader, _)| *reader == token).map(|(_, left)| left);
+        if own.is_none_or(|left| left < ttl) {
+            self.readers.put(token.clone(), until);
+        }
+        self.readers.kept_until = self.readers.kept_until.max(until);
+        if let Some((_, expires)) = &mut self.lock {
+            *expires = until.max(*expires);
+        }
+    }
+
+    /// Makes the keys expire with the last reader, after a share was removed or shortened. Deletes them if there is
+    /// none.
+    fn fit_expiry(&mut self, now: Moment) {
+        let last = self.readers.shares.iter().map(|(_, until)| *until).max();
+        match last.filter(|last| now < *last) {
+            Some(last) => {
+                self.readers.kept_until = last;
+                self.lock = Some((T::readers(), last));
+            }
+            None => {
+                self.readers = Readers::default();
+                self.lock = None;
+            }
+        }
+    }
+
+    /// Removes the share of the token. Returns whether it had not expired.
+    pub(crate) fn stop_reading(&mut self, now: Moment, token: &T) -> bool {
+        let had_share = self.has_share(now, token);
+        let is_stored = self.stored_readers(now).is_some();
+        if self.is_read(now) && is_stored && self.readers.remove(token) {
+            self.fit_expiry(now);
+        }
+        had_share
+    }
+
+    /// Makes the share of the token expire after `ttl`. Returns whether it has one.
+    pub(crate) fn keep_share(&mut self, now: Moment, token: &T, ttl: Duration) -> bool {
+        let has_share = self.has_share(now, token);
+        if has_share {
+            self.readers.put(token.clone(), now.plus(ttl));
+            self.fit_expiry(now);
+        }
+        has_share
+    }
+
+    /// DOWNGRADE: makes the token a reader if it holds the resource exclusively, for as long. Returns whether it
+    /// reads the resource now.
+    pub fn downgrade(&mut self, now: Moment, token: &T) -> bool {
+        if self.token(now) == Some(token) {
+            let left = self.expires_in(now).unwrap_or_default();
+            self.begin_reading(now, token, left);
+        }
+        self.has_share(now, token)
+    }
+
+    /// EXTEND of a lock in this mode: prolongs it and the counter if the token holds the resource, and returns
+    /// whether it does. Never shortens them, and never makes a reader of a token whose share has expired.
+    pub fn extend_in(&mut self, time: Time, token: &T, ttl: Duration, mode: Mode) -> bool {
+        if mode != Mode::Shared {
+            return self.extend(time, token, ttl);
+        }
+        let is_held = self.holds(time.now, token, mode);
+        if is_held {
+            self.keep_counter(time, ttl);
+            if self.token(time.now) == Some(token) {
+                let ttl = self.expires_in(time.now).unwrap_or_default().max(ttl);
+                self.begin_reading(time.now, token, ttl);
+            } else {
+                self.join_readers(time.now, token, ttl);
+            }
+        }
+        is_held
+    }
+
+    /// RELEASE and UNDO of a lock in this mode. Returns whether the token held the resource.
+    pub fn release_in(&mut self, now: Moment, token: &T, mode: Mode) -> bool {
+        if self.release(now, token) {
+            return true;
+        }
+        mode == Mode::Shared && self.stop_reading(now, token)
+    }
+
+    /// RELEASE that keeps the lock in this mode. Returns whether the token holds the resource.
+    pub fn keep_in(&mut self, now: Moment, token: &T, ttl: Duration, mode: Mode) -> bool {
+        if self.keep(now, token, ttl) {
+            return true;
+        }
+        mode == Mode::Shared && (self.keep_share(now, token, ttl) || self.stop_reading(now, token))
+    }
+
+    /// Makes the token a holder in this mode, where the resource is free, is read, or is held by `giver`.
+    pub(crate) fn take(
+        &mut self,
+        now: Moment,
+        (token, giver): (&T, Option<&T>),
+        ttl: Duration,
+        mode: Mode,
+    ) {
+        if mode != Mode::Shared {
+            if mode == Mode::Upgraded {
+                self.readers = Readers::default();
+            }
+            self.lock = Some((token.clone(), now.plus(ttl)));
+        } else if self.is_read(now) {
+            self.join_readers(now, token, ttl);
+            if let Some(giver) = giver {
+                self.stop_reading(now, giver);
+            }
+        } else {
+            self.begin_reading(now, token, ttl);
+        }
+    }
+
+    /// GIVE BACK of a lock in this mode: see [`Entry::give_back`].
+    pub fn give_back_in(
+        &mut self,
+        now: Moment,
+        (token, giver): (&T, &T),
+        left: Duration,
+        mode: Mode,
+    ) -> bool {
+        if mode == Mode::Shared && self.has_share(now, token) {
+            if !left.is_zero() {
+                self.join_readers(now, giver, left);
+            }
+            return self.stop_reading(now, token);
+        }
+        if mode == Mode::Upgraded && !left.is_zero() && self.token(now) == Some(token) {
+            self.begin_reading(now, giver, left);
+            return true;
+        }
+        self.give_back(now, token, giver, left)
+    }
+}
