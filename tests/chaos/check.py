@@ -195,7 +195,8 @@ def overlaps(held: Sequence[Lease], end: Callable[[Lease], int]) -> Iterator[tup
             return 0
         return end(lease) if lease.downgraded is None else min(end(lease), lease.downgraded)
 
-    last = last_alone = None
+    last: Lease | None = None
+    last_alone: Lease | None = None
     for lease in held:
         until, before = (end_alone, last_alone) if lease.shared else (end, last)
         if before is not None and lease.granted < until(before):
@@ -255,8 +256,8 @@ def adoptions(of: Iterable[Lease]) -> list[Violation]:
 
 
 def fences(of: Iterable[Lease]) -> list[Violation]:
-    """Returns violations of the rule that a lease has a larger fence than all earlier leases. Of two
-    shared leases, either may have the larger fence, or both the same.
+    """Returns violations of the rule that a lease has a larger fence than all earlier leases. Two
+    shared leases may have any fences, also the same.
 
     A lease is earlier than another if it was granted before the other acquire was called. It is
     also earlier if it was seen valid first: leases do not overlap, so it also ended first. The

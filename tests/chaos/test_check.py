@@ -139,7 +139,7 @@ def test_a_downgraded_lease_keeps_writers_out_and_lets_readers_in() -> None:
 def test_a_lease_ends_when_it_is_upgraded(ok: bool) -> None:
     a = [granted("1", 0, 10, fence=5, shared=["r"]), look("1", 50, 960)]
     a += [{"event": "upgrade", "token": "1", "at": 100}]
-    a += [look("1", 130, 0 if ok else 880, "upgraded") | {"ok": ok}]
+    a += [{**look("1", 130, 0 if ok else 880, "upgraded"), "ok": ok}]
     expected = [] if ok else ["overlap"]
     assert kinds(a, [granted("2", 101, 120, fence=6)]) == expected
 

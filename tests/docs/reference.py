@@ -71,6 +71,8 @@ def python() -> Members:
         short = name.rpartition(".")[2]
         if name in exported and short in classes:
             base = native.get({"Lock": "Lock", "Lease": "LeaseBlock"}.get(short, ""))
+            if short == "LockOptions":
+                base = classes["_CommonOptions"]
             own = _python_members(short, classes[short], base)
             members[""].add(name)
             if own:

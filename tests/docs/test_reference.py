@@ -96,9 +96,12 @@ def test_the_names_of_the_packages_are_read_completely() -> None:
 
 
 def names_of_options() -> list[str]:
-    listed = re.search(r"const PER_CLIENT: \[&str; \d+\] = \[(.*?)\];", CONFIG, re.S)
-    assert listed is not None
-    return re.findall(r'"(\w+)"', listed[1])
+    names: list[str] = []
+    for owner in ("PER_CLIENT", "PER_LOCK"):
+        listed = re.search(rf"const {owner}: \[&str; \d+\] = \[(.*?)\];", CONFIG, re.S)
+        assert listed is not None
+        names += [name for name in re.findall(r'"(\w+)"', listed[1]) if name not in names]
+    return names
 
 
 def test_the_page_has_all_options_in_all_languages() -> None:
@@ -115,7 +118,8 @@ def test_the_page_has_all_options_in_all_languages() -> None:
             assert variable == f"`QUORLOCK_{name.upper()}`"
             assert f'env = "{variable.strip("`")}"' in COMMAND
         else:
-            assert (flag, variable) == ("", "")
+            own_flags = {"mode": "`--shared`, `--shared-for`"}
+            assert (flag, variable) == (own_flags.get(name, ""), "")
 
 
 def test_the_options_that_a_lock_overrides_are_marked() -> None:
@@ -191,7 +195,7 @@ def test_defaults_of_the_python_client_are_those_of_the_page() -> None:
         for argument, default in zip(made.kwonlyargs, made.kw_defaults, strict=True)
         if default is not None
     }
-    assert given.keys() == cells.keys()
+    assert [*given, "mode"] == [*cells]
     for name in ("ttl", "wait", "max_hold", "connect_timeout"):
         assert times(cells[name]) == [given[name] * 1e3], name
     assert times(cells["retry_delay"]) == [delay * 1e3 for delay in given["retry_delay"]]

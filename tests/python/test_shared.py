@@ -30,7 +30,8 @@ def test_readers_share_and_keep_writers_out(client: quorlock.Client, servers: Se
     config = client.lock("config", mode="shared")
     with config as one, config as other:
         assert (one.mode, one.modes) == ("shared", {"config": "shared"})
-        assert one.valid and other.valid
+        assert one.valid
+        assert other.valid
         with pytest.raises(quorlock.LockTimeoutError):
             client.lock("config").acquire()
         assert client.lock("config").locked()

@@ -28,10 +28,14 @@ impl Lease {
     /// It never waits for the other readers: two readers that waited for each other would wait for ever. Release the
     /// lease and acquire an exclusive one instead; the resource may have changed by then.
     ///
-    /// While the upgrade is under way, the lease is not extended, and can end at the end of its ttl. The result is an
-    /// error with [`ErrorCode::NoQuorum`] if too few nodes can vote, [`ErrorCode::LeaseLost`] if the lease has ended,
-    /// and [`ErrorCode::Config`] for an exclusive lease or one that other processes may have. Dropping the result does
-    /// not cancel the upgrade: if it succeeds, the new lease is released.
+    /// While the upgrade is under way, the lease is not extended, and can end at the end of its ttl. Dropping the result
+    /// does not cancel the upgrade: if it succeeds, the new lease is released.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorCode::NoQuorum`](crate::ErrorCode::NoQuorum) if too few nodes can vote,
+    /// [`ErrorCode::LeaseLost`](crate::ErrorCode::LeaseLost) if the lease has ended, and
+    /// [`ErrorCode::Config`](crate::ErrorCode::Config) for an exclusive lease or one that other processes may have.
     pub fn try_upgrade(&self) -> Pending<Result<Option<Lease>>> {
         let (held, renewer) = match self.upgradable() {
             Ok(tracked) => tracked,
