@@ -36,6 +36,8 @@ ERRORS = {row["code"]: getattr(quorlock, row["class"]) for row in load("errors.j
 
 def python_value(option: str, value: Any) -> Any:
     """Converts a value of the vectors: milliseconds to seconds, {"number": "NaN"} to a float."""
+    if option == "mode":
+        return value
     if isinstance(value, dict):
         return float(value["number"])
     if option in DURATIONS and isinstance(value, list) and value:

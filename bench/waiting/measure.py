@@ -13,8 +13,8 @@ from itertools import pairwise
 FROM_SCRIPTS = frozenset(
     name
     for line in (
-        "get getrange set del exists ttl pttl pexpire time scan lpush",
-        "zadd zcard zrem zrange zrank publish",
+        "get getrange set del exists ttl pttl pexpire pexpireat time scan lpush",
+        "zadd zcard zcount zrem zremrangebyscore zrange zrangebyscore zrank zscore publish",
     )
     for name in line.split()
 )

@@ -47,8 +47,8 @@ def test_status_shows_holder_and_waiters(quorlock: CommandLine, servers: Servers
         assert done.returncode == 1
         held, free = parse_json(done.stdout)
         assert held.keys() == {
-            *("resource", "state", "holder", "token", "since_ms", "fence"),
-            *("expires_in_ms", "waiters", "nodes"),
+            *("resource", "state", "holder", "readers", "token", "since_ms"),
+            *("fence", "expires_in_ms", "waiters", "nodes"),
         }
         assert (held["resource"], held["state"], held["waiters"]) == ("r", "held", 1)
         assert (held["token"], held["fence"]) == (lease.token[:8], lease.fence)

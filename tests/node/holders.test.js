@@ -55,7 +55,7 @@ test('status reports the holder and the waiters', async (t) => {
   assert(held.remaining > 0 && held.remaining <= 10_000)
   for (const node of held.nodes) {
     assert(node.remaining > 0 && node.remaining <= 10_000)
-    assert.deepEqual(Object.keys(node).sort(), ['address', 'detail', 'fence', 'holder', 'outcome', 'remaining', 'token', 'waiters'])
+    assert.deepEqual(Object.keys(node).sort(), ['address', 'detail', 'fence', 'holder', 'outcome', 'readers', 'remaining', 'token', 'waiters'])
     assert.deepEqual([node.outcome, node.holder, node.token], ['held', 'web-7', lease.token.slice(0, 8)])
   }
   await lease.release()

@@ -93,6 +93,12 @@ suite('scenarios', () => {
           const options = step.keep === undefined ? undefined : { keep: step.keep }
           assert.equal(await leases[step.release].release(options), step.returns)
         },
+        downgrade: (step) => expectOutcome(step, () => leases[step.downgrade].downgrade()),
+        upgrade: async (step) => {
+          const lease = await expectOutcome(step, () => leases[step.of].tryUpgrade())
+          assert.equal(Boolean(lease), step.returns ?? false)
+          if (lease) leases[step.upgrade] = lease
+        },
         extend: (step) => expectOutcome(step, () => leases[step.extend].extend(step.ttl)),
         detach: async (step) => {
           const options = step.within === undefined ? undefined : { within: step.within }

@@ -227,6 +227,11 @@ def test_missing_permissions_are_reported(start_servers: Callable[..., Servers])
         ("-subscribe", "SUBSCRIBE"),
         ("-publish", "PUBLISH"),
         ("-zadd", "ZADD"),
+        ("-pexpireat", "PEXPIREAT"),
+        ("-zscore", "ZSCORE"),
+        ("-zcount", "ZCOUNT"),
+        ("-zrangebyscore", "ZRANGEBYSCORE"),
+        ("-zremrangebyscore", "ZREMRANGEBYSCORE"),
     ):
         found = examine(deny(servers[0], useful))["permissions"]
         assert found.level == "warning"

@@ -395,6 +395,9 @@ def test_help_shows_every_option_with_its_default_and_unit() -> None:
     names, texts = quorlock.LockOptions.__annotations__.keys(), described(quorlock.Client.lock)
     assert of_lock.keys() - {"self", "resources", "unknown"} == names == texts.keys()
     assert made.keys() - {"nodes", "unknown"} - names == described(quorlock.Client.__init__).keys()
+    # No mode can be set for all locks of a client.
+    assert of_lock["mode"].default == "exclusive"
+    assert texts.pop("mode").startswith("`exclusive`")
     for name, text in texts.items():
         assert repr(of_lock[name].default) == "<that of the client>"
         assert "the client does not set it" in text

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -153,19 +156,38 @@ def test_cancelled_upgrade_leaves_the_reader_or_nothing(
     wait_until(lambda: is_free(servers, "r"))
 
 
-def test_caller_who_waits_for_its_own_shared_lease_is_told(client: quorlock.Client) -> None:
-    with (
-        client.lock("r", mode="shared"),
-        pytest.raises(quorlock.ConfigError, match="use try_upgrade"),
-    ):
-        client.lock("r", wait=None).acquire()
+def test_blocking_upgrade_is_refused(client: quorlock.Client) -> None:
+    with client.lock("r", mode="shared") as lease:
+        with pytest.raises(quorlock.ConfigError, match="use try_upgrade") as refused:
+            client.lock("r", wait=None).acquire()
+        assert refused.value.resources == ("r",)
+        assert client.lock("r").try_acquire() is None
+        client.lock("r", mode="shared").acquire().release()
+        assert lease.valid
 
 
-def test_caller_may_wait_for_a_shared_lease_that_it_has_detached(client: quorlock.Client) -> None:
-    lease = client.lock("r", mode="shared").acquire()
-    lease.detach(within=0.2)
+def test_blocking_upgrade_is_refused_in_a_task(client: quorlock.Client) -> None:
+    async def run() -> None:
+        async with client.lock("r", mode="shared"):
+            with pytest.raises(quorlock.ConfigError, match="use try_upgrade"):
+                await client.lock("r", wait=None).acquire_async()
+            # Another task may wait: this one goes on, and leaves the block.
+            other = asyncio.ensure_future(client.lock("r", wait=TIMEOUT).acquire_async())
+            while (await client.status_async("r")).waiters != 1:
+                await asyncio.sleep(0.01)
+        assert await (await other).release_async()
+
+    asyncio.run(run())
+
+
+def test_caller_may_wait_for_a_shared_lease_that_others_can_end(client: quorlock.Client) -> None:
+    detached = client.lock("r", mode="shared", ttl=0.2).acquire()
+    detached.detach(within=0.2)
     with client.lock("r", wait=TIMEOUT) as writer:
-        assert writer.fence > lease.fence
+        assert writer.fence > detached.fence
+    shared = client.lock("r", mode="shared").acquire()
+    threading.Timer(0.2, shared.release).start()
+    client.lock("r", wait=TIMEOUT).acquire().release()
 
 
 def test_status_lists_the_readers(client: quorlock.Client) -> None:
@@ -216,3 +238,24 @@ def test_mode_is_no_option_of_a_client_an_election_or_an_adoption(client: quorlo
     with pytest.raises(quorlock.ConfigError, match="the lease keeps its mode"):
         client.adopt(text, **shared)
     client.adopt(text).release()
+
+
+def test_documented_permissions_suffice(servers: Servers) -> None:
+    page = (Path(__file__).resolve().parents[2] / "docs" / "connections.md").read_text()
+    rule = re.search(r"ACL SETUSER locker (.*)", page)
+    assert rule
+    for server in servers:
+        server.command("ACL", "SETUSER", "locker", *rule[1].split())
+    urls = [f"redis://locker:secret@127.0.0.1:{server.port}" for server in servers]
+    with quorlock.Client(urls, key_prefix="app:", ttl=600) as client, ThreadPoolExecutor() as pool:
+        lease = client.lock("r").acquire()
+        waiting = pool.submit(client.lock("r", mode="shared", wait=TIMEOUT).acquire)
+        wait_until(lambda: all(server.command("ZCARD", "{app:r}:queue") for server in servers))
+        lease.downgrade()
+        reader = waiting.result(TIMEOUT)
+        reader.extend()
+        adopted = client.adopt(reader.detach())
+        lease.release()
+        wait_until(lambda: (upgraded := adopted.try_upgrade()) is not None and upgraded.release())
+    for server in servers:
+        assert server.command("ACL", "LOG") == []

@@ -131,6 +131,13 @@ class Scenario:
             case {"extend": name}:
                 ttl = step.get("ttl")
                 expect(step, lambda: self.leases[name].extend(ttl and ttl / 1000))
+            case {"downgrade": name}:
+                expect(step, self.leases[name].downgrade)
+            case {"upgrade": name, "of": reader}:
+                upgraded = expect(step, self.leases[reader].try_upgrade)
+                assert (upgraded is not None) is step.get("returns", False)
+                if upgraded is not None:
+                    self.leases[name] = upgraded
             case {"detach": name}:
                 within = step.get("within")
                 seconds = python_value("within", within)

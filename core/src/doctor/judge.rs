@@ -21,11 +21,15 @@ pub(super) const USUAL_CLOCK_ERROR_MS: f64 = 1_000.0;
 /// A node that uses more than this fraction of its memory limit will soon refuse writes.
 const NEARLY_FULL: f64 = 0.9;
 /// Commands that quorlock can do without, each list after the consequence of not having them.
-const OPTIONAL: [(&str, &[&str]); 2] = [
+const OPTIONAL: [(&str, &[&str]); 3] = [
     ("restarts and duplicate nodes may go unnoticed", &["INFO", "SCRIPT LOAD"]),
     (
         "waiters are not notified when a lock is released, and retry at random intervals",
         &["PUBLISH", "SUBSCRIBE", "ZADD", "ZRANGE", "ZRANK", "ZREM"],
+    ),
+    (
+        "the node refuses shared locks",
+        &["PEXPIREAT", "ZCOUNT", "ZRANGEBYSCORE", "ZREMRANGEBYSCORE", "ZSCORE"],
     ),
 ];
 

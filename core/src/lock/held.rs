@@ -89,6 +89,8 @@ pub(crate) struct LeaseState {
     end_recorded: bool,
     /// Whether the handle was dropped without a release: see [`HeldLease::abandon`].
     is_dropped: bool,
+    /// Whether its owner is in a block that releases the lease at its end.
+    is_in_block: bool,
 }
 
 /// What became of the requests of the winning round.
@@ -178,6 +180,7 @@ impl HeldLease {
             watchers: Vec::new(),
             end_recorded: false,
             is_dropped: false,
+            is_in_block: false,
         };
         driver.totals.held.up();
         let (driver, grant) = (Arc::clone(driver), Arc::new(grant));
@@ -324,6 +327,16 @@ impl HeldLease {
         };
         let message = format!("the lease of {resources} cannot be handed over: {mistake}");
         Err(Error::config(message).about(resources))
+    }
+
+    pub(crate) fn enter_block(&self) {
+        self.state().is_in_block = true;
+    }
+
+    /// Whether the lease is shared, and released only when a block of its owner ends.
+    pub(crate) fn is_shared_in_block(&self) -> bool {
+        let state = self.state();
+        state.is_in_block && state.subject.is_shared()
     }
 
     pub(crate) fn is_dropped(&self) -> bool {

@@ -406,9 +406,18 @@ impl Lease {
         }
     }
 
-    /// Keeps the lease in shared mode from now on, so that others can share it; readers that wait are notified. The fence
-    /// stays the same. An exclusive lease of several resources is shared for all of them then. For a lease that is
-    /// shared already, this does nothing.
+    /// Marks the lease as one that its owner releases at the end of a block, and not before. If the lease is shared,
+    /// an acquire by the same owner that would wait for it fails instead. For language bindings.
+    #[doc(hidden)]
+    pub fn enter_block(&self) {
+        if let Some(held) = self.held() {
+            held.enter_block();
+        }
+    }
+
+    /// Keeps the lease in shared mode from now on, so that others can share it; readers that wait are notified. The
+    /// fence stays the same. An exclusive lease of several resources is shared for all of them then. For a lease that
+    /// is shared already, this does nothing.
     ///
     /// The lease counts as shared from this call on. The result is ready when a majority of the nodes has answered, or
     /// all have had `node_timeout` to answer; others follow with the next extension. It is an error with

@@ -133,7 +133,7 @@ fn polite(request: &[String]) -> String {
 }
 
 /// The number of requests before a client's first ACQUIRE: the handshake and the examination of the node.
-const BEFORE_ACQUIRE: usize = 11;
+const BEFORE_ACQUIRE: usize = 14;
 
 static PANICS: Mutex<Vec<String>> = Mutex::new(Vec::new());
 

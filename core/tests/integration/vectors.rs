@@ -51,6 +51,13 @@ fn set_in_lock(lock: Lock, option: &str, value: &Value) -> Lock {
         "max_hold" => lock.max_hold(milliseconds(value)),
         "holder" => lock.holder(value.as_str().unwrap()),
         "keep" => lock.keep(milliseconds(value)),
+        "mode" if value == "shared" => lock.shared(),
+        "mode" if value == "exclusive" => lock,
+        "mode" => {
+            let modes = value.as_object().unwrap().iter();
+            let shared = modes.filter(|(_, mode)| *mode == "shared");
+            shared.fold(lock, |lock, (resource, _)| lock.shared_for(resource))
+        }
         _ => panic!("unknown option {option} of a lock"),
     }
 }
@@ -230,6 +237,16 @@ fn play(story: &Value) {
                 let ttl = (!step["ttl"].is_null()).then(|| milliseconds(&step["ttl"]));
                 expect(step, wait(leases[name].extend(ttl)));
             }
+            "downgrade" => {
+                expect(step, wait(leases[name].downgrade()));
+            }
+            "upgrade" => {
+                let upgrade = leases[step["of"].as_str().unwrap()].try_upgrade();
+                if let Some(upgraded) = expect(step, wait(upgrade)) {
+                    assert_eq!(json!(upgraded.is_some()), step["returns"], "{step}");
+                    leases.extend(upgraded.map(|lease| (name.to_owned(), lease)));
+                }
+            }
             "detach" => {
                 let detaching = match &step["within"] {
                     Value::Null => leases[name].detach_by(Dialect::Rust, None),
@@ -336,11 +353,13 @@ fn play(story: &Value) {
     wait(client.close());
 }
 
-const VERBS: [&str; 24] = [
+const VERBS: [&str; 26] = [
     "acquire",
     "try_acquire",
     "release",
     "extend",
+    "downgrade",
+    "upgrade",
     "detach",
     "adopt",
     "stores",

@@ -5,7 +5,6 @@
 use super::Acquire;
 use super::blocker::blocker;
 use crate::command::answer::Answered;
-use crate::command::keys::Keys;
 use crate::command::request::{Request, Subject};
 use crate::command::token::Token;
 use crate::error::Error;
@@ -72,21 +71,19 @@ impl Acquire {
     }
 
     /// Records that the acquire is kept waiting, by this holder if it is known. The first time, schedules the
-    /// warning for a caller that waits for its own lease. If that is shared, the acquire is a mistake.
+    /// warning for a caller that waits for its own lease. The acquire is a mistake if that is shared, and only
+    /// released at the end of a block in which the caller waits.
     fn begin_to_wait(&mut self, holder: Option<&str>) {
         if !self.trace.begin_waiting(holder) || self.owner.is_none() {
             return;
         }
         // Looking once is enough: while the owner waits here, it acquires no other lease.
-        let now = clock::now();
-        let own = self
-            .renewer
-            .find(&self.keys, |held| held.grant.owner == self.owner && held.is_valid(now));
+        let own = self.renewer.find(&self.keys, |held| held.grant.owner == self.owner);
         let Some(held) = own else { return };
-        if held.subject().keys.iter().any(Keys::is_shared) {
+        if held.is_shared_in_block() {
             self.mistake = Some(Error::config(format!(
-                "the caller holds {} in shared mode, so a wait for it would never end: use try_upgrade, or \
-                 release the shared lease first",
+                "this is in a block that holds {} in shared mode, so the wait would only end with that block: use \
+                 try_upgrade, or wait after the block",
                 held.grant.resources
             )));
             return;
