@@ -51,7 +51,7 @@ _TARGET = CACHE / "java" / "target"
 
 JAVA = Ecosystem(
     directory="java",
-    inputs=["pom.xml", "src/main/java/Peer.java"],
+    inputs=["pom.xml", "src/main/java/Peer.java", "src/main/java/ReadWrite.java"],
     steps=[["mvn", "--quiet", "--batch-mode", "compile", "dependency:copy-dependencies"]],
     program=["java", "-cp", f"{_TARGET / 'classes'}:{_TARGET / 'dependency'}/*", "Peer"],
     home=HERE,

@@ -32,14 +32,14 @@ const DUMP: &str = "
     return keys";
 
 /// What a server stores under one key.
-#[derive(Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 pub(super) struct Stored {
     pub(super) value: Content,
     /// `None` if it never expires.
     pub(super) expires_in: Option<Duration>,
 }
 
-#[derive(Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 pub(super) enum Content {
     Text(String),
     /// Members of a sorted set with their scores, in order.

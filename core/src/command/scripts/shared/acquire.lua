@@ -5,6 +5,37 @@
 -- ARGV: as in acquire.lua.
 
 --- fence.lua
+-- Fast path: one resource, no waiters. A reader that is listed already is left to what follows.
+if #KEYS == 4 and not is_queued then
+  local lock, readers, is_granted = KEYS[1], KEYS[4], false
+  local clock, value = math.floor(now / 1000), redis.pcall('GET', lock)
+  local till = clock + ttl
+  local score = string.format('%.0f', till)
+  if value == MARKER then
+    local last = redis.pcall('ZRANGE', readers, -1, -1, 'WITHSCORES')
+    if last.err then return last end
+    is_granted = redis.call('ZADD', readers, 'NX', score, token) == 1
+    if is_granted and tonumber(last[2] or 0) < till then
+      redis.call('PEXPIREAT', lock, score)
+      redis.call('PEXPIREAT', readers, score)
+    end
+    -- Shares that have expired are removed now and then: they are harmless.
+    if now % 32 == 0 then redis.call('ZREMRANGEBYSCORE', readers, '-inf', clock) end
+  elseif not value then
+    redis.call('DEL', readers)
+    redis.call('ZADD', readers, score, token)
+    redis.call('SET', lock, MARKER)
+    redis.call('PEXPIREAT', lock, score)
+    redis.call('PEXPIREAT', readers, score)
+    is_granted = true
+  end
+  if is_granted then
+    local text = fence == proposal and ARGV[3] or string.format('%.0f', fence)
+    redis.call('SET', KEYS[2], text, 'PX', memory)
+    return {1, fence, now}
+  end
+end
+
 --- readers.lua
 -- Read everything that can fail first, as above.
 local is_free, is_own, holder, longest_held = true, false, '', 0

@@ -5,6 +5,25 @@
 
 local time = redis.call('TIME')
 local now = time[1] * 1000000 + time[2]
+
+-- Fast path: one resource, no waiters.
+if #KEYS == 3 and not ARGV[4] and redis.pcall('EXISTS', KEYS[2]) ~= 1
+  and redis.pcall('GET', KEYS[1]) == MARKER then
+  local lock, readers, clock = KEYS[1], KEYS[3], math.floor(now / 1000)
+  local till = redis.pcall('ZSCORE', readers, ARGV[1])
+  if type(till) ~= 'string' then return 0 end
+  redis.call('ZREM', readers, ARGV[1])
+  local last = redis.call('ZRANGE', readers, -1, -1, 'WITHSCORES')
+  local latest = tonumber(last[2] or 0)
+  if latest <= clock then
+    redis.call('DEL', lock, readers)
+  elseif latest < tonumber(till) then
+    redis.call('PEXPIREAT', lock, last[2])
+    redis.call('PEXPIREAT', readers, last[2])
+  end
+  return tonumber(till) > clock and 1 or 0
+end
+
 --- readers.lua
 --- queue.lua
 

@@ -16,6 +16,7 @@ import java.util.stream.IntStream;
 import org.redisson.Redisson;
 import org.redisson.RedissonRedLock;
 import org.redisson.api.RLock;
+import org.redisson.api.RReadWriteLock;
 import org.redisson.api.RedissonClient;
 import org.redisson.config.Config;
 
@@ -80,11 +81,22 @@ public final class Peer {
     }
 
     private RLock lock(int number) {
+        switch (name) {
+            case "redisson-read":
+                return readWrite(number).readLock();
+            case "redisson-write":
+                return readWrite(number).writeLock();
+            default:
+        }
         var locks = clients.stream().map(client -> client.getLock(name + "-" + number));
         // RedissonRedLock is for several nodes; a single node needs a plain lock.
         return clients.size() == 1
                 ? locks.findFirst().orElseThrow()
                 : new RedissonRedLock(locks.toArray(RLock[]::new));
+    }
+
+    private RReadWriteLock readWrite(int number) {
+        return clients.get(0).getReadWriteLock(name + "-" + number);
     }
 
     private static List<Double> loop(RLock lock, int cycles) throws InterruptedException {
