@@ -20,6 +20,9 @@ pub struct Time {
     pub wall: u64,
 }
 
+/// One ACQUIRE of readers in this number removes shares that have expired. It is chosen by the wall clock.
+const FORGETTING: u64 = 32;
+
 /// The type of tokens, and of anything else that a lock key can hold.
 pub trait Value: Clone + PartialEq {
     /// The marker that the lock key holds while the resource is read. It is no token.
@@ -257,7 +260,7 @@ pub fn acquire<T: Value>(
         return Some(Vote::Held { expires_in: Some(last) });
     }
     for (entry, mode) in entries.iter_mut() {
-        if *mode == Mode::Shared && entry.is_read(time.now) {
+        if *mode == Mode::Shared && entry.is_read(time.now) && time.wall % FORGETTING == 0 {
             entry.forget_expired(time.now);
         }
     }
@@ -292,6 +295,9 @@ fn grant<T: Value>(
     let fence = next_fence(last.unwrap_or_default(), proposal, time.wall)?;
     for (entry, mode) in entries {
         entry.counter.set(fence, ttl, time.wall);
+        let promised = entry.expires_in(time.now).filter(|_| *mode == Mode::Upgraded);
+        // If an upgrade fails, the reader relies on what it was promised before, or is promised meanwhile.
+        let ttl = promised.unwrap_or_default().max(ttl);
         entry.take(time.now, tokens, ttl, *mode);
     }
     Some(Vote::Granted { fence })

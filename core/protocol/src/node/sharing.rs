@@ -101,14 +101,15 @@ impl<T: Value> Entry<T> {
         }
     }
 
-    /// Removes the share of the token. Returns whether it had not expired.
+    /// Removes the share of the token. Returns whether it was stored: then no writer has been granted the resource
+    /// since, even if the share has expired.
     pub(crate) fn stop_reading(&mut self, now: Moment, token: &T) -> bool {
-        let had_share = self.has_share(now, token);
         let is_stored = self.stored_readers(now).is_some();
-        if self.is_read(now) && is_stored && self.readers.remove(token) {
+        let is_removed = self.is_read(now) && is_stored && self.readers.remove(token);
+        if is_removed {
             self.fit_expiry(now);
         }
-        had_share
+        is_removed
     }
 
     /// Makes the share of the token expire after `ttl`. Returns whether it has one.
@@ -204,6 +205,7 @@ impl<T: Value> Entry<T> {
             return self.stop_reading(now, token);
         }
         if mode == Mode::Upgraded && !left.is_zero() && self.token(now) == Some(token) {
+            let left = self.expires_in(now).unwrap_or_default().max(left);
             self.begin_reading(now, giver, left);
             return true;
         }

@@ -448,7 +448,8 @@ async fn compare() {
                 (Some(Err(_)), Some(Err(_))) => {}
                 _ => assert_eq!(replied, expected, "{}", story()),
             }
-            let [left, right] = [&kept, &expected_kept].map(|kept| without_expired(kept, pair.wall));
+            let [left, right] =
+                [&kept, &expected_kept].map(|kept| without_expired(kept, pair.wall));
             assert_eq!(left, right, "{}", story());
             if let (Step::Ask(request), Some(replied)) = (&step, &replied) {
                 *kinds.entry(kind(request, replied, &before)).or_default() += 1;

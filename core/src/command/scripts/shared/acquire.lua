@@ -8,25 +8,23 @@
 -- Fast path: one resource, no waiters. A reader that is listed already is left to what follows.
 if #KEYS == 4 and not is_queued then
   local lock, readers, is_granted = KEYS[1], KEYS[4], false
-  local clock, value = math.floor(now / 1000), redis.pcall('GET', lock)
-  local till = clock + ttl
-  local score = string.format('%.0f', till)
+  local value = redis.pcall('GET', lock)
+  local till = string.format('%.0f', math.floor(now / 1000) + ttl)
   if value == MARKER then
-    local last = redis.pcall('ZRANGE', readers, -1, -1, 'WITHSCORES')
-    if last.err then return last end
-    is_granted = redis.call('ZADD', readers, 'NX', score, token) == 1
-    if is_granted and tonumber(last[2] or 0) < till then
-      redis.call('PEXPIREAT', lock, score)
-      redis.call('PEXPIREAT', readers, score)
+    local added = redis.pcall('ZADD', readers, 'NX', till, token)
+    if type(added) == 'table' then return added end
+    is_granted = added == 1
+    if is_granted and redis.call('PTTL', lock) < tonumber(ttl) then
+      redis.call('PEXPIREAT', lock, till)
+      redis.call('PEXPIREAT', readers, till)
     end
-    -- Shares that have expired are removed now and then: they are harmless.
-    if now % 32 == 0 then redis.call('ZREMRANGEBYSCORE', readers, '-inf', clock) end
+    if now % 32 == 0 then redis.call('ZREMRANGEBYSCORE', readers, '-inf', math.floor(now / 1000)) end
   elseif not value then
     redis.call('DEL', readers)
-    redis.call('ZADD', readers, score, token)
+    redis.call('ZADD', readers, till, token)
     redis.call('SET', lock, MARKER)
-    redis.call('PEXPIREAT', lock, score)
-    redis.call('PEXPIREAT', readers, score)
+    redis.call('PEXPIREAT', lock, till)
+    redis.call('PEXPIREAT', readers, till)
     is_granted = true
   end
   if is_granted then
@@ -65,6 +63,7 @@ for i = 1, #KEYS, 4 do
 end
 if is_own then return {2, 0} end
 
+-- One ACQUIRE in 32 removes shares that have expired, those of readers that crashed. They are harmless.
 local function lock_all()
   local text = string.format('%.0f', fence)
   for i = 1, #KEYS, 4 do
@@ -72,7 +71,7 @@ local function lock_all()
     if readers == lock then
       redis.call('SET', lock, token, 'PX', ttl)
     elseif is_read[i] then
-      redis.call('ZREMRANGEBYSCORE', readers, '-inf', clock)
+      if now % 32 == 0 then redis.call('ZREMRANGEBYSCORE', readers, '-inf', clock) end
       join_readers(lock, readers, token, tonumber(ttl))
     else
       begin_reading(lock, readers, token, tonumber(ttl))

@@ -19,7 +19,7 @@ for i = 1, #KEYS, 2 do
   elseif left <= 0 then
     redis.call('DEL', lock)
   elseif is_upgrade and readers ~= lock then
-    begin_reading(lock, readers, giver, left)
+    begin_reading(lock, readers, giver, math.max(left, redis.call('PTTL', lock)))
   else
     redis.call('SET', lock, giver, 'PX', left)
   end

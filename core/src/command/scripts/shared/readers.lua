@@ -57,13 +57,14 @@ local function fit_expiry(lock, readers)
   end
 end
 
--- Removes the share of the token. Returns whether it had not expired.
+-- Removes the share of the token. Returns whether it was there: then no writer has been granted the
+-- resource since, even if the share has expired.
 local function stop_reading(lock, readers, token)
-  local had_share = share(lock, readers, token) ~= nil
-  if redis.pcall('GET', lock) == MARKER and redis.pcall('ZREM', readers, token) == 1 then
-    fit_expiry(lock, readers)
+  if redis.pcall('GET', lock) ~= MARKER or redis.pcall('ZREM', readers, token) ~= 1 then
+    return false
   end
-  return had_share
+  fit_expiry(lock, readers)
+  return true
 end
 
 -- Whether the token is the only reader.

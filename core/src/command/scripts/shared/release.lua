@@ -3,27 +3,29 @@
 -- KEYS: for each resource the lock key, the queue, and the readers (see readers.lua).
 -- ARGV: as in release.lua.
 
-local time = redis.call('TIME')
-local now = time[1] * 1000000 + time[2]
-
 -- Fast path: one resource, no waiters.
 if #KEYS == 3 and not ARGV[4] and redis.pcall('EXISTS', KEYS[2]) ~= 1
   and redis.pcall('GET', KEYS[1]) == MARKER then
-  local lock, readers, clock = KEYS[1], KEYS[3], math.floor(now / 1000)
-  local till = redis.pcall('ZSCORE', readers, ARGV[1])
-  if type(till) ~= 'string' then return 0 end
+  local lock, readers = KEYS[1], KEYS[3]
+  local later = redis.pcall('ZREVRANK', readers, ARGV[1])
+  if type(later) ~= 'number' then return 0 end
   redis.call('ZREM', readers, ARGV[1])
-  local last = redis.call('ZRANGE', readers, -1, -1, 'WITHSCORES')
-  local latest = tonumber(last[2] or 0)
-  if latest <= clock then
-    redis.call('DEL', lock, readers)
-  elseif latest < tonumber(till) then
-    redis.call('PEXPIREAT', lock, last[2])
-    redis.call('PEXPIREAT', readers, last[2])
+  -- The lock key expires with the last share.
+  if later == 0 then
+    local last = redis.call('ZRANGE', readers, -1, -1, 'WITHSCORES')
+    if last[1] then
+      local till = string.format('%.0f', last[2])
+      redis.call('PEXPIREAT', lock, till)
+      redis.call('PEXPIREAT', readers, till)
+    else
+      redis.call('DEL', lock)
+    end
   end
-  return tonumber(till) > clock and 1 or 0
+  return 1
 end
 
+local time = redis.call('TIME')
+local now = time[1] * 1000000 + time[2]
 --- readers.lua
 --- queue.lua
 

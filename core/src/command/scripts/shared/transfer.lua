@@ -30,8 +30,12 @@ if is_missing then return {0, -2, now, ''} end
 if other then return {0, expires_in, now, other} end
 for i = 1, #KEYS, 4 do
   local lock, readers = KEYS[i], KEYS[i + 3]
-  if readers == lock or is_upgrade then
-    if is_upgrade then redis.call('DEL', readers) end
+  if is_upgrade and readers ~= lock then
+    -- If the upgrade fails, the reader relies on what it was promised before, or meanwhile.
+    local left = math.max(redis.call('PTTL', lock), tonumber(ttl))
+    redis.call('DEL', readers)
+    redis.call('SET', lock, token, 'PX', string.format('%.0f', left))
+  elseif readers == lock then
     redis.call('SET', lock, token, 'PX', ttl)
   elseif redis.call('GET', lock) == giver then
     -- The DOWNGRADE has not arrived yet.
