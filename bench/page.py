@@ -11,6 +11,7 @@ from figures import FLOOR, FLOOR_PLAIN, RSLOCK, Figures, ratio
 from goals import goals
 from markdown import failure, micros, name, table
 from scale.page import section as scale_section
+from shared.page import section as shared_section
 
 Summaries = dict[str, dict[str, Any]]
 
@@ -21,6 +22,7 @@ def page(
     figures: Figures,
     scale: dict[str, Any] | None = None,
     elections: dict[str, Any] | None = None,
+    shared: dict[str, Any] | None = None,
 ) -> str:
     parts = [
         _introduction(figures),
@@ -35,6 +37,7 @@ def page(
         *([scale_section(scale)] if scale else []),
         _waiting(),
         *([elections_section(elections)] if elections else []),
+        *([shared_section(shared)] if shared else []),
     ]
     return "\n\n".join(parts) + "\n"
 

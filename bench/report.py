@@ -12,6 +12,7 @@ from parameters import RESULTS, ROOT
 from plots import draw
 from scale.plots import draw as draw_scale
 from scale.settings import RESULTS as SCALE
+from shared.settings import RESULTS as SHARED
 
 BEGIN, END = "<!-- bench -->\n", "<!-- /bench -->\n"
 
@@ -70,7 +71,8 @@ def main() -> None:
     figures = Figures(json.loads(RESULTS.read_text()))
     scale = json.loads(SCALE.read_text()) if SCALE.exists() else None
     elections = json.loads(ELECTIONS.read_text()) if ELECTIONS.exists() else None
-    (ROOT / "docs" / "performance.md").write_text(page(figures, scale, elections))
+    shared = json.loads(SHARED.read_text()) if SHARED.exists() else None
+    (ROOT / "docs" / "performance.md").write_text(page(figures, scale, elections, shared))
     draw(figures, ROOT / "docs" / "pictures")
     if scale:
         draw_scale(scale, ROOT / "docs" / "pictures")
