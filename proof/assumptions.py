@@ -51,15 +51,15 @@ def axioms(s: State) -> dict[str, Term]:
         "the guard exceeds the differences between wall clocks, if counters can be lost": implies(
             s.lossy, s.guard > s.spread + s.spread + s.window + s.window
         ),
-        "attempts conflict if they share a resource and are not both shared": both(
+        "an attempt excludes others from the resources for which it is exclusive": both(
             s.every(
                 lambda a, b: implies(
-                    s.conflict(a, b),
+                    s.excludes(a, b),
                     both(
                         a != b,
                         s.uses(a, s.common(a, b)),
                         s.uses(b, s.common(a, b)),
-                        either(s.writer(a), s.writer(b)),
+                        s.writer(a, s.common(a, b)),
                     ),
                 )
             ),
@@ -69,22 +69,23 @@ def axioms(s: State) -> dict[str, Term]:
                         a != b,
                         s.uses(a, resource),
                         s.uses(b, resource),
-                        either(s.writer(a), s.writer(b)),
+                        s.writer(a, resource),
                     ),
-                    s.conflict(a, b),
+                    s.excludes(a, b),
                 )
             ),
         ),
         "an attempt is for at least one resource": s.every(lambda a: s.uses(a, s.first(a))),
-        "an adopter takes over an exclusive lease of the same resources": s.every(
+        "an adopter or upgrade takes over another lease of the same resources": s.every(
             lambda resource, a: implies(
-                s.adopter(a),
-                both(
-                    s.parent(a) != a,
-                    s.writer(a),
-                    s.writer(s.parent(a)),
-                    s.uses(a, resource) == s.uses(s.parent(a), resource),
-                ),
+                either(s.adopter(a), s.upgrader(a)),
+                both(s.parent(a) != a, s.uses(a, resource) == s.uses(s.parent(a), resource)),
+            )
+        ),
+        "an upgrade is exclusive and no adopter": s.every(
+            lambda resource, a: implies(
+                s.upgrader(a),
+                both(negated(s.adopter(a)), implies(s.uses(a, resource), s.writer(a, resource))),
             )
         ),
     }
@@ -95,9 +96,9 @@ def initial(s: State) -> dict[str, Term]:
     anything."""
     return {
         "no round has begun": s.every(
-            lambda a: negated(either(s.sent(a), s.won(a), s.over(a), s.fixed(a)))
+            lambda a: negated(either(s.sent(a), s.won(a), s.over(a), s.fixed(a), s.downgraded(a)))
         ),
-        "no extension has begun": s.every(lambda x: negated(s.asked(x))),
+        "no extension has begun": s.every(lambda x: negated(either(s.asked(x), s.void(x)))),
         "no node has granted anything": s.every(
             lambda node, a: negated(
                 either(
@@ -108,6 +109,7 @@ def initial(s: State) -> dict[str, Term]:
                     s.weighed(node, a),
                     s.stored(node, a),
                     s.swapped(node, a),
+                    s.yields(node, a),
                 )
             )
         ),

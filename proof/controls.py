@@ -7,41 +7,16 @@ inductive argument only, as far as we know; the rule that it breaks may be stric
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
-
 from proof import properties
 from proof.changes import both_changes, but, without, without_axiom
+from proof.control import Control
 from proof.logic import both, changed, choose, either, implies, mapped, negated
+from proof.mode_controls import MODE_CONTROLS
 from proof.runs import LOOKS, ROUND, violates
 from proof.step import ASSUMED
-from proof.systems import GUARD, KEPT, MEMORY, Formula, System
+from proof.systems import GUARD, KEPT, MEMORY
 
 LATE = "it was not answered before the lease was detached"
-NO_EXCLUSION = violates(properties.exclusion)
-
-
-@dataclass(frozen=True)
-class Control:
-    """A deliberate error.
-
-    `fails` has, for each transition whose proof fails, the conjuncts that the solver does not prove
-    (it refutes at least one of them). `property` stands for the properties.
-    """
-
-    name: str
-    meaning: str
-    system: System
-    change: Callable[[System], System]
-    fails: Mapping[str, set[str]]
-    run: str = ""
-    goal: Formula = NO_EXCLUSION
-    sizes: Mapping[str, int] = field(default_factory=dict)
-
-    def broken(self) -> System:
-        """Returns the system with the error."""
-        return self.change(self.system)
-
 
 CONTROLS = (
     Control(
@@ -50,9 +25,11 @@ CONTROLS = (
         MEMORY,
         without_axiom("a lease ends before its keys"),
         {
+            "begin_round": {"upgrades_outlast_leases"},
             "grant": {"promises_are_kept"},
             "confirm": {"promises_are_kept"},
             "swap": {"promises_are_kept"},
+            "upgrade": {"promises_are_kept"},
         },
         f"{ROUND} tick expire expire {ROUND}",
     ),
@@ -191,12 +168,12 @@ CONTROLS = (
                 "all resources are free": s.every(
                     lambda resource, b: implies(
                         both(s.uses(attempt, resource), s.holds(node, resource, b)),
-                        both(b != attempt, negated(s.writer(attempt))),
+                        both(b != attempt, negated(s.writer(attempt, resource))),
                     )
                 )
             },
         ),
-        {"grant": {"keys_exclude", "one_live_promise"}},
+        {"grant": {"keys_exclude", "one_live_promise", "promises_are_kept"}},
         f"{ROUND} {ROUND}",
     ),
     Control(
@@ -218,9 +195,9 @@ CONTROLS = (
                 )
             },
         ),
-        {"grant": {"keys_exclude", "one_live_promise"}},
+        {"grant": {"keys_exclude", "one_live_promise", "promises_are_kept"}},
         f"{ROUND} {ROUND} {ROUND}",
-        lambda s: s.every(lambda a: both(s.valid(a), s.writer(a))),
+        lambda s: s.every(lambda a: both(s.valid(a), s.writes(a, s.first(a)))),
     ),
     Control(
         "(c) broken",
@@ -395,6 +372,12 @@ CONTROLS = (
                 "trusted_fences_differ",
             },
             "swap": {
+                "adopters_grants_are_larger",
+                "grants_after_a_store_are_larger",
+                "live_grants_are_last",
+                "trusted_fences_differ",
+            },
+            "upgrade": {
                 "grants_after_a_store_are_larger",
                 "live_grants_are_last",
                 "trusted_fences_differ",
@@ -449,7 +432,7 @@ CONTROLS = (
         "TRANSFER without comparing",
         "A node swaps keys that do not have the parent's token.",
         MEMORY,
-        without("swap", "the node has the parent's keys"),
+        without("swap", "the node has the parent's keys", "no other token is in the way"),
         {"swap": {"keys_exclude", "nodes_swap_once", "one_live_promise", "promises_are_kept"}},
         f"{ROUND} finish begin_round swap swap count_vote count_vote fix_fence win "
         "begin_round swap swap count_vote count_vote fix_fence win",
@@ -517,4 +500,5 @@ CONTROLS = (
         "win begin_round swap swap count_vote count_vote fix_fence win",
         violates(properties.one_valid_adopter),
     ),
+    *MODE_CONTROLS,
 )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from proof.logic import Term, both, implies, negated
+from proof.logic import Term, both, either, implies, negated
 from proof.state import State
 
 
@@ -11,7 +11,7 @@ def exclusion(s: State) -> Term:
     return s.every(
         lambda resource, a, b: implies(
             both(s.valid(a), s.valid(b), a != b, s.uses(a, resource), s.uses(b, resource)),
-            both(negated(s.writer(a)), negated(s.writer(b))),
+            both(negated(s.writes(a, resource)), negated(s.writes(b, resource))),
         )
     )
 
@@ -23,14 +23,15 @@ def distinct_slots(s: State) -> Term:
     """
     return s.every(
         lambda a, b: implies(
-            both(s.valid(a), s.valid(b), a != b, s.writer(a), s.writer(b)),
+            both(s.valid(a), s.valid(b), a != b, s.writes(a, s.first(a))),
             s.first(a) != s.first(b),
         )
     )
 
 
 def fences(s: State) -> Term:
-    """Of two leases that conflict, the one that is won later has the larger fence."""
+    """Of two leases of one resource that were not both granted in shared mode, the one that is won
+    later has the larger fence."""
     return s.every(
         lambda resource, a, b: implies(
             both(
@@ -39,17 +40,15 @@ def fences(s: State) -> Term:
                 s.place(a) < s.place(b),
                 s.uses(a, resource),
                 s.uses(b, resource),
+                either(s.writer(a, resource), s.writer(b, resource)),
             ),
-            implies(
-                negated(both(negated(s.writer(a)), negated(s.writer(b)))),
-                s.fence(a) < s.fence(b),
-            ),
+            s.fence(a) < s.fence(b),
         )
     )
 
 
 def unique_fences(s: State) -> Term:
-    """No two leases that conflict have the same fence."""
+    """Leases of one resource have different fences, unless both were granted in shared mode."""
     return s.every(
         lambda a, b: implies(both(s.conflict(a, b), s.won(a), s.won(b)), s.fence(a) != s.fence(b))
     )
@@ -59,33 +58,45 @@ def valid_fence(s: State) -> Term:
     """A valid lease has the largest fence of all leases that conflict with it, whenever those were
     won. So storage that checks fences accepts its writes."""
     return s.every(
-        lambda a, b: implies(both(s.conflict(a, b), s.valid(a), s.won(b)), s.fence(b) < s.fence(a))
+        lambda a, b: implies(both(s.contend(a, b), s.valid(a), s.won(b)), s.fence(b) < s.fence(a))
     )
 
 
 def one_valid_adopter(s: State) -> Term:
-    """At most one adopter of a lease is valid, and the lease itself is not any more."""
+    """At most one adopter of a lease is valid, if one of them is exclusive."""
     return s.every(
-        lambda a, b: both(
-            negated(
-                both(
-                    s.valid(a),
-                    s.valid(b),
-                    a != b,
-                    s.adopter(a),
-                    s.adopter(b),
-                    s.parent(a) == s.parent(b),
-                )
-            ),
-            implies(both(s.adopter(a), s.valid(a)), negated(s.valid(s.parent(a)))),
+        lambda resource, a, b: negated(
+            both(
+                s.valid(a),
+                s.valid(b),
+                a != b,
+                s.adopter(a),
+                s.adopter(b),
+                s.parent(a) == s.parent(b),
+                s.uses(a, resource),
+                s.uses(b, resource),
+                s.writes(a, resource),
+            )
+        )
+    )
+
+
+def parents_end(s: State) -> Term:
+    """While an adopter or upgrade is valid, the lease that it takes over is not."""
+    return s.every(
+        lambda a: implies(
+            both(either(s.adopter(a), s.upgrader(a)), s.valid(a)), negated(s.valid(s.parent(a)))
         )
     )
 
 
 def adopters_fence(s: State) -> Term:
-    """An adopter has a larger fence than the lease that it takes over."""
+    """An adopter or upgrade has a larger fence than the lease that it takes over, in any mode."""
     return s.every(
-        lambda a: implies(both(s.adopter(a), s.won(a)), s.fence(s.parent(a)) < s.fence(a))
+        lambda a: implies(
+            both(either(s.adopter(a), s.upgrader(a)), s.won(a)),
+            s.fence(s.parent(a)) < s.fence(a),
+        )
     )
 
 

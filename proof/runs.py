@@ -15,6 +15,9 @@ ROUND = "begin_round grant grant count_vote count_vote fix_fence win"
 
 LOOKS = "look look"
 
+UPGRADE = "begin_round upgrade upgrade count_vote count_vote fix_fence"
+"""The round of an upgrade that two nodes grant, up to the decision."""
+
 EXTENSION = "begin_extension tick confirm confirm count_confirmation count_confirmation extend"
 
 
@@ -50,11 +53,68 @@ def two_shared(s: State) -> Term:
     )
 
 
+def shared_after_exclusive(s: State) -> Term:
+    """Two leases of one resource are valid, one of which was granted exclusively."""
+    return negated(
+        s.every(lambda a, b: negated(both(s.conflict(a, b), s.valid(a), s.valid(b), a != b)))
+    )
+
+
+def mixed(s: State) -> Term:
+    """Two leases are valid that share one resource, and one of which excludes the other nowhere
+    but could elsewhere."""
+    return negated(
+        s.every(
+            lambda resource, a, b: negated(
+                both(
+                    s.valid(a),
+                    s.valid(b),
+                    a != b,
+                    s.uses(a, resource),
+                    s.uses(b, resource),
+                    s.writes(a, s.first(a)),
+                )
+            )
+        )
+    )
+
+
+def upgraded(s: State) -> Term:
+    """An upgrade is valid."""
+    return negated(s.every(lambda a: negated(both(s.valid(a), s.upgrader(a)))))
+
+
+def shared_adopted(s: State) -> Term:
+    """An adopter is valid, and another lease of the same resource."""
+    return negated(
+        s.every(
+            lambda resource, a, b: negated(
+                both(
+                    s.valid(a),
+                    s.valid(b),
+                    a != b,
+                    s.adopter(a),
+                    s.uses(a, resource),
+                    s.uses(b, resource),
+                )
+            )
+        )
+    )
+
+
 def two_slots(s: State) -> Term:
     """Two exclusive leases of different resources are valid."""
     return negated(
         s.every(
-            lambda a, b: negated(both(s.valid(a), s.valid(b), a != b, s.writer(a), s.writer(b)))
+            lambda a, b: negated(
+                both(
+                    s.valid(a),
+                    s.valid(b),
+                    a != b,
+                    s.writes(a, s.first(a)),
+                    s.writes(b, s.first(b)),
+                )
+            )
         )
     )
 
@@ -114,6 +174,56 @@ RUNS = (
     ),
     Run("an extended lease", MEMORY, f"{ROUND} {EXTENSION} tick", some_valid),
     Run("two shared leases", MEMORY, f"{ROUND} {ROUND}", two_shared),
+    Run(
+        "an exclusive lease after two shared ones",
+        GUARD,
+        f"{LOOKS} {LOOKS} {ROUND} {ROUND} finish finish delete delete delete delete {ROUND}",
+        lambda s: negated(
+            s.every(
+                lambda a, b, c: negated(
+                    both(
+                        s.excludes(c, a),
+                        s.excludes(c, b),
+                        a != b,
+                        s.won(a),
+                        s.won(b),
+                        s.valid(c),
+                    )
+                )
+            )
+        ),
+    ),
+    Run(
+        "a lease that is exclusive for one resource and shared for another",
+        MEMORY,
+        f"{ROUND} {ROUND}",
+        mixed,
+        {"Resource": 2},
+    ),
+    Run(
+        "a lease that is downgraded, and another beside it",
+        GUARD,
+        f"{LOOKS} {LOOKS} {ROUND} begin_downgrade downgrade downgrade {ROUND}",
+        shared_after_exclusive,
+    ),
+    Run(
+        "a lease that is upgraded",
+        GUARD,
+        f"{LOOKS} {ROUND} {UPGRADE} finish win",
+        upgraded,
+    ),
+    Run(
+        "a lease that remains shared after a lost upgrade",
+        KEPT,
+        f"{ROUND} begin_round upgrade finish {ROUND} give_back {EXTENSION} tick",
+        two_shared,
+    ),
+    Run(
+        "a shared lease that is handed over beside another",
+        KEPT,
+        f"{ROUND} {ROUND} finish begin_round swap swap count_vote count_vote fix_fence win",
+        shared_adopted,
+    ),
     Run("two slots", MEMORY, f"{ROUND} {ROUND}", two_slots, {"Resource": 2}),
     Run(
         "a lease of which a node forgets its part",

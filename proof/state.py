@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from proof.logic import Function, Term, both, negated
+from proof.logic import Function, Term, both, either, negated
 
 NODE, CLIENT, ATTEMPT, EXTENSION, RESOURCE, NODES = (
     "Node",
@@ -60,16 +60,13 @@ CONSTANTS: Mapping[str, Field] = {
     "majority": _of(NODES, TRUTH, meaning="The set is a quorum. Any two of them share a node."),
     "client": _of(ATTEMPT, CLIENT, meaning="The client that makes the attempt."),
     "uses": _of(ATTEMPT, RESOURCE, TRUTH, meaning="The attempt is for the resource."),
-    "writer": _of(ATTEMPT, TRUTH, meaning="The attempt is exclusive, not in shared mode."),
-    "conflict": _of(
-        ATTEMPT,
-        ATTEMPT,
-        TRUTH,
-        meaning="Two different attempts have a common resource, and one of them is exclusive.",
+    "writer": _of(
+        ATTEMPT, RESOURCE, TRUTH, meaning="The attempt is exclusive there, not in shared mode."
     ),
-    "common": _of(
-        ATTEMPT, ATTEMPT, RESOURCE, meaning="A resource for which two attempts conflict."
+    "excludes": _of(
+        ATTEMPT, ATTEMPT, TRUTH, meaning="The attempt is exclusive for a resource of the other one."
     ),
+    "common": _of(ATTEMPT, ATTEMPT, RESOURCE, meaning="Such a resource."),
     "first": _of(ATTEMPT, RESOURCE, meaning="One of the resources that the attempt is for."),
     "ttl": _of(ATTEMPT, TIME, meaning="The time for which nodes keep the key."),
     "validity": _of(
@@ -97,7 +94,10 @@ CONSTANTS: Mapping[str, Field] = {
         TRUTH, meaning="A node that loses its last writes may lose those of a hand-over too."
     ),
     "adopter": _of(ATTEMPT, TRUTH, meaning="The attempt takes over another lease (TRANSFER)."),
-    "parent": _of(ATTEMPT, ATTEMPT, meaning="The lease that an adopter takes over."),
+    "upgrader": _of(ATTEMPT, TRUTH, meaning="The attempt is to replace a shared lease."),
+    "parent": _of(
+        ATTEMPT, ATTEMPT, meaning="The lease that an adopter takes over or an upgrade replaces."
+    ),
     "settled": _of(
         NODE,
         ATTEMPT,
@@ -140,6 +140,9 @@ STATE: Mapping[str, Field] = {
     ),
     "promise": _of(NODE, ATTEMPT, TIME, meaning="Until when it promised, in true time."),
     "keepers": _of(ATTEMPT, NODES, meaning="A majority whose promises make the lease valid."),
+    "stand_in": _of(
+        NODE, ATTEMPT, ATTEMPT, meaning="Whose keys fulfil the promise: its own, or an upgrade's."
+    ),
     # Extensions
     "asked": _of(EXTENSION, TRUTH, meaning="The extension has begun: EXTEND may be under way."),
     "asked_at": _of(EXTENSION, TIME, meaning="When it began, in true time."),
@@ -153,6 +156,10 @@ STATE: Mapping[str, Field] = {
         NODE, EXTENSION, TRUTH, meaning="The node's promise was prolonged: its answer may count."
     ),
     "acknowledged": _of(NODE, EXTENSION, TRUTH, meaning="The client counts the confirmation."),
+    "void": _of(EXTENSION, TRUTH, meaning="An upgrade began since, so no answer counts."),
+    # Modes
+    "downgraded": _of(ATTEMPT, TRUTH, meaning="For its holder, the lease is shared by now."),
+    "yields": _of(NODE, ATTEMPT, TRUTH, meaning="The node applied DOWNGRADE: it lets readers in."),
     # Memory and the restart guard
     "forgot_at": _of(NODE, TIME, meaning="When the node last lost memory, in true time."),
     "looked": _of(CLIENT, NODE, TRUTH, meaning="The client has examined the node."),
@@ -211,6 +218,25 @@ class State:
         code = body.__code__
         names = code.co_varnames[: code.co_argcount]
         return self.quantify([VARIABLES[name] for name in names], body)
+
+    def conflict(self, a: Term, b: Term) -> Term:
+        """Whether two attempts exclude each other, in the modes in which they began."""
+        return either(self.excludes(a, b), self.excludes(b, a))
+
+    def contend(self, a: Term, b: Term) -> Term:
+        """Whether two attempts exclude each other, in the modes that they have now."""
+        return either(
+            both(self.excludes(a, b), negated(self.downgraded(a))),
+            both(self.excludes(b, a), negated(self.downgraded(b))),
+        )
+
+    def writes(self, attempt: Term, resource: Term) -> Term:
+        """Whether the attempt is exclusive for a resource, for its holder."""
+        return both(self.writer(attempt, resource), negated(self.downgraded(attempt)))
+
+    def locks(self, node: Term, resource: Term, attempt: Term) -> Term:
+        """Whether the attempt is exclusive for a resource, for a node."""
+        return both(self.writer(attempt, resource), negated(self.yields(node, attempt)))
 
     def is_past(self, attempt: Term) -> Term:
         """Whether the validity end that a round may win has passed."""

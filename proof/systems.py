@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from proof import properties
 from proof.assumptions import axioms, initial
-from proof.invariant import fences, guard, lock, transfer
+from proof.invariant import fences, guard, lock, modes, transfer
 from proof.logic import Term, negated
 from proof.state import State
 from proof.step import Transition
@@ -46,6 +46,7 @@ EXCLUSION = (
     properties.exclusion,
     properties.distinct_slots,
     properties.one_valid_adopter,
+    properties.parents_end,
     properties.one_adopter,
 )
 FENCES = (
@@ -54,7 +55,7 @@ FENCES = (
     properties.valid_fence,
     properties.adopters_fence,
 )
-BASE = (*lock.CONJUNCTS, *guard.CONJUNCTS, *transfer.CONJUNCTS)
+BASE = (*lock.CONJUNCTS, *guard.CONJUNCTS, *transfer.CONJUNCTS, *modes.CONJUNCTS)
 
 MEMORY = System(
     "assumption (c)",

@@ -175,7 +175,22 @@ def fences_grow(s: State) -> Term:
 def valid_fences_are_largest(s: State) -> Term:
     """No lease that conflicts with a valid one has a larger fence."""
     return s.every(
-        lambda a, b: implies(both(s.conflict(a, b), s.valid(a), s.won(b)), s.fence(b) < s.fence(a))
+        lambda a, b: implies(both(s.contend(a, b), s.valid(a), s.won(b)), s.fence(b) < s.fence(a))
+    )
+
+
+def adopters_grants_are_larger(s: State) -> Term:
+    """Where the fence of a lease is stored, the grants to its adopters are above the fence."""
+    return s.every(
+        lambda node, a: implies(
+            both(
+                s.adopter(a),
+                s.trusted(node, a),
+                s.trusted(node, s.parent(a)),
+                s.stored(node, s.parent(a)),
+            ),
+            s.fence(s.parent(a)) < s.vote_fence(node, a),
+        )
     )
 
 
@@ -194,4 +209,5 @@ CONJUNCTS = (
     leases_are_stored,
     fences_grow,
     valid_fences_are_largest,
+    adopters_grants_are_larger,
 )

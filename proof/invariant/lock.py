@@ -70,12 +70,17 @@ def extensions_are_timed(s: State) -> Term:
     )
 
 
+def keys_are_asked(s: State) -> Term:
+    """A node has keys only of rounds that have begun."""
+    return s.every(lambda node, resource, a: implies(s.holds(node, resource, a), s.sent(a)))
+
+
 def keys_exclude(s: State) -> Term:
     """A node gives one key to two tokens only in shared mode."""
     return s.every(
         lambda node, resource, a, b: implies(
             both(s.holds(node, resource, a), s.holds(node, resource, b), a != b),
-            both(negated(s.writer(a)), negated(s.writer(b))),
+            both(negated(s.locks(node, resource, a)), negated(s.locks(node, resource, b))),
         )
     )
 
@@ -97,6 +102,7 @@ def promises_are_bounded(s: State) -> Term:
 
 def promises_are_kept(s: State) -> Term:
     """While a promise is live, the node has the keys, and will have them until the promise ends.
+    Those of an upgrade that is under way or was lost stand in for the keys of the shared lease.
     The exception are promises that the node may have forgotten: the guard waits for their end."""
     return s.every(
         lambda node, resource, a: implies(
@@ -106,17 +112,27 @@ def promises_are_kept(s: State) -> Term:
                 either(negated(s.guarded), s.promise(node, a) > s.forgot_at(node) + s.guard),
             ),
             both(
-                s.holds(node, resource, a),
-                s.expires(node, resource, a) - s.node_clock(node) >= s.promise(node, a) - s.now,
+                s.holds(node, resource, s.stand_in(node, a)),
+                s.expires(node, resource, s.stand_in(node, a)) - s.node_clock(node)
+                >= s.promise(node, a) - s.now,
             ),
         )
     )
 
 
 def one_live_promise(s: State) -> Term:
-    """A node has no two live promises that conflict, kept or forgotten."""
+    """A node has no two live promises that conflict, kept or forgotten, but those to a lease and to
+    its upgrade."""
     return s.every(
-        lambda node, a, b: negated(both(s.conflict(a, b), is_live(s, node, a), is_live(s, node, b)))
+        lambda node, a, b: negated(
+            both(
+                s.contend(a, b),
+                negated(both(s.upgrader(a), s.parent(a) == b)),
+                negated(both(s.upgrader(b), s.parent(b) == a)),
+                is_live(s, node, a),
+                is_live(s, node, b),
+            )
+        )
     )
 
 
@@ -128,7 +144,10 @@ def confirmations_prolong(s: State) -> Term:
             both(
                 s.asked(x),
                 s.promised(node, s.lease(x)),
-                s.promise(node, s.lease(x)) >= s.asked_at(x) + s.extension_validity(x),
+                either(
+                    s.void(x),
+                    s.promise(node, s.lease(x)) >= s.asked_at(x) + s.extension_validity(x),
+                ),
             ),
         )
     )
@@ -172,6 +191,7 @@ def leases_have_places(s: State) -> Term:
 CONJUNCTS = (
     rounds_are_timed,
     extensions_are_timed,
+    keys_are_asked,
     keys_exclude,
     promises_are_bounded,
     promises_are_kept,

@@ -98,9 +98,12 @@ def winners_swapped(s: State) -> Term:
 
 
 def adopters_win_later(s: State) -> Term:
-    """An adopter is won after the lease that it takes over."""
+    """An adopter or upgrade is won after the lease that it takes over."""
     return s.every(
-        lambda a: implies(both(s.adopter(a), s.won(a)), s.place(s.parent(a)) < s.place(a))
+        lambda a: implies(
+            both(either(s.adopter(a), s.upgrader(a)), s.won(a)),
+            s.place(s.parent(a)) < s.place(a),
+        )
     )
 
 

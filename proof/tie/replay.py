@@ -44,6 +44,8 @@ class Replay:
         self.attempts: dict[str, int] = {}
         self.tokens: list[str] = []
         self.resources: list[frozenset[str]] = []
+        self.shared: list[frozenset[str]] = []
+        """For each attempt, the resources for which it is shared."""
         self.clients: dict[int, int] = {}
         self.parents: dict[int, int] = {}
         self.settled: dict[int, frozenset[int]] = {}
@@ -77,9 +79,9 @@ class Replay:
             "majority": lambda nodes: 2 * len(nodes) > len(world.nodes),
             "client": self.clients.__getitem__,
             "uses": lambda a, resource: resource in self.resources[a],
-            "writer": lambda a: True,
-            "conflict": self._conflict,
-            "common": lambda a, b: min(self.resources[a] & self.resources[b], default=""),
+            "writer": lambda a, resource: resource not in self.shared[a],
+            "excludes": lambda a, b: bool(self._excluded(a, b)),
+            "common": lambda a, b: min(self._excluded(a, b), default=""),
             "first": lambda a: min(self.resources[a]),
             "ttl": self.ttls.__getitem__,
             "validity": self.validities.__getitem__,
@@ -116,8 +118,10 @@ class Replay:
         s.counter_until.default = s.counter.default + FENCE_MEMORY * scale
         return s
 
-    def _conflict(self, a: int, b: int) -> bool:
-        return a != b and not self.resources[a].isdisjoint(self.resources[b])
+    def _excluded(self, a: int, b: int) -> frozenset[str]:
+        """Returns the resources of both from which `a` excludes `b`."""
+        is_other = a != b
+        return (self.resources[a] - self.shared[a]) & self.resources[b] if is_other else frozenset()
 
     def node_clock(self, node: int) -> int:
         return self.time * self.world.nodes[node].rate << FAST_BITS

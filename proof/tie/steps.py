@@ -9,6 +9,9 @@ from proof.tie.replay import SLACK, UPTIME_ERROR, Refused, Replay
 from proof.tie.trace import Step
 from proof.tie.units import EPOCH, FAST_BITS, NANOSECOND, RATE_BITS, ROUNDING, nanoseconds
 
+EXCLUSIVE, SHARED = "exclusive", "shared"
+"""The modes of a round, for a resource."""
+
 
 def perform(replay: Replay, step: Step) -> None:
     """Performs the transitions of a step."""
@@ -70,7 +73,7 @@ def started(replay: Replay, step: Step) -> None:
 
 def begin(replay: Replay, step: Step) -> None:
     """A round begins."""
-    token, resources, sent, ttl, end, giver, _ = step.details
+    token, resources, sent, ttl, end, giver, _, *named = step.details
     if token in replay.attempts:
         raise Refused(f"two rounds have the token {token[:8]}")
     check_clock(replay, step.client, sent)
@@ -78,6 +81,7 @@ def begin(replay: Replay, step: Step) -> None:
     replay.attempts[token] = attempt
     replay.tokens.append(token)
     replay.resources.append(frozenset(resources))
+    replay.shared.append(shared(resources, *named))
     replay.clients[attempt] = _client(step)
     if giver is not None:
         parent = replay.attempt(giver)
@@ -92,6 +96,15 @@ def begin(replay: Replay, step: Step) -> None:
     replay.open.add(attempt)
     replay.only(attempt)
     replay.apply("begin_round", attempt=attempt)
+
+
+def shared(resources: list[str], mode: Any = EXCLUSIVE) -> frozenset[str]:
+    """Returns the resources for which a round is shared. Its mode is that of all resources, or an
+    object that has the mode of each. A trace that names none is of an exclusive round."""
+    modes = mode if isinstance(mode, dict) else dict.fromkeys(resources, mode)
+    if modes.keys() != set(resources) or not set(modes.values()) <= {EXCLUSIVE, SHARED}:
+        raise Refused(f"there is no mode {mode!r}")
+    return frozenset(resource for resource in resources if modes[resource] == SHARED)
 
 
 def check_clock(replay: Replay, client: Any, clock: int) -> None:
@@ -131,17 +144,30 @@ def expire(replay: Replay, at: int, resource: str) -> None:
             replay.apply("expire", node=at, resource=resource, attempt=attempt)
 
 
-def compare(replay: Replay, at: int, resource: str, token: str | None, left: int) -> None:
-    """Compares what a node stores for a resource with the state of the proof."""
+def compare(
+    replay: Replay, at: int, resource: str, token: str | list[Any] | None, left: int
+) -> None:
+    """Compares what a node stores for a resource with the state of the proof. In shared mode, the
+    key keeps exclusive rounds out, and it has the tokens of the readers instead of one."""
     s, holders = replay.s, replay.holders.get((at, resource), set())
-    expected = set() if token is None else {replay.attempt(token)}
-    if holders != expected:
-        names = [[replay.name(each) for each in some] for some in (expected, holders)]
+    is_shared = isinstance(token, list)
+    readers: list[Any]
+    readers = token if isinstance(token, list) else [[token, left]] if token else []
+    expected = {replay.attempt(each): remaining for each, remaining in readers}
+    if any((resource in replay.shared[attempt]) != is_shared for attempt in expected):
+        raise Refused(f"node {at} stores a lease of {resource} in the other mode")
+    if is_shared and left != max(expected.values(), default=0):
+        raise Refused(
+            f"node {at} keeps others out of {resource} for another time than readers have"
+        )
+    if holders != expected.keys():
+        names = [[replay.name(each) for each in some] for some in (expected, sorted(holders))]
         raise Refused(
             f"node {at} has the token {names[0]} for resource {resource}, in the proof {names[1]}"
         )
     for attempt in holders:
-        later = replay.node_clock(at) + left * NANOSECOND - s.expires(at, resource, attempt)
+        remaining = expected[attempt] * NANOSECOND
+        later = replay.node_clock(at) + remaining - s.expires(at, resource, attempt)
         if not -ROUNDING <= later <= 2 * SLACK:
             raise Refused(
                 f"node {at} keeps {resource} for {nanoseconds(later)} longer than in the proof"

@@ -84,7 +84,8 @@ def read(path: Path) -> World:
             clients[names[name]] = Client(units.rate(rate), origin)
     begins = [line for line in lines if len(line) > 3 and line[3] == "begin"]
     looks = [line for line in lines if len(line) > 3 and line[3] == "look"]
-    drift_factor = max([line[-1] for line in begins + looks], default=0.0)
+    drifts = [line[10] for line in begins] + [line[-1] for line in looks]
+    drift_factor = max(drifts, default=0.0)
     extensions = [line for line in lines if len(line) > 3 and line[3] == "extending"]
     longest = max([line[7] for line in begins] + [line[6] for line in extensions], default=1)
     guard = looks[0][7] if looks else longest

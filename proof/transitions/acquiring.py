@@ -23,6 +23,10 @@ def begin_round(s: State, attempt: Term) -> Step:
     """A client reads its clock and begins a round. From now on, ACQUIRE can arrive at any node, at
     any time, or never. An adopter's TRANSFER is sent only after the lease ended for its holder.
 
+    An upgrade's TRANSFER is sent while the shared lease is valid. Where a node applies it, the new
+    keys keep others out for that lease, too, but only for their own ttl. So the validity end is
+    moved there, if it is later, and no extension that began before counts any more.
+
     Rule: core/protocol/src/round.rs new
     """
     conditions = {
@@ -31,9 +35,26 @@ def begin_round(s: State, attempt: Term) -> Step:
             s.adopter(attempt),
             both(s.won(s.parent(attempt)), s.over(s.parent(attempt))),
         ),
+        "a lease that is upgraded is valid": implies(
+            s.upgrader(attempt),
+            both(s.valid(s.parent(attempt)), s.client(s.parent(attempt)) == s.client(attempt)),
+        ),
     }
-    client, key = s.client(attempt), (attempt,)
+    client, key, parent = s.client(attempt), (attempt,), s.parent(attempt)
+
+    def capped(end: Term, now: Term) -> Term:
+        limit = now + s.validity(attempt)
+        return choose(both(s.upgrader(attempt), end > limit), limit, end)
+
     after = s.but(
+        end=changed(s.end, (parent,), capped(s.end(parent), s.client_clock(client))),
+        end_at=changed(s.end_at, (parent,), capped(s.end_at(parent), s.now)),
+        void=mapped(
+            s.void,
+            lambda x: either(
+                s.void(x), both(s.upgrader(attempt), s.asked(x), s.lease(x) == parent)
+            ),
+        ),
         sent=changed(s.sent, key, True),
         sent_at=changed(s.sent_at, key, s.now),
         sent_clock=changed(s.sent_clock, key, s.client_clock(client)),
@@ -67,6 +88,7 @@ def vote(s: State, node: Term, attempt: Term, fence: Term, holds: Function) -> S
         trusted=changed(s.trusted, key, may_count),
         promised=changed(s.promised, key, either(s.promised(node, attempt), may_count)),
         promise=changed(s.promise, key, choose(may_count, longer, s.promise(node, attempt))),
+        stand_in=changed(s.stand_in, key, attempt),
     )
 
 
@@ -81,20 +103,30 @@ def may_vote(s: State, node: Term, attempt: Term) -> dict[str, Term]:
     }
 
 
+def has_no_other(s: State, node: Term, attempt: Term, but: Function = lambda b: False) -> Term:
+    """Whether a node can set the attempt's keys beside all that it has, but some."""
+    return s.every(
+        lambda resource, b: implies(
+            both(s.uses(attempt, resource), s.holds(node, resource, b), negated(but(b))),
+            both(
+                b != attempt,
+                negated(s.writer(attempt, resource)),
+                negated(s.locks(node, resource, b)),
+            ),
+        )
+    )
+
+
 def grant(s: State, node: Term, attempt: Term, fence: Term, proposal: Term, resource: Term) -> Step:
-    """A node applies ACQUIRE and grants it: it sets the keys of all resources.
+    """A node applies ACQUIRE and grants it: it sets the keys of all resources. A resource in shared
+    mode may have other keys in shared mode.
 
     Rule: core/protocol/src/node/entry.rs acquire, core/protocol/src/fence.rs next_fence
     """
     conditions = {
         **may_vote(s, node, attempt),
-        "it takes over no lease": negated(s.adopter(attempt)),
-        "all resources are free": s.every(
-            lambda resource, b: implies(
-                both(s.uses(attempt, resource), s.holds(node, resource, b)),
-                both(b != attempt, negated(s.writer(attempt)), negated(s.writer(b))),
-            )
-        ),
+        "it takes over no lease": negated(either(s.adopter(attempt), s.upgrader(attempt))),
+        "all resources are free": has_no_other(s, node, attempt),
         **next_fence(s, node, attempt, fence, proposal, resource),
     }
     return Step(conditions, vote(s, node, attempt, fence, s.holds))
@@ -144,6 +176,9 @@ def win(s: State, attempt: Term, quorum: Term, keepers: Term, storers: Term) -> 
         "those that store the fence are a majority": s.majority(storers),
         "they store the fence": s.every(
             lambda node: implies(s.member(node, storers), s.stored(node, attempt))
+        ),
+        "a lease that is upgraded has ended": implies(
+            s.upgrader(attempt), s.over(s.parent(attempt))
         ),
         ASSUMED + "(c) a majority remembers its grant": implies(
             negated(s.guarded),

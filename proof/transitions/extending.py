@@ -19,7 +19,8 @@ from proof.step import ASSUMED, Step
 
 def begin_extension(s: State, extension: Term) -> Step:
     """The holder of a valid lease reads its clock and begins an extension. From now on, EXTEND can
-    arrive at any node, at any time, or never.
+    arrive at any node, at any time, or never. After a failed upgrade, its TRANSFER may arrive late,
+    too, and set keys with a ttl of its own.
 
     Rule: core/protocol/src/lease.rs extend
     """
@@ -27,6 +28,12 @@ def begin_extension(s: State, extension: Term) -> Step:
     conditions = {
         "it is a new extension": negated(s.asked(extension)),
         "the lease is valid": s.valid(s.lease(extension)),
+        "no TRANSFER of an upgrade that is under way sets a shorter ttl": s.every(
+            lambda a: implies(
+                both(s.upgrader(a), s.sent(a), s.parent(a) == s.lease(extension)),
+                s.extension_validity(extension) <= s.ttl(a),
+            )
+        ),
     }
     after = s.but(
         asked=changed(s.asked, key, True),
@@ -71,6 +78,7 @@ def confirm(s: State, node: Term, extension: Term) -> Step:
         ),
         promised=changed(s.promised, key, either(s.promised(*key), may_count)),
         promise=changed(s.promise, key, choose(may_count, longer, s.promise(*key))),
+        stand_in=changed(s.stand_in, key, lease),
     )
     return Step(conditions, after)
 
@@ -110,6 +118,7 @@ def extend(s: State, extension: Term, quorum: Term, keepers: Term) -> Step:
             lambda node: implies(s.member(node, quorum), s.acknowledged(node, extension))
         ),
         "the end moves forward": end > s.end(lease),
+        "no upgrade began since": negated(s.void(extension)),
         ASSUMED + "(c) a majority remembers its confirmation": implies(
             negated(s.guarded),
             both(

@@ -69,7 +69,7 @@ def forget(
         "they are those of one moment, so they exclude each other": s.every(
             lambda resource, a, b: implies(
                 both(remembered(resource, a), remembered(resource, b), a != b),
-                both(negated(s.writer(a)), negated(s.writer(b))),
+                both(negated(s.locks(node, resource, a)), negated(s.locks(node, resource, b))),
             )
         ),
         ASSUMED + "no hand-over is lost, unless that is allowed": either(

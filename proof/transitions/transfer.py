@@ -5,12 +5,13 @@ from __future__ import annotations
 from proof.logic import Term, both, changed, choose, either, implies, mapped, negated
 from proof.state import State
 from proof.step import Step
-from proof.transitions.acquiring import may_vote, vote
+from proof.transitions.acquiring import has_no_other, may_vote, vote
 from proof.transitions.fences import next_fence
 
 
 def swap(s: State, node: Term, attempt: Term, fence: Term, proposal: Term, resource: Term) -> Step:
-    """A node applies TRANSFER: where all keys have the parent's token, it sets the adopter's.
+    """A node applies TRANSFER: where all keys have the parent's token, it sets the adopter's. In
+    shared mode, others may have the keys, too.
 
     Rule: core/protocol/src/node/entry.rs transfer, core/protocol/src/fence.rs next_fence
     """
@@ -21,6 +22,7 @@ def swap(s: State, node: Term, attempt: Term, fence: Term, proposal: Term, resou
         "the node has the parent's keys": s.every(
             lambda resource: implies(s.uses(attempt, resource), s.holds(node, resource, parent))
         ),
+        "no other token is in the way": has_no_other(s, node, attempt, lambda b: b == parent),
         **next_fence(s, node, attempt, fence, proposal, resource),
     }
 
@@ -35,16 +37,38 @@ def swap(s: State, node: Term, attempt: Term, fence: Term, proposal: Term, resou
 def give_back(s: State, node: Term, attempt: Term, remaining: Term) -> Step:
     """A node applies GIVE BACK, the undo of TRANSFER: where a key has the adopter's token, it sets
     the parent's again. Sound for any remaining time, as nothing relies on the parent's keys. If no
-    time is left, the node deletes the keys instead, which is the step `delete`.
+    time is left, the node deletes the keys instead, which is the step `delete`. After an upgrade,
+    the shared lease may rely on its keys, so it gets them back for the whole ttl.
 
     Rule: core/protocol/src/node/entry.rs give_back
     """
     parent = s.parent(attempt)
     conditions = {
-        "it takes over a lease": s.adopter(attempt),
+        "it takes over a lease": either(s.adopter(attempt), s.upgrader(attempt)),
         "the client gave it up": s.over(attempt),
         "it was not won": negated(s.won(attempt)),
         "the time is not negative": remaining >= 0,
+        "a lease that may be valid gets the whole ttl": implies(
+            s.upgrader(attempt), either(s.over(parent), remaining >= s.ttl(attempt))
+        ),
+        "an upgrade was not answered before the lease was detached": negated(
+            both(s.upgrader(attempt), s.settled(node, parent), s.over(parent))
+        ),
+        "no other token is in the way": s.every(
+            lambda resource, b: implies(
+                both(
+                    s.uses(attempt, resource),
+                    s.holds(node, resource, attempt),
+                    s.holds(node, resource, b),
+                    b != attempt,
+                    b != parent,
+                ),
+                both(
+                    negated(s.locks(node, resource, parent)),
+                    negated(s.locks(node, resource, b)),
+                ),
+            )
+        ),
     }
 
     def is_back(other: Term, key: Term) -> Term:
@@ -62,5 +86,10 @@ def give_back(s: State, node: Term, attempt: Term, remaining: Term) -> Step:
         holds=mapped(s.holds, is_held),
         expires=mapped(s.expires, expiry),
         swapped=changed(s.swapped, (node, attempt), False),
+        stand_in=changed(
+            s.stand_in,
+            (node, parent),
+            choose(s.stand_in(node, parent) == attempt, parent, s.stand_in(node, parent)),
+        ),
     )
     return Step(conditions, after)

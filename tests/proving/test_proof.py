@@ -13,7 +13,7 @@ import pytest
 
 from proof import concrete, properties
 from proof.assumptions import NAMES, lemmas
-from proof.invariant import fences, guard, lock, transfer
+from proof.invariant import fences, guard, lock, modes, transfer
 from proof.state import FIELDS, State
 from proof.step import PARAMETERS, apply, parameters
 from proof.systems import SYSTEMS
@@ -75,7 +75,7 @@ def some_state(things: Mapping[str, list[object]] | None = None, **values: objec
     constants = {
         "client": lambda _: "client",
         "uses": lambda *_: True,
-        "writer": lambda _: True,
+        "writer": lambda *_: True,
         "ttl": lambda _: 10,
         "validity": lambda _: 9,
         "guarded": False,
@@ -107,7 +107,8 @@ def test_grant_names_the_conditions_that_fail() -> None:
 
 
 def test_every_field_claim_and_transition_has_a_sentence() -> None:
-    claims = [*lock.CONJUNCTS, *guard.CONJUNCTS, *fences.CONJUNCTS, *transfer.CONJUNCTS]
+    parts = (lock, guard, fences, transfer, modes)
+    claims = [claim for part in parts for claim in part.CONJUNCTS]
     named = [value for _, value in inspect.getmembers(properties, inspect.isfunction)]
     for thing in (*claims, *TRANSITIONS.values(), *named):
         assert inspect.getdoc(thing), thing
@@ -121,7 +122,7 @@ def test_everything_holds_where_nothing_has_happened(system: str) -> None:
         majority=lambda _: True,
         member=lambda node, nodes: node in nodes,
         first=lambda _: "resource",
-        conflict=lambda *_: False,
+        excludes=lambda *_: False,
         lease=lambda _: "attempt",
         parent=lambda _: "attempt",
         counter_until={("node", "resource"): 60},

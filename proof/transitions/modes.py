@@ -1,0 +1,63 @@
+"""Leases that change their mode: downgraded to shared, or upgraded to exclusive."""
+
+from __future__ import annotations
+
+from proof.logic import Term, both, changed, choose, implies, negated
+from proof.state import State
+from proof.step import Step
+from proof.transitions.acquiring import has_no_other, may_vote, vote
+from proof.transitions.fences import next_fence
+
+
+def begin_downgrade(s: State, attempt: Term) -> Step:
+    """The holder of a valid lease takes it as shared. From now on, DOWNGRADE can arrive at any
+    node, at any time, or never.
+
+    Rule: none yet (shared mode is being built)
+    """
+    conditions = {"the lease is valid": s.valid(attempt)}
+    return Step(conditions, s.but(downgraded=changed(s.downgraded, (attempt,), True)))
+
+
+def downgrade(s: State, node: Term, attempt: Term) -> Step:
+    """A node applies DOWNGRADE, perhaps late: it lets readers in beside the lease. So it does when
+    it applies another request of a lease that was downgraded.
+
+    Rule: none yet (shared mode is being built)
+    """
+    conditions = {"the lease is shared for its holder": s.downgraded(attempt)}
+    return Step(conditions, s.but(yields=changed(s.yields, (node, attempt), True)))
+
+
+def upgrade(
+    s: State, node: Term, attempt: Term, fence: Term, proposal: Term, resource: Term
+) -> Step:
+    """A node applies TRANSFER of an upgrade: where the shared lease is the only reader, it sets
+    keys of a new token, which are exclusive. These keys fulfil the promise to the shared lease.
+
+    Rule: none yet (shared mode is being built)
+    """
+    parent = s.parent(attempt)
+    conditions = {
+        **may_vote(s, node, attempt),
+        "it upgrades a lease": s.upgrader(attempt),
+        "the node has the parent's keys": s.every(
+            lambda resource: implies(s.uses(attempt, resource), s.holds(node, resource, parent))
+        ),
+        "no other token is in the way": has_no_other(s, node, attempt, lambda b: b == parent),
+        **next_fence(s, node, attempt, fence, proposal, resource),
+    }
+
+    def is_left(other: Term, key: Term, a: Term) -> Term:
+        return both(s.holds(other, key, a), negated(both(other == node, a == parent)))
+
+    after = vote(s, node, attempt, fence, is_left)
+    key, end = (node, parent), s.now + s.ttl(attempt)
+    promise = choose(s.promise(*key) > end, end, s.promise(*key))
+    return Step(
+        conditions,
+        after.but(
+            promise=changed(after.promise, key, promise),
+            stand_in=changed(after.stand_in, key, attempt),
+        ),
+    )
