@@ -43,10 +43,10 @@ class Log:
         """Adds a step of a node."""
         self.lines.append([now * MILLISECOND, "node", node, what, [lock], [["r", *stored]], batch])
 
-    def begin(self, now: int, token: str, giver: str | None = None) -> None:
+    def begin(self, now: int, token: str, giver: str | None = None, *mode: Any) -> None:
         """Adds the beginning of a round; an adopter's if there is a giver."""
         sent = ORIGIN + now * MILLISECOND
-        self.client(now, "begin", token, ["r"], sent, TTL, sent + VALIDITY, giver, 0.01)
+        self.client(now, "begin", token, ["r"], sent, TTL, sent + VALIDITY, giver, 0.01, *mode)
 
     def grant(self, now: int, node: int, token: str, fence: int = FENCE) -> None:
         stored = [token, TTL, fence, TTL + MEMORY]
@@ -55,6 +55,20 @@ class Log:
     def transfer(self, now: int, node: int, token: str, fence: int) -> None:
         stored = [token, TTL, fence, TTL + MEMORY]
         self.node(now, node, "transfer", [token, TTL, fence, fence], stored)
+
+    def read(
+        self, now: int, token: str, fence: int, others: list[Line] | None = None, left: int = TTL
+    ) -> None:
+        """Adds a shared round that wins with the first two nodes. They have `others`, too, which
+        are tokens with the times that are left, and `left` is the time left of the marker."""
+        self.begin(now, token, None, "shared")
+        for node in range(2):
+            stored = [[*(others or []), [token, TTL]], left, fence, TTL + MEMORY]
+            self.node(now, node, "acquire", [token, TTL, fence, fence], stored)
+        end = ORIGIN + now * MILLISECOND + VALIDITY
+        self.vote(now + 1, 0, token, None, fence)
+        self.vote(now + 1, 1, token, ["won", fence, end], fence)
+        self.client(now + 1, "valid", token, True)
 
     def vote(
         self, now: int, node: int, token: str, outcome: Line | None, fence: int = FENCE
@@ -139,6 +153,137 @@ def test_handed_over_lease_is_accepted(tmp_path: Path) -> None:
     log.client(8, "valid", "first", False)
     log.release(9, "second", fence + 2_000)
     assert checked(log, tmp_path).error == ""
+
+
+READ, LATER = FENCE + 2_000, FENCE + 1_400_000
+"""The fence of a second reader, and of a writer after both."""
+
+
+def test_readers_and_then_a_writer_are_accepted(tmp_path: Path) -> None:
+    log = Log()
+    log.read(0, "first", FENCE)
+    log.read(2, "second", READ, [["first", TTL - 2 * MILLISECOND]])
+    log.client(4, "valid", "first", True)
+    log.client(5, "finish", "first")
+    left = TTL - 3 * MILLISECOND
+    for node in range(2):
+        stored = [[["second", left]], left, READ, MEMORY]
+        log.node(5, node, "release", ["first", None, True], stored)
+    # A reader whose process died leaves its key until that expires.
+    log.win(1_400, "third", LATER)
+    assert checked(log, tmp_path).error == ""
+
+
+def test_reader_is_extended_beside_another(tmp_path: Path) -> None:
+    log = Log()
+    log.read(0, "first", FENCE)
+    log.read(2, "second", READ, [["first", TTL - 2 * MILLISECOND]])
+    sent = ORIGIN + 500 * MILLISECOND
+    log.client(500, "extending", "first", sent, TTL, sent + VALIDITY)
+    log.client(500, "sending", 1, [["first", sent, TTL]])
+    for node in range(2):
+        readers = [["first", TTL], ["second", TTL - 498 * MILLISECOND]]
+        log.node(500, node, "extend", ["first", TTL, True], [readers, TTL, READ, MEMORY], 1)
+    for node, outcome in enumerate((None, "Confirmed")):
+        details = (node, "Yes", outcome, sent + VALIDITY)
+        log.client(501, "answered", "first", sent, TTL, *details)
+    log.client(1_200, "valid", "first", True)
+    assert checked(log, tmp_path).error == ""
+
+
+def test_shared_lease_is_handed_over_beside_another(tmp_path: Path) -> None:
+    log = Log()
+    log.read(0, "first", FENCE)
+    log.read(2, "second", READ, [["first", TTL - 2 * MILLISECOND]])
+    log.client(4, "detached", "first", [2])
+    log.begin(4, "third", "first", "shared")
+    fence = READ + 2_000
+    for node in range(2):
+        readers = [["second", TTL - 2 * MILLISECOND], ["third", TTL]]
+        stored = [readers, TTL, fence, TTL + MEMORY]
+        log.node(4, node, "transfer", ["third", TTL, fence, fence], stored)
+    log.vote(5, 0, "third", None, fence)
+    end = ORIGIN + 4 * MILLISECOND + VALIDITY
+    log.vote(5, 1, "third", ["won", fence, end], fence)
+    log.client(6, "valid", "second", True)
+    log.client(6, "valid", "third", True)
+    assert checked(log, tmp_path).error == ""
+
+
+def test_round_may_be_shared_for_one_of_its_resources(tmp_path: Path) -> None:
+    log = Log()
+    log.read(0, "first", FENCE)
+    sent = ORIGIN + 2 * MILLISECOND
+    modes = {"r": "shared", "q": "exclusive"}
+    log.client(2, "begin", "second", ["q", "r"], sent, TTL, sent + VALIDITY, None, 0.01, modes)
+    readers = [["first", TTL - 2 * MILLISECOND], ["second", TTL]]
+    stored = [["q", "second", TTL, READ, MEMORY + TTL], ["r", readers, TTL, READ, MEMORY + TTL]]
+    for node in range(2):
+        line = ["acquire", [["second", TTL, READ, READ]], stored, 0]
+        log.lines.append([2 * MILLISECOND, "node", node, *line])
+    log.vote(3, 0, "second", None, READ)
+    log.vote(3, 1, "second", ["won", READ, sent + VALIDITY], READ)
+    log.client(4, "valid", "first", True)
+    log.client(4, "valid", "second", True)
+    assert checked(log, tmp_path).error == ""
+
+
+def _writer_beside_a_reader(log: Log) -> None:
+    log.read(0, "first", FENCE)
+    log.begin(2, "second")
+    log.grant(2, 0, "second", READ)
+
+
+def _reader_beside_a_writer(log: Log) -> None:
+    log.win(0, "first")
+    log.read(2, "second", READ)
+
+
+def _reader_that_expired_is_extended(log: Log) -> None:
+    log.read(0, "first", FENCE)
+    sent = ORIGIN + 900 * MILLISECOND
+    log.client(900, "extending", "first", sent, TTL, sent + VALIDITY)
+    log.client(900, "sending", 1, [["first", sent, TTL]])
+    stored = [[["first", TTL]], TTL, FENCE, MEMORY]
+    log.node(1_100, 0, "extend", ["first", TTL, True], stored, 1)
+
+
+def _reader_repaired_beside_a_writer(log: Log) -> None:
+    log.read(0, "first", FENCE)
+    log.begin(2, "second")
+    log.grant(2, 2, "second", READ)
+    stored = [[["first", TTL]], TTL, READ, MEMORY]
+    log.node(3, 2, "heal", ["first", TTL, FENCE, "Clean"], stored)
+
+
+def _reader_that_deletes_another(log: Log) -> None:
+    log.read(0, "first", FENCE)
+    log.read(2, "second", READ, [["first", TTL - 2 * MILLISECOND]])
+    log.client(4, "finish", "first")
+    log.node(4, 0, "release", ["first", None, True], [None, 0, READ, MEMORY])
+
+
+def _marker_that_underlives_a_reader(log: Log) -> None:
+    log.read(0, "first", FENCE, left=TTL - MILLISECOND)
+
+
+def _reader_stored_as_a_writer(log: Log) -> None:
+    log.begin(0, "first", None, "shared")
+    log.grant(0, 0, "first")
+
+
+def _writer_stored_as_a_reader(log: Log) -> None:
+    log.begin(0, "first", None, "exclusive")
+    stored = [[["first", TTL]], TTL, FENCE, MEMORY]
+    log.node(0, 0, "acquire", ["first", TTL, FENCE, FENCE], stored)
+
+
+def _unknown_mode(log: Log) -> None:
+    log.begin(0, "first", None, "both")
+
+
+def _mode_of_another_resource(log: Log) -> None:
+    log.begin(0, "first", None, {"q": "shared"})
 
 
 def _adopted_while_held(log: Log) -> None:
@@ -314,6 +459,22 @@ def _unknown_step(log: Log) -> None:
             "grant: it does not hold that it was not answered before the lease was detached",
         ),
         (_given_back_after_a_win, "give_back: it does not hold that it was not won"),
+        (_writer_beside_a_reader, "grant: it does not hold that all resources are free"),
+        (_reader_beside_a_writer, "grant: it does not hold that all resources are free"),
+        (
+            _reader_that_expired_is_extended,
+            "confirm: it does not hold that the node has the keys",
+        ),
+        (
+            _reader_repaired_beside_a_writer,
+            "heal: it does not hold that no other token is in the way",
+        ),
+        (_reader_that_deletes_another, "has the token [] for resource r, in the proof ['second']"),
+        (_marker_that_underlives_a_reader, "keeps others out of r for another time than"),
+        (_reader_stored_as_a_writer, "node 0 stores a lease of r in the other mode"),
+        (_writer_stored_as_a_reader, "node 0 stores a lease of r in the other mode"),
+        (_unknown_mode, "there is no mode 'both'"),
+        (_mode_of_another_resource, "there is no mode {'q': 'shared'}"),
         (_unknown_step, "there is no transition for 'surprise'"),
     ],
     ids=lambda value: value.__name__.strip("_") if callable(value) else "",
