@@ -26,4 +26,5 @@ def ask(terms: Iterable[Term]) -> str:
     symbols, answer = parser.getSymbolManager(), ""
     while not (command := parser.nextCommand()).isNull():
         answer = str(command.invoke(solver, symbols)).strip() or answer
-    return answer
+    # It gives a reason, too: `unknown (TIMEOUT)`.
+    return answer.split(" ")[0]
