@@ -7,8 +7,8 @@ from pathlib import Path
 
 sys.path.append(str(Path(__file__).resolve().parents[2] / "bench"))
 
+from shared.overtaking import figures
 from shared.page import section
-from shared.phases import figures
 
 MILLISECOND = 1_000_000
 

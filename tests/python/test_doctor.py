@@ -229,6 +229,7 @@ def test_missing_permissions_are_reported(start_servers: Callable[..., Servers])
         ("-zadd", "ZADD"),
         ("-pexpireat", "PEXPIREAT"),
         ("-zscore", "ZSCORE"),
+        ("-zrevrank", "ZREVRANK"),
         ("-zcount", "ZCOUNT"),
         ("-zrangebyscore", "ZRANGEBYSCORE"),
         ("-zremrangebyscore", "ZREMRANGEBYSCORE"),

@@ -353,6 +353,7 @@ fn tries(keys: &Keys, channel: &str) -> (Vec<&'static str>, Vec<Cmd>) {
     add("ZCOUNT", &[&keys.queue, "0", "0"]);
     add("ZRANGEBYSCORE", &[&keys.queue, "0", "0"]);
     add("ZREMRANGEBYSCORE", &[&keys.queue, "0", "0"]);
+    add("ZREVRANK", &[&keys.queue, "x"]);
     add("ZSCORE", &[&keys.queue, "x"]);
     add("PUBLISH", &[channel, "x"]);
     tries.into_iter().unzip()

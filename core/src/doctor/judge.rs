@@ -29,7 +29,7 @@ const OPTIONAL: [(&str, &[&str]); 3] = [
     ),
     (
         "the node refuses shared locks",
-        &["PEXPIREAT", "ZCOUNT", "ZRANGEBYSCORE", "ZREMRANGEBYSCORE", "ZSCORE"],
+        &["PEXPIREAT", "ZCOUNT", "ZRANGEBYSCORE", "ZREMRANGEBYSCORE", "ZREVRANK", "ZSCORE"],
     ),
 ];
 

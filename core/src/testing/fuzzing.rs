@@ -78,7 +78,7 @@ fn config_error(error: &Error) -> String {
 /// The number of bytes that [`options`] uses for one option.
 pub const OPTION_LENGTH: usize = 19;
 
-const NAMES: [&str; 16] = [
+const NAMES: [&str; 17] = [
     "ttl",
     "wait",
     "auto_extend",
@@ -95,6 +95,7 @@ const NAMES: [&str; 16] = [
     "retryDelay",
     "restart_guard",
     "key_prefix",
+    "mode",
 ];
 
 /// Sets options from `bytes`, [`OPTION_LENGTH`] bytes each. Checks that each either gets a value within
@@ -137,14 +138,17 @@ fn option_value(kind: u8, bytes: &[u8]) -> OptionValue {
     // `small` is likely to be within the range of an option.
     let (any, small) = (|at| f64::from_bits(bits(at)), |at| (bits(at) % 1_000_000) as f64 / 1e3);
     let pair = |one, other| OptionValue::List([one, other].map(OptionValue::Number).into());
-    match kind % 8 {
+    let text = || OptionValue::Text(String::from_utf8_lossy(bytes).into_owned());
+    match kind % 10 {
         0 => OptionValue::Null,
         1 => OptionValue::Bool(bits(0) & 1 == 1),
         2 => OptionValue::Number(any(0)),
         3 => OptionValue::Number(small(0)),
         4 => pair(any(0), any(8)),
         5 => pair(small(0), small(8)),
-        6 => OptionValue::Text(String::from_utf8_lossy(bytes).into_owned()),
+        6 => text(),
+        7 => OptionValue::Text(["shared", "exclusive"][usize::from(bytes[0] % 2)].to_owned()),
+        8 => OptionValue::Map(vec![(String::from_utf8_lossy(bytes).into_owned(), text())]),
         _ => OptionValue::Other(String::from_utf8_lossy(bytes).into_owned()),
     }
 }
@@ -338,13 +342,16 @@ fn is_encoding_of(value: &Value, request: &Request, reply: &Reply) -> bool {
 }
 
 /// One request of each kind.
-fn requests() -> [Request; 16] {
+fn requests() -> [Request; 18] {
     let keys: Arc<[Keys]> = [Keys::new("", "r"), Keys::new("", "s")].into();
     let subject = || Arc::new(Subject::new(Arc::clone(&keys), "t".into(), None));
+    let shared = || Arc::new(Subject::new([Keys::new("", "r").shared()].into(), "t".into(), None));
     let (ttl, turns, ticket) = (Duration::from_secs(1), Turns::default(), Some(1));
     [
         Request::Acquire { subject: subject(), ttl, proposal: 1, ticket: None, turns },
         Request::Acquire { subject: subject(), ttl, proposal: 1, ticket, turns },
+        Request::Acquire { subject: shared(), ttl, proposal: 1, ticket: None, turns },
+        Request::Downgrade { subject: shared(), turns },
         Request::Transfer { subject: subject(), ttl, proposal: 1 },
         Request::GiveBack(subject()),
         Request::Raise { subject: subject(), ttl, fence: 1 },

@@ -352,10 +352,13 @@ fn upgrade_without_a_majority_is_an_error_and_the_reader_stays() {
 }
 
 #[test]
-fn waiting_for_an_own_shared_lease_is_a_mistake() {
+fn waiting_for_an_own_shared_lease_of_a_block_is_a_mistake() {
     let servers = Servers::start(3);
     let client = client(&servers);
     let reader = acquire(client.lock("r").shared());
+    let error = wait(client.lock("r").wait(Duration::from_millis(100)).acquire()).unwrap_err();
+    assert_eq!(error.code(), ErrorCode::Timeout, "{error}");
+    reader.enter_block();
     let error = wait(client.lock("r").acquire()).unwrap_err();
     assert_eq!(error.code(), ErrorCode::Config, "{error}");
     assert!(error.message().contains("try_upgrade"), "{error}");

@@ -260,7 +260,8 @@ pub fn acquire<T: Value>(
         return Some(Vote::Held { expires_in: Some(last) });
     }
     for (entry, mode) in entries.iter_mut() {
-        if *mode == Mode::Shared && entry.is_read(time.now) && time.wall % FORGETTING == 0 {
+        if *mode == Mode::Shared && entry.is_read(time.now) && time.wall.is_multiple_of(FORGETTING)
+        {
             entry.forget_expired(time.now);
         }
     }

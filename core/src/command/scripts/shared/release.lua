@@ -8,7 +8,8 @@ if #KEYS == 3 and not ARGV[4] and redis.pcall('EXISTS', KEYS[2]) ~= 1
   and redis.pcall('GET', KEYS[1]) == MARKER then
   local lock, readers = KEYS[1], KEYS[3]
   local later = redis.pcall('ZREVRANK', readers, ARGV[1])
-  if type(later) ~= 'number' then return 0 end
+  if not later then return 0 end
+  if type(later) ~= 'number' then return later end
   redis.call('ZREM', readers, ARGV[1])
   -- The lock key expires with the last share.
   if later == 0 then
