@@ -14,7 +14,8 @@ FROM_SCRIPTS = frozenset(
     name
     for line in (
         "get getrange set del exists ttl pttl pexpire pexpireat time scan lpush",
-        "zadd zcard zcount zrem zremrangebyscore zrange zrangebyscore zrank zrevrank zscore publish",
+        "zadd zcard zcount zrem zremrangebyscore zrange zrangebyscore zrank zrevrank zscore",
+        "publish",
     )
     for name in line.split()
 )
