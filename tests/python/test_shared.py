@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import re
+import subprocess
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -81,6 +83,24 @@ def test_writer_that_waits_goes_before_later_readers(servers: Servers) -> None:
         writer.join()
         second.join()
         assert order == ["writer", "reader"]
+
+
+def test_dead_writer_does_not_hold_readers_up(client: quorlock.Client, servers: Servers) -> None:
+    wait = "import sys, quorlock; quorlock.Client(sys.argv[1:]).lock('r', wait=None).acquire()"
+    writer = subprocess.Popen([sys.executable, "-c", wait, *servers.urls])
+
+    def waiting(count: int) -> bool:
+        return all(server.command("ZCARD", "{r}:queue") == count for server in servers)
+
+    with client.lock("r", mode="shared"), ThreadPoolExecutor() as pool:
+        wait_until(lambda: waiting(1))
+        reader = pool.submit(client.lock("r", mode="shared", wait=TIMEOUT).acquire)
+        wait_until(lambda: waiting(2))
+        writer.kill()
+        writer.wait()
+        # The entry of a waiter that does not listen is removed. It would last for a minute.
+        assert reader.result(TIMEOUT).release()
+    wait_until(lambda: is_free(servers, "r"))
 
 
 def test_downgraded_lease_is_shared_with_the_same_fence(client: quorlock.Client) -> None:
