@@ -174,13 +174,6 @@ impl Lease {
         }))
     }
 
-    /// Abandons a lease that is garbage-collected: renewal stops, the keys stay until they expire.
-    ///
-    /// Returns whether the lease was still valid.
-    fn abandon(&self) -> bool {
-        self.0.abandon()
-    }
-
     /// Starts a release. `keep`, if given, overrides the option of the lock.
     #[pyo3(signature = (*keep))]
     fn release(&self, keep: &Bound<'_, PyTuple>) -> PyResult<Pending> {
@@ -261,6 +254,17 @@ impl LeaseBlock {
     ) -> PyResult<()> {
         let _entered = exit::enter(py);
         self.0.get().leave(py, raised)
+    }
+
+    /// Abandons a lease that is garbage-collected: renewal stops, the keys stay until they expire.
+    ///
+    /// Runs no Python code, except to warn about a lease that was never released: the interpreter ignores what is
+    /// raised in `__del__`, so the exception of a signal handler, such as that of Ctrl-C, would be lost.
+    fn __del__(slf: &Bound<'_, Self>) -> PyResult<()> {
+        if slf.get().0.get().0.abandon() {
+            slf.call_method0("_warn_dropped")?;
+        }
+        Ok(())
     }
 }
 

@@ -166,7 +166,8 @@ def test_readers_exclude_a_peer(fleet: Fleet) -> None:
         last.extend()
         assert first.release()
         assert not fleet.process.acquire(fleet.resource, TTL), "not excluded by the last reader"
-    wait_until(lambda: fleet.process.acquire(fleet.resource, TTL))
+    wait_until(fleet.is_free)
+    assert fleet.process.acquire(fleet.resource, TTL)
     fleet.await_stragglers()
     fleet.process.release(fleet.resource)
     wait_until(fleet.is_free)

@@ -175,6 +175,30 @@ def test_interrupts_at_any_moment_leave_no_key(client: quorlock.Client, servers:
     wait_until(lambda: not keys(servers))
 
 
+def test_interrupts_are_never_lost(client: quorlock.Client) -> None:
+    """The interpreter ignores exceptions in `__del__`: when a lease is collected, none may arrive."""
+    lock = client.lock("r")
+    is_interrupted = False
+
+    def interrupt(*_: object) -> None:
+        nonlocal is_interrupted
+        is_interrupted = True
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGALRM, interrupt)
+    try:
+        for _ in range(ROUNDS):
+            is_interrupted = False
+            with pytest.raises(KeyboardInterrupt):
+                signal.setitimer(signal.ITIMER_REAL, 1e-6 + random.random() * LONGEST)
+                while not is_interrupted:
+                    with lock:
+                        pass
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+
+
 def test_ctrl_c_ends_a_blocking_acquire(servers: Servers, client: quorlock.Client) -> None:
     program = """
 import sys, time, quorlock

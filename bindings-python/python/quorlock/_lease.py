@@ -290,15 +290,15 @@ class Lease(_quorlock.LeaseBlock):
         except TimeoutError:
             return False
 
-    def __del__(self, warn: Callable[..., None] = warnings.warn) -> None:
-        if self._native.abandon():
-            warn(
-                f"{self!r} was never released: others have to wait until it expires. Use "
-                "`with lock:`, or keep the lease and call `release()`",
-                ResourceWarning,
-                stacklevel=2,
-                source=self,
-            )
+    def _warn_dropped(self, warn: Callable[..., None] = warnings.warn) -> None:
+        """Called by the native `__del__`."""
+        warn(
+            f"{self!r} was never released: others have to wait until it expires. Use "
+            "`with lock:`, or keep the lease and call `release()`",
+            ResourceWarning,
+            stacklevel=2,
+            source=self,
+        )
 
     def __repr__(self) -> str:
         state = f"valid for {self.remaining:.3f} s" if self.valid else "not valid"
