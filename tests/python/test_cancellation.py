@@ -176,7 +176,7 @@ def test_interrupts_at_any_moment_leave_no_key(client: quorlock.Client, servers:
 
 
 def test_interrupts_are_never_lost(client: quorlock.Client) -> None:
-    """The interpreter ignores exceptions in `__del__`: when a lease is collected, none may arrive."""
+    """The interpreter ignores what is raised in `__del__`, so no handler may run there."""
     lock = client.lock("r")
     is_interrupted = False
 
