@@ -13,7 +13,7 @@ def begin_downgrade(s: State, attempt: Term) -> Step:
     """The holder of a valid lease takes it as shared. From now on, DOWNGRADE can arrive at any
     node, at any time, or never.
 
-    Rule: none yet (shared mode is being built)
+    Rule: core/src/lock/held.rs begin_downgrade
     """
     conditions = {"the lease is valid": s.valid(attempt)}
     return Step(conditions, s.but(downgraded=changed(s.downgraded, (attempt,), True)))
@@ -23,7 +23,7 @@ def downgrade(s: State, node: Term, attempt: Term) -> Step:
     """A node applies DOWNGRADE, perhaps late: it lets readers in beside the lease. So it does when
     it applies another request of a lease that was downgraded.
 
-    Rule: none yet (shared mode is being built)
+    Rule: core/protocol/src/node/sharing.rs downgrade
     """
     conditions = {"the lease is shared for its holder": s.downgraded(attempt)}
     return Step(conditions, s.but(yields=changed(s.yields, (node, attempt), True)))
@@ -35,7 +35,7 @@ def upgrade(
     """A node applies TRANSFER of an upgrade: where the shared lease is the only reader, it sets
     keys of a new token, which are exclusive. These keys fulfil the promise to the shared lease.
 
-    Rule: none yet (shared mode is being built)
+    Rule: core/protocol/src/node/entry.rs transfer, core/protocol/src/node/sharing.rs is_given
     """
     parent = s.parent(attempt)
     conditions = {
