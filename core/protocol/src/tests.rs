@@ -8,6 +8,7 @@ mod late;
 mod leader;
 mod leases;
 mod properties;
+mod shared;
 mod transfer;
 mod turns;
 mod upkeep;
