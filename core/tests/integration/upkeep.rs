@@ -31,7 +31,7 @@ fn scripts(servers: &Servers, server: usize) -> u64 {
 #[test]
 fn a_lease_with_a_short_ttl_survives_a_long_body_with_few_renewals() {
     let servers = Servers::start(5);
-    let ttl = Duration::from_millis(if cfg!(debug_assertions) { 100 } else { 50 });
+    let ttl = Duration::from_millis(if cfg!(debug_assertions) { 300 } else { 50 });
     let lease = wait(client(&servers, ttl).lock("r").acquire()).unwrap();
     let before = scripts(&servers, 0);
     let began = Instant::now();
