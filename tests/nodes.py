@@ -22,6 +22,11 @@ def is_free(servers: Servers, key: str) -> bool:
     return all(server.command("EXISTS", key) == 0 for server in servers)
 
 
+def is_everywhere(servers: Servers, key: str, value: object) -> bool:
+    """Returns whether all nodes have the value. Wait for it: a lock needs only a majority."""
+    return all(server.command("GET", key) == value for server in servers)
+
+
 def steal(servers: Servers, key: str) -> None:
     """Replaces the value of the key with another token, on all nodes."""
     for server in servers:

@@ -315,7 +315,7 @@ def test_options_come_from_the_environment(quorlock: CommandLine, servers: Serve
     script = "echo; read x"
     process = quorlock.start("run", "r", "--", "sh", "-c", script)
     line(process)
-    assert keys(servers) == ["app:r"] * 3
+    wait_until(lambda: keys(servers) == ["app:r"] * 3)
     left = servers[0].command("PTTL", "app:r")
     assert isinstance(left, int)
     assert left > 3_000_000

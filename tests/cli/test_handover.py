@@ -6,7 +6,7 @@ import subprocess
 from pathlib import Path
 
 from command_line import CommandLine, finish, line, parse_json
-from nodes import is_free, keys, steal
+from nodes import is_everywhere, is_free, keys, steal
 from servers import Servers
 from waiting import wait_until
 
@@ -34,7 +34,7 @@ def test_a_command_adopts_the_lease_that_it_gets(quorlock: CommandLine, servers:
     process = quorlock.start(*outer, "run", "--adopt", *SHELL, f"{ENVIRONMENT}; read x; exit 3")
     text, resource, fence = line(process).split()
     assert (text, resource) == ("none", "r")
-    assert all(server.command("GET", "{r}:fence") == fence for server in servers)
+    wait_until(lambda: is_everywhere(servers, "{r}:fence", fence))
     assert not is_free(servers, "r")
     done = finish(process)
     assert (done.returncode, done.stdout) == (3, "")

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 from command_line import CommandLine, finish, is_alive, line, parse_json
-from nodes import freeze, keys, queued, steal, thaw
+from nodes import freeze, is_everywhere, keys, queued, steal, thaw
 from servers import Servers
 from waiting import wait_until
 
@@ -36,8 +36,8 @@ def test_a_command_runs_while_the_lock_is_held(quorlock: CommandLine, servers: S
     process = quorlock.start("run", "r", *SHELL, script)
     resource, fence, token = line(process).split()
     assert resource == "r"
-    assert all(server.command("GET", "r") == token for server in servers)
-    assert all(server.command("GET", "{r}:fence") == fence for server in servers)
+    wait_until(lambda: is_everywhere(servers, "r", token))
+    wait_until(lambda: is_everywhere(servers, "{r}:fence", fence))
     done = finish(process)
     assert (done.returncode, done.stdout) == (3, "")
     wait_until(lambda: not keys(servers))
@@ -99,7 +99,7 @@ def test_a_held_lock_is_a_conflict(quorlock: CommandLine, servers: Servers) -> N
     assert (error["error"], error["exit_status"], error["resources"]) == ("TIMEOUT", 75, ["r"])
     # A node is pending if the result was certain before it answered.
     assert "held" in {node["outcome"] for node in error["nodes"]} <= {"held", "pending"}
-    assert keys(servers) == ["r"] * 3
+    wait_until(lambda: keys(servers) == ["r"] * 3)
 
 
 def test_too_few_nodes_are_reported_with_their_outcomes(

@@ -117,7 +117,7 @@ def test_a_job_can_be_stopped_and_resumed(shell: Shell, servers: Servers) -> Non
     shell.type("\x1a")
     shell.expect("Stopped")
     shell.expect_status(128 + signal.SIGSTOP)
-    assert keys(servers) == ["r"] * 3
+    wait_until(lambda: keys(servers) == ["r"] * 3)
     shell.expect(PROMPT)
     shell.run("fg")
     shell.expect("resumed")

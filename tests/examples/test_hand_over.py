@@ -11,7 +11,7 @@ import pytest
 from examples.gateway import Gateway
 from examples.orders import LOCK, Answer, post, refuses
 from examples.programs import Program
-from nodes import keys
+from nodes import is_everywhere, keys
 from servers import Servers
 from waiting import wait_until
 
@@ -97,16 +97,17 @@ def test_the_lock_is_held_from_the_request_to_the_end_of_the_job(
     start_server, start_worker = recipe
     port = start_server()
     assert ship(port) == 202
-    assert keys(servers) == HELD
+    wait_until(lambda: keys(servers) == HELD)
     token = servers[0].command("GET", LOCK)
     # The job waits in the queue.
     assert post(port, "/orders/1/ship") == Answer(409, {"error": "TIMEOUT"}, "1")
     gateway.hold()
     worker = start_worker()
     wait_until(lambda: gateway.states == ["in progress"])
+    wait_until(lambda: servers[0].command("GET", LOCK) != token)
     assert [keys(servers), ship(port)] == [HELD, 409]
-    assert servers[0].command("GET", LOCK) != token
-    assert servers[0].command("GET", "{orders:1}:fence") == str(gateway.calls[0].body["fence"])
+    fence = str(gateway.calls[0].body["fence"])
+    wait_until(lambda: is_everywhere(servers, "{orders:1}:fence", fence))
     gateway.release()
     wait_until(lambda: finished(worker) == 1)
     wait_until(lambda: not keys(servers))
