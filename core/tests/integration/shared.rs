@@ -276,7 +276,9 @@ fn downgrade_reaches_a_node_that_was_away() {
     wait(lease.downgrade()).unwrap();
     assert_eq!(value(2), lease.token());
     proxy.mode("pass");
-    wait_until("it is shared everywhere", || (0..3).all(|server| value(server) == "shared"));
+    wait_until("it is shared everywhere", || {
+        (0..3).all(|server| value(server) == "quorlock:shared")
+    });
     assert!(wait(lease.release()));
     wait_until("no key is left", || servers.are_empty());
 }
