@@ -400,7 +400,7 @@ fn waiting_for_an_own_shared_lease_of_a_block_is_a_mistake() {
     let reader = acquire(client.lock("r").shared());
     let error = wait(client.lock("r").wait(Duration::from_millis(100)).acquire()).unwrap_err();
     assert_eq!(error.code(), ErrorCode::Timeout, "{error}");
-    reader.enter_block();
+    reader.enter_block(None);
     let error = wait(client.lock("r").acquire()).unwrap_err();
     assert_eq!(error.code(), ErrorCode::Config, "{error}");
     assert!(error.message().contains("try_upgrade"), "{error}");
