@@ -131,6 +131,31 @@ test('an acquire in a block waits for the leases of others', async (t) => {
   await (await after).release()
 })
 
+test('a signal that aborts while a reader or a writer waits leaves nothing', async (t) => {
+  const { servers, client } = await open(t, 3, { ttl: 60_000, wait: null })
+  const count = (key, expected) =>
+    until(async () => {
+      const found = await Promise.all(servers.urls.map((_, server) => servers.command(server, 'ZCARD', key)))
+      return found.every((members) => members === expected)
+    })
+  for (const mode of ['shared', 'exclusive']) {
+    const lease = await client.lock('r', { mode: mode === 'shared' ? 'exclusive' : 'shared' })
+    const controller = new AbortController()
+    const waiting = client.lock('r', { mode, signal: controller.signal })
+    await count('{r}:queue', 1)
+    controller.abort()
+    await assert.rejects(waiting, { name: 'AbortError' })
+    await count('{r}:queue', 0)
+    await count('{r}:shared', mode === 'shared' ? 0 : 1)
+    // Nobody waits for the one that is gone.
+    if (lease.mode === 'shared') await (await client.lock('r', { ...shared, wait: 0 })).release()
+    assert(await lease.release())
+    await until(() => servers.isEmpty())
+  }
+  await assert.rejects(client.lock('r', { ...shared, signal: AbortSignal.abort() }), { name: 'AbortError' })
+  assert(await servers.isEmpty())
+})
+
 test('the status lists the readers', async (t) => {
   const { client } = await open(t, 3)
   const leases = await Promise.all(['web-1', 'web-2'].map((holder) => client.lock('r', { ...shared, holder })))
