@@ -7,6 +7,7 @@ mod keeping;
 mod late;
 mod leader;
 mod leases;
+mod promises;
 mod properties;
 mod shared;
 mod transfer;

@@ -50,6 +50,7 @@ impl World {
                 crashed: false,
                 rounds_left: *rounds,
                 extensions_left: if is_first { scope.extensions } else { 0 },
+                changes_left: if is_first { scope.changes } else { 0 },
                 repairs_left: scope.repairs,
                 attempts: Vec::new(),
                 held: None,

@@ -23,14 +23,28 @@ pub(super) enum Awaited {
 impl World {
     /// Begins a round; an adopter's if there is an offer.
     pub(super) fn start(&mut self, scope: &Scope, number: usize, offer: Option<Offer>) {
+        self.clients[number].rounds_left -= 1;
+        let silent = offer.map_or(NodeSet::EMPTY, |offer| offer.silent);
+        let giver = offer.map(|offer| offer.token);
+        self.begin_round(scope, number, giver, self.modes[number], silent);
+    }
+
+    /// Begins a round of a new token in this mode. The nodes in `silent` may not vote.
+    fn begin_round(
+        &mut self,
+        scope: &Scope,
+        number: usize,
+        giver: Option<Token>,
+        mode: Mode,
+        silent: NodeSet,
+    ) {
         let now = self.now(number);
         self.last_token += 1;
         let token = self.last_token;
-        self.clients[number].rounds_left -= 1;
-        let giver = offer.map(|offer| offer.token);
         self.clients[number].attempts.push(Attempt {
             token,
             giver,
+            mode,
             round: Round::new(Self::quorum(), now, TERM),
             began: now,
             decided: None,
@@ -41,9 +55,9 @@ impl World {
         // Adding the client's number makes the proposals of all clients differ.
         let time = self.wall_clock() + number as u64;
         let proposal = time.saturating_add_signed(scope.wall_clocks[number]);
-        let request = Request::Acquire { token, giver, proposal, is_again: false };
+        let request = Request::Acquire { token, giver, mode, proposal, is_again: false };
         for node in 0..NODES {
-            if offer.is_some_and(|offer| offer.silent.contains(node)) {
+            if silent.contains(node) {
                 self.vote(number, node, token, Vote::Refused, true);
             } else {
                 self.send(number, node, request.clone());
@@ -74,6 +88,31 @@ impl World {
         }
         self.offer = Some(Offer { token: held.token, silent, is_adopted: false });
         self.tidy(number);
+    }
+
+    /// Whether an upgrade of the client's lease is under way.
+    pub(super) fn is_upgrading(&self, number: usize) -> bool {
+        let mut attempts = self.clients[number].attempts.iter();
+        attempts.any(|attempt| attempt.mode == Mode::Upgraded && attempt.decided.is_none())
+    }
+
+    /// Makes an exclusive lease shared, or begins the upgrade of a shared one.
+    pub(super) fn change_mode(&mut self, scope: &Scope, number: usize) {
+        let now = self.now(number);
+        let last_token = self.last_token;
+        let client = &mut self.clients[number];
+        client.changes_left -= 1;
+        let Some(held) = &mut client.held else { return };
+        let token = held.token;
+        if held.mode != Mode::Shared {
+            held.mode = Mode::Shared;
+            self.send_all(number, &Request::Downgrade { token });
+        } else if held.lease.begin_upgrade(now, TERM) {
+            // Answers to EXTEND no longer count.
+            held.extending = None;
+            held.upgrades.push(last_token + 1);
+            self.begin_round(scope, number, Some(token), Mode::Upgraded, NodeSet::EMPTY);
+        }
     }
 
     fn send(&mut self, number: usize, node: usize, request: Request) {
@@ -209,10 +248,10 @@ impl World {
 
     /// Called when a node has applied a HEAL. If the lease has been released meanwhile, releases the key
     /// too.
-    pub(super) fn healed(&mut self, number: usize, node: usize, token: Token) {
+    pub(super) fn healed(&mut self, number: usize, node: usize, token: Token, mode: Mode) {
         let client = &self.clients[number];
         if !client.crashed && client.held.as_ref().is_none_or(|held| held.token != token) {
-            self.send(number, node, Request::Release { token, giver: None, is_undo: false });
+            self.send(number, node, Request::Release { token, giver: None, mode, is_undo: false });
         }
     }
 
@@ -222,12 +261,13 @@ impl World {
         if self.clients[number].crashed {
             return;
         }
-        if let Request::Acquire { token, giver, proposal, .. } = request {
+        if let Request::Acquire { token, giver, mode, proposal, .. } = request {
             let attempt = self.clients[number].attempt(token);
             match attempt.map(|attempt| attempt.votes[node]) {
                 Some(None) => {
-                    let is_again = true;
-                    self.send(number, node, Request::Acquire { token, giver, proposal, is_again });
+                    let (is_again, proposal) = (true, proposal);
+                    let request = Request::Acquire { token, giver, mode, proposal, is_again };
+                    self.send(number, node, request);
                 }
                 Some(Some(_)) => self.vote(number, node, token, Vote::Refused, false),
                 None => {}
@@ -250,6 +290,7 @@ impl World {
         let Some(attempt) = self.clients[number].attempt(token) else { return };
         let Actions { raise, undo, outcome } = attempt.round.handle(now, event);
         let giver = attempt.giver.filter(|_| !attempt.round.has_won());
+        let (mode, was_decided) = (attempt.mode, attempt.decided.is_some());
         if event == Event::Abandon {
             attempt.decided = Some(Decided::Abandoned);
         } else if !undo.is_empty() && attempt.decided.is_none() {
@@ -263,10 +304,15 @@ impl World {
         }
         if let Some((nodes, fence)) = raise {
             nodes.iter().for_each(|node| attempt.raises[node] = Raise::Awaited);
-            nodes.iter().for_each(|node| self.send(number, node, Request::Raise { token, fence }));
+            let request = Request::Raise { token, mode, fence };
+            nodes.iter().for_each(|node| self.send(number, node, request.clone()));
         }
-        for node in undo.iter() {
-            self.send(number, node, Request::Release { token, giver, is_undo: true });
+        let request = Request::Release { token, giver, mode, is_undo: true };
+        let is_decided = self.clients[number].attempt(token).is_some_and(|a| a.decided.is_some());
+        if mode == Mode::Upgraded && giver.is_some() && is_decided && !was_decided {
+            self.send_all(number, &request);
+        } else {
+            undo.iter().for_each(|node| self.send(number, node, request.clone()));
         }
         if let Some(Outcome::Won { fence, end }) = outcome {
             self.won(number, token, fence, end);
@@ -274,18 +320,27 @@ impl World {
     }
 
     fn won(&mut self, number: usize, token: Token, fence: u64, end: Moment) {
-        self.fence_granted(number, fence);
-        for other in (0..self.clients.len()).filter(|other| *other != number) {
-            if self.modes[number] == Mode::Shared && self.modes[other] == Mode::Shared {
-                continue;
+        let now = self.now(number);
+        let Some(attempt) = self.clients[number].attempt(token) else { return };
+        let (giver, mode) = (attempt.giver, attempt.mode);
+        if mode == Mode::Upgraded {
+            let held = self.clients[number].held.as_mut();
+            if !held.is_some_and(|held| held.lease.upgraded(now)) {
+                // The lease has ended meanwhile.
+                self.send_all(number, &Request::Release { token, giver, mode, is_undo: true });
+                return;
             }
+        }
+        self.fence_granted(mode, fence);
+        for other in (0..self.clients.len()).filter(|other| *other != number) {
             let now = self.now(other);
-            if let Some(held) = &mut self.clients[other].held {
+            let held = self.clients[other].held.as_mut();
+            if let Some(held) = held.filter(|held| [mode, held.mode] != [Mode::Shared; 2]) {
                 held.is_overtaken |= token > held.last_token && held.lease.is_valid(now);
             }
         }
         let Some(attempt) = self.clients[number].attempt(token) else { return };
-        let (giver, unanswered) = (attempt.giver, attempt.round.unanswered());
+        let unanswered = attempt.round.unanswered();
         let lease = Lease::new(Self::quorum(), attempt.round.granted(), fence, end, None);
         if !lease.is_valid(self.now(number)) {
             self.wrong = Some("a lease has ended when it is won");
@@ -298,6 +353,8 @@ impl World {
         self.clients[number].held = Some(Held {
             token,
             giver,
+            mode,
+            upgrades: Vec::new(),
             unanswered,
             unhealed: NodeSet::EMPTY,
             fence,
@@ -311,14 +368,15 @@ impl World {
         });
     }
 
-    pub(super) fn extend(&mut self, client: usize) {
+    pub(super) fn extend(&mut self, scope: &Scope, client: usize) {
         let now = self.now(client);
         let Client { held, extensions_left, .. } = &mut self.clients[client];
         let Some(held) = held else { return };
-        let Some(extension) = held.lease.extend(now, TERM) else { return };
+        let Some(extension) = held.lease.extend(now, scope.extension) else { return };
         *extensions_left -= 1;
         let number = *extensions_left;
-        let request = Request::Extend { token: held.token, ttl: extension.term().ttl, number };
+        let (token, mode, ttl) = (held.token, held.mode, extension.term().ttl);
+        let request = Request::Extend { token, mode, ttl, number };
         held.extending = Some(Extending {
             number,
             extension,
@@ -347,11 +405,11 @@ impl World {
         }
         let ttl = held.lease.heal(now, TERM).filter(|_| !missing.is_empty());
         if let Some(ttl) = ttl {
-            let (token, giver, fence) = (held.token, held.giver, held.fence);
+            let Held { token, giver, mode, fence, .. } = *held;
             if !is_confirmed || !held.lease.is_valid(now) {
                 self.wrong = Some("a node is repaired although no majority confirmed the lease");
             }
-            self.heal(number, missing, Request::Heal { token, giver, ttl, fence });
+            self.heal(number, missing, Request::Heal { token, giver, mode, ttl, fence });
         }
         self.tidy(number);
     }
@@ -363,9 +421,9 @@ impl World {
         client.repairs_left -= 1;
         let Some(held) = &client.held else { return };
         let Some(ttl) = held.lease.heal(now, TERM) else { return };
-        let (token, giver, fence) = (held.token, held.giver, held.fence);
+        let Held { token, giver, mode, fence, .. } = *held;
         let missing = held.lease.missing();
-        self.heal(number, missing, Request::Heal { token, giver, ttl, fence });
+        self.heal(number, missing, Request::Heal { token, giver, mode, ttl, fence });
     }
 
     fn heal(&mut self, number: usize, nodes: NodeSet, request: Request) {
@@ -391,7 +449,14 @@ impl World {
     /// Releases the client's lease, valid or not.
     pub(super) fn release(&mut self, number: usize) {
         let Some(held) = self.clients[number].held.take() else { return };
-        self.send_all(number, &Request::Release { token: held.token, giver: None, is_undo: false });
+        let Held { token, mode, .. } = held;
+        // What failed upgrades have left, and what an upgraded lease has left where it was not granted.
+        let upgraded = held.upgrades.iter().map(|token| (*token, Mode::Upgraded));
+        let giver = held.giver.filter(|_| mode == Mode::Upgraded);
+        let giver = giver.map(|giver| (giver, Mode::Shared));
+        for (token, mode) in upgraded.chain(giver).chain([(token, mode)]) {
+            self.send_all(number, &Request::Release { token, giver: None, mode, is_undo: false });
+        }
         self.tidy(number);
     }
 

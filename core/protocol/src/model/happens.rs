@@ -1,8 +1,9 @@
 //! Events that a search must reach at least once, so that its claims do not hold vacuously.
 
 use super::scope::Happens;
-use super::settings::NODES;
-use super::world::{Client, Decided, Request, World};
+use super::settings::{NODES, TERM};
+use super::world::{Client, Decided, Reply, Request, World};
+use crate::Vote;
 use crate::node::readers::Mode;
 
 fn requested(world: &World, which: impl Fn(&Request) -> bool) -> bool {
@@ -60,9 +61,89 @@ pub(super) const OVERLAP: Happens = ("two leases are valid", |_, world| world.va
 pub(super) const READ: Happens =
     ("two readers hold the resource", |_, world| world.valid().count() == 2 && world.is_shared());
 pub(super) const WRITTEN: Happens = ("a writer follows a reader", |_, world| {
-    let writes = |number| world.modes[number] == Mode::Exclusive;
-    world.holders().any(writes) && world.last_exclusive == world.last_fence && world.last_token >= 2
+    world.valid().any(|held| held.mode != Mode::Shared)
+        && world.last_exclusive == world.last_fence
+        && world.last_token >= 2
 });
+pub(super) const SHARE_ENDS: Happens =
+    ("the share of a reader ends while another reads", |_, world| {
+        (0..NODES).any(|node| {
+            let (now, entry) = (world.node_now(node), &world.nodes[node].entry);
+            let stored = entry.stored_readers(now).map_or(&[][..], |(shares, _)| shares);
+            entry.is_read(now) && stored.iter().any(|(_, until)| *until <= now)
+        })
+    });
+pub(super) const WRITTEN_LAST: Happens =
+    ("a writer follows two readers whose shares have ended", |_, world| {
+        let mut readers = world.clients.iter().filter_map(|client| client.held.as_ref());
+        readers.clone().filter(|held| held.mode == Mode::Shared).count() == 2
+            && readers.any(|held| held.mode == Mode::Exclusive && held.fence == world.last_fence)
+            && world.valid().count() == 1
+            && !world.is_shared()
+    });
+pub(super) const RELEASED_BESIDE: Happens =
+    ("a reader releases its share while another reads", |_, world| {
+        let mut links = world.clients.iter().flat_map(|client| client.links.iter().enumerate());
+        links.any(|(node, link)| {
+            let Some(Request::Release { token, .. }) = link.up.first() else { return false };
+            let tokens = world.tokens_on(node);
+            tokens.len() == 2 && tokens.contains(token)
+        }) && world.valid().next().is_some()
+    });
+/// Whether the next request on some connection repairs a reader on a node that other readers or, if `is_read` is `false`,
+/// a writer have.
+fn heal_meets_others(world: &World, is_read: bool) -> bool {
+    let mut links = world.clients.iter().flat_map(|client| client.links.iter().enumerate());
+    links.any(|(node, link)| {
+        let Some(Request::Heal { token, mode: Mode::Shared, .. }) = link.up.first() else {
+            return false;
+        };
+        let (tokens, entry) = (world.tokens_on(node), &world.nodes[node].entry);
+        !tokens.is_empty()
+            && !tokens.contains(token)
+            && entry.is_read(world.node_now(node)) == is_read
+    })
+}
+pub(super) const HEALED_BESIDE: Happens =
+    ("a HEAL of a reader meets another reader", |_, world| heal_meets_others(world, true));
+pub(super) const HEALED_LATE: Happens =
+    ("a HEAL of a reader meets a writer", |_, world| heal_meets_others(world, false));
+pub(super) const JOINED_LATE: Happens =
+    ("a reader that holds the resource joins another one late", |_, world| {
+        world.clients.iter().any(|client| {
+            let held = client.held.as_ref().filter(|held| held.mode == Mode::Shared);
+            client.links.iter().enumerate().any(|(node, link)| {
+                let mut replies = link.down.iter();
+                let is_late = |reply: &Reply| match reply {
+                    Reply::Vote(token, Vote::Granted { .. }, false) => {
+                        held.is_some_and(|held| held.token == *token)
+                    }
+                    _ => false,
+                };
+                replies.any(is_late) && world.tokens_on(node).len() == 2
+            })
+        })
+    });
+pub(super) const SHARED: Happens = ("a reader joins a lease that was downgraded", |_, world| {
+    world.is_shared() && world.valid().count() == 2 && world.last_exclusive > 0
+});
+pub(super) const UPGRADED: Happens =
+    ("a lease is upgraded", |_, world| world.valid().any(|held| held.mode == Mode::Upgraded));
+pub(super) const STUCK: Happens =
+    ("the TRANSFER of a failed upgrade arrives after an extension", |_, world| {
+        world.clients.iter().any(|client| {
+            client.links.iter().enumerate().any(|(node, link)| {
+                let Some(Request::Acquire { giver: Some(giver), mode, .. }) = link.old.first()
+                else {
+                    return false;
+                };
+                let (now, entry) = (world.node_now(node), &world.nodes[node].entry);
+                *mode == Mode::Upgraded
+                    && entry.reads_alone(now, giver)
+                    && entry.expires_in(now) > Some(TERM.ttl)
+            })
+        })
+    });
 pub(super) const FORGOTTEN: Happens =
     ("a node has forgotten the fence it granted when another lease is won", |_, world| {
         let lost = |node: &usize| {

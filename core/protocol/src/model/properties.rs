@@ -2,7 +2,7 @@
 
 use super::scope::Scope;
 use super::settings::{Claim, NODES, TERM};
-use super::world::{Link, World};
+use super::world::{Link, Token, World};
 use crate::node::entry::acquire;
 use crate::node::readers::Mode;
 use crate::{Event, Moment, NodeSet, Outcome, Round, Vote};
@@ -55,12 +55,12 @@ impl World {
 
     /// Whether all valid leases are shared.
     pub(super) fn is_shared(&self) -> bool {
-        self.holders().all(|number| self.modes[number] == Mode::Shared)
+        self.valid().all(|held| held.mode == Mode::Shared)
     }
 
-    /// Checks the fence of a round that a client has won.
-    pub(super) fn fence_granted(&mut self, number: usize, fence: u64) {
-        let is_shared = self.modes[number] == Mode::Shared;
+    /// Checks the fence of a round that was won in this mode.
+    pub(super) fn fence_granted(&mut self, mode: Mode, fence: u64) {
+        let is_shared = mode == Mode::Shared;
         let last = if is_shared { self.last_exclusive } else { self.last_fence };
         match self.claim {
             Claim::Exclusion if fence <= last => {
@@ -101,7 +101,8 @@ impl World {
                 return true;
             }
             let held = self.clients.iter().filter_map(|client| client.held.as_ref());
-            held.into_iter().any(|held| held.token == token)
+            let mut held = held.into_iter();
+            held.any(|held| held.token == token || held.giver == Some(token))
         };
         (0..NODES).flat_map(|node| self.tokens_on(node)).all(held)
     }
@@ -109,7 +110,8 @@ impl World {
     /// Whether a majority of the nodes has the token of each valid lease.
     fn is_kept(&self) -> bool {
         self.valid().all(|held| {
-            let keeps = |node: &usize| self.tokens_on(*node).contains(&held.token);
+            let keeps_out = |token: &Token| *token == held.token || held.upgrades.contains(token);
+            let keeps = |node: &usize| self.tokens_on(*node).iter().any(keeps_out);
             (0..NODES).filter(keeps).count() >= Self::quorum().size()
         })
     }

@@ -51,17 +51,16 @@ impl Client {
     }
 
     fn hash_rest(&self, hasher: &mut impl Hasher) {
-        let Self { crashed, rounds_left, extensions_left, repairs_left, attempts, held, links: _ } =
-            self;
-        (crashed, rounds_left, extensions_left, repairs_left, attempts.len()).hash(hasher);
-        for Attempt { token, giver, round: _, began, decided, votes: _, late: _, raises: _ } in
-            attempts
-        {
-            (token, giver, began, decided).hash(hasher);
+        let Self { crashed, rounds_left, extensions_left, changes_left, repairs_left, .. } = self;
+        (crashed, rounds_left, extensions_left, changes_left, repairs_left).hash(hasher);
+        let Self { attempts, held, .. } = self;
+        attempts.len().hash(hasher);
+        for Attempt { token, giver, mode, began, decided, .. } in attempts {
+            (token, giver, mode, began, decided).hash(hasher);
         }
         let Some(held) = held else { return };
-        let Held { token, giver, fence, lease, extending, is_complete, healing: _, .. } = held;
-        (token, giver, fence, lease, is_complete).hash(hasher);
+        let Held { token, giver, mode, upgrades, fence, lease, extending, is_complete, .. } = held;
+        (token, giver, mode, upgrades, fence, lease, is_complete).hash(hasher);
         (held.last_token, held.is_overtaken, held.was_over).hash(hasher);
         let Some(extending) = extending else { return };
         let Extending { number, extension, began, is_confirmed, is_overtaken, answers: _ } =

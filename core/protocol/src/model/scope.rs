@@ -1,7 +1,9 @@
 //! The bounds of one search.
 
 use super::settings::{Claim, Faults, NODES, Rates};
+use super::step::Action;
 use super::world::World;
+use crate::Term;
 
 /// An event that a search must reach: its description and whether it has happened in a state.
 pub(super) type Happens = (&'static str, fn(&Scope, &World) -> bool);
@@ -10,10 +12,16 @@ pub(super) type Happens = (&'static str, fn(&Scope, &World) -> bool);
 #[derive(Clone)]
 pub(super) struct Scope {
     pub(super) name: &'static str,
+    /// The steps that have been taken at the start of the search.
+    pub(super) begins: &'static [Action],
     /// The number of rounds that each client may begin.
     pub(super) rounds: &'static [u8],
     /// The number of times that the first client may extend its leases.
     pub(super) extensions: u8,
+    /// The term of an extension.
+    pub(super) extension: Term,
+    /// The number of times that the first client may downgrade or upgrade its lease.
+    pub(super) changes: u8,
     /// The number of times that each client may repair its leases, not counting repairs after an extension.
     pub(super) repairs: u8,
     /// Whether leases are released. If not, they expire.

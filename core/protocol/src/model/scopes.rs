@@ -3,7 +3,11 @@
 use super::happens;
 use super::scope::Scope;
 use super::settings::{
-    ALL_CLOCKS, BROKEN_CLOCKS, Claim, Faults, LONG_TICK, NODES, NODES_FAST, SHORT_TICK,
+    ALL_CLOCKS, BROKEN_CLOCKS, Claim, Faults, LONG_TERM, LONG_TICK, NODES, NODES_FAST, SHORT_TICK,
+    TERM,
+};
+use super::step::Action::{
+    self, Cancel, ChangeMode, Reconnect, Replace, Reply, Request, Restart, Start, Tick,
 };
 
 /// The error of a clock that is far behind, in microseconds.
@@ -14,6 +18,74 @@ const AHEAD: i64 = 100_000_000;
 const NEAR: i64 = 1_500_000;
 /// The clock of one node is so far ahead that it rejects every proposal that the others accept.
 const SKEWED: [i64; NODES] = [AHEAD, 0, 0];
+
+/// The first client holds a lease, which two nodes have granted. Its ACQUIRE is under way to the third.
+const HELD: &[Action] = &[Start(0), Request(0, 0), Reply(0, 0), Request(0, 1), Reply(0, 1)];
+
+/// As [`HELD`], and a tick later, two nodes have granted the second client's ACQUIRE.
+const JOINED: &[Action] = &[
+    Start(0),
+    Request(0, 0),
+    Reply(0, 0),
+    Request(0, 1),
+    Reply(0, 1),
+    Tick,
+    Start(1),
+    Request(1, 1),
+    Reply(1, 1),
+    Request(1, 2),
+    Reply(1, 2),
+];
+
+/// As [`HELD`], and an upgrade of the lease has been given up. Its TRANSFER is stuck on a replaced connection to one node.
+const STUCK: &[Action] = &[
+    Start(0),
+    Request(0, 0),
+    Reply(0, 0),
+    Request(0, 1),
+    Reply(0, 1),
+    ChangeMode(0),
+    Replace(0, 0),
+    Cancel(0),
+];
+
+/// As [`HELD`], and one of the two nodes has restarted empty. All clients know it. A tick later, the second client asks
+/// both nodes, and has the vote of the other one.
+const EMPTIED: &[Action] = &[
+    Start(0),
+    Request(0, 0),
+    Reply(0, 0),
+    Request(0, 1),
+    Reply(0, 1),
+    Restart(0, true),
+    Reconnect(0, 0),
+    Reconnect(1, 0),
+    Reconnect(2, 0),
+    Tick,
+    Start(1),
+    Request(1, 0),
+    Request(1, 1),
+    Reply(1, 1),
+];
+
+/// As [`HELD`], and one of the two nodes has restarted empty. The third client has won its vote and that of the third
+/// node.
+const TAKEN: &[Action] = &[
+    Start(0),
+    Request(0, 0),
+    Reply(0, 0),
+    Request(0, 1),
+    Reply(0, 1),
+    Restart(0, true),
+    Reconnect(0, 0),
+    Reconnect(1, 0),
+    Reconnect(2, 0),
+    Start(2),
+    Request(2, 0),
+    Reply(2, 0),
+    Request(2, 2),
+    Reply(2, 2),
+];
 
 const NONE: Faults = Faults {
     timeouts: 0,
@@ -31,8 +103,11 @@ impl Scope {
     fn new(name: &'static str) -> Self {
         Self {
             name,
+            begins: &[],
             rounds: &[1, 1],
             extensions: 0,
+            extension: TERM,
+            changes: 0,
             repairs: 0,
             releases: true,
             hand_over: false,
@@ -231,32 +306,129 @@ pub(super) fn scopes(deep: bool) -> Vec<Scope> {
             ..Scope::new("readers: two readers and a writer")
         },
         Scope {
-            rounds: if deep { &[1, 1, 1] } else { &[1, 1] },
-            readers: if deep { &[0, 1] } else { &[0] },
+            rounds: &[1, 1, 1],
+            readers: &[0, 1],
+            begins: if deep { HELD } else { JOINED },
             releases: false,
-            ticks: 2,
-            wall_clocks: odd_proposals,
-            counters: [5, 0, 0],
-            happens: vec![happens::WRITTEN, happens::FENCE_IS_RAISED],
-            ..Scope::new("readers: shares expire, counters and proposals differ")
+            ticks: 3,
+            happens: vec![happens::READ, happens::SHARE_ENDS, happens::WRITTEN_LAST],
+            ..Scope::new("readers: shares end one after the other")
         },
         Scope {
-            readers: &[0],
+            rounds: &[1, 1, 1],
+            readers: &[0, 1],
+            begins: if deep { HELD } else { JOINED },
+            releases: false,
+            ticks: 3,
+            wall_clocks: odd_proposals,
+            counters: [5, 0, 0],
+            happens: vec![happens::WRITTEN_LAST, happens::FENCE_IS_RAISED],
+            ..Scope::new("readers: shares end, counters and proposals differ")
+        },
+        Scope {
+            rounds: &[1, 1, 1],
+            readers: &[0, 1],
+            begins: HELD,
+            ticks: further,
+            happens: vec![happens::READ, happens::RELEASED_BESIDE, happens::WRITTEN],
+            ..Scope::new("readers: a share is released, another one stays")
+        },
+        Scope {
+            rounds: &[1, 1, 1],
+            readers: &[0, 1],
+            begins: JOINED,
+            extensions: 1,
+            releases: deep,
+            ticks: 3,
+            happens: vec![happens::READ, happens::EXTENDED, happens::SHARE_ENDS],
+            ..Scope::new("readers: a share is extended, another one ends")
+        },
+        Scope {
+            rounds: &[1, 1, 1],
+            readers: &[0, 1],
+            begins: HELD,
+            repairs: 1,
+            ticks: 0,
+            happens: vec![happens::HEALED_LATE],
+            ..Scope::new("readers: a share is repaired")
+        },
+        Scope {
+            rounds: &[1, 1, 1],
+            readers: &[0, 1],
+            begins: EMPTIED,
             guard: true,
             extensions: 1,
             repairs: 1,
             releases: false,
-            ticks: 1 + further,
+            ticks: 2,
             faults: Faults { memory_losses: 1, ..NONE },
-            happens: vec![happens::HEALED, happens::WRITTEN],
+            happens: vec![happens::HEALED_BESIDE],
             ..Scope::new("readers: nodes restart empty, a share is extended and repaired")
         },
         Scope {
-            readers: &[0],
+            rounds: &[1, 1, 1],
+            readers: &[0, 1],
+            begins: TAKEN,
+            extensions: 1,
             ticks: further,
-            faults: Faults { timeouts: 1 + further, replacements: 1, ..NONE },
-            happens: vec![happens::WRITTEN, happens::UNDONE, happens::LATE],
+            faults: Faults { memory_losses: 1, ..NONE },
+            claim: Claim::Truth,
+            happens: vec![happens::OVERLAP],
+            ..Scope::new("readers: a node restarts empty without a guard")
+        },
+        Scope {
+            rounds: &[1, 1, 1],
+            readers: &[0, 1],
+            begins: HELD,
+            ticks: further,
+            faults: Faults { unknowns: 1, ..NONE },
+            happens: vec![happens::JOINED_LATE],
+            ..Scope::new("readers: requests are sent again")
+        },
+        Scope {
+            rounds: if deep { &[1, 1, 1] } else { &[1, 1] },
+            readers: if deep { &[0, 1] } else { &[0] },
+            begins: if deep { HELD } else { &[] },
+            ticks: 0,
+            faults: Faults { timeouts: u8::from(!deep), replacements: 1, ..NONE },
+            happens: match deep {
+                true => vec![happens::JOINED_LATE],
+                false => vec![happens::WRITTEN, happens::UNDONE, happens::LATE],
+            },
             ..Scope::new("readers: connections are replaced, their requests arrive late")
+        },
+        Scope {
+            rounds: &[1, 1, 1],
+            readers: &[1],
+            begins: HELD,
+            changes: 2,
+            releases: false,
+            ticks: further,
+            happens: vec![happens::SHARED, happens::UPGRADED],
+            ..Scope::new("changes of mode: a lease is downgraded and upgraded")
+        },
+        Scope {
+            rounds: &[1, 1, 1],
+            readers: &[0, 1],
+            begins: HELD,
+            changes: 1,
+            releases: false,
+            ticks: further,
+            happens: vec![happens::UPGRADED, happens::GIVEN_BACK],
+            ..Scope::new("changes of mode: a lease is upgraded")
+        },
+        Scope {
+            rounds: if deep { &[1, 1] } else { &[1] },
+            readers: &[0],
+            begins: STUCK,
+            changes: 1,
+            extensions: 1,
+            extension: LONG_TERM,
+            releases: false,
+            ticks: 2 + further,
+            faults: Faults { cancels: 1, replacements: 1, ..NONE },
+            happens: vec![happens::STUCK],
+            ..Scope::new("changes of mode: an upgrade arrives after an extension")
         },
         Scope {
             readers: &[0, 1],

@@ -9,6 +9,9 @@ pub(super) const NODES: usize = 3;
 /// The time to live: three ticks, one of which is the allowance for drift.
 pub(super) const TERM: Term = Term { ttl: Duration::from_secs(3), drift_factor: 1.0 / 3.0 };
 
+/// The term of extensions that last for twice as long as the lease before.
+pub(super) const LONG_TERM: Term = Term { ttl: Duration::from_secs(6), drift_factor: 1.0 / 3.0 };
+
 /// The initial true time, in microseconds since the Unix epoch.
 pub(super) const EPOCH: u64 = 1_000_000_000_000;
 

@@ -6,6 +6,7 @@ use super::settings::{Faults, NODES, TERM};
 use super::world::{Decided, Node, Reply, Request, World};
 use crate::Vote;
 use crate::node::entry::{acquire, transfer};
+use crate::node::readers::Mode;
 use stateright::{Model, Property};
 
 /// One step. The numbers identify the client and the node, in this order.
@@ -21,6 +22,8 @@ pub(super) enum Action {
     Repair(usize),
     /// A client sends RELEASE to all nodes.
     Release(usize),
+    /// A client downgrades its lease, or begins to upgrade it.
+    ChangeMode(usize),
     /// A client detaches its lease.
     Detach(usize),
     /// A client sends TRANSFER to the nodes that may vote on the adoption of the detached lease.
@@ -61,7 +64,11 @@ impl Model for Scope {
 
     fn init_states(&self) -> Vec<World> {
         let clocks = self.clocks.iter();
-        clocks.map(|rates| World::new(self, *rates)).collect()
+        let begins = |world| {
+            let next = |world: World, action: &Action| self.next_state(&world, action.clone());
+            self.begins.iter().try_fold(world, next).expect("the steps are possible")
+        };
+        clocks.map(|rates| begins(World::new(self, *rates))).collect()
     }
 
     fn actions(&self, world: &World, actions: &mut Vec<Action>) {
@@ -142,7 +149,7 @@ impl Model for Scope {
             if is_busy && cancels > 0 {
                 actions.push(Action::Cancel(number));
             }
-            if let Some(held) = &client.held {
+            if let Some(held) = client.held.as_ref().filter(|_| !world.is_upgrading(number)) {
                 if self.releases {
                     actions.push(Action::Release(number));
                 }
@@ -156,12 +163,12 @@ impl Model for Scope {
                 if self.hand_over && world.offer.is_none() && world.can_be_detached(number) {
                     actions.push(Action::Detach(number));
                 }
-                let is_extended = held.extending.is_some();
-                if client.extensions_left > 0
-                    && !is_extended
-                    && held.lease.is_valid(world.now(number))
-                {
+                let is_valid = held.lease.is_valid(world.now(number));
+                if client.extensions_left > 0 && held.extending.is_none() && is_valid {
                     actions.push(Action::Extend(number));
+                }
+                if client.changes_left > 0 && is_valid {
+                    actions.push(Action::ChangeMode(number));
                 }
             }
             if crashes > 0 && (client.held.is_some() || is_busy) {
@@ -184,8 +191,9 @@ impl Model for Scope {
             Action::Tick => world.tick += 1,
             Action::Start(number) => world.start(self, number, None),
             Action::Adopt(number) => world.start(self, number, world.offer),
+            Action::ChangeMode(number) => world.change_mode(self, number),
             Action::Detach(number) => world.detach(number),
-            Action::Extend(number) => world.extend(number),
+            Action::Extend(number) => world.extend(self, number),
             Action::Repair(number) => world.repair(number),
             Action::Release(number) => world.release(number),
             Action::Cancel(number) => {
@@ -220,7 +228,7 @@ impl Model for Scope {
                 let request = world.clients[number].links[node].late.remove(0);
                 let leaves_key = matches!(request, Request::Acquire { .. } | Request::Heal { .. });
                 world.overtaken |= leaves_key;
-                let _ = world.answer(number, node, &request);
+                let _ = world.answer(node, &request);
             }
             Action::Reply(number, node) => {
                 let reply = world.clients[number].links[node].down.remove(0);
@@ -249,7 +257,7 @@ impl World {
     /// Delivers a request to a node, and sends the reply if the client waits for it. `is_current` is
     /// `false` for a replaced connection.
     fn reach(&mut self, number: usize, node: usize, request: &Request, is_current: bool) {
-        let reply = self.answer(number, node, request).map(|reply| match reply {
+        let reply = self.answer(node, request).map(|reply| match reply {
             Reply::Vote(token, vote, in_order) => Reply::Vote(token, vote, in_order && is_current),
             other => other,
         });
@@ -257,17 +265,17 @@ impl World {
         {
             self.clients[number].links[node].down.push(reply);
         }
-        if let Request::Heal { token, .. } = request {
-            self.healed(number, node, *token);
+        if let Request::Heal { token, mode, .. } = request {
+            self.healed(number, node, *token, *mode);
         }
     }
 
     /// Applies a request on a node and returns its reply, if the request has one.
-    fn answer(&mut self, number: usize, node: usize, request: &Request) -> Option<Reply> {
-        let (time, mode) = (self.node_time(node), self.modes[number]);
+    fn answer(&mut self, node: usize, request: &Request) -> Option<Reply> {
+        let time = self.node_time(node);
         let entry = &mut self.nodes[node].entry;
         match *request {
-            Request::Acquire { token, giver, proposal, is_again } => {
+            Request::Acquire { token, giver, mode, proposal, is_again } => {
                 let entries = &mut [(entry, mode)];
                 let vote = match giver {
                     None => acquire(entries, time, &token, TERM.ttl, proposal),
@@ -280,24 +288,30 @@ impl World {
                 };
                 Some(Reply::Vote(token, vote, !is_again))
             }
-            Request::Raise { token, fence } => {
+            Request::Raise { token, mode, fence } => {
                 Some(Reply::Raised(token, entry.raise(time, &token, TERM.ttl, fence, mode)))
             }
-            Request::Extend { token, ttl, number } => {
+            Request::Extend { token, mode, ttl, number } => {
                 Some(Reply::Extended(number, entry.extend_in(time, &token, ttl, mode)))
             }
-            Request::Heal { token, giver, ttl, fence } => Some(Reply::Healed(
+            Request::Heal { token, giver, mode, ttl, fence } => Some(Reply::Healed(
                 token,
                 entry.heal(time, (&token, giver.as_ref()), ttl, fence, mode),
             )),
-            Request::Release { token, giver, .. } => {
+            Request::Downgrade { token } => {
+                entry.downgrade(time.now, &token);
+                None
+            }
+            Request::Release { token, giver, mode, .. } => {
                 match giver {
                     None => entry.release_in(time.now, &token, mode),
                     Some(giver) => {
-                        let left = entry
-                            .stored_lock(time.now)
-                            .map_or_else(Default::default, |(_, left)| left);
-                        entry.give_back_in(time.now, (&token, &giver), left, mode, false)
+                        let is_upgrade = mode == Mode::Upgraded;
+                        let left = match is_upgrade {
+                            true => TERM.ttl,
+                            false => entry.expires_in(time.now).unwrap_or_default(),
+                        };
+                        entry.give_back_in(time.now, (&token, &giver), left, mode, is_upgrade)
                     }
                 };
                 None

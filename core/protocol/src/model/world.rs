@@ -33,7 +33,7 @@ pub(super) struct World {
     pub(super) claim: Claim,
     /// Whether a request that can leave a key was delivered after its connection had broken.
     pub(super) overtaken: bool,
-    /// The mode in which each client locks.
+    /// The mode in which each client acquires.
     pub(super) modes: [Mode; 3],
     /// The largest fence of all exclusive leases so far.
     pub(super) last_exclusive: u64,
@@ -67,6 +67,7 @@ pub(super) struct Client {
     pub(super) crashed: bool,
     pub(super) rounds_left: u8,
     pub(super) extensions_left: u8,
+    pub(super) changes_left: u8,
     pub(super) repairs_left: u8,
     /// Rounds that are undecided or still lack answers, oldest first.
     pub(super) attempts: Vec<Attempt>,
@@ -96,8 +97,9 @@ pub(super) struct Link {
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Attempt {
     pub(super) token: Token,
-    /// The token that an adopter takes over.
+    /// The token that an adopter or an upgrade takes over.
     pub(super) giver: Option<Token>,
+    pub(super) mode: Mode,
     pub(super) round: Round,
     pub(super) began: Moment,
     pub(super) decided: Option<Decided>,
@@ -128,8 +130,12 @@ pub(super) enum Raise {
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Held {
     pub(super) token: Token,
-    /// The token that it took over, if it was adopted.
+    /// The token that it took over, if it was adopted or upgraded.
     pub(super) giver: Option<Token>,
+    pub(super) mode: Mode,
+    /// The tokens of the upgrades of this lease that were begun. Where one of them has the key, it keeps others out
+    /// for the lease.
+    pub(super) upgrades: Vec<Token>,
     pub(super) fence: u64,
     pub(super) lease: Lease,
     pub(super) extending: Option<Extending>,
@@ -167,6 +173,7 @@ pub(super) enum Request {
     Acquire {
         token: Token,
         giver: Option<Token>,
+        mode: Mode,
         proposal: u64,
         /// Whether the request was sent a second time. It then arrives after the requests that were sent
         /// between the first and the second time.
@@ -174,24 +181,32 @@ pub(super) enum Request {
     },
     Raise {
         token: Token,
+        mode: Mode,
         fence: u64,
     },
     /// `number` identifies the extension.
     Extend {
         token: Token,
+        mode: Mode,
         ttl: Duration,
         number: u8,
     },
     Heal {
         token: Token,
         giver: Option<Token>,
+        mode: Mode,
         ttl: Duration,
         fence: u64,
+    },
+    /// Not answered, because the answer changes nothing in the model.
+    Downgrade {
+        token: Token,
     },
     /// RELEASE or UNDO, or GIVE BACK if there is a giver. Not answered, because the answer changes nothing in the model.
     Release {
         token: Token,
         giver: Option<Token>,
+        mode: Mode,
         is_undo: bool,
     },
 }
