@@ -98,7 +98,7 @@ def initial(s: State) -> dict[str, Term]:
         "no round has begun": s.every(
             lambda a: negated(either(s.sent(a), s.won(a), s.over(a), s.fixed(a), s.downgraded(a)))
         ),
-        "no extension has begun": s.every(lambda x: negated(either(s.asked(x), s.void(x)))),
+        "no extension has begun": s.every(lambda x: negated(s.asked(x))),
         "no node has granted anything": s.every(
             lambda node, a: negated(
                 either(

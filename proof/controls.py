@@ -25,7 +25,6 @@ CONTROLS = (
         MEMORY,
         without_axiom("a lease ends before its keys"),
         {
-            "begin_round": {"upgrades_outlast_leases"},
             "grant": {"promises_are_kept"},
             "confirm": {"promises_are_kept"},
             "swap": {"promises_are_kept"},

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from proof.changes import but, without
 from proof.control import Control
 from proof.logic import Term, both, choose, either, implies, mapped, negated
@@ -44,6 +46,83 @@ def _underlived(t: State, s: State, node: Term, attempt: Term, **_: Term) -> Sta
         )
     )
 
+
+def _shortened(t: State, s: State, node: Term, attempt: Term, **_: Term) -> State:
+    """The state after TRANSFER of an upgrade, whose keys have their own ttl only."""
+    return t.but(
+        expires=mapped(
+            t.expires,
+            lambda other, resource, a: choose(
+                both(other == node, s.uses(attempt, resource), a == attempt),
+                s.node_clock(node) + s.ttl(attempt),
+                t.expires(other, resource, a),
+            ),
+        )
+    )
+
+
+def _given_back_for(
+    t: State, s: State, node: Term, attempt: Term, remaining: Term, **_: Term
+) -> State:
+    """The state after GIVE BACK, whose keys have the remaining time only."""
+    return t.but(
+        expires=mapped(
+            t.expires,
+            lambda other, resource, a: choose(
+                both(
+                    other == node,
+                    s.uses(attempt, resource),
+                    s.holds(node, resource, attempt),
+                    a == s.parent(attempt),
+                ),
+                s.node_clock(node) + remaining,
+                t.expires(other, resource, a),
+            ),
+        )
+    )
+
+
+def _only_exclusive(after: Callable[..., State]) -> Callable[..., State]:
+    """The error `after` only for what the parent of an attempt has exclusively."""
+
+    def partly(t: State, s: State, attempt: Term, **arguments: Term) -> State:
+        wrong = after(t, s, attempt=attempt, **arguments)
+        return t.but(
+            expires=mapped(
+                t.expires,
+                lambda other, resource, a: choose(
+                    s.writer(s.parent(attempt), resource),
+                    wrong.expires(other, resource, a),
+                    t.expires(other, resource, a),
+                ),
+            )
+        )
+
+    return partly
+
+
+def _two_writers(s: State) -> Term:
+    """Two valid leases have one resource exclusively. One of them is shared for another resource."""
+    return negated(
+        s.every(
+            lambda resource, a, b: negated(
+                both(
+                    s.valid(a),
+                    s.valid(b),
+                    a != b,
+                    s.uses(a, resource),
+                    s.uses(b, resource),
+                    s.writes(a, resource),
+                    s.writes(b, resource),
+                    negated(s.writer(a, s.first(a))),
+                )
+            )
+        )
+    )
+
+
+PROLONGED = "begin_extension confirm confirm count_confirmation count_confirmation extend"
+"""An extension that two nodes confirm, while no time passes."""
 
 MODE_CONTROLS = (
     Control(
@@ -147,43 +226,44 @@ MODE_CONTROLS = (
         f"{ROUND} begin_round upgrade upgrade finish delete delete {ROUND}",
     ),
     Control(
-        "GIVE BACK for a short time",
-        "A lost upgrade gives the keys back for less than the ttl, as a hand-over may do.",
+        "upgrade that shortens",
+        "TRANSFER of an upgrade sets keys that expire before those that they replace.",
         MEMORY,
-        without("give_back", "a lease that may be valid gets the whole ttl"),
+        but("upgrade", after=_shortened),
+        {"upgrade": {"promises_are_kept"}},
+        f"{ROUND} begin_round upgrade upgrade tick expire expire {ROUND}",
+    ),
+    Control(
+        "late TRANSFER that shortens exclusive keys",
+        "After a lost upgrade, its lease is extended. Then a late TRANSFER shortens the time of what "
+        "the lease has exclusively.",
+        MEMORY,
+        but("upgrade", after=_only_exclusive(_shortened)),
+        {"upgrade": {"promises_are_kept"}},
+        f"{ROUND} begin_round finish {PROLONGED} upgrade upgrade tick expire expire {ROUND}",
+        _two_writers,
+        {"Resource": 2},
+    ),
+    Control(
+        "GIVE BACK that shortens",
+        "A lost upgrade gives keys back that expire before those that they replace, as a hand-over "
+        "may do.",
+        MEMORY,
+        but("give_back", after=_given_back_for),
         {"give_back": {"promises_are_kept"}},
         f"{ROUND} begin_round upgrade upgrade finish give_back give_back tick expire expire "
         f"{ROUND}",
     ),
     Control(
-        "upgrade that does not cap the lease",
-        "The shared lease keeps a validity end that is after the ttl of the upgrade's keys.",
+        "late GIVE BACK that shortens exclusive keys",
+        "After a lost upgrade, its lease is extended. Then TRANSFER and GIVE BACK arrive late, and "
+        "GIVE BACK shortens the time of what the lease has exclusively.",
         MEMORY,
-        but(
-            "begin_round",
-            after=lambda t, s, **_: t.but(end=s.end, end_at=s.end_at),
-        ),
-        {"begin_round": {"upgrades_outlast_leases"}},
-        f"{ROUND} begin_round upgrade upgrade tick expire expire {ROUND}",
-    ),
-    Control(
-        "extension from before an upgrade",
-        "Confirmations count though an upgrade has replaced the keys that they prolonged.",
-        MEMORY,
-        without("extend", "no upgrade began since"),
-        {"extend": {"leases_are_promised", "upgrades_outlast_leases"}},
-        f"{ROUND} begin_extension confirm confirm count_confirmation count_confirmation "
-        f"begin_round upgrade upgrade extend tick expire expire {ROUND}",
-    ),
-    Control(
-        "late TRANSFER of a lost upgrade",
-        "After a lost upgrade, the lease is extended by more than the ttl of a late TRANSFER.",
-        MEMORY,
-        without(
-            "begin_extension", "no TRANSFER of an upgrade that is under way sets a shorter ttl"
-        ),
-        {"begin_extension": {"upgrades_outlast_extensions"}},
-        f"{ROUND} begin_round finish begin_extension confirm confirm count_confirmation "
-        f"count_confirmation extend upgrade upgrade tick expire expire {ROUND}",
+        but("give_back", after=_only_exclusive(_given_back_for)),
+        {"give_back": {"promises_are_kept"}},
+        f"{ROUND} begin_round finish {PROLONGED} upgrade upgrade give_back give_back tick expire "
+        f"expire {ROUND}",
+        _two_writers,
+        {"Resource": 2},
     ),
 )

@@ -84,6 +84,26 @@ def upgraded(s: State) -> Term:
     return negated(s.every(lambda a: negated(both(s.valid(a), s.upgrader(a)))))
 
 
+def outlives_upgrade(s: State) -> Term:
+    """A lease is valid, and two nodes have only keys of its upgrade, which have outlived their own
+    ttl."""
+    return negated(
+        s.every(
+            lambda node, other, a: negated(
+                both(
+                    node != other,
+                    s.upgrader(a),
+                    s.valid(s.parent(a)),
+                    s.now > s.sent_at(a) + s.ttl(a),
+                    s.holds(node, s.first(a), a),
+                    s.holds(other, s.first(a), a),
+                    s.node_clock(node) < s.expires(node, s.first(a), a),
+                )
+            )
+        )
+    )
+
+
 def shared_adopted(s: State) -> Term:
     """An adopter is valid, and another lease of the same resource."""
     return negated(
@@ -217,6 +237,13 @@ RUNS = (
         KEPT,
         f"{ROUND} begin_round upgrade finish {ROUND} give_back {EXTENSION} tick",
         two_shared,
+    ),
+    Run(
+        "a lease that is extended before TRANSFER of its lost upgrade arrives",
+        MEMORY,
+        f"{ROUND} begin_round finish begin_extension confirm confirm count_confirmation "
+        "count_confirmation extend upgrade upgrade tick",
+        outlives_upgrade,
     ),
     Run(
         "a shared lease that is handed over beside another",

@@ -156,7 +156,6 @@ STATE: Mapping[str, Field] = {
         NODE, EXTENSION, TRUTH, meaning="The node's promise was prolonged: its answer may count."
     ),
     "acknowledged": _of(NODE, EXTENSION, TRUTH, meaning="The client counts the confirmation."),
-    "void": _of(EXTENSION, TRUTH, meaning="An upgrade began since, so no answer counts."),
     # Modes
     "downgraded": _of(ATTEMPT, TRUTH, meaning="For its holder, the lease is shared by now."),
     "yields": _of(NODE, ATTEMPT, TRUTH, meaning="The node applied DOWNGRADE: it lets readers in."),

@@ -144,10 +144,7 @@ def confirmations_prolong(s: State) -> Term:
             both(
                 s.asked(x),
                 s.promised(node, s.lease(x)),
-                either(
-                    s.void(x),
-                    s.promise(node, s.lease(x)) >= s.asked_at(x) + s.extension_validity(x),
-                ),
+                s.promise(node, s.lease(x)) >= s.asked_at(x) + s.extension_validity(x),
             ),
         )
     )

@@ -16,8 +16,7 @@ def downgrades_are_asked(s: State) -> Term:
 
 
 def only_upgrades_stand_in(s: State) -> Term:
-    """The keys that fulfil a promise are the lease's own, or those of its upgrade. Then the promise
-    ends with their ttl at the latest."""
+    """The keys that fulfil a promise are the lease's own, or those of its upgrade."""
     return s.every(
         lambda node, a: implies(
             s.promised(node, a),
@@ -27,7 +26,6 @@ def only_upgrades_stand_in(s: State) -> Term:
                     s.won(a),
                     s.upgrader(s.stand_in(node, a)),
                     s.parent(s.stand_in(node, a)) == a,
-                    s.promise(node, a) <= s.now + s.ttl(s.stand_in(node, a)),
                 ),
             ),
         )
@@ -44,36 +42,8 @@ def upgraded_leases_have_ended(s: State) -> Term:
     )
 
 
-def upgrades_outlast_leases(s: State) -> Term:
-    """Keys that an upgrade sets at any time last until the validity end of the shared lease."""
-    return s.every(
-        lambda a: implies(
-            both(s.upgrader(a), s.sent(a), s.valid(s.parent(a))),
-            s.end_at(s.parent(a)) <= s.now + s.ttl(a),
-        )
-    )
-
-
-def upgrades_outlast_extensions(s: State) -> Term:
-    """And until the validity end that an extension may win."""
-    return s.every(
-        lambda a, x: implies(
-            both(
-                s.upgrader(a),
-                s.sent(a),
-                s.asked(x),
-                negated(s.void(x)),
-                s.lease(x) == s.parent(a),
-            ),
-            s.extension_validity(x) <= s.ttl(a),
-        )
-    )
-
-
 CONJUNCTS = (
     downgrades_are_asked,
     only_upgrades_stand_in,
     upgraded_leases_have_ended,
-    upgrades_outlast_leases,
-    upgrades_outlast_extensions,
 )

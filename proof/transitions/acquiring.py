@@ -23,9 +23,7 @@ def begin_round(s: State, attempt: Term) -> Step:
     """A client reads its clock and begins a round. From now on, ACQUIRE can arrive at any node, at
     any time, or never. An adopter's TRANSFER is sent only after the lease ended for its holder.
 
-    An upgrade's TRANSFER is sent while the shared lease is valid. Where a node applies it, the new
-    keys keep others out for that lease, too, but only for their own ttl. So the validity end is
-    moved there, if it is later, and no extension that began before counts any more.
+    An upgrade's TRANSFER is sent while the shared lease is valid.
 
     Rule: core/protocol/src/round.rs new
     """
@@ -40,21 +38,8 @@ def begin_round(s: State, attempt: Term) -> Step:
             both(s.valid(s.parent(attempt)), s.client(s.parent(attempt)) == s.client(attempt)),
         ),
     }
-    client, key, parent = s.client(attempt), (attempt,), s.parent(attempt)
-
-    def capped(end: Term, now: Term) -> Term:
-        limit = now + s.validity(attempt)
-        return choose(both(s.upgrader(attempt), end > limit), limit, end)
-
+    client, key = s.client(attempt), (attempt,)
     after = s.but(
-        end=changed(s.end, (parent,), capped(s.end(parent), s.client_clock(client))),
-        end_at=changed(s.end_at, (parent,), capped(s.end_at(parent), s.now)),
-        void=mapped(
-            s.void,
-            lambda x: either(
-                s.void(x), both(s.upgrader(attempt), s.asked(x), s.lease(x) == parent)
-            ),
-        ),
         sent=changed(s.sent, key, True),
         sent_at=changed(s.sent_at, key, s.now),
         sent_clock=changed(s.sent_clock, key, s.client_clock(client)),

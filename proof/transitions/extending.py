@@ -19,8 +19,7 @@ from proof.step import ASSUMED, Step
 
 def begin_extension(s: State, extension: Term) -> Step:
     """The holder of a valid lease reads its clock and begins an extension. From now on, EXTEND can
-    arrive at any node, at any time, or never. After a failed upgrade, its TRANSFER may arrive late,
-    too, and set keys with a ttl of its own.
+    arrive at any node, at any time, or never.
 
     Rule: core/protocol/src/lease.rs extend
     """
@@ -28,12 +27,6 @@ def begin_extension(s: State, extension: Term) -> Step:
     conditions = {
         "it is a new extension": negated(s.asked(extension)),
         "the lease is valid": s.valid(s.lease(extension)),
-        "no TRANSFER of an upgrade that is under way sets a shorter ttl": s.every(
-            lambda a: implies(
-                both(s.upgrader(a), s.sent(a), s.parent(a) == s.lease(extension)),
-                s.extension_validity(extension) <= s.ttl(a),
-            )
-        ),
     }
     after = s.but(
         asked=changed(s.asked, key, True),
@@ -118,7 +111,6 @@ def extend(s: State, extension: Term, quorum: Term, keepers: Term) -> Step:
             lambda node: implies(s.member(node, quorum), s.acknowledged(node, extension))
         ),
         "the end moves forward": end > s.end(lease),
-        "no upgrade began since": negated(s.void(extension)),
         ASSUMED + "(c) a majority remembers its confirmation": implies(
             negated(s.guarded),
             both(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from proof.logic import Term, both, changed, choose, implies, negated
+from proof.logic import Term, both, changed, choose, implies, larger, mapped, negated
 from proof.state import State
 from proof.step import Step
 from proof.transitions.acquiring import has_no_other, may_vote, vote
@@ -32,8 +32,10 @@ def downgrade(s: State, node: Term, attempt: Term) -> Step:
 def upgrade(
     s: State, node: Term, attempt: Term, fence: Term, proposal: Term, resource: Term
 ) -> Step:
-    """A node applies TRANSFER of an upgrade: where the shared lease is the only reader, it sets
-    keys of a new token, which are exclusive. These keys fulfil the promise to the shared lease.
+    """A node applies TRANSFER of an upgrade, perhaps late: where the lease is the only reader, it
+    sets keys of a new token, which are exclusive. These keys fulfil the promise to the lease. So
+    none of them, of whatever mode the lease had it, expires before the key that it replaces. The
+    lease may be extended at any time, by as much as it likes.
 
     Rule: core/protocol/src/node/entry.rs transfer, core/protocol/src/node/sharing.rs is_given
     """
@@ -52,12 +54,16 @@ def upgrade(
         return both(s.holds(other, key, a), negated(both(other == node, a == parent)))
 
     after = vote(s, node, attempt, fence, is_left)
-    key, end = (node, parent), s.now + s.ttl(attempt)
-    promise = choose(s.promise(*key) > end, end, s.promise(*key))
+
+    def expiry(other: Term, key: Term, a: Term) -> Term:
+        is_set = both(other == node, a == attempt, s.uses(attempt, key))
+        later = larger(after.expires(other, key, a), s.expires(node, key, parent))
+        return choose(is_set, later, after.expires(other, key, a))
+
     return Step(
         conditions,
         after.but(
-            promise=changed(after.promise, key, promise),
-            stand_in=changed(after.stand_in, key, attempt),
+            expires=mapped(after.expires, expiry),
+            stand_in=changed(after.stand_in, (node, parent), attempt),
         ),
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from proof.logic import Term, both, changed, choose, either, implies, mapped, negated
+from proof.logic import Term, both, changed, choose, either, implies, larger, mapped, negated
 from proof.state import State
 from proof.step import Step
 from proof.transitions.acquiring import has_no_other, may_vote, vote
@@ -38,7 +38,7 @@ def give_back(s: State, node: Term, attempt: Term, remaining: Term) -> Step:
     """A node applies GIVE BACK, the undo of TRANSFER: where a key has the adopter's token, it sets
     the parent's again. Sound for any remaining time, as nothing relies on the parent's keys. If no
     time is left, the node deletes the keys instead, which is the step `delete`. After an upgrade,
-    the shared lease may rely on its keys, so it gets them back for the whole ttl.
+    the lease may rely on its keys: none of them expires before the key of the upgrade would.
 
     Rule: core/protocol/src/node/entry.rs give_back
     """
@@ -48,9 +48,6 @@ def give_back(s: State, node: Term, attempt: Term, remaining: Term) -> Step:
         "the client gave it up": s.over(attempt),
         "it was not won": negated(s.won(attempt)),
         "the time is not negative": remaining >= 0,
-        "a lease that may be valid gets the whole ttl": implies(
-            s.upgrader(attempt), either(s.over(parent), remaining >= s.ttl(attempt))
-        ),
         "an upgrade was not answered before the lease was detached": negated(
             both(s.upgrader(attempt), s.settled(node, parent), s.over(parent))
         ),
@@ -79,8 +76,10 @@ def give_back(s: State, node: Term, attempt: Term, remaining: Term) -> Step:
         return either(is_left, both(is_back(other, key), a == parent))
 
     def expiry(other: Term, key: Term, a: Term) -> Term:
-        is_set = both(is_back(other, key), a == parent)
-        return choose(is_set, s.node_clock(node) + remaining, s.expires(other, key, a))
+        is_set, time = both(is_back(other, key), a == parent), s.node_clock(node) + remaining
+        later = larger(time, s.expires(node, key, attempt))
+        time = choose(s.upgrader(attempt), later, time)
+        return choose(is_set, time, s.expires(other, key, a))
 
     after = s.but(
         holds=mapped(s.holds, is_held),
