@@ -1,8 +1,8 @@
 //! Runs the searches of `scopes.rs` and prints their sizes. `make model` runs the test in this file.
 
+use super::action::Action;
 use super::scope::Scope;
 use super::scopes::scopes;
-use super::step::Action;
 use super::world::World;
 use stateright::{Checker, CheckerBuilder, Expectation, HasDiscoveries, Model, Path};
 use std::time::Instant;

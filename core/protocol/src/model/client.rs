@@ -1,5 +1,6 @@
 //! A client of the model: does what the driver does, one step at a time.
 
+use super::action::Awaited;
 use super::scope::Scope;
 use super::settings::{NODES, TERM};
 use super::world::{
@@ -9,16 +10,6 @@ use crate::node::readers::Mode;
 use crate::{
     Actions, Answer, Event, Extended, Healed, Lease, Moment, NodeSet, Outcome, Round, Vote,
 };
-
-/// A request whose answer a client waits for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Awaited {
-    Vote(Token),
-    Raise(Token),
-    /// The number of the extension.
-    Extension(u8),
-    Heal(Token),
-}
 
 impl World {
     /// Begins a round; an adopter's if there is an offer.

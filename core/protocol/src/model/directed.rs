@@ -1,7 +1,7 @@
 //! A single sequence of steps that is longer than those that the quick searches reach.
 
+use super::action::Action::{self, *};
 use super::scopes::scopes;
-use super::step::Action::{self, *};
 use stateright::Model;
 
 /// Client 1 has a slow round, and a node that granted it restarts and forgets the grant. Client 0 repairs

@@ -21,6 +21,7 @@
 //! [`Guard`]: crate::Guard
 //! [`Entry`]: crate::node::entry::Entry
 
+mod action;
 mod beginning;
 mod check;
 mod client;

@@ -1,7 +1,7 @@
 //! The bounds of one search.
 
+use super::action::Action;
 use super::settings::{Claim, Faults, NODES, Rates};
-use super::step::Action;
 use super::world::World;
 use crate::Term;
 

@@ -1,13 +1,13 @@
 //! The searches and their bounds.
 
+use super::action::Action::{
+    self, Cancel, ChangeMode, Reconnect, Replace, Reply, Request, Restart, Start, Tick,
+};
 use super::happens;
 use super::scope::Scope;
 use super::settings::{
     ALL_CLOCKS, BROKEN_CLOCKS, Claim, Faults, LONG_TERM, LONG_TICK, NODES, NODES_FAST, SHORT_TICK,
     TERM,
-};
-use super::step::Action::{
-    self, Cancel, ChangeMode, Reconnect, Replace, Reply, Request, Restart, Start, Tick,
 };
 
 /// The error of a clock that is far behind, in microseconds.

@@ -1,6 +1,6 @@
 //! The steps: which actions are possible in a state, and the state that follows each of them.
 
-use super::client::Awaited;
+use super::action::Action;
 use super::scope::Scope;
 use super::settings::{Faults, NODES, TERM};
 use super::world::{Decided, Node, Reply, Request, World};
@@ -8,55 +8,6 @@ use crate::Vote;
 use crate::node::entry::{acquire, transfer};
 use crate::node::readers::Mode;
 use stateright::{Model, Property};
-
-/// One step. The numbers identify the client and the node, in this order.
-#[derive(Clone, Debug, PartialEq)]
-pub(super) enum Action {
-    /// Time passes.
-    Tick,
-    /// A client sends ACQUIRE to all nodes.
-    Start(usize),
-    /// A client sends EXTEND to all nodes.
-    Extend(usize),
-    /// A client sends HEAL to the nodes that lack its lease.
-    Repair(usize),
-    /// A client sends RELEASE to all nodes.
-    Release(usize),
-    /// A client downgrades its lease, or begins to upgrade it.
-    ChangeMode(usize),
-    /// A client detaches its lease.
-    Detach(usize),
-    /// A client sends TRANSFER to the nodes that may vote on the adoption of the detached lease.
-    Adopt(usize),
-    /// The caller of an acquire cancels it.
-    Cancel(usize),
-    /// A client stops without cleaning up; its requests stay in flight.
-    Crash(usize),
-    /// The next request of a client reaches a node.
-    Request(usize, usize),
-    /// A node refuses the next request of a client, an ACQUIRE, because of its queue.
-    Refuse(usize, usize),
-    /// The next reply of a node reaches a client.
-    Reply(usize, usize),
-    /// A node does not know the script of the next request, an ACQUIRE or a HEAL; the client sends it
-    /// again.
-    Again(usize, usize),
-    /// The next request on a replaced connection that is still open reaches a node.
-    Old(usize, usize),
-    /// The next request of a broken connection reaches a node.
-    Late(usize, usize),
-    /// A client gives up on a request.
-    TimeOut(usize, usize, Awaited),
-    /// A client replaces the connection to an unresponsive node. Requests sent on the old connection
-    /// are answered when the node resumes.
-    Replace(usize, usize),
-    /// A connection breaks. `true`: the requests sent on it arrive late; `false`: they are lost.
-    Break(usize, usize, bool),
-    /// A node restarts; `true` if it forgets everything.
-    Restart(usize, bool),
-    /// A client learns of a restart and reconnects.
-    Reconnect(usize, usize),
-}
 
 impl Model for Scope {
     type State = World;
