@@ -353,6 +353,8 @@ impl HeldLease {
         let is_changed = !state.subject.keys.iter().all(Keys::is_shared);
         if is_changed {
             state.subject = Arc::new(state.subject.downgraded());
+            #[cfg(test)]
+            crate::lock::steps::downgraded(&state.subject);
         }
         Ok(is_changed)
     }
@@ -373,6 +375,8 @@ impl HeldLease {
             }
             () => {
                 state.is_upgrading = true;
+                #[cfg(test)]
+                crate::lock::steps::upgrading(&state.subject, state.lease.end());
                 return Ok(());
             }
         };

@@ -266,6 +266,8 @@ impl HeldLease {
     /// Ends the lease because the round of its upgrade was won. Returns whether it was valid until now.
     pub(crate) fn end_for_upgrade(&self) -> bool {
         let is_valid = self.state().lease.upgraded(clock::now());
+        #[cfg(test)]
+        crate::lock::steps::finished(&self.grant.subject);
         if is_valid {
             self.release_done.cancel();
             self.notify_watchers(clock::now());
@@ -285,6 +287,8 @@ impl HeldLease {
             None => renewer.wake(self),
             Some(Ended::Upgraded | Ended::Released) => {}
             Some(_) => {
+                #[cfg(test)]
+                crate::lock::steps::finished(&self.grant.subject);
                 let request = self.release_request();
                 let node_timeout = self.driver.options.node_timeout(self.grant.term.ttl);
                 for node in 0..self.driver.nodes.len() {
