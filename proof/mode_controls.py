@@ -102,7 +102,7 @@ def _only_exclusive(after: Callable[..., State]) -> Callable[..., State]:
 
 
 def _two_writers(s: State) -> Term:
-    """Two valid leases have one resource exclusively. One of them is shared for another resource."""
+    """Two valid leases have one resource exclusively. One of them shares another resource."""
     return negated(
         s.every(
             lambda resource, a, b: negated(
@@ -235,8 +235,8 @@ MODE_CONTROLS = (
     ),
     Control(
         "late TRANSFER that shortens exclusive keys",
-        "After a lost upgrade, its lease is extended. Then a late TRANSFER shortens the time of what "
-        "the lease has exclusively.",
+        "After a lost upgrade, its lease is extended. Then a late TRANSFER shortens the time of "
+        "what the lease has exclusively.",
         MEMORY,
         but("upgrade", after=_only_exclusive(_shortened)),
         {"upgrade": {"promises_are_kept"}},

@@ -235,7 +235,7 @@ RUNS = (
     Run(
         "a lease that remains shared after a lost upgrade",
         KEPT,
-        f"{ROUND} begin_round upgrade finish {ROUND} give_back {EXTENSION} tick",
+        f"{ROUND} shorten begin_round upgrade finish {ROUND} give_back {EXTENSION} tick",
         two_shared,
     ),
     Run(

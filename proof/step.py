@@ -33,6 +33,7 @@ PARAMETERS: Mapping[str, tuple[str, ...]] = {
     "now": (TIME,),
     "clock": (TIME,),
     "fence": (TIME,),
+    "end": (TIME,),
     "proposal": (TIME,),
     "counter": (TIME,),
     "remaining": (TIME,),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from proof.logic import Term, both, either, implies, negated
+from proof.logic import Term, both, either, implies
 from proof.state import State
 
 

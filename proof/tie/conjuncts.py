@@ -30,6 +30,9 @@ HELD = 40
 """How many of the latest attempts that have keys are then looked at. The time grows with the
 square."""
 
+HELD_NEAR = 16
+"""How many of them are looked at after other steps. There may be hundreds of readers."""
+
 FENCES_NEED_GUARD = "the guard exceeds the differences between wall clocks, if counters can be lost"
 
 
@@ -70,14 +73,16 @@ class Observer:
             self.near(replay)
 
     def near(self, replay: Replay) -> None:
-        """Evaluates the conjuncts on the attempts of the step, those that have keys of the same
-        resources on any node, and the latest lease."""
-        things = replay.focus.things
-        attempts, resources = set(things[ATTEMPT]), set(things[RESOURCE])
-        for (_, resource), held in replay.holders.items():
-            if resource in resources:
-                attempts |= held
-        attempts |= set(replay.leases[-1:])
+        """Evaluates the conjuncts on the attempts that the step may change, the latest that have
+        keys of the same resources on any node, and the latest lease."""
+        things, touched = replay.focus.things, replay.focus.touched
+        resources = set(things[RESOURCE])
+        holders = (held for (_, resource), held in replay.holders.items() if resource in resources)
+        attempts = {
+            *touched[ATTEMPT],
+            *sorted(set().union(*holders))[-HELD_NEAR:],
+            *replay.leases[-1:],
+        }
         self.evaluate(replay, attempts, set(things[EXTENSION]), resources)
 
     def far(self, replay: Replay) -> None:

@@ -48,6 +48,11 @@ class Replay:
         """For each attempt, the resources for which it is shared."""
         self.clients: dict[int, int] = {}
         self.parents: dict[int, int] = {}
+        self.upgrades: set[int] = set()
+        self.won: dict[int, tuple[int, int]] = {}
+        """For each upgrade whose round was won: its fence and its validity end."""
+        self.read: set[tuple[int, str]] = set()
+        """The nodes and resources where readers are stored, and not one token."""
         self.settled: dict[int, frozenset[int]] = {}
         """For each lease that was detached: the nodes that may vote on an adoption."""
         self.ttls: dict[int, int] = {}
@@ -98,8 +103,9 @@ class Replay:
             "lossy": world.is_guarded,
             "spread": world.spread * scale,
             "rewinds": False,
-            "adopter": self.parents.__contains__,
-            # Of no lease that is no adopter, the parent matters.
+            "adopter": lambda a: a in self.parents and a not in self.upgrades,
+            "upgrader": self.upgrades.__contains__,
+            # Only of adopters and upgrades, the parent matters.
             "parent": lambda a: self.parents.get(a, 0),
             "settled": lambda node, a: node in self.settled.get(a, ()),
             "now": 0,
@@ -176,12 +182,14 @@ class Replay:
         self.focus.touched = {NODE: touched, **things}
 
     def around(self, node: int, attempt: int) -> None:
-        """Looks at an attempt at a node, at its parent, and at whatever has its keys there."""
+        """Looks at an attempt at a node, at its parent, and at whatever has its keys there. Of
+        these, a step changes the attempt and its parent only."""
         resources = self.resources[attempt]
-        attempts = {attempt, self.parents.get(attempt, attempt)}
-        for resource in resources:
-            attempts |= self.holders.get((node, resource), set())
+        own = {attempt, self.parents.get(attempt, attempt)}
+        others = (self.holders.get((node, resource), set()) for resource in resources)
+        attempts = own.union(*others)
         self.look_at([node], resources, attempts, clients=[self.clients[attempt]])
+        self.focus.touched = {**self.focus.touched, ATTEMPT: list(own)}
 
     def only(self, attempt: int) -> None:
         """Looks at an attempt, at all nodes."""

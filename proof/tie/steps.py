@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Set
 from typing import Any
 
 from proof.tie.replay import SLACK, UPTIME_ERROR, Refused, Replay
@@ -11,6 +11,9 @@ from proof.tie.units import EPOCH, FAST_BITS, NANOSECOND, RATE_BITS, ROUNDING, n
 
 EXCLUSIVE, SHARED = "exclusive", "shared"
 """The modes of a round, for a resource."""
+
+UPGRADE = "upgrade"
+"""The mode of a round that is to replace a shared lease: exclusive for all resources."""
 
 
 def perform(replay: Replay, step: Step) -> None:
@@ -81,6 +84,9 @@ def begin(replay: Replay, step: Step) -> None:
     replay.attempts[token] = attempt
     replay.tokens.append(token)
     replay.resources.append(frozenset(resources))
+    if named == [UPGRADE]:
+        named = []
+        replay.upgrades.add(attempt)
     replay.shared.append(shared(resources, *named))
     replay.clients[attempt] = _client(step)
     if giver is not None:
@@ -128,8 +134,10 @@ def check_validity(replay: Replay, validity: int, ttl: int) -> None:
 def node(replay: Replay, step: Step) -> None:
     """A node applied a request."""
     at, what, locks, stored, batch = step.details
-    for resource, *_ in stored:
+    for resource, token, *_ in stored:
         expire(replay, at, resource)
+        if isinstance(token, list):
+            downgrade(replay, at, resource, [reader for reader, _ in token])
     REQUESTS.get(what, unknown)(replay, at, locks, batch)
     for resource, token, left, fence, kept in stored:
         compare(replay, at, resource, token, left)
@@ -144,18 +152,32 @@ def expire(replay: Replay, at: int, resource: str) -> None:
             replay.apply("expire", node=at, resource=resource, attempt=attempt)
 
 
+def downgrade(replay: Replay, at: int, resource: str, readers: list[str]) -> None:
+    """Downgrades the leases that a node stores as readers, though they began as exclusive ones. Any
+    request of a lease that was downgraded does that."""
+    for attempt in map(replay.attempt, readers):
+        if resource not in replay.shared[attempt] and replay.s.locks(at, resource, attempt):
+            replay.around(at, attempt)
+            replay.apply("downgrade", node=at, attempt=attempt)
+
+
 def compare(
     replay: Replay, at: int, resource: str, token: str | list[Any] | None, left: int
 ) -> None:
     """Compares what a node stores for a resource with the state of the proof. In shared mode, the
-    key keeps exclusive rounds out, and it has the tokens of the readers instead of one."""
+    key keeps exclusive rounds out, and it has the tokens of the readers instead of one. A lease
+    that was downgraded may still have the key for itself."""
     s, holders = replay.s, replay.holders.get((at, resource), set())
     is_shared = isinstance(token, list)
     readers: list[Any]
     readers = token if isinstance(token, list) else [[token, left]] if token else []
     expected = {replay.attempt(each): remaining for each, remaining in readers}
-    if any((resource in replay.shared[attempt]) != is_shared for attempt in expected):
+    if any(
+        s.locks(at, resource, attempt) if is_shared else not s.writer(attempt, resource)
+        for attempt in expected
+    ):
         raise Refused(f"node {at} stores a lease of {resource} in the other mode")
+    (replay.read.add if is_shared else replay.read.discard)((at, resource))
     if is_shared and left != max(expected.values(), default=0):
         raise Refused(
             f"node {at} keeps others out of {resource} for another time than readers have"
@@ -198,8 +220,9 @@ def acquire(replay: Replay, at: int, locks: list[Any], batch: int) -> None:
 
 
 def transfer(replay: Replay, at: int, locks: list[Any], batch: int) -> None:
-    """A node granted an adopter's round, or refused it."""
-    granted(replay, "swap", at, locks)
+    """A node granted an adopter's round or an upgrade's, or refused it."""
+    is_upgrade = replay.attempt(locks[0][0]) in replay.upgrades
+    granted(replay, "upgrade" if is_upgrade else "swap", at, locks)
 
 
 def granted(replay: Replay, transition: str, at: int, locks: list[Any]) -> None:
@@ -235,11 +258,11 @@ def raise_fence(replay: Replay, at: int, locks: list[Any], batch: int) -> None:
 
 
 def give_back(replay: Replay, at: int, locks: list[Any], batch: int) -> None:
-    """A node gave the keys of a lost adopter back."""
+    """A node gave the keys of a lost adopter or upgrade back."""
     ((token, left, _),) = locks
     attempt = replay.attempt(token)
     if not left:
-        delete(replay, at, attempt, None)
+        delete(replay, at, attempt)
     elif any(attempt in replay.holders.get((at, each), ()) for each in replay.resources[attempt]):
         replay.around(at, attempt)
         replay.apply("give_back", node=at, attempt=attempt, remaining=left * NANOSECOND - SLACK)
@@ -247,13 +270,24 @@ def give_back(replay: Replay, at: int, locks: list[Any], batch: int) -> None:
 
 def release(replay: Replay, at: int, locks: list[Any], batch: int) -> None:
     """A node deleted the keys of a round, or keeps them for a time."""
-    ((token, kept, _),) = locks
-    delete(replay, at, replay.attempt(token), kept)
+    ((token, kept, _, *modes),) = locks
+    attempt = replay.attempt(token)
+    # A request from before a downgrade finds no reader.
+    shared = modes[0] if modes else replay.shared[attempt]
+    missed = {each for each in replay.resources[attempt] if (at, each) in replay.read}
+    delete(replay, at, attempt, kept, missed - set(shared))
 
 
-def delete(replay: Replay, at: int, attempt: int, kept: int | None = None) -> None:
-    """A node deleted the keys that have the token of an attempt, or keeps them for a time."""
-    for resource in replay.resources[attempt]:
+def delete(
+    replay: Replay,
+    at: int,
+    attempt: int,
+    kept: int | None = None,
+    but: Set[str] = frozenset(),
+) -> None:
+    """A node deleted the keys that have the token of an attempt, or keeps them for a time: those of
+    all resources `but` some."""
+    for resource in replay.resources[attempt] - but:
         if attempt not in replay.holders.get((at, resource), ()):
             continue
         replay.look_at([at], [resource], [attempt])
@@ -262,6 +296,10 @@ def delete(replay: Replay, at: int, attempt: int, kept: int | None = None) -> No
             replay.apply("delete", **key)
         else:
             replay.apply("retain", **key, remaining=kept * NANOSECOND - SLACK)
+
+
+def downgrade_request(replay: Replay, at: int, locks: list[Any], batch: int) -> None:
+    """A node applied DOWNGRADE. `downgrade` has done what it did."""
 
 
 def extend(replay: Replay, at: int, locks: list[Any], batch: int) -> None:
@@ -283,15 +321,13 @@ def heal(replay: Replay, at: int, locks: list[Any], batch: int) -> None:
     """A node repaired leases."""
     for token, ttl, fence, healed in locks:
         attempt = replay.attempt(token)
-        held = [
-            attempt in replay.holders.get((at, resource), ())
-            for resource in replay.resources[attempt]
-        ]
-        if healed in ("Clean", "Passed") and not all(held):
+        resources = replay.resources[attempt]
+        held = {each for each in resources if attempt in replay.holders.get((at, each), ())}
+        if healed in ("Clean", "Passed") and held != resources:
             if replay.s.fence(attempt) != replay.fence(fence):
                 raise Refused("the fence of a HEAL is not that of its lease")
             if attempt in replay.parents:
-                delete(replay, at, replay.parents[attempt])
+                delete(replay, at, replay.parents[attempt], but=held)
             replay.around(at, attempt)
             replay.apply("heal", node=at, attempt=attempt, remaining=ttl * NANOSECOND - SLACK)
 
@@ -318,7 +354,10 @@ def round_event(replay: Replay, step: Step) -> None:
         fix(replay, attempt, raised[1])
         if set(raised[0]) != set(replay.votes[attempt]):
             raise Refused("the fence is raised on other nodes than those that were counted")
-    if outcome and outcome[0] == "won":
+    if outcome and outcome[0] == "won" and attempt in replay.upgrades:
+        # It is no lease before the shared one has ended.
+        replay.won[attempt] = outcome[1:]
+    elif outcome and outcome[0] == "won":
         won(replay, step, attempt, outcome[1], outcome[2])
     elif event == "abandon" or outcome or undo:
         if s.won(attempt) and not s.over(attempt):
@@ -413,6 +452,33 @@ def healing(replay: Replay, step: Step) -> None:
         raise Refused("a lease that has ended repairs nodes")
 
 
+def downgraded(replay: Replay, step: Step) -> None:
+    """The holder of a lease takes it as shared."""
+    attempt = replay.attempt(step.details[0])
+    replay.only(attempt)
+    replay.apply("begin_downgrade", attempt=attempt)
+
+
+def upgrading(replay: Replay, step: Step) -> None:
+    """An upgrade of a lease is asked for. The lease may end earlier from now on."""
+    token, end = step.details
+    attempt = replay.attempt(token)
+    origin = replay.world.clients[_client(step)].origin
+    shown = (end - origin) * replay.world.fastest << RATE_BITS
+    if shown < replay.s.end(attempt) - 2 * ROUNDING:
+        replay.only(attempt)
+        replay.apply("shorten", attempt=attempt, end=shown)
+    check_end(replay, step.client, attempt, end)
+
+
+def upgraded(replay: Replay, step: Step) -> None:
+    """The won round of an upgrade is a lease."""
+    attempt = replay.attempt(step.details[0])
+    if attempt not in replay.won:
+        raise Refused("a lease is upgraded although the round was not won")
+    won(replay, step, attempt, *replay.won.pop(attempt))
+
+
 def detached(replay: Replay, step: Step) -> None:
     """A lease ends for its holder, who hands it over."""
     token, silent = step.details
@@ -450,6 +516,9 @@ HANDLERS: Mapping[str, Callable[[Replay, Step], None]] = {
     "sending": sending,
     "answered": answered,
     "healing": healing,
+    "downgraded": downgraded,
+    "upgrading": upgrading,
+    "upgraded": upgraded,
     "detached": detached,
     "finish": finish,
     "valid": valid,
@@ -462,6 +531,7 @@ REQUESTS: Mapping[str, Callable[[Replay, int, list[Any], int], None]] = {
     "give_back": give_back,
     "raise": raise_fence,
     "release": release,
+    "downgrade": downgrade_request,
     "extend": extend,
     "heal": heal,
 }

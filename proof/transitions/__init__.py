@@ -10,7 +10,7 @@ from proof.transitions.extending import begin_extension, confirm, count_confirma
 from proof.transitions.fences import expire_counter, fix_fence, raise_fence
 from proof.transitions.guard import doubt, look
 from proof.transitions.memory import choose_keepers, forget, set_clock
-from proof.transitions.modes import begin_downgrade, downgrade, upgrade
+from proof.transitions.modes import begin_downgrade, downgrade, shorten, upgrade
 from proof.transitions.releasing import delete, finish, heal, retain
 from proof.transitions.time import expire, tick
 from proof.transitions.transfer import give_back, swap
@@ -42,6 +42,7 @@ TRANSITIONS: Mapping[str, Transition] = {
         doubt,
         swap,
         give_back,
+        shorten,
         begin_downgrade,
         downgrade,
         upgrade,

@@ -23,7 +23,7 @@ def begin_round(s: State, attempt: Term) -> Step:
     """A client reads its clock and begins a round. From now on, ACQUIRE can arrive at any node, at
     any time, or never. An adopter's TRANSFER is sent only after the lease ended for its holder.
 
-    An upgrade's TRANSFER is sent while the shared lease is valid.
+    An upgrade's TRANSFER may be sent while the lease that it upgrades is valid.
 
     Rule: core/protocol/src/round.rs new
     """
@@ -33,9 +33,9 @@ def begin_round(s: State, attempt: Term) -> Step:
             s.adopter(attempt),
             both(s.won(s.parent(attempt)), s.over(s.parent(attempt))),
         ),
-        "a lease that is upgraded is valid": implies(
+        "what is upgraded is a lease of the same client": implies(
             s.upgrader(attempt),
-            both(s.valid(s.parent(attempt)), s.client(s.parent(attempt)) == s.client(attempt)),
+            both(s.won(s.parent(attempt)), s.client(s.parent(attempt)) == s.client(attempt)),
         ),
     }
     client, key = s.client(attempt), (attempt,)

@@ -9,6 +9,16 @@ from proof.transitions.acquiring import has_no_other, may_vote, vote
 from proof.transitions.fences import next_fence
 
 
+def shorten(s: State, attempt: Term, end: Term) -> Step:
+    """The holder takes its lease to end earlier. Nothing needs that. The code does so when it
+    begins an upgrade, to end the lease with the ttl of that upgrade at the latest.
+
+    Rule: core/protocol/src/lease.rs begin_upgrade
+    """
+    conditions = {"the end is earlier": end <= s.end(attempt)}
+    return Step(conditions, s.but(end=changed(s.end, (attempt,), end)))
+
+
 def begin_downgrade(s: State, attempt: Term) -> Step:
     """The holder of a valid lease takes it as shared. From now on, DOWNGRADE can arrive at any
     node, at any time, or never.

@@ -90,6 +90,23 @@ class Log:
         for node in range(2):
             self.delete(now + 1, node, token, fence)
 
+    def upgrade(self, now: int, token: str, reader: str) -> None:
+        """Adds the round of an upgrade."""
+        self.client(now, "upgrading", reader, ORIGIN + VALIDITY)
+        self.begin(now, token, reader, "upgrade")
+
+    def prolong(self, now: int, token: str) -> None:
+        """Adds an extension of a reader by three times the ttl, which two nodes confirm."""
+        sent, ttl, validity = ORIGIN + now * MILLISECOND, 3 * TTL, 3 * TTL - 3 * (TTL - VALIDITY)
+        self.client(now, "extending", token, sent, ttl, sent + validity)
+        self.client(now, "sending", now, [[token, sent, ttl]])
+        for node in range(2):
+            stored = [[[token, ttl]], ttl, FENCE, ttl + MEMORY]
+            self.node(now, node, "extend", [token, ttl, True], stored, now)
+        for node, outcome in enumerate((None, "Confirmed")):
+            details = (node, "Yes", outcome, sent + validity)
+            self.client(now + 1, "answered", token, sent, ttl, *details)
+
     def delete(self, now: int, node: int, token: str, fence: int = FENCE) -> None:
         self.node(now, node, "release", [token, None, True], [None, 0, fence, MEMORY])
 
@@ -226,6 +243,124 @@ def test_round_may_be_shared_for_one_of_its_resources(tmp_path: Path) -> None:
     log.client(4, "valid", "first", True)
     log.client(4, "valid", "second", True)
     assert checked(log, tmp_path).error == ""
+
+
+def test_reader_is_accepted_beside_a_downgraded_lease(tmp_path: Path) -> None:
+    log = Log()
+    log.win(0, "first")
+    log.client(2, "downgraded", "first")
+    left = TTL - 4 * MILLISECOND
+    for node in range(2):
+        stored = [[["first", left]], left, FENCE, MEMORY + TTL]
+        log.node(4, node, "downgrade", ["first", True], stored)
+    log.read(5, "second", READ, [["first", TTL - 5 * MILLISECOND]])
+    log.client(7, "valid", "first", True)
+    log.client(7, "valid", "second", True)
+    # An UNDO that was sent before the downgrade finds no reader.
+    log.client(8, "finish", "first")
+    readers = [["first", TTL - 8 * MILLISECOND], ["second", TTL - 3 * MILLISECOND]]
+    stored = [readers, TTL - 3 * MILLISECOND, READ, MEMORY]
+    log.node(8, 0, "release", ["first", None, False, []], stored)
+    stored = [[["second", TTL - 3 * MILLISECOND]], TTL - 3 * MILLISECOND, READ, MEMORY]
+    log.node(8, 1, "release", ["first", None, True, ["r"]], stored)
+    assert checked(log, tmp_path).error == ""
+
+
+def test_upgraded_lease_is_accepted(tmp_path: Path) -> None:
+    log = Log()
+    log.read(0, "first", FENCE)
+    log.upgrade(2, "second", "first")
+    for node in range(2):
+        log.transfer(2, node, "second", READ)
+    log.client(3, "valid", "first", True)
+    log.vote(3, 0, "second", None, READ)
+    log.vote(3, 1, "second", ["won", READ, ORIGIN + 2 * MILLISECOND + VALIDITY], READ)
+    log.client(3, "finish", "first")
+    log.client(3, "upgraded", "second")
+    log.client(4, "valid", "first", False)
+    log.client(4, "valid", "second", True)
+    log.release(5, "second", READ)
+    assert checked(log, tmp_path).error == ""
+
+
+def _late_transfer(log: Log, left: int) -> None:
+    """Adds an upgrade that is lost, an extension of its lease by three times the ttl, and then the
+    TRANSFER on one node, which keeps the key for the time that is left."""
+    log.read(0, "first", FENCE)
+    log.upgrade(2, "second", "first")
+    log.client(3, "finish", "second")
+    log.prolong(100, "first")
+    stored = ["second", left, READ, left + MEMORY]
+    log.node(200, 0, "transfer", ["second", TTL, READ, READ], stored)
+
+
+LEFT = 3 * TTL - 100 * MILLISECOND
+"""The time left of that extension when the TRANSFER arrives."""
+
+
+def test_late_upgrade_that_shortens_nothing_is_accepted(tmp_path: Path) -> None:
+    log = Log()
+    _late_transfer(log, LEFT)
+    left = LEFT - 100 * MILLISECOND
+    stored = [[["first", left]], left, READ, MEMORY + TTL]
+    log.node(300, 0, "give_back", ["second", TTL, True], stored)
+    log.client(2_900, "valid", "first", True)
+    assert checked(log, tmp_path).error == ""
+
+
+def _late_upgrade_that_shortens(log: Log) -> None:
+    _late_transfer(log, TTL)
+
+
+def _give_back_that_shortens(log: Log) -> None:
+    _late_transfer(log, LEFT)
+    stored = [[["first", TTL]], TTL, READ, MEMORY + TTL]
+    log.node(300, 0, "give_back", ["second", TTL, True], stored)
+
+
+def _upgrade_beside_a_reader(log: Log) -> None:
+    log.read(0, "first", FENCE)
+    log.read(2, "second", READ, [["first", TTL - 2 * MILLISECOND]])
+    log.upgrade(4, "third", "first")
+    log.transfer(4, 0, "third", READ + 2_000)
+
+
+def _upgrade_of_a_lease_that_goes_on(log: Log) -> None:
+    log.read(0, "first", FENCE)
+    log.upgrade(2, "second", "first")
+    for node in range(2):
+        log.transfer(2, node, "second", READ)
+    log.vote(3, 0, "second", None, READ)
+    log.vote(3, 1, "second", ["won", READ, ORIGIN + 2 * MILLISECOND + VALIDITY], READ)
+    log.client(3, "upgraded", "second")
+
+
+def _upgrade_without_a_majority(log: Log) -> None:
+    log.read(0, "first", FENCE)
+    log.upgrade(2, "second", "first")
+    log.client(3, "finish", "first")
+    log.client(3, "upgraded", "second")
+
+
+def _upgrade_undone_by_deletion(log: Log) -> None:
+    log.read(0, "first", FENCE)
+    log.upgrade(2, "second", "first")
+    log.transfer(2, 0, "second", READ)
+    log.client(3, "finish", "second")
+    log.delete(4, 0, "second", READ)
+
+
+def _downgrade_of_an_exclusive_lease(log: Log) -> None:
+    log.win(0, "first")
+    left = TTL - 2 * MILLISECOND
+    stored = [[["first", left]], left, FENCE, MEMORY + TTL]
+    log.node(2, 0, "downgrade", ["first", True], stored)
+
+
+def _downgrade_that_frees_the_resource(log: Log) -> None:
+    log.win(0, "first")
+    log.client(2, "downgraded", "first")
+    log.node(4, 0, "downgrade", ["first", True], [None, 0, FENCE, MEMORY + TTL])
 
 
 def _writer_beside_a_reader(log: Log) -> None:
@@ -472,7 +607,27 @@ def _unknown_step(log: Log) -> None:
         (_reader_that_deletes_another, "has the token [] for resource r, in the proof ['second']"),
         (_marker_that_underlives_a_reader, "keeps others out of r for another time than"),
         (_reader_stored_as_a_writer, "node 0 stores a lease of r in the other mode"),
-        (_writer_stored_as_a_reader, "node 0 stores a lease of r in the other mode"),
+        (
+            _writer_stored_as_a_reader,
+            "downgrade: it does not hold that the lease is shared for its holder",
+        ),
+        (
+            _downgrade_of_an_exclusive_lease,
+            "downgrade: it does not hold that the lease is shared for its holder",
+        ),
+        (_downgrade_that_frees_the_resource, "has the token [] for resource r, in the proof"),
+        (_late_upgrade_that_shortens, "node 0 keeps r for -1899.999"),
+        (_give_back_that_shortens, "node 0 keeps r for -1799.999"),
+        (_upgrade_beside_a_reader, "upgrade: it does not hold that no other token is in the way"),
+        (
+            _upgrade_of_a_lease_that_goes_on,
+            "win: it does not hold that a lease that is upgraded has ended",
+        ),
+        (_upgrade_without_a_majority, "a lease is upgraded although the round was not won"),
+        (
+            _upgrade_undone_by_deletion,
+            "delete: it does not hold that a lease that it was to upgrade has ended",
+        ),
         (_unknown_mode, "there is no mode 'both'"),
         (_mode_of_another_resource, "there is no mode {'q': 'shared'}"),
         (_unknown_step, "there is no transition for 'surprise'"),

@@ -260,7 +260,10 @@ impl Lease {
     /// Returns the ttl for repairing a node that lacks the key (HEAL); `None` if the lease has ended. A
     /// repair needs no new majority: while the lease is valid, its majority excludes all other clients.
     pub fn heal(&self, now: Moment, term: Term) -> Option<Duration> {
-        self.is_valid(now).then(|| self.end.since(now) + term.drift())
+        // A lease that was extended for longer than its term needs a larger allowance for drift.
+        let longer = Term { ttl: Duration::MAX, ..term }.until(now, self.end);
+        let ttl = longer.ttl.max(self.end.since(now) + term.drift());
+        self.is_valid(now).then_some(ttl)
     }
 
     /// Ends the lease for its holder: from `now` on it is not valid, whatever the nodes answer. Send

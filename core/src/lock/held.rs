@@ -21,7 +21,7 @@ use crate::lock::watcher::Watcher;
 use crate::runtime::clock;
 use crate::runtime::timer::sleep;
 use quorlock_protocol::{self as protocol, Ended, Event, Moment, NodeSet, Term, Upkeep, Vote};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
@@ -57,8 +57,6 @@ pub(crate) struct HeldLease {
     state: Mutex<LeaseState>,
     /// Cancelled once every node has answered the release or reached its deadline.
     release_done: CancellationToken,
-    /// The owner of the block that releases the lease at its end; empty if there is none.
-    block: OnceLock<Owner>,
 }
 
 /// The mutable state of a lease, behind [`HeldLease::state`].
@@ -68,8 +66,11 @@ pub(crate) struct LeaseState {
     subject: Arc<Subject>,
     /// Whether the lease is being upgraded. Until that is over, nothing extends or repairs it.
     is_upgrading: bool,
-    /// The subjects of upgrades that failed, and the nodes that have not answered GIVE BACK.
-    undone: Vec<(Arc<Subject>, NodeSet)>,
+    /// The subjects of upgrades that failed, and the nodes that have not answered GIVE BACK. Boxed, as the next field,
+    /// because few leases have one.
+    undone: Option<Box<Vec<(Arc<Subject>, NodeSet)>>>,
+    /// The owner of the block that releases the lease at its end; `None` if there is none.
+    block: Option<Box<Owner>>,
     /// The schedule of automatic extensions; `None` if the lease is not renewed.
     upkeep: Option<Upkeep>,
     /// When the automatic extension under way was sent; `None` if there is none.
@@ -134,7 +135,8 @@ impl LeaseState {
     /// The nodes that may set the key later, because of a request under way.
     fn unanswered(&self) -> NodeSet {
         let heals = self.unanswered_heals.iter().copied();
-        let undone = self.undone.iter().flat_map(|(_, silent)| silent.iter());
+        let undone = self.undone.iter().flat_map(|all| all.iter());
+        let undone = undone.flat_map(|(_, silent)| silent.iter());
         heals.chain(undone).chain(self.requests.unanswered.iter()).collect()
     }
 
@@ -169,7 +171,8 @@ impl HeldLease {
             lease,
             subject: Arc::clone(&grant.subject),
             is_upgrading: false,
-            undone: Vec::new(),
+            undone: None,
+            block: None,
             upkeep: grant.auto_extend.then(|| Upkeep::new(grant.term)),
             renewal_sent: None,
             failure_reports: Vec::new(),
@@ -184,7 +187,7 @@ impl HeldLease {
         driver.totals.held.up();
         let (driver, grant) = (Arc::clone(driver), Arc::new(grant));
         let (state, release_done) = (Mutex::new(state), CancellationToken::new());
-        Arc::new(Self { driver, grant, state, release_done, block: OnceLock::new() })
+        Arc::new(Self { driver, grant, state, release_done })
     }
 
     pub(crate) fn state(&self) -> MutexGuard<'_, LeaseState> {
@@ -332,13 +335,14 @@ impl HeldLease {
     pub(crate) fn enter_block(&self, owner: Option<Owner>) {
         if let Some(owner) = owner.or(self.grant.owner) {
             // A lease is in one block only.
-            let _ = self.block.set(owner);
+            self.state().block.get_or_insert_with(|| Box::new(owner));
         }
     }
 
     /// Whether the lease is shared, and released only when a block of this owner ends.
     pub(crate) fn is_shared_in_block_of(&self, owner: Owner) -> bool {
-        self.block.get() == Some(&owner) && self.state().subject.is_shared()
+        let state = self.state();
+        state.block.as_deref() == Some(&owner) && state.subject.is_shared()
     }
 
     pub(crate) fn is_dropped(&self) -> bool {
@@ -355,6 +359,8 @@ impl HeldLease {
         let is_changed = !state.subject.keys.iter().all(Keys::is_shared);
         if is_changed {
             state.subject = Arc::new(state.subject.downgraded());
+            #[cfg(test)]
+            crate::lock::steps::downgraded(&state.subject);
         }
         Ok(is_changed)
     }
@@ -375,6 +381,8 @@ impl HeldLease {
             }
             () => {
                 state.is_upgrading = true;
+                #[cfg(test)]
+                crate::lock::steps::upgrading(&state.subject, state.lease.end());
                 return Ok(());
             }
         };

@@ -15,7 +15,8 @@ fn nodes(set: NodeSet) -> Vec<usize> {
     set.iter().collect()
 }
 
-/// A round begins; an adopter's if there is a giver.
+/// A round begins; an adopter's or an upgrade's if there is a giver. The last element is its mode: `upgrade`, or the
+/// mode for each resource.
 pub(crate) fn began(subject: &Subject, sent: Moment, term: Term) {
     record(|| {
         let resources: Vec<_> = subject.keys.iter().map(|keys| &*keys.lock).collect();
@@ -23,8 +24,20 @@ pub(crate) fn began(subject: &Subject, sent: Moment, term: Term) {
         let (sent, end) = (nanos(sent), nanos(term.end(sent)));
         let giver = subject.giver.as_ref();
         let giver = giver.map_or("null".to_owned(), |giver| format!("{:?}", giver.token.as_str()));
-        format!("\"begin\",{token:?},{resources:?},{sent},{ttl},{end},{giver},{drift}")
+        let mode = mode(subject);
+        format!("\"begin\",{token:?},{resources:?},{sent},{ttl},{end},{giver},{drift},{mode}")
     });
+}
+
+fn mode(subject: &Subject) -> String {
+    if subject.is_upgraded() {
+        return "\"upgrade\"".to_owned();
+    }
+    let modes = subject.keys.iter().map(|keys| {
+        let mode = if keys.is_shared() { "shared" } else { "exclusive" };
+        format!("{:?}:{mode:?}", keys.lock)
+    });
+    format!("{{{}}}", modes.collect::<Vec<_>>().join(","))
 }
 
 /// A round handled an event. Not reported is a vote against it that decides nothing.
@@ -112,6 +125,21 @@ pub(crate) fn healing(subject: &Subject) {
 /// A lease is detached: it ends for its holder. `silent` are the nodes that may not vote on its adoption.
 pub(crate) fn detached(subject: &Subject, silent: NodeSet) {
     record(|| format!("\"detached\",{:?},{:?}", subject.token.as_str(), nodes(silent)));
+}
+
+/// The holder of a lease takes it as shared from now on.
+pub(crate) fn downgraded(subject: &Subject) {
+    record(|| format!("\"downgraded\",{:?}", subject.token.as_str()));
+}
+
+/// An upgrade of a lease is asked for. `end` is the validity end of the lease now.
+pub(crate) fn upgrading(subject: &Subject, end: Moment) {
+    record(|| format!("\"upgrading\",{:?},{}", subject.token.as_str(), nanos(end)));
+}
+
+/// The won round of an upgrade is a lease from now on.
+pub(crate) fn upgraded(subject: &Subject) {
+    record(|| format!("\"upgraded\",{:?}", subject.token.as_str()));
 }
 
 /// A lease ends for its holder.

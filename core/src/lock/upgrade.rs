@@ -110,6 +110,8 @@ async fn run(
     if let Some(Outcome::Won { fence, end }) = outcome
         && held.end_for_upgrade()
     {
+        #[cfg(test)]
+        crate::lock::steps::upgraded(&round.subject);
         let grant = Grant {
             resources: held.grant.resources.clone(),
             modes: Modes::default(),
@@ -149,6 +151,8 @@ async fn run(
 async fn give_back(driver: &Arc<Driver>, held: &HeldLease, round: RunningRound) {
     let node_timeout = driver.options.node_timeout(held.grant.term.ttl);
     let subject = Arc::clone(&round.subject);
+    #[cfg(test)]
+    crate::lock::steps::finished(&subject);
     let request = Request::GiveBack(Arc::clone(&subject));
     let mut fan_out = driver.broadcast(request, clock::now(), node_timeout);
     let mut silent = NodeSet::EMPTY;

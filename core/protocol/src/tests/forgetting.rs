@@ -192,6 +192,20 @@ fn an_ended_lease_repairs_nothing() {
 }
 
 #[test]
+fn a_repaired_key_outlasts_a_lease_that_was_extended_for_longer() {
+    let mut lease = lease();
+    let long = Term { ttl: 100 * TERM.ttl, drift_factor: 0.01 };
+    let mut extension = lease.extend(at(600), long).expect("valid");
+    for node in 0..3 {
+        let _ = lease.extended(at(601), &mut extension, node, Answer::Yes);
+    }
+    let term = Term { drift_factor: 0.01, ..TERM };
+    let healed = Term { ttl: lease.heal(at(700), term).expect("valid"), ..long };
+    assert!(healed.end(at(700)) >= lease.end(), "by the slowest clock");
+    assert!(healed.ttl <= long.ttl, "it needs no longer than the other keys");
+}
+
+#[test]
 fn a_repaired_key_expires_with_the_others() {
     let mut lease = lease();
     assert_eq!(lease.heal(at(600), TERM), Some(Duration::from_millis(9_400)));

@@ -266,6 +266,8 @@ impl HeldLease {
     /// Ends the lease because the round of its upgrade was won. Returns whether it was valid until now.
     pub(crate) fn end_for_upgrade(&self) -> bool {
         let is_valid = self.state().lease.upgraded(clock::now());
+        #[cfg(test)]
+        crate::lock::steps::finished(&self.grant.subject);
         if is_valid {
             self.release_done.cancel();
             self.notify_watchers(clock::now());
@@ -285,6 +287,8 @@ impl HeldLease {
             None => renewer.wake(self),
             Some(Ended::Upgraded | Ended::Released) => {}
             Some(_) => {
+                #[cfg(test)]
+                crate::lock::steps::finished(&self.grant.subject);
                 let request = self.release_request();
                 let node_timeout = self.driver.options.node_timeout(self.grant.term.ttl);
                 for node in 0..self.driver.nodes.len() {
@@ -298,7 +302,7 @@ impl HeldLease {
     /// Records the nodes that may give the keys back to this lease later, after an upgrade with this subject.
     pub(crate) fn keep_undone(&self, subject: Arc<Subject>, silent: NodeSet) {
         if !silent.is_empty() {
-            self.state().undone.push((subject, silent));
+            self.state().undone.get_or_insert_default().push((subject, silent));
         }
     }
 
@@ -307,7 +311,7 @@ impl HeldLease {
         let undone = std::mem::take(&mut self.state().undone);
         let gone = self.grant.key_gone_by(self.grant.term.ttl);
         let node_timeout = self.driver.options.node_timeout(self.grant.term.ttl);
-        for (subject, silent) in undone {
+        for (subject, silent) in undone.into_iter().flat_map(|all| *all) {
             let undo = Request::release(&subject, self.driver.turns());
             for node in silent.iter() {
                 // After the first one, a GIVE BACK that is still under way finds nothing to give back.

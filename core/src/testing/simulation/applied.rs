@@ -10,8 +10,9 @@ use quorlock_protocol::Healed;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// What a node stores about the resources of a request, as a JSON array: for each, its name, the token,
-/// the time that the key is kept, the last fence, and the time that it is kept.
+/// What a node stores about the resources of a request, as a JSON array: for each, its name, the token, the time that
+/// the key is kept, the last fence, and the time that it is kept. Instead of the token, an array of the readers, each
+/// with the time that its share is kept.
 pub(super) fn stored(node: &Node, request: &Request) -> String {
     let subjects: Vec<&Arc<Subject>> = match request {
         Request::Acquire { subject, .. }
@@ -31,9 +32,12 @@ pub(super) fn stored(node: &Node, request: &Request) -> String {
 }
 
 fn about(node: &Node, keys: &Keys) -> String {
-    let Stored { token, fence } = node.stored(&keys.lock);
+    let Stored { token, readers, fence } = node.stored(&keys.lock);
     let (token, left) =
         token.map_or(("null".to_owned(), 0), |(token, left)| (quoted(&token), left.as_nanos()));
+    let reader =
+        |(token, left): &(Token, Duration)| format!("[{},{}]", quoted(token), left.as_nanos());
+    let token = readers.map_or(token, |readers| array(readers.iter().map(reader)));
     let (fence, kept) = fence.unwrap_or_default();
     format!("[{:?},{token},{left},{fence},{}]", keys.lock, kept.as_nanos())
 }
@@ -64,13 +68,14 @@ pub(super) fn applied(node: &Node, request: &Request, answered: &Answered) -> St
             ("downgrade", format!("[[{},{yes}]]", quoted(&subject.token)), 0)
         }
         Request::GiveBack(subject) => {
-            let now = subject.keys.first().and_then(|keys| node.stored(&keys.lock).token);
-            let left = now.map_or(0, |(_, left)| left.as_nanos());
-            ("give_back", format!("[[{},{left},{yes}]]", quoted(&subject.token)), 0)
+            let left = subject.giver.as_ref().map_or(Duration::ZERO, |given| node.left(given));
+            ("give_back", format!("[[{},{},{yes}]]", quoted(&subject.token), left.as_nanos()), 0)
         }
         Request::Release { subject, keep, .. } => {
             let kept = keep.map_or("null".to_owned(), |ttl| ttl.as_nanos().to_string());
-            ("release", format!("[[{},{kept},{yes}]]", quoted(&subject.token)), 0)
+            let shared = subject.keys.iter().filter(|keys| keys.is_shared());
+            let shared: Vec<_> = shared.map(|keys| &*keys.lock).collect();
+            ("release", format!("[[{},{kept},{yes},{shared:?}]]", quoted(&subject.token)), 0)
         }
         Request::Extend(locks) => {
             let each = match answered {

@@ -4,7 +4,7 @@ use super::history::History;
 use crate::command::answer::{Answered, Failure};
 use crate::command::memory::{Entries, Listener};
 use crate::command::reply::Reply;
-use crate::command::request::Request;
+use crate::command::request::{Given, Request};
 use crate::command::token::Token;
 use crate::transport::handshake::ServerInfo;
 use quorlock_protocol::Moment;
@@ -36,6 +36,8 @@ struct ServerState {
 /// What a node stores about a resource: the token and the last fence, each with the time until it expires.
 pub(super) struct Stored {
     pub(super) token: Option<(Token, Duration)>,
+    /// The readers, in order, if the token is the marker.
+    pub(super) readers: Option<Vec<(Token, Duration)>>,
     pub(super) fence: Option<(u64, Duration)>,
 }
 
@@ -96,7 +98,18 @@ impl Node {
         let mut state = self.state();
         let entry = &state.entries.record(lock).entry;
         let token = entry.stored_lock(now).map(|(token, left)| (token.clone(), left));
-        Stored { token, fence: entry.stored_fence(wall) }
+        let readers = entry.is_read(now).then(|| {
+            let shares = entry.shares(now).map(|(token, left)| (token.clone(), left));
+            let mut readers: Vec<_> = shares.collect();
+            readers.sort_unstable_by(|one, other| one.0.as_str().cmp(other.0.as_str()));
+            readers
+        });
+        Stored { token, readers, fence: entry.stored_fence(wall) }
+    }
+
+    /// How much time a GIVE BACK that arrives now leaves for an adopter.
+    pub(super) fn left(&self, given: &Given) -> Duration {
+        given.left(self.wall_clock())
     }
 
     /// The elements of the steps' first line that describe this node.

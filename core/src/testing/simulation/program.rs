@@ -185,9 +185,9 @@ impl Program {
         }
     }
 
-    /// Whether to lock a resource in shared mode. The trace checker knows exclusive locks only.
+    /// Whether to lock a resource in shared mode.
     fn wants_to_read(&self) -> bool {
-        !self.process.world.is_recorded() && self.chance(self.scenario.shared)
+        self.chance(self.scenario.shared)
     }
 
     /// Returns how long the nodes keep the key of a released lease: usually not at all. Waiters are not notified
@@ -310,6 +310,8 @@ impl Program {
         match upgraded {
             Ok(Some(writer)) => {
                 world.count("leases upgraded");
+                let is_valid = lease.is_valid();
+                self.process.record(&|| format!("\"valid\",{:?},{is_valid}", lease.token()));
                 if lease.is_valid() || !was_valid || lease.loss().is_some() {
                     self.wrong(lease, "is valid or counts as lost, although it was upgraded");
                 }
