@@ -29,6 +29,10 @@ use tokio_util::sync::CancellationToken;
 /// The interval at which [`HeldLease::wait_until`] looks at the state.
 const POLL_INTERVAL: Duration = Duration::from_millis(2);
 
+/// Why a lease is not handed over while an upgrade of it is under way: the text would not name the nodes that have not
+/// answered the upgrade.
+const UPGRADING: &str = "it is being upgraded";
+
 /// The result of a won round. Does not change while the lease is held.
 pub(crate) struct Grant {
     pub(crate) resources: Resources,
@@ -319,16 +323,19 @@ impl HeldLease {
     /// Returns an error if something else may use the lease: another process, by a text of `Client::keep`, or an upgrade.
     /// It would not notice a hand-over.
     pub(crate) fn check_sole(&self) -> crate::error::Result<()> {
-        let resources = &self.grant.resources;
-        let mistake = match () {
+        match () {
             () if self.grant.is_resumed || self.is_dropped() => {
-                "other processes may have it too, by the text of `keep`"
+                Err(self.not_sole_error("other processes may have it too, by the text of `keep`"))
             }
-            () if self.state().is_upgrading => "it is being upgraded",
-            () => return Ok(()),
-        };
+            () if self.state().is_upgrading => Err(self.not_sole_error(UPGRADING)),
+            () => Ok(()),
+        }
+    }
+
+    fn not_sole_error(&self, mistake: &str) -> Error {
+        let resources = &self.grant.resources;
         let message = format!("the lease of {resources} cannot be handed over: {mistake}");
-        Err(Error::config(message).about(resources))
+        Error::config(message).about(resources)
     }
 
     /// See [`Lease::enter_block`](crate::Lease::enter_block).

@@ -394,6 +394,33 @@ fn late_upgrade_never_shortens_the_lease() {
 }
 
 #[test]
+fn lease_is_not_detached_while_an_upgrade_is_under_way() {
+    let servers = Servers::start(3);
+    let builder = Client::builder().nodes(&servers.urls).ttl(LONG).wait(TIMEOUT);
+    let client = builder.node_timeout(Duration::from_secs(2)).build().unwrap();
+    assert!(wait(acquire(client.lock("r").shared()).release()));
+    wait_until("no key is left", || servers.are_empty());
+    servers.ask(json!({ "freeze": 2 }));
+    let reader = acquire(client.lock("r").shared());
+    // Waits for the vote of the frozen node, after its extension.
+    let detaching = reader.detach(2 * LONG);
+    let left = |server| servers.command(server, &["PTTL", "r"]).as_i64().unwrap();
+    wait_until("two nodes have extended it", || left(0) > 700_000 && left(1) > 700_000);
+    servers.ask(json!({ "freeze": 1 }));
+    let upgrading = reader.try_upgrade();
+    let error = wait(detaching).unwrap_err();
+    assert_eq!(error.code(), ErrorCode::Config, "{error}");
+    assert!(error.message().contains("being upgraded"), "{error}");
+    assert_eq!(wait(upgrading).unwrap_err().code(), ErrorCode::NoQuorum);
+    for node in [1, 2] {
+        servers.ask(json!({ "thaw": node }));
+    }
+    assert!(reader.is_valid());
+    wait(reader.release());
+    wait_until("no key is left", || servers.are_empty());
+}
+
+#[test]
 fn waiting_for_an_own_shared_lease_of_a_block_is_a_mistake() {
     let servers = Servers::start(3);
     let client = client(&servers);

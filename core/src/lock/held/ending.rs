@@ -3,7 +3,7 @@
 //! The protocol decides why and when a lease ended. This code notifies watchers, records the end once, and
 //! sends RELEASE. `lease.rs` and `renewer.rs` call it.
 
-use super::{Grant, HeldLease, Requests, answer_caller};
+use super::{Grant, HeldLease, Requests, UPGRADING, answer_caller};
 use crate::command::answer::answer;
 use crate::command::request::{Given, Request, Subject};
 use crate::error::{Error, ErrorCode, Result};
@@ -237,6 +237,9 @@ impl HeldLease {
         let Grant { resources, subject, fence, .. } = &*self.grant;
         let silent = {
             let mut state = self.state();
+            if state.is_upgrading {
+                return Err(self.not_sole_error(UPGRADING));
+            }
             let (now, silent) = (clock::now(), state.unanswered());
             if silent.len() > self.driver.quorum.tolerated() {
                 return Err(self.silent_error(silent));
