@@ -70,9 +70,8 @@ pub(crate) struct LeaseState {
     subject: Arc<Subject>,
     /// Whether the lease is being upgraded. Until that is over, nothing extends or repairs it.
     is_upgrading: bool,
-    /// The subjects of upgrades that failed, and the nodes that have not answered GIVE BACK. Boxed, as the next field,
-    /// because few leases have one.
-    undone: Option<Box<Vec<(Arc<Subject>, NodeSet)>>>,
+    /// The upgrades that failed. Boxed, as the next field, because few leases have one.
+    undone: Option<Box<FailedUpgrades>>,
     /// The owner of the block that releases the lease at its end; `None` if there is none.
     block: Option<Box<Owner>>,
     /// The schedule of automatic extensions; `None` if the lease is not renewed.
@@ -97,6 +96,9 @@ pub(crate) struct LeaseState {
     /// Whether the handle was dropped without a release: see [`HeldLease::abandon`].
     is_dropped: bool,
 }
+
+/// The subjects of upgrades that failed, and the nodes that have not answered GIVE BACK.
+type FailedUpgrades = Vec<(Arc<Subject>, NodeSet)>;
 
 /// What became of the requests of the winning round.
 #[derive(Clone, Copy, Debug)]
