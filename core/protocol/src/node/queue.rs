@@ -108,6 +108,20 @@ impl Queue {
         self.notified.retain(|(_, notified)| &**notified != waiter);
     }
 
+    /// Returns the waiters whose turn stands, and the others in the order of their tickets. Removes those that did not use
+    /// their turn.
+    pub(super) fn in_order(&mut self, now: Moment) -> (Vec<Arc<str>>, Vec<(u64, Arc<str>)>) {
+        self.forget(now);
+        self.notified.retain(|(Reverse(until), _)| stands(now, *until));
+        let notified = self.notified.iter().map(|(_, name)| Arc::clone(name)).collect();
+        (notified, self.waiting.iter().cloned().collect())
+    }
+
+    /// Gives a waiter that was notified its turn.
+    pub(super) fn notified(&mut self, now: Moment, waiter: &Arc<str>, turns: Turns) {
+        self.go_first(now, waiter, turns.call, turns);
+    }
+
     /// Prolongs the precedence of a notified waiter by `turns.keep` from now.
     pub fn keep(&mut self, now: Moment, waiter: &Arc<str>, turns: Turns) {
         self.go_first(now, waiter, turns.keep, turns);
@@ -272,9 +286,21 @@ pub fn reads(waiter: &str) -> bool {
     parts(waiter).is_some_and(|(_, number)| number.len() > 1 && number.starts_with('0'))
 }
 
+/// Returns the name of a waiter that wants so many permits of a semaphore.
+pub fn name_with_permits(waiter: &str, permits: u32) -> Arc<str> {
+    if permits == 1 { waiter.into() } else { format!("{waiter}*{permits}").into() }
+}
+
+/// The number of permits that a waiter with this name wants.
+pub fn wanted_permits(waiter: &str) -> usize {
+    let count = waiter.rsplit_once('#').and_then(|(_, number)| number.split_once('*'));
+    count.and_then(|(_, count)| count.parse().ok()).unwrap_or(1)
+}
+
 /// Returns the channel and the number in a waiter's name; `None` if it is not such a name.
 pub fn parts(waiter: &str) -> Option<(&str, &str)> {
-    let (channel, number) = waiter.rsplit_once('#')?;
-    let is_number = !number.is_empty() && number.bytes().all(|digit| digit.is_ascii_digit());
-    is_number.then_some((channel, number))
+    let (channel, rest) = waiter.rsplit_once('#')?;
+    let (number, permits) = rest.split_once('*').unwrap_or((rest, "1"));
+    let is_number = |text: &str| !text.is_empty() && text.bytes().all(|it| it.is_ascii_digit());
+    (is_number(number) && is_number(permits)).then_some((channel, number))
 }
