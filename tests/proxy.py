@@ -16,6 +16,7 @@ hold          Nothing goes through in either direction, including the end of a c
               keeps the traffic, and passes it on in order when the mode changes.
 hold_commands, hold_replies
               The same in one direction only.
+hold_open     The same as hold, but for the connections that are open only. New ones pass.
 refuse        Open connections are cut, new ones are closed at once.
 
 The new mode is in effect when the setter of `mode` returns. `cut()` cuts the open connections in
@@ -36,7 +37,14 @@ from typing import Literal, Self, cast, get_args
 from urllib.parse import quote
 
 Mode = Literal[
-    "pass", "drop_replies", "lose_reply", "hold", "hold_commands", "hold_replies", "refuse"
+    "pass",
+    "drop_replies",
+    "lose_reply",
+    "hold",
+    "hold_commands",
+    "hold_replies",
+    "hold_open",
+    "refuse",
 ]
 
 # Pub/sub commands, which can have any number of replies, and pub/sub messages, which are not
@@ -155,6 +163,7 @@ class _Link:
         self._unanswered = 0  # forwarded commands whose reply has not been passed on
         self._spared = 0  # how many of these were forwarded before the mode was set
         self._has_gap = False  # a reply was dropped
+        self._is_held = False  # it was open when the mode became "hold_open"
 
     def opened(self, side: _Side) -> None:
         if side is self.client:
@@ -183,11 +192,12 @@ class _Link:
             self.cut()
         else:
             self._spared = self._unanswered
+            self._is_held = mode == "hold_open"
             self.flush()
 
     def flush(self) -> None:
         """Pass on all messages whose delay is over and that the mode does not hold."""
-        if self._closed:
+        if self._closed or self._is_held:
             return
         commands_pass = self._proxy.mode not in ("hold", "hold_commands")
         replies_pass = self._proxy.mode not in ("hold", "hold_replies")

@@ -18,14 +18,15 @@ SERVICE = "orders"
 
 _DOWN_AFTER = 600_000
 """Milliseconds without an answer after which the sentinels consider a master down. So long that
-they never do: on a busy machine, they would also replace the new master. `fail_over` tells them."""
+they never do: on a busy machine, they would also replace the new master. `fail_over` asks them."""
 
 # Shorter periods, so that a failover does not take many seconds. Redis before 7.0 cannot set them.
 # The periods must not be too short. A replica can be promoted only if its last INFO reply is
-# younger than three info-periods. While the master is down, sentinels request INFO once a second,
-# and the limit is five ping-periods. The other sentinels must learn of a new master within four
-# publish-periods, or they make it a replica again.
-_HASTE = "ping-period 500 info-period 200 ask-period 50 publish-period 500 election-timeout 1000"
+# younger than three info-periods, and during a failover, sentinels request INFO only once a second.
+# A former master becomes a replica only while the last INFO reply of the new master is younger than
+# two info-periods. The other sentinels must learn of a new master within four publish-periods, or
+# they make it a replica again.
+_HASTE = "ping-period 500 info-period 500 ask-period 50 publish-period 500 election-timeout 1000"
 _PATIENCE = "tilt-trigger 600000"
 
 
@@ -113,27 +114,52 @@ class Sentinel(Group):
         return [{**server, **seeds(self.seeds)} for server in super().describe()]
 
     def fail_over(self) -> int:
-        """Waits for the failover of the master, which must be killed or frozen.
+        """Makes the sentinels replace the master, which may be running, killed or frozen.
 
         Returns the number of the new master once all sentinels report it and it has that role.
         """
         old = self.master
         leader = next(sentinel for sentinel in self.sentinels if sentinel.running)
-        # The sentinel refuses while it has no recent answer of a replica.
-        begin = ("SENTINEL", "FAILOVER", SERVICE)
-        wait_for("a failover begins", lambda: leader.command(*begin) == "OK")
-        wait_for("the sentinels name another master", lambda: self.master is not old)
+
+        def is_replaced() -> bool:
+            # One reply has both, so a failover that ends in the meantime cannot be begun again.
+            known = _pairs(leader.command("SENTINEL", "MASTER", SERVICE))
+            if known["port"] == str(old.port) and "failover_in_progress" not in known["flags"]:
+                # The sentinel refuses this while it has no recent answer of a replica. It also
+                # aborts a failover that it has accepted, if the answers are too old when it selects
+                # the replica, or if the replica is not promoted in time. It does not try again.
+                leader.command("SENTINEL", "FAILOVER", SERVICE)
+            return self.master is not old
+
+        wait_for("the sentinels name another master", is_replaced)
         wait_for("it is a master", lambda: _role(self.master) == "master")
         return self._servers.index(self.master)
 
     def wait_demoted(self, index: int) -> None:
-        """Waits until a former master, which must have been restarted or thawed, is a replica."""
-        wait_for("it is a replica", lambda: _is_linked(self._servers[index]))
+        """Waits until a former master, which must have been restarted or thawed, is a replica.
+
+        All running sentinels know that it is, so that the next failover may promote it.
+        """
+        server = self._servers[index]
+        wait_for("it is a replica", lambda: _is_linked(server))
+        # A sentinel that missed this would take a later promotion for the old role as a master,
+        # make the server a replica again, and so undo the failover.
+        wait_for("the sentinels know the replica", lambda: self._is_replica_for_all(server))
 
     def _named_by(self, sentinel: Server) -> int:
         reply = sentinel.command("SENTINEL", "GET-MASTER-ADDR-BY-NAME", SERVICE)
         assert isinstance(reply, list)
         return int(str(reply[1]))
+
+    def _is_replica_for_all(self, server: Server) -> bool:
+        for sentinel in self.sentinels:
+            if sentinel.running:
+                replicas = sentinel.command("SENTINEL", "REPLICAS", SERVICE)
+                assert isinstance(replicas, list)
+                roles = {known["port"]: known["role-reported"] for known in map(_pairs, replicas)}
+                if roles.get(str(server.port)) != "slave":
+                    return False
+        return True
 
     def _is_complete(self) -> bool:
         for sentinel in self.sentinels:

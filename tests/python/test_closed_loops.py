@@ -33,6 +33,17 @@ def client(servers: Servers) -> Iterator[quorlock.Client]:
         yield client
 
 
+@pytest.fixture(autouse=True)
+def collect_abandoned_tasks() -> Iterator[None]:
+    """Collects the task that the test abandons, which is in a reference cycle.
+
+    asyncio logs that the task was pending. Otherwise it would do so later, during another test or
+    between two tests, when pytest does not capture the log.
+    """
+    yield
+    gc.collect()
+
+
 @pytest.fixture(
     params=[asyncio.new_event_loop, uvloop.new_event_loop, WatchesNoSockets],
     ids=["asyncio", "uvloop", "no sockets"],

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 import socket
 import ssl
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -91,6 +93,28 @@ def test_sentinels_promote_the_replica_of_a_failed_master(tls: bool) -> None:
         assert service.fail_over() == 0
         service[1].thaw()
         service.wait_demoted(1)
+
+
+def test_a_failover_that_a_sentinel_aborts_is_begun_again() -> None:
+    with Sentinel() as service, ThreadPoolExecutor(1) as pool:
+        leader = service.sentinels[0]
+        leader.command("SENTINEL", "SET", "orders", "failover-timeout", 500)
+        service[0].kill()
+        service[1].freeze()
+        replaced = pool.submit(service.fail_over)
+
+        def is_aborted_or_refused() -> bool:
+            # On a busy machine, the sentinel may consider the replica too old from the start.
+            replica = str(leader.command("SENTINEL", "REPLICAS", "orders"))
+            age = re.search(r"'info-refresh', '(\d+)'", replica)
+            assert age
+            return int(age[1]) > 5000 or "-failover-abort-" in leader.log_path.read_text()
+
+        wait_until(is_aborted_or_refused)
+        # In half a second, the sentinel may not learn that the replica is promoted.
+        leader.command("SENTINEL", "SET", "orders", "failover-timeout", 10_000)
+        service[1].thaw()
+        assert replaced.result() == 1
 
 
 @pytest.fixture(params=[False, True], ids=["plain", "tls"])

@@ -38,20 +38,10 @@ fn warm_up(client: &Client, servers: &Servers) {
     wait_until("no request is in flight", || servers.are_empty() && began.elapsed() > TTL / 2);
 }
 
-/// Returns the number of scripts that the server has run.
-fn scripts(servers: &Servers, server: usize) -> usize {
-    let stats = servers.command(server, &["INFO", "commandstats"]);
-    let calls = |command: &str| {
-        let line = stats.as_str().unwrap().split(&format!("cmdstat_{command}:calls=")).nth(1);
-        line.map_or(0, |line| line.split(',').next().unwrap().parse().unwrap())
-    };
-    calls("eval") + calls("evalsha")
-}
-
 /// Freezes some nodes, lets `work` send requests to them, and waits until the client has given up and no
 /// longer retries. Then thaws the nodes. They must become free although no key expires.
 fn frozen(servers: &Servers, client: &Client, nodes: &[usize], work: impl FnOnce()) {
-    let before: Vec<_> = nodes.iter().map(|node| scripts(servers, *node)).collect();
+    let before: Vec<_> = nodes.iter().map(|node| servers.scripts(*node)).collect();
     nodes.iter().for_each(|node| drop(servers.ask(json!({ "freeze": node }))));
     work();
     let is_down = |node: &usize| client.stats().nodes[*node].state == NodeState::Down;
@@ -66,7 +56,7 @@ fn frozen(servers: &Servers, client: &Client, nodes: &[usize], work: impl FnOnce
         };
         wait_until("the requests are applied", || {
             keeps();
-            scripts(servers, *node) >= before + RESOURCES
+            servers.scripts(*node) >= before + RESOURCES
         });
         keeps();
         wait_until("no key is left", || servers.keys(*node).is_empty());
@@ -149,12 +139,12 @@ fn acquire_sent_again_after_the_release_leaves_no_key() {
         // After this release, the node knows the script of RELEASE only.
         assert!(wait(lease.release()));
         wait_until("all nodes are free", || servers.are_empty());
-        let before = scripts(&servers, 1);
+        let before = servers.scripts(1);
         proxy.delay(0.1);
         let lease = wait(client.lock("r").wait(NOW).acquire()).unwrap();
         assert!(wait(lease.release()), "{round}");
         // The three scripts are ACQUIRE, RELEASE and ACQUIRE again.
-        wait_until("ACQUIRE was sent again", || scripts(&servers, 1) >= before + 3);
+        wait_until("ACQUIRE was sent again", || servers.scripts(1) >= before + 3);
         proxy.delay(0.0);
         wait_until("no key is left", || servers.are_empty());
     }

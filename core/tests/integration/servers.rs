@@ -92,6 +92,16 @@ impl Servers {
         keys.filter(|key| !key.ends_with(":fence")).collect()
     }
 
+    /// Returns the number of scripts that the server has run.
+    pub fn scripts(&self, server: usize) -> usize {
+        let stats = self.command(server, &["INFO", "commandstats"]);
+        let calls = |command: &str| {
+            let line = stats.as_str().unwrap().split(&format!("cmdstat_{command}:calls=")).nth(1);
+            line.map_or(0, |line| line.split(',').next().unwrap().parse().unwrap())
+        };
+        calls("eval") + calls("evalsha")
+    }
+
     /// The number of client connections to the server, including the one that asks for this number.
     pub fn connections(&self, server: usize) -> usize {
         self.command(server, &["CLIENT", "LIST"]).as_str().unwrap().lines().count()

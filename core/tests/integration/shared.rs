@@ -351,6 +351,45 @@ fn upgrade_without_a_majority_is_an_error_and_the_reader_stays() {
     wait_until("no key is left", || servers.are_empty());
 }
 
+/// The requests of a failed upgrade arrive when its lease has been extended for longer: they must not end that early, on
+/// any of its resources.
+#[test]
+fn late_upgrade_never_shortens_the_lease() {
+    let servers = Servers::start(3);
+    let proxies = [0, 1].map(|server| servers.proxy(server));
+    let urls = [&proxies[0].url, &proxies[1].url, &servers.urls[2]];
+    let builder = Client::builder().nodes(urls).ttl(Duration::from_secs(2)).auto_extend(false);
+    let builder = builder.node_timeout(Duration::from_millis(200));
+    let client = builder.connect_timeout(Duration::from_millis(400)).build().unwrap();
+    // The nodes know the scripts.
+    let lease = acquire(client.lock(["x", "y"]).shared_for("y"));
+    assert!(wait(wait(lease.try_upgrade()).unwrap().unwrap().release()));
+    wait_until("no key is left", || servers.are_empty());
+
+    let lease = acquire(client.lock(["a", "b"]).shared_for("b").wait(TIMEOUT));
+    let is_held = |server| {
+        servers.command(server, &["GET", "a"]) == lease.token()
+            && servers.command(server, &["ZSCORE", "{b}:shared", lease.token()]).is_string()
+    };
+    wait_until("all nodes have it", || (0..3).all(is_held));
+    proxies.iter().for_each(|proxy| proxy.mode("hold_commands"));
+    assert_eq!(wait(lease.try_upgrade()).unwrap_err().code(), ErrorCode::NoQuorum);
+    // New connections pass, and what was sent before stays where it is.
+    proxies.iter().for_each(|proxy| proxy.mode("hold_open"));
+    wait_until("the lease is extended", || wait(lease.extend(Some(LONG))).is_ok());
+    let left = |server, key| servers.command(server, &["PTTL", key]).as_i64().unwrap();
+    let is_extended = |server| left(server, "a") > 30_000 && left(server, "b") > 30_000;
+    wait_until("all nodes have extended it", || (0..3).all(is_extended));
+    let before = [0, 1].map(|server| servers.scripts(server));
+    proxies.iter().for_each(|proxy| proxy.mode("pass"));
+    wait_until("TRANSFER and GIVE BACK have arrived", || {
+        (0..2).all(|server| servers.scripts(server) >= before[server] + 2)
+    });
+    assert!((0..2).all(|server| is_held(server) && is_extended(server)));
+    assert!(lease.is_valid() && wait(lease.release()));
+    wait_until("no key is left", || servers.are_empty());
+}
+
 #[test]
 fn waiting_for_an_own_shared_lease_of_a_block_is_a_mistake() {
     let servers = Servers::start(3);

@@ -297,7 +297,7 @@ impl World {
                         let left = entry
                             .stored_lock(time.now)
                             .map_or_else(Default::default, |(_, left)| left);
-                        entry.give_back_in(time.now, (&token, &giver), left, mode)
+                        entry.give_back_in(time.now, (&token, &giver), left, mode, false)
                     }
                 };
                 None

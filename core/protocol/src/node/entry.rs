@@ -186,8 +186,8 @@ impl<T: Value> Entry<T> {
     }
 
     /// GIVE BACK, the undo of TRANSFER: if `token` holds the resource, sets the token of the giver again, for the time
-    /// that is `left` to adopt its lease. Returns whether `token` held the resource.
-    pub fn give_back(&mut self, now: Moment, token: &T, giver: &T, left: Duration) -> bool {
+    /// that is `left`. Returns whether `token` held the resource.
+    pub(crate) fn give_back(&mut self, now: Moment, token: &T, giver: &T, left: Duration) -> bool {
         let is_held = self.is_held_by(now, token);
         if is_held {
             self.lock = (!left.is_zero()).then(|| (giver.clone(), now.plus(left)));
@@ -294,10 +294,12 @@ fn grant<T: Value>(
 ) -> Option<Vote> {
     let last = entries.iter().map(|(entry, _)| entry.counter.get(time.wall)).max();
     let fence = next_fence(last.unwrap_or_default(), proposal, time.wall)?;
+    let is_upgrade = entries.iter().any(|(_, mode)| *mode == Mode::Upgraded);
     for (entry, mode) in entries {
         entry.counter.set(fence, ttl, time.wall);
-        let promised = entry.expires_in(time.now).filter(|_| *mode == Mode::Upgraded);
-        // If an upgrade fails, the reader relies on what it was promised before, or is promised meanwhile.
+        // If an upgrade fails, its lease relies on what it was promised before, or is promised meanwhile: of all of its
+        // resources, also of those that it has exclusively.
+        let promised = entry.expires_in(time.now).filter(|_| is_upgrade);
         let ttl = promised.unwrap_or_default().max(ttl);
         entry.take(time.now, tokens, ttl, *mode);
     }

@@ -148,8 +148,9 @@ pub fn give_back<T: Value>(
     giver: &T,
     left: Duration,
 ) -> bool {
+    let is_upgrade = records.iter().any(|(_, mode)| *mode == Mode::Upgraded);
     let give_back = |(record, mode): &mut Target<'_, T>| {
-        record.entry.give_back_in(now, (token, giver), left, *mode)
+        record.entry.give_back_in(now, (token, giver), left, *mode, is_upgrade)
     };
     records.iter_mut().map(give_back).fold(true, |all, is_held| all & is_held)
 }

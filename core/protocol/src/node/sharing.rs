@@ -190,13 +190,16 @@ impl<T: Value> Entry<T> {
         }
     }
 
-    /// GIVE BACK of a lock in this mode: see [`Entry::give_back`].
-    pub fn give_back_in(
+    /// GIVE BACK, the undo of TRANSFER: if `token` holds the resource in this mode, makes `giver` its holder again, for
+    /// the time that is `left`. Undoing an upgrade (`is_upgrade`) never shortens the time: the lease of the giver may
+    /// still be valid. Returns whether `token` held the resource.
+    pub(crate) fn give_back_in(
         &mut self,
         now: Moment,
         (token, giver): (&T, &T),
         left: Duration,
         mode: Mode,
+        is_upgrade: bool,
     ) -> bool {
         if mode == Mode::Shared && self.has_share(now, token) {
             if !left.is_zero() {
@@ -204,8 +207,9 @@ impl<T: Value> Entry<T> {
             }
             return self.stop_reading(now, token);
         }
+        let kept = self.expires_in(now).filter(|_| is_upgrade && !left.is_zero());
+        let left = kept.unwrap_or_default().max(left);
         if mode == Mode::Upgraded && !left.is_zero() && self.token(now) == Some(token) {
-            let left = self.expires_in(now).unwrap_or_default().max(left);
             self.begin_reading(now, giver, left);
             return true;
         }

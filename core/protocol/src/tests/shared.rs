@@ -2,8 +2,9 @@
 
 use super::at;
 use crate::Vote;
-use crate::node::entry::{Entry, Time, acquire, transfer};
+use crate::node::entry::{Entry, Time, acquire};
 use crate::node::readers::Mode;
+use crate::node::record::{self, Record, Wanted};
 use std::time::Duration;
 
 const TTL: Duration = Duration::from_secs(10);
@@ -19,19 +20,36 @@ fn read(entry: &mut Entry<u8>, milliseconds: u64, token: u8, ttl: Duration) {
     assert!(matches!(vote, Some(Vote::Granted { .. })), "{vote:?}");
 }
 
+/// Only the one that is read is `Upgraded`, but the lease relies on both.
 #[test]
-fn failed_upgrade_never_shortens_the_share() {
-    let mut entry = Entry::default();
-    read(&mut entry, 0, 1, TTL);
-    // The TRANSFER arrives after an extension that began later, and has a shorter ttl.
-    assert!(entry.extend_in(time(0), &1, LONG, Mode::Shared));
-    let vote = transfer(&mut [(&mut entry, Mode::Upgraded)], time(1_000), &1, &2, TTL, WALL);
+fn failed_upgrade_shortens_no_resource_of_the_lease() {
+    let modes = [Mode::Shared, Mode::Exclusive];
+    let upgraded = [Mode::Upgraded, Mode::Exclusive];
+    let mut records = [Record::default(), Record::default()];
+    let mut entries: Vec<_> =
+        records.iter_mut().map(|record| &mut record.entry).zip(modes).collect();
+    let vote = acquire(&mut entries, time(0), &1, TTL, WALL);
     assert!(matches!(vote, Some(Vote::Granted { .. })), "{vote:?}");
-    assert!(!entry.is_read(at(1_000)));
-    assert_eq!(entry.stored_lock(at(59_999)).map(|(token, _)| *token), Some(2));
-    assert!(entry.give_back_in(at(2_000), (&2, &1), TTL, Mode::Upgraded));
-    assert!(entry.has_share(at(59_999), &1));
-    assert!(!entry.has_share(at(60_000), &1));
+    // The TRANSFER arrives after an extension that began later, and has a shorter ttl.
+    for (entry, mode) in entries {
+        assert!(entry.extend_in(time(0), &1, LONG, mode));
+    }
+    let wanted = Wanted { token: &2, ttl: TTL, proposal: WALL, waiter: None, ticket: None };
+    let mut targets: Vec<_> = records.iter_mut().zip(upgraded).collect();
+    let vote = record::transfer(&mut targets, time(1_000), &1, wanted);
+    assert!(matches!(vote, Some(Vote::Granted { .. })), "{vote:?}");
+    for (record, _) in &targets {
+        assert!(!record.entry.is_read(at(1_000)));
+        assert_eq!(record.entry.stored_lock(at(59_999)).map(|(token, _)| *token), Some(2));
+    }
+    assert!(record::give_back(&mut targets, at(2_000), &2, &1, TTL));
+    let holds = |milliseconds| {
+        let both = records.iter().zip(modes);
+        both.map(|(record, mode)| record.entry.holds(at(milliseconds), &1, mode))
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(holds(59_999), [true, true]);
+    assert_eq!(holds(60_000), [false, false]);
 }
 
 #[test]

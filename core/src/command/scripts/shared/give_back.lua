@@ -18,10 +18,14 @@ for i = 1, #KEYS, 2 do
     stop_reading(lock, readers, token)
   elseif left <= 0 then
     redis.call('DEL', lock)
-  elseif is_upgrade and readers ~= lock then
-    begin_reading(lock, readers, giver, math.max(left, redis.call('PTTL', lock)))
   else
-    redis.call('SET', lock, giver, 'PX', left)
+    -- The lease may still be valid after an upgrade of it.
+    local ttl = is_upgrade and math.max(left, redis.call('PTTL', lock)) or left
+    if is_upgrade and readers ~= lock then
+      begin_reading(lock, readers, giver, ttl)
+    else
+      redis.call('SET', lock, giver, 'PX', string.format('%.0f', ttl))
+    end
   end
 end
 return done

@@ -30,10 +30,11 @@ if is_missing then return {0, -2, now, ''} end
 if other then return {0, expires_in, now, other} end
 for i = 1, #KEYS, 4 do
   local lock, readers = KEYS[i], KEYS[i + 3]
-  if is_upgrade and readers ~= lock then
-    -- If the upgrade fails, the reader relies on what it was promised before, or meanwhile.
+  if is_upgrade then
+    -- If the upgrade fails, its lease relies on what it was promised before, or meanwhile: of all of its
+    -- resources, also of those that it has exclusively.
     local left = math.max(redis.call('PTTL', lock), tonumber(ttl))
-    redis.call('DEL', readers)
+    if readers ~= lock then redis.call('DEL', readers) end
     redis.call('SET', lock, token, 'PX', string.format('%.0f', left))
   elseif readers == lock then
     redis.call('SET', lock, token, 'PX', ttl)
