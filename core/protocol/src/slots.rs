@@ -16,7 +16,7 @@ pub struct Slots {
     used: BTreeSet<u32>,
     /// Slots that were free when this client last heard of them, the latest last.
     free: Vec<u32>,
-    /// Whether nodes reported that too few are free, and nothing has changed since.
+    /// Whether nodes reported that too few are free, and nobody got one without waiting since.
     is_full: bool,
 }
 
@@ -35,7 +35,7 @@ impl Slots {
         mut random: impl FnMut() -> u32,
     ) -> Vec<u32> {
         let mut chosen = Vec::with_capacity(count);
-        let mut take = |slot: u32, used: &BTreeSet<u32>, chosen: &mut Vec<u32>| {
+        let take = |slot: u32, used: &BTreeSet<u32>, chosen: &mut Vec<u32>| {
             let is_new = slot < limit && !used.contains(&slot) && !chosen.contains(&slot);
             if is_new && chosen.len() < count {
                 chosen.push(slot);
@@ -76,9 +76,8 @@ impl Slots {
         self.used.extend(slots);
     }
 
-    /// Records that a slot is free, as far as a node knows.
+    /// Records that a slot is free, as far as this client knows.
     pub fn heard_free(&mut self, slot: u32) {
-        self.is_full = false;
         self.free.retain(|other| *other != slot);
         self.free.push(slot);
     }
@@ -88,7 +87,13 @@ impl Slots {
         self.is_full = true;
     }
 
-    /// Whether more waiters of this client should wait for a permit, instead of asking the nodes.
+    /// Records that a waiter got its permits without waiting for the nodes.
+    pub fn heard_spare(&mut self) {
+        self.is_full = false;
+    }
+
+    /// Whether further waiters of this client should wait until those before them have their permits, because the nodes
+    /// would only refuse them.
     pub fn is_full(&self) -> bool {
         self.is_full
     }
@@ -105,12 +110,7 @@ fn draw(limit: u32, random: u32) -> u32 {
 ///
 /// `reports` has, for each node that refused, the slots that are free there. `granted` nodes have granted the round and
 /// report nothing, so they may have any of them free.
-pub fn promising(
-    reports: &[Vec<u32>],
-    granted: usize,
-    majority: usize,
-    count: usize,
-) -> Vec<u32> {
+pub fn promising(reports: &[Vec<u32>], granted: usize, majority: usize, count: usize) -> Vec<u32> {
     let mut slots: Vec<_> = reports.iter().flatten().copied().collect();
     slots.sort_unstable();
     slots.dedup();
@@ -163,12 +163,12 @@ mod tests {
     }
 
     #[test]
-    fn semaphore_is_full_until_a_slot_is_heard_of() {
+    fn semaphore_is_full_until_somebody_gets_a_permit_without_waiting() {
         let mut slots = Slots::default();
         slots.heard_full();
-        slots.give_back(&[1], false);
-        assert!(slots.is_full());
         slots.give_back(&[1], true);
+        assert!(slots.is_full());
+        slots.heard_spare();
         assert!(!slots.is_full());
     }
 

@@ -116,7 +116,12 @@ impl Keys {
     pub(crate) fn as_permit(&self) -> Option<Permit<'_>> {
         let Mode::Permit { index, slot, limit } = &self.mode else { return None };
         let digits = self.lock.bytes().rev().take_while(u8::is_ascii_digit).count();
-        Some(Permit { index, slot: *slot, limit: *limit, base: &self.lock[..self.lock.len() - digits] })
+        Some(Permit {
+            index,
+            slot: *slot,
+            limit: *limit,
+            base: &self.lock[..self.lock.len() - digits],
+        })
     }
 
     /// The key of the readers; the lock key if the resource is locked exclusively.

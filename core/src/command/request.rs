@@ -158,6 +158,11 @@ impl Request {
         Self::Release { subject: Arc::clone(subject), ticket, turns, keep }
     }
 
+    /// How long a RELEASE keeps the keys; `None` if it deletes them.
+    pub(crate) fn keep(&self) -> Option<Duration> {
+        if let Self::Release { keep, .. } = self { *keep } else { None }
+    }
+
     /// Whether the request may create keys.
     pub(crate) fn creates(&self) -> bool {
         matches!(self, Self::Acquire { .. } | Self::Transfer { .. } | Self::Heal(_))

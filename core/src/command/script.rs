@@ -157,7 +157,9 @@ impl Request {
     /// The Redis command for this request.
     pub(crate) fn command(&self, by: By) -> Cmd {
         match self {
-            Self::Acquire { subject, ttl, proposal, ticket, turns } if subject.permit().is_some() => {
+            Self::Acquire { subject, ttl, proposal, ticket, turns }
+                if subject.permit().is_some() =>
+            {
                 let mut cmd = invoke_for(&PERMITS_ACQUIRE, by, subject, of_permit);
                 cmd.arg(subject.token.as_str()).arg(milliseconds(*ttl)).arg(proposal);
                 cmd.arg(milliseconds(*ttl + FENCE_MEMORY));

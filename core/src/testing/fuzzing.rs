@@ -250,11 +250,21 @@ fn is_encoding_of(value: &Value, request: &Request, reply: &Reply) -> bool {
         Reply::Granted { fence, clock } => {
             *fence < FENCE_LIMIT && *value == array(&[1, signed(*fence), signed(*clock)])
         }
-        Reply::Held(Refusal { expires_in, clock, rank, holder }) => {
+        Reply::Held(Refusal { expires_in, clock, rank, holder, permits }) => {
             let left = u64::try_from(number(1)).ok().map(Duration::from_millis);
             let before = u64::try_from(number(3)).ok();
             let Value::Array(parts) = value else { return false };
-            let [numbers @ .., Value::BulkString(token)] = &parts[..] else { return false };
+            let (numbers, token) = match &parts[..] {
+                [numbers @ .., Value::BulkString(token)] => (numbers, token),
+                [numbers @ .., Value::BulkString(token), Value::Array(free), Value::Int(known)] => {
+                    let slots = permits.slots.iter().map(|slot| Value::Int(i64::from(*slot)));
+                    if *free != slots.collect::<Vec<_>>() || *known != i64::from(permits.known) {
+                        return false;
+                    }
+                    (numbers, token)
+                }
+                _ => return false,
+            };
             let is_named = holder.as_ref().is_none_or(|name| token.ends_with(name.as_bytes()));
             Value::Array(numbers.to_vec()) == array(&[0, number(1), signed(*clock), number(3)])
                 && *expires_in == left

@@ -292,6 +292,7 @@ fn kind(request: &Request, reply: &Result<Reply, String>, before: &Keyspace) -> 
         Request::Heal(leases) => leases.iter().map(|(subject, ..)| own(subject)).collect(),
         Request::Exists(_)
         | Request::Inspect(_)
+        | Request::InspectPermits { .. }
         | Request::Forget(_)
         | Request::List { .. }
         | Request::Publish { .. } => Vec::new(),
