@@ -53,7 +53,8 @@ impl Slots {
             take(draw(limit, random()), &self.used, &mut chosen);
         }
         (0..limit).for_each(|slot| take(slot, &self.used, &mut chosen));
-        (0..limit).for_each(|slot| take(slot, &BTreeSet::new(), &mut chosen));
+        let none = BTreeSet::new();
+        hints.iter().copied().chain(0..limit).for_each(|slot| take(slot, &none, &mut chosen));
         self.free.retain(|slot| !chosen.contains(slot));
         self.used.extend(&chosen);
         chosen.sort_unstable();
@@ -151,6 +152,7 @@ mod tests {
         assert_eq!(slots.choose(3, 2, &[], draws(&[])), [0, 1]);
         assert_eq!(slots.choose(3, 1, &[0, 1], draws(&[])), [2]);
         assert_eq!(slots.choose(3, 1, &[], draws(&[])), [0]);
+        assert_eq!(slots.choose(3, 1, &[1], draws(&[])), [1]);
         assert_eq!(slots.choose(3, 3, &[], draws(&[])), [0, 1, 2]);
     }
 

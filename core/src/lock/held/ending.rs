@@ -74,6 +74,9 @@ impl HeldLease {
             Ended::Expired | Ended::AtLimit | Ended::Taken => totals.losses.up(),
         }
         if let Some(loss) = loss {
+            if let Some(permits) = &self.grant.permits {
+                permits.give_back(false);
+            }
             events::lost(resources, (*fence, self.grant.holder()), ended, &loss);
         }
     }
