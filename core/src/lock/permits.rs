@@ -102,6 +102,8 @@ pub(crate) struct PermitChoice {
     semaphore: Arc<Semaphore>,
     /// Slots that nodes have reported as free to this acquire, the best first.
     hints: Vec<u32>,
+    /// The slots in the notifications since the last round.
+    notified: Vec<Vec<u32>>,
     /// The slots of the last round.
     reserved: Option<Reserved>,
     /// How many rounds were started without a pause.
@@ -125,6 +127,7 @@ impl PermitChoice {
             count,
             semaphore: semaphores.get(&common.lock),
             hints: Vec::new(),
+            notified: Vec::new(),
             reserved: None,
             at_once: 0,
             has_waited: false,
@@ -145,7 +148,10 @@ impl PermitChoice {
     pub(crate) fn choose(&mut self) -> Arc<[Keys]> {
         // Not before the last round has lost them.
         self.reserved = None;
-        let (hints, count) = (std::mem::take(&mut self.hints), self.count as usize);
+        let notified = std::mem::take(&mut self.notified);
+        let (mut hints, count) =
+            (promising(&notified, 0, 1, self.count as usize), self.count as usize);
+        hints.append(&mut self.hints);
         let slots = self.semaphore.slots().choose(self.limit, count, &hints, random::random);
         let keys =
             |slot: &u32| Keys::permit(&self.key_prefix, &self.resources[0], *slot, self.limit);
@@ -193,7 +199,7 @@ impl PermitChoice {
         let Ok(slots) = slots.split(',').map(str::parse).collect::<Result<Vec<u32>, _>>() else {
             return false;
         };
-        self.hints = slots;
+        self.notified.push(slots);
         true
     }
 

@@ -26,6 +26,8 @@ pub const SPARE: usize = 7;
 pub struct Permits {
     /// The waiters, whatever slots they get.
     pub queue: Queue,
+    /// The slots that waiters are offered, each with the end of the waiter's turn. Until then they are not free.
+    offered: Vec<(u32, Moment)>,
     /// The number of slots that the node knows: the largest limit of its clients. It forgets a slot that no client
     /// uses any more.
     known: u32,
@@ -33,7 +35,7 @@ pub struct Permits {
     known_until: Option<Moment>,
 }
 
-/// How long the lock of each slot lasts that is held; the node's side looks at slots below the known number.
+/// How long the lock of each slot lasts that is held.
 pub type Left<'a> = &'a dyn Fn(u32) -> Option<Duration>;
 
 /// A vote against an ACQUIRE of permits, and what the client needs to choose better.
@@ -43,7 +45,8 @@ pub struct Refused {
     pub expires_in: Option<Duration>,
     /// The number of waiters before this one; `None` if it is not in the queue.
     pub rank: Option<u64>,
-    /// Slots that are free for this client, some more than it wants. Empty if there are too few.
+    /// Slots that are free for this client: for a waiter those that it is offered, for others some more than they want.
+    /// Empty if there are too few.
     pub free: Vec<u32>,
     /// The number of slots that the node knows.
     pub known: u32,
@@ -79,23 +82,34 @@ impl Permits {
     }
 
     /// Returns the slots below `limit` that are free, in the order of a server's set.
-    fn free(&self, limit: u32, left: Left<'_>) -> Vec<u32> {
-        let mut free: Vec<_> = (0..limit).filter(|slot| left(*slot).is_none()).collect();
+    fn free(&self, limit: u32, busy: Left<'_>) -> Vec<u32> {
+        let mut free: Vec<_> = (0..limit).filter(|slot| busy(*slot).is_none()).collect();
         free.sort_by_cached_key(u32::to_string);
         free
     }
 
     /// Learns the limit of a client. Forgets slots beyond it that nobody holds.
-    fn learn(&mut self, now: Moment, limit: u32, left: Left<'_>) {
-        let held = (limit..self.known(now)).rev().find(|slot| left(*slot).is_some());
-        self.known = held.map_or(limit, |slot| slot + 1);
+    fn learn(&mut self, now: Moment, limit: u32, busy: Left<'_>) {
+        let highest = (limit..self.known(now)).rev().find(|slot| busy(*slot).is_some());
+        self.known = highest.map_or(limit, |slot| slot + 1);
     }
 
-    /// Returns how many permits are reserved for waiters before this one, if so many are free. `ticket` is `None` for a
-    /// client that does not queue, and `waiter` for one that is not in the queue.
+    /// Returns the time until the slot is not offered any more; `None` if it is not.
+    fn offered_for(&self, now: Moment, slot: u32) -> Option<Duration> {
+        let offer = self.offered.iter().find(|(offered, until)| *offered == slot && now < *until);
+        offer.map(|(_, until)| until.since(now))
+    }
+
+    fn take_back(&mut self, slots: impl Iterator<Item = u32>) {
+        for slot in slots {
+            self.offered.retain(|(offered, _)| *offered != slot);
+        }
+    }
+
+    /// Returns how many permits are reserved for waiters before this one that are subscribed, if so many are free.
+    /// `ticket` is `None` for a client that does not queue, and `waiter` for one that is not in the queue.
     ///
-    /// A notified waiter reserves what it wants while its turn stands. The others do, too, while they are subscribed:
-    /// without that, one that wants several permits would wait for ever behind those that want one.
+    /// Without that, a waiter for several permits would wait for ever behind those that want one.
     fn reserved(
         &mut self,
         now: Moment,
@@ -103,13 +117,11 @@ impl Permits {
         free: usize,
         call: &dyn Fn(&str, Message) -> bool,
     ) -> usize {
-        if waiter.is_some_and(|waiter| self.queue.has_turn(now, waiter)) {
-            return 0;
+        let (mut reserved, mut gone) = (0, 0);
+        if free == 0 {
+            return reserved;
         }
-        let (notified, waiting) = self.queue.in_order(now);
-        let mut reserved: usize = notified.iter().map(|other| wanted_permits(other)).sum();
-        let mut gone = 0;
-        for (other, name) in waiting {
+        for (other, name) in self.queue.waiting(now) {
             let is_before = ticket.is_none_or(|ticket| other < ticket);
             if reserved >= free || !is_before || gone == MOST_GONE || waiter == Some(&*name) {
                 break;
@@ -124,37 +136,59 @@ impl Permits {
         reserved
     }
 
-    /// Notifies waiters in their order, as many as there are permits for, each with the slots to try.
+    /// Offers free slots to waiters in their order. The waiter `own` gets its offer with the answer: returns it.
     fn notify(
         &mut self,
         now: Moment,
         free: &[u32],
         turns: Turns,
+        own: Option<&str>,
         call: &dyn Fn(&str, Option<&[u32]>) -> bool,
-    ) {
-        let (notified, waiting) = self.queue.in_order(now);
-        let mut used: usize = notified.iter().map(|other| wanted_permits(other)).sum();
-        let mut gone = 0;
-        for (_, name) in waiting {
+    ) -> Vec<u32> {
+        let (mut used, mut gone, mut offer) = (0, 0, Vec::new());
+        if free.is_empty() {
+            return offer;
+        }
+        // A server measures in whole milliseconds.
+        let turn = Duration::from_millis(turns.call.as_nanos().div_ceil(1_000_000) as u64);
+        for (_, name) in self.queue.waiting(now) {
             let wanted = wanted_permits(&name);
             if used >= free.len() || gone == MOST_GONE {
-                return;
+                break;
             }
             let slots = free.get(used..used + wanted);
-            match (call(&name, slots), slots) {
+            let is_own = own == Some(&*name);
+            match (is_own || call(&name, slots), slots) {
                 (false, _) => {
                     self.queue.leave(now, &name);
                     gone += 1;
                 }
-                (true, Some(_)) => {
+                (true, Some(slots)) => {
                     self.queue.notified(now, &name, turns);
+                    self.take_back(slots.iter().copied());
+                    self.offered.extend(slots.iter().map(|slot| (*slot, now.plus(turn))));
                     used += wanted;
+                    if is_own {
+                        offer = slots.to_vec();
+                    }
                 }
                 // It wants more than is free. So that its time comes, nobody overtakes it.
-                (true, None) => return,
+                (true, None) => break,
             }
         }
+        offer
     }
+}
+
+/// Returns the time for which the lock of a slot lasts: one of `slots`, or another one.
+fn held_for<T: Value>(
+    slots: &[(u32, &mut Entry<T>)],
+    left: Left<'_>,
+    now: Moment,
+    slot: u32,
+) -> Option<Duration> {
+    let own = slots.iter().find(|(own, _)| *own == slot);
+    own.map_or_else(|| left(slot), |(_, entry)| entry.expires_in(now))
 }
 
 /// ACQUIRE: locks all slots or none; `None` if the fences are used up. `left` tells how long the lock of any slot
@@ -172,25 +206,30 @@ pub fn acquire<T: Value>(
 ) -> Option<Permitted> {
     let (now, count) = (time.now, slots.len());
     let Wanted { token, ttl, proposal, waiter, ticket } = wanted;
-    let is_free = slots.iter().all(|(_, entry)| entry.token(now).is_none());
-    let is_held = |slot: u32| {
-        let own = slots.iter().find(|(own, _)| *own == slot);
-        own.map_or_else(|| left(slot), |(_, entry)| entry.expires_in(now))
-    };
+    let place = (waiter.map(|waiter| &**waiter), ticket);
+    let has_turn = place.0.is_some_and(|waiter| permits.queue.has_turn(now, waiter));
+    let is_queued = !permits.queue.is_empty(now);
+    let is_free = slots.iter().all(|(slot, entry)| {
+        let is_kept = is_queued && !has_turn && permits.offered_for(now, *slot).is_some();
+        entry.token(now).is_none() && !is_kept
+    });
     let last = slots.iter().filter_map(|(_, entry)| entry.last_fence(time.wall)).max();
     let fence = next_fence(last.unwrap_or_default(), proposal, time.wall)?;
+    let busy = |permits: &Permits, slots: &[(u32, &mut Entry<T>)], slot: u32| {
+        held_for(slots, left, now, slot).or_else(|| permits.offered_for(now, slot))
+    };
     // On the fast path, a server does not look at the index.
     let is_known = slots.iter().all(|(slot, _)| *slot < permits.known(now));
-    if !(is_free && is_known && count == 1 && permits.queue.is_empty(now)) {
-        permits.learn(now, choice.limit, &is_held);
+    if !(is_free && is_known && count == 1 && !is_queued) {
+        let seen = permits.clone();
+        permits.learn(now, choice.limit, &|slot| busy(&seen, slots, slot));
     }
     permits.known_until = Some(now.plus(fence_memory(fence, ttl, time.wall)));
-    let free = permits.free(choice.limit, &is_held);
-    let place = (waiter.map(|waiter| &**waiter), ticket);
+    let free = permits.free(choice.limit, &|slot| busy(permits, slots, slot));
     let probe = |waiter: &str, _| call(waiter, None);
-    let reserved = permits.reserved(now, place, free.len(), &probe);
-    let may_have = reserved + count <= free.len();
-    if is_free && may_have {
+    let reserved = if has_turn { 0 } else { permits.reserved(now, place, free.len(), &probe) };
+    if is_free && (has_turn || reserved + count <= free.len()) {
+        permits.take_back(slots.iter().map(|(slot, _)| *slot));
         let mut all: Vec<_> = slots.iter_mut().map(|(_, e)| (&mut **e, Mode::Exclusive)).collect();
         let Vote::Granted { fence } = entry::acquire(&mut all, time, token, ttl, proposal)? else {
             unreachable!("all slots are free");
@@ -200,23 +239,32 @@ pub fn acquire<T: Value>(
         }
         return Some(Permitted::Granted(fence));
     }
-    let mut ends: Vec<_> = (0..choice.limit).filter_map(&is_held).collect();
+    if has_turn {
+        // This waiter does not use its turn, so what it was offered is free for others.
+        permits.take_back(slots.iter().map(|(slot, _)| *slot));
+    }
+    let free = permits.free(choice.limit, &|slot| busy(permits, slots, slot));
+    let mut ends: Vec<_> =
+        (0..choice.limit).filter_map(|slot| busy(permits, slots, slot)).collect();
     ends.sort_unstable();
     let missing = (reserved + count).saturating_sub(free.len());
     let expires_in = match missing {
         0 => Some(Duration::ZERO),
         _ => ends.get(missing - 1).or(ends.last()).copied(),
     };
-    let spare = (count + SPARE).min(free.len()) * usize::from(may_have);
-    let from = (choice.offset % free.len().max(1) as u64) as usize;
-    let offered = (0..spare).map(|at| free[(from + at) % free.len()]).collect();
-    let all = permits.free(permits.known, &is_held);
-    let rank = waiter.zip(ticket).and_then(|(waiter, ticket)| {
+    let (mut rank, mut offered) = (None, Vec::new());
+    if let Some((waiter, ticket)) = waiter.zip(ticket) {
         permits.queue.join(now, waiter, ticket, turns);
-        permits.notify(now, &all, turns, call);
-        permits.queue.rank(waiter)
-    });
-    Some(Permitted::Refused(Refused { expires_in, rank, free: offered, known: permits.known }))
+        let all = permits.free(permits.known(now), &|slot| busy(permits, slots, slot));
+        offered = permits.notify(now, &all, turns, Some(waiter), call);
+        rank = permits.queue.rank(waiter);
+    } else if reserved + count <= free.len() {
+        let from = (choice.offset % free.len().max(1) as u64) as usize;
+        let spare = (count + SPARE).min(free.len());
+        offered = (0..spare).map(|at| free[(from + at) % free.len()]).collect();
+    }
+    let known = permits.known(now);
+    Some(Permitted::Refused(Refused { expires_in, rank, free: offered, known }))
 }
 
 /// RELEASE and UNDO: deletes every permit that `token` holds, and returns whether it held all of them. With `keep`, they
@@ -242,11 +290,8 @@ pub fn release<T: Value>(
         (Some(waiter), None) => permits.queue.leave(now, waiter),
         (None, _) => {}
     }
-    let is_held = |slot: u32| {
-        let own = slots.iter().find(|(own, _)| *own == slot);
-        own.map_or_else(|| left(slot), |(_, entry)| entry.expires_in(now))
-    };
-    let free = permits.free(permits.known(now), &is_held);
-    permits.notify(now, &free, turns, call);
+    let busy = |slot| held_for(slots, left, now, slot).or_else(|| permits.offered_for(now, slot));
+    let free = permits.free(permits.known(now), &busy);
+    permits.notify(now, &free, turns, None, call);
     done
 }

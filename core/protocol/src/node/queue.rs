@@ -108,13 +108,11 @@ impl Queue {
         self.notified.retain(|(_, notified)| &**notified != waiter);
     }
 
-    /// Returns the waiters whose turn stands, and the others in the order of their tickets. Removes those that did not use
-    /// their turn.
-    pub(super) fn in_order(&mut self, now: Moment) -> (Vec<Arc<str>>, Vec<(u64, Arc<str>)>) {
+    /// Returns the waiters that were not notified, in the order of their tickets. Removes those that did not use their turn.
+    pub(super) fn waiting(&mut self, now: Moment) -> Vec<(u64, Arc<str>)> {
         self.forget(now);
         self.notified.retain(|(Reverse(until), _)| stands(now, *until));
-        let notified = self.notified.iter().map(|(_, name)| Arc::clone(name)).collect();
-        (notified, self.waiting.iter().cloned().collect())
+        self.waiting.iter().cloned().collect()
     }
 
     /// Whether this waiter was notified and its turn stands.

@@ -3,8 +3,9 @@
 --   {2, 0}                                              the token already holds a slot
 --   {0, expires_in, time, rank, holder, free, known}    refused
 --
--- The first five are those of acquire.lua. `free` has slots that are free for this client, some more
--- than it wants; none if there are too few. `known` is the number of slots that the index has.
+-- The first five are those of acquire.lua. `free` has slots that are free for this client: for a waiter
+-- those that it is offered until the end of its turn, for others some more than they want. It is empty if
+-- there are too few. `known` is the number of slots that the index has.
 --
 -- KEYS: for each permit the lock key, the fence key, the queue, and the index (see permits.lua). The
 -- last two are the same for all.
@@ -39,11 +40,12 @@ if is_granted then
 end
 
 local turn, kept, waiter, ticket = tonumber(ARGV[7]), ARGV[8], ARGV[9], tonumber(ARGV[10])
-local wanted, is_own, holder, longest_held, held = #KEYS / 4, false, '', 0, {}
+learn(limit, memory)
+local wanted, has_turn, is_free, is_own, holder, longest_held = #KEYS / 4, has_turn(waiter), true, false, '', 0
 for i = 1, #KEYS, 4 do
-  local value = redis.pcall('GET', KEYS[i])
+  local value, slot = redis.pcall('GET', KEYS[i]), string.sub(KEYS[i], #base + 1)
   if value then
-    held[#held + 1] = string.sub(KEYS[i], #base + 1)
+    is_free = false
     is_own = is_own or value == token
     local pttl = redis.call('PTTL', KEYS[i])
     local free_in = pttl < 0 and math.huge or math.max(pttl, 1)
@@ -51,19 +53,18 @@ for i = 1, #KEYS, 4 do
       longest_held = free_in
       holder = type(value) == 'string' and string.sub(value, 1, MAX_TOKEN + 1) or ''
     end
+    -- HEAL may have taken a slot that is free in the index.
+    if redis.pcall('ZSCORE', index, slot) == '0' then set_free_from(slot) end
+  elseif is_queued and not has_turn and is_offered(slot) then
+    is_free = false
   end
 end
 if is_own then return {2, 0} end
 
-learn(limit, memory)
--- HEAL may have taken a slot that is free in the index.
-for _, slot in ipairs(held) do
-  if redis.pcall('ZSCORE', index, slot) == '0' then set_free_from(slot) end
-end
 local free = count_free(limit)
-local reserved = reserved_before(waiter, ticket, free)
-local may_have = reserved + wanted <= free
-if not held[1] and may_have then
+local reserved = has_turn and 0 or reserved_before(waiter, ticket, free)
+local may_have = has_turn or reserved + wanted <= free
+if is_free and may_have then
   for i = 1, #KEYS, 4 do
     redis.call('SET', KEYS[i], token, 'PX', ttl)
     grant(i)
@@ -72,14 +73,19 @@ if not held[1] and may_have then
   return {1, fence, now}
 end
 
-local expires_in, offered = free_in(reserved + wanted, limit), {}
--- The proposal is the same on all nodes, and differs between clients, so that these try different slots.
-if may_have then offered = some_free(math.min(wanted + SPARE, free), proposal % free, limit) end
-local rank = -1
+-- This waiter does not use its turn, so what it was offered is free for others.
+if has_turn then
+  for i = 1, #KEYS, 4 do set_free_from(string.sub(KEYS[i], #base + 1)) end
+  free = count_free(limit)
+end
+local expires_in, offered, rank = free_in(reserved + wanted, limit), {}, -1
 if ticket then
   put(queue, ticket, waiter, kept)
-  notify_waiters(turn, kept)
+  offered = notify_waiters(turn, kept, waiter)
   local before = redis.pcall('ZRANK', queue, waiter)
   if type(before) == 'number' then rank = before end
+elseif reserved + wanted <= free then
+  -- The proposal is the same on all nodes, and differs between clients, so that these try different slots.
+  offered = some_free(math.min(wanted + SPARE, free), proposal % free, limit)
 end
 return {0, expires_in, now, rank, holder, offered, known()}

@@ -1,7 +1,8 @@
 -- The index of a semaphore: a sorted set of all of its slots. The score of a slot is the time from which
 -- it is free, by this node's clock, in milliseconds; 0 if it is free already. The index only tells what is
 -- worth a try: whether a slot is held is decided by its lock key. EXTEND and HEAL do not update the index,
--- so a slot whose time has passed is looked up before it counts as free.
+-- so a slot whose time has passed is looked up before it counts as free. A slot that a waiter is offered is
+-- not free until the end of the waiter's turn.
 --
 -- A lock key is `base` and the number of the slot. All keys of a semaphore have one hash tag.
 
@@ -102,36 +103,33 @@ local function send(waiter, slots)
   return type(listeners) == 'number' and listeners or nil
 end
 
--- Returns the waiters, the notified ones first, and how many permits those reserve whose turn stands.
--- Removes waiters that did not use their turn.
-local function in_order()
-  local waiting, reserved = {}, 0
-  local all = redis.pcall('ZRANGE', queue, 0, -1, 'WITHSCORES')
-  for i = 1, #all, 2 do
-    local waiter, score = all[i], tonumber(all[i + 1])
-    if score >= 0 then
-      waiting[#waiting + 1] = {waiter, score}
-    elseif left(score, now) > 0 then
-      reserved = reserved + wanted_permits(waiter)
-    else
-      redis.pcall('ZREM', queue, waiter)
-    end
-  end
-  return waiting, reserved
+-- Whether a slot that is not held is offered to a waiter.
+local function is_offered(slot)
+  local till = redis.pcall('ZSCORE', index, slot)
+  return type(till) == 'string' and tonumber(till) > clock
 end
 
--- Returns how many permits are reserved for waiters before this one, if so many are free: for those whose
--- turn stands, and for others that listen. Without the latter, a waiter for several permits would wait for
--- ever behind those that want one.
+-- Whether a waiter was notified and its turn stands.
+local function has_turn(waiter)
+  local score = is_queued and waiter and redis.pcall('ZSCORE', queue, waiter)
+  return type(score) == 'string' and left(tonumber(score), now) > 0
+end
+
+-- Returns so many of the waiters that were not notified, in their order. Removes those that did not use
+-- their turn.
+local function waiting(count)
+  redis.pcall('ZREMRANGEBYSCORE', queue, string.format('%.0f', -now), '(0')
+  redis.pcall('ZREMRANGEBYSCORE', queue, '-inf', string.format('(%.0f', -(now + LONGEST_CALL)))
+  return redis.pcall('ZRANGEBYSCORE', queue, 0, '+inf', 'WITHSCORES', 'LIMIT', 0, count)
+end
+
+-- Returns how many permits are reserved for waiters before this one that listen, if so many are free.
+-- Without that, a waiter for several permits would wait for ever behind those that want one.
 local function reserved_before(waiter, ticket, free)
-  if not is_queued then return 0 end
-  local own = waiter and redis.pcall('ZSCORE', queue, waiter)
-  if type(own) == 'string' and left(tonumber(own), now) > 0 then return 0 end
-  local waiting, reserved = in_order()
-  local gone = 0
-  for _, other in ipairs(waiting) do
-    local name, score = other[1], other[2]
-    local is_before = not ticket or score < ticket
+  if not is_queued or free == 0 then return 0 end
+  local all, reserved, gone = waiting(free + MOST_GONE), 0, 0
+  for i = 1, #all, 2 do
+    local name, is_before = all[i], not ticket or tonumber(all[i + 1]) < ticket
     if reserved >= free or not is_before or gone == MOST_GONE or name == waiter then break end
     local listeners = send(name)
     if not listeners then break end
@@ -145,31 +143,35 @@ local function reserved_before(waiter, ticket, free)
   return reserved
 end
 
--- Notifies waiters in their order, as many as there are permits for. `turn`: the length of their turns, in
--- microseconds.
-local function notify_waiters(turn, kept)
-  local waiting, used = in_order()
-  if not waiting[1] then return end
-  local free, gone = redis.pcall('ZRANGEBYSCORE', index, 0, 0), 0
-  for _, other in ipairs(waiting) do
-    local name = other[1]
-    local wanted, slots = wanted_permits(name), nil
-    if used >= #free or gone == MOST_GONE then return end
+-- Offers free slots to waiters in their order. `turn`: the length of their turns, in microseconds. `own`:
+-- the waiter that gets its offer with the reply. Returns that offer.
+local function notify_waiters(turn, kept, own)
+  local free, used, gone, offer = redis.pcall('ZRANGEBYSCORE', index, 0, 0), 0, 0, {}
+  if not free[1] then return offer end
+  local all = waiting(#free + MOST_GONE)
+  local till = string.format('%.0f', clock + math.ceil(turn / 1000))
+  for i = 1, #all, 2 do
+    local name, slots = all[i], nil
+    local wanted = wanted_permits(name)
+    if used >= #free or gone == MOST_GONE then break end
     if used + wanted <= #free then
       slots = {}
-      for i = 1, wanted do slots[i] = free[used + i] end
+      for at = 1, wanted do slots[at] = tonumber(free[used + at]) end
     end
-    local listeners = send(name, slots)
-    if not listeners then return end
+    local listeners = name == own and 1 or send(name, slots)
+    if not listeners then break end
     if listeners == 0 then
       redis.pcall('ZREM', queue, name)
       gone = gone + 1
     elseif slots then
       put(queue, -(now + turn), name, kept)
+      for _, slot in ipairs(slots) do redis.pcall('ZADD', index, till, slot) end
       used = used + wanted
+      if name == own then offer = slots end
     else
       -- It wants more than is free. So that its time comes, nobody overtakes it.
-      return
+      break
     end
   end
+  return offer
 end
