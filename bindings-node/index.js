@@ -6,6 +6,7 @@
 
 // First, because in some bundles no other `require` works, and the error that this one throws tells what to do.
 const native = require('#native')
+const { AsyncLocalStorage } = require('node:async_hooks')
 const { channel, tracingChannel } = require('node:diagnostics_channel')
 const { setInterval } = require('node:timers')
 const { inspect } = require('node:util')
@@ -138,10 +139,49 @@ function byResource(resources, values) {
   return Object.freeze(object)
 }
 
+/**
+ * The `using` blocks with a shared lease that the caller is in, outermost first. Made for the first such block, because
+ * Node.js before version 24 makes the promises of the whole process slower from then on.
+ */
+let blocks
+let lastBlock = 0
+
+/**
+ * Calls `work` with the lease of a `using` block. If the lease is shared, an acquire in the block must not wait for it: the
+ * core rejects that, if it knows the number of the block.
+ */
+async function inBlock(client, lease, work) {
+  if (lease.mode === 'exclusive') return work(lease)
+  blocks ??= new AsyncLocalStorage()
+  const block = { number: ++lastBlock, client, lease }
+  enterBlock(lease, block.number)
+  // Leaves out blocks that have ended. Otherwise each in a chain of blocks that start one another would keep all before it.
+  const outer = blocks.getStore()?.filter(({ lease }) => lease) ?? []
+  try {
+    return await blocks.run([...outer, block], work, lease)
+  } finally {
+    // Whatever the block has started, such as a timer, still refers to it.
+    block.client = block.lease = undefined
+  }
+}
+
+/** Returns the number of the innermost block that the caller is in and that has a valid lease of any of these resources. */
+function blockWith(client, names) {
+  const holds = (block) => block.client === client && block.lease.valid && block.lease.resources.some((own) => names.includes(own))
+  return blocks?.getStore()?.findLast(holds)?.number
+}
+
+/** Set by the class, because only it has access to the native lease. */
+let enterBlock
+
 class Lease {
   #native
   #signal
   #error
+
+  static {
+    enterBlock = (lease, number) => lease.#native.enterBlock(number)
+  }
 
   constructor(lease) {
     this.#native = lease
@@ -404,12 +444,12 @@ class Client {
 
   async using(resources, options, work) {
     if (work === undefined && typeof options === 'function') [options, work] = [undefined, options]
-    optionsOf(options)
+    const { mode } = optionsOf(options)
     checkWork(work)
     const lease = await this.lock(resources, options)
     let result
     try {
-      result = await work(lease)
+      result = await (mode === undefined ? work(lease) : inBlock(this, lease, work))
       checkResult(result)
     } catch (error) {
       // Without options, `release` never rejects, so the error of the work is never replaced.
@@ -507,7 +547,8 @@ class Client {
   #result(method, resources, options) {
     listen()
     const names = namesOf(resources)
-    return this.#begin(options, (rest) => this.#native[method](names, rest))
+    const block = method === 'acquire' ? blockWith(this, names) : undefined
+    return this.#begin(options, (rest) => this.#native[method](names, rest, block))
   }
 
   /** Starts an operation with the options apart from the signal, and resolves to its result. */

@@ -22,8 +22,13 @@ use std::ffi::OsString;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-/// All asynchronous functions run on one thread, so the caller of an acquire cannot be identified.
+/// All asynchronous functions run on one thread, so the caller cannot be identified, unless it is in a block.
 const NO_OWNER: Option<Owner> = None;
+
+/// Returns the owner that stands for the block of this number.
+fn owner(block: f64) -> Owner {
+    Owner::Foreign(block as u64)
+}
 
 /// The outcome of an operation.
 type Outcome = Either8<Lease, bool, Vec<String>, Failure, (), Null, Vec<NodeReport>, Detached>;
@@ -79,10 +84,16 @@ pub struct Client {
 
 #[napi]
 impl Client {
-    /// Starts an acquire. The result is a lease.
+    /// Starts an acquire. `block` is the number of the block that the caller is in: see [`Lease::enter_block`]. The
+    /// result is a lease.
     #[napi(catch_unwind)]
-    pub fn acquire(&self, resources: Vec<String>, options: Option<Object<'_>>) -> Result<f64> {
-        let acquired = self.lock_of(resources, options)?.acquire_as(NO_OWNER);
+    pub fn acquire(
+        &self,
+        resources: Vec<String>,
+        options: Option<Object<'_>>,
+        block: Option<f64>,
+    ) -> Result<f64> {
+        let acquired = self.lock_of(resources, options)?.acquire_as(block.map(owner));
         let mailbox = Weak::clone(&self.mailbox);
         let lease = |lease| Either8::A(Lease { lease, mailbox });
         begin(&self.mailbox, acquired, |acquired| outcome(acquired, lease))
@@ -327,6 +338,13 @@ impl Lease {
         let ttl = convert::given(ttl)?.map(value).transpose()?;
         let extended = self.lease.extend_by(Dialect::JavaScript, ttl.as_ref());
         begin(&self.mailbox, extended, |extended| outcome(extended, Either8::E))
+    }
+
+    /// Marks the lease as one that the block of this number releases at its end. If the lease is shared, an acquire in
+    /// the block that would wait for it fails instead.
+    #[napi(catch_unwind)]
+    pub fn enter_block(&self, block: f64) {
+        self.lease.enter_block(Some(owner(block)));
     }
 
     /// Starts to make the lease shared. The result is `undefined`.

@@ -151,7 +151,7 @@ impl Lock {
         let _entered = exit::enter(py);
         let entered = entered(py)?.into_iter().chain([scope.clone()]);
         set_entered(py, entered.collect())?;
-        lease.get().0.enter_block();
+        lease.get().0.enter_block(None);
         self.open().push(Block { scope: scope.unbind(), lease });
         Ok(())
     }

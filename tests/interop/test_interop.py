@@ -35,6 +35,9 @@ until they expire."""
 TURNS = 10
 """The number of times that each side must get the lock while the other side competes for it."""
 
+MARKER = "quorlock:shared"
+"""The value of the lock key while a resource is read."""
+
 
 @dataclass
 class Fleet:
@@ -161,7 +164,7 @@ def test_readers_exclude_a_peer(fleet: Fleet) -> None:
     config = fleet.client.lock(fleet.resource, mode="shared")
     first = config.acquire()
     with config as last:
-        wait_until(lambda: fleet.tokens() == ["shared"] * len(fleet.servers))
+        wait_until(lambda: fleet.tokens() == [MARKER] * len(fleet.servers))
         assert not fleet.process.acquire(fleet.resource, TTL)
         last.extend()
         assert first.release()
@@ -240,11 +243,11 @@ def test_a_late_release_of_a_peer_leaves_the_readers(fleet: Fleet) -> None:
     fleet.await_stragglers()
     fleet.delete_key()
     with fleet.client.lock(fleet.resource, mode="shared") as lease:
-        wait_until(lambda: fleet.tokens() == ["shared"] * len(fleet.servers))
+        wait_until(lambda: fleet.tokens() == [MARKER] * len(fleet.servers))
         fleet.process.release(fleet.resource)
         # This acquire follows the release on the same connections, so the nodes have handled both.
         assert not fleet.process.acquire(fleet.resource, TTL)
-        assert fleet.tokens() == ["shared"] * len(fleet.servers)
+        assert fleet.tokens() == [MARKER] * len(fleet.servers)
         lease.extend()
     wait_until(fleet.is_free)
 

@@ -60,12 +60,22 @@ suite('resources', () => {
   }
 })
 
+/** Steps that look at what a server stores. */
+const looks = ['command', 'eventually', 'stores']
+/** Returns a scenario as it is played on nodes in memory. */
+const inMemory = ({ name, steps, ...rest }) => ({
+  ...rest,
+  name: `${name}, in memory`,
+  urls: Array.from({ length: rest.servers }, (_, node) => `memory://${name}-${node}`.replaceAll(' ', '-')),
+  steps: steps.filter((step) => !looks.some((look) => look in step)),
+})
+
 suite('scenarios', () => {
-  for (const scenario of load('scenarios')) {
+  for (const scenario of load('scenarios').flatMap((row) => (row.memory ? [row, inMemory(row)] : [row]))) {
     test(scenario.name, async (t) => {
-      const servers = await Servers.start(t, scenario.servers, { password: scenario.password ?? null })
+      const servers = scenario.urls ? null : await Servers.start(t, scenario.servers, { password: scenario.password ?? null })
       const password = scenario.url_password ? `:${scenario.url_password}@` : ''
-      const urls = servers.all.map((server) => `redis://${password}127.0.0.1:${server.port}`)
+      const urls = scenario.urls ?? servers.all.map((server) => `redis://${password}127.0.0.1:${server.port}`)
       const clients = []
       const openClient = ({ nodes = [...urls.keys()], ...by }) => {
         const options = jsOptions({ ...scenario.options, ...by })

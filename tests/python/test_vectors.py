@@ -90,14 +90,19 @@ def listed(resource: Any) -> list[str]:
 class Scenario:
     """Runs the steps of one scenario."""
 
-    def __init__(self, servers: Servers, urls: list[str], options: dict[str, Any]) -> None:
-        self.servers = servers
+    def __init__(self, servers: Servers | None, urls: list[str], options: dict[str, Any]) -> None:
+        self._servers = servers
         self.urls = urls
         self.options = options
         self.clients: list[quorlock.Client] = []
         self.client = self.open({})
         self.leases: dict[str, quorlock.Lease] = {}
         self.texts: dict[str, str] = {}
+
+    @property
+    def servers(self) -> Servers:
+        assert self._servers is not None, "the step is for servers"
+        return self._servers
 
     def open(self, by: dict[str, Any]) -> quorlock.Client:
         options = {**self.options, **by}
@@ -214,3 +219,16 @@ def test_scenarios_have_the_results_in_the_table(
     with contextlib.closing(Scenario(servers, urls, case.get("options", {}))) as scenario:
         for step in case["steps"]:
             scenario.run(step)
+
+
+@pytest.mark.parametrize(
+    "case",
+    [case for case in load("scenarios.json") if case.get("memory")],
+    ids=lambda case: case["name"],
+)
+def test_scenarios_have_the_same_results_on_nodes_in_memory(case: dict[str, Any]) -> None:
+    urls = [f"memory://{case['name']} {node}".replace(" ", "-") for node in range(case["servers"])]
+    with contextlib.closing(Scenario(None, urls, case.get("options", {}))) as scenario:
+        for step in case["steps"]:
+            if not step.keys() & {"command", "eventually", "stores"}:
+                scenario.run(step)

@@ -19,8 +19,8 @@ const SHOWN: usize = 8;
 pub(crate) const MAX_TOKEN: usize = DIGITS + 1 + MAX_HOLDER;
 
 /// The value of the lock key of a resource with readers. It is no token, so other programs and earlier versions take
-/// the resource as held by somebody unknown.
-pub(crate) const MARKER: &str = "shared";
+/// the resource as held by somebody unknown. No other program must store it: readers would join its lock.
+pub(crate) const MARKER: &str = "quorlock:shared";
 
 /// The value of a lock key. Its `Debug` text hides the secret part.
 #[derive(Clone, PartialEq, Eq, Hash)]

@@ -60,6 +60,12 @@ impl Modes {
         }
     }
 
+    /// Whether any of these resources is shared.
+    pub(crate) fn has_shared(&self, resources: &Resources) -> bool {
+        let is_shared = |resource: &String| self.of(resource) == Mode::Shared;
+        *self != Self::default() && resources.iter().any(is_shared)
+    }
+
     /// Returns the positions of the shared resources, for a text.
     pub(crate) fn shared_positions(&self, resources: &Resources) -> Vec<usize> {
         let is_shared = |position: &usize| self.of(&resources[*position]) == Mode::Shared;

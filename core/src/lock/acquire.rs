@@ -143,7 +143,7 @@ impl Acquire {
             joined: NodeSet::EMPTY,
             queue_subject: None,
             node_timeout: options.node_timeout(options.ttl),
-            trace: AcquireTrace::begin(driver, resources, now),
+            trace: AcquireTrace::begin(driver, resources, &options.mode, now),
             driver: Arc::clone(driver),
             renewer: Arc::clone(renewer),
             owner,

@@ -22,7 +22,7 @@ use crate::lock::watcher::Watcher;
 use crate::runtime::clock;
 use crate::runtime::timer::sleep;
 use quorlock_protocol::{self as protocol, Ended, Event, Moment, NodeSet, Term, Upkeep, Vote};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
@@ -60,6 +60,8 @@ pub(crate) struct HeldLease {
     state: Mutex<LeaseState>,
     /// Cancelled once every node has answered the release or reached its deadline.
     release_done: CancellationToken,
+    /// The owner of the block that releases the lease at its end; empty if there is none.
+    block: OnceLock<Owner>,
 }
 
 /// The mutable state of a lease, behind [`HeldLease::state`].
@@ -92,8 +94,6 @@ pub(crate) struct LeaseState {
     end_recorded: bool,
     /// Whether the handle was dropped without a release: see [`HeldLease::abandon`].
     is_dropped: bool,
-    /// Whether its owner is in a block that releases the lease at its end.
-    is_in_block: bool,
 }
 
 /// What became of the requests of the winning round.
@@ -183,12 +183,11 @@ impl HeldLease {
             watchers: Vec::new(),
             end_recorded: false,
             is_dropped: false,
-            is_in_block: false,
         };
         driver.totals.held.up();
         let (driver, grant) = (Arc::clone(driver), Arc::new(grant));
         let (state, release_done) = (Mutex::new(state), CancellationToken::new());
-        Arc::new(Self { driver, grant, state, release_done })
+        Arc::new(Self { driver, grant, state, release_done, block: OnceLock::new() })
     }
 
     pub(crate) fn state(&self) -> MutexGuard<'_, LeaseState> {
@@ -332,14 +331,17 @@ impl HeldLease {
         Err(Error::config(message).about(resources))
     }
 
-    pub(crate) fn enter_block(&self) {
-        self.state().is_in_block = true;
+    /// See [`Lease::enter_block`](crate::Lease::enter_block).
+    pub(crate) fn enter_block(&self, owner: Option<Owner>) {
+        if let Some(owner) = owner.or(self.grant.owner) {
+            // A lease is in one block only.
+            let _ = self.block.set(owner);
+        }
     }
 
-    /// Whether the lease is shared, and released only when a block of its owner ends.
-    pub(crate) fn is_shared_in_block(&self) -> bool {
-        let state = self.state();
-        state.is_in_block && state.subject.is_shared()
+    /// Whether the lease is shared, and released only when a block of this owner ends.
+    pub(crate) fn is_shared_in_block_of(&self, owner: Owner) -> bool {
+        self.block.get() == Some(&owner) && self.state().subject.is_shared()
     }
 
     pub(crate) fn is_dropped(&self) -> bool {

@@ -11,6 +11,7 @@ use crate::lock::detach::{Detached, detach};
 use crate::lock::downgrade::downgrade;
 use crate::lock::extend::extend;
 use crate::lock::held::{Grant, HeldLease};
+use crate::lock::owner::Owner;
 use crate::lock::renewer::Renewer;
 use crate::lock::succession::hand_over;
 use crate::lock::watcher::Watcher;
@@ -435,11 +436,12 @@ impl Lease {
     }
 
     /// Marks the lease as one that its owner releases at the end of a block, and not before. If the lease is shared,
-    /// an acquire by the same owner that would wait for it fails instead. For language bindings.
+    /// an acquire by the same owner that would wait for it fails instead. The owner is the one of the acquire, unless
+    /// another is given. For language bindings.
     #[doc(hidden)]
-    pub fn enter_block(&self) {
+    pub fn enter_block(&self, owner: Option<Owner>) {
         if let Some(held) = self.held() {
-            held.enter_block();
+            held.enter_block(owner);
         }
     }
 

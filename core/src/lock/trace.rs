@@ -2,6 +2,7 @@
 //!
 //! An acquire calls this at each step. It only reports: nothing here may influence the acquire.
 
+use crate::config::mode::Modes;
 use crate::config::resources::Resources;
 use crate::error::{Error, ErrorCode};
 use crate::lock::driver::Driver;
@@ -16,6 +17,7 @@ use std::time::Duration;
 pub(crate) struct AcquireTrace {
     driver: Arc<Driver>,
     resources: Resources,
+    modes: Modes,
     arrived: Moment,
     rounds: u64,
     /// Whether other holders or waiters delayed it.
@@ -28,16 +30,22 @@ pub(crate) struct AcquireTrace {
 impl AcquireTrace {
     /// Counts an attempt and opens its span. Must run in the caller's context: the current span becomes the
     /// parent.
-    pub(crate) fn begin(driver: &Arc<Driver>, resources: &Resources, arrived: Moment) -> Self {
+    pub(crate) fn begin(
+        driver: &Arc<Driver>,
+        resources: &Resources,
+        modes: &Modes,
+        arrived: Moment,
+    ) -> Self {
         driver.totals.attempts.up();
         Self {
             driver: Arc::clone(driver),
             resources: resources.clone(),
+            modes: modes.clone(),
             arrived,
             rounds: 0,
             is_contended: false,
             has_ended: false,
-            span: events::acquiring(resources),
+            span: events::acquiring(resources, modes),
         }
     }
 
@@ -51,7 +59,7 @@ impl AcquireTrace {
     pub(crate) fn begin_waiting(&mut self, holder: Option<&str>) -> bool {
         let begins = !std::mem::replace(&mut self.is_contended, true);
         if begins {
-            self.span.within(|| events::waits(&self.resources, holder));
+            self.span.within(|| events::waits(&self.resources, &self.modes, holder));
         }
         begins
     }
@@ -70,7 +78,8 @@ impl AcquireTrace {
         let took = self.end(Ok(()));
         // Closes the span now: requests that are still under way do not belong to the acquire.
         let span = std::mem::replace(&mut self.span, Scope::none());
-        events::acquired(&span, &self.resources, (fence, holder), self.rounds, took);
+        let locked = (&self.resources, &self.modes);
+        events::acquired(&span, locked, (fence, holder), self.rounds, took);
     }
 
     /// Records that the acquire has failed with `error`; `None` if it was cancelled or its client
@@ -81,7 +90,8 @@ impl AcquireTrace {
         }
         let took = self.end(Err(error.map_or(ErrorCode::Closed, Error::code)));
         let span = std::mem::replace(&mut self.span, Scope::none());
-        events::not_acquired(&span, &self.resources, error, self.rounds, took);
+        let locked = (&self.resources, &self.modes);
+        events::not_acquired(&span, locked, error, self.rounds, took);
     }
 
     /// Counts the result, and returns how long the acquire took.

@@ -4,11 +4,12 @@
 //! Names, targets and fields are part of the public interface. None of them contains a password or
 //! a token: anyone who has a token can release the lock. A node is named by its address. The field
 //! `holder` is the name of a lease's holder: of the lease itself or, where an acquire waits or fails,
-//! of the one that blocks it.
+//! of the one that blocks it. The field `mode` is there if an acquire is for shared mode.
 //!
 //! Waiting is not an error, so contention is reported at DEBUG at most. The exception is a thread
 //! or task that waits for a lock it holds itself, which is reported as a warning.
 
+use crate::config::mode::{Mode, Modes};
 use crate::config::resources::{Resources, shortened};
 use crate::error::duration::HumanDuration;
 use crate::error::{Error, ErrorCode, NodeOutcome};
@@ -44,6 +45,31 @@ impl fmt::Display for Names<'_> {
     }
 }
 
+/// Displays the modes of resources in their order, or the mode of all of them.
+struct ModeNames<'a>(&'a Resources, &'a Modes);
+
+impl fmt::Display for ModeNames<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self(resources, modes) = self;
+        if modes.shared_positions(resources).len() == resources.len() {
+            return f.write_str(Mode::Shared.as_str());
+        }
+        for (index, resource) in resources.iter().enumerate() {
+            let separator = if index > 0 { ", " } else { "" };
+            write!(f, "{separator}{}", modes.of(resource).as_str())?;
+        }
+        Ok(())
+    }
+}
+
+/// The value of the field `mode`, which is left out if all resources are exclusive.
+fn shared<'a>(
+    resources: &'a Resources,
+    modes: &'a Modes,
+) -> Option<field::DisplayValue<ModeNames<'a>>> {
+    modes.has_shared(resources).then(|| field::display(ModeNames(resources, modes)))
+}
+
 /// The span of an acquire. Contains panics of the subscriber.
 pub(crate) struct Scope(Span);
 
@@ -75,12 +101,13 @@ fn named(holder: &str) -> Option<&str> {
 }
 
 /// Opens the span of an acquire, as a child of the caller's span. It lasts until the acquire ends.
-pub(crate) fn acquiring(resources: &Resources) -> Scope {
+pub(crate) fn acquiring(resources: &Resources, modes: &Modes) -> Scope {
     let span = panics::contain(|| {
         info_span!(
             target: ACQUIRE,
             "quorlock.acquire",
             resource = %Names(resources),
+            mode = shared(resources, modes),
             outcome = field::Empty,
             fence = field::Empty,
             rounds = field::Empty,
@@ -92,7 +119,7 @@ pub(crate) fn acquiring(resources: &Resources) -> Scope {
 /// Reports that an acquire succeeded after `took`.
 pub(crate) fn acquired(
     span: &Scope,
-    resources: &Resources,
+    (resources, modes): (&Resources, &Modes),
     (fence, holder): (u64, &str),
     rounds: u64,
     took: Duration,
@@ -103,8 +130,8 @@ pub(crate) fn acquired(
     span.within(|| {
         event!(
             name: "lease.acquired", target: LEASE, Level::DEBUG,
-            resource = %Names(resources), fence, holder = named(holder), rounds, seconds = took.as_secs_f64(),
-            "lease acquired"
+            resource = %Names(resources), mode = shared(resources, modes), fence, holder = named(holder), rounds,
+            seconds = took.as_secs_f64(), "lease acquired"
         );
     });
 }
@@ -112,7 +139,7 @@ pub(crate) fn acquired(
 /// Reports that an acquire failed with this error; `None` if its caller cancelled it.
 pub(crate) fn not_acquired(
     span: &Scope,
-    resources: &Resources,
+    (resources, modes): (&Resources, &Modes),
     error: Option<&Error>,
     rounds: u64,
     took: Duration,
@@ -128,8 +155,8 @@ pub(crate) fn not_acquired(
     span.within(|| {
         event!(
             name: "acquire.failed", target: ACQUIRE, Level::DEBUG,
-            resource = %Names(resources), outcome, holder = error.and_then(Error::holder), rounds,
-            seconds = took.as_secs_f64(), "not acquired"
+            resource = %Names(resources), mode = shared(resources, modes), outcome,
+            holder = error.and_then(Error::holder), rounds, seconds = took.as_secs_f64(), "not acquired"
         );
     });
 }
@@ -147,10 +174,10 @@ pub(crate) fn round_lost(resources: &Resources, loss: Loss) {
 }
 
 /// Reports that an acquire starts to wait for another holder, by its name if that is known.
-pub(crate) fn waits(resources: &Resources, holder: Option<&str>) {
+pub(crate) fn waits(resources: &Resources, modes: &Modes, holder: Option<&str>) {
     event!(
         name: "waiting.begun", target: WAITING, Level::DEBUG,
-        resource = %Names(resources), holder, "waiting for others"
+        resource = %Names(resources), mode = shared(resources, modes), holder, "waiting for others"
     );
 }
 

@@ -276,7 +276,9 @@ fn downgrade_reaches_a_node_that_was_away() {
     wait(lease.downgrade()).unwrap();
     assert_eq!(value(2), lease.token());
     proxy.mode("pass");
-    wait_until("it is shared everywhere", || (0..3).all(|server| value(server) == "shared"));
+    wait_until("it is shared everywhere", || {
+        (0..3).all(|server| value(server) == "quorlock:shared")
+    });
     assert!(wait(lease.release()));
     wait_until("no key is left", || servers.are_empty());
 }
@@ -398,7 +400,7 @@ fn waiting_for_an_own_shared_lease_of_a_block_is_a_mistake() {
     let reader = acquire(client.lock("r").shared());
     let error = wait(client.lock("r").wait(Duration::from_millis(100)).acquire()).unwrap_err();
     assert_eq!(error.code(), ErrorCode::Timeout, "{error}");
-    reader.enter_block();
+    reader.enter_block(None);
     let error = wait(client.lock("r").acquire()).unwrap_err();
     assert_eq!(error.code(), ErrorCode::Config, "{error}");
     assert!(error.message().contains("try_upgrade"), "{error}");

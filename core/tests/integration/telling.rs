@@ -116,6 +116,28 @@ fn acquires_and_lease_ends_are_logged_and_counted() {
     assert_eq!(stats.waiting, 0);
 }
 
+#[test]
+fn acquires_in_shared_mode_are_logged_with_their_mode() {
+    let recorder = Recorder::begin();
+    let client = Client::builder().nodes(["memory://modes"]).wait(NOW).build().unwrap();
+    let reader = wait(client.lock("modes").shared().acquire()).unwrap();
+    assert!(wait(client.lock("modes").acquire()).is_err());
+    assert!(wait(client.lock(["one", "modes"]).shared_for("modes").acquire()).is_ok());
+    assert!(wait(reader.release()));
+    let mode = |name, resource: &str| -> Vec<_> {
+        let records = recorder.about(name, resource);
+        let mode = |record: &Arc<Record>| {
+            let found = record.fields.iter().find(|(name, _)| *name == "mode");
+            found.map(|(_, mode)| mode.clone())
+        };
+        records.iter().map(mode).collect()
+    };
+    let text = |mode: &str| Some(Detail::Text(mode.to_owned()));
+    assert_eq!(mode("lease.acquired", "modes"), [text("shared")]);
+    assert_eq!(mode("acquire.failed", "modes"), [None]);
+    assert_eq!(mode("lease.acquired", "one, modes"), [text("exclusive, shared")]);
+}
+
 /// Returns how many leases were released, closed with their client, dropped, and lost, and how many are held
 /// now.
 fn ends(client: &Client) -> [u64; 5] {

@@ -75,20 +75,22 @@ impl Acquire {
     /// warning for a caller that waits for its own lease. The acquire is a mistake if that is shared, and only
     /// released at the end of a block in which the caller waits.
     fn begin_to_wait(&mut self, holder: Option<&str>) {
-        if !self.trace.begin_waiting(holder) || self.owner.is_none() || self.permits.is_some() {
+        if !self.trace.begin_waiting(holder) || self.permits.is_some() {
             return;
         }
+        let Some(owner) = self.owner else { return };
         // Looking once is enough: while the owner waits here, it acquires no other lease.
-        let own = self.renewer.find(&self.keys, |held| held.grant.owner == self.owner);
-        let Some(held) = own else { return };
-        if held.is_shared_in_block() {
+        if let Some(held) = self.renewer.find(&self.keys, |held| held.is_shared_in_block_of(owner))
+        {
             self.mistake = Some(Error::config(format!(
                 "this is in a block that holds {} in shared mode, so the wait would only end with that block: use \
-                 try_upgrade, or wait after the block",
+                 try_upgrade (in Node.js tryUpgrade), or acquire after the block",
                 held.grant.resources
             )));
             return;
         }
+        let own = self.renewer.find(&self.keys, |held| held.grant.owner == Some(owner));
+        let Some(held) = own else { return };
         let waiting = CancellationToken::new();
         self.reentrant_warning = Some(waiting.clone().drop_guard());
         let resources = self.resources.clone();

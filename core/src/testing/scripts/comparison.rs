@@ -6,7 +6,7 @@ use crate::command::keys::{Keys, Mode};
 use crate::command::memory::Entries;
 use crate::command::reply::{Elsewhere, Refusal, Reply, StoredLock};
 use crate::command::request::{Given, Request, Subject};
-use crate::command::token::Token;
+use crate::command::token::{MARKER, Token};
 use crate::transport::subscription::Subscription;
 use quorlock_protocol::node::entry::Time;
 use quorlock_protocol::{FENCE_LIMIT, Moment, Turns};
@@ -51,6 +51,8 @@ struct Steps {
     subjects: Vec<Arc<Subject>>,
     /// The subjects of earlier TRANSFERs.
     adopters: Vec<Arc<Subject>>,
+    /// The next steps, the last one first.
+    planned: Vec<Step>,
 }
 
 impl Steps {
@@ -59,7 +61,20 @@ impl Steps {
     }
 
     fn next(&mut self, wall: u64) -> Step {
+        if let Some(step) = self.planned.pop() {
+            return step;
+        }
         match self.random.u8(0..100) {
+            0..3 if self.has_readers => {
+                // By chance, a reader seldom joins others after their set was deleted.
+                let keys = self.keys().shared();
+                self.planned = vec![
+                    self.read(&keys, wall),
+                    Step::Delete(keys.readers().clone()),
+                    self.read(&keys, wall),
+                ];
+                Step::Delete(keys.queue)
+            }
             0..12 => {
                 let seconds = self.one_of(&[0, 1, 10, 50, 61, 100, 1_000, 100_000]);
                 Step::Wait(Duration::from_secs(seconds) + TICK)
@@ -76,6 +91,16 @@ impl Steps {
             23..26 => Step::Count(self.keys(), self.number(wall), self.ttl()),
             _ => Step::Ask(self.request(wall)),
         }
+    }
+
+    /// A new reader of one resource, which does not wait.
+    fn read(&mut self, keys: &Keys, wall: u64) -> Step {
+        let (ttl, proposal) = (self.ttl(), self.number(wall));
+        let token = format!("{:040x}", self.subjects.len()).into();
+        let subject = Arc::new(Subject::new([keys.clone()].into(), token, None));
+        self.subjects.push(Arc::clone(&subject));
+        let turns = Turns { call: Duration::ZERO, keep: Duration::ZERO, memory: ttl };
+        Step::Ask(Request::Acquire { subject, ttl, proposal, ticket: None, turns })
     }
 
     fn request(&mut self, wall: u64) -> Request {
@@ -322,13 +347,23 @@ fn kind(request: &Request, reply: &Result<Reply, String>, before: &Keyspace) -> 
     let half = if subjects.iter().any(is_half_held) { ", half held" } else { "" };
     let kept =
         if matches!(request, Request::Release { keep: Some(_), .. }) { ", kept" } else { "" };
+    // The marker is there, but the set of the readers is not.
+    let marker = Content::Text(MARKER.to_owned());
+    let lacks_set = |keys: &Keys| {
+        let is_read = before.get(&keys.lock).is_some_and(|stored| stored.value == marker);
+        is_read && keys.is_shared() && !before.contains_key(keys.readers())
+    };
+    let lacking = match request {
+        Request::Acquire { subject, .. } if subject.keys.iter().any(lacks_set) => ", without a set",
+        _ => "",
+    };
     let mut all = subjects.iter().map(|(subject, _)| subject);
     let mode = match () {
         () if all.clone().any(|subject| subject.is_upgraded()) => ", upgraded",
         () if all.any(|subject| subject.is_shared()) => ", shared",
         () => "",
     };
-    format!("{}: {reply}{half}{kept}{mode}", name(format!("{request:?}")))
+    format!("{}: {reply}{half}{kept}{mode}{lacking}", name(format!("{request:?}")))
 }
 
 fn hear(calls: &Calls) -> impl Fn(&str, &str) + Send + Sync + use<> {
@@ -418,8 +453,13 @@ async fn compare() {
     let mut kinds = BTreeMap::<String, usize>::new();
     for sequence in 0..SEQUENCES {
         let random = fastrand::Rng::with_seed(sequence);
-        let (subjects, adopters) = (Vec::new(), Vec::new());
-        let mut steps = Steps { random, has_readers: sequence % 2 == 0, subjects, adopters };
+        let mut steps = Steps {
+            random,
+            has_readers: sequence % 2 == 0,
+            subjects: Vec::new(),
+            adopters: Vec::new(),
+            planned: Vec::new(),
+        };
         pair.server.run(&["FLUSHALL"]).await.unwrap();
         pair.memory = Entries::default();
         // In some sequences the clock is about to reach the largest fence.
@@ -513,6 +553,7 @@ const EXPECTED: &[&str] = &[
     "Forget: No",
     "Publish: Published",
     "Acquire: Granted, shared",
+    "Acquire: Granted, shared, without a set",
     "Acquire: Held, shared",
     "Acquire: Held by a name, shared",
     "Acquire: Own, shared",

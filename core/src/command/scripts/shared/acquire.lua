@@ -16,6 +16,9 @@ if #KEYS == 4 and not is_queued then
     is_granted = added == 1
     if is_granted and redis.call('PTTL', lock) < tonumber(ttl) then
       redis.call('PEXPIREAT', lock, till)
+    end
+    -- The set has no ttl yet if it was deleted or evicted before.
+    if is_granted and redis.call('PTTL', readers) < tonumber(ttl) then
       redis.call('PEXPIREAT', readers, till)
     end
     if now % 32 == 0 then redis.call('ZREMRANGEBYSCORE', readers, '-inf', math.floor(now / 1000)) end
