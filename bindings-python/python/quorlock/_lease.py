@@ -113,6 +113,19 @@ class Lease(_quorlock.LeaseBlock):
         return self._native.fences
 
     @property
+    def slots(self) -> tuple[int, ...]:
+        """The numbers of the permits of a semaphore, in ascending order: each is 0 to `limit` - 1,
+        and no other valid lease of the semaphore has it, so it can serve as the number of a worker.
+        Empty for a lease of a lock."""
+        return self._native.slots
+
+    @property
+    def slot(self) -> int:
+        """The only one of `slots`. Raises ConfigError if there are several, or none because this is
+        a lease of a lock."""
+        return self._native.slot
+
+    @property
     def mode(self) -> Mode | None:
         """`exclusive` or `shared`; None if the mode is not the same for all resources: see
         `modes`."""

@@ -4,6 +4,7 @@
 
 use crate::client::setup::Setup;
 use crate::command::answer::{self, Answered, Failure};
+use crate::command::keys::is_reserved;
 use crate::command::reply::Reply;
 use crate::command::request::Request;
 use crate::error::{Error, ErrorCode, NodeOutcome, NodeReport, Result};
@@ -91,7 +92,8 @@ async fn keys_at(
         match server.call(request, clock::now(), patience).await {
             // SCAN may return a key more than once.
             Ok(Reply::Page { cursor: next, keys }) => {
-                found.extend(keys);
+                // The lock keys of permits are no resources.
+                found.extend(keys.into_iter().filter(|key| !is_reserved(key)));
                 cursor = next;
             }
             other => return Err(other),
