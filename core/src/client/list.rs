@@ -47,7 +47,9 @@ pub(crate) async fn list(setup: &Setup, prefix: &str, limit: usize) -> Result<(V
     let (mut resources, mut is_cut) = (BTreeSet::new(), false);
     for (keys, is_all) in answers.into_iter().flatten() {
         is_cut |= !is_all;
-        let names = keys.iter().filter_map(|key| key.strip_prefix(&**key_prefix));
+        // The lock keys of permits are not the names of resources.
+        let keys = keys.iter().filter(|key| !is_reserved(key));
+        let names = keys.filter_map(|key| key.strip_prefix(&**key_prefix));
         resources.extend(names.filter(|name| !name.is_empty()).map(str::to_owned));
     }
     is_cut |= resources.len() > limit;
@@ -92,8 +94,7 @@ async fn keys_at(
         match server.call(request, clock::now(), patience).await {
             // SCAN may return a key more than once.
             Ok(Reply::Page { cursor: next, keys }) => {
-                // The lock keys of permits are no resources.
-                found.extend(keys.into_iter().filter(|key| !is_reserved(key)));
+                found.extend(keys);
                 cursor = next;
             }
             other => return Err(other),
