@@ -264,7 +264,8 @@ export class Lease implements AsyncDisposable {
   readonly holder: string
   /**
    * The fencing token: larger than that of every earlier lease of the resource, below 2^53. Send it
-   * with every write, and let the storage refuse a smaller one than it has seen. Throws
+   * with every write, and let the storage refuse a smaller one than it has seen. Permits of a
+   * semaphore have an order for each slot only: let the storage keep the largest fence of each. Throws
    * {@link ConfigError} for a lease of several resources: use `fences`.
    */
   readonly fence: number

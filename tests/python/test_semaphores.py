@@ -14,6 +14,7 @@ from servers import Servers
 from waiting import TIMEOUT, wait_until, wait_until_async
 
 import quorlock
+from quorlock.testing import Nodes
 
 
 @pytest.fixture
@@ -228,3 +229,18 @@ def test_memory_nodes() -> None:
             assert semaphore.try_acquire() is None
             assert semaphore.status().free == 0
         assert semaphore.status().free == 2
+
+
+def test_the_permit_of_a_crashed_holder_expires() -> None:
+    with Nodes(3) as nodes:
+        client = nodes.client(ttl=10, wait=30)
+        semaphore = client.semaphore("api", limit=1)
+        crashed = nodes.client(ttl=10).semaphore("api", limit=1, auto_extend=False).acquire()
+        assert semaphore.try_acquire() is None
+        nodes.advance(11)
+        assert not crashed.valid
+        with semaphore as lease:
+            assert lease.slot == 0
+            assert lease.fence > crashed.fence
+            nodes.advance(60)
+            assert lease.valid

@@ -100,7 +100,9 @@ class Lease(_quorlock.LeaseBlock):
         """The fencing token: larger than that of any earlier lease of the resource, below 2**53.
 
         Send it with every write, and let the storage reject a token smaller than the largest it has
-        seen. Raises ConfigError for a lease of several resources; use `fences` there.
+        seen. Permits of a semaphore have an order for each slot only: let the storage keep the
+        largest token of each. Raises ConfigError for a lease of several resources; use `fences`
+        there.
         """
         return self._native.fence
 
