@@ -161,15 +161,19 @@ impl Lock {
 
     /// Sets an option of a semaphore by name.
     pub(crate) fn semaphore_option(
-        self,
+        mut self,
         dialect: Dialect,
         name: &str,
         value: &OptionValue,
     ) -> Self {
-        if dialect.name("mode") != name {
-            return self.option(dialect, name, value);
+        if dialect.name("mode") == name {
+            let message = "is not an option of a semaphore: each permit has one holder";
+            return self.refuse(&format!("{name} {message}"));
         }
-        self.refuse(&format!("{name} is not an option of a semaphore: each permit has one holder"))
+        if let Err(error) = self.options.set_per_semaphore(dialect, name, value) {
+            self.mistake.get_or_insert(error);
+        }
+        self
     }
 
     /// Acquires permits of a semaphore instead of a lock.

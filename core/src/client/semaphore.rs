@@ -108,7 +108,7 @@ impl Semaphore {
 
     /// Sets an option by name, for language bindings: `permits`, or one of a lock. See [`Lock::option`].
     pub fn option(self, dialect: Dialect, name: &str, value: &OptionValue) -> Self {
-        if name != "permits" {
+        if name != dialect.name("permits") {
             return self.with(|lock| lock.semaphore_option(dialect, name, value));
         }
         match checked_permits(dialect, value, self.limit) {
