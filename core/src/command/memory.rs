@@ -309,7 +309,7 @@ impl Entries {
 
     fn inspect_permits(&mut self, time: Time, semaphore: &Keys, limit: u32) -> StoredPermits {
         let permits = self.permits.entry(semaphore.lock.clone()).or_default();
-        let (waiters, known) = (permits.queue.len(time.now) as u64, permits.known);
+        let (waiters, known) = (permits.queue.len(time.now) as u64, permits.known(time.now));
         let held = |slot: u32| {
             let record = self.records.get(&format!("{}{slot}", semaphore.fence))?;
             let holder = Holder::Token(record.entry.token(time.now)?.clone());
@@ -344,6 +344,12 @@ impl Entries {
     #[cfg(test)]
     pub(crate) fn record(&mut self, lock: &str) -> &mut Record<Token> {
         self.records.entry(lock.to_owned()).or_default()
+    }
+
+    /// The queue of a semaphore and the number of its slots, by its index key.
+    #[cfg(test)]
+    pub(crate) fn permits(&mut self, index: &str) -> &mut Permits {
+        self.permits.entry(index.to_owned()).or_default()
     }
 
     /// Fills the queues with invalid entries.

@@ -7,6 +7,7 @@
 //! A server does the same in `scripts/permits/`, where a sorted set of all slots tells which are free. The in-memory
 //! node (`command/memory.rs` of the crate `quorlock`) and the model call this.
 
+use crate::fence::{fence_memory, next_fence};
 use crate::node::entry::{self, Entry, Time, Value};
 use crate::node::queue::{MOST_GONE, Message, Queue, wanted_permits};
 use crate::node::readers::Mode;
@@ -27,7 +28,9 @@ pub struct Permits {
     pub queue: Queue,
     /// The number of slots that the node knows: the largest limit of its clients. It forgets a slot that no client
     /// uses any more.
-    pub known: u32,
+    known: u32,
+    /// When the node forgets that number, unless there is another ACQUIRE.
+    known_until: Option<Moment>,
 }
 
 /// How long the lock of each slot lasts that is held; the node's side looks at slots below the known number.
@@ -65,6 +68,16 @@ pub struct Choice {
 }
 
 impl Permits {
+    /// The number of slots that the node knows; 0 if it has forgotten it.
+    pub fn known(&self, now: Moment) -> u32 {
+        if self.known_until.is_some_and(|until| now < until) { self.known } else { 0 }
+    }
+
+    /// Forgets which slots there are, as a server does whose index is deleted.
+    pub fn forget_slots(&mut self) {
+        self.known_until = None;
+    }
+
     /// Returns the slots below `limit` that are free, in the order of a server's set.
     fn free(&self, limit: u32, left: Left<'_>) -> Vec<u32> {
         let mut free: Vec<_> = (0..limit).filter(|slot| left(*slot).is_none()).collect();
@@ -73,8 +86,8 @@ impl Permits {
     }
 
     /// Learns the limit of a client. Forgets slots beyond it that nobody holds.
-    fn learn(&mut self, limit: u32, left: Left<'_>) {
-        let held = (limit..self.known).rev().find(|slot| left(*slot).is_some());
+    fn learn(&mut self, now: Moment, limit: u32, left: Left<'_>) {
+        let held = (limit..self.known(now)).rev().find(|slot| left(*slot).is_some());
         self.known = held.map_or(limit, |slot| slot + 1);
     }
 
@@ -90,10 +103,10 @@ impl Permits {
         free: usize,
         call: &dyn Fn(&str, Message) -> bool,
     ) -> usize {
-        let (notified, waiting) = self.queue.in_order(now);
-        if waiter.is_some_and(|waiter| notified.iter().any(|other| &**other == waiter)) {
+        if waiter.is_some_and(|waiter| self.queue.has_turn(now, waiter)) {
             return 0;
         }
+        let (notified, waiting) = self.queue.in_order(now);
         let mut reserved: usize = notified.iter().map(|other| wanted_permits(other)).sum();
         let mut gone = 0;
         for (other, name) in waiting {
@@ -164,7 +177,14 @@ pub fn acquire<T: Value>(
         let own = slots.iter().find(|(own, _)| *own == slot);
         own.map_or_else(|| left(slot), |(_, entry)| entry.expires_in(now))
     };
-    permits.learn(choice.limit, &is_held);
+    let last = slots.iter().filter_map(|(_, entry)| entry.last_fence(time.wall)).max();
+    let fence = next_fence(last.unwrap_or_default(), proposal, time.wall)?;
+    // On the fast path, a server does not look at the index.
+    let is_known = slots.iter().all(|(slot, _)| *slot < permits.known(now));
+    if !(is_free && is_known && count == 1 && permits.queue.is_empty(now)) {
+        permits.learn(now, choice.limit, &is_held);
+    }
+    permits.known_until = Some(now.plus(fence_memory(fence, ttl, time.wall)));
     let free = permits.free(choice.limit, &is_held);
     let place = (waiter.map(|waiter| &**waiter), ticket);
     let probe = |waiter: &str, _| call(waiter, None);
@@ -226,7 +246,7 @@ pub fn release<T: Value>(
         let own = slots.iter().find(|(own, _)| *own == slot);
         own.map_or_else(|| left(slot), |(_, entry)| entry.expires_in(now))
     };
-    let free = permits.free(permits.known, &is_held);
+    let free = permits.free(permits.known(now), &is_held);
     permits.notify(now, &free, turns, call);
     done
 }

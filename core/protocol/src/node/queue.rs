@@ -117,6 +117,13 @@ impl Queue {
         (notified, self.waiting.iter().cloned().collect())
     }
 
+    /// Whether this waiter was notified and its turn stands.
+    pub(super) fn has_turn(&mut self, now: Moment, waiter: &str) -> bool {
+        self.forget(now);
+        let mut notified = self.notified.iter();
+        notified.any(|(Reverse(until), other)| &**other == waiter && stands(now, *until))
+    }
+
     /// Gives a waiter that was notified its turn.
     pub(super) fn notified(&mut self, now: Moment, waiter: &Arc<str>, turns: Turns) {
         self.go_first(now, waiter, turns.call, turns);

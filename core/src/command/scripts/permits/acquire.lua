@@ -33,15 +33,17 @@ end
 
 --- queue.lua
 --- permits.lua
-learn(limit, memory)
-if is_granted then return {1, fence, now} end
+if is_granted then
+  learn(limit, memory)
+  return {1, fence, now}
+end
 
 local turn, kept, waiter, ticket = tonumber(ARGV[7]), ARGV[8], ARGV[9], tonumber(ARGV[10])
-local wanted, is_free, is_own, holder, longest_held = #KEYS / 4, true, false, '', 0
+local wanted, is_own, holder, longest_held, held = #KEYS / 4, false, '', 0, {}
 for i = 1, #KEYS, 4 do
   local value = redis.pcall('GET', KEYS[i])
   if value then
-    is_free = false
+    held[#held + 1] = string.sub(KEYS[i], #base + 1)
     is_own = is_own or value == token
     local pttl = redis.call('PTTL', KEYS[i])
     local free_in = pttl < 0 and math.huge or math.max(pttl, 1)
@@ -53,10 +55,15 @@ for i = 1, #KEYS, 4 do
 end
 if is_own then return {2, 0} end
 
+learn(limit, memory)
+-- HEAL may have taken a slot that is free in the index.
+for _, slot in ipairs(held) do
+  if redis.pcall('ZSCORE', index, slot) == '0' then set_free_from(slot) end
+end
 local free = count_free(limit)
 local reserved = reserved_before(waiter, ticket, free)
 local may_have = reserved + wanted <= free
-if is_free and may_have then
+if not held[1] and may_have then
   for i = 1, #KEYS, 4 do
     redis.call('SET', KEYS[i], token, 'PX', ttl)
     grant(i)
