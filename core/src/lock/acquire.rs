@@ -294,9 +294,8 @@ impl Acquire {
         if let Some(place) = self.place.take() {
             place.win();
         }
-        let waited = !self.joined.is_empty();
         let permits = match &mut self.permits {
-            Some(permits) => permits.win(waited),
+            Some(permits) => permits.win(),
             None => self.driver.semaphores.reserve(&round.subject),
         };
         let grant = Grant {

@@ -106,6 +106,8 @@ pub(crate) struct PermitChoice {
     reserved: Option<Reserved>,
     /// How many rounds were started without a pause.
     at_once: u32,
+    /// Whether the nodes had too few permits for it.
+    has_waited: bool,
 }
 
 impl PermitChoice {
@@ -125,6 +127,7 @@ impl PermitChoice {
             hints: Vec::new(),
             reserved: None,
             at_once: 0,
+            has_waited: false,
         }
     }
 
@@ -175,6 +178,7 @@ impl PermitChoice {
         if self.hints.is_empty() {
             self.semaphore.slots().heard_full();
             self.at_once = 0;
+            self.has_waited = true;
             return false;
         }
         self.at_once += 1;
@@ -193,9 +197,9 @@ impl PermitChoice {
         true
     }
 
-    /// Returns the slots of the last round, which was won. `waited` if the acquire had to wait for them.
-    pub(crate) fn win(&mut self, waited: bool) -> Option<Reserved> {
-        if !waited {
+    /// Returns the slots of the last round, which was won.
+    pub(crate) fn win(&mut self) -> Option<Reserved> {
+        if !self.has_waited {
             self.semaphore.slots().heard_spare();
         }
         self.reserved.take()
