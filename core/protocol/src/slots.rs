@@ -178,9 +178,9 @@ mod tests {
     fn slots_are_promising_if_a_majority_may_have_them_free() {
         let reports = [vec![4, 1, 2], vec![1, 4], vec![2]];
         assert_eq!(promising(&reports, 0, 2, 1), [4, 1, 2]);
-        assert_eq!(promising(&reports, 0, 3, 1), []);
+        assert!(promising(&reports, 0, 3, 1).is_empty());
         assert_eq!(promising(&reports, 1, 3, 2), [4, 1, 2]);
-        assert_eq!(promising(&reports, 0, 2, 4), []);
-        assert_eq!(promising(&[], 3, 2, 1), []);
+        assert!(promising(&reports, 0, 2, 4).is_empty());
+        assert!(promising(&[], 3, 2, 1).is_empty());
     }
 }

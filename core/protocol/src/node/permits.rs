@@ -250,6 +250,8 @@ pub fn acquire<T: Value>(
     let missing = (reserved + count).saturating_sub(free.len());
     let expires_in = match missing {
         0 => Some(Duration::ZERO),
+        // All of them are free, but reserved.
+        _ if ends.is_empty() => Some(Duration::ZERO),
         _ => ends.get(missing - 1).or(ends.last()).copied(),
     };
     let (mut rank, mut offered) = (None, Vec::new());
