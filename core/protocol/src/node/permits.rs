@@ -125,10 +125,14 @@ impl Permits {
     }
 
     /// Notifies waiters in their order, as many as there are permits for, each with the slots to try.
+    ///
+    /// `own`: the waiter that was refused just now, and how many slots are free below its limit. It is not notified of
+    /// slots beyond its limit: it would try, be refused, and be notified again.
     fn notify(
         &mut self,
         now: Moment,
         free: &[u32],
+        own: Option<(&str, usize)>,
         turns: Turns,
         call: &dyn Fn(&str, Option<&[u32]>) -> bool,
     ) {
@@ -141,6 +145,10 @@ impl Permits {
                 return;
             }
             let slots = free.get(used..used + wanted);
+            let is_beyond = |(own, free)| own == &*name && used + wanted > free;
+            if slots.is_some() && own.is_some_and(is_beyond) {
+                continue;
+            }
             match (call(&name, slots), slots) {
                 (false, _) => {
                     self.queue.leave(now, &name);
@@ -215,7 +223,7 @@ pub fn acquire<T: Value>(
     let all = permits.free(permits.known, &is_held);
     let rank = waiter.zip(ticket).and_then(|(waiter, ticket)| {
         permits.queue.join(now, waiter, ticket, turns);
-        permits.notify(now, &all, turns, call);
+        permits.notify(now, &all, Some((waiter, free.len())), turns, call);
         permits.queue.rank(waiter)
     });
     Some(Permitted::Refused(Refused { expires_in, rank, free: offered, known: permits.known }))
@@ -249,6 +257,6 @@ pub fn release<T: Value>(
         own.map_or_else(|| left(slot), |(_, entry)| entry.expires_in(now))
     };
     let free = permits.free(permits.known(now), &is_held);
-    permits.notify(now, &free, turns, call);
+    permits.notify(now, &free, None, turns, call);
     done
 }

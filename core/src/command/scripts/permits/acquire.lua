@@ -78,7 +78,7 @@ if may_have then offered = some_free(math.min(wanted + SPARE, free), proposal % 
 local rank = -1
 if ticket then
   put(queue, ticket, waiter, kept)
-  notify_waiters(turn, kept)
+  notify_waiters(turn, kept, waiter, free)
   local before = redis.pcall('ZRANK', queue, waiter)
   if type(before) == 'number' then rank = before end
 end

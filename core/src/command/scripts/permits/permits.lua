@@ -146,8 +146,9 @@ local function reserved_before(waiter, ticket, free)
 end
 
 -- Notifies waiters in their order, as many as there are permits for. `turn`: the length of their turns, in
--- microseconds.
-local function notify_waiters(turn, kept)
+-- microseconds. `own`: the waiter that was refused just now, and `own_free`, how many slots are free below
+-- its limit. It is not notified of slots beyond its limit: it would try, be refused, and be notified again.
+local function notify_waiters(turn, kept, own, own_free)
   local waiting, used = in_order()
   if not waiting[1] then return end
   local free, gone = redis.pcall('ZRANGEBYSCORE', index, 0, 0), 0
@@ -159,9 +160,12 @@ local function notify_waiters(turn, kept)
       slots = {}
       for i = 1, wanted do slots[i] = free[used + i] end
     end
-    local listeners = send(name, slots)
+    local is_beyond = slots and name == own and used + wanted > own_free
+    local listeners = is_beyond or send(name, slots)
     if not listeners then return end
-    if listeners == 0 then
+    if is_beyond then
+      -- Another waiter may have a larger limit.
+    elseif listeners == 0 then
       redis.pcall('ZREM', queue, name)
       gone = gone + 1
     elseif slots then
