@@ -141,6 +141,7 @@ impl Permits {
         &mut self,
         now: Moment,
         free: &[u32],
+        own: Option<(&str, usize)>,
         turns: Turns,
         own: Option<&str>,
         call: &dyn Fn(&str, Option<&[u32]>) -> bool,

@@ -228,6 +228,20 @@ fn a_node_knows_the_largest_limit_until_no_slot_beyond_a_smaller_one_is_held() {
 }
 
 #[test]
+fn a_refused_waiter_is_not_notified_of_slots_beyond_its_limit() {
+    let mut node = full();
+    assert!(matches!(node.ask('d', &[4], (5, 0), None), Permitted::Granted(_)));
+    // Slot 3 is free, but only for clients with a larger limit. A notification would make this one try for ever.
+    assert!(!node.is_granted('x', &[0], Some(("live#1", 10))));
+    assert_eq!(node.sent(), Vec::new());
+    let wider = node.ask('y', &[0], (5, 0), Some(("live#2", 20)));
+    assert!(matches!(wider, Permitted::Refused(_)));
+    assert_eq!(node.sent(), [to("live#1", &[3])]);
+    assert!(!node.is_granted('x', &[0], Some(("live#1", 10))));
+    assert_eq!(node.sent(), [to("live#2", &[3])]);
+}
+
+#[test]
 fn clients_are_offered_different_slots_first() {
     let mut node = Node::default();
     assert!(matches!(node.ask('a', &[0], (40, 0), None), Permitted::Granted(_)));
