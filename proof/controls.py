@@ -38,7 +38,7 @@ CONTROLS = (
         "Two majorities need not share a node: a quorum one too small, or different node lists.",
         MEMORY,
         without_axiom("any two majorities share a node"),
-        {"property": {"distinct_slots", "exclusion", "one_adopter", "one_valid_adopter"}},
+        {"property": {"exclusion", "one_adopter", "one_valid_adopter"}},
         "begin_round grant count_vote fix_fence win begin_round grant count_vote fix_fence win",
     ),
     Control(

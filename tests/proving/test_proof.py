@@ -13,7 +13,7 @@ import pytest
 
 from proof import concrete, properties
 from proof.assumptions import NAMES, lemmas
-from proof.invariant import fences, guard, lock, modes, transfer
+from proof.invariant import fences, guard, lock, modes, semaphores, transfer
 from proof.state import FIELDS, State
 from proof.step import PARAMETERS, apply, parameters
 from proof.systems import SYSTEMS
@@ -107,7 +107,7 @@ def test_grant_names_the_conditions_that_fail() -> None:
 
 
 def test_every_field_claim_and_transition_has_a_sentence() -> None:
-    parts = (lock, guard, fences, transfer, modes)
+    parts = (lock, guard, fences, transfer, modes, semaphores)
     claims = [claim for part in parts for claim in part.CONJUNCTS]
     named = [value for _, value in inspect.getmembers(properties, inspect.isfunction)]
     for thing in (*claims, *TRANSITIONS.values(), *named):
