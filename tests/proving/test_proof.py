@@ -13,6 +13,7 @@ import pytest
 
 from proof import concrete, properties
 from proof.assumptions import NAMES, lemmas
+from proof.controls import CONTROLS
 from proof.invariant import fences, guard, lock, modes, semaphores, transfer
 from proof.state import FIELDS, State
 from proof.step import PARAMETERS, apply, parameters
@@ -131,3 +132,16 @@ def test_everything_holds_where_nothing_has_happened(system: str) -> None:
     claims = (*it.invariant, *it.properties)
     assert [claim.__name__ for claim in claims if claim(state) is not True] == []
     assert [name for name, holds in it.initial(state).items() if holds is not True] == []
+
+
+@pytest.mark.parametrize("page", ["docs/proof.md", "docs/verification.md"])
+def test_documentation_names_the_number_of_deliberate_errors(page: str) -> None:
+    assert f"{len(CONTROLS)} deliberate errors" in (ROOT / page).read_text()
+
+
+def test_documentation_names_the_sizes_of_the_proof() -> None:
+    text = (ROOT / "docs/proof.md").read_text()
+    facts = max(len(it.invariant) for it in SYSTEMS.values())
+    assert f"There are {facts} facts in the largest system and {len(TRANSITIONS)} steps" in text
+    with_run = sum(bool(it.run) for it in CONTROLS)
+    assert f"For {with_run} of them, the solver also finds" in text
