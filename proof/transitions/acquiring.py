@@ -23,17 +23,25 @@ def begin_round(s: State, attempt: Term) -> Step:
     """A client reads its clock and begins a round. From now on, ACQUIRE can arrive at any node, at
     any time, or never. An adopter's TRANSFER is sent only after the lease ended for its holder.
 
+    The attempt names its resources: of a semaphore, any slots below the limit that the client has.
+    The client chooses them for any reason, such as hints of nodes, which may be wrong.
+
     An upgrade's TRANSFER is sent while the shared lease is valid. Where a node applies it, the new
     keys keep others out for that lease, too, but only for their own ttl. So the validity end is
     moved there, if it is later, and no extension that began before counts any more.
 
     Rule: core/protocol/src/round.rs new
     """
+    takes_over = either(s.adopter(attempt), s.upgrader(attempt))
     conditions = {
         ASSUMED + "the token is new": negated(s.sent(attempt)),
+        "its slots are below its limit": either(takes_over, s.is_in_limit(attempt)),
+        "each client has the same keys for these slots": either(
+            takes_over, s.has_usual_keys(attempt)
+        ),
+        "what is taken over is a lease": implies(s.adopter(attempt), s.won(s.parent(attempt))),
         "a lease that is taken over has ended": implies(
-            s.adopter(attempt),
-            both(s.won(s.parent(attempt)), s.over(s.parent(attempt))),
+            s.adopter(attempt), s.over(s.parent(attempt))
         ),
         "a lease that is upgraded is valid": implies(
             s.upgrader(attempt),
