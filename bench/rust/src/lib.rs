@@ -1,5 +1,7 @@
 //! The protocol of contenders in Rust; see `bench/README.md`.
 
+pub mod rounds;
+
 use rustix::time::{ClockId, clock_gettime};
 use serde_json::{Value, json};
 use std::io::stdin;
