@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass, field
 from statistics import fmean, median
 from typing import Any
 
 from contender import FailedError
 from group import Group
-from placing import anywhere
+from placing import among_servers, anywhere
 from progress import progress
+from semaphores import zookeeper
 from semaphores.contests import CONTESTS, Contest, Entrant
 from semaphores.crowd import Answer, Crowd, Load
 from semaphores.settings import ROUNDS, SECONDS, SECONDS_ALONE, WARM
@@ -77,16 +78,21 @@ def _measure(contest: Contest) -> dict[str, Any]:
 
 
 def _start(stack: ExitStack, contest: Contest, entrant: Entrant) -> _Lane:
-    size = (contest.limit, entrant.processes)
-    if contest.pinned:
-        crowd = Crowd(stack, entrant.program, *size, Group(stack, entrant.nodes).urls)
-    else:
-        with anywhere():
-            servers = stack.enter_context(Servers(entrant.nodes))
-            crowd = Crowd(stack, entrant.program, *size, servers.urls)
+    with nullcontext() if contest.pinned else anywhere():
+        urls = _nodes(stack, contest, entrant)
+        crowd = Crowd(stack, entrant.program, contest.limit, entrant.processes, urls)
     lane = _Lane(crowd, contest.load(entrant), Timeline(contest.limit))
     _try(lane, lambda: crowd.run(lane.load, WARM))
     return lane
+
+
+def _nodes(stack: ExitStack, contest: Contest, entrant: Entrant) -> Sequence[str]:
+    if entrant.program.needs_zookeeper:
+        with among_servers() if contest.pinned else nullcontext():
+            return zookeeper.start(stack, entrant.nodes)
+    if contest.pinned:
+        return Group(stack, entrant.nodes).urls
+    return stack.enter_context(Servers(entrant.nodes)).urls
 
 
 def _try(lane: _Lane, run: Callable[[], object]) -> None:

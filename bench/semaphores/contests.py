@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from parameters import NODES
-from semaphores.crowd import JAVASCRIPT, REDIS_SEMAPHORE, REDISSON, RUST, Load, Program
+from semaphores.crowd import CURATOR, JAVASCRIPT, REDIS_SEMAPHORE, REDISSON, RUST, Load, Program
 
 
 @dataclass(frozen=True)
@@ -59,6 +59,7 @@ CONTESTS = [
             Entrant(RUST, 1, 20),
             Entrant(REDIS_SEMAPHORE, NODES, 4, 5),
             Entrant(REDISSON, 1, 4, 5),
+            Entrant(CURATOR, 3, 4, 5),
         ],
         hold=0.15,
         spread=0.075,
@@ -72,6 +73,7 @@ CONTESTS = [
             Entrant(RUST, 1, 20),
             Entrant(REDIS_SEMAPHORE, NODES, 4, 5),
             Entrant(REDISSON, 1, 4, 5),
+            Entrant(CURATOR, 3, 4, 5),
         ],
         hold=0.01,
     ),
@@ -83,6 +85,7 @@ CONTESTS = [
             Entrant(JAVASCRIPT, 3, 6),
             Entrant(RUST, 3, 6),
             Entrant(REDISSON, 1, 6),
+            Entrant(CURATOR, 3, 6),
         ],
         hold=0.01,
         spread=0.005,

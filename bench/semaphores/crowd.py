@@ -25,12 +25,16 @@ class Program:
     command: Sequence[str]
     """The command of the program. The limit and the URLs of the nodes are appended."""
     environment: Mapping[str, str] = field(default_factory=dict)
+    needs_zookeeper: bool = False
+    """Whether its nodes are servers of ZooKeeper."""
 
 
 RUST = Program("quorlock Rust", [f"{PROGRAMS}/rust-permits"])
 JAVASCRIPT = Program("quorlock Node.js", ["node", _SCRIPT, "quorlock"])
 REDIS_SEMAPHORE = Program("redis-semaphore", ["node", _SCRIPT, "redis-semaphore"], NODE.environment)
-REDISSON = Program("redisson", [*map(str, JAVA.program[:-1]), "Permits"])
+_JAVA = [*map(str, JAVA.program[:-1]), "Permits"]
+REDISSON = Program("redisson", [*_JAVA, "redisson"])
+CURATOR = Program("curator", [*_JAVA, "curator"], needs_zookeeper=True)
 
 
 @dataclass(frozen=True)
