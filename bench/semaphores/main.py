@@ -18,6 +18,7 @@ from parameters import ROOT
 from peers.ecosystems import JAVA, NODE
 from progress import progress
 from semaphores import contention, cycles
+from semaphores.goals import goals
 from semaphores.settings import RESULTS, SHORT
 
 
@@ -37,6 +38,8 @@ def main() -> None:
         "contests": contention.measure(),
     }
     text = json.dumps(results, indent=1) + "\n"
+    for each in goals(results):
+        print(f"{each.what}: {each.measured}, goal: {each.goal}")
     if SHORT:
         print(text)
     else:

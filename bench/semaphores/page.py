@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from markdown import failure, micros, table
+from semaphores.goals import goals
 
 Summaries = Mapping[str, Mapping[str, Any]]
 
@@ -23,6 +24,7 @@ def section(results: dict[str, Any]) -> str:
             "`make bench-semaphores` measures what a permit of a semaphore costs beside an"
             " exclusive lock, and how contenders share the permits. For the method, see"
             " [bench/semaphores](../bench/semaphores/README.md).",
+            _goals(results),
             _cycles(results["cycles"]),
             _rounds(contests),
             _hand_off(contests["hand-off"]),
@@ -33,6 +35,14 @@ def section(results: dict[str, Any]) -> str:
             f" ({machine['processor']}, {machine['server']}). Placement, except in the last table:"
             f" {results['placement']}.",
         ]
+    )
+
+
+def _goals(results: dict[str, Any]) -> str:
+    met = {True: "yes", False: "**no**", None: "-"}
+    rows = [(each.what, each.goal, each.measured, met[each.met]) for each in goals(results)]
+    return "The goals apply to five nodes.\n\n" + table(
+        ["what is measured", "goal", "measured", "met"], rows
     )
 
 

@@ -90,6 +90,10 @@ def test_the_section_shows_ratios_rounds_and_overruns() -> None:
             },
         }
     )
+    assert "| one cycle at limit 10, quorlock Rust | at most 1.3" in text
+    assert "an exclusive lock's | 1.20 | yes |" in text
+    assert "| median rounds at half load, limit 10 | at most 1.2 | 1.00 | yes |" in text
+    assert "| acquisitions above the limit, all contests | none | 0 | yes |" in text
     assert "| **quorlock Rust** | 5 | 200 µs | 240 µs (1.20) | 300 µs (1.50) |" in text
     assert "| **quorlock Rust** | 5 | 20 µs | 24 µs (1.20) | 30 µs (1.50) |" in text
     assert "| half load | 10 | 1 | 1.25 |" in text
