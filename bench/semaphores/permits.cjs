@@ -45,6 +45,7 @@ const libraries = {
 
 async function loop(acquire, { hold, spread }, end) {
   const turns = []
+  await sleep(hold * Math.random() * 1e3) // the tasks do not all begin at once
   while (performance.now() < end) {
     const began = now()
     const release = await acquire()

@@ -33,6 +33,8 @@ async fn loop_until(
     spread: Duration,
 ) -> Vec<Value> {
     let mut turns = Vec::new();
+    // The tasks do not all begin at once.
+    sleep(about(hold / 2, hold / 2)).await;
     while Instant::now() < end {
         turns.push(turn(&semaphore, about(hold, spread)).await);
     }

@@ -85,6 +85,8 @@ public final class Permits {
         long hold = nanos(request, "hold");
         long spread = nanos(request, "spread");
         var turns = new ArrayList<String>();
+        // The tasks do not all begin at once.
+        TimeUnit.NANOSECONDS.sleep(ThreadLocalRandom.current().nextLong(hold));
         while (System.nanoTime() < end) {
             long began = System.nanoTime();
             Release release = semaphore.acquire();
