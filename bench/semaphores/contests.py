@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from parameters import NODES
 from semaphores.crowd import CURATOR, JAVASCRIPT, REDIS_SEMAPHORE, REDISSON, RUST, Load, Program
+from semaphores.settings import SHORT
 
 
 @dataclass(frozen=True)
@@ -40,6 +41,9 @@ class Contest:
         return Load(entrant.tasks, self.hold, self.spread)
 
 
+_JAVA = (2, 10) if SHORT else (4, 5)
+"""The processes and tasks of the libraries in Java, whose processes start slowly."""
+
 CONTESTS = [
     *(
         Contest(f"rounds at {load} load, limit {limit:,}", limit, [entrant], hold, hold / 2)
@@ -59,8 +63,8 @@ CONTESTS = [
             Entrant(RUST, NODES, 20),
             Entrant(RUST, 1, 20),
             Entrant(REDIS_SEMAPHORE, NODES, 4, 5),
-            Entrant(REDISSON, 1, 4, 5),
-            Entrant(CURATOR, 3, 4, 5),
+            Entrant(REDISSON, 1, *_JAVA),
+            Entrant(CURATOR, 3, *_JAVA),
         ],
         hold=0.15,
         spread=0.075,
@@ -73,8 +77,8 @@ CONTESTS = [
             Entrant(RUST, NODES, 4, 5),
             Entrant(RUST, 1, 20),
             Entrant(REDIS_SEMAPHORE, NODES, 4, 5),
-            Entrant(REDISSON, 1, 4, 5),
-            Entrant(CURATOR, 3, 4, 5),
+            Entrant(REDISSON, 1, *_JAVA),
+            Entrant(CURATOR, 3, *_JAVA),
         ],
         hold=0.01,
     ),
@@ -85,8 +89,8 @@ CONTESTS = [
             Entrant(REDIS_SEMAPHORE, 3, 6),
             Entrant(JAVASCRIPT, 3, 6),
             Entrant(RUST, 3, 6),
-            Entrant(REDISSON, 1, 6),
-            Entrant(CURATOR, 3, 6),
+            Entrant(REDISSON, 1, 2 if SHORT else 6),
+            Entrant(CURATOR, 3, 2 if SHORT else 6),
         ],
         hold=0.01,
         spread=0.005,

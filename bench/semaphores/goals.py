@@ -56,6 +56,8 @@ def _hand_off(entrants: dict[str, Any]) -> Iterator[Goal]:
 
 def _use(entrants: dict[str, Any]) -> Iterator[Goal]:
     for name, summary in _quorlock(entrants):
+        most, rounds = ROUNDS["full load"], summary.get("median rounds")
+        yield _at_most(f"median rounds of 20 contenders for 10 permits, {name}", rounds, most)
         held = summary.get("average held")
         measured = "" if held is None else f"{held:.2f}"
         met = None if held is None else held >= USE

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from markdown import failure, micros, table
+from parameters import NODES
 from semaphores.goals import goals
 
 Summaries = Mapping[str, Mapping[str, Any]]
@@ -93,11 +94,17 @@ def _rounds(contests: Mapping[str, Summaries]) -> str:
         if contest.startswith(_ROUNDS)
         for summary in entrants.values()
     ]
+    rows += [
+        ["20 contenders", *_cells(summary, styles)]
+        for name, summary in contests["use"].items()
+        if summary.get("median rounds") and f"N = {NODES}, 20 processes" in name
+    ]
     columns = ["load", "limit", "median rounds", "mean rounds", "acquisitions per second"]
     return (
         "A *round* is one request to every node. At half load, half as many contenders as there"
         " are permits acquire, hold and release in loops. At full load, there are as many"
-        " contenders as permits.\n\n" + table(columns, rows)
+        " contenders as permits. In the last row, there are twice as many.\n\n"
+        + table(columns, rows)
     )
 
 

@@ -85,7 +85,11 @@ def test_the_section_shows_ratios_rounds_and_overruns() -> None:
             "contests": {
                 "rounds at half load, limit 10": {"quorlock Rust, N = 5": counted},
                 "hand-off": {"quorlock Rust, N = 5": held, "redisson": {"failure": "hangs"}},
-                "use": {"redisson, N = 1": held, "redis-semaphore, N = 5": {"failure": "ends: x"}},
+                "use": {
+                    "quorlock Rust, N = 5, 20 processes": counted,
+                    "redisson, N = 1": held,
+                    "redis-semaphore, N = 5": {"failure": "ends: x"},
+                },
                 "limit": {"redis-semaphore, N = 3": held},
             },
         }
@@ -97,6 +101,7 @@ def test_the_section_shows_ratios_rounds_and_overruns() -> None:
     assert "| **quorlock Rust** | 5 | 200 µs | 240 µs (1.20) | 300 µs (1.50) |" in text
     assert "| **quorlock Rust** | 5 | 20 µs | 24 µs (1.20) | 30 µs (1.50) |" in text
     assert "| half load | 10 | 1 | 1.25 |" in text
+    assert "| 20 contenders | 10 | 1 | 1.25 |" in text
     assert "| **quorlock Rust**, N = 5 | 500 µs | 1,000 µs | 2.00 times | 2,000 µs |" in text
     assert "| Redisson | hangs | | | |" in text
     assert "| redis-semaphore, N = 5 | ends | |" in text
