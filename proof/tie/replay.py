@@ -88,6 +88,10 @@ class Replay:
             "excludes": lambda a, b: bool(self._excluded(a, b)),
             "common": lambda a, b: min(self._excluded(a, b), default=""),
             "first": lambda a: min(self.resources[a]),
+            # Each lock is a semaphore with one slot, until the simulation has semaphores.
+            "semaphore": lambda resource: resource,
+            "slot": lambda resource: 0,
+            "limit": lambda a: 1,
             "ttl": self.ttls.__getitem__,
             "validity": self.validities.__getitem__,
             "lease": self.leases.__getitem__,

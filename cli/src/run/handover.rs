@@ -7,7 +7,7 @@ use crate::acquiring::{NOW, Source, acquire, names};
 use crate::args::Run;
 use crate::exit;
 use crate::output::{Failure, Output};
-use quorlock::{Adoption, Client, Dialect, ErrorCode, Lease};
+use quorlock::{Adoption, Client, Dialect, ErrorCode, Lease, OptionValue};
 use std::fs::File;
 use std::io::{self, Read};
 use std::path::Path;
@@ -62,8 +62,8 @@ pub(super) fn is_used_up(client: &Client, held: &Lease) -> bool {
 /// adopted the lease, releases it.
 pub(super) async fn run(client: Client, wanted: &Run, output: &Output) -> Result<u8, Failure> {
     client.check_within(Dialect::CommandLine, wanted.within.as_ref())?;
-    let lock = client.lock(wanted.resources.clone()).unlimited_hold().checked()?;
-    let result = hand_over(&client, &Source::Lock(lock), wanted, output).await;
+    let source = Source::wanted(&client, wanted).option("--max-hold", &OptionValue::Null);
+    let result = hand_over(&client, &source.checked()?, wanted, output).await;
     client.close().await;
     result
 }
@@ -115,6 +115,7 @@ fn environment(lease: &Lease, text: &str) -> Environment {
         // Those of the adopter are others.
         ("QUORLOCK_FENCE", None),
         ("QUORLOCK_FENCES", None),
+        ("QUORLOCK_SLOTS", None),
         ("QUORLOCK_TOKEN", None),
     ]
 }

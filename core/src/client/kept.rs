@@ -114,6 +114,7 @@ pub(crate) async fn resume(setup: &Arc<Setup>, text: &str) -> Result<Lease> {
             .with_nodes(reports));
     };
     let grant = Grant {
+        permits: None,
         resources,
         modes,
         subject,

@@ -1,0 +1,300 @@
+//! Permits on a node: how ACQUIRE and RELEASE of a semaphore differ from those of a lock.
+//!
+//! Each permit has a number, its slot, and is a lock of its own: an [`Entry`]. So this module decides nothing about who
+//! holds a permit. It owns the order of the waiters, one queue for all slots, and reports which slots are free. EXTEND,
+//! RAISE, HEAL, TRANSFER and GIVE BACK are those of locks.
+//!
+//! A server does the same in `scripts/permits/`, where a sorted set of all slots tells which are free. The in-memory
+//! node (`command/memory.rs` of the crate `quorlock`) and the model call this.
+
+use crate::fence::{fence_memory, next_fence};
+use crate::node::entry::{self, Entry, Time, Value};
+use crate::node::queue::{MOST_GONE, Message, Queue, wanted_permits};
+use crate::node::readers::Mode;
+use crate::node::record::Wanted;
+use crate::round::Vote;
+use crate::term::Moment;
+use crate::turns::Turns;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// A refusal names this many free slots more than the client wants, if there are so many.
+pub const SPARE: usize = 7;
+
+/// What a node stores for a semaphore, apart from its permits.
+#[derive(Clone, Debug, Default, PartialEq, Hash)]
+pub struct Permits {
+    /// The waiters, whatever slots they get.
+    pub queue: Queue,
+    /// The slots that waiters are offered, each with the end of the waiter's turn. Until then they are not free.
+    offered: Vec<(u32, Moment)>,
+    /// The number of slots that the node knows: the largest limit of its clients. It forgets a slot that no client
+    /// uses any more.
+    known: u32,
+    /// When the node forgets that number, unless there is another ACQUIRE.
+    known_until: Option<Moment>,
+}
+
+/// How long the lock of each slot lasts that is held.
+pub type Left<'a> = &'a dyn Fn(u32) -> Option<Duration>;
+
+/// A vote against an ACQUIRE of permits, and what the client needs to choose better.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Refused {
+    /// The time until enough permits are free for the client, if nobody extends; `None` if that is never.
+    pub expires_in: Option<Duration>,
+    /// The number of waiters before this one; `None` if it is not in the queue.
+    pub rank: Option<u64>,
+    /// Slots that are free for this client: for a waiter those that it is offered, for others some more than they want.
+    /// Empty if there are too few.
+    pub free: Vec<u32>,
+    /// The number of slots that the node knows.
+    pub known: u32,
+}
+
+/// The answer to an ACQUIRE of permits.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Permitted {
+    /// All slots were granted with this fence.
+    Granted(u64),
+    /// None was granted.
+    Refused(Refused),
+}
+
+/// What an ACQUIRE wants of a semaphore.
+#[derive(Clone, Copy, Debug)]
+pub struct Choice {
+    /// The limit of the client.
+    pub limit: u32,
+    /// Where in the list of free slots a refusal begins, so that clients get different ones. A number of any size.
+    pub offset: u64,
+}
+
+impl Permits {
+    /// The number of slots that the node knows; 0 if it has forgotten it.
+    pub fn known(&self, now: Moment) -> u32 {
+        if self.known_until.is_some_and(|until| now < until) { self.known } else { 0 }
+    }
+
+    /// Forgets which slots there are, as a server does whose index is deleted.
+    pub fn forget_slots(&mut self) {
+        self.known_until = None;
+    }
+
+    /// Returns the slots below `limit` that are free, in the order of a server's set.
+    fn free(&self, limit: u32, busy: Left<'_>) -> Vec<u32> {
+        let mut free: Vec<_> = (0..limit).filter(|slot| busy(*slot).is_none()).collect();
+        free.sort_by_cached_key(u32::to_string);
+        free
+    }
+
+    /// Learns the limit of a client. Forgets slots beyond it that nobody holds.
+    fn learn(&mut self, now: Moment, limit: u32, busy: Left<'_>) {
+        let highest = (limit..self.known(now)).rev().find(|slot| busy(*slot).is_some());
+        self.known = highest.map_or(limit, |slot| slot + 1);
+    }
+
+    /// Returns the time until the slot is not offered any more; `None` if it is not.
+    fn offered_for(&self, now: Moment, slot: u32) -> Option<Duration> {
+        let offer = self.offered.iter().find(|(offered, until)| *offered == slot && now < *until);
+        offer.map(|(_, until)| until.since(now))
+    }
+
+    fn take_back(&mut self, slots: impl Iterator<Item = u32>) {
+        for slot in slots {
+            self.offered.retain(|(offered, _)| *offered != slot);
+        }
+    }
+
+    /// Returns how many permits are reserved for waiters before this one that are subscribed, if so many are free.
+    /// `ticket` is `None` for a client that does not queue, and `waiter` for one that is not in the queue.
+    ///
+    /// Without that, a waiter for several permits would wait for ever behind those that want one.
+    fn reserved(
+        &mut self,
+        now: Moment,
+        (waiter, ticket): (Option<&str>, Option<u64>),
+        free: usize,
+        call: &dyn Fn(&str, Message) -> bool,
+    ) -> usize {
+        let (mut reserved, mut gone) = (0, 0);
+        if free == 0 {
+            return reserved;
+        }
+        for (other, name) in self.queue.waiting(now) {
+            let is_before = ticket.is_none_or(|ticket| other < ticket);
+            if reserved >= free || !is_before || gone == MOST_GONE || waiter == Some(&*name) {
+                break;
+            }
+            if call(&name, Message::Probe) {
+                reserved += wanted_permits(&name).0;
+            } else {
+                self.queue.leave(now, &name);
+                gone += 1;
+            }
+        }
+        reserved
+    }
+
+    /// Offers free slots to waiters in their order. The waiter `own` gets its offer with the answer: returns it.
+    ///
+    /// The first waiter that cannot have what it wants ends this, so that its time comes: nobody overtakes it.
+    fn notify(
+        &mut self,
+        now: Moment,
+        free: &[u32],
+        turns: Turns,
+        own: Option<&str>,
+        call: &dyn Fn(&str, Option<&[u32]>) -> bool,
+    ) -> Vec<u32> {
+        let (mut free, mut gone, mut offer) = (free.iter().copied().peekable(), 0, Vec::new());
+        if free.peek().is_none() {
+            return offer;
+        }
+        // A server measures in whole milliseconds.
+        let turn = Duration::from_millis(turns.call.as_nanos().div_ceil(1_000_000) as u64);
+        for (_, name) in self.queue.waiting(now) {
+            if free.peek().is_none() || gone == MOST_GONE {
+                break;
+            }
+            let ((wanted, limit), mut rest) = (wanted_permits(&name), free.clone());
+            let slots: Vec<_> = rest.by_ref().filter(|slot| *slot < limit).take(wanted).collect();
+            let is_enough = slots.len() == wanted;
+            let is_own = own == Some(&*name);
+            if !is_own && !call(&name, is_enough.then_some(&slots)) {
+                self.queue.leave(now, &name);
+                gone += 1;
+                continue;
+            }
+            if !is_enough {
+                break;
+            }
+            free = rest;
+            self.queue.notified(now, &name, turns);
+            self.take_back(slots.iter().copied());
+            self.offered.extend(slots.iter().map(|slot| (*slot, now.plus(turn))));
+            if is_own {
+                offer = slots;
+            }
+        }
+        offer
+    }
+}
+
+/// Returns the time for which the lock of a slot lasts: one of `slots`, or another one.
+fn held_for<T: Value>(
+    slots: &[(u32, &mut Entry<T>)],
+    left: Left<'_>,
+    now: Moment,
+    slot: u32,
+) -> Option<Duration> {
+    let own = slots.iter().find(|(own, _)| *own == slot);
+    own.map_or_else(|| left(slot), |(_, entry)| entry.expires_in(now))
+}
+
+/// ACQUIRE: locks all slots or none; `None` if the fences are used up. `left` tells how long the lock of any slot
+/// still lasts, if it is held.
+///
+/// `call` sends a waiter the slots that are free for it, or only finds out whether it is subscribed, and returns whether
+/// it is.
+pub fn acquire<T: Value>(
+    permits: &mut Permits,
+    slots: &mut [(u32, &mut Entry<T>)],
+    left: Left<'_>,
+    (time, choice, turns): (Time, Choice, Turns),
+    wanted: Wanted<'_, T>,
+    call: &dyn Fn(&str, Option<&[u32]>) -> bool,
+) -> Option<Permitted> {
+    let (now, count) = (time.now, slots.len());
+    let Wanted { token, ttl, proposal, waiter, ticket } = wanted;
+    let place = (waiter.map(|waiter| &**waiter), ticket);
+    let has_turn = place.0.is_some_and(|waiter| permits.queue.has_turn(now, waiter));
+    let is_queued = !permits.queue.is_empty(now);
+    let is_free = slots.iter().all(|(slot, entry)| {
+        let is_kept = is_queued && !has_turn && permits.offered_for(now, *slot).is_some();
+        entry.token(now).is_none() && !is_kept
+    });
+    let last = slots.iter().filter_map(|(_, entry)| entry.last_fence(time.wall)).max();
+    let fence = next_fence(last.unwrap_or_default(), proposal, time.wall)?;
+    let busy = |permits: &Permits, slots: &[(u32, &mut Entry<T>)], slot: u32| {
+        held_for(slots, left, now, slot).or_else(|| permits.offered_for(now, slot))
+    };
+    // On the fast path, a server does not look at the index.
+    let is_known = slots.iter().all(|(slot, _)| *slot < permits.known(now));
+    if !(is_free && is_known && count == 1 && !is_queued) {
+        let seen = permits.clone();
+        permits.learn(now, choice.limit, &|slot| busy(&seen, slots, slot));
+    }
+    permits.known_until = Some(now.plus(fence_memory(fence, ttl, time.wall)));
+    let free = permits.free(choice.limit, &|slot| busy(permits, slots, slot));
+    let probe = |waiter: &str, _| call(waiter, None);
+    let reserved = if has_turn { 0 } else { permits.reserved(now, place, free.len(), &probe) };
+    if is_free && (has_turn || reserved + count <= free.len()) {
+        permits.take_back(slots.iter().map(|(slot, _)| *slot));
+        let mut all: Vec<_> = slots.iter_mut().map(|(_, e)| (&mut **e, Mode::Exclusive)).collect();
+        let Vote::Granted { fence } = entry::acquire(&mut all, time, token, ttl, proposal)? else {
+            unreachable!("all slots are free");
+        };
+        if let Some(waiter) = waiter {
+            permits.queue.leave(now, waiter);
+        }
+        return Some(Permitted::Granted(fence));
+    }
+    if has_turn {
+        // This waiter does not use its turn, so what it was offered is free for others.
+        permits.take_back(slots.iter().map(|(slot, _)| *slot));
+    }
+    let free = permits.free(choice.limit, &|slot| busy(permits, slots, slot));
+    let mut ends: Vec<_> =
+        (0..choice.limit).filter_map(|slot| busy(permits, slots, slot)).collect();
+    ends.sort_unstable();
+    let missing = (reserved + count).saturating_sub(free.len());
+    let expires_in = match missing {
+        0 => Some(Duration::ZERO),
+        // All of them are free, but reserved.
+        _ if ends.is_empty() => Some(Duration::ZERO),
+        _ => ends.get(missing - 1).or(ends.last()).copied(),
+    };
+    let (mut rank, mut offered) = (None, Vec::new());
+    if let Some((waiter, ticket)) = waiter.zip(ticket) {
+        permits.queue.join(now, waiter, ticket, turns);
+        let all = permits.free(permits.known(now), &|slot| busy(permits, slots, slot));
+        offered = permits.notify(now, &all, turns, Some(waiter), call);
+        rank = permits.queue.rank(waiter);
+    } else if reserved + count <= free.len() {
+        let from = (choice.offset % free.len().max(1) as u64) as usize;
+        let spare = (count + SPARE).min(free.len());
+        offered = (0..spare).map(|at| free[(from + at) % free.len()]).collect();
+    }
+    let known = permits.known(now);
+    Some(Permitted::Refused(Refused { expires_in, rank, free: offered, known }))
+}
+
+/// RELEASE and UNDO: deletes every permit that `token` holds, and returns whether it held all of them. With `keep`, they
+/// stay for so long. With a ticket, the waiter stays in the queue. `left` and `call` are those of [`acquire`].
+pub fn release<T: Value>(
+    permits: &mut Permits,
+    slots: &mut [(u32, &mut Entry<T>)],
+    left: Left<'_>,
+    (now, turns): (Moment, Turns),
+    (token, keep): (&T, Option<Duration>),
+    (waiter, ticket): (Option<&Arc<str>>, Option<u64>),
+    call: &dyn Fn(&str, Option<&[u32]>) -> bool,
+) -> bool {
+    let mut done = true;
+    for (_, entry) in slots.iter_mut() {
+        done &= match keep {
+            Some(ttl) => entry.keep(now, token, ttl),
+            None => entry.release(now, token),
+        };
+    }
+    match (waiter, ticket) {
+        (Some(waiter), Some(ticket)) => permits.queue.join(now, waiter, ticket, turns),
+        (Some(waiter), None) => permits.queue.leave(now, waiter),
+        (None, _) => {}
+    }
+    let busy = |slot| held_for(slots, left, now, slot).or_else(|| permits.offered_for(now, slot));
+    let free = permits.free(permits.known(now), &busy);
+    permits.notify(now, &free, turns, None, call);
+    done
+}
