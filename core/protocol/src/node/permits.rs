@@ -79,6 +79,13 @@ impl Permits {
     /// Forgets which slots there are, as a server does whose index is deleted.
     pub fn forget_slots(&mut self) {
         self.known_until = None;
+        self.offered.clear();
+    }
+
+    /// Returns the time until which the slot is offered to a waiter; `None` if it is not.
+    pub fn offered_until(&self, now: Moment, slot: u32) -> Option<Moment> {
+        let offer = self.offered.iter().find(|(offered, until)| *offered == slot && now < *until);
+        offer.map(|(_, until)| *until)
     }
 
     /// Returns the slots below `limit` that are free, in the order of a server's set.
@@ -92,12 +99,6 @@ impl Permits {
     fn learn(&mut self, now: Moment, limit: u32, busy: Left<'_>) {
         let highest = (limit..self.known(now)).rev().find(|slot| busy(*slot).is_some());
         self.known = highest.map_or(limit, |slot| slot + 1);
-    }
-
-    /// Returns the time until the slot is not offered any more; `None` if it is not.
-    fn offered_for(&self, now: Moment, slot: u32) -> Option<Duration> {
-        let offer = self.offered.iter().find(|(offered, until)| *offered == slot && now < *until);
-        offer.map(|(_, until)| until.since(now))
     }
 
     fn take_back(&mut self, slots: impl Iterator<Item = u32>) {
@@ -181,15 +182,17 @@ impl Permits {
     }
 }
 
-/// Returns the time for which the lock of a slot lasts: one of `slots`, or another one.
-fn held_for<T: Value>(
+/// Returns the time for which a slot is held or offered: one of `slots`, or another one.
+fn busy_for<T: Value>(
+    permits: &Permits,
     slots: &[(u32, &mut Entry<T>)],
     left: Left<'_>,
     now: Moment,
     slot: u32,
 ) -> Option<Duration> {
     let own = slots.iter().find(|(own, _)| *own == slot);
-    own.map_or_else(|| left(slot), |(_, entry)| entry.expires_in(now))
+    let held = own.map_or_else(|| left(slot), |(_, entry)| entry.expires_in(now));
+    held.or_else(|| permits.offered_until(now, slot).map(|until| until.since(now)))
 }
 
 /// ACQUIRE: locks all slots or none; `None` if the fences are used up. `left` tells how long the lock of any slot
@@ -211,13 +214,13 @@ pub fn acquire<T: Value>(
     let has_turn = place.0.is_some_and(|waiter| permits.queue.has_turn(now, waiter));
     let is_queued = !permits.queue.is_empty(now);
     let is_free = slots.iter().all(|(slot, entry)| {
-        let is_kept = is_queued && !has_turn && permits.offered_for(now, *slot).is_some();
+        let is_kept = is_queued && !has_turn && permits.offered_until(now, *slot).is_some();
         entry.token(now).is_none() && !is_kept
     });
     let last = slots.iter().filter_map(|(_, entry)| entry.last_fence(time.wall)).max();
     let fence = next_fence(last.unwrap_or_default(), proposal, time.wall)?;
     let busy = |permits: &Permits, slots: &[(u32, &mut Entry<T>)], slot: u32| {
-        held_for(slots, left, now, slot).or_else(|| permits.offered_for(now, slot))
+        busy_for(permits, slots, left, now, slot)
     };
     // On the fast path, a server does not look at the index.
     let is_known = slots.iter().all(|(slot, _)| *slot < permits.known(now));
@@ -229,7 +232,7 @@ pub fn acquire<T: Value>(
     let free = permits.free(choice.limit, &|slot| busy(permits, slots, slot));
     let probe = |waiter: &str, _| call(waiter, None);
     let reserved = if has_turn { 0 } else { permits.reserved(now, place, free.len(), &probe) };
-    if is_free && (has_turn || reserved + count <= free.len()) {
+    if is_free && (!is_queued || has_turn || reserved + count <= free.len()) {
         permits.take_back(slots.iter().map(|(slot, _)| *slot));
         let mut all: Vec<_> = slots.iter_mut().map(|(_, e)| (&mut **e, Mode::Exclusive)).collect();
         let Vote::Granted { fence } = entry::acquire(&mut all, time, token, ttl, proposal)? else {
@@ -293,8 +296,7 @@ pub fn release<T: Value>(
         (Some(waiter), None) => permits.queue.leave(now, waiter),
         (None, _) => {}
     }
-    let busy = |slot| held_for(slots, left, now, slot).or_else(|| permits.offered_for(now, slot));
-    let free = permits.free(permits.known(now), &busy);
+    let free = permits.free(permits.known(now), &|slot| busy_for(permits, slots, left, now, slot));
     permits.notify(now, &free, turns, None, call);
     done
 }

@@ -27,7 +27,7 @@ const RESOURCE: &str = "a";
 const LIMIT: u32 = 3;
 const OTHER_LIMIT: u32 = 5;
 
-/// Sets the index to what the lock keys say, for the slots that it has.
+/// Sets the index to what the lock keys say, for the slots that it has. Then come offered slots with the end of the offer.
 const CORRECT: &str = "
     local time = redis.call('TIME')
     local clock = time[1] * 1000 + math.floor(time[2] / 1000)
@@ -35,7 +35,8 @@ const CORRECT: &str = "
       local pttl = redis.call('PTTL', ARGV[1] .. slot)
       local till = pttl == -2 and 0 or pttl == -1 and '+inf' or string.format('%.0f', clock + pttl)
       redis.call('ZADD', KEYS[1], till, slot)
-    end";
+    end
+    for i = 2, #ARGV, 2 do redis.call('ZADD', KEYS[1], ARGV[i + 1], ARGV[i]) end";
 
 enum Step {
     Ask(Request),
@@ -305,11 +306,30 @@ impl Pair {
     /// Makes the index right after a step that the server's index did not learn of.
     async fn correct(&mut self) {
         let base = Keys::semaphore(PREFIX, RESOURCE).fence;
-        self.server.run(&["EVAL", CORRECT, "1", &self.index, &base]).await.unwrap();
+        let mut words: Vec<_> = ["EVAL", CORRECT, "1", &self.index, &base].map(str::to_owned).into();
+        for (slot, keys) in (0..).zip(slots()) {
+            if let (None, Some(until)) = self.free_from(&keys, slot) {
+                words.extend([slot.to_string(), until.to_string()]);
+            }
+        }
+        let words: Vec<_> = words.iter().map(String::as_str).collect();
+        self.server.run(&words).await.unwrap();
+    }
+
+    /// Returns the time at which the lock of a slot expires, and the end of an offer of it, in milliseconds.
+    fn free_from(&mut self, keys: &Keys, slot: u32) -> (Option<i64>, Option<i64>) {
+        let (time, now) = (self.time(), (self.wall / 1_000) as i64);
+        let held = self.memory.record(&keys.lock).entry.stored_lock(time.now);
+        let held = held.map(|(_, left)| match left {
+            left if left < FOR_EVER / 2 => now + left.as_millis() as i64,
+            _ => i64::MAX,
+        });
+        let offered = self.memory.permits(&self.index).offered_until(time.now, slot);
+        (held, offered.map(|until| now + until.since(time.now).as_micros().div_ceil(1_000) as i64))
     }
 
     /// Checks the index of the server, and removes it from its keys: it has the slots that the in-memory node knows, and
-    /// each is free from the time on at which its lock expires. A slot whose time has passed may be free or not. If
+    /// each is free from the time on at which its lock or an offer of it ends. A slot whose time has passed may be free or not. If
     /// `is_early`, the index may expect a slot to be free too early.
     fn check_index(&mut self, kept: &mut Keyspace, is_early: bool) -> Result<(), String> {
         let time = self.time();
@@ -324,18 +344,16 @@ impl Pair {
             return Err(format!("the index has {slots:?}, not {known} slots"));
         }
         let now = (self.wall / 1_000) as i64;
-        for (keys, (slot, free_from)) in self::slots().zip(&slots) {
-            let left = self.memory.record(&keys.lock).entry.stored_lock(time.now);
-            let till = left.map(|(_, left)| match left {
-                left if left < FOR_EVER / 2 => now + left.as_millis() as i64,
-                _ => i64::MAX,
-            });
-            let is_right = match till {
+        for (number, (keys, (slot, free_from))) in (0..).zip(self::slots().zip(&slots)) {
+            let (held, offered) = self.free_from(&keys, number);
+            let is_right = match held.or(offered) {
                 Some(till) => *free_from == till || (is_early && (1..till).contains(free_from)),
                 None => *free_from <= now,
             };
             if !is_right {
-                return Err(format!("{now}: slot {slot} is free from {till:?}, not {free_from}"));
+                return Err(format!(
+                    "{now}: slot {slot} is held until {held:?}, offered until {offered:?}, not {free_from}"
+                ));
             }
         }
         Ok(())

@@ -40,7 +40,6 @@ if is_granted then
 end
 
 local turn, kept, waiter, ticket = tonumber(ARGV[7]), ARGV[8], ARGV[9], tonumber(ARGV[10])
-learn(limit, memory)
 local wanted, has_turn, is_free, is_own, holder, longest_held = #KEYS / 4, has_turn(waiter), true, false, '', 0
 for i = 1, #KEYS, 4 do
   local value, slot = redis.pcall('GET', KEYS[i]), string.sub(KEYS[i], #base + 1)
@@ -61,9 +60,10 @@ for i = 1, #KEYS, 4 do
 end
 if is_own then return {2, 0} end
 
+learn(limit, memory)
 local free = count_free(limit)
 local reserved = has_turn and 0 or reserved_before(waiter, ticket, free)
-local may_have = has_turn or reserved + wanted <= free
+local may_have = not is_queued or has_turn or reserved + wanted <= free
 if is_free and may_have then
   for i = 1, #KEYS, 4 do
     redis.call('SET', KEYS[i], token, 'PX', ttl)
