@@ -84,7 +84,8 @@ impl Permits {
 
     /// Returns the time until which the slot is offered to a waiter; `None` if it is not.
     pub fn offered_until(&self, now: Moment, slot: u32) -> Option<Moment> {
-        let offer = self.offered.iter().find(|(offered, until)| *offered == slot && now < *until);
+        let stands = |until: Moment| now < until && slot < self.known(now);
+        let offer = self.offered.iter().find(|(offered, until)| *offered == slot && stands(*until));
         offer.map(|(_, until)| *until)
     }
 
@@ -97,6 +98,9 @@ impl Permits {
 
     /// Learns the limit of a client. Forgets slots beyond it that nobody holds.
     fn learn(&mut self, now: Moment, limit: u32, busy: Left<'_>) {
+        if self.known(now) == 0 {
+            self.offered.clear();
+        }
         let highest = (limit..self.known(now)).rev().find(|slot| busy(*slot).is_some());
         self.known = highest.map_or(limit, |slot| slot + 1);
     }
@@ -285,11 +289,15 @@ pub fn release<T: Value>(
     call: &dyn Fn(&str, Option<&[u32]>) -> bool,
 ) -> bool {
     let mut done = true;
-    for (_, entry) in slots.iter_mut() {
-        done &= match keep {
+    for (slot, entry) in slots.iter_mut() {
+        let is_held = match keep {
             Some(ttl) => entry.keep(now, token, ttl),
             None => entry.release(now, token),
         };
+        if is_held {
+            permits.take_back([*slot].into_iter());
+        }
+        done &= is_held;
     }
     match (waiter, ticket) {
         (Some(waiter), Some(ticket)) => permits.queue.join(now, waiter, ticket, turns),
