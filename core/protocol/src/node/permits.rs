@@ -96,13 +96,22 @@ impl Permits {
         free
     }
 
-    /// Learns the limit of a client. Forgets slots beyond it that nobody holds.
-    fn learn(&mut self, now: Moment, limit: u32, busy: Left<'_>) {
-        if self.known(now) == 0 {
+    /// Learns the limit of a client, and forgets slots beyond it that nobody holds. If it is larger than those before, the
+    /// node keeps it until `until`.
+    fn learn(&mut self, now: Moment, limit: u32, until: Moment, last_busy: Option<u32>) {
+        let known = self.known(now);
+        if known == 0 {
             self.offered.clear();
         }
-        let highest = (limit..self.known(now)).rev().find(|slot| busy(*slot).is_some());
-        self.known = highest.map_or(limit, |slot| slot + 1);
+        if known < limit {
+            self.known_until = Some(until);
+        }
+        self.known = last_busy.map_or(limit, |slot| limit.max(slot + 1));
+    }
+
+    /// The last slot that is held or offered.
+    fn last_busy(&self, now: Moment, busy: Left<'_>) -> Option<u32> {
+        (0..self.known(now)).rev().find(|slot| busy(*slot).is_some())
     }
 
     fn take_back(&mut self, slots: impl Iterator<Item = u32>) {
@@ -223,20 +232,21 @@ pub fn acquire<T: Value>(
     });
     let last = slots.iter().filter_map(|(_, entry)| entry.last_fence(time.wall)).max();
     let fence = next_fence(last.unwrap_or_default(), proposal, time.wall)?;
+    let until = now.plus(fence_memory(fence, ttl, time.wall));
     let busy = |permits: &Permits, slots: &[(u32, &mut Entry<T>)], slot: u32| {
         busy_for(permits, slots, left, now, slot)
     };
-    // On the fast path, a server does not look at the index.
-    let is_known = slots.iter().all(|(slot, _)| *slot < permits.known(now));
-    if !(is_free && is_known && count == 1 && !is_queued) {
-        let seen = permits.clone();
-        permits.learn(now, choice.limit, &|slot| busy(&seen, slots, slot));
+    let (mut may_have, mut reserved) = (is_free, 0);
+    if !is_free || (is_queued && !has_turn) {
+        let last_busy = permits.last_busy(now, &|slot| busy(permits, slots, slot));
+        permits.learn(now, choice.limit, until, last_busy);
+        let free = permits.free(choice.limit, &|slot| busy(permits, slots, slot)).len();
+        let probe = |waiter: &str, _| call(waiter, None);
+        reserved = if has_turn { 0 } else { permits.reserved(now, place, free, &probe) };
+        may_have = is_free && reserved + count <= free;
     }
-    permits.known_until = Some(now.plus(fence_memory(fence, ttl, time.wall)));
-    let free = permits.free(choice.limit, &|slot| busy(permits, slots, slot));
-    let probe = |waiter: &str, _| call(waiter, None);
-    let reserved = if has_turn { 0 } else { permits.reserved(now, place, free.len(), &probe) };
-    if is_free && (!is_queued || has_turn || reserved + count <= free.len()) {
+    if may_have {
+        let is_known = slots.iter().all(|(slot, _)| *slot < permits.known(now));
         permits.take_back(slots.iter().map(|(slot, _)| *slot));
         let mut all: Vec<_> = slots.iter_mut().map(|(_, e)| (&mut **e, Mode::Exclusive)).collect();
         let Vote::Granted { fence } = entry::acquire(&mut all, time, token, ttl, proposal)? else {
@@ -245,6 +255,11 @@ pub fn acquire<T: Value>(
         if let Some(waiter) = waiter {
             permits.queue.leave(now, waiter);
         }
+        if !is_known {
+            let last_busy = permits.last_busy(now, &|slot| busy(permits, slots, slot));
+            permits.learn(now, choice.limit, until, last_busy);
+        }
+        permits.known_until = Some(until);
         return Some(Permitted::Granted(fence));
     }
     if has_turn {

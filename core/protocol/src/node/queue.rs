@@ -111,7 +111,7 @@ impl Queue {
     /// Returns the waiters that were not notified, in the order of their tickets. Removes those that did not use their turn.
     pub(super) fn waiting(&mut self, now: Moment) -> Vec<(u64, Arc<str>)> {
         self.forget(now);
-        self.notified.retain(|(Reverse(until), _)| stands(now, *until));
+        self.notified.retain(|(Reverse(until), _)| now < *until);
         self.waiting.iter().cloned().collect()
     }
 
@@ -124,7 +124,8 @@ impl Queue {
 
     /// Gives a waiter that was notified its turn.
     pub(super) fn notified(&mut self, now: Moment, waiter: &Arc<str>, turns: Turns) {
-        self.go_first(now, waiter, turns.call, turns);
+        self.leave(now, waiter);
+        self.notified.insert((Reverse(now.plus(turns.call)), Arc::clone(waiter)));
     }
 
     /// Prolongs the precedence of a notified waiter by `turns.keep` from now.

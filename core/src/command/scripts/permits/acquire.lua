@@ -18,6 +18,7 @@
 local queue, index, base, limit = KEYS[3], KEYS[4], ARGV[5], tonumber(ARGV[6])
 local clock = math.floor(now / 1000)
 
+-- Stores what belongs to the lock of a slot, which is set. Returns 0 if the index had the slot.
 local function grant(i)
   local text = fence == proposal and ARGV[3] or string.format('%.0f', fence)
   redis.call('SET', KEYS[i + 1], text, 'PX', memory)
@@ -28,7 +29,7 @@ end
 -- Fast path: one permit, no waiters.
 local is_granted = #KEYS == 4 and not is_queued and redis.call('SET', KEYS[1], token, 'NX', 'PX', ttl)
 if is_granted and grant(1) == 0 then
-  redis.call('PEXPIRE', index, memory)
+  redis.pcall('PEXPIRE', index, memory)
   return {1, fence, now}
 end
 
@@ -36,6 +37,7 @@ end
 --- permits.lua
 if is_granted then
   learn(limit, memory)
+  redis.pcall('PEXPIRE', index, memory)
   return {1, fence, now}
 end
 
@@ -46,7 +48,7 @@ for i = 1, #KEYS, 4 do
   if value then
     is_free = false
     is_own = is_own or value == token
-    local pttl = redis.call('PTTL', KEYS[i])
+    local pttl = wanted == 1 and 1 or redis.call('PTTL', KEYS[i])
     local free_in = pttl < 0 and math.huge or math.max(pttl, 1)
     if free_in > longest_held then
       longest_held = free_in
@@ -60,15 +62,21 @@ for i = 1, #KEYS, 4 do
 end
 if is_own then return {2, 0} end
 
-learn(limit, memory)
-local free = count_free(limit)
-local reserved = has_turn and 0 or reserved_before(waiter, ticket, free)
-local may_have = not is_queued or has_turn or reserved + wanted <= free
-if is_free and may_have then
+local free, reserved = 0, 0
+if not is_free or (is_queued and not has_turn) then
+  learn(limit, memory)
+  free = count_free(limit)
+  reserved = has_turn and 0 or reserved_before(waiter, ticket, free)
+  is_free = is_free and reserved + wanted <= free
+end
+if is_free then
+  local is_new = false
   for i = 1, #KEYS, 4 do
     redis.call('SET', KEYS[i], token, 'PX', ttl)
-    grant(i)
+    is_new = grant(i) ~= 0 or is_new
   end
+  if is_new then learn(limit, memory) end
+  redis.pcall('PEXPIRE', index, memory)
   if waiter then redis.pcall('ZREM', queue, waiter) end
   return {1, fence, now}
 end
@@ -81,11 +89,11 @@ end
 local expires_in, offered, rank = free_in(reserved + wanted, limit), {}, -1
 if ticket then
   put(queue, ticket, waiter, kept)
-  offered = notify_waiters(turn, kept, waiter)
+  if free > 0 or known > limit then offered = notify_waiters(turn, waiter) end
   local before = redis.pcall('ZRANK', queue, waiter)
   if type(before) == 'number' then rank = before end
 elseif reserved + wanted <= free then
   -- The proposal is the same on all nodes, and differs between clients, so that these try different slots.
   offered = some_free(math.min(wanted + SPARE, free), proposal % free, limit)
 end
-return {0, expires_in, now, rank, holder, offered, known()}
+return {0, expires_in, now, rank, holder, offered, known}

@@ -12,40 +12,40 @@ local function set_free_from(slot)
   redis.pcall('ZADD', index, till, slot)
 end
 
--- The number of slots in the index.
-local function known()
-  local known = redis.pcall('ZCARD', index)
-  return type(known) == 'number' and known or 0
-end
-
 -- Looks up the slots whose time has passed.
 local function look_up_passed()
   for _, slot in ipairs(redis.pcall('ZRANGEBYSCORE', index, '(0', clock)) do set_free_from(slot) end
 end
 
+-- The number of slots in the index, as last learned.
+local known = 0
+
 -- Adds the slots below a limit that the index lacks, and removes those beyond it that nobody holds.
 local function learn(limit, memory)
   look_up_passed()
-  local count = known()
-  if count < limit then
+  known = redis.pcall('ZCARD', index)
+  if type(known) ~= 'number' then known = 0 end
+  if known < limit then
     for slot = 0, limit - 1 do
       if not redis.pcall('ZSCORE', index, slot) then set_free_from(slot) end
     end
-  elseif count > limit then
+    redis.pcall('PEXPIRE', index, memory)
+    known = limit
+  elseif known > limit then
     -- Slots are numbered without gaps, so the largest held one tells how many are in use.
     local highest = limit - 1
     for _, slot in ipairs(redis.pcall('ZRANGEBYSCORE', index, '(' .. clock, '+inf')) do
       highest = math.max(highest, tonumber(slot))
     end
-    for slot = highest + 1, count - 1 do redis.pcall('ZREM', index, slot) end
+    for slot = highest + 1, known - 1 do redis.pcall('ZREM', index, slot) end
+    known = highest + 1
   end
-  redis.pcall('PEXPIRE', index, memory)
 end
 
 -- Returns all slots below a limit that are free, in the order of the index.
 local function free_slots(limit)
   local all = redis.pcall('ZRANGEBYSCORE', index, 0, 0)
-  if known() <= limit then return all end
+  if known <= limit then return all end
   local free = {}
   for _, slot in ipairs(all) do
     if tonumber(slot) < limit then free[#free + 1] = slot end
@@ -55,7 +55,7 @@ end
 
 -- The number of slots below a limit that are free.
 local function count_free(limit)
-  if known() > limit then return #free_slots(limit) end
+  if known > limit then return #free_slots(limit) end
   local count = redis.pcall('ZCOUNT', index, 0, 0)
   return type(count) == 'number' and count or 0
 end
@@ -69,7 +69,7 @@ local function some_free(count, from, limit)
       if #found < count then found[#found + 1] = tonumber(slot) end
     end
   end
-  if known() > limit then
+  if known > limit then
     local all = free_slots(limit)
     for at = 0, count - 1 do add({all[(from + at) % #all + 1]}) end
     return found
@@ -81,7 +81,7 @@ end
 
 -- Returns the time until so many slots below a limit are free, if nobody extends; -1 if that is never.
 local function free_in(count, limit)
-  local from = known() <= limit and math.min(count, limit) - 1
+  local from = known <= limit and math.min(count, limit) - 1
   local all = redis.pcall('ZRANGE', index, from or 0, from or -1, 'WITHSCORES')
   local seen, till = 0, 0
   for i = 1, #all, 2 do
@@ -122,7 +122,6 @@ end
 -- their turn.
 local function waiting(count)
   redis.pcall('ZREMRANGEBYSCORE', queue, string.format('%.0f', -now), '(0')
-  redis.pcall('ZREMRANGEBYSCORE', queue, '-inf', string.format('(%.0f', -(now + LONGEST_CALL)))
   return redis.pcall('ZRANGEBYSCORE', queue, 0, '+inf', 'WITHSCORES', 'LIMIT', 0, count)
 end
 
@@ -149,7 +148,7 @@ end
 -- Offers free slots to waiters in their order. `turn`: the length of their turns, in microseconds. `own`:
 -- the waiter that gets its offer with the reply. Returns that offer. The first waiter that cannot have what
 -- it wants ends this, so that its time comes: nobody overtakes it.
-local function notify_waiters(turn, kept, own)
+local function notify_waiters(turn, own)
   local free, used, gone, offer = redis.pcall('ZRANGEBYSCORE', index, 0, 0), 0, 0, {}
   if not free[1] then return offer end
   local all = waiting(#free + MOST_GONE)
@@ -171,7 +170,7 @@ local function notify_waiters(turn, kept, own)
       gone = gone + 1
     elseif is_enough then
       used = at
-      put(queue, -(now + turn), name, kept)
+      redis.pcall('ZADD', queue, string.format('%.0f', -(now + turn)), name)
       for _, slot in ipairs(slots) do redis.pcall('ZADD', index, till, slot) end
       if name == own then offer = slots end
     else

@@ -42,5 +42,5 @@ elseif waiter then
   redis.pcall('ZREM', queue, waiter)
 end
 look_up_passed()
-notify_waiters(turn, kept)
+notify_waiters(turn)
 return done
