@@ -38,9 +38,9 @@ impl Script {
         Self { source, hash }
     }
 
-    /// Inserts the constants, the fence at the marker `--- fence.lua`, the functions about readers at the marker
-    /// `--- readers.lua`, those about permits at `--- permits.lua`, and the queue functions at the marker `--- queue.lua`. In each script, the latter come after
-    /// the fast path, because defining a function costs time on every call.
+    /// Inserts the constants, and the functions at the markers: those of fences at `--- fence.lua`, of readers at
+    /// `--- readers.lua`, of permits at `--- permits.lua`, and of queues at `--- queue.lua`. In each script, the latter
+    /// come after the fast path, because defining a function costs time on every call.
     ///
     /// `each`: the number of keys of each resource, where the script inserts the fence.
     fn with_constants(source: &str, each: u64) -> Self {

@@ -306,7 +306,8 @@ impl Pair {
     /// Makes the index right after a step that the server's index did not learn of.
     async fn correct(&mut self) {
         let base = Keys::semaphore(PREFIX, RESOURCE).fence;
-        let mut words: Vec<_> = ["EVAL", CORRECT, "1", &self.index, &base].map(str::to_owned).into();
+        let mut words: Vec<_> =
+            ["EVAL", CORRECT, "1", &self.index, &base].map(str::to_owned).into();
         for (slot, keys) in (0..).zip(slots()) {
             if let (None, Some(until)) = self.free_from(&keys, slot) {
                 words.extend([slot.to_string(), until.to_string()]);
