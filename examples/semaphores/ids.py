@@ -16,7 +16,7 @@ WORKERS = int(os.environ.get("WORKERS", "32"))
 WORKER_BITS = 5
 COUNT_BITS = 12
 EPOCH = 1_767_225_600_000  # 2026-01-01, in milliseconds
-SKEW = 500
+SKEW = 2_000
 """By how many milliseconds the clocks of two hosts may differ."""
 
 

@@ -100,21 +100,26 @@ def milliseconds_in(made: int) -> int:
 
 
 @pytest.fixture
-def start_ids(start_python: Start) -> Callable[[], Program]:
+def start_ids(start_python: Start) -> Callable[..., Program]:
     """Starts one of the processes that share two numbers."""
-    return lambda: start_python(DIRECTORY, "ids.py", WORKERS="2")
+
+    def start_ids(**more: str) -> Program:
+        return start_python(DIRECTORY, "ids.py", **{"WORKERS": "2", **more})
+
+    return start_ids
 
 
 def check_unique(*workers: Worker) -> None:
-    ids = [made for worker in workers for made in worker.ids()]
-    assert len(set(ids)) == len(ids)
-    for worker in workers:
-        assert worker.ids() == sorted(worker.ids())
-        assert {number_in(made) for made in worker.ids()} == {worker.number}
+    """Checks the ids so far. The workers may still run."""
+    ids = [worker.ids() for worker in workers]
+    assert len({made for each in ids for made in each}) == sum(map(len, ids))
+    for worker, each in zip(workers, ids, strict=True):
+        assert each == sorted(each)
+        assert {number_in(made) for made in each} == {worker.number}
 
 
 def test_ids_of_several_processes_are_unique(
-    start_ids: Callable[[], Program], servers: Servers
+    start_ids: Callable[..., Program], servers: Servers
 ) -> None:
     first, second = Worker(start_ids()), Worker(start_ids())
     assert sorted([first.number, second.number]) == [0, 1]
@@ -133,8 +138,22 @@ def test_ids_of_several_processes_are_unique(
     wait_until(lambda: not keys(servers))
 
 
+def test_ids_are_unique_although_the_clocks_of_two_hosts_differ(
+    start_ids: Callable[..., Program], servers: Servers, skewed: str
+) -> None:
+    ahead = Worker(start_ids(WORKERS="1", LD_PRELOAD=skewed, SKEW="1"))
+    heir = start_ids(WORKERS="1")
+    wait_until(lambda: waiters(servers, "id-workers") == 1)
+    ahead.wait_for_ids(20)
+    assert ahead.program.terminate() == 0, ahead.program.text
+    second = Worker(heir)
+    second.wait_for_ids(20)
+    assert milliseconds_in(ahead.ids()[-1]) < milliseconds_in(second.ids()[0])
+    check_unique(ahead, second)
+
+
 def test_the_number_of_a_killed_process_is_used_again_after_its_ttl(
-    start_ids: Callable[[], Program], servers: Servers
+    start_ids: Callable[..., Program], servers: Servers
 ) -> None:
     first, second = Worker(start_ids()), Worker(start_ids())
     third = start_ids()
@@ -153,7 +172,7 @@ def test_the_number_of_a_killed_process_is_used_again_after_its_ttl(
 
 
 def test_a_process_that_loses_its_number_stops(
-    start_ids: Callable[[], Program], servers: Servers
+    start_ids: Callable[..., Program], servers: Servers
 ) -> None:
     worker = Worker(start_ids())
     worker.wait_for_ids(20)
@@ -164,7 +183,7 @@ def test_a_process_that_loses_its_number_stops(
 
 
 def test_a_process_that_was_suspended_makes_no_more_ids(
-    start_ids: Callable[[], Program], servers: Servers
+    start_ids: Callable[..., Program], servers: Servers
 ) -> None:
     first, second = Worker(start_ids()), Worker(start_ids())
     first.wait_for_ids(20)
