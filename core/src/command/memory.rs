@@ -366,6 +366,11 @@ impl Entries {
         for (_, record) in records {
             record.queue.forge(now, channels.iter().map(String::as_str), random);
         }
+        let mut permits: Vec<_> = self.permits.iter_mut().collect();
+        permits.sort_unstable_by_key(|(index, _)| *index);
+        for (_, permits) in permits {
+            permits.forge(now, channels.iter().map(String::as_str), random);
+        }
     }
 
     /// Removes all listeners, as if all connections were closed.

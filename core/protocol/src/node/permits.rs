@@ -114,6 +114,25 @@ impl Permits {
         (0..self.known(now)).rev().find(|slot| busy(*slot).is_some())
     }
 
+    /// Corrupts the queue and the offers at random, for tests.
+    pub fn forge<'a>(
+        &mut self,
+        now: Moment,
+        channels: impl Iterator<Item = &'a str>,
+        random: &dyn Fn(std::ops::Range<u64>) -> u64,
+    ) {
+        self.queue.forge(now, channels, random);
+        match random(0..3) {
+            0 => self.forget_slots(),
+            1 => {
+                let until = now.plus(Duration::from_millis(random(0..1_000)));
+                let slots = 0..self.known(now).min(random(1..5) as u32);
+                self.offered.extend(slots.map(|slot| (slot, until)));
+            }
+            _ => {}
+        }
+    }
+
     fn take_back(&mut self, slots: impl Iterator<Item = u32>) {
         for slot in slots {
             self.offered.retain(|(offered, _)| *offered != slot);
