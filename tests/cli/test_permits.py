@@ -79,6 +79,24 @@ def test_a_permit_is_handed_over(quorlock: CommandLine) -> None:
     assert (done.returncode, done.stdout) == (0, "0\n"), done
 
 
+def test_commands_inherit_a_detached_lease_unless_they_have_what_it_holds(
+    quorlock: CommandLine,
+) -> None:
+    show = ["-n", "-c", 'echo "${QUORLOCK_LEASE:+inherited}"']
+    permit = ["run", "--detach", "--limit", "2", "api", "-c", "echo $QUORLOCK_LEASE"]
+    text = {"QUORLOCK_LEASE": quorlock.run(*permit).stdout.strip()}
+    # The lock and the other permit are independent of it.
+    for name in (["api"], ["--limit", "2", "api"]):
+        done = quorlock.run("run", *name, *show, environment=text)
+        assert (done.returncode, done.stdout) == (0, "inherited\n"), done
+    done = quorlock.run("run", "--adopt", *show[1:], environment=text)
+    assert (done.returncode, done.stdout) == (0, "\n"), done
+    lock = ["run", "--detach", "api", "-c", "echo $QUORLOCK_LEASE"]
+    text = {"QUORLOCK_LEASE": quorlock.run(*lock).stdout.strip()}
+    done = quorlock.run("run", "--limit", "1", "api", *show, environment=text)
+    assert (done.returncode, done.stdout) == (0, "inherited\n"), done
+
+
 MISTAKES = {
     "--permits 2 a": "--limit <NUMBER>",
     "--limit 2 a b": "--limit takes one resource",

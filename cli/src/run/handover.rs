@@ -51,11 +51,15 @@ fn line(mut from: impl Read) -> io::Result<Vec<u8>> {
     Ok(line)
 }
 
-/// Whether the environment has the text of a detached lease that nobody can adopt any more: one of a resource that is
-/// held by now.
+/// Whether the environment has the text of a detached lease that nobody can adopt any more: one of a resource, or of a
+/// permit, that is held by now.
 pub(super) fn is_used_up(client: &Client, held: &Lease) -> bool {
-    let is_held = |resource: &String| held.resources().contains(resource);
-    std::env::var(VARIABLE).is_ok_and(|text| client.adopt(&text).resources().iter().any(is_held))
+    let Ok(text) = std::env::var(VARIABLE) else { return false };
+    let (detached, held_slots) = (client.adopt(&text), held.slots());
+    let is_same_kind = detached.slots().is_empty() == held_slots.is_empty();
+    let has_slot = detached.slots().iter().any(|slot| held_slots.contains(slot));
+    let has_resource = detached.resources().iter().any(|name| held.resources().contains(name));
+    is_same_kind && has_resource && (has_slot || held_slots.is_empty())
 }
 
 /// Acquires the lock, detaches the lease, and runs the command, which has the text. If the command fails and nobody has

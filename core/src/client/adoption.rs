@@ -87,6 +87,11 @@ impl Adoption {
         self.lock.resources()
     }
 
+    /// The slots of the lease's permits, in order; none if it is not a lease of a semaphore, or if the text is invalid.
+    pub fn slots(&self) -> &[u32] {
+        self.lock.adopted_slots()
+    }
+
     /// Returns the adoption, or the first error in its text and options.
     ///
     /// # Errors

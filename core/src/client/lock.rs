@@ -177,6 +177,14 @@ impl Lock {
     }
 
     /// Acquires permits of a semaphore instead of a lock.
+    /// The slots of an adopted lease, in order; none if it is not a lease of a semaphore.
+    pub(crate) fn adopted_slots(&self) -> &[u32] {
+        match &self.permits {
+            Some(Permits::Adopted { slots, .. }) => slots,
+            _ => &[],
+        }
+    }
+
     pub(crate) fn with_permits(mut self, permits: Option<Permits>) -> Self {
         self.permits = permits;
         self
