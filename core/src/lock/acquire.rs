@@ -301,7 +301,7 @@ impl Acquire {
         let grant = Grant {
             resources: self.resources.clone(),
             modes: self.modes.clone(),
-            permits,
+            permits: permits.map(Box::new),
             subject: Arc::clone(&round.subject),
             fence,
             term: self.term,

@@ -39,7 +39,7 @@ pub(crate) struct Grant {
     pub(crate) resources: Resources,
     pub(crate) modes: Modes,
     /// The slots that this lease keeps from other rounds of the client; `None` for locks.
-    pub(crate) permits: Option<Reserved>,
+    pub(crate) permits: Option<Box<Reserved>>,
     pub(crate) subject: Arc<Subject>,
     pub(crate) fence: u64,
     pub(crate) term: Term,

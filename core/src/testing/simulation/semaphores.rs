@@ -2,13 +2,8 @@
 //! resource of its own. So if no slot is held twice, at most as many permits are held as the largest limit.
 
 use super::program::{PATIENCE, Program};
+use super::witness::{SEMAPHORE, SLOTS};
 use crate::command::keys::Keys;
-
-/// The resource of the semaphore. There is a lock of the same resource.
-pub(super) const SEMAPHORE: &str = "0";
-
-/// The largest limit of all tasks.
-pub(super) const SLOTS: u32 = 4;
 
 /// The limits that tasks use: most have the same one.
 const LIMITS: [u32; 5] = [3, 3, 3, 2, SLOTS];

@@ -2,7 +2,6 @@
 
 use super::desk::Desk;
 use super::process::{Process, within};
-use super::semaphores::{SEMAPHORE, SLOTS};
 use crate::lock::held::HeldLease;
 use crate::runtime::clock;
 use crate::runtime::machine::Machine;
@@ -10,6 +9,12 @@ use crate::{Lease, Mode};
 use std::collections::{BTreeMap, HashSet};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// The resource of the semaphore. There is a lock of the same resource.
+pub(super) const SEMAPHORE: &str = "0";
+
+/// The number of its slots: the largest limit of all tasks.
+pub(super) const SLOTS: u32 = 4;
 
 /// Resources have numbers. The slots of the semaphore have the numbers after those of the resources.
 pub(super) struct Witness {
