@@ -4,7 +4,7 @@
 //! nodes. A bad choice costs a round. The driver (`lock/permits.rs` of the crate `quorlock`) has one [`Slots`] for each
 //! semaphore that a client uses.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 
 /// The number of slots that are drawn at random before the choice takes the first that is not in use.
 const DRAWS: usize = 16;
@@ -12,8 +12,8 @@ const DRAWS: usize = 16;
 /// What a client knows of the slots of one semaphore.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Slots {
-    /// The slots that a lease or a round of this client has.
-    used: BTreeSet<u32>,
+    /// The slots that leases and rounds of this client have, with their number.
+    used: BTreeMap<u32, u32>,
     /// Slots that were free when this client last heard of them, the latest last.
     free: Vec<u32>,
     /// Whether nodes reported that too few are free, and nobody got one without waiting since.
@@ -35,9 +35,9 @@ impl Slots {
         mut random: impl FnMut() -> u32,
     ) -> Vec<u32> {
         let mut chosen = Vec::with_capacity(count);
-        let take = |slot: u32, used: &BTreeSet<u32>, chosen: &mut Vec<u32>| {
-            let is_new = slot < limit && !used.contains(&slot) && !chosen.contains(&slot);
-            if is_new && chosen.len() < count {
+        let take = |slot: u32, used: &BTreeMap<u32, u32>, chosen: &mut Vec<u32>| {
+            let is_new = slot < limit && !used.contains_key(&slot);
+            if chosen.len() < count && is_new && !chosen.contains(&slot) {
                 chosen.push(slot);
             }
         };
@@ -50,13 +50,16 @@ impl Slots {
             take(slot, &self.used, &mut chosen);
         }
         for _ in 0..DRAWS * count {
+            if chosen.len() == count {
+                break;
+            }
             take(draw(limit, random()), &self.used, &mut chosen);
         }
         (0..limit).for_each(|slot| take(slot, &self.used, &mut chosen));
-        let none = BTreeSet::new();
+        let none = BTreeMap::new();
         hints.iter().copied().chain(0..limit).for_each(|slot| take(slot, &none, &mut chosen));
         self.free.retain(|slot| !chosen.contains(slot));
-        self.used.extend(&chosen);
+        self.take(&chosen);
         chosen.sort_unstable();
         chosen
     }
@@ -65,16 +68,23 @@ impl Slots {
     /// worth a try.
     pub fn give_back(&mut self, slots: &[u32], are_free: bool) {
         for slot in slots {
-            self.used.remove(slot);
+            if let Some(count) = self.used.get_mut(slot) {
+                *count -= 1;
+                if *count == 0 {
+                    self.used.remove(slot);
+                }
+            }
             if are_free {
                 self.heard_free(*slot);
             }
         }
     }
 
-    /// Marks slots as used that another client has handed over.
+    /// Marks slots as used by one more round or lease of this client.
     pub fn take(&mut self, slots: &[u32]) {
-        self.used.extend(slots);
+        for slot in slots {
+            *self.used.entry(*slot).or_default() += 1;
+        }
     }
 
     /// Records that a slot is free, as far as this client knows.
@@ -93,10 +103,10 @@ impl Slots {
         self.is_full = false;
     }
 
-    /// Whether further waiters of this client should wait until those before them have their permits, because the nodes
-    /// would only refuse them.
-    pub fn is_full(&self) -> bool {
-        self.is_full
+    /// Whether another waiter of this client may try at the same time. If not, the nodes would only refuse it, or this
+    /// client uses all slots below `limit` itself.
+    pub fn may_be_spare(&self, limit: u32) -> bool {
+        !self.is_full && self.used.len() < limit as usize
     }
 }
 
@@ -121,7 +131,7 @@ pub fn promising(reports: &[Vec<u32>], granted: usize, majority: usize, count: u
     let position = |slot: &u32| {
         reports.iter().find_map(|report| report.iter().position(|other| other == slot))
     };
-    slots.sort_by_key(|slot| (std::cmp::Reverse(nodes(*slot)), position(slot)));
+    slots.sort_by_cached_key(|slot| (std::cmp::Reverse(nodes(*slot)), position(slot)));
     if slots.len() < count { Vec::new() } else { slots }
 }
 
@@ -169,9 +179,21 @@ mod tests {
         let mut slots = Slots::default();
         slots.heard_full();
         slots.give_back(&[1], true);
-        assert!(slots.is_full());
+        assert!(!slots.may_be_spare(10));
         slots.heard_spare();
-        assert!(!slots.is_full());
+        assert!(slots.may_be_spare(10));
+    }
+
+    #[test]
+    fn slot_is_used_until_all_that_use_it_have_given_it_back() {
+        let mut slots = Slots::default();
+        assert_eq!(slots.choose(1, 1, &[], draws(&[])), [0]);
+        // A waiter of the same client tries the slot, too.
+        assert_eq!(slots.choose(1, 1, &[], draws(&[])), [0]);
+        slots.give_back(&[0], false);
+        assert!(!slots.may_be_spare(1) && slots.may_be_spare(2));
+        slots.give_back(&[0], false);
+        assert!(slots.may_be_spare(1));
     }
 
     #[test]

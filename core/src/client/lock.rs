@@ -176,7 +176,6 @@ impl Lock {
         self
     }
 
-    /// Acquires permits of a semaphore instead of a lock.
     /// The slots of an adopted lease, in order; none if it is not a lease of a semaphore.
     pub(crate) fn adopted_slots(&self) -> &[u32] {
         match &self.permits {
@@ -185,6 +184,7 @@ impl Lock {
         }
     }
 
+    /// Acquires permits of a semaphore instead of a lock.
     pub(crate) fn with_permits(mut self, permits: Option<Permits>) -> Self {
         self.permits = permits;
         self

@@ -89,7 +89,9 @@ impl SemaphoreStatus {
             }
         }
         let answered = known().count();
-        let is_free = |slot: &u32| answered - held.get(slot).unwrap_or(&0) >= quorum.size();
+        let is_free = |slot: &u32| {
+            answered.saturating_sub(held.get(slot).copied().unwrap_or_default()) >= quorum.size()
+        };
         let of_majority = |(slot, tokens): (u32, HashMap<&Token, Vec<&HeldPermit>>)| {
             let mut all = tokens.into_iter();
             let (token, permits) = all.find(|(_, permits)| permits.len() >= quorum.size())?;

@@ -168,7 +168,7 @@ fn companion(lock: &str, what: &str) -> String {
 /// Whether a lock key would be a key that quorlock keeps beside another resource.
 pub(crate) fn is_reserved(lock: &str) -> bool {
     let (rest, number) = lock.rsplit_once(':').unwrap_or((lock, ""));
-    let is_number = !number.is_empty() && number.bytes().all(|digit| digit.is_ascii_digit());
+    let is_number = number.bytes().all(|digit| digit.is_ascii_digit());
     let permit = rest.strip_suffix(":permit").filter(|_| is_number);
     let ending = [FENCE, QUEUE, SHARED, PERMITS].iter().find_map(|what| lock.strip_suffix(what));
     let base = ending.or(permit);

@@ -9,6 +9,7 @@ use crate::command::reply::{
 };
 use crate::command::request::{Request, Subject, Ticket};
 use crate::command::token::{MARKER, MAX_TOKEN, Token};
+use crate::config::permits::MAX_PERMITS;
 use once_cell::sync::Lazy;
 use quorlock_protocol::node::permits::SPARE;
 use quorlock_protocol::node::queue::MOST_GONE;
@@ -57,6 +58,7 @@ impl Script {
             ("LONGEST_CALL", microseconds(LONGEST_CALL)),
             ("MAX_TOKEN", MAX_TOKEN as u64),
             ("SPARE", SPARE as u64),
+            ("MAX_PERMITS", MAX_PERMITS.into()),
             ("EACH", each),
         ];
         let fill =
@@ -402,7 +404,7 @@ fn stored_token(value: &[u8]) -> Option<Token> {
 fn free_permits(parts: &[Value]) -> Option<FreePermits> {
     match parts {
         [] => Some(FreePermits::default()),
-        [Value::Array(free), Value::Int(known)] => {
+        [Value::Array(free), Value::Int(known)] if free.len() <= MAX_PERMITS as usize => {
             let slot = |value: &Value| match value {
                 Value::Int(slot) => u32::try_from(*slot).ok(),
                 _ => None,
@@ -485,10 +487,13 @@ fn stored_permits(parts: &[Value]) -> Option<StoredPermits> {
         }
         _ => None,
     };
+    let held: Vec<_> = held.chunks(4).map(permit).collect::<Option<_>>()?;
+    // A slot that is named twice would count twice.
+    held.is_sorted_by(|one, other| one.slot < other.slot).then_some(())?;
     Some(StoredPermits {
         waiters: u64::try_from(*waiters).ok(),
         known: u32::try_from(*known).ok()?,
-        held: held.chunks(4).map(permit).collect::<Option<_>>()?,
+        held,
     })
 }
 

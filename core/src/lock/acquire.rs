@@ -122,6 +122,13 @@ impl Acquire {
         let now = clock::now();
         // Adopters do not queue: the lease is there, or it is lost.
         let may_wait = giver.is_none() && options.wait.is_none_or(|wait| !wait.is_zero());
+        // Waiters with another limit wait for other slots.
+        let awaited = match permits {
+            Some((limit, _)) => {
+                [Keys::permit(&driver.options.key_prefix, &resources[0], 0, limit)].into()
+            }
+            None => Arc::clone(&keys),
+        };
         Self {
             resources: resources.clone(),
             modes: options.mode.clone(),
@@ -139,7 +146,7 @@ impl Acquire {
             arrived: now,
             waiting: Waiting::new(now, options.wait, options.connect_timeout, options.retry_delay),
             calls: Calls::new(driver.quorum, now, driver.turns()),
-            place: may_wait.then(|| driver.waiters.join(&keys, now)),
+            place: may_wait.then(|| driver.waiters.join(&awaited, now)),
             joined: NodeSet::EMPTY,
             queue_subject: None,
             node_timeout: options.node_timeout(options.ttl),

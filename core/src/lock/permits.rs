@@ -8,6 +8,7 @@ use crate::command::answer::Answered;
 use crate::command::keys::Keys;
 use crate::command::reply::{Refusal, Reply};
 use crate::command::request::Subject;
+use crate::config::permits::MAX_PERMITS;
 use crate::config::resources::Resources;
 use crate::runtime::random;
 use crate::telemetry::events;
@@ -20,6 +21,9 @@ const REMEMBERED: usize = 1_000;
 
 /// How many rounds in a row an acquire starts without a pause, because the nodes reported free slots.
 const AT_ONCE: u32 = 16;
+
+/// How many notifications an acquire looks at before its next round.
+const MAX_NOTIFIED: usize = 64;
 
 /// The semaphores that a client has used.
 #[derive(Default)]
@@ -61,13 +65,13 @@ impl Semaphore {
         self.slots.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Logs that another client uses a larger limit, once for each limit.
+    /// Logs that another client uses a larger limit, once for each larger number of slots that are in use.
     fn check_limit(&self, resource: &Resources, limit: u32, known: u32) {
         let mut other = self.other_limit.lock().unwrap_or_else(PoisonError::into_inner);
-        if known > limit && *other != known {
+        if known > limit.max(*other) {
             events::limits_differ(resource, limit, known);
+            *other = known;
         }
-        *other = if known > limit { known } else { 0 };
     }
 }
 
@@ -163,7 +167,7 @@ impl PermitChoice {
 
     /// Whether other waiters of this client may try now, too.
     pub(crate) fn may_be_spare(&self) -> bool {
-        !self.semaphore.slots().is_full()
+        self.semaphore.slots().may_be_spare(self.limit)
     }
 
     /// Learns from the answers to a lost round. Returns whether a round for other slots is worth a try, without a pause.
@@ -199,6 +203,9 @@ impl PermitChoice {
         let Ok(slots) = slots.split(',').map(str::parse).collect::<Result<Vec<u32>, _>>() else {
             return false;
         };
+        if slots.len() > MAX_PERMITS as usize || self.notified.len() == MAX_NOTIFIED {
+            return false;
+        }
         self.notified.push(slots);
         true
     }

@@ -150,6 +150,81 @@ fn release_notifies_the_next_waiter_with_the_slot() {
 }
 
 #[test]
+fn winner_leaves_the_queue_of_a_node_that_refused_it() {
+    let servers = Servers::start(3);
+    let (one, two) = (client(&servers), client(&servers));
+    let lease = acquire(&one.semaphore("s", 1));
+    thread::scope(|scope| {
+        let waiting = scope.spawn(|| acquire(&two.semaphore("s", 1)));
+        wait_for_waiters(&servers, 1);
+        // Node 2 has another holder, so it will refuse.
+        servers.command(2, &["SET", "{s}:permit:0", "another program"]);
+        wait(lease.release());
+        let won = waiting.join().unwrap();
+        assert!(won.is_valid());
+        wait_for_waiters(&servers, 0);
+        assert!(won.is_valid() && wait(won.release()));
+    });
+}
+
+#[test]
+fn permits_are_granted_in_order_without_an_index() {
+    let servers = Servers::start(3);
+    let (one, two) = (client(&servers), client(&servers));
+    let nodes = 0..servers.urls.len();
+    // A key of another program: quorlock must neither change it nor make it expire.
+    nodes.clone().for_each(|node| drop(servers.command(node, &["SET", "{s}:permits", "mine"])));
+    let (single, several) = (one.semaphore("s", 2), two.semaphore("s", 2).permits(2));
+    let lease = acquire(&single);
+    assert_eq!(lease.slots().len(), 1);
+    thread::scope(|scope| {
+        let waiting = scope.spawn(|| acquire(&several));
+        wait_for_waiters(&servers, 1);
+        assert!(wait(lease.release()));
+        let all = waiting.join().unwrap();
+        assert_eq!(all.slots(), [0, 1]);
+        assert!(try_acquire(&single).is_none() && wait(all.release()));
+    });
+    for node in nodes {
+        assert_eq!(servers.command(node, &["GET", "{s}:permits"]), json!("mine"));
+        assert_eq!(servers.command(node, &["TTL", "{s}:permits"]), json!(-1));
+    }
+}
+
+#[test]
+fn foreign_members_of_the_index_do_no_harm() {
+    let servers = Servers::start(3);
+    let client = client(&servers);
+    for node in 0..servers.urls.len() {
+        let member = |name: &str| ["ZADD", "{s}:permits", "9e15", name].map(str::to_owned);
+        for member in ["x", "y", "-1", "1.5"].map(member) {
+            servers.command(node, &member.iter().map(String::as_str).collect::<Vec<_>>());
+        }
+    }
+    for _ in 0..3 {
+        let (one, two) = (acquire(&client.semaphore("s", 2)), acquire(&client.semaphore("s", 2)));
+        assert!(try_acquire(&client.semaphore("s", 2)).is_none());
+        assert!(wait(one.release()) && wait(two.release()));
+        assert_eq!(servers.command(0, &["EXISTS", "{s}:permit:0", "{s}:permit:1"]), json!(0));
+    }
+}
+
+#[test]
+fn client_with_a_larger_limit_does_not_wait_behind_its_own_smaller_one() {
+    let servers = Servers::start(3);
+    let client = client(&servers);
+    let held: Vec<_> = (0..2).map(|_| acquire(&client.semaphore("s", 2))).collect();
+    thread::scope(|scope| {
+        let waiting = scope.spawn(|| acquire(&client.semaphore("s", 2)));
+        wait_for_waiters(&servers, 1);
+        let other = acquire(&client.semaphore("s", 10));
+        assert!(other.only_slot().unwrap() >= 2);
+        assert!(held.into_iter().all(|lease| wait(lease.release())) && wait(other.release()));
+        assert!(wait(waiting.join().unwrap().release()));
+    });
+}
+
+#[test]
 fn contenders_never_hold_more_than_the_limit() {
     let servers = Servers::start(3);
     let clients: Vec<_> = (0..4).map(|_| client(&servers)).collect();

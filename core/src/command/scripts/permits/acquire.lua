@@ -18,27 +18,37 @@
 local queue, index, base, limit = KEYS[3], KEYS[4], ARGV[5], tonumber(ARGV[6])
 local clock = math.floor(now / 1000)
 
--- Stores what belongs to the lock of a slot, which is set. Returns 0 if the index had the slot.
+-- Whether the index lacked a slot, and whether there is one. A value of another type must not be made to
+-- expire.
+local is_new, has_index = false, true
+
+-- Stores what belongs to the lock of a slot, which is set.
 local function grant(i)
   local text = fence == proposal and ARGV[3] or string.format('%.0f', fence)
   redis.call('SET', KEYS[i + 1], text, 'PX', memory)
   local slot, till = string.sub(KEYS[i], #base + 1), string.format('%.0f', clock + ttl)
-  return redis.pcall('ZADD', index, till, slot)
+  local added = redis.pcall('ZADD', index, till, slot)
+  has_index = type(added) == 'number'
+  is_new = is_new or added == 1
+end
+
+local function granted()
+  if has_index then redis.pcall('PEXPIRE', index, memory) end
+  return {1, fence, now}
 end
 
 -- Fast path: one permit, no waiters.
 local is_granted = #KEYS == 4 and not is_queued and redis.call('SET', KEYS[1], token, 'NX', 'PX', ttl)
-if is_granted and grant(1) == 0 then
-  redis.pcall('PEXPIRE', index, memory)
-  return {1, fence, now}
+if is_granted then
+  grant(1)
+  if not is_new then return granted() end
 end
 
 --- queue.lua
 --- permits.lua
 if is_granted then
   learn(limit, memory)
-  redis.pcall('PEXPIRE', index, memory)
-  return {1, fence, now}
+  return granted()
 end
 
 local turn, kept, waiter, ticket = tonumber(ARGV[7]), ARGV[8], ARGV[9], tonumber(ARGV[10])
@@ -62,23 +72,21 @@ for i = 1, #KEYS, 4 do
 end
 if is_own then return {2, 0} end
 
-local free, reserved = 0, 0
+local free, reserved = nil, 0
 if not is_free or (is_queued and not has_turn) then
   learn(limit, memory)
   free = count_free(limit)
-  reserved = has_turn and 0 or reserved_before(waiter, ticket, free)
-  is_free = is_free and reserved + wanted <= free
+  reserved = has_turn and 0 or reserved_before(waiter, ticket, free or 0)
+  is_free = is_free and (not free or reserved + wanted <= free)
 end
 if is_free then
-  local is_new = false
   for i = 1, #KEYS, 4 do
     redis.call('SET', KEYS[i], token, 'PX', ttl)
-    is_new = grant(i) ~= 0 or is_new
+    grant(i)
   end
   if is_new then learn(limit, memory) end
-  redis.pcall('PEXPIRE', index, memory)
   if waiter then redis.pcall('ZREM', queue, waiter) end
-  return {1, fence, now}
+  return granted()
 end
 
 -- This waiter does not use its turn, so what it was offered is free for others.
@@ -89,10 +97,10 @@ end
 local expires_in, offered, rank = free_in(reserved + wanted, limit), {}, -1
 if ticket then
   put(queue, ticket, waiter, kept)
-  if free > 0 or known > limit then offered = notify_waiters(turn, waiter) end
+  if free ~= 0 or known > limit then offered = notify_waiters(turn, waiter) end
   local before = redis.pcall('ZRANK', queue, waiter)
   if type(before) == 'number' then rank = before end
-elseif reserved + wanted <= free then
+elseif free and reserved + wanted <= free then
   -- The proposal is the same on all nodes, and differs between clients, so that these try different slots.
   offered = some_free(math.min(wanted + SPARE, free), proposal % free, limit)
 end

@@ -10,7 +10,7 @@ local waiters, known = redis.pcall('ZCARD', KEYS[1]), redis.pcall('ZCARD', KEYS[
 if type(waiters) ~= 'number' then waiters = -1 end
 if type(known) ~= 'number' then known = 0 end
 local found = {waiters, known}
-for slot = 0, math.max(known, tonumber(ARGV[3])) - 1 do
+for slot = 0, math.max(math.min(known, MAX_PERMITS), tonumber(ARGV[3])) - 1 do
   local lock = ARGV[1] .. slot
   local token = redis.pcall('GET', lock)
   if token then

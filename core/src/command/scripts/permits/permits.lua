@@ -23,8 +23,10 @@ local known = 0
 -- Adds the slots below a limit that the index lacks, and removes those beyond it that nobody holds.
 local function learn(limit, memory)
   look_up_passed()
-  known = redis.pcall('ZCARD', index)
-  if type(known) ~= 'number' then known = 0 end
+  local count = redis.pcall('ZCARD', index)
+  -- A value of another type, or a missing permission: there is no index.
+  if type(count) ~= 'number' then return end
+  known = count
   if known < limit then
     for slot = 0, limit - 1 do
       if not redis.pcall('ZSCORE', index, slot) then set_free_from(slot) end
@@ -35,7 +37,7 @@ local function learn(limit, memory)
     -- Slots are numbered without gaps, so the largest held one tells how many are in use.
     local highest = limit - 1
     for _, slot in ipairs(redis.pcall('ZRANGEBYSCORE', index, '(' .. clock, '+inf')) do
-      highest = math.max(highest, tonumber(slot))
+      highest = math.max(highest, tonumber(slot) or 0)
     end
     for slot = highest + 1, known - 1 do redis.pcall('ZREM', index, slot) end
     known = highest + 1
@@ -48,16 +50,17 @@ local function free_slots(limit)
   if known <= limit then return all end
   local free = {}
   for _, slot in ipairs(all) do
-    if tonumber(slot) < limit then free[#free + 1] = slot end
+    if (tonumber(slot) or limit) < limit then free[#free + 1] = slot end
   end
   return free
 end
 
--- The number of slots below a limit that are free.
+-- The number of slots below a limit that are free; nil if there is no index.
 local function count_free(limit)
+  if known == 0 then return nil end
   if known > limit then return #free_slots(limit) end
   local count = redis.pcall('ZCOUNT', index, 0, 0)
-  return type(count) == 'number' and count or 0
+  return type(count) == 'number' and count or nil
 end
 
 -- Returns so many of the free slots below a limit, from a position in their order on, and then from the
@@ -79,15 +82,16 @@ local function some_free(count, from, limit)
   return found
 end
 
--- Returns the time until so many slots below a limit are free, if nobody extends; -1 if that is never.
+-- Returns the time until so many slots below a limit are free, if nobody extends; -1 if that is never, or
+-- unknown.
 local function free_in(count, limit)
   local from = known <= limit and math.min(count, limit) - 1
   local all = redis.pcall('ZRANGE', index, from or 0, from or -1, 'WITHSCORES')
   local seen, till = 0, 0
   for i = 1, #all, 2 do
-    if tonumber(all[i]) < limit and seen < count then seen, till = seen + 1, tonumber(all[i + 1]) end
+    if (tonumber(all[i]) or limit) < limit and seen < count then seen, till = seen + 1, tonumber(all[i + 1]) end
   end
-  return till == math.huge and -1 or math.max(till - clock, 0)
+  return (seen == 0 or till == math.huge) and -1 or math.max(till - clock, 0)
 end
 
 -- Returns how many permits a waiter wants, and its limit. A name without them wants one of any slot.
@@ -160,7 +164,7 @@ local function notify_waiters(turn, own)
     while #slots < wanted and at < #free do
       at = at + 1
       local slot = tonumber(free[at])
-      if slot < limit then slots[#slots + 1] = slot end
+      if slot and slot < limit then slots[#slots + 1] = slot end
     end
     local is_enough = #slots == wanted
     local listeners = name == own and 1 or send(name, is_enough and slots)
