@@ -14,16 +14,17 @@ let isStopping = false
 process.once('SIGTERM', () => (isStopping = true))
 
 async function charge(key) {
-  // Hold the permit for the call only. If the lease is lost, the signal aborts the call.
-  const answer = await stripe.using((lease) =>
-    fetch(`${process.env.GATEWAY_URL}/charges`, {
+  // Hold the permit for the call only, and until its body has been read. If the lease is lost, the signal aborts the call.
+  await stripe.using(async (lease) => {
+    const answer = await fetch(`${process.env.GATEWAY_URL}/charges`, {
       method: 'POST',
       headers: { 'Idempotency-Key': key },
       body: JSON.stringify({ account: 'stripe', amount: 100 }),
       signal: lease.signal,
-    }),
-  )
-  if (!answer.ok) throw new Error(`the gateway answered ${answer.status}`)
+    })
+    if (!answer.ok) throw new Error(`the gateway answered ${answer.status}`)
+    await answer.text()
+  })
 }
 
 async function work(task) {

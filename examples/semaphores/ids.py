@@ -25,7 +25,7 @@ class ClockError(Exception):
 
 
 class Ids:
-    """Ids of 64 bits: a sign, 41 bits of time, 5 bits of worker number and 12 bits of a count."""
+    """Ids that fit into 64 bits: 41 bits of time, 5 of the worker number and 12 of a count."""
 
     def __init__(self, lease: quorlock.Lease) -> None:
         self._lease = lease

@@ -48,6 +48,7 @@ async function send({ id, data }, lease) {
     signal: lease.signal,
   })
   if (!answer.ok) throw new Error(`the gateway answered ${answer.status}`)
+  await answer.text()
 }
 
 const worker = new Worker('exports', run, { connection, concurrency: 4 })
