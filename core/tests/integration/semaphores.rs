@@ -137,7 +137,14 @@ fn release_notifies_the_next_waiter_with_the_slot() {
         .map(|turn| acquire(&[&one, &two][turn % 2].semaphore("s", 4)))
         .map(|lease| (lease.only_slot().unwrap(), lease))
         .collect();
+    // A node that lacks the key of a permit would offer that one, and the waiter would learn of the release late.
+    let exist = |node| {
+        let slots = ["0", "1", "2", "3"].map(|slot| format!("{{s}}:permit:{slot}"));
+        let [a, b, c, d] = slots.each_ref().map(String::as_str);
+        servers.command(node, &["EXISTS", a, b, c, d]) == json!(4)
+    };
     for slot in [2, 0, 3] {
+        wait_until("all nodes have all permits", || (0..3).all(exist));
         thread::scope(|scope| {
             let waiting = scope.spawn(|| acquire(&patient.semaphore("s", 4)));
             wait_for_waiters(&servers, 1);

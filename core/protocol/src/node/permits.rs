@@ -45,7 +45,8 @@ pub struct Refused {
     pub expires_in: Option<Duration>,
     /// The number of waiters before this one; `None` if it is not in the queue.
     pub rank: Option<u64>,
-    /// Slots that are free for this client: for a waiter those that it is offered, for others some more than they want.
+    /// Slots that are free for this client: for a waiter those that it is offered, and some that no waiter needs; for others
+    /// some more than they want.
     /// Empty if there are too few.
     pub free: Vec<u32>,
     /// The number of slots that the node knows.
@@ -169,7 +170,8 @@ impl Permits {
         reserved
     }
 
-    /// Offers free slots to waiters in their order. The waiter `own` gets its offer with the answer: returns it.
+    /// Offers free slots to waiters in their order. The waiter `own` gets its offer with the answer: returns it, and some
+    /// slots that no waiter needs.
     ///
     /// The first waiter that cannot have what it wants ends this, so that its time comes: nobody overtakes it.
     fn notify(
@@ -184,11 +186,10 @@ impl Permits {
         if free.peek().is_none() {
             return offer;
         }
-        // A server measures in whole milliseconds.
-        let turn = Duration::from_millis(turns.call.as_nanos().div_ceil(1_000_000) as u64);
+        let until = offered_until(now.plus(turns.call));
         for (_, name) in self.queue.waiting(now) {
             if free.peek().is_none() || gone == MOST_GONE {
-                break;
+                return offer;
             }
             let ((wanted, limit), mut rest) = (wanted_permits(&name), free.clone());
             let slots: Vec<_> = rest.by_ref().filter(|slot| *slot < limit).take(wanted).collect();
@@ -200,18 +201,28 @@ impl Permits {
                 continue;
             }
             if !is_enough {
-                break;
+                return offer;
             }
             free = rest;
             self.queue.notified(now, &name, turns);
             self.take_back(slots.iter().copied());
-            self.offered.extend(slots.iter().map(|slot| (*slot, now.plus(turn))));
+            self.offered.extend(slots.iter().map(|slot| (*slot, until)));
             if is_own {
                 offer = slots;
             }
         }
+        if !offer.is_empty() {
+            offer.extend(free.take(SPARE));
+        }
         offer
     }
+}
+
+/// The time until which slots are offered to a waiter whose turn ends then. A server has whole milliseconds.
+fn offered_until(turn: Moment) -> Moment {
+    let origin = Moment::from_origin(Duration::ZERO);
+    let milliseconds = turn.since(origin).as_nanos().div_ceil(1_000_000) as u64;
+    Moment::from_origin(Duration::from_millis(milliseconds))
 }
 
 /// Returns the time for which a slot is held or offered: one of `slots`, or another one.
@@ -243,7 +254,8 @@ pub fn acquire<T: Value>(
     let (now, count) = (time.now, slots.len());
     let Wanted { token, ttl, proposal, waiter, ticket } = wanted;
     let place = (waiter.map(|waiter| &**waiter), ticket);
-    let has_turn = place.0.is_some_and(|waiter| permits.queue.has_turn(now, waiter));
+    let turn = place.0.and_then(|waiter| permits.queue.end_of_turn(now, waiter));
+    let has_turn = turn.is_some();
     let is_queued = !permits.queue.is_empty(now);
     let is_free = slots.iter().all(|(slot, entry)| {
         let is_kept = is_queued && !has_turn && permits.offered_until(now, *slot).is_some();
@@ -281,9 +293,9 @@ pub fn acquire<T: Value>(
         permits.known_until = Some(until);
         return Some(Permitted::Granted(fence));
     }
-    if has_turn {
-        // This waiter does not use its turn, so what it was offered is free for others.
-        permits.take_back(slots.iter().map(|(slot, _)| *slot));
+    if let Some(turn) = turn {
+        // This waiter does not use its turn, so what it was offered is free: for itself, if it waits first.
+        permits.offered.retain(|(_, until)| *until != offered_until(turn));
     }
     let free = permits.free(choice.limit, &|slot| busy(permits, slots, slot));
     let mut ends: Vec<_> =

@@ -115,11 +115,11 @@ impl Queue {
         self.waiting.iter().cloned().collect()
     }
 
-    /// Whether this waiter was notified and its turn stands.
-    pub(super) fn has_turn(&mut self, now: Moment, waiter: &str) -> bool {
+    /// Returns the end of this waiter's turn, if it was notified and its turn stands.
+    pub(super) fn end_of_turn(&mut self, now: Moment, waiter: &str) -> Option<Moment> {
         self.forget(now);
-        let mut notified = self.notified.iter();
-        notified.any(|(Reverse(until), other)| &**other == waiter && stands(now, *until))
+        let mut notified = self.notified.iter().map(|(Reverse(until), other)| (*until, other));
+        notified.find(|(until, other)| &***other == waiter && stands(now, *until)).map(|it| it.0)
     }
 
     /// Gives a waiter that was notified its turn.

@@ -157,6 +157,27 @@ fn waiters_are_notified_in_the_order_of_their_tickets_each_of_other_slots() {
 }
 
 #[test]
+fn the_only_waiter_learns_of_all_free_slots() {
+    let mut node = full();
+    assert!(node.release('a', &[0]) && node.release('c', &[2]));
+    // Other nodes may offer another slot first, so a majority has to know of the others, too.
+    let refused = node.refused('x', &[1], (3, 0), Some(("live#1", 10)));
+    assert_eq!(refused.free, [0, 2]);
+}
+
+#[test]
+fn a_waiter_that_tries_another_slot_is_offered_the_same_one_again() {
+    let mut node = full();
+    assert!(!node.is_granted('x', &[0], Some(("live#1", 10))));
+    assert!(node.release('c', &[2]));
+    assert_eq!(node.sent(), [to("live#1", &[2])]);
+    // Another node has offered slot 1 meanwhile.
+    let refused = node.refused('x', &[1], (3, 0), Some(("live#1", 10)));
+    assert_eq!((refused.free, refused.rank), (vec![2], Some(0)));
+    assert!(node.is_granted('x', &[2], Some(("live#1", 10))));
+}
+
+#[test]
 fn a_waiter_for_several_permits_is_not_overtaken() {
     let mut node = full();
     assert!(!node.is_granted('x', &[0, 1], Some(("live#1*2", 10))));
@@ -249,7 +270,7 @@ fn a_waiter_gets_its_offer_with_the_refusal_and_other_waiters_get_other_slots() 
     let mut node = full();
     assert!(node.release('a', &[0]) && node.release('b', &[1]));
     let first = node.refused('x', &[2], (3, 0), Some(("live#1", 10)));
-    assert_eq!((first.free, first.rank), (vec![0], Some(0)));
+    assert_eq!((first.free, first.rank), (vec![0, 1], Some(0)));
     let second = node.refused('y', &[0], (3, 0), Some(("live#2", 20)));
     assert_eq!((second.free, node.sent()), (vec![1], vec![]));
     assert!(node.is_granted('x', &[0], Some(("live#1", 10))));

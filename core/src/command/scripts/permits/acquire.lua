@@ -4,8 +4,8 @@
 --   {0, expires_in, time, rank, holder, free, known}    refused
 --
 -- The first five are those of acquire.lua. `free` has slots that are free for this client: for a waiter
--- those that it is offered until the end of its turn, for others some more than they want. It is empty if
--- there are too few. `known` is the number of slots that the index has.
+-- those that it is offered until the end of its turn, and some that no waiter needs; for others some more
+-- than they want. It is empty if there are too few. `known` is the number of slots that the index has.
 --
 -- KEYS: for each permit the lock key, the fence key, the queue, and the index (see permits.lua). The
 -- last two are the same for all.
@@ -52,7 +52,7 @@ if is_granted then
 end
 
 local turn, kept, waiter, ticket = tonumber(ARGV[7]), ARGV[8], ARGV[9], tonumber(ARGV[10])
-local wanted, has_turn, is_free, is_own, holder, longest_held = #KEYS / 4, has_turn(waiter), true, false, '', 0
+local wanted, has_turn, is_free, is_own, holder, longest_held = #KEYS / 4, end_of_turn(waiter), true, false, '', 0
 for i = 1, #KEYS, 4 do
   local value, slot = redis.pcall('GET', KEYS[i]), string.sub(KEYS[i], #base + 1)
   if value then
@@ -89,9 +89,9 @@ if is_free then
   return granted()
 end
 
--- This waiter does not use its turn, so what it was offered is free for others.
+-- This waiter does not use its turn, so what it was offered is free: for itself, if it waits first.
 if has_turn then
-  for i = 1, #KEYS, 4 do set_free_from(string.sub(KEYS[i], #base + 1)) end
+  take_back(has_turn)
   free = count_free(limit)
 end
 local expires_in, offered, rank = free_in(reserved + wanted, limit), {}, -1

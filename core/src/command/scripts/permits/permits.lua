@@ -116,10 +116,19 @@ local function is_offered(slot)
   return type(till) == 'string' and tonumber(till) > clock
 end
 
--- Whether a waiter was notified and its turn stands.
-local function has_turn(waiter)
+-- Returns the end of a waiter's turn in microseconds, if it was notified and its turn stands; else nil.
+local function end_of_turn(waiter)
   local score = is_queued and waiter and redis.pcall('ZSCORE', queue, waiter)
-  return type(score) == 'string' and left(tonumber(score), now) > 0
+  return type(score) == 'string' and left(tonumber(score), now) > 0 and -tonumber(score) or nil
+end
+
+-- The time until which slots are offered to a waiter whose turn ends then.
+local function offered_until(turn_end) return string.format('%.0f', math.ceil(turn_end / 1000)) end
+
+-- Frees the slots that were offered to a waiter whose turn ends then.
+local function take_back(turn_end)
+  local till = offered_until(turn_end)
+  for _, slot in ipairs(redis.pcall('ZRANGEBYSCORE', index, till, till)) do set_free_from(slot) end
 end
 
 -- Returns so many of the waiters that were not notified, in their order. Removes those that did not use
@@ -150,15 +159,14 @@ local function reserved_before(waiter, ticket, free)
 end
 
 -- Offers free slots to waiters in their order. `turn`: the length of their turns, in microseconds. `own`:
--- the waiter that gets its offer with the reply. Returns that offer. The first waiter that cannot have what
--- it wants ends this, so that its time comes: nobody overtakes it.
+-- the waiter that gets its offer with the reply. Returns that offer, and some slots that no waiter needs.
+-- The first waiter that cannot have what it wants ends this, so that its time comes: nobody overtakes it.
 local function notify_waiters(turn, own)
   local free, used, gone, offer = redis.pcall('ZRANGEBYSCORE', index, 0, 0), 0, 0, {}
   if not free[1] then return offer end
-  local all = waiting(#free + MOST_GONE)
-  local till = string.format('%.0f', clock + math.ceil(turn / 1000))
+  local all, till = waiting(#free + MOST_GONE), offered_until(now + turn)
   for i = 1, #all, 2 do
-    if used >= #free or gone == MOST_GONE then break end
+    if used >= #free or gone == MOST_GONE then return offer end
     local name, slots, at = all[i], {}, used
     local wanted, limit = wanted_permits(name)
     while #slots < wanted and at < #free do
@@ -168,7 +176,7 @@ local function notify_waiters(turn, own)
     end
     local is_enough = #slots == wanted
     local listeners = name == own and 1 or send(name, is_enough and slots)
-    if not listeners then break end
+    if not listeners then return offer end
     if listeners == 0 then
       redis.pcall('ZREM', queue, name)
       gone = gone + 1
@@ -178,8 +186,11 @@ local function notify_waiters(turn, own)
       for _, slot in ipairs(slots) do redis.pcall('ZADD', index, till, slot) end
       if name == own then offer = slots end
     else
-      break
+      return offer
     end
+  end
+  if offer[1] then
+    for at = used + 1, math.min(#free, used + SPARE) do offer[#offer + 1] = tonumber(free[at]) end
   end
   return offer
 end
